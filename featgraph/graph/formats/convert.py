@@ -112,7 +112,9 @@ def write_graph(
             yield u[some], v[some], None if weights is None else weights[some]
 
     dtype = None if weights is None else weights.dtype
-    edges = Edges(chunks, graph.vertex_count, graph.directed, dtype, names, ordered)
+    edges = Edges(
+        chunks, graph.vertex_count, graph.directed, dtype, names, ordered, graph.sides
+    )
     with writing(Path(target)) as beside:
         return write_slices(beside, edges)
 

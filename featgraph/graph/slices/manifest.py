@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from featgraph.errors import FileFormatError
-from featgraph.graph.building.check import MAX_VERTEX_COUNT
+from featgraph.graph.building.check import MAX_VERTEX_COUNT, checked_sides
 
 __all__ = [
     "ARRAYS",
@@ -85,6 +85,8 @@ class Manifest:
     directed : bool
     digest, weights_digest : str
         Of the graph.
+    sides : tuple of int, or None
+        How many vertices each side has.
     arrays : dict of str to SliceArray
     """
 
@@ -94,6 +96,7 @@ class Manifest:
     directed: bool
     digest: str
     weights_digest: str
+    sides: tuple[int, ...] | None
     arrays: dict[str, SliceArray]
 
     @property
@@ -158,7 +161,11 @@ def _checked(path: Path, body: dict[str, Any]) -> Manifest:
     }
     names = ("vertex_count", "given_count", "edge_count", "directed", "digest",
              "weights_digest")  # fmt: skip
-    found = Manifest(**{name: body[name] for name in names}, arrays=arrays)
+    sides = body["sides"]
+    if sides is not None:
+        sides = checked_sides(sides, body["vertex_count"])
+    told = {name: body[name] for name in names}
+    found = Manifest(**told, sides=sides, arrays=arrays)
     vertices, edges = found.vertex_count, found.edge_count
     for name, kind in Manifest.__annotations__.items():
         value = getattr(found, name)

@@ -118,7 +118,9 @@ def read_slices(path: object) -> EdgeList:
         at = RowEdges(in_edges, rows, weights, manifest.given_count, manifest.directed)
         ends = order[at.sources], order[at.targets]
         count = manifest.vertex_count
-        return EdgeList(*ends, at.weights, count, manifest.directed, names)
+        return EdgeList(
+            *ends, at.weights, count, manifest.directed, names, manifest.sides
+        )
     known = {
         "digest": manifest.digest,
         "weights_digest": manifest.weights_digest,
@@ -131,5 +133,6 @@ def read_slices(path: object) -> EdgeList:
     else:
         known["degree"] = degrees
     return RowEdges(
-        in_edges, rows, weights, manifest.given_count, manifest.directed, names, known
-    )
+        in_edges, rows, weights, manifest.given_count, manifest.directed, names,
+        manifest.sides, known,
+    )  # fmt: skip

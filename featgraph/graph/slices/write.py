@@ -42,6 +42,8 @@ class Edges:
     names : ndarray of integers or None
     order : ndarray of int32 or None
         The vertex at each place.
+    sides : tuple of int, or None
+        How many vertices each side has.
     """
 
     chunks: Callable[[], Iterator[tuple[Array, Array, Array | None]]]
@@ -50,6 +52,7 @@ class Edges:
     weights_dtype: Any
     names: Array | None = None
     order: Array | None = None
+    sides: tuple[int, ...] | None = None
 
 
 def write_slices(folder: Path, edges: Edges, memory: int = MEMORY_BYTES) -> Manifest:
@@ -95,6 +98,7 @@ def write_slices(folder: Path, edges: Edges, memory: int = MEMORY_BYTES) -> Mani
         edges.directed,
         structure_digest(edges.vertex_count, edges.directed, counted.ends_text),
         counted.weights_text,
+        edges.sides,
         arrays,
     )
     write_manifest(folder, manifest)

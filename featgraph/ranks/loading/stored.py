@@ -88,6 +88,7 @@ def load_slices(
         manifest.digest,
         manifest.weights_digest,
         GraphTraits(),
+        manifest.sides,
     )
     found = _found(own, edges, manifest, along)
     return made_graph(engine, whole, own.partition, along, found)

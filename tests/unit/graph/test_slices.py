@@ -135,6 +135,23 @@ def test_a_single_edge(tmp_path: Path, directed: bool) -> None:
         assert fg.read_graph(tmp_path / f"{u}{v}.fgs").targets.tolist() == [v]
 
 
+@pytest.mark.parametrize("order", ["given", "locality"])
+def test_sides_are_kept(tmp_path: Path, order: str) -> None:
+    whole = fg.Graph.from_edges(
+        [0, 1], [2, 4], vertex_count=5, sides=(2, 3), directed=False
+    )
+    write_graph(whole, tmp_path / "sides.fgs", order=order)
+    again = fg.read_graph(tmp_path / "sides.fgs")
+    assert again.sides == pickle.loads(pickle.dumps(again)).sides == (2, 3)
+
+    def on_a_rank(engine: Any) -> Any:
+        return fg.read_graph(tmp_path / "sides.fgs", partition="edges").sides
+
+    assert run_ranks(2, on_a_rank) == [(2, 3)] * 2
+    write_graph(RING, tmp_path / "ring.fgs")
+    assert fg.read_graph(tmp_path / "ring.fgs").sides is None
+
+
 def test_what_killed_writers_have_left_goes_and_what_others_write_stays(
     tmp_path: Path,
 ) -> None:
@@ -215,6 +232,7 @@ def test_names_are_merged_as_they_come(
         {"vertex_count": "3"},
         {"directed": "no"},
         {"digest": 5},
+        {"sides": [1, 1]},
         {"given_count": None},
     ],
 )
