@@ -51,87 +51,110 @@ def measure(
     arguments: argparse.Namespace,
     recorder: Recorder,
 ) -> None:
-    given, ranks = named.graph, arguments.ranks
+    """Load one graph in all ways."""
+    given, kind = named.graph, "directed" if directed else "undirected"
     weights = np.random.default_rng(1).random(given.given_edge_count)
-    u, v = np.asarray(given.sources), np.asarray(given.targets)
-    count = given.vertex_count
-    whole = fg.Graph.from_edges(
-        u, v, weights=weights, vertex_count=count, directed=directed
-    )
-    slices = folder / f"{directed}.fgs"
+    ends = np.asarray(given.sources), np.asarray(given.targets)
+    options: dict[str, Any] = {
+        "directed": directed,
+        "vertex_count": given.vertex_count,
+    }
+    whole = fg.Graph.from_edges(*ends, weights=weights, **options)
+    slices, text = folder / f"{directed}.fgs", folder / f"{directed}.csv"
     write_graph(whole, slices)
-    text = folder / f"{directed}.csv"
-    write_text(text, u, v, weights)
-    options: dict[str, Any] = {"directed": directed, "vertex_count": count}
-
-    def of_edges() -> Any:
-        engine = fg.distributed.current_engine()
-        here = slice(u.size * engine.rank // ranks, u.size * (engine.rank + 1) // ranks)
-        return fg.Graph.from_edges(
-            u[here], v[here], weights=weights[here], partition="edges", **options
-        )
-
-    loads: dict[str, tuple[Callable[[], Any], list[Path]]] = {
-        "slices": (
-            lambda: fg.read_graph(slices, partition="edges"),
-            sorted(slices.iterdir()),
-        ),
-        "text": (
-            lambda: fg.read_graph(text, partition="edges", weights=2, **options),
-            [text],
-        ),
-        "arrays": (of_edges, []),
-    }
-    for kind, (load, paths) in loads.items():
-        parts = loaded(load, ranks)  # compiled
-        is_same = {part.digest for part in parts} == {whole.digest}
-        del parts
-        trials, cpu_ms = timed(lambda: loaded(load, ranks), arguments.repeat)  # noqa: B023
-        peak, final = memory(load, ranks)
+    write_text(text, *ends, weights)
+    files = {"slices": sorted(slices.iterdir()), "arrays": []}
+    about = {"graph": named.describe(), "k": 1}
+    for name, load in loads_of_ranks(slices, text, (*ends, weights), options).items():
+        paths = files.get(name, [text])
         recorder.add(
-            f"{kind}, {'directed' if directed else 'undirected'}",
-            trials,
-            graph=named.describe(),
-            k=1,
-            ranks=ranks,
-            cpu_ms=cpu_ms,
-            peak_bytes=peak,
-            final_bytes=final,
-            peak_over_final=round(peak / final, 3),
-            file_bytes=sum(path.stat().st_size for path in paths),
-            read_ms=reading(paths),
-            checks={"digest": is_same, "ok": is_same and peak <= 2.2 * final},
+            f"{name}, {kind}",
+            **of_ranks(load, arguments, whole.digest),
+            **of_files(paths),
+            **about,
         )
-    wholes: dict[str, Callable[[], Any]] = {
-        "slices, whole": lambda: fg.read_graph(slices).in_edges,
-        "text, whole": lambda: fg.read_graph(text, weights=2, **options),
-        "convert text": lambda: convert(
-            text, folder / f"{time.time_ns()}.fgs", weights=2, **options
-        ),
-        **(readers_of_tables(text) if directed else {}),
-    }
-    for kind, call in wholes.items():
+    for name, call in loads_of_wholes(slices, text, options).items():
         trials, cpu_ms = timed(call, arguments.repeat)
-        path = slices if "slices" in kind else text
-        files = sorted(path.iterdir()) if path.is_dir() else [path]
         recorder.add(
-            f"{kind}, {'directed' if directed else 'undirected'}",
+            f"{name}, {kind}",
             trials,
-            graph=named.describe(),
-            k=1,
             cpu_ms=cpu_ms,
-            file_bytes=sum(one.stat().st_size for one in files),
-            read_ms=reading(files),
             checks={"ok": True},
+            **of_files(files.get(name.partition(",")[0], [text])),
+            **about,
         )
 
 
-def write_text(path: Path, *columns: np.ndarray[Any, Any]) -> None:
-    """Write arrays as the columns of a table."""
+def write_text(path: Path, *columns: Any) -> None:
+    """Write columns as people do who keep doubles."""
     with path.open("w") as stream:
         for i in range(0, columns[0].size, 1 << 16):
-            rows = zip(*(a[i : i + (1 << 16)].tolist() for a in columns), strict=True)
-            stream.writelines(f"{','.join(map(str, row))}\n" for row in rows)
+            parts = (column[i : i + (1 << 16)].tolist() for column in columns)
+            rows = zip(*parts, strict=True)
+            stream.writelines(f"{a},{b},{w}\n" for a, b, w in rows)
+
+
+def loads_of_ranks(
+    slices: Path, text: Path, columns: Any, options: dict[str, Any]
+) -> dict[str, Callable[[], Any]]:
+    """Return what each rank calls."""
+
+    def of_edges() -> Any:
+        engine, count = fg.distributed.current_engine(), columns[0].size
+        rank, size = engine.rank, engine.size
+        here = slice(count * rank // size, count * (rank + 1) // size)
+        u, v, weights = (column[here] for column in columns)
+        return fg.Graph.from_edges(u, v, weights=weights, partition="edges", **options)
+
+    return {
+        "slices": lambda: fg.read_graph(slices, partition="edges"),
+        "text": lambda: fg.read_graph(text, partition="edges", weights=2, **options),
+        "arrays": of_edges,
+    }
+
+
+def loads_of_wholes(
+    slices: Path, text: Path, options: dict[str, Any]
+) -> dict[str, Callable[[], Any]]:
+    """Return what one process calls, and what other libraries do with the text."""
+
+    def converted() -> Any:
+        with tempfile.TemporaryDirectory(dir=text.parent) as folder:
+            convert(text, Path(folder) / "graph.fgs", weights=2, **options)
+
+    return {
+        "slices, whole": lambda: fg.read_graph(slices).in_edges,
+        "text, whole": lambda: fg.read_graph(text, weights=2, **options),
+        "convert text": converted,
+        **(readers_of_tables(text) if options["directed"] else {}),
+    }
+
+
+def of_ranks(
+    load: Callable[[], Any], arguments: argparse.Namespace, digest: str
+) -> dict[str, Any]:
+    """Return the columns of a load on all ranks."""
+    ranks = arguments.ranks
+    parts = loaded(load, ranks)  # compiled
+    is_same = {part.digest for part in parts} == {digest}
+    del parts
+    trials, cpu_ms = timed(lambda: loaded(load, ranks), arguments.repeat)
+    peak, final = memory(load, ranks)
+    return {
+        "trials_ms": trials,
+        "ranks": ranks,
+        "cpu_ms": cpu_ms,
+        "peak_bytes": peak,
+        "final_bytes": final,
+        "peak_over_final": round(peak / final, 3),
+        "checks": {"digest": is_same, "ok": is_same and peak <= 2.2 * final},
+    }
+
+
+def of_files(paths: list[Path]) -> dict[str, Any]:
+    """Return the columns of what is read."""
+    size = sum(path.stat().st_size for path in paths)
+    return {"file_bytes": size, "read_ms": reading(paths)}
 
 
 def readers_of_tables(text: Path) -> dict[str, Callable[[], Any]]:
