@@ -93,6 +93,10 @@ class Phase:
     in_a_tree : bool
         Of a reduce: whether it leaves a partial result for each word of vertices, and
         these are combined in a tree that no device and no number of ranks changes.
+    of_edges : tuple of str
+        Properties of edges that its functions access.
+    reverses : bool
+        Whether they ask for the reverse of an edge.
     """
 
     kind: str
@@ -121,6 +125,8 @@ class Phase:
     touches_next: tuple[tuple[str, bool], ...] = ()
     is_behind_vertices: bool = False
     in_a_tree: bool = False
+    of_edges: tuple[str, ...] = ()
+    reverses: bool = False
 
     def describe_mapping(self) -> str:
         """Return how features and edges go to threads, in words."""

@@ -50,7 +50,7 @@ from featgraph.fold.plan.traits import SUM_BLOCK, GraphTraits
 from featgraph.fold.schedules.mapping import INTERSECTIONS
 from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
 from featgraph.program.program import Program
-from featgraph.program.signature import Signature
+from featgraph.program.signature import PropertyKind, Signature
 
 __all__ = ["make_plan"]
 
@@ -196,8 +196,22 @@ def _finish(
                 is_behind_vertices="vertex" in ran,
             )
         )
-    phases = _start_at_edges(phases, options, traits)
+    phases = _start_at_edges(_with_edges(phases, analysis), options, traits)
     return _sum_in_trees(phases, functions, options)
+
+
+def _with_edges(phases: Sequence[Phase], analysis: Analysis) -> list[Phase]:
+    """Return phases that know what they ask of edges."""
+    types, found = analysis.signature, []
+    for phase in phases:
+        members = [analysis.functions[i] for i in phase.functions]
+        names = sorted({a.name for f in members for a in f.accesses} & types.keys())
+        of_edges = (n for n in names if types[n].kind is PropertyKind.EDGE)
+        reverses = any("reverse" in f.twin_operations for f in members)
+        found.append(
+            dataclasses.replace(phase, of_edges=tuple(of_edges), reverses=reverses)
+        )
+    return found
 
 
 def _restores(
