@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from featgraph import _cuda
+from featgraph._cached import cached_property
 from featgraph._interrupts import import_whole
 from featgraph.errors import DeviceError
 
@@ -23,6 +24,7 @@ __all__ = [
     "Driver",
     "IpcMemory",
     "ParameterType",
+    "Streams",
     "address_of",
     "compiled",
     "compiled_ahead",
@@ -346,10 +348,13 @@ class Driver:
     def side_stream(self) -> Any:
         """Return a stream that waits for nothing it is not told to."""
         if self._side is None:
-            self.enter()
-            flag = self.api.CUstream_flags.CU_STREAM_NON_BLOCKING
-            self._side = self.check(self.api.cuStreamCreate(int(flag)))
+            self._side = self.streams.make_stream()
         return self._side
+
+    @cached_property
+    def streams(self) -> Streams:
+        """Copies and waits on other streams."""
+        return Streams(self)
 
     def record_event(self, stream: Any) -> Any:
         """Return an event behind what a stream was given.
@@ -365,3 +370,47 @@ class Driver:
         own.turn = (own.turn + 1) % _EVENTS
         self.check(self.api.cuEventRecord(event, stream))
         return event
+
+
+class Streams:
+    """What is done on other streams than the default one, and who waits for whom.
+
+    Parameters
+    ----------
+    driver : Driver
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver, self._api = driver, driver.api
+
+    def make_stream(self) -> Any:
+        """Return a stream that waits for nothing it is not told to."""
+        self._driver.enter()
+        flag = self._api.CUstream_flags.CU_STREAM_NON_BLOCKING
+        return self._driver.check(self._api.cuStreamCreate(int(flag)))
+
+    def make_event(self) -> Any:
+        """Return an event that is the caller's own."""
+        self._driver.enter()
+        no_timing = self._api.CUevent_flags.CU_EVENT_DISABLE_TIMING
+        return self._driver.check(self._api.cuEventCreate(int(no_timing)))
+
+    def mark(self, event: Any, stream: Any) -> None:
+        """Put an event behind what a stream was given; 0 is the default one."""
+        self._driver.enter()
+        self._driver.check(self._api.cuEventRecord(event, stream))
+
+    def hold(self, stream: Any, event: Any) -> None:
+        """Have what a stream is given from now on wait for an event."""
+        self._driver.enter()
+        self._driver.check(self._api.cuStreamWaitEvent(stream, event, 0))
+
+    def start_write(self, target: int, source: int, size: int, stream: Any) -> None:
+        """Have bytes copied from pinned memory of the host."""
+        self._driver.enter()
+        self._driver.check(self._api.cuMemcpyHtoDAsync(target, source, size, stream))
+
+    def copy_any(self, target: int, source: int, size: int) -> None:
+        """Copy bytes between the device and pinned memory, on the default stream."""
+        self._driver.enter()
+        self._driver.check(self._api.cuMemcpyAsync(target, source, size, 0))

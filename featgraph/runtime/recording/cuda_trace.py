@@ -360,6 +360,15 @@ class TracedDriver:
         if operations is not None:
             operations.append(operation)
 
+    @property
+    def aside(self) -> Any:
+        """What is done on other streams, which no recording can do again.
+
+        A superstep that asks for it is not recorded.
+        """
+        self.note(*OPAQUE)
+        return self._driver.streams
+
     # -- the driver's calls
 
     def launch(
