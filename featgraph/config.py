@@ -9,12 +9,42 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from featgraph.errors import ArgumentError
 
 __all__ = ["Config", "config"]
+
+#: Units of sizes: powers of ten, and of two.
+_UNITS = {
+    "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
+}  # fmt: skip
 
 
 def _flag(name: str) -> bool:
     return os.environ.get(name, "").lower() in {"1", "true", "yes", "on"}
+
+
+def _bytes_of(given: Any) -> int:
+    """Return a number of bytes that was given as one, or as text with a unit."""
+    if type(given) is int and given > 0:
+        return given
+    text = given.strip() if isinstance(given, str) else ""
+    number = text.rstrip("BbGgIiKkMmTt").rstrip()
+    unit = text[len(number) :].strip().upper()
+    try:
+        size = int(float(number) * _UNITS[unit])
+    except (KeyError, ValueError, OverflowError):
+        size = 0
+    if size <= 0:
+        raise ArgumentError(
+            "not a size of memory",
+            where="fg.config.memory_limit",
+            got=repr(given),
+            expected="bytes, as an integer or as text such as '8 GB', or None",
+        )
+    return size
 
 
 def _cache_dir() -> Path:
@@ -56,6 +86,12 @@ class Config:
         ``"engine"``, messages over NCCL; ``"host"``, by way of the host's memory; or
         ``"auto"``, the first of these that all ranks can. Alike on all ranks.
         ``FEATGRAPH_GPU_LINKS``.
+    memory_limit : int, str or None
+        How much memory of its GPU this process may take for graphs and States, in bytes
+        or as text: ``"8 GB"``. Edges for which that is too little stay in the host's
+        memory, and are streamed through the GPU; results have the same bits. None sets
+        no limit. It counts for graphs and States that come to the GPU from then on.
+        ``FEATGRAPH_MEMORY_LIMIT``.
     """
 
     checked: bool = field(default_factory=lambda: _flag("FEATGRAPH_CHECKED"))
@@ -75,6 +111,20 @@ class Config:
     compile_behind: bool = field(
         default_factory=lambda: os.environ.get("FEATGRAPH_COMPILE_BEHIND", "1") != "0"
     )
+    memory_limit: int | str | None = field(
+        default_factory=lambda: os.environ.get("FEATGRAPH_MEMORY_LIMIT") or None
+    )
+
+    @property
+    def memory_limit_bytes(self) -> int | None:
+        """The memory limit in bytes; None without one.
+
+        Raises
+        ------
+        ArgumentError
+            If it is no size.
+        """
+        return None if self.memory_limit is None else _bytes_of(self.memory_limit)
 
 
 config = Config()

@@ -1,4 +1,4 @@
-"""Kernels that draw and build graphs compile without a GPU: no spills, no float64."""
+"""Kernels that draw, build, stream graphs compile without a GPU; no spills, no f64."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from featgraph.arrays import (
     radix,
     repeat_kernels,
 )
+from featgraph.runtime.streaming import kernels as streaming
 
 I32, I64 = (types.Array(t, 1, "C") for t in (types.int32, types.int64))
 F32 = types.Array(types.float32, 1, "C")
@@ -31,6 +32,7 @@ PAIRS = types.Array(types.int64, 2, "C")
 N, YES, WORD = types.int64, types.boolean, types.uint64
 
 WORDS = types.Array(types.uint64, 1, "C")
+U32 = types.Array(types.uint32, 1, "C")
 
 SIGNATURES = [
     (elements.fill, (I32, N)),
@@ -86,6 +88,9 @@ SIGNATURES = [
     (repeat_kernels.add_repeats, (F32, I32, I32, I32, types.float64, F32, I32)),
     (repeat_kernels.add_repeats, (BYTES, I32, I32, I32, WORD, WORDS, I32)),
     (repeat_kernels.add_repeats, (I64, I64, I32, I64, N, I64, I32)),
+    (streaming.rebase, (I64, I32, N, N, N, N)),
+    (streaming.number_rows, (I32, N, N)),
+    (streaming.count_due, (U32, I64, I32, I64)),
 ]
 
 

@@ -32,9 +32,12 @@ from featgraph.runtime.devices import cuda_arrays, cuda_device, cuda_rows, cuda_
 from featgraph.runtime.devices.cuda_launch import Launches
 from featgraph.runtime.recording.arguments import flatten, point_to_words
 from featgraph.runtime.recording.control import Nodes
+from featgraph.runtime.streaming import pinned
+from featgraph.runtime.streaming import rows as streamed_rows
 from tests.simt.dialect import conditions, memory_at
 from tests.simt.emulator import Emulator, MemoryFault
 from tests.simt.memory import GuardedArray
+from tests.simt.streams import Order, Touches
 
 __all__ = ["Gpu", "emulated_gpu"]
 
@@ -46,29 +49,38 @@ ALIGNMENT = 256
 class Written:
     """Which bytes of a piece of device memory hold something.
 
-    Of an entry the first byte stands for all.
+    Of an entry the first byte stands for all. What copies on other streams have to do
+    with the memory is watched, too.
     """
 
-    def __init__(self, address: int, size: int) -> None:
+    def __init__(self, address: int, size: int, order: Order) -> None:
         self.address = address
         self.bytes = bytearray(size)
+        self.touches = Touches(order)
 
     def fill(self, first: int, size: int) -> None:
-        """Note that the host has written."""
+        """Note that the host, or the driver, has written."""
         self.bytes[first : first + size] = b"\1" * size
+        self.touches.fill()
 
     def read(self, address: int) -> None:
         """See that an entry has been written before it is read."""
         if not self.bytes[address - self.address]:
             raise MemoryFault("what is read here has never been written")
+        if self.touches.watches:
+            self.touches.read(address - self.address)
 
     def write(self, address: int) -> None:
         """Note a write."""
         self.bytes[address - self.address] = 1
+        if self.touches.watches:
+            self.touches.write(address - self.address)
 
     def update(self, address: int) -> None:
         """See that an entry has been written before it is updated."""
         self.read(address)
+        if self.touches.watches:
+            self.touches.write(address - self.address)
 
 
 class DeviceArray:
@@ -138,6 +150,8 @@ class MappedArray(DeviceArray):
     """Memory of the host that kernels read."""
 
     def __setitem__(self, place: Any, value: Any) -> None:
+        if isinstance(place, slice):  # not a flag that is to be seen meanwhile
+            self.written.touches.write_from_host()
         self.written.fill(0, self.size * self.dtype.itemsize)
         self.view()[place] = value
 
@@ -159,6 +173,9 @@ class StridedArray(DeviceArray):
 
     def is_c_contiguous(self) -> bool:
         return bool(self.data.flags.c_contiguous)
+
+    def reshape(self, shape: Any) -> StridedArray:
+        return StridedArray(self.data.reshape(shape))
 
     def __getitem__(self, index: Any) -> StridedArray:
         return StridedArray(self.data[index])
@@ -208,10 +225,15 @@ class Gpu:
         self.compiled_ahead: list[str] = []
         self.uploads: list[int] = []
         self.downloads: list[int] = []
+        #: Bytes of each copy on a stream of its own.
+        self.streamed: list[int] = []
         self.emulator = Emulator()
         self.written: dict[int, Written] = {}
         self.modules: dict[str, ModuleType] = {}
-        self.streams = itertools.count(1)
+        self.numbers = itertools.count(1)
+        #: What streams were told to wait for.
+        self.order = Order()
+        self.streams = Streams(self)
         #: All that were made, of both kinds, and launches that have not run.
         self.recordings: list[Recording] = []
         self.waiting: list[Recording] = []
@@ -242,7 +264,7 @@ class Gpu:
         self.alive[address] = memory
         # Whoever gets the address next has lent nothing.
         weakref.finalize(memory, _lent.discard, address)
-        self.written[address] = Written(address, count)
+        self.written[address] = Written(address, count, self.order)
         array.memory, array.gpu = memory, self
         return array
 
@@ -262,12 +284,14 @@ class Gpu:
         made = self.device_array(shape, dtype)
         array = MappedArray(made.memory, made.shape, dtype)
         array.gpu = self
+        array.written.touches.watches = True
         return array
 
     def stream(self) -> Any:
-        return SimpleNamespace(handle=next(self.streams))
+        return SimpleNamespace(handle=next(self.numbers))
 
-    def synchronize(self) -> None: ...
+    def synchronize(self) -> None:
+        self.order.synchronize()
 
     # -- the driver
 
@@ -307,6 +331,7 @@ class Gpu:
         self._memory(target, size)[:] = self._memory(source, size)
         known, first = self._place(source, size)
         to, place = self._place(target, size)
+        to.touches.fill()
         to.bytes[place : place + size] = known.bytes[first : first + size]
 
     def write(self, target: int, source: int, size: int) -> None:
@@ -319,6 +344,7 @@ class Gpu:
         if self.running is not None:
             self.running.finish()
         self.downloads.append(size)
+        self.order.wait_for_default()
         memory = np.ascontiguousarray(self._memory(source, size))
         ctypes.memmove(target, memory.ctypes.data, size)
 
@@ -373,6 +399,8 @@ class Gpu:
         if isinstance(argument, tuple):
             return type(argument)(*map(self._on_host, argument))
         if isinstance(argument, StridedArray):
+            if is_ours(self, argument.data):
+                return self._guarded(argument.data)
             return GuardedArray(argument.data)
         if isinstance(argument, DeviceArray):
             return self._guarded(argument.view())
@@ -396,9 +424,45 @@ class Gpu:
             source = inspect.getsource(sys.modules[name])
             self.modules[name] = self.emulator.load(source, name)
         module = self.modules[name]
+        self.order.begin(0)
         self.emulator.launch(
             module, kernel.py_func.__name__, blocks, threads, arguments
         )
+
+
+class Streams:
+    """Stands for the driver's calls on other streams; see `tests.simt.streams`."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = weakref.proxy(gpu)
+
+    def make_stream(self) -> int:
+        return next(self._gpu.numbers)
+
+    def make_event(self) -> SimpleNamespace:
+        return SimpleNamespace(seen=None)
+
+    def mark(self, event: Any, stream: int) -> None:
+        event.seen = self._gpu.order.seen(stream)
+
+    def hold(self, stream: int, event: Any) -> None:
+        self._gpu.order.hold(stream, event.seen)
+
+    def start_write(self, target: int, source: int, size: int, stream: int) -> None:
+        """Copy at once; who has not waited for it, or it for whom, is told so."""
+        assert stream
+        of, first = self._gpu._place(source, size)
+        assert all(of.bytes[first : first + size])
+        to, place = self._gpu._place(target, size)
+        self._gpu.order.begin(stream)
+        of.touches.copy_from(first, size, stream)
+        to.touches.copy_to(place, size, stream)
+        self._gpu._memory(target, size)[:] = self._gpu._memory(source, size)
+        to.bytes[place : place + size] = b"\1" * size
+        self._gpu.streamed.append(size)
+
+    def copy_any(self, target: int, source: int, size: int) -> None:
+        self._gpu.copy(target, source, size)
 
 
 class PieceDriver:
@@ -449,6 +513,14 @@ class Recording:
 
     def _run(self) -> None:
         ask(self.gpu, self.operations)
+
+
+def is_ours(gpu: Gpu, view: Any) -> bool:
+    """Whether an array is of memory that was allocated there, and dense."""
+    first, last = view.ctypes.data, view.ctypes.data + view.nbytes
+    pieces = gpu.alive.items()
+    is_there = any(s <= first and last <= s + piece.size for s, piece in pieces)
+    return is_there and bool(view.flags.c_contiguous)
 
 
 def entry_at(gpu: Gpu, address: int, dtype: Any) -> GuardedArray:
@@ -567,6 +639,8 @@ def emulated_gpu() -> Iterator[Gpu]:
             patch.setattr(module, "BLOCK", 32)
         patch.setattr(through_host, "cuda", gpu)
         patch.setattr(foreign, "cuda", gpu)
+        patch.setattr(pinned, "cuda", gpu)
+        patch.setattr(streamed_rows, "BLOCK", 32)
         patch.setattr(landing, "cuda", gpu)
         patch.setattr(landing, "Driver", lambda: PieceDriver(gpu))
         patch.setattr(landing, "device_of", lambda array: 0)

@@ -82,6 +82,7 @@ FLOORS = (
     "runtime.recording",
     "runtime.graphs",
     "runtime.devices",
+    "runtime.streaming",
     "runtime.memory",
     "runtime.superstep",
     "runtime.behind",

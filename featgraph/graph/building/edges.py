@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from featgraph._cached import cached_property
 from featgraph.arrays.targets import chosen_target
 from featgraph.arrays.values import DeviceValues, host_values, is_on_gpu
+from featgraph.config import config
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.arguments import require_flag, shown
 from featgraph.graph.building.check import (
@@ -38,6 +39,9 @@ Values: TypeAlias = NDArray[Any] | DeviceValues
 #: From so many edges given on the host a GPU builds their rows itself. The host takes
 #: 1 to 3 ms for those of fewer, and a GPU has to compile its kernels once.
 MANY_EDGES = 1 << 18
+#: Bytes that building the rows of both directions takes a GPU for each directed edge,
+#: with its edges and what sorts need.
+_BUILT_BYTES = 48
 
 
 def freeze(array: NDArray[Any]) -> NDArray[Any]:
@@ -113,9 +117,13 @@ class EdgeList:
     def is_built_on_gpu(self) -> bool:
         """Whether a GPU that needs rows of the edges makes them itself.
 
-        The host makes those of few edges.
+        The host makes those of few edges, and of more than the GPU may hold.
         """
-        return self.is_given_on_gpu or self.given_count >= MANY_EDGES
+        if self.is_given_on_gpu:
+            return True
+        limit = config.memory_limit_bytes
+        needed = _BUILT_BYTES * self.given_count * (1 if self.directed else 2)
+        return self.given_count >= MANY_EDGES and (limit is None or needed <= limit)
 
     @cached_property
     def on_gpu(self) -> GpuEdges:

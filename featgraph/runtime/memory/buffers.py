@@ -5,13 +5,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from featgraph.arrays.padding import stored_shape
 from featgraph.arrays.values import Filled, Reordered
+from featgraph.config import config
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.folder import fold_due_set
 from featgraph.fold.plan.traits import graph_traits
@@ -22,6 +23,11 @@ from featgraph.program.state import State
 from featgraph.runtime.devices.bound import BoundEntry, RowKernel
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.devices.spare import Kit
+from featgraph.runtime.memory.places import Places
+from featgraph.runtime.streaming.needs import is_of_edges, shared_use
+
+if TYPE_CHECKING:
+    from featgraph.runtime.streaming.placement import Placement
 
 __all__ = ["ALL", "Buffers", "GraphArrays", "buffers_of"]
 
@@ -53,8 +59,22 @@ class GraphArrays(Mapping[str, Any]):
         #: Of the kernels of all foldmaps that have run on the graph of late.
         self._entries: dict[tuple[Kernel, str], BoundEntry] = {}
         self.vertex_count, self._edge_count = graph.vertex_count, graph.edge_count
-        #: What States on the graph have left; None on devices that keep nothing.
-        self._spare = device.make_spare_memory()
+        #: How often arrays have been moved: what was bound before has others.
+        self.moves = 0
+        #: What finds a place for arrays, where a GPU may hold so much only.
+        self.placement: Placement | None = None
+        limit = config.memory_limit_bytes if device.is_scarce else None
+        if limit is not None:
+            self.placement = placement_on(self, device, limit)
+        #: What States on the graph have left; None on devices that keep nothing, and
+        #: where what is kept would count.
+        self._spare = device.make_spare_memory() if limit is None else None
+
+    def is_under(self, limit: int | None) -> bool:
+        """Whether these are the arrays of the graph under a memory limit."""
+        if not self._device.is_scarce:
+            return True
+        return limit == (None if self.placement is None else self.placement.limit)
 
     def lend_kit(
         self, names: tuple[str, ...], to: object
@@ -74,7 +94,12 @@ class GraphArrays(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._arrays:
-            self._arrays[name] = self._device.graph_array(self.graph, name)
+            place = self.placement
+            self._arrays[name] = (
+                self._device.graph_array(self.graph, name)
+                if place is None
+                else place.graph_array(name)
+            )
         return self._arrays[name]
 
     def shared(self, values: Reordered) -> Any:
@@ -84,8 +109,24 @@ class GraphArrays(Mapping[str, Any]):
         """
         key = id(values.array)
         if key not in self._shared:
-            self._shared[key] = self._device.rows.upload(values)
+            place = self.placement
+            self._shared[key] = (
+                self._device.rows.upload(values)
+                if place is None
+                else place.upload(self, shared_use(values), values)
+            )
         return self._shared[key]
+
+    def move_edges(self) -> None:
+        """Let go of arrays of edges: whoever asks for them gets others."""
+        self._arrays = {n: a for n, a in self._arrays.items() if not is_of_edges(n)}
+        for kept in (self._shared, self._kernels, self._entries):
+            kept.clear()
+        self.moves += 1
+
+    def turns_of(self, bound: Any) -> Any:
+        """Return what runs phases of a kernel slice by slice, where that may be."""
+        return None if self.placement is None else self.placement.turns_of(bound)
 
     def degrees(self, graph: Graph, name: str) -> Any:
         """Return degrees of all vertices of a graph, of which this is a part."""
@@ -104,11 +145,16 @@ class GraphArrays(Mapping[str, Any]):
         key = name, along
         found = self._kernels.get(key)
         if found is None:
-            target = self._device.name
-            traits = graph_traits(self.graph, target)
-            made = fold_due_set(name, traits, target, along)
-            self._kernels[key] = found = RowKernel(made, along, self)
+            self._kernels[key] = found = self.kernel_over(name, along, self)
         return found
+
+    def kernel_over(
+        self, name: str, along: str, arrays: Mapping[str, Any]
+    ) -> RowKernel:
+        """Return the same with other arrays of the graph in place."""
+        target = self._device.name
+        traits = graph_traits(self.graph, target)
+        return RowKernel(fold_due_set(name, traits, target, along), along, arrays)
 
     def entry(self, kernel: Kernel, entry: Entry) -> BoundEntry:
         """Return an entry of a kernel with these arrays in place."""
@@ -128,12 +174,23 @@ class GraphArrays(Mapping[str, Any]):
         return len(self._arrays)
 
 
+def placement_on(arrays: GraphArrays, device: Device, limit: int) -> Placement:
+    """Return what finds a place for arrays on a GPU; imports the dialect."""
+    from featgraph.runtime.streaming.placement import Placement
+
+    return Placement(arrays, device, limit)
+
+
 def graph_arrays(graph: Graph, device: Device) -> GraphArrays:
-    """Return the arrays of `graph` on `device`; states on one graph share them."""
+    """Return the arrays of `graph` on `device`; states on one graph share them.
+
+    Under another memory limit there are others.
+    """
     cached = _graphs.setdefault(graph, {})
-    if device.name not in cached:
-        cached[device.name] = GraphArrays(graph, device)
-    return cached[device.name]
+    known = cached.get(device.name)
+    if known is None or not known.is_under(config.memory_limit_bytes):
+        cached[device.name] = known = GraphArrays(graph, device)
+    return known
 
 
 class Buffers:
@@ -143,13 +200,15 @@ class Buffers:
         self._state = weakref.ref(state)
         self.device = device
         self.graph = graph_arrays(state.graph.part, device)
+        #: Where values of edges are, if not on the device.
+        self.places = Places(self)
         self.current: dict[str, Any] = {}
         self.next: dict[str, Any] = {}
         #: Properties whose buffer is the graph's.
         self._shared: set[str] = set()
         #: Property -> memory of values that were overwritten, for those that come: what
         #: has been recorded finds them there.
-        self._outdated: dict[str, Any] = {}
+        self.outdated: dict[str, Any] = {}
         #: Property -> where its next buffer differs from the current one: None, words,
         #: or `ALL`.
         self.stale: dict[str, Stale] = {}
@@ -208,7 +267,7 @@ class Buffers:
         # A vector may be where a reduce puts its result.
         is_own = self.state._columns[name].type.kind is not _VECTOR
         if found is not None and is_own and self.device.recorder is not None:
-            self._outdated[name] = found
+            self.outdated[name] = found
         self.stale[name] = ALL
         self.rounded.pop(name, None)
 
@@ -223,7 +282,8 @@ class Buffers:
             return None
         if found is None:
             return None
-        return self.held(name, found)
+        on_host = self.places.on_host(name, found, self._shape(name, found))
+        return self.held(name, found) if on_host is None else on_host
 
     def held(self, name: str, array: Any) -> Any:
         """Return an array as values of a property, for who holds or lends them."""
@@ -238,14 +298,22 @@ class Buffers:
         found = self.current[name]
         if self.state._columns[name].type.kind is _VECTOR:
             return self.device.download(found)
-        return self.device.rows.download(found, self._shape(name, found))
+        shape = self._shape(name, found)
+        on_host = self.places.on_host(name, found, shape)
+        if on_host is not None:
+            return np.array(on_host)
+        return self.device.rows.download(found, shape)
 
     def unshare(self, name: str) -> None:
         """Have values in memory that is no other State's: they may be written."""
         if name in self._shared:
             shared = self.current[name]
-            made = self.device.empty(shared.shape, shared.dtype.name)
-            self.device.copy(made, shared)
+            shape, dtype = tuple(shared.shape), shared.dtype.name
+            made = self.places.another(name, shape, dtype)
+            if made is None:
+                made = self.device.empty(shape, dtype)
+            if not self.places.copy(made, shared):
+                self.device.copy(made, shared)
             self.current[name] = made
             self._shared.remove(name)
 
@@ -258,6 +326,7 @@ class Buffers:
             self.written(name)
         elif name in self.current:
             self.stale[name] = ALL
+            self.places.touched(self.current[name])
             ranks = self.state.graph.ranks
             if ranks is not None:
                 self.unsent[name] = ranks.exchange(self.device).own(None)
@@ -286,7 +355,7 @@ class Buffers:
             if column.borrowed is None:
                 column.values = np.array(self._downloaded(name))
         # Whatever is bound to this may outlive it; arrays of the device do not.
-        for arrays in (self.current, self.next, self._outdated, self.temporaries):
+        for arrays in (self.current, self.next, self.outdated, self.temporaries):
             arrays.clear()
         if self._kit is not None:
             self._give_back()
@@ -323,7 +392,7 @@ class Buffers:
                 found = self.graph.shared(column.values)
                 self._shared.add(name)
             elif column.type.kind is _VECTOR:
-                memory = self._outdated.pop(name, None)
+                memory = self.outdated.pop(name, None)
                 found = self.device.upload(column.values, memory)
             else:
                 found = self._upload(name, column.values)
@@ -337,7 +406,10 @@ class Buffers:
 
         Values that come with memory of their own, or in another order, are in new one.
         """
-        memory = self._outdated.pop(name, None)
+        memory = self.outdated.pop(name, None)
+        placed = self.places.upload(name, values, memory)
+        if placed is not None:
+            return placed
         kit = self._kit if isinstance(values, Filled | np.ndarray) else None
         use = "current", name
         if memory is None and kit is not None:
@@ -379,8 +451,11 @@ class Buffers:
             found = self._kit.take(use, current.shape, current.dtype)
             if found is not None:
                 return found
-        dtype = self.state._columns[name].type.dtype
-        made = self.device.rows.empty(self._shape(name, current), dtype)
+        dtype, shape = self.state._columns[name].type.dtype, self._shape(name, current)
+        placed = self.places.next_of(name, shape, dtype)
+        if placed is not None:
+            return placed
+        made = self.device.rows.empty(shape, dtype)
         if self._kit is not None:
             self._kit.note(use, made)
         return made
@@ -393,7 +468,10 @@ class Buffers:
         return self.temporaries[key]
 
     def _working_memory(self, key: tuple[str, str, tuple[int, ...]]) -> Any:
-        _, dtype, shape = key
+        name, dtype, shape = key
+        placed = self.places.working_memory(name, shape, dtype)
+        if placed is not None:
+            return placed
         kit = self._kit
         found = None if kit is None else kit.take(key, shape, np.dtype(dtype))
         if found is not None:

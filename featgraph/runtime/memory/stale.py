@@ -100,7 +100,9 @@ class StaleEntries:
             ):
                 continue
             if isinstance(stale, str):
-                self._device.copy(next_, buffers.property(name))
+                current = buffers.property(name)
+                if not buffers.places.copy(next_, current):
+                    self._device.copy(next_, current)
             else:
                 self._refresh(buffers, name, stale, None if reads else written)
 

@@ -20,6 +20,7 @@ from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import Buffers, buffers_of
 from featgraph.runtime.memory.data import DataFields
+from featgraph.runtime.memory.places import EDGE_STATE
 from featgraph.runtime.memory.stale import StaleEntries
 from featgraph.runtime.superstep.due import Due
 from featgraph.runtime.superstep.exchange import exchange_of
@@ -72,6 +73,9 @@ class BoundState:
     stale : StaleEntries
     ghosts : Ghosts or None
         Rows of vertices that other ranks own; None where there are none.
+    turns : Turns or None
+        What runs phases slice by slice whose edges are not on a GPU; None where all
+        are where the kernels run.
     """
 
     def __init__(self, kernel: Kernel, state: State, device: Device) -> None:
@@ -82,6 +86,7 @@ class BoundState:
         self.exchange = exchange_of(state.graph, device)
         self._state = weakref.ref(state)
         source, buffers = kernel.kernel_source, buffers_of(state, device)
+        buffers.places.reserve(source)
         self.buffers = buffers
         for name in self.plan.facts.writes:
             buffers.own(name)
@@ -96,6 +101,8 @@ class BoundState:
         self.stale = StaleEntries(source, state.signature, device, all_rows)
         self._data = DataFields(source, state.graph, buffers.graph)
         self._word_count = word_count(self.graph.vertex_count)
+        self._place = buffers.graph, buffers.graph.moves
+        self.turns = buffers.graph.turns_of(self)
         reductions = self.plan.facts.reductions
         self._reduced = [f.name for f in source.fields if f.name in reductions]
 
@@ -106,6 +113,10 @@ class BoundState:
         if state is None:
             raise ReferenceError("the State is gone")
         return state
+
+    def fits(self, buffers: Buffers) -> bool:
+        """Whether arrays of the graph are still where they were bound."""
+        return (buffers.graph, buffers.graph.moves) == self._place
 
     def arrive(self) -> Buffers:
         """Return the buffers of the State, which is brought to the device."""
@@ -168,8 +179,8 @@ class BoundState:
     def edge_state(self, *, is_first: bool) -> Any:
         """Where several phases sweep edges: 0 not run, 1 stopped, 2 passed last."""
         shape = (max(self.graph.edge_count, 1),)
-        flags = self.buffers.temporary("edge_state", "uint8", shape)
-        if is_first:
+        flags = self.buffers.temporary(EDGE_STATE, "uint8", shape)
+        if is_first and not self.buffers.places.clear(flags):
             self.device.fill(flags, 0)
         return flags
 
@@ -193,6 +204,8 @@ class BoundPhase:
         Whether any later phase but reduces runs.
     is_first_of_edges : bool
         Whether no phase before it runs edge functions.
+    graph_arrays : frozenset of str
+        Arrays of the graph that its entries take.
     """
 
     def __init__(self, bound: BoundState, number: int) -> None:
@@ -213,6 +226,34 @@ class BoundPhase:
         # Kernels that go round have no listed form.
         covers = any(e.covers for e in kernel.entries if e.phase == number)
         self._can_be_listed = covers and kernel.plan.can_take("listed", self.phase)
+        #: Arrays of the graph that its entries take, by their names.
+        self.graph_arrays = frozenset(
+            argument.array
+            for entry in kernel.entries
+            if entry.phase == number
+            for argument in kernel.kernel_source.arguments_of(entry)
+            if argument.kind == "graph"
+        )
+
+    @property
+    def arrays(self) -> Mapping[str, Any]:
+        """The arrays of the graph, or of what this rank has of it for such a phase."""
+        return self._arrays
+
+    @property
+    def has_rows_of_others(self) -> bool:
+        """Whether these are not those of the part of the graph alone."""
+        return self._arrays is not self._own_arrays
+
+    @property
+    def can_be_listed(self) -> bool:
+        """Whether it can sweep the vertices of a list."""
+        return self._can_be_listed
+
+    @property
+    def takes_active(self) -> bool:
+        """Whether it leaves out edges from vertices that are not active."""
+        return self._kernel.plan.takes_active(self.phase)
 
     def form(self, count: int | None, only: Restriction | None) -> str:
         """Return the form of the kernel that runs it: see `FoldPlan`.
@@ -234,16 +275,30 @@ class BoundPhase:
         """Return what runs it in a form."""
         found = self._in_form.get(form)
         if found is None:
-            own = [(self._kernel, e) for e in self._kernel.entries]
-            if form != "plain":
-                other = self._kernel.in_form(form)
-                own = [(kernel, e) for kernel, e in own if e.role != "main"]
-                own += [(other, e) for e in other.entries]
-            self._in_form[form] = found = [
-                self._bind(kernel, entry)
-                for kernel, entry in own
-                if entry.phase == self.number
-            ]
+            found = [self._bind(*each) for each in self._kernels(form)]
+            self._in_form[form] = found
+        return found
+
+    def _kernels(self, form: str) -> list[tuple[Kernel, Entry]]:
+        """Return the entries that run it in a form, and of which kernel each is."""
+        own = [(self._kernel, e) for e in self._kernel.entries]
+        if form != "plain":
+            other = self._kernel.in_form(form)
+            own = [(kernel, e) for kernel, e in own if e.role != "main"]
+            own += [(other, e) for e in other.entries]
+        return [(kernel, e) for kernel, e in own if e.phase == self.number]
+
+    def entries_of_slice(self, arrays: Any, form: str) -> list[BoundEntry]:
+        """Return what `entries` returns, with the arrays of a slice of rows in place.
+
+        They have counts of vertices and edges, as a graph has, and keep the entries.
+        """
+        found = []
+        for kernel, entry in self._kernels(form):
+            key = kernel, entry.name
+            if key not in arrays.entries:
+                arrays.entries[key] = BoundEntry(kernel, entry, arrays, arrays)
+            found.append(arrays.entries[key])
         return found
 
     def entries_on(

@@ -28,6 +28,7 @@ from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.streaming.needs import explain_limit
 from featgraph.runtime.superstep.exchange import exchange_of
 from featgraph.runtime.superstep.frontier import Frontier, Restriction
 from featgraph.runtime.superstep.superstep import Superstep
@@ -308,8 +309,17 @@ class FoldMap:
         return self._kernels[key]
 
     def explain(self, state: State | None = None, **options: Any) -> str:
-        """Return in words how the program is folded and why."""
-        return self.fold(state, **options).explain()
+        """Return in words how the program is folded and why.
+
+        With a State, under a memory limit, also what is streamed through the GPU.
+        """
+        kernel, limit = self.fold(state, **options), config.memory_limit_bytes
+        text = kernel.explain()
+        if state is None or limit is None or kernel.plan.target != "cuda":
+            return text
+        types, graph = state.signature, state.graph.part
+        limited = explain_limit(kernel.kernel_source, types, graph, limit)
+        return f"{text}\n\n{limited}"
 
 
 def _reduced(step: FoldMap) -> tuple[Any, ...]:

@@ -62,7 +62,14 @@ class Superstep:
         self.plan = kernel.plan
         self.device = device
         self.types_version = state.types_version
-        self.bound = bound = BoundState(kernel, state, device)
+        self._bind(state)
+        self._is_checked = self.plan.options.checked
+        told = [p.kind for p in self.plan.phases if p.kind not in SILENT]
+        self._ends_in_edges = bool(told) and told[-1] == "edge"
+
+    def _bind(self, state: State) -> None:
+        """Bind the kernel to the State and its graph, where they are by now."""
+        self.bound = bound = BoundState(self.kernel, state, self.device)
         count = len(self.plan.phases)
         self.phases = tuple(BoundPhase(bound, number) for number in range(count))
         for own in self.phases:  # the first superstep then asks for what others do
@@ -70,9 +77,6 @@ class Superstep:
                 bound.reduced(own.phase.into)
                 bound.parts(own.number)
         self._steps = [(own, *functions_for(own.phase)) for own in self.phases]
-        self._is_checked = self.plan.options.checked
-        told = [p.kind for p in self.plan.phases if p.kind not in SILENT]
-        self._ends_in_edges = bool(told) and told[-1] == "edge"
 
     def run(self, frontier: Frontier | None = None) -> Words:
         """Run one superstep.
@@ -88,9 +92,10 @@ class Superstep:
             The committed vertices, with targets of edges where the foldmap tells them;
             these alone where it ends in edge functions.
         """
+        frontier, buffers = frontier or Frontier(), self.bound.arrive()
+        if not self.bound.fits(buffers):
+            self._bind(self.bound.state)
         bound, device, ghosts = self.bound, self.device, self.bound.ghosts
-        frontier = frontier or Frontier()
-        buffers = bound.arrive()
         if frontier.active is None:
             frontier.active, frontier.all_due = bound.full, True
         bound.stale.begin(frontier.in_place)
@@ -108,7 +113,8 @@ class Superstep:
                 form = own.form(given.get("active_count"), frontier.only)
                 if form == "listed" and frontier.only is not None:
                     given["listed"] = frontier.only.find_listed()
-                turns: Any = ((own.entries, given),)
+                turns: Any = bound.turns and bound.turns.over(own, given)
+                turns = turns or ((own.entries, given),)
                 if ghosts is not None and own.phase.kind == "triangle":
                     fields = self.kernel.kernel_source.fields
                     turns = ghosts.turns(buffers, own, given, fields)
@@ -122,6 +128,8 @@ class Superstep:
                     sites = self.kernel.kernel_source.sites
                     found = np.array(device.download(fault))
                     raise_fault(sites, *bound.exchange.first_fault(found))
+                if bound.turns is not None:
+                    bound.turns.note_written()
                 finish(bound, own, frontier, given)
                 if ghosts is not None:
                     vertices = given.get("swept", given.get("due"))
@@ -134,6 +142,8 @@ class Superstep:
             bound.stale.fail(buffers)
             if frontier.incremental is not None:
                 frontier.incremental.forget()
+            if bound.turns is not None:
+                bound.turns.fail()
             if launched is None:
                 raise
             told = explained(launched.kernel, launched.entry.name, error)

@@ -1,0 +1,129 @@
+"""Where values of a State's edges are: on the device, or with the host (0063)."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from featgraph.arrays.values import Reordered
+from featgraph.fold.printing.module import KernelSource
+from featgraph.program.signature import PropertyKind
+from featgraph.runtime.devices.protocol import Values
+from featgraph.runtime.streaming.needs import needs_of, shared_use, use_of
+
+if TYPE_CHECKING:
+    from featgraph.runtime.streaming.placement import Placement
+
+__all__ = ["EDGE_STATE", "Places"]
+
+Array = Any
+#: Working memory with an entry for each edge.
+EDGE_STATE = "edge_state"
+
+
+class Places:
+    """Finds memory for values of edges of one State, under a memory limit if any.
+
+    Methods return None, or False, where the device has the values as ever.
+
+    Parameters
+    ----------
+    buffers : Buffers
+        Of the State.
+    """
+
+    def __init__(self, buffers: Any) -> None:
+        self._buffers = weakref.proxy(buffers)  # which has this
+
+    @property
+    def _placement(self) -> Placement | None:
+        found: Placement | None = self._buffers.graph.placement
+        return found
+
+    def of(self, name: str) -> Placement | None:
+        """Return what finds the place of a property; None where the device has it."""
+        place = self._placement
+        if place is None:
+            return None
+        column = self._buffers.state._columns[name]
+        return place if column.type.kind is PropertyKind.EDGE else None
+
+    def reserve(self, source: KernelSource) -> None:
+        """Have room for what a kernel needs.
+
+        Raises
+        ------
+        DeviceMemoryError
+            If that cannot be, though all edges are streamed.
+        """
+        place = self._placement
+        if place is None:
+            return
+        state = self._buffers.state
+        needs = needs_of(source, state.signature, state.graph.part)
+        edges = {self._counted_as(n): size for n, size in needs.edges.items()}
+        needs = replace(needs, edges=edges)
+        if not place.reserve(self, needs):
+            raise place.shortage(needs)
+
+    def _counted_as(self, use: str) -> str:
+        """Return what values of edges are counted as: the graph's may be shared."""
+        column = self._buffers.state._columns.get(use.removeprefix(use_of("")))
+        values = None if column is None else column.values
+        if isinstance(values, Reordered) and values.is_shared:
+            return shared_use(values)
+        return use
+
+    def move_edges(self) -> None:
+        """Bring values of edges to the host's memory, where kernels find them, too."""
+        own = self._buffers
+        for arrays in (own.current, own.next, own.outdated):
+            for name, array in list(arrays.items()):
+                place = self.of(name)
+                if place is not None:
+                    arrays[name] = place.pinned_copy(array)
+        for key in [k for k in own.temporaries if k[0] == EDGE_STATE]:
+            del own.temporaries[key]
+
+    def upload(self, name: str, values: Values, memory: Array | None) -> Array | None:
+        """Return an array with values of a property; `memory` is given up for it."""
+        place = self.of(name)
+        return place and place.upload(self, use_of(name), values, memory)
+
+    def next_of(self, name: str, shape: tuple[int, ...], dtype: str) -> Array | None:
+        """Return memory for next values of a property."""
+        place = self.of(name)
+        return place and place.empty(self, use_of(f"{name}_next"), shape, dtype)
+
+    def another(self, name: str, shape: tuple[int, ...], dtype: str) -> Array | None:
+        """Return other memory for values of a property."""
+        place = self.of(name)
+        return place and place.empty(self, use_of(name), shape, dtype)
+
+    def working_memory(
+        self, name: str, shape: tuple[int, ...], dtype: str
+    ) -> Array | None:
+        """Return working memory of edges."""
+        place = self._placement if name == EDGE_STATE else None
+        return place and place.empty(self, use_of(name), shape, dtype)
+
+    def on_host(self, name: str, array: Array, shape: tuple[int, ...]) -> Any | None:
+        """Return values of a property where the host has them."""
+        place = self.of(name)
+        return place and place.held(array, shape)
+
+    def touched(self, array: Array) -> None:
+        """Note that somebody else has written an array: copies of it are old."""
+        if self._placement is not None:
+            self._placement.touched(array)
+
+    def copy(self, target: Array, source: Array) -> bool:
+        """Copy values to another array."""
+        place = self._placement
+        return place is not None and place.copy(target, source)
+
+    def clear(self, memory: Array) -> bool:
+        """Set all elements of working memory to zero."""
+        place = self._placement
+        return place is not None and place.fill(memory, 0)

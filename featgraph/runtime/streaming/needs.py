@@ -1,0 +1,152 @@
+"""What a kernel needs of a GPU: what has to be there, and what may be streamed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from featgraph.arrays.padding import stored_shape
+from featgraph.arrays.values import Reordered, offset_dtype
+from featgraph.fold.plan.layout import REVERSED, rows_along
+from featgraph.fold.printing.module import KernelSource
+from featgraph.program.signature import PropertyKind, PropertyType
+from featgraph.runtime.streaming.sizes import MOVING, buffers_in, least_room, shown
+
+__all__ = ["Needs", "explain_limit", "is_of_edges", "needs_of", "shared_use", "use_of"]
+
+#: Sets of vertices that supersteps have at a time.
+_SETS = 16
+#: Arrays of edges beside those of rows, by their names in generated code.
+_OF_EDGES = frozenset({"edge_twin", "edge_is_twin"})
+#: What names of arrays of edges by degree order end with.
+_ORIENTED = ("_orders", "_edges", "_positions")
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes that a kernel needs on a GPU, by what they are for.
+
+    Attributes
+    ----------
+    stays : dict of str to int
+        Values of vertices, offsets of rows, sets.
+    edges : dict of str to int
+        Arrays of edges: those of the graph, and properties.
+    """
+
+    stays: dict[str, int]
+    edges: dict[str, int]
+
+
+def is_of_edges(name: str) -> bool:
+    """Whether an array of a graph has an entry for each edge."""
+    if name in _OF_EDGES:
+        return True
+    for along in REVERSED:
+        rows = rows_along(along)
+        if name in {rows.ends, rows.edges}:
+            return True
+    oriented = name.startswith(("upper_", "lower_", "both_"))
+    return oriented and name.endswith(_ORIENTED)
+
+
+def needs_of(
+    source: KernelSource, types: Mapping[str, PropertyType], graph: Any
+) -> Needs:
+    """Return what a kernel needs for a State on a graph.
+
+    Parameters
+    ----------
+    source : KernelSource
+    types : mapping of str to PropertyType
+        Of the State's properties.
+    graph : Graph
+        The part of it that this process has.
+    """
+    vertices, edges = graph.vertex_count, graph.edge_count
+    offset = np.dtype(offset_dtype(edges)).itemsize
+    stays = {"sets": _SETS * (-(-vertices // 32)) * 4}
+    streams: dict[str, int] = {}
+    for field in source.fields:
+        if field.source in {"property", "next"}:
+            type_ = types[field.of]
+            of_edges = type_.kind is PropertyKind.EDGE
+            count = edges if of_edges else vertices
+            size = _bytes(count, type_.item_shape, type_.dtype)
+            (streams if of_edges else stays)[use_of(field.name)] = size
+        elif field.source in {"temporary", "incremental"}:
+            shape = source.plan.item_shape(field.of)
+            stays[use_of(field.name)] = _bytes(vertices, shape, field.dtype)
+        elif is_of_edges(field.name):
+            streams[field.name] = edges * (offset if field.name == "edge_twin" else 1)
+        elif field.source == "builtin" and field.rank:
+            stays[field.name] = 4 * vertices
+    for entry in source.entries:
+        for argument in source.arguments_of(entry):
+            if argument.kind == "graph":
+                _add_graph_array(argument.array, stays, streams, graph)
+    if source.plan.has_edge_state:
+        streams[use_of("edge_state")] = edges
+    return Needs(stays, streams)
+
+
+def use_of(name: str) -> str:
+    """Return what memory of a field of `d` is counted as; no array of the graph is."""
+    return f"d.{name}"
+
+
+def _bytes(count: int, item_shape: tuple[int, ...], dtype: str) -> int:
+    shape = stored_shape((count, *item_shape), dtype)
+    return math.prod(shape) * np.dtype(dtype).itemsize
+
+
+def _add_graph_array(
+    name: str, stays: dict[str, int], streams: dict[str, int], graph: Any
+) -> None:
+    """Add an array of the graph to what is needed."""
+    edges = graph.edge_count
+    offset = np.dtype(offset_dtype(edges)).itemsize
+    if is_of_edges(name):
+        several = 2 if name.startswith("incident") else 1
+        wide = name.endswith(("_edges", "_twin"))
+        streams[name] = several * edges * (offset if wide else 4)
+    elif name.endswith("_offsets"):
+        stays[name] = offset * (graph.vertex_count + 1)
+
+
+def shared_use(values: Reordered) -> str:
+    """Return what an array that the graph has for all States is counted as."""
+    return f"shared {id(values.array)}"
+
+
+def explain_limit(
+    source: KernelSource, types: Mapping[str, PropertyType], graph: Any, limit: int
+) -> str:
+    """Say where a kernel has what it needs under a memory limit."""
+    needs = needs_of(source, types, graph)
+    stays, edges = sum(needs.stays.values()), sum(needs.edges.values())
+    lines = [
+        f"memory limit: {shown(limit)}",
+        f"  stays on the GPU: {shown(stays)}: values of vertices, offsets, sets",
+    ]
+    if stays + edges <= limit:
+        return "\n".join([*lines, f"  edges: {shown(edges)} more, which fit"])
+    offsets = sum(name.endswith("_offsets") for name in needs.stays)
+    room = limit - stays - 4 * (graph.vertex_count + 1) * offsets
+    names = ", ".join(sorted(needs.edges))
+    lines.append(f"  edges: {shown(edges)} in the host's memory: {names}")
+    if room < least_room():
+        lines.append(f"  does not run: {shown(least_room() - room)} are missing")
+        return "\n".join(lines)
+    size, count = buffers_in(room)
+    keeping = f", {count - MOVING} of which keep a slice" if count > MOVING else ""
+    copied = max(edges - (count - MOVING) * size, 0)
+    lines.append(
+        f"  streamed: at most {shown(copied)} a superstep, through {count} buffers of "
+        f"{shown(size)}{keeping}; read in place where few rows are due"
+    )
+    return "\n".join(lines)

@@ -1,0 +1,332 @@
+"""Where the arrays of a graph and its States are: on the GPU, or in the host's memory.
+
+Vertices' values and offsets of rows stay on the GPU. Arrays of edges do as long as all
+that is needed fits the limit; from then on those that come are page-locked memory of
+the host, which kernels read and write in place, and slices of which are copied to
+buffers (`ring`).
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph._cuda_driver import address_of
+from featgraph.arrays.padding import stored_shape
+from featgraph.arrays.values import DeviceValues, Filled, Reordered, host_values
+from featgraph.errors import DeviceMemoryError
+from featgraph.graph import Graph
+from featgraph.runtime.devices.host_arrays import host_graph_array
+from featgraph.runtime.devices.protocol import Device, Values
+from featgraph.runtime.streaming.needs import Needs, is_of_edges
+from featgraph.runtime.streaming.pinned import PinnedArray, pinned_of
+from featgraph.runtime.streaming.ring import Ring
+from featgraph.runtime.streaming.sizes import buffers_in, least_room, shown
+from featgraph.runtime.streaming.turns import Turns
+
+__all__ = ["Placement"]
+
+Array = Any
+#: All that live, for the limit is that of the process.
+_all: weakref.WeakSet[Placement] = weakref.WeakSet()
+
+
+class Placement:
+    """Where the arrays of one graph are, and those of edges of its States.
+
+    Parameters
+    ----------
+    arrays : GraphArrays
+        The arrays of the graph, of which it finds the places.
+    device : Device
+        A GPU.
+    limit : int
+        Bytes that all graphs and States may take of it.
+
+    Attributes
+    ----------
+    is_streamed : bool
+        Whether arrays of edges that come are in the host's memory.
+    """
+
+    def __init__(self, arrays: Any, device: Device, limit: int) -> None:
+        self._arrays = weakref.ref(arrays)
+        self.device, self.limit = device, limit
+        self.is_streamed = False
+        #: Whoever has values of a State -> bytes of what is there of them.
+        self._holders: weakref.WeakKeyDictionary[Any, dict[str, int]] = (
+            weakref.WeakKeyDictionary()
+        )
+        #: The same of arrays of the graph.
+        self._of_graph: dict[str, int] = {}
+        #: Names of what was counted there that edges have.
+        self._in_edges: set[str] = set()
+        self._ring: Ring | None = None
+        self._ring_bytes = 0
+        _all.add(self)
+
+    # -- what fits
+
+    @property
+    def taken(self) -> int:
+        """Bytes of the GPU that are the graph's and its States', and the buffers'."""
+        held = [*list(self._holders.values()), self._of_graph]
+        return self._ring_bytes + sum(sum(each.values()) for each in held)
+
+    def _room(self) -> int:
+        return self.limit - sum(placement.taken for placement in list(_all))
+
+    def reserve(self, holder: Any, needs: Needs) -> bool:
+        """Note what a kernel needs for a State; return False where that cannot be.
+
+        If its edges do not fit, those that come are streamed. Nothing is allocated yet.
+
+        Parameters
+        ----------
+        holder : object
+            What has the values of the State; while it lives, they are there.
+        needs : Needs
+        """
+        own, of_graph = self._holders.setdefault(holder, {}), self._of_graph
+        stays, edges = (_missing(n, own, of_graph) for n in (needs.stays, needs.edges))
+        if not self.is_streamed and self._lacks(stays, edges):
+            self._make_room()
+            if self._lacks(stays, edges):
+                self._stream()
+        if self.is_streamed:
+            edges = {}
+            # Beside the offsets of rows stand those of a slice.
+            size = 4 * (self._graph.vertex_count + 1)
+            rows = {f"{n} of slices": size for n in stays | of_graph if _is_offsets(n)}
+            stays |= _missing(rows, of_graph)
+            if self._lacks(stays):
+                self._make_room()
+            if self._lacks(stays, least_room() * (self._ring is None)):
+                return False
+        self._in_edges |= edges.keys()
+        for name, size in (stays | edges).items():
+            (of_graph if _is_of_graph(name) else own)[name] = size
+        return True
+
+    def _stream(self) -> None:
+        """Have all edges in the host's memory from now on, those of the GPU included.
+
+        What has been bound to those binds itself anew.
+        """
+        self.is_streamed = True
+        arrays = self._arrays()
+        if arrays is not None:
+            arrays.move_edges()
+        for holder in list(self._holders):
+            if holder is not arrays:
+                holder.move_edges()
+        for counted in [self._of_graph, *self._holders.values()]:
+            for name in self._in_edges & counted.keys():
+                del counted[name]
+        gc.collect()
+
+    def shortage(self, needs: Needs) -> DeviceMemoryError:
+        """Return what to raise where `reserve` has returned False."""
+        stays = sum(needs.stays.values())
+        taken = self.limit - self._room()
+        return DeviceMemoryError(
+            "values of vertices and offsets of rows do not fit the memory limit",
+            where="fg.config.memory_limit",
+            got=f"{shown(stays)} for them and {shown(least_room())} for buffers, "
+            f"beside {shown(taken)} that other States and graphs have",
+            expected=f"at most {shown(self.limit)}",
+            fix="raise the limit, use a narrower dtype, fewer features or ranks, or "
+            "target='cpu'",
+        )
+
+    def _lacks(self, *sizes: dict[str, int] | int) -> bool:
+        wanted = sum(s if isinstance(s, int) else sum(s.values()) for s in sizes)
+        return wanted > self._room()
+
+    def _make_room(self) -> None:
+        """Let go of all buffers, and of whatever nobody refers to any more."""
+        for placement in list(_all):
+            placement.release_buffers()
+        gc.collect()
+
+    def release_buffers(self) -> None:
+        """Let go of the buffers; the next sweep gets others."""
+        if self._ring is not None:
+            self.device.synchronize()
+            self._ring, self._ring_bytes = None, 0
+
+    def _fits(self, counted: dict[str, int], name: str, size: int) -> bool:
+        """Whether an array of edges is on the GPU; it is noted then."""
+        if self.is_streamed:
+            return False
+        if name not in counted:
+            if self._lacks(size):
+                return False
+            counted[name] = size
+        self._in_edges.add(name)
+        return True
+
+    # -- arrays of the graph
+
+    @property
+    def _graph(self) -> Graph:
+        arrays = self._arrays()
+        if arrays is None:
+            raise ReferenceError("the arrays of the graph are gone")
+        return arrays.graph  # type: ignore[no-any-return]
+
+    def graph_array(self, name: str) -> Array:
+        """Return an array of the graph by its name in generated code."""
+        graph = self._graph
+        if not is_of_edges(name):
+            # Where rows are only looked at to find what is due.
+            is_asked_for = name in self._of_graph or not _is_offsets(name)
+            size = 8 * (graph.vertex_count + 1)
+            if self.is_streamed and not is_asked_for and 4 * size > self._room():
+                return self._pin(host_graph_array(graph, name))
+            made = self.device.graph_array(graph, name)
+            self._of_graph[name] = made.size * made.dtype.itemsize
+            return made
+        several = 2 if name.startswith("incident") else 1
+        size = several * graph.edge_count * 8
+        if self._fits(self._of_graph, name, size):
+            return self.device.graph_array(graph, name)
+        return self._pin(host_graph_array(graph, name))
+
+    # -- values of edges
+
+    def upload(
+        self, holder: Any, name: str, values: Values, memory: Array | None = None
+    ) -> Array:
+        """Return an array with values of edges; `memory` is given up for it."""
+        shape, dtype = tuple(values.shape), values.dtype
+        stored = stored_shape(shape, dtype)
+        size = math.prod(stored) * dtype.itemsize
+        if self._fits(self._counted(holder, name), name, size):
+            is_there = memory is not None and pinned_of(memory) is None
+            return self.device.rows.upload(values, memory if is_there else None)
+        given = _on_host(values)
+        if stored != shape:
+            padded = np.zeros(stored, dtype)
+            padded[:, : shape[1]] = given
+            given = padded
+        return self._pin(given)
+
+    def empty(
+        self, holder: Any, name: str, shape: tuple[int, ...], dtype: str
+    ) -> Array:
+        """Return an array for values of edges; zeros where it is the host's."""
+        stored = stored_shape(shape, dtype)
+        size = math.prod(stored) * np.dtype(dtype).itemsize
+        if self._fits(self._counted(holder, name), name, size):
+            return self.device.rows.empty(shape, dtype)
+        return self._pin(np.zeros(stored, dtype))
+
+    def _counted(self, holder: Any, name: str) -> dict[str, int]:
+        if _is_of_graph(name):
+            return self._of_graph
+        return self._holders.setdefault(holder, {})
+
+    def pinned_copy(self, array: Array) -> Array:
+        """Return an array of the GPU in the host's memory; that itself, if it is."""
+        if pinned_of(array) is not None:
+            return array
+        return self._pin(self.device.download(array))
+
+    def _pin(self, values: npt.NDArray[Any]) -> Array:
+        made = PinnedArray(tuple(values.shape), values.dtype)
+        made.put(values)
+        return made.whole()
+
+    def held(self, array: Array, shape: tuple[int, ...]) -> npt.NDArray[Any] | None:
+        """Return values of edges where the host has them; None for those of a GPU."""
+        pinned = pinned_of(array)
+        if pinned is None:
+            return None
+        self.device.synchronize()
+        host = pinned.host
+        return host if pinned.shape == shape else host[:, : shape[1]]
+
+    def touched(self, array: Array) -> None:
+        """Note that somebody else has written values of edges."""
+        pinned = pinned_of(array)
+        if pinned is not None:
+            pinned.version += 1
+
+    def copy(self, target: Array, source: Array) -> bool:
+        """Copy values of edges; return False where both arrays are on the GPU."""
+        to, of = pinned_of(target), pinned_of(source)
+        if to is None and of is None:
+            return False
+        size = source.size * source.dtype.itemsize
+        aside = self.device.recorder.aside  # type: ignore[union-attr]
+        aside.copy_any(address_of(target), address_of(source), size)
+        if to is not None:
+            to.version += 1
+        return True
+
+    def fill(self, array: Array, value: Any) -> bool:
+        """Set all elements; return False where they are on the GPU."""
+        pinned = pinned_of(array)
+        if pinned is None:
+            return False
+        self.device.synchronize()
+        pinned.put(np.full(pinned.shape, value, pinned.dtype))
+        return True
+
+    # -- slices
+
+    def turns_of(self, bound: Any) -> Turns:
+        """Return what runs the phases of a kernel, on a State, slice by slice."""
+        return Turns(bound, self.device, self)
+
+    def forget(self) -> None:
+        """Have nothing be in the buffers, to which copies may be on their way."""
+        if self._ring is not None:
+            self.device.synchronize()
+            self._ring.forget()
+
+    def ring(self) -> Ring:
+        """Return the buffers, of what the limit leaves."""
+        if self._ring is None:
+            size, count = buffers_in(self._room())
+            memories = [self.device.empty((size,), "uint8") for _ in range(count)]
+            for memory in memories:  # lanes without an edge read what they drop
+                self.device.fill(memory, 0)
+            self._ring = Ring(self.device.recorder, memories)
+            self._ring_bytes = size * (count + 1)
+        return self._ring
+
+
+def _missing(wanted: Mapping[str, int], *known: Mapping[str, int]) -> dict[str, int]:
+    """Return what of something is not known yet."""
+    return {n: s for n, s in wanted.items() if not any(n in each for each in known)}
+
+
+def _is_of_graph(name: str) -> bool:
+    """Whether something is of the graph, and not of one State."""
+    shared = name.startswith("shared ") or name.endswith(" of slices")
+    return shared or _is_offsets(name) or is_of_edges(name)
+
+
+def _is_offsets(name: str) -> bool:
+    return name.endswith("_offsets")
+
+
+def _on_host(values: Values) -> npt.NDArray[Any]:
+    if isinstance(values, Filled):
+        made = np.full(values.shape, values.value)
+        if values.apart is not None:
+            made.reshape(-1)[values.apart.places] = values.apart.values
+        return made
+    if isinstance(values, Reordered):
+        return values.on_host()
+    if isinstance(values, DeviceValues):
+        return np.asarray(host_values(values))
+    return values
