@@ -60,6 +60,7 @@ BENCHES = {
     "ranks-cpu": "bench.distributed.ranks_cpu",
     "loading-cpu": "bench.distributed.loading_cpu",
     "ranks-gpu": "bench.distributed.ranks_gpu",
+    "out-of-core-gpu": "bench.distributed.out_of_core_gpu",
     "networkx-cpu": "bench.algorithms.networkx_cpu",
 }
 
