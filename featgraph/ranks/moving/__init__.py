@@ -1,0 +1,1 @@
+"""Other cuts in the midst of a run: when they pay, and what moves (0062)."""

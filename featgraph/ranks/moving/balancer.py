@@ -1,0 +1,211 @@
+"""Whether ranks should own other ranges, by the time that theirs have taken.
+
+Lux's way: partial sums of measured work are exact at the cuts; between them the work
+that is expected of in-edges and vertices interpolates. New cuts are where the sum is
+i / P of the whole. Behind a move the work is one that agrees with what was measured
+before it, too, so that each move knows more than the one before.
+
+Noise moves nothing: a gain must be beyond the spread of what ranks take. A load that
+wanders, such as the wave of a search, is not chased: cuts found from older supersteps
+must do better on nearly all later ones, too; and a move that has not brought half of
+what it promised has the next one wait for four times as many supersteps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph.graph.partition.cuts import word_places
+from featgraph.ranks.moving.work import Work, agreeing, cut_evenly
+
+__all__ = ["Balancer", "Move"]
+
+#: How much longer than the mean the slowest rank may take: at least 0.92 of the speed
+#: of ranks that take the same.
+TOLERATED = 0.08
+#: What share of a superstep a move must save: less is noise of a clock.
+LEAST_GAIN = 0.05
+#: Supersteps that are looked at before a move: so many at least, and at most.
+WINDOW, _MOST_SEEN = 8, 32
+#: A move is looked for each time behind so many more.
+_EVERY = 4
+#: A gain must be so many times its standard error.
+_SIGNIFICANT = 3.0
+#: Of a normal distribution: the standard deviation over the median deviation, and the
+#: standard error of a median over that of a mean.
+_DEVIATION, _OF_MEDIAN = 1.4826, 1.2533
+#: How many times as many they are behind a move that has not brought half of its gain.
+_PATIENCE = 4
+#: Moves whose measurements are kept.
+_MOST_KNOWN = 6
+#: In all later supersteps but so large a share of them, a move must gain.
+_EXCEPT = 0.25
+#: A move within hosts is taken where it gains so much of what any move would.
+_ENOUGH = 0.8
+
+Numbers = NDArray[np.int64]
+Reals = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Move:
+    """Ranges that ranks are to own instead.
+
+    Attributes
+    ----------
+    cuts : ndarray of int64, shape (P + 1,)
+    before_s : float
+        Seconds that the slowest rank has taken of late.
+    gain_s : float
+        Seconds that a superstep is expected to take less.
+    """
+
+    cuts: Numbers
+    before_s: float
+    gain_s: float
+
+
+class Balancer:
+    """Looks at what ranks take, and says when they should own other ranges.
+
+    All ranks give it the same numbers, and so decide alike.
+
+    Parameters
+    ----------
+    cuts : ndarray of int64, shape (P + 1,)
+    expected : callable
+        Returns the `Work` that is expected of vertices, in any unit; it is called once,
+        on all ranks, when it is first needed.
+    cost_s : float
+        What a move is expected to take, until one has been measured.
+    hosts : sequence of int, optional
+        On which host each rank is; those of one host stand together. Moves within hosts
+        are preferred. Default: all are on one.
+
+    Attributes
+    ----------
+    found_s : float
+        What the last move has saved of a superstep; NaN until that is known.
+    """
+
+    def __init__(
+        self,
+        cuts: Numbers,
+        expected: Callable[[], Work],
+        cost_s: float,
+        hosts: Sequence[int] | None = None,
+    ) -> None:
+        self.cuts, self._find, self._cost_s = cuts, expected, cost_s
+        self._hosts = list(hosts) if hosts is not None else [0] * (cuts.size - 1)
+        self._expected: Work | None = None
+        self._window, self._added = WINDOW, 0
+        self._seen: list[Reals] = []
+        #: Cuts, and what ranks have typically taken, before each move.
+        self._measured: list[tuple[Numbers, Reals]] = []
+        #: The last move, until it is known what it has brought.
+        self._last: Move | None = None
+        self.found_s = math.nan
+
+    def add(self, seconds: Sequence[float]) -> None:
+        """Note what each rank has taken in a superstep, without waits."""
+        self._added += 1
+        self._seen.append(np.asarray(seconds, np.float64))
+        del self._seen[: -max(self._window, _MOST_SEEN)]
+
+    def forget(self) -> None:
+        """Look at later supersteps only."""
+        self._seen.clear()
+
+    def proposal(self, supersteps_left: float) -> Move | None:
+        """Return a move that pays within so many supersteps; None if none does."""
+        if self.cuts.size < 3 or len(self._seen) < self._window:
+            return None
+        if (
+            self._added % _EVERY
+            or self._seen[-1].max() * supersteps_left <= self._cost_s
+        ):
+            return None
+        seen = np.array(self._seen)
+        # Medians, for a rank that was held up once is not slow.
+        typical = np.median(seen, axis=0)
+        if self._has_broken_its_promise(float(typical.max())):
+            return None
+        if typical.max() <= (1 + TOLERATED) * typical.mean():
+            return None
+        return self._found(seen, typical, supersteps_left)
+
+    def moved(self, move: Move, took_s: float) -> None:
+        """Note that ranks own the ranges of a move, and what moving took."""
+        typical = np.median(self._seen, axis=0)
+        self._measured.append((self.cuts, typical))
+        del self._measured[:-_MOST_KNOWN]
+        self._last, self.found_s = move, math.nan
+        self.cuts, self._cost_s = move.cuts, took_s
+        self.forget()
+
+    def _found(self, seen: Reals, typical: Reals, left: float) -> Move | None:
+        """Return the best move, if it has gained in supersteps that it is not of."""
+        older, later = np.array_split(seen, 2)
+        gains = self._gains(np.median(older, axis=0), later)
+        if (gains <= 0).sum() > _EXCEPT * gains.size:
+            return None  # the load is on its way
+        work = self._work(typical)
+        moves = [self._move(cuts, work, typical) for cuts in self._choices(work)]
+        near, any_ = moves[0], moves[-1]
+        best = near if near.gain_s >= _ENOUGH * any_.gain_s else any_
+        gain, least = float(np.median(gains)), LEAST_GAIN * best.before_s
+        spread = np.median(np.abs(seen - typical).max(axis=1)) * _DEVIATION
+        error = spread * _OF_MEDIAN * (2 / len(later)) ** 0.5
+        gain = min(best.gain_s, gain)
+        if gain <= max(least, _SIGNIFICANT * error) or gain * left <= self._cost_s:
+            return None
+        return best
+
+    def _gains(self, older: Reals, later: Reals) -> Reals:
+        """Return what the cuts of older supersteps would have saved of later ones."""
+        work = self._work(older)
+        cuts = self._choices(work)[-1]
+        after = [work.measured(self.cuts, one).between(cuts).max() for one in later]
+        gains: Reals = later.max(axis=1) - np.array(after)
+        return gains
+
+    def _work(self, seconds: Reals) -> Work:
+        """Return the work that has made ranks take so long now."""
+        if self._expected is None:
+            self._expected = self._find()
+        return agreeing(self._expected, [*self._measured, (self.cuts, seconds)])
+
+    def _move(self, cuts: Numbers, work: Work, typical: Reals) -> Move:
+        slowest = float(typical.max())
+        return Move(cuts, slowest, slowest - float(work.between(cuts).max()))
+
+    def _choices(self, work: Work) -> list[Numbers]:
+        """Return cuts that leave each host its range, and cuts that do not."""
+        allowed = word_places(int(self.cuts[-1]))
+        last = int(self.cuts[-1])
+        anywhere = cut_evenly(work, allowed, len(self._hosts), 0, last)
+        sizes = [len(list(ranks)) for _, ranks in groupby(self._hosts)]
+        if len(sizes) == 1:
+            return [anywhere]
+        within, rank = [np.zeros(1, np.int64)], 0
+        for size in sizes:
+            begin, end = self.cuts[[rank, rank + size]].tolist()
+            within.append(cut_evenly(work, allowed, size, begin, end)[1:])
+            rank += size
+        return [np.concatenate(within), anywhere]
+
+    def _has_broken_its_promise(self, slowest: float) -> bool:
+        """Look once, behind a move, at what it has brought; wait longer if little."""
+        last, self._last = self._last, None
+        if last is None:
+            return False
+        self.found_s = last.before_s - slowest
+        is_broken = self.found_s < 0.5 * last.gain_s
+        self._window *= _PATIENCE if is_broken else 1
+        return is_broken

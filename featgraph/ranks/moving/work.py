@@ -1,0 +1,148 @@
+"""Cuts of a range of vertices, found from what its parts have taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.interpolate import PchipInterpolator
+
+from featgraph.graph.partition.cuts import TOLERANCE
+
+__all__ = ["Work", "agreeing", "cut_evenly"]
+
+#: How often measurements are gone through: what is left of their disagreement then is
+#: below that of clocks.
+_PASSES = 16
+
+Numbers = NDArray[np.int64]
+Reals = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """Work before some places of an order of vertices; between them it is even.
+
+    Attributes
+    ----------
+    places : ndarray of int64, shape (N,)
+        Ascending, from 0 to V.
+    before : ndarray of float64, shape (N,)
+        In any unit; it does not fall.
+    """
+
+    places: Numbers
+    before: Reals
+
+    def at(self, cuts: Numbers) -> Reals:
+        """Return the work before some places."""
+        found: Reals = np.interp(cuts, self.places, self.before)
+        return found
+
+    def between(self, cuts: Numbers) -> Reals:
+        """Return the work of each range."""
+        return np.diff(self.at(cuts))
+
+    def measured(self, cuts: Numbers, seconds: Reals) -> Work:
+        """Return what ranges have taken: exact at cuts, as here between them.
+
+        Parameters
+        ----------
+        cuts : ndarray of int64, shape (P + 1,)
+            The ranges; ends that are no places become some.
+        seconds : ndarray of float64, shape (P,)
+            What each has taken; of an empty one it counts for nothing.
+        """
+        places = np.union1d(self.places, cuts)
+        inside = np.diff(self.at(places))
+        ranges = np.searchsorted(cuts, places[:-1], "right") - 1
+        parts = len(seconds)
+        expected = np.bincount(ranges, inside, parts)
+        # Where nothing was expected: the same of each vertex.
+        inside = np.where(expected[ranges] > 0, inside, np.diff(places))
+        share = inside / np.bincount(ranges, inside, parts)[ranges]
+        return Work(places, _summed(seconds[ranges] * share))
+
+    def smooth(self, expected: Work) -> Work:
+        """Return the same work at its places, at those of another one smooth.
+
+        A monotone cubic of what was expected: at a cut, work of a vertex is between
+        what it is on both sides, so that a dense range that ends within a part is found
+        in fewer moves than by lines.
+        """
+        places = np.union1d(self.places, expected.places)
+        # Ascending, where nothing is expected of some vertices, too.
+        of = expected.at(places) + 1e-9 * expected.before[-1] * places / places[-1]
+        at = of[np.searchsorted(places, self.places)]
+        if not at[-1] > 0:
+            return self
+        return Work(places, PchipInterpolator(at, self.before)(of))
+
+
+def _summed(work: Reals) -> Reals:
+    found: Reals = np.concatenate(([0.0], np.cumsum(work)))
+    return found
+
+
+def agreeing(expected: Work, measured: Sequence[tuple[Numbers, Reals]]) -> Work:
+    """Return work that agrees with what ranges have taken under several cuts.
+
+    Iterative proportional fitting, between all cuts; what a rank has done at another
+    time, or at another speed, may disagree. The last measurement holds exactly.
+
+    Parameters
+    ----------
+    expected : Work
+    measured : sequence of (cuts, seconds)
+        See `Work.measured`.
+    """
+    grid = np.unique(np.concatenate([cuts for cuts, _ in measured]))
+    found = Work(grid, expected.at(grid))
+    for _ in range(_PASSES if len(measured) > 1 else 1):
+        for cuts, seconds in measured:
+            found = found.measured(cuts, seconds)
+    return found.smooth(expected)
+
+
+def cut_evenly(
+    work: Work, allowed: Numbers, parts: int, first: int, last: int
+) -> Numbers:
+    """Return cuts of a range at allowed places: the least that the most work can be.
+
+    Of two such, the one with cuts near to equal work is taken.
+
+    Parameters
+    ----------
+    work : Work
+    allowed : ndarray of int64
+        Places at which cuts may be, ascending.
+    parts : int
+    first, last : int
+        The range.
+
+    Returns
+    -------
+    ndarray of int64, shape (parts + 1,)
+    """
+    inner = allowed[(allowed > first) & (allowed < last)]
+    places = np.concatenate(([first], inner, [last])).astype(np.int64)
+    before = work.at(places)
+    goals = before[0] + (before[-1] - before[0]) * (np.arange(1, parts) / parts)
+    # The place whose work before it is nearest to the goal.
+    nearest = np.searchsorted((before[:-1] + before[1:]) / 2, goals)
+    near = np.concatenate(([0], nearest, [places.size - 1]))
+    # One behind the other, ranges are filled up to a bound.
+    low, high = (before[-1] - before[0]) / parts, np.diff(before[near]).max()
+    while high - low > TOLERANCE * low:
+        bound = (low + high) / 2
+        ends = [0]
+        for _ in range(parts):
+            full = before[ends[-1]] + bound
+            ends.append(int(np.searchsorted(before, full, "right")) - 1)
+        if ends[-1] == places.size - 1:
+            near, high = np.array(ends), bound
+        else:
+            low = bound
+    return places[near]

@@ -1,0 +1,189 @@
+"""New cuts from measured work: against all cuts, and on loads that stay or wander."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations_with_replacement, pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from featgraph.ranks.moving.balancer import Balancer
+from featgraph.ranks.moving.work import Work, cut_evenly
+
+WORD = 32
+V = 64 * WORD
+Reals = npt.NDArray[np.float64]
+
+
+def expected() -> Work:
+    places = np.arange(0, V + 1, WORD)
+    return Work(places, places.astype(float))
+
+
+def even(parts: int) -> npt.NDArray[np.int64]:
+    return np.arange(parts + 1) * (V // parts)
+
+
+@given(
+    words=st.integers(1, 7),
+    tail=st.integers(0, 31),
+    parts=st.integers(2, 4),
+    seed=st.integers(0, 1000),
+    data=st.data(),
+)
+def test_no_other_cuts_are_better(
+    words: int, tail: int, parts: int, seed: int, data: st.DataObject
+) -> None:
+    count, rng = WORD * words + tail, np.random.default_rng(seed)
+    places = np.append(np.arange(0, count, WORD), count)
+    before = np.concatenate(([0.0], np.cumsum(rng.integers(0, 9, places.size - 1))))
+    inner = st.lists(st.integers(0, count), min_size=parts - 1, max_size=parts - 1)
+    cuts = np.array([0, *sorted(data.draw(inner)), count])
+    seconds = np.where(np.diff(cuts) > 0, rng.uniform(0.1, 5, parts), 0.0)
+    work = Work(places, before).measured(cuts, seconds)
+    np.testing.assert_allclose(work.between(cuts), seconds, rtol=1e-12, atol=1e-12)
+    found = cut_evenly(work, places, parts, 0, count)
+    assert found[0] == 0
+    assert found[-1] == count
+    assert (np.diff(found) >= 0).all()
+    assert set(found.tolist()) <= set(places.tolist())
+    best = min(
+        work.between(np.array([0, *some, count])).max()
+        for some in combinations_with_replacement(places, parts - 1)
+    )
+    after = work.between(found).max()
+    assert best <= after + 1e-9
+    assert after <= best * 1.01
+
+
+def test_between_cuts_what_was_expected_interpolates() -> None:
+    work = Work(np.arange(5), np.array([0.0, 2.0, 3.0, 3.0, 3.0]))
+    found = work.measured(np.array([0, 2, 4]), np.array([6.0, 1.0]))
+    assert found.between(np.arange(5)) == pytest.approx([4, 2, 0.5, 0.5])
+
+
+def run(
+    work_of: Callable[[int, npt.NDArray[np.int64]], Reals],
+    balancer: Balancer,
+    supersteps: int,
+    noise: float = 0.0,
+) -> list[tuple[int, ...]]:
+    """Run supersteps of a load, and moves; return all cuts."""
+    rng = np.random.default_rng(7)
+    cuts = [tuple(balancer.cuts.tolist())]
+    for step in range(supersteps):
+        work = work_of(step, balancer.cuts)
+        balancer.add((work * rng.uniform(1 - noise, 1 + noise, work.size)).tolist())
+        move = balancer.proposal(min(step + 1, supersteps - step - 1))
+        if move is not None:
+            balancer.moved(move, 0.05)
+            cuts.append(tuple(move.cuts.tolist()))
+    return cuts
+
+
+def of(density: Reals) -> Callable[[int, npt.NDArray[np.int64]], Reals]:
+    before = np.concatenate(([0.0], np.cumsum(density)))
+    return lambda _, cuts: np.diff(before[cuts])
+
+
+def speed(density: Reals, cuts: tuple[int, ...]) -> float:
+    """Return the speed as a share of that of ranks that take the same."""
+    return float(density.sum() / (len(cuts) - 1) / of(density)(0, np.array(cuts)).max())
+
+
+@pytest.mark.parametrize("skew", [2.0, 4.0])
+@pytest.mark.parametrize("parts", [2, 4, 8])
+@pytest.mark.parametrize("begin", [0, 13 * WORD + 5, V - V // 8])
+def test_skewed_loads_are_balanced_within_four_moves(
+    skew: float, parts: int, begin: int
+) -> None:
+    density = np.full(V, 1e-3)
+    density[begin : begin + V // 8] *= skew
+    found = run(of(density), Balancer(even(parts), expected, 0.05), 200, noise=0.02)
+    assert len(found) - 1 <= 4
+    assert speed(density, found[-1]) >= 0.9 - 1e-9
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize("slow", [0, 1])
+def test_a_slow_rank_gets_less(parts: int, slow: int) -> None:
+    factor = np.where(np.arange(parts) == slow, 2.0, 1.0)
+    plain = of(np.full(V, 1e-3))
+    balancer = Balancer(even(parts), expected, 0.05)
+    found = run(lambda s, cuts: plain(s, cuts) * factor, balancer, 200, noise=0.02)
+    assert 1 <= len(found) - 1 <= 4
+    slowest = (plain(0, np.array(found[-1])) * factor).max()
+    assert 1e-3 * V / (1 / factor).sum() / slowest >= 0.9
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_bad_first_cuts_are_mended(parts: int) -> None:
+    cuts = np.array([*range(0, WORD * parts, WORD), V])
+    density = np.full(V, 1e-3)
+    found = run(of(density), Balancer(cuts, expected, 0.05), 100)
+    assert 1 <= len(found) - 1 <= 4
+    assert speed(density, found[-1]) >= 0.9 - 1e-9
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.3])
+def test_a_balanced_load_does_not_move(noise: float) -> None:
+    plain = of(np.full(V, 1e-3))
+    assert len(run(plain, Balancer(even(4), expected, 0.5), 300, noise)) == 1
+
+
+def test_what_is_expected_is_found_only_where_ranks_differ() -> None:
+    def never() -> Work:
+        raise AssertionError
+
+    assert len(run(of(np.full(V, 1e-3)), Balancer(even(4), never, 0.1), 50, 0.05)) == 1
+
+
+@pytest.mark.parametrize("supersteps", [20, 60, 400])
+def test_a_wave_is_not_chased(supersteps: int) -> None:
+    def wave(step: int, cuts: npt.NDArray[np.int64]) -> Reals:
+        density = np.zeros(V)
+        begin, end = (s * V // supersteps for s in (step, step + 1))
+        density[begin:end] = 0.1
+        return of(density)(step, cuts)
+
+    assert len(run(wave, Balancer(even(4), expected, 0.05), supersteps)) - 1 <= 3
+
+
+def test_no_move_pays_near_the_end() -> None:
+    cuts = np.array([0, WORD, V])
+    for left, pays in ((1, False), (1000, True)):
+        balancer = Balancer(cuts, expected, cost_s=10.0)
+        for _ in range(8):
+            balancer.add([0.1, 1.9])
+        assert (balancer.proposal(left) is not None) == pays
+
+
+def test_a_move_within_hosts_is_enough_where_it_brings_most() -> None:
+    hosts = [0, 0, 1, 1]
+    cuts = np.array([0, V // 8, V // 2, 5 * V // 8, V])
+    for work, stays in ([1.0, 3.0, 1.0, 3.0], True), ([3.0, 5.0, 0.5, 0.5], False):
+        balancer = Balancer(cuts, expected, 0.0, hosts)
+        for _ in range(8):
+            balancer.add(work)
+        move = balancer.proposal(100)
+        assert move is not None
+        assert (move.cuts[2] == V // 2) == stays
+        assert all(a <= b for a, b in pairwise(move.cuts))
+
+
+def test_a_move_that_brings_nothing_makes_the_next_one_wait() -> None:
+    balancer = Balancer(even(2), expected, 0.0)
+    waits = []
+    for step in range(300):
+        balancer.add([1.0, 3.0])  # whatever it owns
+        move = balancer.proposal(100)
+        if move is not None:
+            balancer.moved(move, 0.0)
+            waits.append(step)
+    assert len(waits) > 2
+    assert (np.diff(waits)[1:] > 2 * np.diff(waits)[:-1]).all()
+    assert balancer.found_s == 0
