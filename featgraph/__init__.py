@@ -72,7 +72,7 @@ from featgraph.program.operations import (
 )
 from featgraph.program.state import State, edge_property, vertex_property
 from featgraph.program.view import View
-from featgraph.ranks.graph import distribute
+from featgraph.ranks.distribute import distribute
 from featgraph.runtime.checkpoints.folder import newest_checkpoint
 from featgraph.runtime.checkpoints.public import Checkpoints, checkpointed, rounds
 from featgraph.runtime.driver.driver import iterate

@@ -1,6 +1,7 @@
 """Runs on a graph of which each rank has a part."""
 
-from featgraph.ranks.graph import DistributedGraph, distribute
+from featgraph.ranks.distribute import distribute
+from featgraph.ranks.graph import DistributedGraph
 from featgraph.ranks.loading.public import set_up
 
 __all__ = ["DistributedGraph", "distribute"]

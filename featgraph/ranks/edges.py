@@ -51,7 +51,7 @@ class PartEdges:
         self, shard: Shard, along: str, given_rows: Array, starts: Array
     ) -> None:
         self._shard, self._has_ghosts = shard, along == "both"
-        self.given_rows, self._starts = given_rows, starts
+        self.given_rows, self.starts = given_rows, starts
         self._offsets = shard.local.in_edges.row_offsets
         self.own = int(self._offsets[shard.own])
         self.count: int = shard.local.edge_count
@@ -63,7 +63,7 @@ class PartEdges:
             return -1
         slot = int(found[0])
         target = int(np.searchsorted(self._offsets, slot, "right")) - 1
-        return int(self._starts[target]) + slot - int(self._offsets[target])
+        return int(self.starts[target]) + slot - int(self._offsets[target])
 
     @cached_property
     def loops(self) -> Array:

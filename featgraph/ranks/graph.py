@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.arrays.values import Filled, host_values
-from featgraph.distributed.current import current_engine
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.errors import GraphInputError
 from featgraph.fold.plan.traits import GraphTraits, graph_traits, set_traits
@@ -19,7 +18,7 @@ from featgraph.graph._structure import set_degrees
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.oriented import refuse_directed
 from featgraph.graph.partition.shard import Shard
-from featgraph.ranks.agreed import on_all, require_same
+from featgraph.ranks.agreed import on_all
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.exchange import RankExchange
 from featgraph.ranks.members import packed, unpacked
@@ -27,7 +26,7 @@ from featgraph.ranks.pieces import Pieces, gather_first
 from featgraph.ranks.triangles.parts import TrianglePart
 from featgraph.runtime.devices.protocol import Device
 
-__all__ = ["DistributedGraph", "Here", "Whole", "distribute"]
+__all__ = ["DistributedGraph", "Here", "Whole"]
 
 Array = npt.NDArray[Any]
 
@@ -142,6 +141,11 @@ class DistributedGraph(Graph):
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a part of a graph belongs to its rank: save the whole graph")
+
+    @property
+    def whole(self) -> Whole:
+        """What every rank knows of it."""
+        return self._edges  # type: ignore[return-value]
 
     @property
     def part(self) -> Graph:
@@ -328,67 +332,3 @@ def _refused(name: str) -> property:
 for _name in ("sources", "targets", "in_edges", "out_edges", "incident_edges",
               "twins", "oriented"):  # fmt: skip
     setattr(DistributedGraph, _name, _refused(_name))
-
-
-def distribute(
-    graph: Graph,
-    *,
-    order: Any = "given",
-    cuts: Any = None,
-    along: str = "both",
-    engine: Engine | None = None,
-) -> Graph:
-    """Keep this rank's part of a graph, which all ranks have been given.
-
-    All ranks call it with the same graph. What runs on it then runs on all of them.
-
-    Parameters
-    ----------
-    graph : Graph
-        It may be let go of afterwards.
-    order : {"given", "spread", "locality", "metis"} or array_like, shape (V,)
-        In which order vertices are dealt out: see `Graph.partition`.
-    cuts : array_like of int, shape (P + 1,), optional
-        Where the ranges of ranks begin and end in that order. By default they are
-        balanced.
-    along : {"both", "in"}, optional
-        "in": keep the edges into own vertices only, which saves up to half of the
-        memory. Programs that gather along out-edges, or ask for the reverse of an edge,
-        are refused.
-    engine : Engine, optional
-        By what ranks hand each other bytes. Default: `distributed.current_engine`.
-
-    Returns
-    -------
-    Graph
-        A `DistributedGraph`; on one rank, the graph itself.
-
-    Raises
-    ------
-    GraphInputError
-        If ranks were given different graphs, orders or cuts, or cuts do not fit.
-    """
-    engine = engine or current_engine()
-    if engine.size == 1:
-        return graph
-    parts = engine.size if cuts is None else None
-    shards = graph.partition(order=order, parts=parts, cuts=cuts, along=along)
-    shard = shards[engine.rank]
-    require_same(
-        engine,
-        f"digest {shard.digest} {shard.partition.digest}",
-        "ranks were given different graphs, orders or cuts",
-        fix="read or draw the graph in the same way, with the same seed",
-        about="the digest of a graph",
-    )
-    return DistributedGraph(Whole.of(graph), shard, engine, _here(graph, shard, along))
-
-
-def _here(graph: Graph, shard: Shard, along: str) -> Here:
-    """Return what a rank knows of its part of a graph that it has."""
-    ids, numbers = shard.edge_ids, shard.numbers
-    chosen = slice(ids.start, ids.stop) if isinstance(ids, range) else ids
-    rows = graph.given_index[chosen][shard.local.given_index]
-    starts = graph.in_edges.row_offsets[numbers[: shard.own]]
-    degrees = graph.in_degree[numbers], graph.out_degree[numbers]
-    return Here(along, rows, starts, degrees)

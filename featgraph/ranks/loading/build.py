@@ -24,7 +24,7 @@ from featgraph.ranks.loading.rounds import (
     exchange_edges,
 )
 
-__all__ = ["build", "number_rows"]
+__all__ = ["build", "number_rows", "part_of_edges"]
 
 Array = npt.NDArray[Any]
 
@@ -70,7 +70,7 @@ def build(engine: Engine, given: Given, along: str) -> DistributedGraph:
     )
     arrived = exchange_edges(engine, given, cuts, given_count, both_ends)
     first, last = map(int, cuts[engine.rank : engine.rank + 2])
-    found = _found(arrived, whole, (first, last), along, out)
+    found = part_of_edges(arrived, whole, (first, last), along, out)
     return made_graph(engine, whole, partition, along, found)
 
 
@@ -100,7 +100,7 @@ def _look(engine: Engine, given: Given) -> tuple[Array, Array]:
     return words, engine.all_reduce(sums, "sum", about="the digest of a graph")
 
 
-def _found(
+def part_of_edges(
     arrived: Arrived, whole: Whole, own: tuple[int, int], along: str, out: Array | None
 ) -> Found:
     """Return the part of this rank, of the edges that have come."""
