@@ -193,6 +193,7 @@ class Result:
         -------
         ndarray
             A copy, with a row for each of ``graph.own_vertices``; on one rank, all.
+            Where vertices have been moved, it is ``run.graph.own_vertices``.
 
         Raises
         ------
@@ -340,8 +341,11 @@ def joined(runs: Sequence[fg.Run]) -> fg.Run:
     made = fg.Run(runs[0].target, runs[0].kernels, converged=True)
     for run in runs:
         made.supersteps += run.supersteps
-        for name in ("active_counts", "directions", "aggregates", "seconds"):
+        for name in (
+            "active_counts", "directions", "aggregates", "seconds", "partitions",
+        ):  # fmt: skip
             getattr(made, name).extend(getattr(run, name))
+        made.graph = run.graph or made.graph
     return made
 
 

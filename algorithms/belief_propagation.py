@@ -442,10 +442,11 @@ def belief_propagation(
         )
     score[is_shared](state, **where)
     log_score, stored = float(state["log_score"][0]), state.view("msg")
+    of = state.graph  # on ranks, of which the rows are
     answers: dict[str, Any] = {
         "marginals": state.view("marginal"),
         "states": state.view("best"),
-        "messages": lambda _: graph.collect_edge_values(
+        "messages": lambda _: of.collect_edge_values(
             np.asarray(stored), per_direction=True
         ),
     }

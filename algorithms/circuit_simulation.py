@@ -309,8 +309,8 @@ def circuit_simulation(
     if one:
         # Of a graph in parts a rank has some of the rows.
         answers = {name: view.reshape(len(view)) for name, view in answers.items()}
-    stored = state.view("through")
-    answers["currents"] = lambda _: _of_edges(graph, np.asarray(stored), one)
+    stored, of = state.view("through"), state.graph  # on ranks, of which the rows are
+    answers["currents"] = lambda _: _of_edges(of, np.asarray(stored), one)
     return CircuitResult(
         run=run, vertex_names=graph.vertex_names, residuals=residuals, **answers
     )

@@ -192,9 +192,10 @@ def k_truss(
     )
     # Some edge is left when k rises, and has it in the end.
     most, stored = int(state["k"]), state.view("trussness")
+    of = state.graph  # on ranks, of which the rows are
     chosen = most if k is None else int(k)
     answers: dict[str, Any] = {
-        "trussness": lambda _: _of_edges(graph, np.asarray(stored), most),
+        "trussness": lambda _: _of_edges(of, np.asarray(stored), most),
         "edges": lambda result: np.flatnonzero(result.trussness >= chosen),
     }
     return KTrussResult(

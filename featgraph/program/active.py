@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -171,6 +171,12 @@ class ActiveSet:
         if self._few is not None:
             return device.sets.empty(word_count(self.vertex_count), self._few)
         return device.sets.upload(self.words.copy())
+
+    def hand_over(self, old: Holder, new: Holder, move: Callable[[Any], Any]) -> None:
+        """Have words that a holder has be with another one, as `move` returns them."""
+        held = self._held
+        if held is not None and held[0] is old:
+            self._held = new, move(held[1])
 
     @property
     def is_held(self) -> bool:

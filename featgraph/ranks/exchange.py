@@ -198,6 +198,20 @@ class RankExchange:
         counts, about = np.array([number], np.int64), "a count"
         return int(self.engine.all_reduce(counts, "sum", about=about)[0]), seen
 
+    def count_and_time(
+        self, words: Words, results: Sequence[tuple[Array, bool]], seconds: float
+    ) -> tuple[int, list[float], list[float]]:
+        """Return that, and the seconds that each rank calls it with.
+
+        They go with the count, in the same exchange.
+        """
+        own = self.device.sets.intersection(words, self._own)
+        number, seen = self.device.sets.count_and_look(own, results)
+        told = np.zeros(1 + self.engine.size, np.int64)
+        told[0], told[1 + self.engine.rank] = number, round(seconds * 1e9)
+        told = self.engine.all_reduce(told, "sum", about="a count, and times")
+        return int(told[0]), seen, (told[1:] / 1e9).tolist()
+
     def combine(self, result: Array, combine: Combine) -> None:
         """Make the result of a reduce that of all ranks, in place."""
         operator = None if combine.is_custom else _OPERATORS[combine.name]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from featgraph.ranks.moving.balancer import Balancer
+from featgraph.ranks.moving.balancer import Balancer, Expected
 from featgraph.ranks.moving.work import Work, cut_evenly
 
 WORD = 32
@@ -19,9 +19,9 @@ V = 64 * WORD
 Reals = npt.NDArray[np.float64]
 
 
-def expected() -> Work:
+def expected(hosts: tuple[int, ...] = (0,)) -> Expected:
     places = np.arange(0, V + 1, WORD)
-    return Work(places, places.astype(float))
+    return Expected(Work(places, places.astype(float)), hosts)
 
 
 def even(parts: int) -> npt.NDArray[np.int64]:
@@ -136,7 +136,7 @@ def test_a_balanced_load_does_not_move(noise: float) -> None:
 
 
 def test_what_is_expected_is_found_only_where_ranks_differ() -> None:
-    def never() -> Work:
+    def never() -> Expected:
         raise AssertionError
 
     assert len(run(of(np.full(V, 1e-3)), Balancer(even(4), never, 0.1), 50, 0.05)) == 1
@@ -163,10 +163,9 @@ def test_no_move_pays_near_the_end() -> None:
 
 
 def test_a_move_within_hosts_is_enough_where_it_brings_most() -> None:
-    hosts = [0, 0, 1, 1]
     cuts = np.array([0, V // 8, V // 2, 5 * V // 8, V])
     for work, stays in ([1.0, 3.0, 1.0, 3.0], True), ([3.0, 5.0, 0.5, 0.5], False):
-        balancer = Balancer(cuts, expected, 0.0, hosts)
+        balancer = Balancer(cuts, lambda: expected((0, 0, 1, 1)), 0.0)
         for _ in range(8):
             balancer.add(work)
         move = balancer.proposal(100)

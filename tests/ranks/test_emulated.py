@@ -40,6 +40,7 @@ from tests.ranks import (
     test_partitions,
     test_twins,
 )
+from tests.ranks.forced import forced
 from tests.simt.gpu import Gpu, emulated_gpu
 
 V = 150
@@ -481,6 +482,37 @@ def test_programs_with_edge_functions_have_the_bits_of_one_rank(
 
     for found in run_ranks(2, on_a_rank):
         test_edges.require_same(found, meant)
+
+
+@pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
+def test_ranks_of_a_gpu_move_where_the_host_tells_of_supersteps(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, count = test_options.GRAPHS[True], test_options.V
+
+    def told(graph: fg.Graph, target: str, **kept: Any) -> list[Any]:
+        state = test_options.make_state(graph, 3)
+        steps = [test_options.search, test_options.step.on(np.arange(0, count, 2))]
+        run = fg.iterate(
+            steps, state, active=[3, 50], max_supersteps=6, target=target,
+            record_active=True, **kept,
+        )  # fmt: skip
+        sets = [found.mask for found in run.active_sets or []]
+        moves = len(run.partitions)
+        return [moves, run.active_counts, state["x"], state["y"], *sets]
+
+    def on_a_rank(engine: Engine) -> list[Any]:
+        graph = fg.distribute(whole, cuts=[0, 32, count])
+        return told(graph, "cuda", repartition="auto")
+
+    meant = told(whole, "cpu")
+    with forced({2: [0, 9, count], 4: [0, count, count]}):
+        with pytest.raises(fg.PlanError, match="not timed"):
+            run_ranks(2, on_a_rank)
+        monkeypatch.setattr(fg.config, "gpu_links", "host")
+        for found in run_ranks(2, on_a_rank):
+            assert found[0] == 2
+            np.testing.assert_equal(found[1:], meant[1:])
 
 
 ENDS = np.unique(

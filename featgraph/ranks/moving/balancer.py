@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from featgraph.graph.partition.cuts import word_places
 from featgraph.ranks.moving.work import Work, agreeing, cut_evenly
 
-__all__ = ["Balancer", "Move"]
+__all__ = ["Balancer", "Expected", "Move"]
 
 #: How much longer than the mean the slowest rank may take: at least 0.92 of the speed
 #: of ranks that take the same.
@@ -54,6 +54,22 @@ Reals = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
+class Expected:
+    """What is known before anything was measured.
+
+    Attributes
+    ----------
+    work : Work
+        Of vertices, in any unit.
+    hosts : sequence of int
+        On which host each rank is; those of one host stand together.
+    """
+
+    work: Work
+    hosts: Sequence[int] | NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
 class Move:
     """Ranges that ranks are to own instead.
 
@@ -80,13 +96,10 @@ class Balancer:
     ----------
     cuts : ndarray of int64, shape (P + 1,)
     expected : callable
-        Returns the `Work` that is expected of vertices, in any unit; it is called once,
-        on all ranks, when it is first needed.
+        Returns what is `Expected`; it is called once, on all ranks, when it is first
+        needed. Moves within hosts are preferred.
     cost_s : float
         What a move is expected to take, until one has been measured.
-    hosts : sequence of int, optional
-        On which host each rank is; those of one host stand together. Moves within hosts
-        are preferred. Default: all are on one.
 
     Attributes
     ----------
@@ -95,15 +108,10 @@ class Balancer:
     """
 
     def __init__(
-        self,
-        cuts: Numbers,
-        expected: Callable[[], Work],
-        cost_s: float,
-        hosts: Sequence[int] | None = None,
+        self, cuts: Numbers, expected: Callable[[], Expected], cost_s: float
     ) -> None:
         self.cuts, self._find, self._cost_s = cuts, expected, cost_s
-        self._hosts = list(hosts) if hosts is not None else [0] * (cuts.size - 1)
-        self._expected: Work | None = None
+        self._expected: Expected | None = None
         self._window, self._added = WINDOW, 0
         self._seen: list[Reals] = []
         #: Cuts, and what ranks have typically taken, before each move.
@@ -177,20 +185,23 @@ class Balancer:
 
     def _work(self, seconds: Reals) -> Work:
         """Return the work that has made ranks take so long now."""
-        if self._expected is None:
-            self._expected = self._find()
-        return agreeing(self._expected, [*self._measured, (self.cuts, seconds)])
+        return agreeing(self._known().work, [*self._measured, (self.cuts, seconds)])
 
     def _move(self, cuts: Numbers, work: Work, typical: Reals) -> Move:
         slowest = float(typical.max())
         return Move(cuts, slowest, slowest - float(work.between(cuts).max()))
 
+    def _known(self) -> Expected:
+        if self._expected is None:
+            self._expected = self._find()
+        return self._expected
+
     def _choices(self, work: Work) -> list[Numbers]:
         """Return cuts that leave each host its range, and cuts that do not."""
         allowed = word_places(int(self.cuts[-1]))
         last = int(self.cuts[-1])
-        anywhere = cut_evenly(work, allowed, len(self._hosts), 0, last)
-        sizes = [len(list(ranks)) for _, ranks in groupby(self._hosts)]
+        anywhere = cut_evenly(work, allowed, self.cuts.size - 1, 0, last)
+        sizes = [len(list(ranks)) for _, ranks in groupby(self._known().hosts)]
         if len(sizes) == 1:
             return [anywhere]
         within, rank = [np.zeros(1, np.int64)], 0
@@ -199,6 +210,13 @@ class Balancer:
             within.append(cut_evenly(work, allowed, size, begin, end)[1:])
             rank += size
         return [np.concatenate(within), anywhere]
+
+    def settle(self) -> None:
+        """Find what the last move has brought, as far as that is known by now."""
+        if self._last is not None and self._seen:
+            self.found_s = self._last.before_s - float(
+                np.median(self._seen, axis=0).max()
+            )
 
     def _has_broken_its_promise(self, slowest: float) -> bool:
         """Look once, behind a move, at what it has brought; wait longer if little."""

@@ -5,22 +5,22 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from featgraph.errors import ArgumentError, ConvergenceWarning, StateError
 from featgraph.graph.building.arguments import require_flag, shown
+from featgraph.program.snapshot import Left
 from featgraph.program.state import State
 from featgraph.runtime.behind.queue import COMPILER, LONG
 from featgraph.runtime.checkpoints.session import Session, iterating
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.driver.setup import Asked, make_agenda, make_loops
-from featgraph.runtime.loops.agenda import Agenda, left_over
-from featgraph.runtime.loops.in_place import commit_in_place
+from featgraph.runtime.driver.course import Course
+from featgraph.runtime.driver.setup import Asked
+from featgraph.runtime.loops.agenda import left_over
+from featgraph.runtime.loops.moves import make_moves
 from featgraph.runtime.loops.near_far import NearFar
-from featgraph.runtime.loops.protocol import SuperstepLoop
 from featgraph.runtime.loops.run import Run, progress_bar
 from featgraph.runtime.loops.stopping import StoppingTest
 from featgraph.runtime.superstep.foldmap import FoldMap, require_state
@@ -46,6 +46,7 @@ def iterate(
     near_far: NearFar | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     every: float = 60.0,
+    repartition: str | bool | int | None = None,
     **options: Any,
 ) -> Run:
     """Run supersteps until nothing is active.
@@ -104,6 +105,11 @@ def iterate(
         newest whole checkpoint there. One that had ended returns at once.
     every : float, optional
         Seconds from one checkpoint to the next.
+    repartition : {"auto", False} or int, optional
+        On several ranks: "auto" has them own other vertices where that makes
+        supersteps faster by more than moving costs, an integer so often at most.
+        `state.graph` is another graph then, and `Run.partitions` says what was done.
+        Default: as the function that iterates was asked, or else False.
     **options
         As for calling a foldmap, and ``change_driven``: True keeps aggregates and
         patches them with changes, "auto" (the default) does so where that is
@@ -119,7 +125,8 @@ def iterate(
     UserFunctionError, StateError, PlanError
         If functions, state and options do not fit; nothing has been changed then.
         PlanError, too, for ``change_driven=False``, ``asynchronous=True`` and
-        ``near_far=`` where they could change the result. StateError, too, if there are
+        ``near_far=`` where they could change the result, and for ``repartition=`` where
+        ranks cannot be timed. StateError, too, if there are
         checkpoints of something else.
 
     Warns
@@ -156,33 +163,34 @@ def iterate(
             next((name for name, given in looks.items() if given), ""), watch, test,
             then is not None, options | {"asynchronous": asynchronous},
         )  # fmt: skip
-        agenda, watched = make_agenda(asked)
-        if max_supersteps > len(foldmaps):  # whether they may takes a look at all edges
-            commit_in_place(agenda.steps)
-        loops, refused = make_loops(agenda, watched)
+        course = Course(asked, max_supersteps, make_moves(repartition, state, device))
+        agenda = course.agenda
         run = Run(
             device.name,
             [s.kernel for s in agenda.steps],
             active_sets=[] if record_active else None,
             asynchronous=agenda.is_asynchronous,
             watched=agenda.watching.values,
-            refused=refused,
+            refused=course.refused,
             wire_dtype=None if state.graph.ranks is None else options.get("wire_dtype"),
         )
         bar = progress_bar(progress, max_supersteps)
-        tell = partial(left_over, agenda)
+
+        def tell() -> dict[FoldMap, Left]:
+            return left_over(course.agenda)
+
         state.live.append(tell)
         try:
             agenda.release()
             session.begin(run, agenda)
             bar.update(run.supersteps)
             if not session.has_ended:
-                _run(run, agenda, loops, bar, max_supersteps, calls, session)
+                _run(run, course, bar, max_supersteps, calls, session)
         finally:
             bar.close()
-            agenda.store_pending()
+            course.agenda.store_pending()
             state.live.remove(tell)
-            run.kernels = [s.kernel for s in agenda.steps]
+            course.end(run)
     COMPILER.begin()
     if not run.converged and run.supersteps >= max_supersteps:
         _warn_of_limit(run)
@@ -222,8 +230,7 @@ def _checked_foldmaps(steps: Any) -> list[FoldMap]:
 
 def _run(
     run: Run,
-    agenda: Agenda,
-    loops: Sequence[SuperstepLoop],
+    course: Course,
     bar: Any,
     max_supersteps: int,
     calls: tuple[Callable[..., Any] | None, ...],
@@ -231,10 +238,10 @@ def _run(
 ) -> None:
     """Run supersteps until nothing is due, or a call of the user's ends the run."""
     until, callback, then = calls
-    state, ends = agenda.state, False
+    state, ends = course.agenda.state, False
     while run.supersteps < max_supersteps and not run.converged:
-        before = run.supersteps
-        for loop in loops:
+        before, agenda = run.supersteps, course.agenda
+        for loop in course.loops:
             ran = loop.run(run, max_supersteps - before)
             if ran is not None:
                 break
@@ -253,9 +260,11 @@ def _run(
             ends = True
             break
         session.look(run, agenda)
+        if not run.converged:
+            course.look(run)
     else:
-        run.converged = run.converged or (then is None and not agenda.has_work())
-    session.end(run, agenda, ends or run.converged)
+        run.converged = run.converged or (then is None and not course.agenda.has_work())
+    session.end(run, course.agenda, ends or run.converged)
 
 
 def _check_counts(max_supersteps: Any, recompute_every: Any) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from featgraph.program.snapshot import Left
+from featgraph.runtime.loops.moves import Moves
 from featgraph.runtime.loops.near_far import Waiting
 from featgraph.runtime.loops.pending import (
     Pending,
@@ -70,6 +71,8 @@ class Agenda:
         self.turn = self.stage = 0
         #: Tells whether loops are to come back to the host before they would.
         self.wants_host: Callable[[], bool] | None = None
+        #: Has ranks own other vertices; None where they keep theirs.
+        self.moves: Moves | None = None
         #: Of each foldmap.
         self.scalars = [ScalarsRead(self.state, s.plan.facts.scalars) for s in steps]
 
@@ -108,6 +111,12 @@ class Agenda:
                 pending.words = None
             if self.waiting is not None:
                 self.waiting.forget()
+
+    def let_go(self) -> None:
+        """Have everything due: the sets that were pending are of no use any more."""
+        self.pending = [Pending(None) for _ in self.steps]
+        for step in self.steps:
+            step.left_out = None
 
     def is_due(self, place: int) -> bool:
         """Whether a foldmap has something to do."""

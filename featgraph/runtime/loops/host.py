@@ -120,13 +120,7 @@ class HostLoop:
         """Announce what was committed, and record the superstep."""
         agenda, step = self._agenda, self._agenda.steps[place]
         results = agenda.watched_results(place)
-        reach = None
-        if len(agenda.steps) == 1 and agenda.waiting is None:
-            reach = step.look_ahead(committed)
-        if reach is None:
-            number, seen = agenda.exchange.count_and_look(committed, results)
-        else:
-            number, seen = agenda.device.sets.count_and_look(committed, results, reach)
+        number, seen = self._counted(step, committed, results, begun)
         count = agenda.state.graph.vertex_count
         seconds = time.perf_counter() - begun
         run.add(number, seconds, step.direction, step.work)
@@ -153,6 +147,27 @@ class HostLoop:
                 step.direction, step.work,
             )  # fmt: skip
         agenda.superstep = agenda.state.superstep
+
+    def _counted(
+        self, step: Step, committed: Any, results: Any, begun: float
+    ) -> tuple[int, list[float]]:
+        """Return how many vertices were committed, and extremes of results.
+
+        Where ranks may move, they tell each other what they have taken with it.
+        """
+        agenda, exchange = self._agenda, self._agenda.exchange
+        if agenda.moves is not None:
+            waited = exchange.waited_s - self._waited_s
+            own = time.perf_counter() - begun - waited
+            number, seen, taken = exchange.count_and_time(committed, results, own)
+            agenda.moves.add(taken)
+            return number, seen
+        reach = None
+        if len(agenda.steps) == 1 and agenda.waiting is None:
+            reach = step.look_ahead(committed)
+        if reach is None:
+            return exchange.count_and_look(committed, results)
+        return agenda.device.sets.count_and_look(committed, results, reach)
 
 
 def _nothing() -> None:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from featgraph.graph import Graph
 from featgraph.program.active import ActiveSet
+from featgraph.runtime.loops.repartition import Repartition
 
 __all__ = ["Run", "progress_bar"]
 
@@ -58,6 +60,11 @@ class Run:
     notes : dict of str to list of float
         For callbacks: what they put here is in checkpoints, and is there again when the
         run is gone on with.
+    partitions : list of Repartition
+        With `repartition`, what was moved between ranks, what that has cost and gained.
+    graph : Graph or None
+        The graph between the last of these cuts, for what is run next; None where
+        nothing has moved, and in copies of other processes.
     """
 
     target: str
@@ -77,6 +84,12 @@ class Run:
     thresholds: list[float] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     notes: dict[str, list[float]] = field(default_factory=dict)
+    partitions: list[Repartition] = field(default_factory=list)
+    graph: Graph | None = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes, but for the graph, which belongs to this rank."""
+        return vars(self) | {"graph": None}
 
     def add(self, number: int, seconds: float, direction: str, work: str) -> None:
         """Record a superstep that committed `number` vertices."""

@@ -354,6 +354,10 @@ class Buffers:
             column = self.state._columns[name]
             if column.borrowed is None:
                 column.values = np.array(self._downloaded(name))
+        self.drop()
+
+    def drop(self) -> None:
+        """Let go of everything: the State has it, or takes other values."""
         # Whatever is bound to this may outlive it; arrays of the device do not.
         for arrays in (self.current, self.next, self.outdated, self.temporaries):
             arrays.clear()

@@ -145,6 +145,11 @@ class Exchange(Protocol):
     ) -> tuple[int, list[float]]:
         """Return the size of a set on all ranks, and extremes: see `VertexSets`."""
 
+    def count_and_time(
+        self, words: Words, results: Sequence[tuple[Array, bool]], seconds: float
+    ) -> tuple[int, list[float], list[float]]:
+        """Return that, and the seconds that each rank calls it with."""
+
 
 class _Alone:
     """One rank, which has all vertices."""
@@ -160,6 +165,12 @@ class _Alone:
 
     def check_count(self, number: int) -> None:
         """Do nothing: there is no other."""
+
+    def count_and_time(
+        self, words: Words, results: Sequence[tuple[Array, bool]], seconds: float
+    ) -> tuple[int, list[float], list[float]]:
+        """Return its own."""
+        return *self.count_and_look(words, results), [seconds]
 
     def own(self, everyone: Words) -> Words:
         """Return all of them."""

@@ -1,0 +1,75 @@
+"""The course of a run: its agenda, and the loops for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from featgraph.runtime.driver.setup import Asked, make_agenda, make_loops
+from featgraph.runtime.loops.agenda import Agenda
+from featgraph.runtime.loops.in_place import commit_in_place
+from featgraph.runtime.loops.moves import Moves
+from featgraph.runtime.loops.protocol import SuperstepLoop
+from featgraph.runtime.loops.run import Run
+
+__all__ = ["Course"]
+
+
+class Course:
+    """The agenda of a run, and the loops for it: both anew behind a move.
+
+    Parameters
+    ----------
+    asked : Asked
+    most : int
+        How many supersteps there may be.
+    moves : Moves or None
+        Has ranks own other vertices.
+
+    Attributes
+    ----------
+    agenda : Agenda
+    loops : sequence of SuperstepLoop
+    refused : dict of str to str
+        Why the other loops cannot run supersteps.
+
+    Raises
+    ------
+    UserFunctionError, StateError, PlanError
+        If functions, state and options do not fit.
+    """
+
+    def __init__(self, asked: Asked, most: int, moves: Moves | None) -> None:
+        self._asked, self._most, self._moves = asked, most, moves
+        self._begin(asked)
+
+    def _begin(self, asked: Asked) -> None:
+        agenda, watched = make_agenda(asked)
+        if self._most > len(asked.foldmaps):  # whether they may is asked of all edges
+            commit_in_place(agenda.steps)
+        loops, self.refused = make_loops(agenda, watched)
+        self.agenda: Agenda = agenda
+        self.loops: Sequence[SuperstepLoop] = loops
+        agenda.moves = self._moves
+
+    def look(self, run: Run) -> None:
+        """Go on between other cuts, if that pays; asked behind each superstep."""
+        if self._moves is None:
+            return
+        before = self.agenda
+        go_on = self._moves.move(run, before, self._most - run.supersteps)
+        if go_on is None:
+            return
+        before.let_go()
+        self._begin(replace(self._asked, active=None))
+        agenda = self.agenda
+        agenda.watching, agenda.wants_host = before.watching, before.wants_host
+        if agenda.waiting is not None and before.waiting is not None:
+            agenda.waiting.delta = before.waiting.delta
+        go_on(agenda)
+
+    def end(self, run: Run) -> None:
+        """Have the record of a run complete."""
+        run.kernels = [step.kernel for step in self.agenda.steps]
+        if self._moves is not None:
+            self._moves.end(run)

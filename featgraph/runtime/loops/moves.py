@@ -1,0 +1,102 @@
+"""Moves of a run: when ranks are to own other vertices, and what is told of it (0062).
+
+Ranks are the layer above: it sets up what measures them and moves a State.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+from featgraph.errors import ArgumentError, PlanError
+from featgraph.graph.building.arguments import shown
+from featgraph.program.state import State
+from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.loops.run import Run
+from featgraph.runtime.superstep.exchange import exchange_of
+
+__all__ = ["Moves", "asking", "make_moves", "makers"]
+
+#: Of the layer above.
+Agenda = Any
+
+
+class Moves(Protocol):
+    """Measures the ranks of a run, and has them own other vertices where that pays.
+
+    All ranks call the same methods in the same order.
+    """
+
+    def add(self, seconds: Sequence[float]) -> None:
+        """Note what each rank has taken for a superstep, without waits."""
+
+    def move(
+        self, run: Run, agenda: Agenda, left: int
+    ) -> Callable[[Agenda], None] | None:
+        """Move the State of a run if that pays within so many supersteps, at most.
+
+        Returns
+        -------
+        callable or None
+            None where nothing has moved. Else what is pending has to go to another
+            agenda, on the graph that the State has now: it is given that.
+        """
+
+    def end(self, run: Run) -> None:
+        """Have the record of a run complete."""
+
+
+#: Takes a State and how many moves there may be; what the layer of ranks has set up.
+makers: list[Callable[[State, int | None], Moves]] = []
+#: What a call has been asked for that iterates.
+_asked: ContextVar[Any] = ContextVar("featgraph_repartition", default=False)
+
+
+@contextmanager
+def asking(repartition: Any) -> Iterator[None]:
+    """Have runs within move as asked for, unless they are asked themselves."""
+    token = _asked.set(repartition)
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+
+
+def make_moves(asked: Any, state: State, device: Device) -> Moves | None:
+    """Return what moves the State of a run; None where nothing is to.
+
+    A State on which another run is in progress stays where that one has it.
+
+    Parameters
+    ----------
+    asked : object
+        "auto", False, or how many moves there may be; None: as the call was asked.
+
+    Raises
+    ------
+    ArgumentError
+        If it is something else.
+    PlanError
+        Where the clock of the host does not tell what kernels take.
+    """
+    asked = _asked.get() if asked is None else asked
+    is_count = type(asked) is int and asked > 0
+    if not (asked is False or is_count or (isinstance(asked, str) and asked == "auto")):
+        raise ArgumentError(
+            "not how often ranks may get other vertices",
+            where="repartition=",
+            got=shown(asked),
+            expected="'auto', False, or a number of moves, 1 or more",
+        )
+    if asked is False or state.graph.ranks is None or state.live:
+        return None
+    if exchange_of(state.graph, device).stays_on_device:
+        raise PlanError(
+            "ranks that tell each other of supersteps on the GPU are not timed",
+            where="repartition=",
+            got=f"target={device.name!r}, over windows",
+            fix='repartition=False, or fg.config.gpu_links = "host"',
+        )
+    return makers[0](state, asked if is_count else None)

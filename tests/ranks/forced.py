@@ -1,0 +1,45 @@
+"""Moves that a test asks for, whatever ranks take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from featgraph.ranks.moving.balancer import Balancer, Move
+
+__all__ = ["forced"]
+
+
+@contextmanager
+def forced(moves: Mapping[int, list[Any]]) -> Iterator[None]:
+    """Have runs move: behind a superstep of each, by its number, to cuts.
+
+    Cuts that end with 1.0 are shares of the vertices.
+    """
+
+    def begin(self: Any, cuts: Any, *given: Any) -> None:
+        self.cuts, self.found_s, self.asked = cuts, 0.0, 0
+
+    def proposal(self: Any, left: float) -> Move | None:
+        self.asked += 1
+        if self.asked not in moves:
+            return None
+        cuts = moves[self.asked]
+        if cuts[-1] == 1.0:
+            cuts = [int(share * self.cuts[-1]) for share in cuts]
+        return Move(np.array(cuts), 2.0, 1.0)
+
+    def moved(self: Any, move: Move, took_s: float) -> None:
+        self.cuts = move.cuts
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, function in (
+            ("__init__", begin), ("proposal", proposal), ("moved", moved),
+            ("add", lambda self, seconds: None), ("settle", lambda self: None),
+        ):  # fmt: skip
+            patch.setattr(Balancer, name, function)
+        yield

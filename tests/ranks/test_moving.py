@@ -1,0 +1,227 @@
+"""Runs whose ranks get other vertices at any superstep: the same as on one rank."""
+
+from __future__ import annotations
+
+import pickle
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import featgraph as fg
+from featgraph.distributed import run_ranks
+from featgraph.ranks.moving.state import StateMover
+from tests.bank import BANK
+from tests.programs.common import BankProgram
+from tests.ranks.forced import forced
+from tests.ranks.test_options import GRAPHS, V, make_state, search, step
+from tests.unit.test_checkpoints import RUNS, require_same, told
+
+pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+
+
+@st.composite
+def cuts_of(draw: st.DrawFn, ranks: int, count: int = V) -> list[int]:
+    inner = st.lists(st.integers(0, count), min_size=ranks - 1, max_size=ranks - 1)
+    return [0, *sorted(draw(inner)), count]
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    name=st.sampled_from(list(RUNS)),
+    directed=st.booleans(),
+    seed=st.integers(0, 3),
+    ranks=st.integers(2, 4),
+    order=st.sampled_from(["given", "spread"]),
+    data=st.data(),
+)
+def test_a_run_that_moves_leaves_what_one_rank_leaves(
+    name: str, directed: bool, seed: int, ranks: int, order: str, data: st.DataObject
+) -> None:
+    whole = GRAPHS[directed]
+    wanted = told(whole, name, seed)
+    first = data.draw(cuts_of(ranks))
+    at = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3))
+    moves = {number: data.draw(cuts_of(ranks)) for number in at}
+
+    def on_a_rank(engine: Any) -> list[Any]:
+        graph = fg.distribute(whole, cuts=first, order=order)
+        return told(graph, name, seed, repartition="auto")
+
+    with forced(moves):
+        for values in run_ranks(ranks, on_a_rank):
+            require_same(values, wanted, name)
+
+
+def values_of(program: BankProgram, graph: fg.Graph, **options: Any) -> dict[str, Any]:
+    rng = np.random.default_rng(1)
+    state = fg.State(graph, **program.make_state(graph, program.widths[0], rng))
+    run = fg.iterate(
+        list(program.foldmaps), state, max_supersteps=5, target="cpu", **options
+    )
+    counts = run.active_counts if program.exact else []
+    return {name: state[name] for name in state} | {"": np.array(counts)}
+
+
+@pytest.mark.drawn(25)
+@pytest.mark.parametrize(
+    "program", [p for p in BANK if p.iterable], ids=lambda program: program.name
+)
+def test_a_program_of_the_bank_moves(program: BankProgram) -> None:
+    seed = zlib.crc32(program.name.encode())
+    rng = np.random.default_rng(seed)
+    whole = fg.Graph.from_edges(
+        *rng.integers(0, 45, (2, 120)),
+        vertex_count=45,
+        directed=not program.undirected,
+    )
+    moves = {1 + seed % 3: [0, 32, 40, 45], 4: [0, 0, 7, 45]}
+
+    def on_a_rank(engine: Any) -> Any:
+        graph = fg.distribute(whole, cuts=[0, 9, 32, 45])
+        try:
+            return values_of(program, graph, repartition="auto")
+        except fg.PlanError:
+            return None
+
+    with forced(moves):
+        found = run_ranks(3, on_a_rank)
+    if found[0] is None:
+        assert found == [None] * 3
+        return
+    wanted = values_of(program, whole)
+    for values in found:
+        assert values.keys() == wanted.keys()
+        for name, value in wanted.items():
+            if program.exact:
+                np.testing.assert_array_equal(values[name], value, err_msg=name)
+            else:
+                np.testing.assert_allclose(
+                    values[name], value, rtol=1e-4, atol=1e-5, err_msg=name
+                )
+
+
+def halves(cuts: list[int] | None = None) -> Any:
+    return fg.distribute(GRAPHS[True], cuts=cuts or [0, 32, V])
+
+
+def test_what_is_left_for_another_foldmap_moves() -> None:
+    def left(graph: fg.Graph) -> list[Any]:
+        state = make_state(graph, 1)
+        kept = {"max_supersteps": 1, "target": "cpu"}
+        fg.iterate(search, state, active=[3, 50], **kept)
+        fg.iterate(search.on(np.arange(0, V, 3)), state, **kept)
+        fg.iterate(step, state, max_supersteps=3, target="cpu", repartition="auto")
+        run = fg.iterate(search, state, target="cpu")
+        return [run.active_counts, state["y"], state["x"]]
+
+    wanted = left(GRAPHS[True])
+    with forced({2: [0, 70, V]}):
+        for values in run_ranks(2, lambda _: left(halves())):
+            np.testing.assert_equal(values, wanted)
+
+
+def test_a_moved_state_is_of_another_graph() -> None:
+    def on_a_rank(engine: Any) -> Any:
+        graph = halves()
+        state, other = make_state(graph, 0), make_state(graph, 1)
+        early = fg.ActiveSet(V, [5, 40, 80])
+        held = search(state, active_in=early, target="cpu")
+        run = fg.iterate(
+            step, state, max_supersteps=4, target="cpu", repartition="auto"
+        )
+        [made] = run.partitions
+        assert (made.superstep, made.cuts.tolist()) == (2, [0, 70, V])
+        assert (made.moved, made.expected_s, made.slowest_s) == (38, 1.0, 2.0)
+        assert made.cost_s > 0
+        assert state.graph is run.graph
+        assert graph.own_vertices.size == [32, V - 32][engine.rank]
+        own = state.graph.own_vertices
+        assert own.tolist() == [*(range(70), range(70, V))[engine.rank]]
+        np.testing.assert_array_equal(state.local("x"), state["x"][own])
+        # What was made before goes on: other States, and sets that were held.
+        fg.iterate(step, other, max_supersteps=2, target="cpu")
+        assert other.graph is graph
+        again = search(state, active_in=held, target="cpu")
+        assert pickle.loads(pickle.dumps(run)).graph is None
+        return held.vertices, again.vertices, other["x"], state["x"]
+
+    with forced({2: [0, 70, V]}):
+        found = run_ranks(2, on_a_rank)
+    np.testing.assert_equal(found[0], found[1])
+
+
+def test_a_run_within_a_run_stays_where_that_one_is() -> None:
+    def on_a_rank(engine: Any) -> None:
+        graph = halves()
+        state = make_state(graph, 0)
+
+        def look(run: fg.Run, state: fg.State) -> None:
+            inner = fg.iterate(
+                search, state, max_supersteps=3, target="cpu", repartition="auto"
+            )
+            assert not inner.partitions
+
+        fg.iterate(step, state, max_supersteps=3, target="cpu", callback=look)
+        assert state.graph is graph
+
+    with forced({1: [0, 70, V]}):
+        run_ranks(2, on_a_rank)
+
+
+def test_a_limit_of_moves() -> None:
+    def moves(given: Any) -> int:
+        state = make_state(halves(), 0)
+        run = fg.iterate(step, state, max_supersteps=6, target="cpu", repartition=given)
+        return len(run.partitions)
+
+    with forced({1: [0, 70, V], 3: [0, 0, V], 5: [0, V, V]}):
+        for given, count in ((False, 0), (None, 0), (1, 1), (2, 2), ("auto", 3)):
+            assert run_ranks(2, lambda _, given=given: moves(given)) == [count] * 2
+
+
+@pytest.mark.parametrize("given", [True, 0, -1, 1.5, "always", "off"])
+def test_what_is_no_number_of_moves_says_so(given: Any) -> None:
+    state = make_state(GRAPHS[True], 0)
+    with pytest.raises(fg.ArgumentError, match="repartition="):
+        fg.iterate(step, state, target="cpu", repartition=given)
+    assert state.superstep == 0
+
+
+def test_a_move_that_fails_leaves_the_state_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class FullError(Exception):
+        pass
+
+    def fail(self: Any, state: fg.State) -> None:
+        raise FullError
+
+    def on_a_rank(engine: Any) -> Any:
+        state = make_state(halves(), 0)
+        try:
+            fg.iterate(step, state, max_supersteps=5, target="cpu", repartition=1)
+        except FullError:
+            failed = state.superstep
+            fg.iterate(step, state, max_supersteps=3, target="cpu")
+            return failed, state["x"], state["y"]
+        raise AssertionError
+
+    monkeypatch.setattr(StateMover, "move", fail)
+    with forced({2: [0, 70, V]}):
+        found = run_ranks(2, on_a_rank)
+    alone = make_state(GRAPHS[True], 0)
+    fg.iterate(step, alone, max_supersteps=5, target="cpu")
+    for failed, x, y in found:
+        assert failed == 2
+        np.testing.assert_array_equal(x, alone["x"])
+        np.testing.assert_array_equal(y, alone["y"])
+
+
+def test_nothing_moves_what_is_not_in_parts() -> None:
+    state = make_state(GRAPHS[True], 0)
+    run = fg.iterate(step, state, max_supersteps=3, target="cpu", repartition="auto")
+    assert (run.partitions, run.graph) == ([], None)
