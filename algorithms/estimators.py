@@ -46,6 +46,8 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
     checkpoint, every : path, float, optional
         A folder from which `fit` goes on, and seconds between its checkpoints: see
         `featgraph.Checkpoints`.
+    repartition : {False, "auto"} or int, optional
+        Whether ranks may get other vertices: see `featgraph.iterate`.
 
     Attributes
     ----------
@@ -82,6 +84,7 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
         target: str = "auto",
         checkpoint: Any = None,
         every: float = 60.0,
+        repartition: bool | str | int = False,
     ) -> None:
         self.n_neighbors = n_neighbors
         self.alpha = alpha
@@ -90,6 +93,7 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
         self.target = target
         self.checkpoint = checkpoint
         self.every = every
+        self.repartition = repartition
 
     def fit(self, X: Any, y: npt.ArrayLike) -> LabelPropagation:
         """Propagate the labels of `y` over the graph, or the graph of the points.
@@ -133,6 +137,7 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
             target=self.target,
             checkpoint=self.checkpoint,
             every=self.every,
+            repartition=self.repartition,
         )
         prior = np.bincount(codes, minlength=len(self.classes_)) / len(codes)
         unreached = result.labels == UNLABELLED

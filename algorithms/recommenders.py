@@ -172,6 +172,8 @@ class AlternatingLeastSquares(_Factors):
     checkpoint, every : path, float, optional
         A folder from which `fit` goes on, and seconds between its checkpoints: see
         `featgraph.Checkpoints`.
+    repartition : {False, "auto"} or int, optional
+        Whether ranks may get other vertices: see `featgraph.iterate`.
 
     Attributes
     ----------
@@ -209,6 +211,7 @@ class AlternatingLeastSquares(_Factors):
         target: str = "auto",
         checkpoint: Any = None,
         every: float = 60.0,
+        repartition: bool | str | int = False,
     ) -> None:
         self.factors = factors
         self.regularization = regularization
@@ -224,6 +227,7 @@ class AlternatingLeastSquares(_Factors):
         self.target = target
         self.checkpoint = checkpoint
         self.every = every
+        self.repartition = repartition
 
     def fit(self, user_items: Any) -> AlternatingLeastSquares:
         """Find the factors of a sparse matrix of shape (U, I); returns itself.
@@ -245,6 +249,7 @@ class AlternatingLeastSquares(_Factors):
             target=self.target,
             checkpoint=self.checkpoint,
             every=self.every,
+            repartition=self.repartition,
             **self._objective(),
         )
         self.user_factors = self.result_.user_factors

@@ -165,7 +165,7 @@ def answers(result: Any) -> dict[str, Any]:
     if run is not None:
         found["run"] = run.supersteps, run.converged, tuple(run.active_counts)
     kinds = (np.ndarray, int, float, tuple, dict)
-    skipped = {"checkpoint", "every"}
+    skipped = {"checkpoint", "every", "repartition"}
     return {n: v for n, v in found.items() if isinstance(v, kinds) and n not in skipped}
 
 
@@ -199,6 +199,13 @@ def test_an_algorithm_goes_on(
     breaks(NEVER)
     require_same(answers(call(target="cpu", **kept)), wanted)
     assert not list((tmp_path / "kept").glob(".*"))
+
+
+@pytest.mark.drawn(8)
+@pytest.mark.parametrize("name", CALLS)
+def test_an_algorithm_hands_on_how_ranks_move(name: str) -> None:
+    with pytest.raises(fg.ArgumentError, match="repartition="):
+        CALLS[name](target="cpu", repartition="often")
 
 
 @pytest.mark.parametrize("name", ["pagerank", "sssp", "closeness_centrality"])

@@ -12,8 +12,10 @@ import pytest
 
 import featgraph as fg
 from featgraph.distributed import run_ranks
+from featgraph.runtime.loops.moves import asking
 from tests.algorithms import test_answers
 from tests.algorithms.test_answers import CALLS, GRAPH
+from tests.ranks.forced import forced
 
 #: What runs; others are refused.
 RUNS = {
@@ -31,10 +33,11 @@ DERIVED = ("simple", "weighted", "rings")
 ONE_IN = 4
 
 
-def called() -> list[str]:
+def called(moves: bool = False) -> list[str]:
     is_deep = hypothesis.settings.get_current_profile_name() == "deep"
-    names = sorted(CALLS.keys() - {"katz"})  # which diverges on this graph
-    return [n for n in names if is_deep or zlib.crc32(n.encode()) % ONE_IN == 0]
+    names = sorted(RUNS if moves else CALLS.keys() - {"katz"})  # diverges on this graph
+    one_in = 3 * ONE_IN if moves else ONE_IN
+    return [n for n in names if is_deep or zlib.crc32(n.encode()) % one_in == 0]
 
 
 def answers(result: Any) -> dict[str, Any]:
@@ -43,9 +46,24 @@ def answers(result: Any) -> dict[str, Any]:
 
 
 @pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
+@pytest.mark.parametrize("name", called(moves=True))
+def test_an_algorithm_that_moves_answers_as_on_one_rank(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    with forced({1: [0, 0.75, 1.0], 3: [0, 0.2, 1.0]}):
+        require_answers(monkeypatch, "cpu", name, "auto")
+
+
+@pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
 @pytest.mark.parametrize("name", called())
 def test_an_algorithm_answers_as_on_one_rank(
     monkeypatch: pytest.MonkeyPatch, target: str, name: str
+) -> None:
+    require_answers(monkeypatch, target, name, False)
+
+
+def require_answers(
+    monkeypatch: pytest.MonkeyPatch, target: str, name: str, repartition: Any
 ) -> None:
     # What calls derive of the graph is made of the whole, and distributed then.
     whole: dict[str, fg.Graph] = {}
@@ -61,7 +79,8 @@ def test_an_algorithm_answers_as_on_one_rank(
 
     def on_a_rank(engine: Any) -> Any:
         try:
-            return answers(CALLS[name](fg.distribute(GRAPH), target=target))
+            with asking(repartition):
+                return answers(CALLS[name](fg.distribute(GRAPH), target=target))
         except fg.FeatGraphError as error:
             return str(error)
 

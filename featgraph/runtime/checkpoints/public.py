@@ -6,6 +6,7 @@ import functools
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from contextvars import Token
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -18,6 +19,7 @@ from featgraph.graph.building.arguments import shown
 from featgraph.program.state import State
 from featgraph.runtime.checkpoints.call import Call, Identity, current_call
 from featgraph.runtime.checkpoints.identity import argument_digests
+from featgraph.runtime.loops.moves import asking
 from featgraph.runtime.loops.run import Run
 
 __all__ = ["Checkpoints", "checkpointed", "rounds", "single"]
@@ -157,7 +159,8 @@ def checkpointed(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Have a function take ``checkpoint=`` and ``every=``, as algorithms do.
 
     Whatever it iterates is checkpointed, with no word of that in it: see `Checkpoints`.
-    Checkpoints of a call with other arguments are refused.
+    Checkpoints of a call with other arguments are refused. It takes ``repartition=``,
+    too, which then holds for whatever it iterates: see `iterate`.
 
     Parameters
     ----------
@@ -168,7 +171,7 @@ def checkpointed(function: Callable[_P, _R]) -> Callable[_P, _R]:
     Returns
     -------
     callable
-        The function with the two options.
+        The function with the three options.
 
     Examples
     --------
@@ -182,11 +185,14 @@ def checkpointed(function: Callable[_P, _R]) -> Callable[_P, _R]:
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         folder, every = kwargs.pop("checkpoint", None), kwargs.pop("every", 60.0)
-        if folder is None:
-            return function(*args, **kwargs)
-        name = getattr(function, "__name__", "function")
-        digests = argument_digests(function, args, kwargs)
-        with _of(folder, every, Identity(name, digests)):
+        repartition = kwargs.pop("repartition", None)
+        with ExitStack() as kept:
+            if repartition is not None:
+                kept.enter_context(asking(repartition))
+            if folder is not None:
+                name = getattr(function, "__name__", "function")
+                digests = argument_digests(function, args, kwargs)
+                kept.enter_context(_of(folder, every, Identity(name, digests)))
             return function(*args, **kwargs)
 
     return call
