@@ -324,6 +324,19 @@ TABLES["model-cpu"] = {
     "uncorrected": _text("uncorrected"),
     "of the sum": _text("total_error"),
 }
+TABLES["repartition-cpu"] = {
+    **COMMON,
+    "case": _text("contender"),
+    "ranks": _text("ranks"),
+    "load": _text("load"),
+    "moves": _text("moves"),
+    "before": _text("before"),
+    "after": _text("after"),
+    "by the clock": _text("share"),
+    "without": _text("still"),
+    "overhead": _text("overhead"),
+    **CHECK,
+}
 TABLES["model-blocks"] = {
     **COMMON,
     "ranks": _text("ranks"),

@@ -59,6 +59,7 @@ BENCHES = {
     "forms-cpu": "bench.distributed.forms_cpu",
     "ranks-cpu": "bench.distributed.ranks_cpu",
     "loading-cpu": "bench.distributed.loading_cpu",
+    "repartition-cpu": "bench.distributed.repartition_cpu",
     "ranks-gpu": "bench.distributed.ranks_gpu",
     "out-of-core-gpu": "bench.distributed.out_of_core_gpu",
     "networkx-cpu": "bench.algorithms.networkx_cpu",
