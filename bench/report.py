@@ -332,8 +332,6 @@ TABLES["repartition-cpu"] = {
     "moves": _text("moves"),
     "before": _text("before"),
     "after": _text("after"),
-    "by the clock": _text("share"),
-    "without": _text("still"),
     "overhead": _text("overhead"),
     **CHECK,
 }

@@ -3,18 +3,16 @@
 A vertex function does as much arithmetic as a property of its vertex says, behind a
 gather along all in-edges; all vertices are due in every superstep. Cases: the same for
 all (`balanced`), 2 and 4 times as much over an eighth of the range (`skew 2`,
-`skew 4`), first cuts at an eighth (`bad cuts`), and a process that takes half of the
-core of the last rank (`slow rank`). Each runs with `repartition=False`, with "auto",
-and with cuts that the bench knows to be even (`even`), in turn.
+`skew 4`), first cuts at an eighth (`bad cuts`), and a last rank that takes twice as
+long (`slow rank`).
 
-`before` and `after` are the balanced speed that the first and the last cuts of "auto"
-allow, by the arithmetic between them, which no other process disturbs: the mean work of
-a rank over the most. `share` is the same by the clock: the speed of the last third of
-the supersteps over that with even cuts; `still` that of no moves. `overhead` is the
-median superstep of "auto" over that of no moves, less one, where none was made.
-
-Ranks have a core each where one is to be slow, and else run where the system has them.
-Others may use the cores, too: `load` has the load average before each case.
+Ranks are measured by their CPU time, since others may use the cores: `load` has the
+load average before each case. The slow rank tells twice the time that it has taken.
+`before` and `after` are the speed of the supersteps before the first move and behind
+the last one, of the balanced one: the mean time of ranks over the most (of the slow
+rank, what all take if it has half as much). `overhead` is what adding up and looking
+for moves takes, of the CPU time of all supersteps. `told` has what `Run.partitions`
+says; its costs are by the clock. Trials are whole runs, by the clock, too.
 """
 
 from __future__ import annotations
@@ -22,8 +20,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -34,11 +32,13 @@ from bench.distributed.processes import LIMIT_S, run_on_ranks
 from bench.graphs import make_graph
 from bench.record import Recorder
 
-DEFAULTS = {"graph": ["uniform-16-16"], "k": [1], "repeat": 1, "ranks": 2}
+DEFAULTS = {"graph": ["uniform-16-16"], "k": [1], "repeat": 3, "ranks": 2}
 CASES = ("balanced", "skew 2", "skew 4", "bad cuts", "slow rank")
-SUPERSTEPS = 48
+SUPERSTEPS = 60
 #: Rounds of arithmetic of a vertex.
-ROUNDS = 400
+ROUNDS = 200
+#: Supersteps before any move.
+_FIRST = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,14 +63,6 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             )
 
 
-def even_cuts(work: Any, speeds: Any) -> list[int]:
-    """Return the cuts, at words, that give ranks work by their speeds."""
-    before = np.concatenate(([0.0], np.cumsum(work)))
-    goals = before[-1] * np.cumsum(speeds)[:-1] / np.sum(speeds)
-    places = np.searchsorted(before, goals)
-    return [0, *(np.round(places / 32) * 32).astype(int).tolist(), work.size]
-
-
 def program() -> Any:
     """Return the foldmap."""
     import featgraph as fg
@@ -90,114 +82,116 @@ def program() -> Any:
     return fg.foldmap(around, work)
 
 
+class Clock:
+    """The CPU time of this rank, told instead of what the clock says.
+
+    Attributes
+    ----------
+    seen : list of list of float
+        What each rank has told, by superstep.
+    spent_s : float
+        What measuring and looking for moves has taken.
+    """
+
+    def __init__(self, factor: float) -> None:
+        from featgraph.ranks.exchange import RankExchange
+        from featgraph.ranks.moving.balancer import Balancer
+
+        self.seen: list[list[float]] = []
+        self.spent_s = self.total_s = 0.0
+        self._factor, self._last = factor, time.process_time()
+        plain = RankExchange.count_and_time
+
+        def told(exchange: Any, words: Any, results: Any, seconds: float) -> Any:
+            own = time.process_time() - self._last
+            self.total_s += own
+            found = plain(exchange, words, results, own * self._factor)
+            self.seen.append(found[2])
+            self._last = time.process_time()
+            return found
+
+        RankExchange.count_and_time = told  # type: ignore[method-assign]
+        for name in ("add", "proposal"):
+            setattr(Balancer, name, self._timed(getattr(Balancer, name)))
+
+    def begin(self) -> None:
+        """Begin a run."""
+        self.seen, self.spent_s, self.total_s = [], 0.0, 0.0
+        self._last = time.process_time()
+
+    def _timed(self, function: Any) -> Any:
+        def timed(*given: Any) -> Any:
+            begun = time.process_time()
+            found = function(*given)
+            self.spent_s += time.process_time() - begun
+            return found
+
+        return timed
+
+
 def be_a_rank(name: str, case: str, repeat: int, told: Path) -> None:
     """Run a case on this rank; the first one writes what it has found."""
     import featgraph as fg
 
+    warnings.simplefilter("ignore")  # runs end at a limit
     engine = fg.distributed.init(timeout=LIMIT_S / 2, engine="shared")
-    cores = sorted(os.sched_getaffinity(0))
-    core = cores[engine.rank % len(cores)]
-    named = make_graph(name)
-    count, size = named.graph.vertex_count, engine.size
+    named, size = make_graph(name), engine.size
+    count, factors = named.graph.vertex_count, np.ones(size)
     rounds = np.full(count, ROUNDS)
-    speeds = np.ones(size)
+    cuts = [32 * round(count * rank / size / 32) for rank in range(size)]
     if case.startswith("skew"):
         rounds[count // 8 : count // 4] *= int(case.split()[1])
-    even = even_cuts(rounds.astype(float), speeds)
-    first = even_cuts(np.ones(count), np.ones(size))
     if case == "bad cuts":
-        first = even_cuts(np.ones(count), [1.0] + [7.0 / (size - 1)] * (size - 1))
+        cuts[1:] = [32 * (count // 8 // 32 + rank) for rank in range(size - 1)]
     if case == "slow rank":
-        speeds[-1] = 0.5
-        os.sched_setaffinity(0, {core})
-        even = even_cuts(rounds.astype(float), speeds)
-    burner = None
-    if case == "slow rank" and engine.rank == size - 1:
-        burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-        os.sched_setaffinity(burner.pid, {core})
-    try:
-        found = _measured(named, (first, even), (rounds, speeds), repeat)
-    finally:
-        if burner is not None:
-            burner.kill()
+        factors[-1] = 2
+    clock, step = Clock(factors[engine.rank]), program()
+    graph = fg.distribute(named.graph, cuts=[*cuts, count])
+    trials: list[dict[str, Any]] = []
+    values = set()
+    for asked in (False, *["auto"] * repeat):
+        state = fg.State(
+            graph,
+            x=fg.vertex_property(1.0, iterated=True, dtype="float64"),
+            rounds=fg.vertex_property(rounds),
+        )
+        engine.barrier()
+        clock.begin()
+        run = fg.iterate(
+            step, state, max_supersteps=SUPERSTEPS, target="cpu", repartition=asked
+        )
+        values.add(state["x"].tobytes())
+        if asked:
+            trials.append(_told(run, clock, factors))
     if engine.rank == 0:
-        told.write_text(json.dumps(found | {"graph": named.describe()}))
+        found: dict[str, Any] = {key: [t[key] for t in trials] for key in trials[0]}
+        found |= {"graph": named.describe(), "checks": {"ok": len(values) == 1}}
+        told.write_text(json.dumps(found))
 
 
-def _balance(rounds: Any, cuts: Any, speeds: Any) -> float:
-    """Return the speed that ranks have between cuts, of that of evenly loaded ones."""
-    before = np.concatenate(([0.0], np.cumsum(rounds)))
-    most = (np.diff(before[np.asarray(cuts)]) / speeds).max()
-    return float(before[-1] / np.sum(speeds) / most)
-
-
-def _measured(named: Any, cuts: Any, load: Any, repeat: int) -> dict[str, Any]:
-    import featgraph as fg
-
-    rounds, speeds = load
-
-    warnings.simplefilter("ignore")  # runs end at a limit
-    step, engine = program(), fg.distributed.current_engine()
-    parts = [fg.distribute(named.graph, cuts=some) for some in cuts]
-    ways = {"still": (parts[0], False), "auto": (parts[0], "auto"),
-            "even": (parts[1], False)}  # fmt: skip
-    seconds: dict[str, list[Any]] = {way: [] for way in ways}
-    moves: list[Any] = []
-    digests = set()
-    for trial in range(repeat + 1):
-        for way, (graph, asked) in ways.items():
-            state = fg.State(
-                graph,
-                x=fg.vertex_property(1.0, iterated=True, dtype="float64"),
-                rounds=fg.vertex_property(rounds),
-            )
-            engine.barrier()
-            most = SUPERSTEPS if trial else 3
-            run = fg.iterate(
-                step, state, max_supersteps=most, target="cpu", repartition=asked
-            )
-            if trial == 0:  # compiles
-                continue
-            taken = engine.all_reduce(np.array(run.seconds), "max", about="times")
-            seconds[way].append(taken)
-            digests.add(state["x"].tobytes())
-            if way == "auto":
-                moves.append(run.partitions)
-    last = {
-        way: float(np.median([s[-SUPERSTEPS // 3 :] for s in found]))
-        for way, found in seconds.items()
-    }
-    typical = {way: float(np.median(found)) for way, found in seconds.items()}
-    told = [
-        [
+def _told(run: Any, clock: Clock, factors: Any) -> dict[str, Any]:
+    seen = np.array(clock.seen)
+    last = 1 + max((one.superstep for one in run.partitions), default=0)
+    # A rank takes its factor times what others would: so much is even.
+    even = (seen / factors).sum(axis=1) / (1 / factors).sum()
+    speed = even / seen.max(axis=1)
+    return {
+        "trials_ms": 1000 * sum(run.seconds),
+        "moves": len(run.partitions),
+        "before": round(float(np.median(speed[1:_FIRST])), 3),
+        "after": round(float(np.median(speed[last:])), 3),
+        "overhead": round(clock.spent_s / clock.total_s, 6),
+        "told": [
             {
-                "superstep": one.superstep, "cuts": one.cuts.tolist(),
-                "expected_ms": 1000 * one.expected_s, "gained_ms": 1000 * one.gained_s,
+                "superstep": one.superstep,
+                "cuts": one.cuts.tolist(),
+                "slowest_ms": 1000 * one.slowest_s,
+                "expected_ms": 1000 * one.expected_s,
+                "gained_ms": 1000 * one.gained_s,
                 "cost_ms": 1000 * one.cost_s,
             }
-            for one in made
-        ]
-        for made in moves
-    ]  # fmt: skip
-    has_moved = any(moves)
-    return {
-        "trials_ms": [1000 * float(s.sum()) for s in seconds["auto"]],
-        "still_ms": [1000 * float(s.sum()) for s in seconds["still"]],
-        "even_ms": [1000 * float(s.sum()) for s in seconds["even"]],
-        "superstep_ms": {way: round(1000 * s, 3) for way, s in last.items()},
-        "moves": [len(made) for made in moves],
-        "before": round(_balance(rounds, cuts[0], speeds), 3),
-        "after": [
-            round(_balance(rounds, made[-1].cuts if made else cuts[0], speeds), 3)
-            for made in moves
+            for one in run.partitions
         ],
-        "share": round(last["even"] / last["auto"], 3),
-        "still": round(last["even"] / last["still"], 3),
-        "overhead": None
-        if has_moved
-        else round(typical["auto"] / typical["still"] - 1, 4),
-        "told": told,
-        "checks": {"ok": len(digests) == 1},
     }
 
 

@@ -237,6 +237,8 @@ class State:
         self.left: tuple[int, dict[Any, Any]] = (self.version, {})
         #: The same of each run in progress.
         self.live: list[Callable[[], dict[Any, Left]]] = []
+        #: What foldmaps have bound to it: none of that goes on with another graph.
+        self.bound: list[dict[Any, Any]] = []
 
     def _add(self, name: str, given: Any) -> None:
         _check_name(name)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import weakref
 import zlib
 from typing import Any
 
@@ -152,6 +154,27 @@ def test_a_moved_state_is_of_another_graph() -> None:
     with forced({2: [0, 70, V]}):
         found = run_ranks(2, on_a_rank)
     np.testing.assert_equal(found[0], found[1])
+
+
+def test_a_part_that_nobody_has_goes() -> None:
+    """Whatever has run on the State before, and was recorded."""
+
+    def on_a_rank(engine: Any) -> None:
+        graph = halves()
+        state = make_state(graph, 0)
+        search(state, target="cpu")
+        gone = weakref.ref(graph.part)
+        del graph
+        run = fg.iterate(
+            step, state, max_supersteps=4, target="cpu", record_active=True,
+            repartition="auto",
+        )  # fmt: skip
+        gc.collect()
+        assert len(run.partitions) == 1
+        assert gone() is None
+
+    with forced({2: [0, 70, V]}):
+        run_ranks(2, on_a_rank)
 
 
 def test_a_run_within_a_run_stays_where_that_one_is() -> None:

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._interrupts import deferred_interrupts
-from featgraph.arrays.values import Filled, Reordered
-from featgraph.graph._structure import edge_rows
+from featgraph.arrays.values import Filled
 from featgraph.program.active import ActiveSet
 from featgraph.program.column import Column
 from featgraph.program.signature import PropertyKind
@@ -57,7 +56,8 @@ class StateMover:
                 state.residency.drop()
             state.graph, state._columns = self._after, columns
             state.left = version, lefts
-            state.types_version += 1  # nothing that is bound to it goes on
+            for kept in state.bound:
+                kept.clear()
 
     def set(self, words: Words) -> Words:
         """Return a set of vertices, with ghosts."""
@@ -103,13 +103,11 @@ class StateMover:
         return with_ghosts(self._engine, shard, self._mover.rows(own))
 
     def _edge_values(self, state: State, name: str, column: Column) -> Any:
-        part, edges, values = self._after.part, self._before.edges, column.values
+        values = column.values
         if isinstance(values, Filled):
-            return Filled(values.value, (part.edge_count, *values.shape[1:]))
-        if isinstance(values, Reordered) and values.is_shared:  # weights of the graph
-            weights: Any = part.weights_as(values.dtype)
-            return Reordered(weights, edge_rows(part), is_shared=True)
-        own = state.stored(name)[: edges.own]
+            shape = (self._after.part.edge_count, *values.shape[1:])
+            return Filled(values.value, shape)
+        own = state.stored(name)[: self._before.edges.own]
         offsets = self._before.part.in_edges.row_offsets
         moved = self._mover.slots(np.asarray(offsets), own)
         return with_ghost_edges(self._engine, self._after.edges, moved)

@@ -173,13 +173,10 @@ class FoldMap:
         known = self._supersteps.get(state)
         if known is None:
             known = self._supersteps[state] = {}
+            state.bound.append(known)
         told = repr(options) if options else ""
         found = known.get(asked := (device, config.checked, told, incremental))
         if found is None or found.types_version != state.types_version:
-            # Nothing of a graph that the State had before is kept.
-            for key in [k for k, s in known.items()
-                        if s.types_version != state.types_version]:  # fmt: skip
-                del known[key]
             kernel = self.kernel(state, device.name, options, incremental=incremental)
             found = known[asked] = Superstep(kernel, state, device)
         return found
