@@ -30,7 +30,9 @@ def forced(moves: Mapping[int, list[Any]]) -> Iterator[None]:
             return None
         cuts = moves[self.asked]
         if cuts[-1] == 1.0:
-            cuts = [int(share * self.cuts[-1]) for share in cuts]
+            last = int(self.cuts[-1])
+            cuts = [min(32 * round(share * last / 32), last) for share in cuts]
+            cuts[-1] = last
         return Move(np.array(cuts), 2.0, 1.0)
 
     def moved(self: Any, move: Move, took_s: float) -> None:

@@ -506,7 +506,7 @@ def test_ranks_of_a_gpu_move_where_the_host_tells_of_supersteps(
         return told(graph, "cuda", repartition="auto")
 
     meant = told(whole, "cpu")
-    with forced({2: [0, 9, count], 4: [0, count, count]}):
+    with forced({2: [0, 64, count], 4: [0, count, count]}):
         with pytest.raises(fg.PlanError, match="not timed"):
             run_ranks(2, on_a_rank)
         monkeypatch.setattr(fg.config, "gpu_links", "host")

@@ -144,7 +144,10 @@ class Balancer:
         typical = np.median(seen, axis=0)
         if self._has_broken_its_promise(float(typical.max())):
             return None
-        if typical.max() <= (1 + TOLERATED) * typical.mean():
+        # No cuts gain more than this.
+        excess = float(typical.max() - typical.mean())
+        is_even = excess <= TOLERATED * typical.mean()
+        if is_even or excess * supersteps_left <= self._cost_s:
             return None
         return self._found(seen, typical, supersteps_left)
 

@@ -163,7 +163,8 @@ def iterate(
             next((name for name, given in looks.items() if given), ""), watch, test,
             then is not None, options | {"asynchronous": asynchronous},
         )  # fmt: skip
-        course = Course(asked, max_supersteps, make_moves(repartition, state, device))
+        moves = make_moves(repartition, state, device, options)
+        course = Course(asked, max_supersteps, moves)
         agenda = course.agenda
         run = Run(
             device.name,

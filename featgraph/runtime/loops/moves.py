@@ -5,7 +5,7 @@ Ranks are the layer above: it sets up what measures them and moves a State.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -64,7 +64,9 @@ def asking(repartition: Any) -> Iterator[None]:
         _asked.reset(token)
 
 
-def make_moves(asked: Any, state: State, device: Device) -> Moves | None:
+def make_moves(
+    asked: Any, state: State, device: Device, options: Mapping[str, Any]
+) -> Moves | None:
     """Return what moves the State of a run; None where nothing is to.
 
     A State on which another run is in progress stays where that one has it.
@@ -73,13 +75,16 @@ def make_moves(asked: Any, state: State, device: Device) -> Moves | None:
     ----------
     asked : object
         "auto", False, or how many moves there may be; None: as the call was asked.
+    options : mapping
+        Of the run.
 
     Raises
     ------
     ArgumentError
         If it is something else.
     PlanError
-        Where the clock of the host does not tell what kernels take.
+        Where the clock of the host does not tell what kernels take, or rows are rounded
+        on their way: new owners have them exactly.
     """
     asked = _asked.get() if asked is None else asked
     is_count = type(asked) is int and asked > 0
@@ -98,5 +103,12 @@ def make_moves(asked: Any, state: State, device: Device) -> Moves | None:
             where="repartition=",
             got=f"target={device.name!r}, over windows",
             fix='repartition=False, or fg.config.gpu_links = "host"',
+        )
+    if options.get("wire_dtype") is not None:
+        raise PlanError(
+            "rows of ghosts that are rounded stay where they are",
+            where="repartition=",
+            got=f"wire_dtype={options['wire_dtype']!r}",
+            fix="drop one of the two",
         )
     return makers[0](state, asked if is_count else None)
