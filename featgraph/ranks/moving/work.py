@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import PchipInterpolator
 
 from featgraph.graph.partition.cuts import TOLERANCE
 
@@ -72,6 +71,8 @@ class Work:
         what it is on both sides, so that a dense range that ends within a part is found
         in fewer moves than by lines.
         """
+        from scipy.interpolate import PchipInterpolator  # takes long to import
+
         places = np.union1d(self.places, expected.places)
         # Ascending, where nothing is expected of some vertices, too.
         of = expected.at(places) + 1e-9 * expected.before[-1] * places / places[-1]

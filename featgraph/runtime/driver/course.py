@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from featgraph.program.snapshot import Left
 from featgraph.runtime.driver.setup import Asked, make_agenda, make_loops
-from featgraph.runtime.loops.agenda import Agenda
+from featgraph.runtime.loops.agenda import Agenda, left_over
 from featgraph.runtime.loops.in_place import commit_in_place
 from featgraph.runtime.loops.moves import Moves
 from featgraph.runtime.loops.protocol import SuperstepLoop
 from featgraph.runtime.loops.run import Run
+from featgraph.runtime.superstep.foldmap import FoldMap
 
 __all__ = ["Course"]
 
@@ -67,6 +69,10 @@ class Course:
         if agenda.waiting is not None and before.waiting is not None:
             agenda.waiting.delta = before.waiting.delta
         go_on(agenda)
+
+    def left_over(self) -> dict[FoldMap, Left]:
+        """Return what a later call would have to know if the run ended here."""
+        return left_over(self.agenda)
 
     def end(self, run: Run) -> None:
         """Have the record of a run complete."""

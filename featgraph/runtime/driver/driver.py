@@ -11,14 +11,12 @@ import numpy as np
 
 from featgraph.errors import ArgumentError, ConvergenceWarning, StateError
 from featgraph.graph.building.arguments import require_flag, shown
-from featgraph.program.snapshot import Left
 from featgraph.program.state import State
 from featgraph.runtime.behind.queue import COMPILER, LONG
 from featgraph.runtime.checkpoints.session import Session, iterating
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.driver.course import Course
 from featgraph.runtime.driver.setup import Asked
-from featgraph.runtime.loops.agenda import left_over
 from featgraph.runtime.loops.moves import make_moves
 from featgraph.runtime.loops.near_far import NearFar
 from featgraph.runtime.loops.run import Run, progress_bar
@@ -176,11 +174,7 @@ def iterate(
             wire_dtype=None if state.graph.ranks is None else options.get("wire_dtype"),
         )
         bar = progress_bar(progress, max_supersteps)
-
-        def tell() -> dict[FoldMap, Left]:
-            return left_over(course.agenda)
-
-        state.live.append(tell)
+        state.live.append(course.left_over)
         try:
             agenda.release()
             session.begin(run, agenda)
@@ -190,7 +184,7 @@ def iterate(
         finally:
             bar.close()
             course.agenda.store_pending()
-            state.live.remove(tell)
+            state.live.remove(course.left_over)
             course.end(run)
     COMPILER.begin()
     if not run.converged and run.supersteps >= max_supersteps:
