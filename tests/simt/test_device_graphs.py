@@ -455,7 +455,7 @@ def test_weights_of_the_host_are_put_in_order_on_the_gpu(
 # -- 2^31 edges and more, by arithmetic
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(graphs())
 def test_wide_offsets_are_those_of_the_host(gpu: Gpu, graph: fg.Graph) -> None:
     """As if there were 2^31 edges: int64, on the host and on the GPU."""

@@ -58,7 +58,7 @@ def drawn(graph: fg.Graph, dtype: str, width: int, doubled: bool, seed: int) -> 
     return values[: count * (1 + doubled)].astype(dtype)
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(
     graphs(),
     st.sampled_from(TYPES),
@@ -94,7 +94,7 @@ def test_edges_are_brought_into_order_where_their_values_are(
         assert max(gpu.downloads) <= max(piece, item, 24)
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(
     graphs(),
     st.sampled_from([*TYPES, "complex128"]),

@@ -100,7 +100,7 @@ def test_components_wait_once_a_superstep(gpu: Gpu) -> None:
     np.testing.assert_array_equal(found.labels, call(target="cpu").labels)
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(graphs(), st.integers(0, 2**32 - 1), st.sampled_from([0.03, 0.3, 1.0]))
 def test_what_a_set_reaches_is_counted_in_one_wait(
     gpu: Gpu, graph: fg.Graph, seed: int, share: float
@@ -178,7 +178,7 @@ def test_near_and_far_wait_twice(gpu: Gpu) -> None:
 KEYS = [0.0, 1.5, -2.0, 7.0, float("inf"), -float("inf"), float("nan")]
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     st.lists(st.sampled_from(KEYS), min_size=1, max_size=40),
     st.sampled_from([1.0, -1.0]),
