@@ -31,7 +31,7 @@ class RowEdges(EdgeList):
     bound : int
         Rows below it are those of given edges.
     directed : bool
-    names, sides : as in `EdgeList`
+    names : as in `EdgeList`
     known : mapping, optional
         What else is known of the graph, by the names of its attributes.
     """
@@ -44,11 +44,10 @@ class RowEdges(EdgeList):
         bound: int,
         directed: bool,
         names: VertexNames | None = None,
-        sides: tuple[int, ...] | None = None,
         known: Mapping[str, Any] | None = None,
     ) -> None:
         self.vertex_count, self.directed = in_edges.row_offsets.size - 1, directed
-        self.names, self.sides, self.is_given_on_gpu = names, sides, False
+        self.names, self.sides, self.is_given_on_gpu = names, None, False
         self.in_edges, self._rows, self._bound = in_edges, rows, bound
         self._by_id, self._known = weights, {**(known or {}), "in_edges": in_edges}
         self.weights_dtype = None if weights is None else weights.dtype

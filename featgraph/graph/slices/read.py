@@ -132,7 +132,8 @@ def read_slices(path: object) -> EdgeList:
         known |= {"in_degree": degrees, "out_degree": outs}
     else:
         known["degree"] = degrees
-    return RowEdges(
-        in_edges, rows, weights, manifest.given_count, manifest.directed, names,
-        manifest.sides, known,
-    )  # fmt: skip
+    edges = RowEdges(
+        in_edges, rows, weights, manifest.given_count, manifest.directed, names, known
+    )
+    edges.sides = manifest.sides
+    return edges
