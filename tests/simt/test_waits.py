@@ -188,7 +188,7 @@ KEYS = [0.0, 1.5, -2.0, 7.0, float("inf"), -float("inf"), float("nan")]
 def test_the_limit_moves_as_the_host_moves_it(
     gpu: Gpu, keys: list[float], sign: float, limit: float, seed: int
 ) -> None:
-    values, delta = np.array(keys, np.float32), 1.25
+    values, delta = np.array(keys, np.float32), 1.75
     mask = np.random.default_rng(seed).random(len(keys)) < 0.5
     found = {}
     for name in ("cpu", "cuda"):
@@ -207,3 +207,15 @@ def test_the_limit_moves_as_the_host_moves_it(
     assert (count > 0) == mask.any()
     within = ~(sign * values > moved)
     assert shown == (mask & within).tolist()
+
+
+def test_near_keys_are_within_delta_of_the_first(gpu: Gpu) -> None:
+    values, found = np.array([7.0, 1.5, 0.0, 1.75, 3.0], np.float32), {}
+    for name in ("cpu", "cuda"):
+        device = choose_device(name)
+        words = device.sets.upload(fg.ActiveSet(5, "all").words)
+        near, *told = device.keys.nearest(
+            words, device.upload(values), (1, 1.0), -3.0, 1.75, lambda near: None
+        )
+        found[name] = np.array(device.download(near)).tolist(), told
+    assert found["cpu"] == found["cuda"] == ([0b01110], [3, 1.75, 5])
