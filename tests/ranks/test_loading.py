@@ -389,12 +389,16 @@ def test_what_only_all_ranges_show(
             assert where in str(error)
 
 
-def test_what_is_refused_says_what_to_do(folder: Path, tmp_path: Path) -> None:
-    ends = [0, 1], [1, 2]
+def test_parts_take_ranks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(public, "is_begun", lambda: False)  # whatever ran before
     with pytest.raises(fg.DistributedError, match=r"init\(\)"):
-        fg.Graph.from_edges(*ends, partition="edges")
+        fg.Graph.from_edges([0, 1], [1, 2], partition="edges")
     with pytest.raises(fg.DistributedError, match=r"init\(\)"):
         fg.read_graph(folder, partition="edges")
+
+
+def test_what_is_refused_says_what_to_do(folder: Path, tmp_path: Path) -> None:
+    ends = [0, 1], [1, 2]
     gaps = tmp_path / "gaps.txt"
     gaps.write_text("0 5\n5 9\n9 0\n")
     calls: list[tuple[Callable[[], Any], str]] = [
