@@ -219,6 +219,17 @@ def test_rows_that_are_rounded_stay() -> None:
     assert run_ranks(2, on_a_rank) == [0, 0]
 
 
+def test_sides_stay_where_they_are() -> None:
+    whole = fg.Graph.from_edges([0, 1], [2, 3], directed=False, sides=(2, V - 2))
+
+    def on_a_rank(engine: Any) -> None:
+        state = make_state(fg.distribute(whole), 0)
+        with pytest.raises(fg.PlanError, match="each side"):
+            fg.iterate(step, state, target="cpu", repartition=1)
+
+    run_ranks(2, on_a_rank)
+
+
 @pytest.mark.parametrize("given", [True, 0, -1, 1.5, "always", "off"])
 def test_what_is_no_number_of_moves_says_so(given: Any) -> None:
     state = make_state(GRAPHS[True], 0)

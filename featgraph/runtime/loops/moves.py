@@ -83,8 +83,8 @@ def make_moves(
     ArgumentError
         If it is something else.
     PlanError
-        Where the clock of the host does not tell what kernels take, or rows are rounded
-        on their way: new owners have them exactly.
+        Where the clock of the host does not tell what kernels take; rows are rounded on
+        their way, for new owners have them exactly; or the graph has sides.
     """
     asked = _asked.get() if asked is None else asked
     is_count = type(asked) is int and asked > 0
@@ -110,5 +110,12 @@ def make_moves(
             where="repartition=",
             got=f"wire_dtype={options['wire_dtype']!r}",
             fix="drop one of the two",
+        )
+    if state.graph.sides is not None:
+        raise PlanError(
+            "ranks have a range of each side, and keep it",
+            where="repartition=",
+            got=f"a graph of {len(state.graph.sides)} sides",
+            fix="repartition=False",
         )
     return makers[0](state, asked if is_count else None)
