@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -237,8 +238,11 @@ class State:
         self.left: tuple[int, dict[Any, Any]] = (self.version, {})
         #: The same of each run in progress.
         self.live: list[Callable[[], dict[Any, Left]]] = []
-        #: What foldmaps have bound to it: none of that goes on with another graph.
-        self.bound: list[dict[Any, Any]] = []
+        #: What foldmaps have bound to it, by its id, as long as they live: none of that
+        #: goes on with another graph.
+        self.bound: weakref.WeakValueDictionary[int, Any] = (
+            weakref.WeakValueDictionary()
+        )
 
     def _add(self, name: str, given: Any) -> None:
         _check_name(name)

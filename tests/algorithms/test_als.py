@@ -316,7 +316,7 @@ def test_every_parameter_is_saved(tmp_path: Any) -> None:
         "target": "cpu",
     }  # fmt: skip
     plain = vars(AlternatingLeastSquares())
-    for of_one_machine in ("checkpoint", "every"):
+    for of_one_machine in ("checkpoint", "every", "repartition"):
         del plain[of_one_machine]
     assert chosen.keys() == plain.keys()
     assert all(chosen[name] != plain[name] for name in plain), "none at its default"

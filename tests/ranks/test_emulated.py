@@ -276,6 +276,7 @@ def test_atomics_reach_their_owners(gpu: Gpu) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("call", [test_options.keep, test_options.settle])
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 def test_options_run_on_ranks_of_a_gpu(gpu: Gpu, call: Any) -> None:
@@ -291,6 +292,7 @@ def test_options_run_on_ranks_of_a_gpu(gpu: Gpu, call: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 def test_programs_have_the_bits_of_one_rank(gpu: Gpu, directed: bool) -> None:

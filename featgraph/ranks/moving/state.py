@@ -56,7 +56,7 @@ class StateMover:
                 state.residency.drop()
             state.graph, state._columns = self._after, columns
             state.left = version, lefts
-            for kept in state.bound:
+            for kept in list(state.bound.values()):
                 kept.clear()
 
     def set(self, words: Words) -> Words:

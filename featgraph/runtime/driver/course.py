@@ -10,7 +10,7 @@ from featgraph.runtime.driver.setup import Asked, make_agenda, make_loops
 from featgraph.runtime.loops.agenda import Agenda, left_over
 from featgraph.runtime.loops.in_place import commit_in_place
 from featgraph.runtime.loops.moves import Moves
-from featgraph.runtime.loops.protocol import SuperstepLoop
+from featgraph.runtime.loops.protocol import SuperstepLoop, Watched
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.superstep.foldmap import FoldMap
 
@@ -23,6 +23,9 @@ class Course:
     Parameters
     ----------
     asked : Asked
+    agenda : Agenda
+    watched : Watched
+        As `make_agenda` has made them of it.
     most : int
         How many supersteps there may be.
     moves : Moves or None
@@ -41,16 +44,23 @@ class Course:
         If functions, state and options do not fit.
     """
 
-    def __init__(self, asked: Asked, most: int, moves: Moves | None) -> None:
+    def __init__(
+        self,
+        asked: Asked,
+        agenda: Agenda,
+        watched: Watched,
+        *,
+        most: int,
+        moves: Moves | None,
+    ) -> None:
         self._asked, self._most, self._moves = asked, most, moves
-        self._begin(asked)
+        self._begin(agenda, watched)
 
-    def _begin(self, asked: Asked) -> None:
-        agenda, watched = make_agenda(asked)
-        if self._most > len(asked.foldmaps):  # whether they may is asked of all edges
+    def _begin(self, agenda: Agenda, watched: Watched) -> None:
+        if self._most > len(agenda.steps):  # whether they may is asked of all edges
             commit_in_place(agenda.steps)
         loops, self.refused = make_loops(agenda, watched)
-        self.agenda: Agenda = agenda
+        self.agenda = agenda
         self.loops: Sequence[SuperstepLoop] = loops
         agenda.moves = self._moves
 
@@ -63,7 +73,7 @@ class Course:
         if go_on is None:
             return
         before.let_go()
-        self._begin(replace(self._asked, active=None))
+        self._begin(*make_agenda(replace(self._asked, active=None)))
         agenda = self.agenda
         agenda.watching, agenda.wants_host = before.watching, before.wants_host
         if agenda.waiting is not None and before.waiting is not None:

@@ -16,7 +16,7 @@ from featgraph.runtime.behind.queue import COMPILER, LONG
 from featgraph.runtime.checkpoints.session import Session, iterating
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.driver.course import Course
-from featgraph.runtime.driver.setup import Asked
+from featgraph.runtime.driver.setup import Asked, make_agenda
 from featgraph.runtime.loops.moves import make_moves
 from featgraph.runtime.loops.near_far import NearFar
 from featgraph.runtime.loops.run import Run, progress_bar
@@ -162,7 +162,7 @@ def iterate(
             then is not None, options | {"asynchronous": asynchronous},
         )  # fmt: skip
         moves = make_moves(repartition, state, device, options)
-        course = Course(asked, max_supersteps, moves)
+        course = Course(asked, *make_agenda(asked), most=max_supersteps, moves=moves)
         agenda = course.agenda
         run = Run(
             device.name,

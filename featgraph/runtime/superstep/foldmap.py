@@ -36,6 +36,10 @@ from featgraph.runtime.superstep.superstep import Superstep
 __all__ = ["FoldMap", "edgemap", "foldmap", "trianglemap", "vertexmap"]
 
 
+class _Supersteps(dict[Any, Superstep]):
+    """What a foldmap has bound to a State, which refers to it weakly."""
+
+
 class FoldMap:
     """Functions over vertices and edges, folded into kernels when they first run.
 
@@ -63,7 +67,7 @@ class FoldMap:
         )
         self._kernels: dict[Any, Kernel] = base._kernels if base is not None else {}
         #: State -> what was asked for -> what runs it.
-        self._supersteps: weakref.WeakKeyDictionary[State, dict[Any, Superstep]] = (
+        self._supersteps: weakref.WeakKeyDictionary[State, _Supersteps] = (
             base._supersteps if base is not None else weakref.WeakKeyDictionary()
         )
         # Shared, as `on` may be called for every superstep, with other vertices.
@@ -172,8 +176,8 @@ class FoldMap:
         """
         known = self._supersteps.get(state)
         if known is None:
-            known = self._supersteps[state] = {}
-            state.bound.append(known)
+            known = self._supersteps[state] = _Supersteps()
+            state.bound[id(known)] = known
         told = repr(options) if options else ""
         found = known.get(asked := (device, config.checked, told, incremental))
         if found is None or found.types_version != state.types_version:

@@ -214,7 +214,11 @@ ROWS = {
     ),
     # SciPy
     "dense": (lambda: Graph.from_scipy(np.eye(2)), "ndarray", "coo_array"),
-    "rectangular": (lambda: Graph.from_scipy(CSR((2, 3))), "(2, 3)", "block_array"),
+    "rectangular": (
+        lambda: Graph.from_scipy(CSR((2, 3))),
+        "(2, 3)",
+        "from_biadjacency",
+    ),
     "V 0 matrix": (lambda: Graph.from_scipy(CSR((0, 0))), "at least one vertex"),
     "complex matrix": (lambda: Graph.from_scipy(CSR(1j * np.eye(2))), "complex128"),
     "nan matrix": (lambda: Graph.from_scipy(CSR([[0, NAN], [0, 0]])), "weights[0]"),
