@@ -11,7 +11,7 @@ import collections
 import random
 import warnings
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -34,8 +34,8 @@ from tests.generated.script import script, smaller_cases
 __all__ = ["Division", "check_on_ranks", "draw_division"]
 
 
-class Division(dict[str, Any]):
-    """Cuts and order, as `fg.distribute` takes them."""
+#: Cuts and order, as `fg.distribute` takes them.
+Division: TypeAlias = dict[str, Any]
 
 
 def draw_division(rng: random.Random, vertex_count: int) -> Division:
@@ -48,7 +48,7 @@ def draw_division(rng: random.Random, vertex_count: int) -> Division:
     chosen: Any = order
     if order == "own":
         chosen = rng.sample(range(vertex_count), vertex_count)
-    return Division(cuts=[0, *inner, vertex_count], order=chosen)
+    return {"cuts": [0, *inner, vertex_count], "order": chosen}
 
 
 def check_on_ranks(case: Case, division: Division, target: str = "cpu") -> Report:
