@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 __all__ = [
+    "SHARED",
     "Body",
     "Node",
     "Rewriting",
@@ -31,6 +32,9 @@ __all__ = [
 
 Body = list[ast.stmt]
 
+#: What of syntax trees Python itself shares among all of them.
+SHARED = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
+
 
 class Node(ast.stmt):
     """A statement of the nest that is not Python's; subclasses are dataclasses."""
@@ -43,7 +47,30 @@ class Node(ast.stmt):
 
 
 class Rewriting(ast.NodeTransformer):
-    """A pass, or a part of one: methods ``visit_X`` say what becomes of a node X."""
+    """A pass, or a part of one: methods ``visit_X`` say what becomes of a node X.
+
+    What they say is as for Python's own class. Trees are walked for every pass of every
+    kernel, so nothing is looked up here that is no node.
+    """
+
+    def visit(self, node: ast.AST) -> Any:
+        """Return what becomes of a node."""
+        method = getattr(self, f"visit_{type(node).__name__}", None)
+        return self.generic_visit(node) if method is None else method(node)
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        """Return a node with what becomes of its parts."""
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                value[:] = _rewritten(value, self)
+            elif isinstance(value, ast.AST) and not isinstance(value, SHARED):
+                new = self.visit(value)
+                if new is None:
+                    delattr(node, name)
+                elif new is not value:
+                    setattr(node, name, new)
+        return node
 
     def over(self, body: Iterable[ast.AST]) -> Body:
         """Return statements as they are behind this pass."""
@@ -52,6 +79,21 @@ class Rewriting(ast.NodeTransformer):
             new = self.visit(node)
             out += new if isinstance(new, list) else [new]
         return out
+
+
+def _rewritten(values: list[Any], rewriting: Rewriting) -> list[Any]:
+    """Return a list with what becomes of the nodes in it."""
+    out: list[Any] = []
+    for value in values:
+        if not isinstance(value, ast.AST):
+            out.append(value)
+            continue
+        new = rewriting.visit(value)
+        if isinstance(new, list):
+            out += new
+        elif new is not None:
+            out.append(new)
+    return out
 
 
 class _Filled(Rewriting):
@@ -156,6 +198,16 @@ def copied(node: ast.AST) -> ast.AST:
 
 
 def every(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield all nodes of a body, at any depth."""
+    """Yield all nodes of a body, at any depth, but whether a name is read or bound."""
     for statement in body:
-        yield from ast.walk(statement)
+        found = [statement]
+        for node in found:  # which grows
+            yield node
+            for name in node._fields:
+                if name == "ctx":  # of no interest, and a third of all nodes
+                    continue
+                value = getattr(node, name, None)
+                if isinstance(value, ast.AST):
+                    found.append(value)
+                elif isinstance(value, list):
+                    found += [part for part in value if isinstance(part, ast.AST)]

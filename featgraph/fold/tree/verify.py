@@ -12,13 +12,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from featgraph.fold.tree import nodes
-from featgraph.fold.tree.statements import Body, Node, agrees, every
+from featgraph.fold.tree.statements import SHARED, Body, Node, agrees, every
 
 __all__ = ["Stage", "TreeError", "verify"]
-
-#: What of syntax trees Python itself shares among all of them.
-_SHARED = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
-
 
 #: What ends a branch so that nothing behind it runs.
 _LEAVES = (ast.Break, ast.Continue, ast.Return)
@@ -62,22 +58,21 @@ def verify(tree: Body, stage: Stage) -> None:
         For a node that stands twice, one that should be gone, a `Meet` in a branch or
         loop that its lanes do not enter together, and a name that may not be bound.
     """
-    _once(tree)
-    for node in every(tree):
-        if isinstance(node, stage.gone):
-            raise TreeError(f"{type(node).__name__} is rewritten by an earlier pass")
+    _once(tree, stage.gone)
     if stage.companies is not None:
         _meets(tree, stage.companies, [])
     if stage.given is not None:
         _Bound(stage.given).body(tree)
 
 
-def _once(tree: Body) -> None:
-    """Refuse a node that stands in two places: a pass would change both."""
+def _once(tree: Body, gone: tuple[type[ast.AST], ...]) -> None:
+    """Refuse what is gone, and a node in two places: a pass would change both."""
     seen: set[int] = set()
     for node in every(tree):
-        if isinstance(node, _SHARED):
+        if isinstance(node, SHARED):
             continue
+        if isinstance(node, gone):
+            raise TreeError(f"{type(node).__name__} is rewritten by an earlier pass")
         if id(node) in seen:
             raise TreeError(f"this stands twice in the tree: {_shown(node)}")
         seen.add(id(node))
@@ -178,7 +173,7 @@ class _Bound:
             self._reads(target)
 
     def _reads(self, value: ast.expr) -> None:
-        for node in ast.walk(value):
+        for node in every([value]):
             if not isinstance(node, ast.Name) or not node.id.isidentifier():
                 continue  # what has been printed already is no name
             if node.id not in self.names:
