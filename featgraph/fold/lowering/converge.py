@@ -294,7 +294,7 @@ class Converge(ConvergeRows):
                 node.mask = mask
                 out.append(node)
             elif isinstance(node, TAKES):
-                out += self._called(node, mask)
+                out += _called(self.facts, node, mask)
                 takes.append(node)
             else:
                 out += self.over([node])
@@ -311,17 +311,6 @@ class Converge(ConvergeRows):
         body = when([f"warp.group_any({runs}, {WARP})"], self.over(node.body))
         self.masks["e"] = mask
         return [*code(f"{runs} = {test}"), *loads, *agreed(body, "warp")]
-
-    def _called(self, node: Contribute | Patch | Push, mask: str) -> Body:
-        """Return the calls that all lanes make, of a function with shuffles."""
-        if not self.facts.shuffles(node.function):
-            return []
-        name = self.facts.filled(node.function).name
-        prefix = node.prefix if isinstance(node, Contribute) else ""
-        out: Body = [Called(node.function, mask, f"new_{prefix}{name}")]
-        if isinstance(node, Patch):
-            out.append(Called(node.function, mask, f"old_{name}", True))
-        return out
 
     # -- aggregates that stay in memory
 
@@ -389,6 +378,18 @@ class _Parted(Rewriting):
     def visit_Stop(self, node: Stop) -> Body:
         """Go on."""
         return []
+
+
+def _called(facts: Facts, node: Contribute | Patch | Push, mask: str) -> Body:
+    """Return the calls that all lanes make, of a function with shuffles."""
+    if not facts.shuffles(node.function):
+        return []
+    name = facts.filled(node.function).name
+    prefix = node.prefix if isinstance(node, Contribute) else ""
+    out: Body = [Called(node.function, mask, f"new_{prefix}{name}")]
+    if isinstance(node, Patch):
+        out.append(Called(node.function, mask, f"old_{name}", True))
+    return out
 
 
 def _is_staged(facts: Facts, node: Contribute) -> bool:

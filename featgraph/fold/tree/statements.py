@@ -53,11 +53,6 @@ class Rewriting(ast.NodeTransformer):
     kernel, so nothing is looked up here that is no node.
     """
 
-    def visit(self, node: ast.AST) -> Any:
-        """Return what becomes of a node."""
-        method = getattr(self, f"visit_{type(node).__name__}", None)
-        return self.generic_visit(node) if method is None else method(node)
-
     def generic_visit(self, node: ast.AST) -> ast.AST:
         """Return a node with what becomes of its parts."""
         for name in node._fields:
