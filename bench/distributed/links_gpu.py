@@ -79,17 +79,25 @@ class Rank:
 
 def measure_flags(rank: Rank) -> None:
     """Time exchanges of one number through windows."""
-    from featgraph.ranks.gpu.window_rows import WindowNumbers
+    from featgraph.ranks.gpu.window_channel import Channel
+    from featgraph.ranks.gpu.window_numbers import WindowNumbers
     from featgraph.runtime.recording.cuda_record import Recording
 
-    device, numbers = rank.device, WindowNumbers(rank.engine, rank.device)
+    device, numbers = rank.device, WindowNumbers(rank.device)
+    none = [np.empty(0, np.int32)] * rank.engine.size
+    channel = Channel(none, none, rank.engine, device, "numbers", numbers)
     array = device.upload(np.array([rank.engine.rank + 5]))
-    numbers.combine(array, "sum")
+
+    def combine(operator: str) -> None:
+        numbers.add(array, operator)
+        channel.take(channel.post([]))
+
+    combine("sum")
     ok = int(device.download(array)[0]) == 11
 
     def swap(count: int) -> None:
         for _ in range(count):
-            numbers.combine(array, "max")
+            combine("max")
 
     rank.time("flags", lambda: swap(MANY), each=MANY, checks={"ok": ok})
     operations = device.driver.asked(lambda: swap(TOGETHER))

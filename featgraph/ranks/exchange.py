@@ -25,7 +25,7 @@ from featgraph.ranks.lost import lost_rank
 from featgraph.ranks.members import Members, packed
 from featgraph.ranks.triangles.parts import TrianglePart
 from featgraph.ranks.triangles.turns import TriangleTurns
-from featgraph.runtime.devices.protocol import Array, Device
+from featgraph.runtime.devices.protocol import Array, Device, Reach
 from featgraph.runtime.memory.buffers import Buffers, GraphArrays, graph_arrays
 
 __all__ = ["RankExchange"]
@@ -73,12 +73,12 @@ class RankExchange:
     @property
     def stays_on_device(self) -> bool:
         """Whether a superstep is told to other ranks without the host."""
-        return self._numbers is not None
+        return self._together is not None
 
     @cached_property
-    def _numbers(self) -> Any:
-        """What combines numbers on the device; None where the host does."""
-        return None if self.device.name == "cpu" else self._carrier.numbers
+    def _together(self) -> Any:
+        """What takes numbers to others on the device; None where the host does."""
+        return self._carrier.together
 
     @cached_property
     def _edge_carrier(self) -> EdgeCarrier:
@@ -182,19 +182,22 @@ class RankExchange:
             raise lost_rank(self.engine, number)
 
     def count_and_look(
-        self, words: Words, results: Sequence[tuple[Array, bool]]
+        self,
+        words: Words,
+        results: Sequence[tuple[Array, bool]],
+        reach: Reach | None = None,
     ) -> tuple[int, list[float]]:
-        """Return the size of a set on all ranks, and extremes of results.
-
-        The results are those of all ranks already.
-        """
-        sets = self.device.sets
-        own = sets.intersection(words, self._own)
-        if self._numbers is not None:
-            number, seen = self._numbers.count_and_look(own, results)
+        """Return the size of a set on all ranks, and extremes of results."""
+        sets: Any = self.device.sets
+        if self._together is not None:
+            if not self._together.leave_known(words):
+                self._together.leave_count(sets.intersection(words, self._own))
+            sets.leave_extremes(results)
+            number, seen, _ = sets.read_counts(len(results), reach)
             self.check_count(number)
             return number, seen
-        number, seen = sets.count_and_look(own, results)
+        own = sets.intersection(words, self._own)
+        number, seen = sets.count_and_look(own, results, reach)
         counts, about = np.array([number], np.int64), "a count"
         return int(self.engine.all_reduce(counts, "sum", about=about)[0]), seen
 
@@ -215,9 +218,9 @@ class RankExchange:
     def combine(self, result: Array, combine: Combine) -> None:
         """Make the result of a reduce that of all ranks, in place."""
         operator = None if combine.is_custom else _OPERATORS[combine.name]
-        numbers = self._numbers
-        if numbers is not None and numbers.can_combine(result, operator):
-            numbers.combine(result, operator)
+        together = self._together
+        if together is not None and together.numbers.can_combine(result, operator):
+            together.numbers.add(result, operator)
             return
         own, about = self.device.download(result), "the result of a reduce"
         if operator is not None:
@@ -228,6 +231,16 @@ class RankExchange:
         made = self.device.upload(np.asarray(found, own.dtype), result)
         if made is not result:
             self.device.copy(result, made)
+
+    def settle(self) -> None:
+        """See that results of reduces are those of all ranks: they are read next."""
+        if self._together is not None:
+            self._together.settle()
+
+    def forget(self) -> None:
+        """Have no result wait, behind a superstep that has failed."""
+        if self._together is not None:
+            self._together.numbers.forget()
 
     def turns_in_a_tree(
         self, entries: Callable[[str], list[Any]], given: dict[str, Any]

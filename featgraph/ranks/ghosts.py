@@ -27,6 +27,28 @@ Values = Any
 Words = Any
 
 
+class Together(Protocol):
+    """What carries all that is known behind a superstep in one exchange.
+
+    What is posted early may be taken late: the set of what is active is whole then, and
+    how many own vertices it has on all ranks is known to who counts it next.
+    """
+
+    def post_told(self, told: Any, waiting: Any | None) -> Any:
+        """Post what is active, and what was written before, each with its rows.
+
+        Both are pairs: the vertices, and values of properties.
+        """
+
+    def take_told(self, posted: Any) -> tuple[Words, Words]:
+        """Take the same of others.
+
+        Returns what is active, with the ghosts that are; and the ghosts whose rows have
+        come besides.
+        """
+        ...
+
+
 class Carrier(Protocol):
     """What hands rows to other ranks; all of them call it.
 
@@ -36,9 +58,15 @@ class Carrier(Protocol):
     ----------
     forms : Counter of str
         Messages of rows that have been sent, by their form.
+    together : Together or None
+        What hands over more than rows at a time.
     """
 
     forms: Counter[str]
+
+    @property
+    def together(self) -> Any:
+        """What hands over more than rows at a time; None if nothing does."""
 
     def require(self, sending: Sending) -> None:
         """Raise where rows are not sent so; all ranks call it."""
@@ -145,6 +173,7 @@ class RankGhosts:
 
     def refresh(self, buffers: Buffers, number: int) -> None:
         """Bring rows up to date that a phase reads, and empty its outboxes."""
+        buffers.read_at_ghosts.update(self._halos[number].reads)
         self._send_waiting(buffers, self._halos[number].reads)
         for name, of in self._halos[number].mirrors:
             values = buffers.held(of, buffers.property(of))
@@ -191,7 +220,35 @@ class RankGhosts:
             changed = self._own if name in self._ahead else committed
             if name not in sent:
                 self._wait(buffers, [name], changed)
+        if self._carrier.together is not None:
+            return self._tell_together(buffers, sent, told)
         return self._sets.union(told, self._share(buffers, sent, told))
+
+    def _tell_together(self, buffers: Buffers, sent: list[str], told: Words) -> Words:
+        """Tell what is active, with all rows that kernels read of ghosts.
+
+        Their results, and the count of what is active, go with them.
+        """
+        read = buffers.read_at_ghosts & buffers.unsent.keys()
+        waiting = {name: buffers.unsent.pop(name) for name in read}
+        also = sorted(n for n, words in waiting.items() if words is not told)
+        sent = sorted({*sent, *(waiting.keys() - set(also))})
+        parts = [(told, self._held(buffers, sent))]
+        if also:
+            distinct = {id(waiting[name]): waiting[name] for name in also}
+            changed = reduce(self._sets.union, distinct.values())
+            parts.append((changed, self._held(buffers, also)))
+        together = self._carrier.together
+        posted = together.post_told(*parts, *[None] * (2 - len(parts)))
+        active, came = together.take_told(posted)
+        buffers.ghosts_came(sent, active, behind=told)
+        buffers.ghosts_came(also, came)
+        return active
+
+    @staticmethod
+    def _held(buffers: Buffers, names: Sequence[str]) -> list[Values]:
+        """Return the values of properties as a carrier takes them."""
+        return [buffers.held(name, buffers.property(name)) for name in names]
 
     def _send_waiting(self, buffers: Buffers, names: Sequence[str]) -> None:
         wire = self._sending.wire_dtype
@@ -220,7 +277,7 @@ class RankGhosts:
 
     def _share(self, buffers: Buffers, names: Sequence[str], changed: Words) -> Words:
         """Send rows of changed vertices; return the ghosts that have come."""
-        values = [buffers.held(name, buffers.property(name)) for name in names]
+        values = self._held(buffers, names)
         ghosts = self._carrier.share(values, changed, self._sending)
         buffers.ghosts_came(names, ghosts)
         return ghosts

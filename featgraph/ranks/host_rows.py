@@ -40,6 +40,8 @@ class HostRows:
         Messages of rows that have been sent, by their form.
     """
 
+    together = None  # ranks of the CPU tell each other one thing after the other
+
     def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
         self._shard, self._engine, self._device = shard, engine, device
         self.forms: Counter[str] = Counter()

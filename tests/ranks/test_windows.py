@@ -22,8 +22,10 @@ if not _cuda.is_installed():
 
 from featgraph.config import config
 from featgraph.errors import ArgumentError, WorkerLostError
-from featgraph.ranks.gpu import window_rows, windows
-from featgraph.ranks.gpu.window_rows import WindowNumbers, WindowRows
+from featgraph.ranks.gpu import window_numbers, windows
+from featgraph.ranks.gpu.window_channel import Channel
+from featgraph.ranks.gpu.window_numbers import WindowNumbers
+from featgraph.ranks.gpu.window_rows import WindowRows
 from featgraph.ranks.host_rows import HostRows
 from featgraph.ranks.members import packed
 from featgraph.ranks.outboxes import identity
@@ -82,6 +84,75 @@ def test_rows_reach_ghosts_as_on_the_host(
     run_ranks(len(shards), on_a_rank)
 
 
+@settings(max_examples=4, deadline=None)
+@example(which=([0], [3, 5]), share=0.3, inner=[64], seed=0)
+@given(
+    which=st.tuples(*[st.lists(st.integers(0, 6), max_size=2, unique=True)] * 2),
+    share=st.sampled_from([0.0, 0.01, 0.5]),
+    inner=st.lists(st.integers(0, V), max_size=2).map(sorted),
+    seed=st.integers(0, 3),
+)
+def test_all_that_is_known_travels_at_once(
+    gpu: Gpu,
+    which: tuple[list[int], list[int]],
+    share: float,
+    inner: list[int],
+    seed: int,
+) -> None:
+    """Two sets with rows of their own, a count and a result, several times."""
+    shards = make_graph(500, seed).partition(cuts=[0, *inner, V])
+
+    def on_a_rank(engine: Engine) -> list[int]:
+        shard, rng = shards[engine.rank], np.random.default_rng([seed, engine.rank])
+        cpu, device = choose_device("cpu"), choose_device("cuda")
+        carriers = WindowRows(shard, engine, device), HostRows(shard, engine, cpu)
+        count, rows, own = shard.numbers.size, device.rows, shard.own
+        counted = []
+        for _ in range(2):
+            arrays: list[list[Any]] = [
+                [
+                    rng.integers(0, 100, (count, *shape)).astype(dtype)
+                    for shape, dtype in (PROPERTIES[one] for one in chosen)
+                ]
+                for chosen in which
+            ]
+            masks = [rng.random(count) < share for _ in which]
+            masks[0][own:] = False
+            result = device.upload(np.array([engine.rank + 1.0, -engine.rank]))
+            values = [
+                [rows.held(rows.upload(a.copy()), a.shape) for a in some]
+                for some in arrays
+            ]
+            sets = [device.sets.upload(packed(mask)) for mask in masks]
+            carriers[0].numbers.add(result, "sum")
+            parts = zip(sets, values, strict=True)
+            found = carriers[0].take_told(carriers[0].post_told(*parts))
+            meant = [
+                carriers[1].share(some, packed(mask))
+                for some, mask in zip(arrays, masks, strict=True)
+            ]
+            told = packed(masks[0]) | meant[0]
+            for words, right in zip(found, (told, meant[1]), strict=True):
+                np.testing.assert_array_equal(device.download(words), right)
+            for some, others in zip(values, arrays, strict=True):
+                for value, array in zip(some, others, strict=True):
+                    came = rows.download(value.array, array.shape)
+                    np.testing.assert_array_equal(came, array)
+            sums = sum(r + 1.0 for r in range(engine.size))
+            np.testing.assert_array_equal(
+                device.download(result), [sums, engine.size - sums]
+            )
+            assert carriers[0].leave_known(found[0])
+            assert not carriers[0].leave_known(found[1])
+            total = int(device.read_counts(0, 0)[0])
+            one = np.array([masks[0].sum()], np.int64)
+            assert total == engine.all_reduce(one, "sum", about="a count")[0]
+            counted.append(total)
+        return counted
+
+    run_ranks(len(shards), on_a_rank)
+
+
 @pytest.mark.parametrize("operation", ["add", "min", "max"])
 def test_outboxes_are_combined_as_on_the_host(gpu: Gpu, operation: str) -> None:
     order = np.random.default_rng(0).permutation(V)
@@ -122,11 +193,12 @@ def test_one_kernel_packs_for_all_and_one_stores(gpu: Gpu) -> None:
         assert len(gpu.downloads) == reads
         return launched
 
-    assert run_ranks(3, on_a_rank) == [["post_rows", "take_rows"]] * 3
+    assert run_ranks(3, on_a_rank) == [["post", "take"]] * 3
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint8", "bool"])
 def test_numbers_are_combined_in_the_order_of_ranks(gpu: Gpu, dtype: str) -> None:
+    """All at once, in one exchange."""
     rng = np.random.default_rng(0)
     given = (100 * rng.random((3, 70))).astype(dtype)
     if given.dtype.kind == "f":
@@ -138,12 +210,16 @@ def test_numbers_are_combined_in_the_order_of_ranks(gpu: Gpu, dtype: str) -> Non
 
     def on_a_rank(engine: Engine) -> None:
         device = choose_device("cuda")
-        numbers = WindowNumbers(engine, device)
-        for operator, combine in operators.items():
-            array = device.upload(given[engine.rank].copy())
+        numbers, none = WindowNumbers(device), [np.empty(0, np.int32)] * 3
+        channel = Channel(none, none, engine, device, "numbers", numbers)
+        arrays = [device.upload(given[engine.rank].copy()) for _ in operators]
+        for array, operator in zip(arrays, operators, strict=True):
             assert numbers.can_combine(array, operator)
-            numbers.combine(array, operator)
-            first, second, third = given
+            numbers.add(array, operator)
+        channel.take(channel.post([]))
+        assert not numbers.any_wait
+        first, second, third = given
+        for array, combine in zip(arrays, operators.values(), strict=True):
             with np.errstate(over="ignore"):
                 meant = combine(combine(first, second), third).astype(dtype)
             np.testing.assert_array_equal(device.download(array), meant)
@@ -154,8 +230,8 @@ def test_numbers_are_combined_in_the_order_of_ranks(gpu: Gpu, dtype: str) -> Non
 def test_large_results_and_others_go_by_the_host(gpu: Gpu) -> None:
     def on_a_rank(engine: Engine) -> None:
         device = choose_device("cuda")
-        numbers = WindowNumbers(engine, device)
-        large = device.upload(np.zeros(window_rows.MOST_NUMBERS // 8 + 1))
+        numbers = WindowNumbers(device)
+        large = device.upload(np.zeros(window_numbers.MOST_NUMBERS // 8 + 1))
         assert not numbers.can_combine(large, "sum")
         small = device.upload(np.zeros(2))
         assert numbers.can_combine(small, "product")
@@ -177,7 +253,7 @@ def test_a_rank_that_posts_nothing_is_named(
         words = exchange.own(None)
         assert exchange.count(words) == V
         if engine.rank == 1:
-            engine.barrier(about="numbers of all ranks")
+            engine.barrier(about="rows of ghosts")
             return
         with pytest.raises(WorkerLostError, match="rank 1 of 2 was lost") as found:
             exchange.count(words)
@@ -281,9 +357,9 @@ def test_a_rank_that_is_lost_ends_a_replay(
         launches.append(1)
         if len(launches) == 3:
             exchange = flight._agenda.exchange
-            device, own = exchange.device, exchange._numbers._boxes.own
+            device, own = exchange.device, exchange._together._ghosts._boxes.own
             state = device.download(own)
-            device.upload(np.array([*state[:2], 2], np.int64), own)
+            device.upload(np.array([*state[:2], 2, *state[3:]], np.int64), own)
         launch(flight)
 
     monkeypatch.setattr(Flight, "_launch", lose)
@@ -306,7 +382,7 @@ def test_other_ways_are_chosen_by_name(
 
     for levels in run_ranks(2, on_a_rank):
         np.testing.assert_array_equal(levels, alone)
-    assert not {"post_rows", "take_rows"} & set(gpu.by_driver[before:])
+    assert not {"post", "take"} & set(gpu.by_driver[before:])
     monkeypatch.setattr(config, "gpu_links", "wire")
     with pytest.raises(ArgumentError, match="'wire'"):
         run_ranks(2, on_a_rank)

@@ -26,7 +26,14 @@ from featgraph._cuda_driver import Compiled, IpcMemory, ParameterType, _paramete
 from featgraph._cuda_memory import _lent
 from featgraph.arrays import foreign, landing, memory
 from featgraph.graph.building import host
-from featgraph.ranks.gpu import links, rows, through_host, window_rows, windows
+from featgraph.ranks.gpu import (
+    links,
+    rows,
+    through_host,
+    window_channel,
+    window_rows,
+    windows,
+)
 from featgraph.runtime.behind import functions
 from featgraph.runtime.devices import cuda_arrays, cuda_device, cuda_rows, cuda_sets
 from featgraph.runtime.devices.cuda_launch import Launches
@@ -635,7 +642,7 @@ def emulated_gpu() -> Iterator[Gpu]:
         patch.setattr(windows, "IpcMemory", partial(IpcMemory, Unmapped()))
         for module in (cuda_arrays, cuda_device, cuda_sets):
             patch.setattr(module, "BLOCK", 32)
-        for module in (cuda_rows, links, rows, window_rows):
+        for module in (cuda_rows, links, rows, window_channel, window_rows):
             patch.setattr(module, "BLOCK", 32)
         patch.setattr(through_host, "cuda", gpu)
         patch.setattr(foreign, "cuda", gpu)

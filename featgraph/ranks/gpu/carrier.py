@@ -17,7 +17,7 @@ from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.gpu.edges import GpuEdges
 from featgraph.ranks.gpu.rows import GpuRows
-from featgraph.ranks.gpu.window_rows import WindowNumbers, WindowRows
+from featgraph.ranks.gpu.window_rows import WindowRows
 from featgraph.ranks.gpu.windows import can_map
 from featgraph.runtime.devices.protocol import Device
 
@@ -25,14 +25,12 @@ __all__ = ["GpuCarrier"]
 
 Words = Any
 _WAYS = ("auto", "windows", "engine", "host")
-#: Engine -> what combines numbers of its ranks; None where they have no windows.
-_numbers: weakref.WeakKeyDictionary[Any, WindowNumbers | None] = (
-    weakref.WeakKeyDictionary()
-)
+#: Engine -> whether its ranks have windows.
+_mapped: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
 
-def numbers_of(engine: Engine, device: Device) -> WindowNumbers | None:
-    """Return what combines numbers through windows; None where there are none."""
+def have_windows(engine: Engine, device: Device) -> bool:
+    """Whether ranks hand rows over through windows; all of them call it."""
     way = config.gpu_links
     if way not in _WAYS:
         raise ArgumentError(
@@ -42,11 +40,10 @@ def numbers_of(engine: Engine, device: Device) -> WindowNumbers | None:
             expected=", ".join(map(repr, _WAYS)),
         )
     if way in {"engine", "host"}:
-        return None
-    if engine not in _numbers:
-        is_mapped = can_map(engine, device)
-        _numbers[engine] = WindowNumbers(engine, device) if is_mapped else None
-    return _numbers[engine]
+        return False
+    if engine not in _mapped:
+        _mapped[engine] = can_map(engine, device)
+    return _mapped[engine]
 
 
 class GpuCarrier:
@@ -82,7 +79,7 @@ class GpuCarrier:
         asked = sending.exchange
         if asked == "auto":
             return
-        if self.numbers is not None:
+        if self.together is not None:
             raise PlanError(
                 "rows that kernels store into the memory of other GPUs have no form",
                 where="exchange=",
@@ -101,16 +98,16 @@ class GpuCarrier:
             )
 
     @cached_property
-    def numbers(self) -> WindowNumbers | None:
-        """What combines numbers on the device; None where the host does."""
-        return numbers_of(self._engine, self._device)
+    def together(self) -> WindowRows | None:
+        """What takes rows, counts and results in one exchange; None without windows."""
+        if not have_windows(self._engine, self._device):
+            return None
+        return WindowRows(self._shard, self._engine, self._device)
 
     @cached_property
     def _rows(self) -> WindowRows | GpuRows:
         given = self._shard, self._engine, self._device
-        return (
-            GpuRows(*given, self.forms) if self.numbers is None else WindowRows(*given)
-        )
+        return self.together or GpuRows(*given, self.forms)
 
     def over(self, edges: PartEdges) -> GpuEdges:
         """Return what hands over entries of edges: as messages, always."""

@@ -9,15 +9,27 @@ written again.
 
 `there` and `here` have a row for each rank: the address of a mailbox, bytes of a slot,
 and the address of the flag; in the windows of others, and in the rank's own. `own` has
-`GENERATION`, `DONE` and `LOST`.
+`GENERATION`, `DONE`, `LOST` and `COUNT`.
 
-A slot of rows has a bit for each position of a link, in whole words; behind these, of
-each property, a row for each position, whether it changed or not. So no row waits for
-how many there are before it, and nothing is counted. The place of a row that did not
-change is not written.
+A slot has *numbers*, which are combined with those of all ranks, and *parts*, each with
+a set of vertices and rows of these. A part has a bit for each position of a link, in
+whole words; behind the bits of all parts come, of each property, a row for each
+position, whether it changed or not. So no row waits for how many there are before it,
+and nothing is counted. The place of a row that did not change is not written.
 """
 
-from numba import int32, int64, uint8, uint16, uint32, uint64
+from numba import (
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
 
 from featgraph._cuda import (
     acquire_at,
@@ -34,31 +46,42 @@ from featgraph.device import warp
 __all__ = [
     "BASE",
     "BYTES",
+    "COUNT",
     "DONE",
     "FLAG",
     "GENERATION",
+    "KINDS",
     "LOST",
     "combine_rows",
-    "post_numbers",
-    "post_rows",
-    "take_numbers",
-    "take_rows",
+    "post",
+    "take",
 ]
 
-#: Threads of a block, and blocks of a multiprocessor, of kernels that go over rows.
-_BOUNDS = (256, 4)
+#: Threads of a block, and blocks of a multiprocessor: as many as registers suffice for.
+_BOUNDS, _BOUNDS_TAKING = (256, 3), (256, 2)
 #: Columns of `there` and `here`.
 BASE, BYTES, FLAG = 0, 1, 2
 #: Entries of `own`: the exchange that was posted last, blocks that have posted theirs,
-#: and 1 + the rank that did not post in time, or 0.
-GENERATION, DONE, LOST = 0, 1, 2
+#: 1 + the rank that did not post in time, or 0, and vertices that were counted.
+GENERATION, DONE, LOST, COUNT = 0, 1, 2, 3
 #: Columns of `links`, which has a row for each chunk: the rank, the word with which its
 #: link begins, and words of the link.
 _LINK, _FIRST, _WORDS = 0, 1, 2
 #: Columns of `columns`, which has a row for each property: the address of its rows,
-#: bytes from one to the next, bytes of a row, those that are copied at a time, and
-#: bytes of a row of all properties before it.
-_ADDRESS, _STRIDE, _ROW, _UNIT, _BEFORE = 0, 1, 2, 3, 4
+#: bytes from one to the next, bytes of a row, those that are copied at a time, bytes of
+#: a row of all properties before it, and the part that it belongs to.
+_ADDRESS, _STRIDE, _ROW, _UNIT, _BEFORE, _PART = 0, 1, 2, 3, 4, 5
+#: Columns of `numbers`, which has a row for each array: its address, how many entries,
+#: bytes of one, the place of their type in `KINDS`, the operator's in (sum, product,
+#: minimum, maximum), and where they stand in a slot.
+_VALUES, _ENTRIES, _ITEM, _KIND, _OPERATOR, _BEGIN = 0, 1, 2, 3, 4, 5
+#: Types of numbers.
+KINDS = (
+    "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16",
+    "uint32", "uint64",
+)  # fmt: skip
+#: How often a flag is looked at before the alarm is, which is memory of the host.
+_LOOKS = 16
 
 
 @device_function
@@ -72,18 +95,27 @@ def _raise_flags(there, own):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _wait(here, rank, own, limit_ns):  # type: ignore[no-untyped-def]
-    """Have a warp wait for what a rank has posted, or note that it is lost."""
+def _wait(here, rank, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
+    """Have a warp wait for what a rank has posted, or note that one is lost.
+
+    That is what the host says by the alarm, 1 + the rank, or this one in the end.
+    """
     if cuda.laneid == 0:
         flag, generation = here[rank, FLAG], own[GENERATION]
         is_behind = acquire_at(flag) < generation
         # Atomically: blocks that begin later must not wait for a lost rank again.
         if is_behind and cuda.atomic.add(own, LOST, int64(0)) == 0:
-            begun = clock_ns()
+            begun, looks = clock_ns(), int32(0)
             while acquire_at(flag) < generation:
-                if clock_ns() - begun > limit_ns:
-                    cuda.atomic.cas(own, LOST, int64(0), int64(rank) + int64(1))
+                lost = int64(0)
+                if looks % _LOOKS == 0:
+                    lost = int64(cuda.ldcv(alarm, 0))
+                if lost == 0 and clock_ns() - begun > limit_ns:
+                    lost = int64(rank) + int64(1)
+                if lost != 0:
+                    cuda.atomic.cas(own, LOST, int64(0), lost)
                     break
+                looks += int32(1)
                 cuda.nanosleep(uint32(64))
     cuda.syncwarp()
 
@@ -122,93 +154,221 @@ def _copy_rows(found, numbers, first, columns, column, slot, into_slot):  # type
                 _copy(inside, at, unit)
 
 
-@kernel(cache=True, launch_bounds=_BOUNDS)
-def post_rows(  # type: ignore[no-untyped-def]
-    changed, numbers, chunks, links, count, columns, column_count, there, own
+@device_function
+def _copy_all(  # type: ignore[no-untyped-def]
+    found, part, numbers, word, columns, count, rows, words, place, into_slot
 ):
-    """Store the rows of changed vertices at the ranks that have these; raise flags.
+    """Copy the rows of a word's positions of all properties of a part."""
+    for column in range(count):
+        if columns[column, _PART] == part:
+            before = words * 32 * columns[column, _BEFORE]
+            slot = rows + before + place * 32 * columns[column, _ROW]
+            _copy_rows(found, numbers, word * 32, columns, column, slot, into_slot)
 
-    A warp takes one of `count` chunks. The last block to end raises the flags.
+
+@device_function
+def _begin_sets(changed, told, came, counts, own_count, own):  # type: ignore[no-untyped-def]
+    """Begin the sets of what comes, and count the own vertices of what is told.
+
+    The first set begins with what is told, if it `counts`, and the other one is empty.
+    """
+    here = int64(0)
+    for word in range(cuda.grid(1), told.size, cuda.gridsize(1)):
+        place, found = uint32(word), uint32(0)
+        if counts:
+            found = changed[place]
+            behind = int64(own_count) - int64(word) * 32  # own ones come first
+            if behind >= 32:
+                here += int64(warp.count_bits(found))
+            elif behind > 0:
+                mask = (uint32(1) << uint32(behind)) - uint32(1)
+                here += int64(warp.count_bits(found & mask))
+        told[place] = found
+    for word in range(cuda.grid(1), came.size, cuda.gridsize(1)):
+        came[uint32(word)] = uint32(0)
+    if counts:
+        here = warp.group_sum(here, 32)
+        if cuda.laneid == 0 and here != 0:
+            cuda.atomic.add(own, COUNT, here)
+
+
+@kernel(cache=True, launch_bounds=_BOUNDS)
+def post(  # type: ignore[no-untyped-def]
+    sets, came, parts, counts, own_count, lists, columns, column_count, numbers,
+    number_count, room, total, there, own,
+):  # fmt: skip
+    """Store rows of changed vertices, and numbers, at all ranks; raise flags.
+
+    ``sets[0]`` and ``sets[1]`` are the sets of one or two parts, and `came` where those
+    begin that `take` adds to. With `counts` the first number is `total`: how many own
+    vertices the first set has. A warp takes one of the chunks of `lists`. The last
+    block to end stores numbers, in `room` bytes, and raises the flags.
     """
     lane, chunk = int32(cuda.laneid), uint32(cuda.grid(1) >> 5)
-    if chunk < count:  # the whole warp
+    links = lists.links
+    _begin_sets(sets[0], came[0], came[1], counts, own_count, own)
+    if chunk < lists.count:  # the whole warp
         link, words = links[chunk, _LINK], links[chunk, _WORDS]
         slot = (own[GENERATION] + int64(1)) & int64(1)
-        base = there[link, BASE] + slot * there[link, BYTES]
-        rows = base + (words * 4 + 15) // 16 * 16
-        for word in range(chunks[chunk], chunks[uint32(chunk + uint32(1))]):
-            number = numbers[uint32(word * 32 + lane)]
-            is_set = number >= 0 and warp.test_bit(changed, uint32(number))
-            found = warp.group_bits(is_set, 32)
+        base = there[link, BASE] + slot * there[link, BYTES] + room
+        aligned = (words * 4 + 15) // 16 * 16
+        rows = base + parts * aligned
+        for word in range(lists.chunks[chunk], lists.chunks[uint32(chunk + uint32(1))]):
+            number = lists.numbers[uint32(word * 32 + lane)]
             place = int64(word) - links[chunk, _FIRST]
-            if lane == 0:
-                store_at(base + place * 4, found, uint32)
-            if found:
-                for column in range(column_count):
-                    before = words * 32 * columns[column, _BEFORE]
-                    own_rows = rows + before + place * 32 * columns[column, _ROW]
-                    _copy_rows(
-                        found, numbers, word * 32, columns, column, own_rows, True
-                    )
+            for part in range(parts):
+                if part == 0:
+                    is_set = number >= 0 and warp.test_bit(sets[0], uint32(number))
+                else:
+                    is_set = number >= 0 and warp.test_bit(sets[1], uint32(number))
+                found = warp.group_bits(is_set, 32)
+                if lane == 0:
+                    store_at(base + part * aligned + place * 4, found, uint32)
+                if found:
+                    _copy_all(
+                        found, part, lists.numbers, word, columns, column_count, rows,
+                        words, place, True,
+                    )  # fmt: skip
     cuda.threadfence_system()
     cuda.syncthreads()
+    is_last = int32(0)
     if cuda.threadIdx.x == 0:
         before_it = cuda.atomic.add(own, DONE, int64(1))
         if before_it == cuda.gridDim.x - 1:
+            is_last = int32(1)
             own[DONE] = int64(0)
+            if counts:
+                total[0] = cuda.atomic.add(own, COUNT, int64(0))
+                own[COUNT] = int64(0)
+    if cuda.syncthreads_or(is_last):
+        _post_numbers(numbers, number_count, there, own)
+        cuda.threadfence_system()
+        cuda.syncthreads()
+        if is_last:
             _raise_flags(there, own)
 
 
 @device_function
-def _chunk_to_take(count, here, links, own, limit_ns):  # type: ignore[no-untyped-def]
-    """Return the chunk of a warp whose rows have come; -1 for none.
+def _post_numbers(numbers, count, there, own):  # type: ignore[no-untyped-def]
+    """Store numbers of this rank at all ranks, itself included; a block does."""
+    slot = (own[GENERATION] + int64(1)) & int64(1)
+    for number in range(count):
+        values, item = numbers[number, _VALUES], numbers[number, _ITEM]
+        begin, entries = numbers[number, _BEGIN], numbers[number, _ENTRIES]
+        for rank in range(there.shape[0]):
+            base = there[rank, BASE] + slot * there[rank, BYTES] + begin
+            for place in range(cuda.threadIdx.x, entries, cuda.blockDim.x):
+                _copy(values + place * item, base + place * item, item)
 
-    Before the warps that have a chunk, one waits for each rank, whether that has rows
-    for this one or not.
+
+@kernel(cache=True, launch_bounds=_BOUNDS_TAKING)
+def take(  # type: ignore[no-untyped-def]
+    came, parts, tells, lists, columns, column_count, numbers, number_count, room,
+    total, here, own, alarm, limit_ns,
+):  # fmt: skip
+    """Copy rows that have come to listed vertices, and add these to the sets of parts.
+
+    The first block waits for each rank, whether that has rows for this one or not, and
+    combines the numbers. With `tells`, `total` is less than 0 where a rank is lost:
+    -1 - rank. A warp of the others takes one of the chunks of `lists`.
     """
-    ranks, chunk = int32(here.shape[0]), int32(-1)
-    number = int32(cuda.grid(1) >> 5)
-    if number < ranks:
-        _wait(here, number, own, limit_ns)
-    elif number < ranks + count:
-        chunk = number - ranks
-        _wait(here, links[uint32(chunk), _LINK], own, limit_ns)
-        if own[LOST] != 0:
-            chunk = int32(-1)
-    return chunk
-
-
-@kernel(cache=True, launch_bounds=_BOUNDS)
-def take_rows(  # type: ignore[no-untyped-def]
-    numbers, chunks, links, count, columns, column_count, here, words, own, limit_ns
-):
-    """Copy rows that have come to listed vertices, and add these to a set.
-
-    A warp takes one of `count` chunks.
-    """
-    lane = int32(cuda.laneid)
-    chunk = _chunk_to_take(count, here, links, own, limit_ns)
-    if chunk < 0:
+    if cuda.blockIdx.x == 0:
+        _take_numbers(numbers, number_count, here, own, alarm, limit_ns)
+        if tells and cuda.threadIdx.x == 0 and own[LOST] != 0:
+            total[0] = -own[LOST]
         return
-    chunk = uint32(chunk)
+    lane, links = int32(cuda.laneid), lists.links
+    chunk = uint32(cuda.grid(1) - cuda.blockDim.x) >> uint32(5)
+    if chunk >= lists.count:
+        return
     link, size = links[chunk, _LINK], links[chunk, _WORDS]
-    base = here[link, BASE] + (own[GENERATION] & int64(1)) * here[link, BYTES]
-    rows = base + (size * 4 + 15) // 16 * 16
-    for word in range(chunks[chunk], chunks[uint32(chunk + uint32(1))]):
+    _wait(here, link, own, alarm, limit_ns)
+    if own[LOST] != 0:
+        return
+    base = here[link, BASE] + (own[GENERATION] & int64(1)) * here[link, BYTES] + room
+    aligned = (size * 4 + 15) // 16 * 16
+    rows = base + parts * aligned
+    for word in range(lists.chunks[chunk], lists.chunks[uint32(chunk + uint32(1))]):
         place = int64(word) - links[chunk, _FIRST]
-        found = load_at(base + place * 4, uint32)
-        if found:
-            if (found >> uint32(lane)) & uint32(1):
-                warp.set_bit(words, uint32(numbers[uint32(word * 32 + lane)]))
-            for column in range(column_count):
-                before = size * 32 * columns[column, _BEFORE]
-                own_rows = rows + before + place * 32 * columns[column, _ROW]
-                _copy_rows(found, numbers, word * 32, columns, column, own_rows, False)
+        for part in range(parts):
+            found = load_at(base + part * aligned + place * 4, uint32)
+            if found:
+                if (found >> uint32(lane)) & uint32(1):
+                    number = uint32(lists.numbers[uint32(word * 32 + lane)])
+                    if part == 0:
+                        warp.set_bit(came[0], number)
+                    else:
+                        warp.set_bit(came[1], number)
+                _copy_all(
+                    found, part, lists.numbers, word, columns, column_count, rows, size,
+                    place, False,
+                )  # fmt: skip
+
+
+@device_function
+def _take_numbers(numbers, count, here, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
+    """Wait for all ranks, and combine the numbers of all in their order; a block."""
+    warps = cuda.blockDim.x >> 5
+    for rank in range(cuda.threadIdx.x >> 5, here.shape[0], warps):
+        _wait(here, rank, own, alarm, limit_ns)
+    cuda.syncthreads()
+    for number in range(count):
+        kind = numbers[number, _KIND]
+        if kind == 0:
+            _combine_all(numbers, number, here, own, float32)
+        elif kind == 1:
+            _combine_all(numbers, number, here, own, float64)
+        elif kind == 2:
+            _combine_all(numbers, number, here, own, int8)
+        elif kind == 3:
+            _combine_all(numbers, number, here, own, int16)
+        elif kind == 4:
+            _combine_all(numbers, number, here, own, int32)
+        elif kind == 5:
+            _combine_all(numbers, number, here, own, int64)
+        elif kind == 6:
+            _combine_all(numbers, number, here, own, uint8)
+        elif kind == 7:
+            _combine_all(numbers, number, here, own, uint16)
+        elif kind == 8:
+            _combine_all(numbers, number, here, own, uint32)
+        else:
+            _combine_all(numbers, number, here, own, uint64)
+    cuda.syncthreads()
+
+
+@device_function
+def _combine_all(numbers, number, here, own, dtype):  # type: ignore[no-untyped-def]
+    """Combine the entries of an array of some type."""
+    slot, item = own[GENERATION] & int64(1), numbers[number, _ITEM]
+    operator, begin = numbers[number, _OPERATOR], numbers[number, _BEGIN]
+    values, entries = numbers[number, _VALUES], numbers[number, _ENTRIES]
+    for entry in range(cuda.threadIdx.x, entries, cuda.blockDim.x):
+        place = begin + entry * item
+        found = load_at(here[0, BASE] + slot * here[0, BYTES] + place, dtype)
+        for rank in range(1, here.shape[0]):
+            base = here[rank, BASE] + slot * here[rank, BYTES]
+            found = _combined(found, load_at(base + place, dtype), operator)
+        store_at(values + entry * item, found, dtype)
+
+
+@device_function
+def _combined(first, second, operator):  # type: ignore[no-untyped-def]
+    """Return two numbers combined: their sum, product, minimum or maximum."""
+    if operator == 0:
+        return first + second
+    if operator == 1:
+        return first * second
+    if first != first or second != second:  # NaN goes through
+        return first + second
+    if operator == 2:
+        return first if first < second else second
+    return second if first < second else first
 
 
 @kernel(cache=True, launch_bounds=_BOUNDS)
 def combine_rows(  # type: ignore[no-untyped-def]
-    target, width, item, count, here, words, operation, own, limit_ns
+    target, width, item, count, here, words, operation, own, alarm, limit_ns
 ):
     """Combine rows that ranks have posted for own vertices, in the order of ranks.
 
@@ -218,7 +378,7 @@ def combine_rows(  # type: ignore[no-untyped-def]
     """
     lane, word = int32(cuda.laneid), int32(cuda.grid(1) >> 5)
     for rank in range(here.shape[0]):
-        _wait(here, rank, own, limit_ns)
+        _wait(here, rank, own, alarm, limit_ns)
     if word >= count or own[LOST] != 0:
         return
     slot, any_found = own[GENERATION] & int64(1), uint32(0)
@@ -242,58 +402,3 @@ def combine_rows(  # type: ignore[no-untyped-def]
                     target[v, f] = value
     if lane == 0 and any_found:
         words[uint32(word)] = any_found
-
-
-@kernel(cache=True)
-def post_numbers(values, count, item, there, own):  # type: ignore[no-untyped-def]
-    """Store numbers of this rank at all ranks, itself included; raise flags.
-
-    A single block does.
-    """
-    slot = (own[GENERATION] + int64(1)) & int64(1)
-    for rank in range(there.shape[0]):
-        base = there[rank, BASE] + slot * there[rank, BYTES]
-        for place in range(cuda.threadIdx.x, count, cuda.blockDim.x):
-            store_at(base + place * item, values[uint32(place)], values.dtype)
-    cuda.threadfence_system()
-    cuda.syncthreads()
-    if cuda.threadIdx.x == 0:
-        _raise_flags(there, own)
-
-
-@device_function
-def _combined(first, second, operator):  # type: ignore[no-untyped-def]
-    """Return two numbers combined: their sum, product, minimum or maximum."""
-    if operator == 0:
-        return first + second
-    if operator == 1:
-        return first * second
-    if first != first or second != second:  # NaN goes through
-        return first + second
-    if operator == 2:
-        return first if first < second else second
-    return second if first < second else first
-
-
-@kernel(cache=True)
-def take_numbers(values, count, item, operator, here, own, limit_ns, tells):  # type: ignore[no-untyped-def]
-    """Combine the numbers of all ranks in their order; a single block.
-
-    `operator` is a place in (sum, product, minimum, maximum). With `tells` the first
-    number is less than 0 where a rank is lost: -1 - rank.
-    """
-    warps = cuda.blockDim.x >> 5
-    for rank in range(cuda.threadIdx.x >> 5, here.shape[0], warps):
-        _wait(here, rank, own, limit_ns)
-    cuda.syncthreads()
-    slot = own[GENERATION] & int64(1)
-    for place in range(cuda.threadIdx.x, count, cuda.blockDim.x):
-        base = here[0, BASE] + slot * here[0, BYTES]
-        found = load_at(base + place * item, values.dtype)
-        for rank in range(1, here.shape[0]):
-            base = here[rank, BASE] + slot * here[rank, BYTES]
-            other = load_at(base + place * item, values.dtype)
-            found = _combined(found, other, operator)
-        values[uint32(place)] = found
-        if tells and place == 0 and own[LOST] != 0:
-            values[uint32(0)] = -own[LOST]

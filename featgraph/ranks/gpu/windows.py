@@ -84,6 +84,8 @@ class _Registry:
         #: Number -> memory, and mappings of the others'.
         self._windows: dict[int, tuple[Any, list[Any]]] = {}
         self._dropped: set[int] = set()
+        self.alarm = cuda.mapped_array(1, np.int64)
+        self.alarm[0] = 0
 
     def map(self, size: int, device: Device) -> tuple[int, Any, list[int]] | None:
         """Return a window's number and memory, of zeros, and addresses of all ranks'.
@@ -171,6 +173,8 @@ class Mailboxes:
         `window_kernels`.
     own : array of int64
         What the kernels of this rank count.
+    alarm : array of int64
+        Memory of the host, where kernels see that a rank is lost: 1 + its number.
     limit_ns : int64
         How long they wait.
     """
@@ -201,7 +205,8 @@ class Mailboxes:
         self.there = device.upload(np.array(told) + bases[:, None] * first)
         own = np.int64(addresses[engine.rank])
         self.here = device.upload(np.array(places) + own * first)
-        self.own = device.upload(np.zeros(3, np.int64))
+        self.own = device.upload(np.zeros(4, np.int64))
+        self.alarm = _registry_of(engine).alarm
         self.limit_ns = np.int64(1e9 * timeout_of(engine))
         self._memory: npt.NDArray[Any] | Any = memory
 

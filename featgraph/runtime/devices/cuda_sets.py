@@ -232,10 +232,7 @@ class CudaSets:
 
     def leave_count(self, words: Words, results: Sequence[tuple[Array, bool]]) -> None:
         """Leave the number of set bits on the device, and extremes of results."""
-        for place, (array, is_largest) in enumerate(results, 1):
-            flat = array if array.ndim == 1 else array.reshape(array.size)
-            sign, out = np.float64(1 if is_largest else -1), self._arrays.own.extremes
-            self._launch(cuda_loops.extreme, 1, 32, (flat, sign, out, np.int64(place)))
+        self.leave_extremes(results)
         arguments = (words, self._arrays.own.total)
         if words.size <= _ONE_BLOCK_WORDS:
             self._launch(cuda_loops.count_in_one_block, 1, BLOCK, arguments)
@@ -243,6 +240,13 @@ class CudaSets:
             self._driver.set_words(self._arrays.own.total_address, 0, 2)
             blocks = block_count(words.size)
             self._launch(cuda_loops.count_bits, blocks, BLOCK, arguments)
+
+    def leave_extremes(self, results: Sequence[tuple[Array, bool]]) -> None:
+        """Leave the extremes of results behind the place of a count."""
+        for place, (array, is_largest) in enumerate(results, 1):
+            flat = array if array.ndim == 1 else array.reshape(array.size)
+            sign, out = np.float64(1 if is_largest else -1), self._arrays.own.extremes
+            self._launch(cuda_loops.extreme, 1, 32, (flat, sign, out, np.int64(place)))
 
     def edges_of(self, words: Words, graph: DeviceGraph, along: str) -> int:
         """Return how many edges a set has in some rows; waits for the device."""

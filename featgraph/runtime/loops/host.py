@@ -165,9 +165,7 @@ class HostLoop:
         reach = None
         if len(agenda.steps) == 1 and agenda.waiting is None:
             reach = step.look_ahead(committed)
-        if reach is None:
-            return exchange.count_and_look(committed, results)
-        return agenda.device.sets.count_and_look(committed, results, reach)
+        return exchange.count_and_look(committed, results, reach)
 
 
 def _nothing() -> None:

@@ -218,7 +218,7 @@ class Step:
         far as the last superstep tells, or if to count waits for nothing.
         """
         self._reach = None
-        if self._looks_ahead and self.state.graph.ranks is None:
+        if self._looks_ahead:
             bound = self.plain.bound
             arrays = bound.buffers.graph
             self._reach = self.device.sets.reach(committed, arrays, bound.full)

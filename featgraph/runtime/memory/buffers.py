@@ -228,6 +228,8 @@ class Buffers:
         #: Property -> vertices, or edges, of this rank that were written since other
         #: ranks that have them as ghosts were told.
         self.unsent: dict[str, Any] = {}
+        #: Properties whose rows at ghosts kernels have read.
+        self.read_at_ghosts: set[str] = set()
         #: Property -> what its rows at ghosts are rounded to, where they are.
         self.rounded: dict[str, str] = {}
         #: What kernels have for all vertices, of which this rank has a part.
@@ -376,11 +378,16 @@ class Buffers:
         if self.unsent or self.rounded:
             self.state.graph.ranks.exchange(self.device).renew(self)
 
-    def ghosts_came(self, names: Iterable[str], ghosts: Any) -> None:
-        """Note that rows of ghosts have come: the other buffers have earlier ones."""
+    def ghosts_came(
+        self, names: Iterable[str], ghosts: Any, behind: Any = None
+    ) -> None:
+        """Note that rows of ghosts have come: the other buffers have earlier ones.
+
+        `ghosts` has all that the set `behind` has, too, if one is given.
+        """
         for name in names:
             stale = self.stale.get(name, ALL)
-            if stale is None:
+            if stale is None or stale is behind:
                 self.stale[name] = ghosts
             elif not isinstance(stale, str):
                 self.stale[name] = self.device.sets.union(stale, ghosts)

@@ -204,6 +204,8 @@ class BoundPhase:
         Whether any later phase but reduces runs.
     is_first_of_edges : bool
         Whether no phase before it runs edge functions.
+    reads_results : bool
+        Whether it reads results of the kernel's reduces.
     graph_arrays : frozenset of str
         Arrays of the graph that its entries take.
     """
@@ -217,6 +219,8 @@ class BoundPhase:
         self.is_last = all(p.kind == "reduce" for p in phases[number + 1 :])
         self.is_followed = not self.is_last
         self.is_first_of_edges = all(p.kind != "edge" for p in phases[:number])
+        results, of = kernel.plan.facts.reductions, kernel.plan.functions_of(self.phase)
+        self.reads_results = any(a.name in results for f in of for a in f.accesses)
         self._kernel = kernel
         self._graph = bound.graph
         self._own_arrays = graph = bound.buffers.graph

@@ -14,7 +14,7 @@ from featgraph.fold.plan.plan import FoldPlan
 from featgraph.graph import Graph
 from featgraph.program.active import Holder
 from featgraph.program.combine import Combine
-from featgraph.runtime.devices.protocol import Array, Device
+from featgraph.runtime.devices.protocol import Array, Device, Reach
 from featgraph.runtime.memory.buffers import Buffers, GraphArrays
 from featgraph.runtime.superstep.fixed_tree import COMBINES, combine_all, nodes_of
 
@@ -125,7 +125,16 @@ class Exchange(Protocol):
         """
 
     def combine(self, result: Array, combine: Combine) -> None:
-        """Make the result of a reduce that of all ranks, in place."""
+        """Make the result of a reduce that of all ranks, in place.
+
+        That may wait for the next exchange, or for `settle`.
+        """
+
+    def settle(self) -> None:
+        """See that results of reduces are those of all ranks: they are read next."""
+
+    def forget(self) -> None:
+        """Have no result wait, behind a superstep that has failed."""
 
     def turns_in_a_tree(
         self, entries: Callable[[str], list[Any]], given: dict[str, Any]
@@ -141,9 +150,15 @@ class Exchange(Protocol):
         """Return how many vertices a set has on all ranks."""
 
     def count_and_look(
-        self, words: Words, results: Sequence[tuple[Array, bool]]
+        self,
+        words: Words,
+        results: Sequence[tuple[Array, bool]],
+        reach: Reach | None = None,
     ) -> tuple[int, list[float]]:
-        """Return the size of a set on all ranks, and extremes: see `VertexSets`."""
+        """Return the size of a set on all ranks, and extremes: see `VertexSets`.
+
+        What this rank has of `reach` is counted for itself.
+        """
 
     def count_and_time(
         self, words: Words, results: Sequence[tuple[Array, bool]], seconds: float
@@ -205,6 +220,12 @@ class _Alone:
 
     def combine(self, result: Array, combine: Combine) -> None:
         """Leave it as it is."""
+
+    def settle(self) -> None:
+        """Do nothing: no result waits."""
+
+    def forget(self) -> None:
+        """Do nothing."""
 
     def turns_in_a_tree(
         self, entries: Callable[[str], list[Any]], given: dict[str, Any]

@@ -245,6 +245,7 @@ def _finish_reduce(
     else:
         bound.exchange.combine(reduced, combine)
     if last is not None:
+        bound.exchange.settle()
         bound.due.widen(frontier, bound.device.sets.differ(last, reduced))
     bound.store_reduction(name, reduced)
 

@@ -108,6 +108,8 @@ class Superstep:
                 given = prepare(bound, own, frontier)
                 if ghosts is not None:
                     ghosts.refresh_next(buffers, own.number)
+                if own.reads_results:
+                    bound.exchange.settle()
                 fault = self._begin_checks() if self._is_checked else None
                 given["d"] = bound.data(frontier, fault)
                 form = own.form(given.get("active_count"), frontier.only)
@@ -140,6 +142,7 @@ class Superstep:
                 frontier.incremental.settle(buffers)
         except BaseException as error:
             bound.stale.fail(buffers)
+            bound.exchange.forget()
             if frontier.incremental is not None:
                 frontier.incremental.forget()
             if bound.turns is not None:

@@ -1,0 +1,270 @@
+"""What ranks post at each other at a time, and take: sets, rows and numbers (0055)."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph._cuda_driver import address_of
+from featgraph.arrays.values import DeviceValues
+from featgraph.distributed.engines.protocol import Engine
+from featgraph.ranks.gpu import window_kernels as kernels
+from featgraph.ranks.gpu.links import BLOCK, Listed
+from featgraph.ranks.gpu.messages import as_rows
+from featgraph.ranks.gpu.window_numbers import NumbersSent, WindowNumbers
+from featgraph.ranks.gpu.windows import Mailboxes
+from featgraph.runtime.devices.protocol import Device
+
+__all__ = ["Channel", "Part", "Posted"]
+
+Array = Any
+Words = Any
+#: Words of a chunk: few, so that there are warps enough to fill a link.
+_CHUNK_WORDS = 4
+#: Tables of properties that a channel keeps.
+_MOST_TABLES = 64
+#: Blocks that go over the words of sets.
+_SET_BLOCKS = 528
+_COMBINING = {"add": 0, "min": 1, "max": 2}
+
+
+class Part(NamedTuple):
+    """Vertices of which something is sent, and the properties whose rows are."""
+
+    changed: Words
+    values: Sequence[DeviceValues] = ()
+
+
+class Posted(NamedTuple):
+    """What was posted, as it is taken from the other ranks.
+
+    Attributes
+    ----------
+    boxes : Mailboxes
+    parts : int
+        How many there were.
+    came : pair of words
+        Sets that the vertices of what comes are added to, of each part. The first has
+        the own ones, too, if they were counted.
+    counts : bool
+        Whether they were.
+    columns : (array, int)
+        A table of properties, and how many they are.
+    numbers : NumbersSent
+    """
+
+    boxes: Mailboxes
+    parts: int
+    came: _Pair
+    counts: bool
+    columns: tuple[Array, int]
+    numbers: NumbersSent
+
+
+class _Pair(NamedTuple):
+    """Two sets, as kernels take them."""
+
+    first: Words
+    second: Words
+
+
+class _Lists(NamedTuple):
+    """Lists of vertices, as kernels take them."""
+
+    numbers: Array
+    chunks: Array
+    links: Array
+    count: Any
+
+
+def _row_of(values: DeviceValues) -> tuple[int, int, int, int]:
+    """Return the address of rows, bytes from one to the next, of one, and of a unit."""
+    array = values.array
+    item = int(array.dtype.itemsize)
+    stride = array.size // max(array.shape[0], 1) * item
+    row = math.prod(values.shape[1:]) * item
+    unit = next(n for n in (8, 4, 2, 1) if row % n == stride % n == 0)
+    return address_of(array), stride, row, unit
+
+
+class Channel:
+    """Exchanges of one kind with all ranks, through windows.
+
+    Rows are those of some vertices of this rank, for vertices of others. What is posted
+    is taken by the next call of the same channel, whatever other work comes between.
+
+    Parameters
+    ----------
+    sent, taken : sequence of array of int
+        By rank: vertices here whose rows it gets, and those that it has the rows of, in
+        the order in which it lists them.
+    engine : Engine
+    device : CudaDevice
+    about : str
+        What is sent.
+    numbers : WindowNumbers, optional
+        Arrays that go with the rows.
+    own : int
+        How many vertices this rank owns, which come first.
+    """
+
+    def __init__(
+        self,
+        sent: Sequence[npt.NDArray[np.integer]],
+        taken: Sequence[npt.NDArray[np.integer]],
+        engine: Engine,
+        device: Device,
+        about: str,
+        numbers: WindowNumbers | None = None,
+        own: int = 0,
+    ) -> None:
+        self._engine, self._device, self._about = engine, device, about
+        self._launch: Any = device.launches  # type: ignore[attr-defined]
+        self._words: list[int] = []
+        self._from = self._lists(sent)
+        self._to = self._lists(taken)
+        self._numbers = numbers or WindowNumbers(device)
+        self._own = np.int64(own)
+        #: Bytes of numbers, bits of parts and bytes of rows that there is room for.
+        self._room = (0, 0, -1)
+        self._boxes: Mailboxes | None = None
+        self._tables: OrderedDict[Any, tuple[Array, int, int]] = OrderedDict()
+        #: Stands for a set that is not asked for.
+        self._nothing = device.upload(np.zeros(1, np.uint32))
+
+    def _lists(self, lists: Sequence[npt.NDArray[np.integer]]) -> _Lists:
+        """Return lists with the rank of each chunk, and first word and words of that."""
+        listed = Listed(lists, self._device, _CHUNK_WORDS)
+        self._words = listed.words
+        counts = np.diff(listed.links)
+        columns = range(counts.size), listed.firsts[:-1], listed.words
+        rows = np.stack([np.repeat(np.asarray(c), counts) for c in columns], axis=1)
+        # Kernels take no array without entries.
+        table = np.concatenate([rows, [[0, 0, 0]]]).astype(np.int64)
+        links = self._device.upload(table)
+        return _Lists(listed.numbers, listed.chunks, links, np.int64(listed.count))
+
+    def _boxes_for(self, numbers: int, parts: int, row: int) -> Mailboxes:
+        """Return mailboxes with room for all that; all ranks call it alike."""
+        pairs = zip((numbers, parts, row), self._room, strict=True)
+        room: Any = tuple(map(max, pairs))
+        if self._boxes is None or room != self._room:
+            self._room = room
+            sizes = [
+                room[0] + room[1] * (-(-4 * n // 16) * 16) + 32 * n * room[2]
+                for n in self._words
+            ]
+            self._boxes = None  # its memory is given back with what is made now
+            self._boxes = Mailboxes(self._engine, self._device, sizes, self._about)
+        return self._boxes
+
+    def _columns(self, parts: Sequence[Part]) -> tuple[Array, int, int]:
+        """Return a table of properties, how many they are, and bytes of their rows."""
+        rows = tuple(
+            (*_row_of(values), number)
+            for number, part in enumerate(parts)
+            for values in part.values
+        )
+        table = self._tables.get(rows)
+        if table is None:
+            before = np.cumsum([0, *(row[2] for row in rows)])
+            made = [
+                (*row, before[n], number) for n, (*row, number) in enumerate(rows)
+            ] or [(0,) * 6]
+            uploaded = self._device.upload(np.array(made, np.int64))
+            self._tables[rows] = table = uploaded, len(rows), int(before[-1])
+            if len(self._tables) > _MOST_TABLES:
+                self._tables.popitem(last=False)
+        self._tables.move_to_end(rows)
+        return table
+
+    def post(
+        self, parts: Sequence[Part], counts: bool = False, rows: int = 0
+    ) -> Posted:
+        """Store rows of up to two parts, and numbers that wait; let others do so.
+
+        Parameters
+        ----------
+        parts : sequence of Part
+        counts : bool
+            Whether the own vertices of the first part are counted on all ranks. What
+            comes is added to that, then.
+        rows : int
+            How many vertices there are where rows are taken; default as many as here.
+        """
+        numbers = self._numbers.send(counts)
+        table, columns, row = self._columns(parts)
+        boxes = self._boxes_for(numbers.room, len(parts), row)
+        empty = self._device.sets.some_words  # type: ignore[attr-defined]
+        words = [part.changed for part in parts]
+        came = [empty(-(-rows // 32) or int(each.size)) for each in words]
+        fill = [self._nothing] * (2 - len(parts))
+        sets, came_here = _Pair(*words, *fill), _Pair(*came, *fill)
+        lists = self._from if parts else self._from._replace(count=np.int64(0))
+        size = max(int(w.size) for w in came_here)
+        blocks = max(
+            -(-max(int(lists.count), 1) * 32 // BLOCK),
+            min(-(-size // BLOCK), _SET_BLOCKS),
+        )
+        given = (
+            sets, came_here, len(parts), counts, self._own, lists, table, columns,
+            numbers.table, numbers.arrays, numbers.room, self._numbers.total,
+            boxes.there, boxes.own,
+        )  # fmt: skip
+        self._launch(kernels.post, blocks, BLOCK, given)
+        boxes.turn()
+        return Posted(boxes, len(parts), came_here, counts, (table, columns), numbers)
+
+    def take(
+        self,
+        posted: Posted,
+        values: Sequence[DeviceValues] | None = None,
+        told: Array = None,
+    ) -> _Pair:
+        """Copy the rows that have come, and combine numbers; return the sets.
+
+        Parameters
+        ----------
+        posted : Posted
+        values : sequence of values, optional
+            Where rows go, if not to the properties that were posted.
+        told : array of int64, optional
+            A count that is told, less than 0, if a rank is lost: default that of the
+            first part, if it was counted.
+        """
+        columns, count = posted.columns
+        if values is not None:
+            columns, count, _ = self._columns([Part(None, values)])
+        numbers, boxes = posted.numbers, posted.boxes
+        lists = self._to if posted.parts else self._to._replace(count=np.int64(0))
+        blocks = 1 + -(-int(lists.count) * 32 // BLOCK)
+        tells = posted.counts or told is not None
+        given = (
+            posted.came, posted.parts, tells, lists, columns, count, numbers.table,
+            numbers.arrays, numbers.room, self._numbers.total if told is None else told,
+            boxes.here, boxes.own, boxes.alarm, boxes.limit_ns,
+        )  # fmt: skip
+        self._launch(kernels.take, blocks, BLOCK, given)
+        return posted.came
+
+    def combine(
+        self, values: DeviceValues, posted: Posted, words: Words, operation: str
+    ) -> None:
+        """Combine rows that have come, in the order of ranks, and note where any has.
+
+        All ranks list the same vertices here.
+        """
+        boxes = posted.boxes
+        target, own = as_rows(values.array), boxes.own
+        width, count = math.prod(values.shape[1:]), self._words[0]
+        given = (
+            target, width, target.dtype.itemsize, count, boxes.here, words,
+            _COMBINING[operation], own, boxes.alarm, boxes.limit_ns,
+        )  # fmt: skip
+        blocks = -(-max(count, self._engine.size) * 32 // BLOCK)
+        self._launch(kernels.combine_rows, blocks, BLOCK, given)

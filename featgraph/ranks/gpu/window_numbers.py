@@ -1,0 +1,122 @@
+"""Numbers that are to be combined with those of all ranks, on the device.
+
+They wait until something is posted: an exchange carries all that is known by then.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from featgraph._cuda_driver import address_of
+from featgraph.ranks.gpu.window_kernels import KINDS
+from featgraph.runtime.devices.protocol import Device
+
+__all__ = ["MOST_NUMBERS", "NumbersSent", "WindowNumbers"]
+
+Array = Any
+#: Bytes of a result that is combined on the device; larger ones go by the host.
+MOST_NUMBERS = 1 << 16
+#: Tables of arrays that are kept.
+_MOST_TABLES = 64
+#: In a slot, numbers stand at multiples of so many bytes.
+_ALIGNMENT = 16
+_OPERATORS = ("sum", "product", "min", "max")
+
+
+class NumbersSent(NamedTuple):
+    """Numbers of one exchange.
+
+    Attributes
+    ----------
+    table : array of int64
+        See `window_kernels`.
+    arrays : int
+        How many these are.
+    room : int
+        Bytes that they take of a slot.
+    """
+
+    table: Array
+    arrays: int
+    room: int
+
+
+class WindowNumbers:
+    """Arrays that wait to be combined with those of other ranks.
+
+    Parameters
+    ----------
+    device : CudaDevice
+
+    Attributes
+    ----------
+    total : array of int64
+        Where a count is left.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.total = device.upload(np.zeros(1, np.int64))
+        self._waiting: list[tuple[Array, int, int]] = []
+        self._tables: OrderedDict[Any, NumbersSent] = OrderedDict()
+        self._as_bytes: weakref.WeakKeyDictionary[Array, Array] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    @property
+    def any_wait(self) -> bool:
+        """Whether any array waits."""
+        return bool(self._waiting)
+
+    def can_combine(self, array: Array, operator: str | None) -> bool:
+        """Whether an array of one axis is combined here."""
+        size = array.size * array.dtype.itemsize
+        if array.dtype == np.bool_:
+            return operator in {"or", "and"} and 0 < size <= MOST_NUMBERS
+        is_known = operator in _OPERATORS and array.dtype.name in KINDS
+        return is_known and 0 < size <= MOST_NUMBERS
+
+    def add(self, array: Array, operator: str, count: int | None = None) -> None:
+        """Have the first entries of an array combined in place; default all."""
+        if array.dtype == np.bool_:
+            operator = {"or": "max", "and": "min"}[operator]
+            flags = self._as_bytes.get(array)
+            if flags is None:
+                self._as_bytes[array] = flags = array.view(np.uint8)
+            array = flags
+        entries = int(array.size) if count is None else count
+        self._waiting.append((array, entries, _OPERATORS.index(operator)))
+
+    def forget(self) -> None:
+        """Have no array wait."""
+        self._waiting.clear()
+
+    def send(self, counts: bool) -> NumbersSent:
+        """Return all that wait, behind `total` if it `counts`; none waits any more."""
+        waiting = [(self.total, 1, 0)] * counts + self._waiting
+        self._waiting = []
+        key = tuple(
+            (address_of(array), entries, array.dtype.name, operator)
+            for array, entries, operator in waiting
+        )
+        known = self._tables.get(key)
+        if known is None:
+            known = self._tables[key] = self._table(key)
+            if len(self._tables) > _MOST_TABLES:
+                self._tables.popitem(last=False)
+        self._tables.move_to_end(key)
+        return known
+
+    def _table(self, key: tuple[tuple[int, int, str, int], ...]) -> NumbersSent:
+        rows, begin = [], 0
+        for address, entries, dtype, operator in key:
+            item = np.dtype(dtype).itemsize
+            rows.append((address, entries, item, KINDS.index(dtype), operator, begin))
+            begin += -(-entries * item // _ALIGNMENT) * _ALIGNMENT
+        # Kernels take no array without entries.
+        table = self._device.upload(np.array(rows or [(0,) * 6], np.int64))
+        return NumbersSent(table, len(rows), begin)
