@@ -30,7 +30,8 @@ from featgraph.ranks.host_rows import HostRows
 from featgraph.ranks.members import packed
 from featgraph.ranks.outboxes import identity
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.loops import replay
+from featgraph.runtime.loops import device_flight, replay
+from featgraph.runtime.recording import cuda_trace
 from featgraph.runtime.recording.cuda_record import _between_turns
 from tests.ranks.test_emulated import PROPERTIES, V, make_graph
 from tests.simt.gpu import Gpu, emulated_gpu
@@ -337,6 +338,57 @@ def test_supersteps_on_ranks_are_replayed(
     assert sum(recording.launched for recording in made) >= 4
     monkeypatch.setattr(config, "replay", False)
     again = run_ranks(2, lambda _: run(fg.distribute(whole)))
+    for values, meant in zip(found, again, strict=True):
+        np.testing.assert_array_equal(values, meant)
+    np.testing.assert_allclose(found[0], run(whole), rtol=1e-6)
+
+
+@pytest.fixture
+def looping(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+    """A GPU on which loops pay at once, and ranks take turns in loops of their own."""
+    monkeypatch.setattr(replay, "_MOST_SECONDS", np.inf)  # lanes take their time
+    monkeypatch.setattr(device_flight, "_MOST_AWAY", np.inf)
+    monkeypatch.setattr(cuda_trace, "_LOOP_SECONDS", 0.0)
+    monkeypatch.setattr(
+        cuda_trace.RecordedSuperstep, "takes_turns", Never(), raising=False
+    )
+    with emulated_gpu() as made:
+        yield made
+
+
+class Never:
+    """An attribute that is False, whatever is set."""
+
+    def __get__(self, *_: Any) -> bool:
+        return False
+
+    def __set__(self, *_: Any) -> None: ...
+
+
+def run_components(graph: fg.Graph) -> Any:
+    return al.connected_components(graph, method="propagate", target="cuda").labels
+
+
+@pytest.mark.drawn(3)
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+@pytest.mark.parametrize("run", [run_pagerank, run_climb, run_components])
+def test_supersteps_on_ranks_run_in_a_loop(
+    looping: Gpu, monkeypatch: pytest.MonkeyPatch, run: Any
+) -> None:
+    """With the exchange inside: the host reads nothing meanwhile."""
+    whole = make_graph(180, count=66)
+    if run is run_components:
+        ends = np.arange(65)
+        whole = fg.Graph.from_edges(ends, ends + 1, vertex_count=66)
+    reads = len(looping.downloads)
+    found = run_ranks(2, lambda _: run(fg.distribute(whole)))
+    ran = sum(loop.ran for loop in looping.loops)
+    assert ran >= 4
+    reads = len(looping.downloads) - reads
+    monkeypatch.setattr(config, "replay", False)
+    before = len(looping.downloads)
+    again = run_ranks(2, lambda _: run(fg.distribute(whole)))
+    assert len(looping.downloads) - before >= reads + ran // 2
     for values, meant in zip(found, again, strict=True):
         np.testing.assert_array_equal(values, meant)
     np.testing.assert_allclose(found[0], run(whole), rtol=1e-6)

@@ -11,6 +11,7 @@ import ctypes
 import inspect
 import itertools
 import sys
+import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -246,11 +247,20 @@ class Gpu:
         self.waiting: list[Recording] = []
         #: All that were made, and the one that runs.
         self.loops: list[ConditionalLoop] = []
-        self.running: ConditionalLoop | None = None
+        self._run_by = threading.local()
         #: Streams of other libraries that were waited for.
         self.waited_for: list[int] = []
         self.from_cuda_array_interface = from_cuda_array_interface
         self.get_current_device = lambda: SimpleNamespace(id=0, MULTIPROCESSOR_COUNT=1)
+
+    @property
+    def running(self) -> ConditionalLoop | None:
+        """The loop that runs for this thread: ranks take turns in their loops."""
+        return getattr(self._run_by, "loop", None)
+
+    @running.setter
+    def running(self, loop: ConditionalLoop | None) -> None:
+        self._run_by.loop = loop
 
     # -- the dialect's namespace
 

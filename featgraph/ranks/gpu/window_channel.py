@@ -138,7 +138,7 @@ class Channel:
         self._nothing = device.upload(np.zeros(1, np.uint32))
 
     def _lists(self, lists: Sequence[npt.NDArray[np.integer]]) -> _Lists:
-        """Return lists with the rank of each chunk, and first word and words of that."""
+        """Return lists; of each chunk the rank, first word and words of its list."""
         listed = Listed(lists, self._device, _CHUNK_WORDS)
         self._words = listed.words
         counts = np.diff(listed.links)

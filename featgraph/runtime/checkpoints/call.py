@@ -165,12 +165,17 @@ class Call:
 
     # -- writing
 
-    def is_due(self) -> bool:
-        """Whether to write behind a superstep; all ranks ask, and agree."""
+    @property
+    def supersteps_left(self) -> int:
+        """How many supersteps may run until ranks ask each other whether to write."""
+        return 1 if self._opened is None else self._opened.together.supersteps_left
+
+    def is_due(self, supersteps: int = 0) -> bool:
+        """Whether to write behind so many supersteps more; all ranks ask, and agree."""
         if self._found is not None or self._opened is None:
             return False
         is_free = self._every == 0 or self._opened.writer.is_free
-        return self._opened.together.is_time() and is_free
+        return self._opened.together.is_time(supersteps) and is_free
 
     def is_due_behind(self) -> bool:
         """Whether to write behind an iterate, or before a round."""

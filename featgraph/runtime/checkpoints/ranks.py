@@ -44,25 +44,30 @@ class Together:
     def begin(self) -> None:
         """Have the time to the next checkpoint begin."""
         self._begun = time.monotonic()
-        #: How often was asked since, and when ranks ask each other.
-        self._asked, self._next = 0, 1
+        #: Supersteps since, and behind how many ranks ask each other.
+        self._done, self._next = 0, 1
+
+    @property
+    def supersteps_left(self) -> int:
+        """How many supersteps may run until ranks ask each other."""
+        return max(self._next - self._done, 1)
 
     def has_been(self, seconds: float) -> bool:
         """Whether so much time has gone, as the first rank says."""
         return self._said(time.monotonic() - self._begun >= seconds) > 0
 
-    def is_time(self) -> bool:
-        """Whether a checkpoint is due; asked behind each superstep, or several."""
-        self._asked += 1
+    def is_time(self, supersteps: int) -> bool:
+        """Whether a checkpoint is due, behind so many supersteps since it was asked."""
+        self._done += supersteps
         if self._ranks is None:
             return time.monotonic() - self._begun >= self._every
-        if self._asked < self._next:
+        if self._done < self._next:
             return False
         gone = time.monotonic() - self._begun
-        each, left = gone / self._asked, self._every - gone
+        each, left = gone / self._done, self._every - gone
         wait = left * _SHARE / each if each > 0 else 1
         wait = self._said(0 if left <= 0 else int(min(max(wait, 1), _MOST_SUPERSTEPS)))
-        self._next = self._asked + max(wait, 1)
+        self._next = self._done + max(wait, 1)
         return wait == 0
 
     def _said(self, number: int) -> int:

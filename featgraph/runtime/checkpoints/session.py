@@ -83,6 +83,8 @@ class Session:
         self._snapshot: Snapshot | None = None
         self._told: dict[str, Any] = {}
         self._packed = Packed()
+        #: Supersteps behind which it was asked whether to write.
+        self._seen = 0
         if call is None:
             return
         call.open(state.graph)
@@ -111,19 +113,24 @@ class Session:
 
     def begin(self, run: Run, agenda: Agenda) -> None:
         """Have a run be where the checkpoint was taken."""
-        if self._call is not None:
-            agenda.wants_host = self._call.is_due
+        call, is_shared = self._call, agenda.state.graph.ranks is not None
+        if call is not None and is_shared:
+            agenda.asks_within = lambda: call.supersteps_left
+        elif call is not None:
+            agenda.wants_host = call.is_due
         if self._snapshot is None:
             return
         go_on(agenda, self._snapshot.left, self._told["rest"])
         unpack_run(
             self._told["run"], self._packed, run, agenda.state.graph.vertex_count
         )
+        self._seen = run.supersteps
         self._packed, self._snapshot = Packed(), Snapshot(0, {})
 
     def look(self, run: Run, agenda: Agenda) -> None:
         """Write a checkpoint behind a superstep, if it is time."""
-        if self._call is not None and self._call.is_due():
+        new, self._seen = run.supersteps - self._seen, run.supersteps
+        if self._call is not None and self._call.is_due(new):
             self._write(self._call, run, agenda)
 
     def end(self, run: Run, agenda: Agenda, ended: bool) -> None:

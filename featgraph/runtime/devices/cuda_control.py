@@ -65,6 +65,7 @@ def close_gates(words, at, gates):  # type: ignore[no-untyped-def]
 def control(at, total, extremes, stop, words, reals):  # type: ignore[no-untyped-def]
     """Note a superstep that has committed ``total[0]`` vertices; one thread.
 
+    A number less than 0 says that another rank is lost, which ends the loop.
     Behind the last one of a node, tell the node whether it runs again; where supersteps
     have gates, behind any.
     """
@@ -91,7 +92,7 @@ def control(at, total, extremes, stop, words, reals):  # type: ignore[no-untyped
         words[BEGUN] = begun = last = now
     count = announce(words, at, turn, next_turn, number)
     late = int64(0) if least <= count <= largest else late + now - last
-    ends = count == 0 or late > most_late or done + 1 >= limit
+    ends = count == 0 or late > most_late or done + 1 >= limit or number < 0
     if tested != 0:
         ends = ends or is_met(side, extremes[uint32(tested)], bound)
     ended = ended != 0 or stopped != 0 or now - begun > most

@@ -76,6 +76,7 @@ class Course:
         self._begin(*make_agenda(replace(self._asked, active=None)))
         agenda = self.agenda
         agenda.watching, agenda.wants_host = before.watching, before.wants_host
+        agenda.asks_within = before.asks_within
         if agenda.waiting is not None and before.waiting is not None:
             agenda.waiting.delta = before.waiting.delta
         go_on(agenda)

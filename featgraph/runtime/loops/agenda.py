@@ -71,6 +71,8 @@ class Agenda:
         self.turn = self.stage = 0
         #: Tells whether loops are to come back to the host before they would.
         self.wants_host: Callable[[], bool] | None = None
+        #: Tells how many supersteps may run before ranks ask each other something.
+        self.asks_within: Callable[[], int] | None = None
         #: Has ranks own other vertices; None where they keep theirs.
         self.moves: Moves | None = None
         #: Of each foldmap.
@@ -132,6 +134,11 @@ class Agenda:
         if left is not None and on is not None:
             left = self.device.sets.intersection(left, on)
         return left is not None and self.exchange.count(left) > 0
+
+    @property
+    def knows_counts(self) -> bool:
+        """Whether it is known how many vertices are pending for each foldmap."""
+        return all(p.words is None or p.count is not None for p in self.pending)
 
     def has_work(self) -> bool:
         """Whether any foldmap has something due, or rounded aggregates."""

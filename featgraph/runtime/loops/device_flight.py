@@ -100,15 +100,18 @@ class DeviceFlight:
         return self._agenda.watching.tested(self._agenda.steps[traced.place].plan)
 
     def _account(self, begun: float) -> None:
-        """Account for what has run, all of it."""
+        """Account for what has run, all of it but a superstep that a rank has left."""
         report = self._loop.read()
         seconds = report.seconds
         seconds[0] = max(time.perf_counter() - begun - sum(seconds), 0.0)
-        shape, count = self._loop.shape, len(seconds)
+        shape, lost = self._loop.shape, min(report.counts[-1], 0)
+        count = len(seconds) - (lost < 0)
         # An exact loop has run nothing that the host would not have run.
         last = count % shape.length if shape.is_exact else shape.together
-        self._accounts.add_all(report.counts, seconds, report.seen, last)
+        counts, seen = report.counts[:count], report.seen[:count]
+        self._accounts.add_all(counts, seconds[:count], seen, last)
         self._accounts.settle()
+        self._agenda.exchange.check_count(lost)
 
     def _counts(self, traced: Traced) -> Counts:
         """Return the counts of pending vertices with which a superstep is run so."""

@@ -48,6 +48,7 @@ def may_be_late(agenda: Agenda, traced: Traced) -> bool:
     reduce give another result behind the end, where all that changes is announced.
     """
     all_due, step = traced.decisions[0], agenda.steps[traced.place]
+    all_due = all_due or step.plan.facts.reads_foreign
     if agenda.is_dense or not (all_due or step.plan.facts.reductions):
         return True
     return step.announces and not (all_due and traced.keeps)
@@ -83,8 +84,6 @@ class ReplayLoop:
             return f"{watched.device.name} has no launches to record"
         if watched.is_shared and not watched.stays_on_device:
             return SHARED
-        if watched.is_shared and len(plans) > 1:
-            return "ranks count what several foldmaps have not seen yet"
         if watched.by and not watched.looks_at_results:
             return f"{watched.by} looks at each superstep"
         return "" if config.replay else "fg.config.replay is False"
@@ -112,15 +111,15 @@ class ReplayLoop:
 
     def _replay(self, run: Run, most: int) -> bool:
         """Run supersteps of a cycle, if one was seen; False if none was run."""
-        if self._is_shared and self._agenda.wants_host is not None:
-            return False  # which is asked on all ranks, behind the same supersteps
+        if self._is_shared and not self._agenda.knows_counts:
+            return False  # hosts count together what is pending
         for cycle in self._cycles.find():
             length = len(cycle)
             if sum(run.seconds[-length:]) > length * _MOST_SECONDS:
                 continue
             may_all = all(may_be_late(self._agenda, t) for t in cycle)
-            # Another rank may run a superstep as its host does, which then waits for
-            # the count of this one: none is launched before all are to run it.
+            # Another rank may run a superstep as its host does: none is run here that
+            # the host would not run, and all hosts decide that by the same counts.
             late = _MOST_LATE if may_all and not self._is_shared else 0
             is_exact = late == 0 or self._agenda.watching.test is not None
             limit = self._limit(cycle, most, is_exact)
@@ -142,7 +141,7 @@ class ReplayLoop:
         loop_of = partial(self._recorder.loop, recordings, turns, how.is_exact)
         loop = loop_of()
         wants_host = agenda.wants_host or bool
-        known = all(p.words is None or p.count is not None for p in agenda.pending)
+        known = agenda.knows_counts
         if loop is not None and loop.step <= how.limit and known:
             is_whole = DeviceFlight(agenda, run, cycle, loop).run(how)
         else:
@@ -170,6 +169,8 @@ class ReplayLoop:
             for place, step in enumerate(agenda.steps)
             if (left := patches_left(step)) is not None
         ]
+        if agenda.asks_within is not None:
+            most = min(most, agenda.asks_within())
         return min([most if is_exact else most - most % length, *lefts])
 
     def _continues(self, first: Traced) -> bool:

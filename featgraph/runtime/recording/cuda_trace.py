@@ -53,8 +53,9 @@ _RECORDING_SECONDS = 3e-4
 _LAUNCHING_SECONDS = 1.2e-5
 #: What making a loop takes, in s, until it has been measured.
 _LOOP_SECONDS = 6e-4
-#: What a loop saves a superstep at least, in s: an event, and accounts in Python.
-_LOOP_SAVES = 5e-6
+#: What a loop saves a superstep at least, in s: an event, and accounts in Python; and
+#: where ranks share it, which none launches ahead: the device waits for both.
+_LOOP_SAVES, _SHARED_LOOP_SAVES = 5e-6, 4e-5
 #: Loops that a thread keeps, and those that could not be made.
 _MOST_LOOPS = 32
 
@@ -91,6 +92,8 @@ class RecordedSuperstep:
         self._extremes: int = read[3] // 8 - 1
         #: Whether other ranks wait for it: then none is launched ahead.
         self.is_shared = any(o[0] == TURN for o in operations)
+        #: Whether these are of one process, and have to be asked for by turns.
+        self.takes_turns = any(o[0] == TURN and o[1] is not None for o in operations)
         self._is_whole = self._extremes > 0 or self.is_shared
         work: list[tuple[Any, ...]] = []
         count: list[tuple[Any, ...]] = []
@@ -154,7 +157,8 @@ class RecordedSuperstep:
     @property
     def lost(self) -> float:
         """How long, in s, launching it from the host has cost so far."""
-        return self._lost + self._launched * _LOOP_SAVES
+        saves = _SHARED_LOOP_SAVES if self.is_shared else _LOOP_SAVES
+        return self._lost + self._launched * saves
 
     def _pays(self) -> bool:
         """Whether it would have paid to have graphs from the beginning."""
@@ -315,9 +319,9 @@ class TracedDriver:
         It ends behind any superstep where it has to be exact.
 
         It is made when launching the cycle from the host has cost as much time. None,
-        too, where none can be made.
+        too, where none can be made, as for ranks that take turns.
         """
-        if any(recording.is_shared for recording in recordings):
+        if any(recording.takes_turns for recording in recordings):
             return None
         loops, cycle = self._own.loops, tuple(recordings)
         key = cycle, is_exact

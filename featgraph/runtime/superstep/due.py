@@ -53,8 +53,10 @@ class Due:
             if frontier.all_due:
                 frontier.base = self._full
             elif self._reads_foreign:
-                anything = self._exchange.count(active) > 0
-                frontier.base = self._full if anything else active
+                count = frontier.active_count
+                if count is None:  # else it is 0 for the empty set alone
+                    count = self._exchange.count(active)
+                frontier.base = self._full if count > 0 else active
             elif self._expands:
                 frontier.base = self._expand(active, frontier, self._expands)
             else:
