@@ -21,6 +21,7 @@ from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.agreed import on_all
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.exchange import RankExchange
+from featgraph.ranks.joined import join_at, join_rows
 from featgraph.ranks.members import packed, unpacked
 from featgraph.ranks.pieces import Pieces, gather_first
 from featgraph.ranks.triangles.parts import TrianglePart
@@ -235,24 +236,17 @@ class DistributedGraph(Graph):
 
     def collect_vertex_values(self, stored: Any) -> Any:
         """Return the values of all vertices; all ranks call it."""
-        own = host_values(stored)[: self.shard.own]
-        parts = self.engine.all_gather(own, about="the values of a property")
-        found, order = np.concatenate(parts), self.shard.partition.order
-        if order is None:
-            return found
-        values = np.empty_like(found)
-        values[order] = found
+        own, about = host_values(stored)[: self.shard.own], "the values of a property"
+        values = np.empty((self.vertex_count, *own.shape[1:]), own.dtype)
+        join_rows(self.engine, self.shard.partition, own, values, about)
         return values
 
     def collect_edge_values(self, stored: object, per_direction: bool = False) -> Array:
         """Return the values of all edges in given order; all ranks call it."""
-        about = "the values of a property"
+        array, about = np.asarray(stored), "the values of a property"
         count, chosen, rows = self._collected(per_direction)
-        array = np.asarray(stored)[chosen]
-        rows = np.concatenate(self.engine.all_gather(rows, about=about))
-        array = np.concatenate(self.engine.all_gather(array, about=about))
         result = np.empty((count, *array.shape[1:]), array.dtype)
-        result[rows] = array
+        join_at(self.engine, rows, array, chosen, result, about)
         return result
 
     def _collected(self, per_direction: bool) -> tuple[int, Array, Array]:
@@ -265,7 +259,7 @@ class DistributedGraph(Graph):
             chosen = np.concatenate((chosen, loops))
         count = given * (1 + per_direction)
         is_wanted = rows < count
-        return count, chosen[is_wanted], rows[is_wanted].astype(np.int64)
+        return count, chosen[is_wanted], rows[is_wanted]
 
     def set_here(self, words: Any) -> Any:
         """Return the part of a set of vertices."""
@@ -289,6 +283,7 @@ class DistributedGraph(Graph):
         """Return the values of all edges in given order likewise."""
         count, chosen, places = self._collected(per_direction)
         rows = np.take(np.asarray(stored), chosen, axis=0)
+        places = places.astype(np.int64)
         return Pieces(self.engine, count, places, rows, as_set=False)
 
     def gather_first(

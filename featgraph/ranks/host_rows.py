@@ -16,6 +16,7 @@ from featgraph.errors import DivergenceError
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.host_edges import HostEdges
+from featgraph.ranks.joined import join_rows
 from featgraph.ranks.members import packed
 from featgraph.ranks.outboxes import combine_rows, identity, in_outbox
 from featgraph.runtime.devices.protocol import Device
@@ -89,9 +90,7 @@ class HostRows:
     def collect(self, values: Array, mirror: Array) -> None:
         """Fill the mirror of a property with the rows that each rank owns."""
         own = values[: self._shard.own]
-        parts = self._engine.all_gather(own, about="a mirror")
-        order = self._shard.partition.order
-        mirror[slice(None) if order is None else order] = np.concatenate(parts)
+        join_rows(self._engine, self._shard.partition, own, mirror, "a mirror")
 
     def empty_outbox(self, outbox: Array, operation: str) -> None:
         """Make all rows of an outbox such that combining them changes nothing."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.graph.partition.shard import Shard
 from featgraph.program.active import WORD_BITS, word_count
+from featgraph.ranks.joined import join_rows
 from featgraph.runtime.devices.protocol import Device
 
 __all__ = ["Members", "packed", "unpacked"]
@@ -86,12 +87,9 @@ class Members:
     def download(self, words: Words) -> npt.NDArray[np.uint32]:
         """Return a set of the whole graph."""
         own = unpacked(self._device.download(words))[: self._shard.own]
-        mask = np.concatenate(self._engine.all_gather(own, about="an active set"))
-        order = self._shard.partition.order
-        if order is not None:
-            found = np.empty_like(mask)
-            found[order] = mask
-            mask = found
+        partition = self._shard.partition
+        mask = np.empty(partition.vertex_count, np.bool_)
+        join_rows(self._engine, partition, own, mask, "an active set")
         return packed(mask)
 
     def count(self, words: Words) -> int:

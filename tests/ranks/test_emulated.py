@@ -84,6 +84,7 @@ class OfHost:
         self.all_reduce, self.all_gather = engine.all_reduce, engine.all_gather
         self.all_to_allv, self.barrier = engine.all_to_allv, engine.barrier
         self.broadcast, self.hand_bytes = engine.broadcast, engine.hand_bytes
+        self.hand_to_all = engine.hand_to_all
 
 
 def share_and_compare(

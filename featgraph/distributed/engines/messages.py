@@ -1,10 +1,10 @@
-"""The five calls of an engine, by one: every rank hands each rank some bytes."""
+"""The calls of an engine, by one: every rank hands each rank some bytes."""
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 import numpy as np
@@ -124,6 +124,45 @@ class MessageEngine(ABC):
         self, sizes: Sequence[int], write: Write, read: Read, *, about: str = ""
     ) -> None:
         """Hand each rank a message that is written and read where it passes."""
+        self._in_place(
+            "hand_bytes()",
+            about,
+            sizes,
+            read,
+            lambda c, r: self._pass(c, sizes, write, r),
+        )
+
+    def hand_to_all(
+        self,
+        nbytes: int,
+        write: Callable[[Bytes], None],
+        read: Read,
+        *,
+        about: str = "",
+    ) -> None:
+        """Hand all other ranks one message of bytes, which is written once."""
+
+        def read_others(rank: int, message: Bytes) -> None:
+            if rank != self.rank:
+                read(rank, message)
+
+        self._in_place(
+            "hand_to_all()",
+            about,
+            [nbytes] * self.size,
+            read_others,
+            lambda c, r: self._pass_to_all(c, nbytes, write, r),
+        )
+
+    def _in_place(
+        self,
+        text: str,
+        about: str,
+        sizes: Sequence[int],
+        read: Read,
+        hand: Callable[[Call, Read], None],
+    ) -> None:
+        """Hand over messages in a call, and count them."""
 
         def read_counted(rank: int, message: Bytes) -> None:
             if rank != self.rank:
@@ -131,8 +170,8 @@ class MessageEngine(ABC):
             read(rank, message)
 
         self.exchanges += 1
-        call, begun = Call(self.exchanges, "hand_bytes()", about), time.perf_counter()
-        self._pass(call, sizes, write, read_counted)
+        begun = time.perf_counter()
+        hand(Call(self.exchanges, text, about), read_counted)
         self.waited_s += time.perf_counter() - begun
         for rank in range(self.size):
             if rank != self.rank:
@@ -149,6 +188,20 @@ class MessageEngine(ABC):
             write(rank, messages[rank])
         for rank, message in enumerate(self._swap(call, messages)):
             read(rank, message)
+
+    def _pass_to_all(
+        self, call: Call, nbytes: int, write: Callable[[Bytes], None], read: Read
+    ) -> None:
+        """Have one message written and handed to all others: see `hand_to_all`.
+
+        What is read of the rank itself has no bytes.
+        """
+        message = np.empty(nbytes, np.uint8)
+        write(message)
+        messages = [message] * self.size
+        messages[self.rank] = NOTHING
+        for rank, received in enumerate(self._swap(call, messages)):
+            read(rank, received)
 
     def _exchange(
         self, text: str, about: str, messages: Sequence[Bytes]

@@ -145,6 +145,36 @@ class Engine(Protocol):
         """
         ...
 
+    def hand_to_all(
+        self,
+        nbytes: int,
+        write: Callable[[npt.NDArray[np.uint8]], None],
+        read: Read,
+        *,
+        about: str = "",
+    ) -> None:
+        """Hand all other ranks one message of bytes, which is written once.
+
+        As `hand_bytes` of the same bytes for each; nothing goes to the rank itself.
+
+        Parameters
+        ----------
+        nbytes : int
+            Of the message of this rank; ranks may have different ones.
+        write : callable
+            Called once with an array of so many bytes to write the message to.
+        read : callable
+            Called with each other rank, in their order, and the message from it, which
+            is only read, and only within the call.
+        about : str
+            What the call is for.
+
+        Notes
+        -----
+        Both arrays begin at multiples of 16.
+        """
+        ...
+
     def broadcast(self, array: Array, root: int, *, about: str = "") -> Array:
         """Return the array of rank `root`.
 

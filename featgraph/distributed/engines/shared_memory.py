@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import secrets
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -140,9 +140,18 @@ class SharedEngine(MessageEngine):
         return received
 
     def _pass(self, call: Call, sizes: Sequence[int], write: Write, read: Read) -> None:
+        self._take(call, lambda: self._tell(call, sizes, write), read)
+
+    def _pass_to_all(
+        self, call: Call, nbytes: int, write: Callable[[Bytes], None], read: Read
+    ) -> None:
+        self._take(call, lambda: self._tell_all(call, nbytes, write), read)
+
+    def _take(self, call: Call, tell: Callable[[], Bytes], read: Read) -> None:
+        """Tell the others what they are to take, and read what they have told."""
         self._require_usable(call)
         try:
-            own = self._tell(call, sizes, write)
+            own = tell()
             with watched(self._watch, call):
                 messages = self._hear(call, own)
             for rank, message in enumerate(messages):
@@ -164,8 +173,7 @@ class SharedEngine(MessageEngine):
     def _tell(self, call: Call, sizes: Sequence[int], write: Write) -> Bytes:
         """Write what the others are to take; return the message to this rank itself."""
         self._told += 1
-        turn, said = self._told % 2, Record("call", call.number, call.text, call.about)
-        places, end = {}, 0
+        turn, places, end = self._told % 2, {}, 0
         for step in range(1, self.size):  # each rank begins with another one
             rank = (self.rank + step) % self.size
             places[rank] = end
@@ -177,12 +185,30 @@ class SharedEngine(MessageEngine):
             if sizes[rank] > INLINE_BYTES:
                 message = window[place : place + sizes[rank]]
             write(rank, message)
-            self._own.words[self._layout.offset(turn, rank)] = place
-            self._own.control[self._layout.record(turn, rank)] = pack(said, message)
-            self._peers.tell(rank, self._told)
+            self._publish(call, rank, place, message)
         message = np.empty(sizes[self.rank], np.uint8)
         write(self.rank, message)
         return message
+
+    def _tell_all(
+        self, call: Call, nbytes: int, write: Callable[[Bytes], None]
+    ) -> Bytes:
+        """Write what all others are to take; return nothing, for this rank itself."""
+        self._told += 1
+        is_short = nbytes <= INLINE_BYTES
+        window = self._own.window(self._told % 2, 0 if is_short else nbytes)
+        message = np.empty(nbytes, np.uint8) if is_short else window[:nbytes]
+        write(message)
+        for step in range(1, self.size):
+            self._publish(call, (self.rank + step) % self.size, 0, message)
+        return NOTHING
+
+    def _publish(self, call: Call, rank: int, place: int, message: Bytes) -> None:
+        """Have a rank see a message, which is long and in the window, or short."""
+        turn, said = self._told % 2, Record("call", call.number, call.text, call.about)
+        self._own.words[self._layout.offset(turn, rank)] = place
+        self._own.control[self._layout.record(turn, rank)] = pack(said, message)
+        self._peers.tell(rank, self._told)
 
     def _hear(self, call: Call, own: Bytes) -> list[Bytes]:
         """Return the messages of all ranks, where they have made this call, too."""

@@ -209,7 +209,28 @@ def grown(engine: Engine) -> Any:
 
         engine.hand_bytes(counts, write, take, about=f"step {step}")
         wrong += read != [*range(SIZE)]
+        wrong += _handed_to_all(engine, step)
     return wrong
+
+
+def _handed_to_all(engine: Engine, step: int) -> int:
+    """Hand all others one message; return how many things were wrong with theirs."""
+    read: list[int] = []
+    wrong = 0
+
+    def write(out: Any) -> None:
+        nonlocal wrong
+        wrong += out.size > 0 and out.ctypes.data % 16 != 0
+        out[:] = (step + engine.rank * 5) % 251
+
+    def take(rank: int, message: Any) -> None:
+        nonlocal wrong
+        wrong += message.size != step * 7919 * (rank + 1) % 300_000
+        wrong += bool((message != (step + rank * 5) % 251).any())
+        read.append(rank)
+
+    engine.hand_to_all(step * 7919 * (engine.rank + 1) % 300_000, write, take)
+    return wrong + (read != [rank for rank in range(SIZE) if rank != engine.rank])
 
 
 def torch_is_there(engine: Engine) -> bool:

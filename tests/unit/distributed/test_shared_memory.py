@@ -173,6 +173,7 @@ def test_calls_give_the_bits_and_bytes_of_loopback(
         ]
         sizes = [one.nbytes for one in sent[r]]
         engine.hand_bytes(sizes, write, take, about="bytes")
+        engine.hand_to_all(sizes[0], lambda out: write(0, out), take, about="all")
         engine.barrier()
         told = [(x.dtype, x.shape, x.tobytes()) for x in results]
         assert all(x.flags.writeable for x in results)
@@ -183,13 +184,14 @@ def test_calls_give_the_bits_and_bytes_of_loopback(
     assert found == run_ranks(size, program)
 
 
-@given(st.integers(0, 3), st.integers(0, 3), st.integers(0, 1))
+@given(st.integers(0, 4), st.integers(0, 4), st.integers(0, 1))
 def test_ranks_that_went_different_ways(first: int, second: int, other: int) -> None:
     calls: list[Callable[[Engine], Any]] = [
         lambda e: e.barrier(),
         lambda e: e.barrier(about="x" * 400),
         lambda e: e.all_reduce(np.ones(50_000), "sum"),
         lambda e: e.hand_bytes([9] * e.size, lambda r, m: None, lambda r, m: None),
+        lambda e: e.hand_to_all(9, lambda m: None, lambda r, m: None),
     ]
     engines = start(2)
     found = on_all(engines, lambda e: calls[second if e.rank == other else first](e))
