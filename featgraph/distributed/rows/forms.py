@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._cached import cached_property
 from featgraph._interrupts import import_whole
 from featgraph.errors import ArgumentError
 
@@ -94,6 +95,13 @@ class SendList:
         """How many vertices are listed."""
         return self.numbers.size
 
+    @cached_property
+    def every(self) -> npt.NDArray[np.int32]:
+        """All positions: what is sent where every vertex has changed."""
+        positions = np.arange(self.size, dtype=np.int32)
+        positions.flags.writeable = False
+        return positions
+
 
 @dataclass(frozen=True)
 class Chosen:
@@ -146,6 +154,9 @@ def choose(
             got=f"{changed.size} words of {changed.dtype}",
             expected=f"{-(-link.own // 32)} of uint32",
         )
+    if form == "auto" and link.size and _is_full(changed, link.own):
+        # A whole list has no bitmap, and is never longer than other forms of it.
+        return Chosen("ms", 0, link.every, link.size * sum(row_bytes) + 1)
     positions = np.empty(link.size + 1, np.int32)
     count = packing().list_changed(changed, link.numbers, positions)
     positions = positions[:count]
@@ -156,7 +167,6 @@ def choose(
     listed = min(sizes, key=lambda bits: sizes[bits]) if sizes else 0
     body = {
         "all": link.own * row + _bitmap_bytes(link, count),
-        # A whole list has no bitmap, and is never longer than other forms of it.
         "ms": link.size * row + _bitmap_bytes(link, count),
         "vr": count * row + -(-link.size // 8),
     }
@@ -172,6 +182,15 @@ def choose(
 def count_bytes(count: int) -> int:
     """Return how many bytes a count takes."""
     return max(1, -(-int(count).bit_length() // 8))
+
+
+def _is_full(changed: npt.NDArray[np.uint32], own: int) -> bool:
+    """Whether a bitvector has each of so many vertices."""
+    words, rest = divmod(own, 32)
+    tail = (1 << rest) - 1
+    return bool((changed[:words] == 0xFFFFFFFF).all()) and (
+        not rest or int(changed[words]) & tail == tail
+    )
 
 
 def _bitmap_bytes(link: SendList, count: int) -> int:

@@ -103,7 +103,7 @@ def encode(
         return message
     taken = chosen.positions
     if chosen.form == "ms" and taken.size < link.size:
-        taken = np.arange(link.size, dtype=np.int32)
+        taken = link.every
     is_all = chosen.form == "all"
     count, end, too_large = link.own if is_all else taken.size, 0, None
     for which, begin, end in _parts(count, arrays, wire_dtype):
@@ -161,7 +161,7 @@ def decode(
     if form in ("all", "ms"):
         count = link.own if form == "all" else link.size
         _check(body.size >= count * row, link, message)
-        positions = np.arange(link.size, dtype=np.int32)
+        positions = link.every
         if body.size > count * row:
             positions = _read_bitmap(link, body[count * row :], message)
         return _taken(link, form, positions, _split(body, count, like, wire_dtype))

@@ -134,6 +134,15 @@ def test_the_cheapest_form_is_chosen(seed: int, density: float, row: int) -> Non
     assert choose(link, changed, [row]).nbytes == least
 
 
+@pytest.mark.parametrize("own", [1, 31, 32, 33, 70])
+def test_one_vertex_that_did_not_change_is_not_sent(own: int) -> None:
+    link = SendList(np.arange(own, dtype=np.int32), own)
+    for left_out in [None, *range(own)]:
+        changed = np.setdiff1d(np.arange(own), [-1 if left_out is None else left_out])
+        found = choose(link, bits(changed, own), [4])
+        np.testing.assert_array_equal(found.positions, changed)
+
+
 @pytest.mark.parametrize("width", GAP_BITS)
 @pytest.mark.parametrize("more", [-2, -1, 0])
 def test_gaps_around_each_width(width: int, more: int) -> None:
