@@ -46,11 +46,15 @@ class ParameterType:
     dtype : str
         NumPy name of a scalar's type, or of an array's items.
     rank : int or None
-        Dimensions of an array, which is contiguous; None for a scalar.
+        Dimensions of an array; None for a scalar.
+    layout : str
+        Of an array, as the dialect has it: "C" or "F" where it is contiguous, "A" for
+        any other strides.
     """
 
     dtype: str
     rank: int | None = None
+    layout: str = "C"
 
 
 @dataclass(frozen=True)
@@ -128,8 +132,7 @@ def _parameters(type_: Any) -> list[ParameterType | None]:
     if hasattr(type_, "types"):  # a namedtuple
         return [parameter for field in type_ for parameter in _parameters(field)]
     if hasattr(type_, "layout"):
-        is_plain = type_.layout == "C"
-        return [ParameterType(str(type_.dtype), type_.ndim) if is_plain else None]
+        return [ParameterType(str(type_.dtype), type_.ndim, type_.layout)]
     dtype = str(type_)
     return [ParameterType(dtype) if dtype in _SCALARS else None]
 

@@ -7,6 +7,7 @@ and keeps some of what was given back for the next who asks.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import weakref
 from typing import Any
@@ -17,7 +18,70 @@ from featgraph._cuda import cuda
 from featgraph._interrupts import import_whole
 from featgraph.errors import DeviceError
 
-__all__ = ["array_of", "is_lent", "lend", "unused_bytes"]
+__all__ = ["Strided", "array_of", "is_lent", "lend", "unused_bytes"]
+
+
+class Strided:
+    """Memory of another array, with other axes: what a kernel is given to look at.
+
+    Making one takes a tenth of what an array of the dialect does.
+
+    Parameters
+    ----------
+    owner : object
+        Whoever has the memory; it is kept alive.
+    address : int
+        Of the first element.
+    shape, strides : tuple of int
+    dtype : numpy.dtype
+
+    Attributes
+    ----------
+    size, ndim : int
+        How many elements and axes there are.
+    """
+
+    __slots__ = (
+        "__weakref__", "address", "dtype", "ndim", "owner", "shape", "size", "strides",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        owner: Any,
+        address: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: np.dtype[Any],
+    ) -> None:
+        self.owner, self.address = owner, address
+        self.shape, self.strides, self.dtype = shape, strides, dtype
+        self.size, self.ndim = math.prod(shape), len(shape)
+
+    @property
+    def device_ctypes_pointer(self) -> ctypes.c_void_p:
+        """The address, as arrays of the dialect give it."""
+        return ctypes.c_void_p(self.address)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """What other libraries are told."""
+        return {
+            "data": (self.address, False),
+            "shape": self.shape,
+            "strides": self.strides,
+            "typestr": self.dtype.str,
+            "version": 3,
+        }
+
+    def view(self, dtype: Any) -> Strided:
+        """Return the same elements as another type of as many bytes."""
+        typed = np.dtype(dtype)
+        return Strided(self.owner, self.address, self.shape, self.strides, typed)
+
+    def in_dialect(self) -> Any:
+        """Return an array of the dialect over the same memory."""
+        described = self.__cuda_array_interface__
+        return cuda.from_cuda_array_interface(described, owner=self, sync=False)
 
 
 def array_of(shape: tuple[int, ...], dtype: Any) -> Any:

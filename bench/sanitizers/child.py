@@ -45,7 +45,7 @@ class Launched:
     """Counts what is launched."""
 
     def __init__(self) -> None:
-        from featgraph.runtime.devices.cuda_launch import Launches
+        from featgraph._cuda_launch import Launches
 
         self.kernels: Counter[str] = Counter()
         self.shares: set[str] = set()

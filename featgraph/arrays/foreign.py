@@ -11,8 +11,8 @@ import numpy as np
 
 from featgraph import _cuda
 from featgraph._cuda import cuda
-from featgraph._cuda_driver import device_of
-from featgraph._cuda_memory import lend
+from featgraph._cuda_driver import address_of, device_of
+from featgraph._cuda_memory import Strided, lend
 from featgraph._interrupts import import_whole
 from featgraph.arrays import elements, memory
 from featgraph.arrays.padding import stored_shape
@@ -25,6 +25,7 @@ __all__ = [
     "described",
     "dlpack_capsule",
     "dlpack_device",
+    "flat",
     "foreign_array",
     "lent",
     "reshaped",
@@ -100,16 +101,16 @@ class Foreign:
         if is_checked:
             check, low, high = _limits(self.dtype, made.dtype)
         low, high = (np.dtype(source.dtype).type(limit) for limit in (low, high))
-        order = memory.upload(np.zeros(1, np.int64)) if rows is None else _order(rows)
         lost = memory.upload(np.full(1, elements.NONE_LOST))
+        order = lost if rows is None else _order(rows)
         memory.launch_over(
             elements.place_rows, made.size, three_axes(source), order,
-            rows is not None, check, low, high, target.reshape(made.size),
+            rows is not None, check, low, high, flat(target),
             math.prod(made.shape[1:]), lost,
         )  # fmt: skip
         if check == elements.ANY:
             return
-        index = int(lost.copy_to_host()[0])
+        index = int(memory.read(lost)[0])
         if index != elements.NONE_LOST:
             raise LostValue(index, _element(self.array, index))
 
@@ -229,6 +230,13 @@ def as_numbers(array: Any) -> Any:
     return array.view(np.uint8) if array.dtype == np.bool_ else array
 
 
+def flat(array: Any) -> Any:
+    """Return the same memory with one axis; the array is in C order."""
+    if len(array.shape) == 1:
+        return array
+    return strided(array, (array.size,), (array.dtype.itemsize,))
+
+
 def three_axes(array: Any) -> Any:
     """Return the same memory with three axes; new ones come before the last one."""
     first, last = min(len(array.shape), 1), max(len(array.shape), 1)
@@ -242,21 +250,15 @@ def strided(
     array: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0
 ) -> Any:
     """Return an array over the memory of another one, from some byte on."""
-    described = dict(array.__cuda_array_interface__)
-    address, is_read_only = described["data"]
-    described |= {"data": (address + offset, is_read_only)}
-    described |= {"shape": shape, "strides": strides}
-    return cuda.from_cuda_array_interface(described, owner=array, sync=False)
+    return Strided(array, address_of(array) + offset, shape, strides, array.dtype)
 
 
 def _element(array: Any, index: int) -> Any:
     """Return an element by its place in C order."""
     at = np.unravel_index(index, array.shape)
-    address, _ = array.__cuda_array_interface__["data"]
-    address += sum(int(i) * step for i, step in zip(at, array.strides, strict=True))
-    one = {"data": (address, True), "shape": (1,), "typestr": array.dtype.str}
-    found = cuda.from_cuda_array_interface(one | {"version": 3}, owner=array)
-    return found.copy_to_host()[0].item()
+    offset = sum(int(i) * step for i, step in zip(at, array.strides, strict=True))
+    one = strided(array, (1,), (array.dtype.itemsize,), offset)
+    return memory.read(one)[0].item()
 
 
 def _limits(given: np.dtype[Any], wanted: np.dtype[Any]) -> tuple[int, Any, Any]:

@@ -13,19 +13,22 @@ import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from featgraph._cuda import cuda
+from featgraph._cuda_arguments import layout_of
 from featgraph._cuda_driver import Driver, address_of, device_of
+from featgraph._cuda_memory import Strided
 
 __all__ = ["LEAST", "read"]
 
 Bytes = npt.NDArray[np.uint8]
-#: Smaller arrays are left to the driver.
-LEAST = 1 << 22
+#: Smaller arrays are left to the driver, but for those of a few bytes.
+LEAST, FEW = 1 << 22, 1 << 16
 #: Bytes of a piece; and how many pieces there are: half of them on their way from the
 #: GPU, half on their way to where they belong.
 PIECE, PIECES = 1 << 21, 16
@@ -43,20 +46,23 @@ def read(
     an array of the shape and the type, in C order.
     """
     shape = tuple(array.shape) if width is None else (array.shape[0], width)
-    rows = _rows_of(array, shape)
-    if rows is None or rows.size < LEAST:
-        found = np.asarray(_first(array.copy_to_host(), width), order="C")
-        if into is None:
-            return found
-        into[...] = found
-        return into
     made = np.empty(shape, array.dtype) if into is None else into
-    _landing_of(device_of(array)).read(rows, made.reshape(-1).view(np.uint8))
+    rows = _rows_of(array, shape)
+    if rows is not None and (rows.size >= LEAST or rows.size <= FEW):
+        bytes_of = made.reshape(-1).view(np.uint8)
+        if rows.size <= FEW:
+            _places().read(rows, bytes_of)
+        else:
+            _landing_of(device_of(array)).read(rows, bytes_of)
+    elif made.size:
+        made[...] = _by_dialect(array)[:, :width] if width else _by_dialect(array)
     return made
 
 
-def _first(found: npt.NDArray[Any], width: int | None) -> npt.NDArray[Any]:
-    return found if width is None else found[:, :width]
+def _by_dialect(array: Any) -> npt.NDArray[Any]:
+    """Return a copy of an array with any strides."""
+    known = array.in_dialect() if isinstance(array, Strided) else array
+    return known.copy_to_host()  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -87,12 +93,29 @@ def _rows_of(array: Any, shape: tuple[int, ...]) -> _Rows | None:
     item = array.dtype.itemsize
     if not array.size or 0 in shape:
         return None
-    if array.is_c_contiguous() and shape == tuple(array.shape):
+    layout, _ = layout_of(tuple(array.shape), tuple(array.strides), item)
+    if layout == "C" and shape == tuple(array.shape):
         return _Rows(address_of(array), array.size * item, 1, 1)
     if len(shape) != 2 or array.strides[1] != item or array.strides[0] > PIECE:
         return None
     width, stride = shape[1] * item, array.strides[0]
     return _Rows(address_of(array), shape[0], width, stride) if stride > 0 else None
+
+
+class _FewBytes:
+    """Page-locked memory for what is no more than a piece; one reader at a time."""
+
+    def __init__(self) -> None:
+        self._driver = Driver()
+        self._memory: Bytes = cuda.pinned_array(FEW, np.uint8)
+        self._address = int(self._memory.ctypes.data)
+        self._reading = threading.Lock()
+
+    def read(self, rows: _Rows, into: Bytes) -> None:
+        """Copy rows, without what is between them."""
+        with self._reading:
+            self._driver.read(self._address, rows.address, rows.size)
+            _take(self._memory, into, rows.width, rows.stride)
 
 
 class _Landing:
@@ -154,6 +177,12 @@ def _take(piece: Bytes, target: Bytes, width: int, stride: int) -> None:
     count = target.size // width
     rows = piece[: count * stride].reshape(count, stride)
     target.reshape(count, width)[:] = rows[:, :width]
+
+
+@cache
+def _places() -> _FewBytes:
+    """Return where few bytes land, of any device."""
+    return _FewBytes()
 
 
 _landings: dict[int, _Landing] = {}

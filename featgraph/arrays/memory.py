@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._cuda import cuda, launcher
+from featgraph._cuda import cuda
+from featgraph._cuda_driver import Driver, address_of
+from featgraph._cuda_launch import Launches, PlainDriver
 from featgraph._cuda_memory import array_of, is_lent, unused_bytes
 from featgraph.arrays import elements, landing
 from featgraph.errors import DeviceMemoryError
@@ -41,6 +44,18 @@ def on_shortage(release: Callable[[], bool]) -> None:
     _releases.append(release)
 
 
+@cache
+def _driver() -> Driver:
+    """Return the driver, which is asked for once there is a GPU."""
+    return Driver()
+
+
+@cache
+def _launches() -> Launches:
+    """Return what has launched kernels of this package before."""
+    return Launches(PlainDriver(_driver()))
+
+
 def empty(shape: tuple[int, ...], dtype: Any) -> Any:
     """Return an array of the dialect with any contents."""
     try:
@@ -67,8 +82,10 @@ def filled(shape: tuple[int], value: int, dtype: Any) -> Any:
 
 def copy_of(array: Any) -> Any:
     """Return a copy of an array of ours; does not wait for it."""
-    made = empty(tuple(array.shape), array.dtype.name)
-    made.copy_to_device(array)
+    made = empty(tuple(array.shape), array.dtype)
+    if array.size:
+        size = array.size * array.dtype.itemsize
+        _driver().copy(address_of(made), address_of(array), size)
     return made
 
 
@@ -76,7 +93,8 @@ def upload(values: npt.NDArray[Any]) -> Any:
     """Return a copy of an array of the host."""
     given = np.ascontiguousarray(values)
     made = empty(given.shape, given.dtype)
-    made.copy_to_device(given)
+    if given.size:
+        _driver().write(address_of(made), int(given.ctypes.data), given.nbytes)
     return made
 
 
@@ -87,7 +105,7 @@ def read(array: Any) -> npt.NDArray[Any]:
 
 def launch(kernel: Any, blocks: int, *arguments: Any) -> None:
     """Launch a kernel with some blocks; does not wait for it."""
-    launcher(kernel, blocks, BLOCK)(*arguments)
+    _launches()(kernel, blocks, BLOCK, arguments)
 
 
 def launch_over(kernel: Any, count: int, *arguments: Any) -> None:

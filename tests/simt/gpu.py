@@ -22,8 +22,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from featgraph import _cuda
+from featgraph import _cuda, _cuda_memory
+from featgraph._cuda_arguments import flatten, layout_of, point_to_words
 from featgraph._cuda_driver import Compiled, IpcMemory, ParameterType, _parameters
+from featgraph._cuda_launch import Launches, PlainDriver
 from featgraph._cuda_memory import _lent
 from featgraph.arrays import foreign, landing, memory
 from featgraph.graph.building import host
@@ -37,8 +39,6 @@ from featgraph.ranks.gpu import (
 )
 from featgraph.runtime.behind import functions
 from featgraph.runtime.devices import cuda_arrays, cuda_device, cuda_rows, cuda_sets
-from featgraph.runtime.devices.cuda_launch import Launches
-from featgraph.runtime.recording.arguments import flatten, point_to_words
 from featgraph.runtime.recording.control import Nodes
 from featgraph.runtime.streaming import pinned
 from featgraph.runtime.streaming import rows as streamed_rows
@@ -164,11 +164,30 @@ class MappedArray(DeviceArray):
         self.view()[place] = value
 
 
+#: Views that are alive: the memory of some is no one's that the driver knows of.
+LENT: weakref.WeakValueDictionary[int, StridedArray] = weakref.WeakValueDictionary()
+
+
+def lent_memory(address: int, size: int) -> Any:
+    """Return memory of another library that a view looks at.
+
+    What lies at addresses that no view has is no one's.
+    """
+    for view in LENT.values():
+        first, last = np.lib.array_utils.byte_bounds(view.data)
+        if first <= address and address + size <= last:
+            interface = {"data": (address, False), "shape": (size,), "typestr": "|u1"}
+            held = SimpleNamespace(__array_interface__=interface | {"version": 3})
+            return np.asarray(held)
+    raise AssertionError(f"no array lies at {address:#x}: a stale argument")
+
+
 class StridedArray(DeviceArray):
     """A view of memory that another library has, with strides of its own."""
 
     def __init__(self, data: Any) -> None:
         self.data = data
+        LENT[id(self)] = self
         self.dtype, self.shape, self.strides = data.dtype, data.shape, data.strides
         self.ndim, self.size = data.ndim, data.size
 
@@ -313,23 +332,22 @@ class Gpu:
     # -- the driver
 
     def _memory(self, address: int, size: int) -> Any:
-        for start, piece in self.alive.items():
-            if start <= address and address + size <= start + piece.size:
-                return piece[address - start : address - start + size]
-        raise AssertionError(f"no array lies at {address:#x}: a stale argument")
+        found = piece_at(self, address, size)
+        assert found, f"no array lies at {address:#x}: a stale argument"
+        start, piece = found
+        return piece[address - start : address - start + size]
 
     def _place(self, address: int, size: int) -> tuple[Written, int]:
         """Return what is known of some memory, and where it begins there."""
-        for start, piece in self.alive.items():
-            if start <= address and address + size <= start + piece.size:
-                return self.written[start], address - start
-        raise AssertionError(f"no array lies at {address:#x}")
+        found = piece_at(self, address, size)
+        assert found, f"no array lies at {address:#x}"
+        return self.written[found[0]], address - found[0]
 
     def _guarded(self, view: Any) -> Any:
         """Return an array as kernels see it."""
         if view.size == 0:
             return view
-        return GuardedArray(view, self._place(view.ctypes.data, view.nbytes)[0])
+        return GuardedArray(view, self._place(view.ctypes.data, 1)[0])
 
     def _fill(self, address: int, size: int) -> None:
         if size:
@@ -362,7 +380,9 @@ class Gpu:
             self.running.finish()
         self.downloads.append(size)
         self.order.wait_for_default()
-        memory = np.ascontiguousarray(self._memory(source, size))
+        is_ours = piece_at(self, source, size) is not None
+        whole = self._memory(source, size) if is_ours else lent_memory(source, size)
+        memory = np.ascontiguousarray(whole)
         ctypes.memmove(target, memory.ctypes.data, size)
 
     def launch(
@@ -394,12 +414,11 @@ class Gpu:
             for _ in range(5 + 2 * type_.rank)
         ]
         _, _, size, item, address, *rest = fields
-        shape = tuple(rest[: type_.rank])
+        shape, strides = tuple(rest[: type_.rank]), tuple(rest[type_.rank :])
         assert item == dtype.itemsize
         assert size == np.prod(shape)
-        assert tuple(rest[type_.rank :]) == np.empty(shape, dtype).strides or not size
-        view = self._memory(address, size * item).view(dtype).reshape(shape)
-        return self._guarded(view)
+        assert layout_of(shape, strides, item)[0] == type_.layout or not size
+        return view_at(self, address, shape, strides, dtype)
 
     # -- kernels
 
@@ -491,6 +510,8 @@ class PieceDriver:
     def start_read(self, target: int, source: int, size: int) -> None:
         self._gpu.read(target, source, size)
 
+    read = start_read
+
     def wait_for(self, event: None) -> None: ...
 
 
@@ -538,6 +559,29 @@ def is_ours(gpu: Gpu, view: Any) -> bool:
     pieces = gpu.alive.items()
     is_there = any(s <= first and last <= s + piece.size for s, piece in pieces)
     return is_there and bool(view.flags.c_contiguous)
+
+
+def piece_at(gpu: Gpu, address: int, size: int) -> tuple[int, Any] | None:
+    """Return where the memory begins that has some bytes, and it; None: none has."""
+    for start, piece in gpu.alive.items():
+        if start <= address and address + size <= start + piece.size:
+            return start, piece
+    return None
+
+
+def view_at(
+    gpu: Gpu, address: int, shape: Any, strides: Any, dtype: np.dtype[Any]
+) -> Any:
+    """Return an array as kernels see it, which may have any strides."""
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    steps = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+    before = sum(step for step in steps if step < 0)
+    first, size = address + before, sum(map(abs, steps)) + dtype.itemsize
+    is_ours = piece_at(gpu, first, size) is not None
+    whole = gpu._memory(first, size) if is_ours else lent_memory(first, size)
+    view = np.ndarray(shape, dtype, whole, -before, strides)
+    return gpu._guarded(view) if is_ours else GuardedArray(view)
 
 
 def entry_at(gpu: Gpu, address: int, dtype: Any) -> GuardedArray:
@@ -630,7 +674,9 @@ class Repetition(Recording):
 
 def _type_of(value: Any) -> ParameterType:
     if isinstance(value, DeviceArray):
-        return ParameterType(value.dtype.name, value.ndim)
+        shape, strides = tuple(value.shape), tuple(value.strides)
+        layout, _ = layout_of(shape, strides, value.dtype.itemsize)
+        return ParameterType(value.dtype.name, value.ndim, layout)
     spelt = {"int": "int64", "float": "float64", "bool_": "bool"}
     name = type(value).__name__
     return ParameterType(spelt.get(name, name))
@@ -662,11 +708,16 @@ def emulated_gpu() -> Iterator[Gpu]:
         patch.setattr(landing, "Driver", lambda: PieceDriver(gpu))
         patch.setattr(landing, "device_of", lambda array: 0)
         patch.setattr(landing, "_landings", {})
+        places = landing._FewBytes()
+        patch.setattr(landing, "_places", lambda: places)
         patch.setattr(memory, "cuda", gpu)
         patch.setattr(memory, "array_of", gpu.device_array)
         patch.setattr(memory, "unused_bytes", lambda: 0)
         patch.setattr(memory, "BLOCK", 32)
-        patch.setattr(memory, "launcher", partial(gpu.bind, stream=0))
+        patch.setattr(memory, "_driver", lambda: gpu)
+        of_arrays = launches(PlainDriver(gpu))
+        patch.setattr(memory, "_launches", lambda: of_arrays)
+        patch.setattr(_cuda_memory, "cuda", gpu)
         patch.setattr(foreign, "device_of", lambda array: 0)
         patch.setattr(host, "_copy_by_numba", lambda _, values: values.data.copy())
         patch.setattr(cuda_arrays, "Driver", lambda: gpu)

@@ -24,6 +24,7 @@ def gpu() -> Iterator[Gpu]:
     """A GPU whose arrays come in pieces from 512 bytes on."""
     with emulated_gpu() as gpu, pytest.MonkeyPatch.context() as patch:
         patch.setattr(landing, "LEAST", 512)
+        patch.setattr(landing, "FEW", 64)
         patch.setattr(landing, "PIECE", PIECE)
         patch.setattr(landing, "PIECES", PIECES)
         yield gpu

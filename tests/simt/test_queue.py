@@ -25,11 +25,12 @@ from featgraph import _cuda
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
+from featgraph import _cuda_launch as cuda_launch
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.plan import WORKLIST
 from featgraph.program.names import GENERATED, LOOPS
 from featgraph.runtime.behind.queue import COMPILER, Job
-from featgraph.runtime.devices import cuda_device, cuda_launch, cuda_queue
+from featgraph.runtime.devices import cuda_device, cuda_queue
 from featgraph.runtime.loops import worklist_cuda
 from tests.programs.queued import QUEUED
 from tests.simt.gpu import Gpu, emulated_gpu

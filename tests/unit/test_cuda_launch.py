@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from featgraph._cuda_driver import Compiled, ParameterType
-from featgraph.runtime.devices.cuda_launch import Launches
-from featgraph.runtime.recording.arguments import (
+from featgraph._cuda_arguments import (
     ArrayWords,
     OtherTypesError,
     PackedArguments,
     flatten,
     point_to_words,
 )
+from featgraph._cuda_driver import Compiled, ParameterType
+from featgraph._cuda_launch import Launches
 from featgraph.runtime.recording.cuda_trace import OPAQUE
 
 Data = namedtuple("Data", "x scale on")

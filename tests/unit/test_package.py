@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 # What each layer may import beside its own modules; docs/design/0001-architecture.md.
 BASE = {"errors", "config", "_activity", "_interrupts", "_cached"}
 DECLARED = BASE | {"graph", "program"}
+LAUNCHING = {"_cuda_arguments", "_cuda_launch"}
 LAYERS = {
     "errors": set(),
     "config": {"errors"},
@@ -37,14 +38,18 @@ LAYERS = {
     "_cuda_tiles": BASE | {"_cuda"},
     "_cuda_driver": BASE | {"_cuda"},
     "_cuda_memory": BASE | {"_cuda"},
-    "arrays": BASE | {"_cuda", "_cuda_driver", "_cuda_memory"},
+    "_cuda_arguments": BASE | {"_cuda_driver"},
+    "_cuda_launch": BASE | {"_cuda", "_cuda_driver", "_cuda_arguments", "_cuda_memory"},
+    "arrays": BASE | {"_cuda", "_cuda_driver", "_cuda_memory"} | LAUNCHING,
     "device": BASE | {"_cuda", "_cuda_tiles"},
     "fold": DECLARED | {"arrays", "_trust", "_cuda", "_cuda_code", "device"},
     "reference": DECLARED,
     # Bytes, and who hands them to whom: of no graph. The model has two public names
     # there, which are loaded when they are asked for.
     "distributed": BASE | {"model"},
-    "runtime": DECLARED | {"arrays", "_cuda", "_cuda_driver", "device", "fold"},
+    "runtime": DECLARED
+    | {"arrays", "_cuda", "_cuda_driver", "device", "fold"}
+    | LAUNCHING,
     "model": DECLARED | {"arrays", "distributed", "runtime"},
     "ranks": DECLARED
     | {"_cuda", "_cuda_driver", "arrays", "device", "distributed", "fold", "runtime"},

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.arrays import elements, memory
-from featgraph.arrays.foreign import Foreign, as_numbers, strided, three_axes
+from featgraph.arrays.foreign import Foreign, as_numbers, flat, strided, three_axes
 from featgraph.program.given_arrays.base import ROWS_OF_A_PART, GivenArray, Held
 
 __all__ = ["DeviceArray"]
@@ -121,8 +121,7 @@ class DeviceArray(GivenArray):
     def _derived(self, kernel: Any, count: int, *before: Any) -> DeviceArray:
         """Return what a kernel sets, in the same type, shape and C order."""
         made = memory.empty(self.shape, self.dtype.name)
-        flat = made.reshape(self.size)
-        memory.launch_over(kernel, count, _seen(self.values), *before, flat)
+        memory.launch_over(kernel, count, _seen(self.values), *before, flat(made))
         return DeviceArray(made)
 
     def columns_divided(self, by: Array) -> GivenArray:
@@ -140,7 +139,7 @@ class DeviceArray(GivenArray):
         found = memory.upload(np.array([elements.NONE_LOST, 0]))
         memory.launch_over(
             elements.part_held, len(self), _seen(self.values),
-            values.reshape(self.size), as_numbers(is_held), found,
+            flat(values), as_numbers(is_held), found,
         )  # fmt: skip
         first, count = memory.read(found).tolist()
         bad = None if first == elements.NONE_LOST else first
@@ -150,14 +149,13 @@ class DeviceArray(GivenArray):
         """Return the array with one row in place of those that are not kept."""
         made = _copy(self.values, self.dtype)
         kept, wanted = as_numbers(is_kept.values), memory.upload(row)
-        flat = made.reshape(self.size)
-        memory.launch_over(elements.fill_rows, self.size, flat, kept, wanted)
+        memory.launch_over(elements.fill_rows, self.size, flat(made), kept, wanted)
         return DeviceArray(made)
 
     def logs(self) -> GivenArray:
         """Return the logs of float64 that is not negative; -inf for zero."""
         made = _copy(self.values, self.dtype)
-        memory.launch_over(elements.take_logs, self.size, made.reshape(self.size))
+        memory.launch_over(elements.take_logs, self.size, flat(made))
         return DeviceArray(made)
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from featgraph._cached import cached_property
 from featgraph._cuda import cuda
 from featgraph._cuda_driver import Driver, address_of
+from featgraph._cuda_launch import Launches
 from featgraph.arrays import elements, landing
 from featgraph.arrays.foreign import Foreign
 from featgraph.arrays.memory import empty, is_lent, on_shortage
@@ -22,7 +23,6 @@ from featgraph.arrays.values import DeviceValues, Entries, Filled, Reordered
 from featgraph.errors import DeviceError
 from featgraph.fold.printing.module import ALIGNMENT
 from featgraph.runtime.devices import cuda_control, cuda_loops
-from featgraph.runtime.devices.cuda_launch import Launches
 from featgraph.runtime.devices.protocol import Values
 from featgraph.runtime.devices.spare import SpareMemory, release_spare_memory
 from featgraph.runtime.recording.control import HEADER, At, Shape

@@ -10,8 +10,8 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from featgraph._cuda_arguments import point_to_words
 from featgraph._cuda_driver import Driver
-from featgraph.runtime.recording.arguments import point_to_words
 from featgraph.runtime.recording.control import Nodes
 
 __all__ = ["ConditionalLoop", "Recording", "Repetition", "Superstep"]

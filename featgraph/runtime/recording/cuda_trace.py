@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._cuda_arguments import PackedArguments
+from featgraph._cuda_launch import OPAQUE
 from featgraph.errors import DeviceError
-from featgraph.runtime.recording.arguments import PackedArguments
 from featgraph.runtime.recording.control import Shape
 from featgraph.runtime.recording.cycles import KnownCycles
 from featgraph.runtime.recording.device_loop import DeviceLoop
@@ -29,9 +30,6 @@ __all__ = [
     "read_landed",
 ]
 
-#: Stands for what no recording can do again: memory that comes from the host, a kernel
-#: that has to be compiled first.
-OPAQUE = ("opaque",)
 #: Names what is noted between posting at other ranks and taking what they have posted:
 #: a function that lets ranks of this process post, or None.
 TURN = "turn"

@@ -8,6 +8,7 @@ changed since the last launch stays where it is.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -16,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._cuda_driver import ParameterType
-from featgraph.arrays.values import name_of
 
 __all__ = [
     "ArrayWords",
     "OtherTypesError",
     "PackedArguments",
     "flatten",
+    "layout_of",
     "point_to_words",
 ]
 
@@ -70,13 +71,7 @@ class ArrayWords:
         self._types: dict[ParameterType, ParameterType] = {}
 
     def find(self, array: Array) -> tuple[weakref.ref[Array], ParameterType, Words]:
-        """Return a reference to an array, its type and its words.
-
-        Raises
-        ------
-        OtherTypesError
-            If it is not contiguous.
-        """
+        """Return a reference to an array, its type and its words."""
         known = self._known.get(id(array))
         if known is None or known[0]() is not array:
             key, own = id(array), self._known
@@ -95,12 +90,10 @@ class ArrayWords:
 
     def _make(self, array: Array) -> tuple[ParameterType, Words]:
         shape, item = tuple(array.shape), array.dtype.itemsize
-        strides = _strides(shape, item)
-        if array.size and not _same_strides(shape, tuple(array.strides), strides):
-            raise OtherTypesError
+        layout, strides = layout_of(shape, tuple(array.strides), item)
         words = (0, 0, array.size, item, self._address_of(array), *shape, *strides)
-        type_ = self.same_type(ParameterType(name_of(array.dtype), len(shape)))
-        return type_, np.array(words, np.int64)
+        type_ = ParameterType(_name_of(array.dtype), len(shape), layout)
+        return self.same_type(type_), np.array(words, np.int64)
 
 
 class PackedArguments:
@@ -198,6 +191,37 @@ _NO_ARRAY = object()
 def _nothing() -> object:
     """Stand in for a reference to an array that has not been packed."""
     return _NO_ARRAY
+
+
+def layout_of(
+    shape: tuple[int, ...], strides: tuple[int, ...], item: int
+) -> tuple[str, tuple[int, ...]]:
+    """Return the layout of an array as the dialect sees it, and strides to pack.
+
+    An array with a stride of zero has any strides, though it had one element; strides
+    over a single element, and those of nothing, are packed as of a contiguous array.
+
+    Parameters
+    ----------
+    shape, strides : tuple of int
+    item : int
+        Bytes of an element.
+    """
+    dense = _strides(shape, item)
+    if 0 in shape:
+        return "C", dense
+    if 0 in strides:
+        return "A", strides
+    if _same_strides(shape, strides, dense):
+        return "C", dense
+    along = _strides(shape[::-1], item)[::-1]
+    return ("F", along) if _same_strides(shape, strides, along) else ("A", strides)
+
+
+@functools.cache
+def _name_of(dtype: np.dtype[Any]) -> str:
+    """Return the name of a type, which NumPy makes up anew each time."""
+    return dtype.name
 
 
 def _strides(shape: tuple[int, ...], item: int) -> tuple[int, ...]:

@@ -7,15 +7,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from featgraph import _cuda, _cuda_driver
-from featgraph.runtime.recording.arguments import (
+from featgraph._cuda_arguments import (
     ArrayWords,
     OtherTypesError,
     PackedArguments,
     flatten,
 )
-from featgraph.runtime.recording.cuda_trace import OPAQUE
+from featgraph._cuda_memory import Strided
 
-__all__ = ["Launches"]
+__all__ = ["OPAQUE", "Launches", "PlainDriver"]
+
+#: Stands for what no recording can do again: memory that comes from the host, a kernel
+#: that has to be compiled first.
+OPAQUE = ("opaque",)
 
 Kernel = Any
 Stream = Any
@@ -29,6 +33,32 @@ class _Prepared:
         self.packed = PackedArguments(compiled.parameters, words)
 
 
+class PlainDriver:
+    """Launches a handle, and remembers nothing.
+
+    Parameters
+    ----------
+    driver : Driver
+    """
+
+    def __init__(self, driver: _cuda_driver.Driver) -> None:
+        self._driver = driver
+
+    def launch(
+        self,
+        handle: Any,
+        blocks: int,
+        threads: int,
+        stream: Stream,
+        packed: PackedArguments,
+    ) -> None:
+        """Launch a kernel with packed arguments."""
+        self._driver.launch(handle, blocks, threads, stream, packed.address)
+
+    def note(self, *operation: Any) -> None:
+        """Take no notice of what was done by other ways."""
+
+
 class Launches:
     """Launches kernels: the first time through the dialect, then through the driver.
 
@@ -39,7 +69,7 @@ class Launches:
 
     Parameters
     ----------
-    driver : TracedDriver
+    driver : TracedDriver or PlainDriver
         Launches a handle.
     by_dialect : callable, optional
         ``by_dialect(kernel, blocks, threads, stream)(*arguments)`` launches through the
@@ -122,6 +152,10 @@ class Launches:
     ) -> None:
         self.firsts += 1
         self._driver.note(*OPAQUE)
+        arguments = [
+            argument.in_dialect() if isinstance(argument, Strided) else argument
+            for argument in arguments
+        ]
         self._by_dialect(kernel, blocks, threads, stream)(*arguments)
         if kernel in self._opaque:
             return

@@ -1,0 +1,83 @@
+"""What a call of an algorithm asks the GPU for, once calls like it have been made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph import _cuda
+from featgraph import algorithms as of
+from featgraph.config import config
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
+
+from tests.simt.gpu import Gpu, StridedArray, emulated_gpu
+
+COUNT = 24
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Iterator[Gpu]:
+    with emulated_gpu() as made, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(config, "compile_behind", False)
+        yield made
+
+
+def on_gpu(values: Any) -> StridedArray:
+    """Return an array of another library on the GPU."""
+    return StridedArray(np.ascontiguousarray(values))
+
+
+def made_graph() -> fg.Graph:
+    ends = np.random.default_rng(1).integers(0, COUNT, (2, 60))
+    return fg.Graph.from_edges(
+        *ends, vertex_count=COUNT, directed=False, duplicates="first"
+    )
+
+
+def calls() -> dict[str, Callable[[], Any]]:
+    """Return calls with arrays on the GPU, by name."""
+    graph, rng = made_graph(), np.random.default_rng(2)
+    weights = on_gpu(rng.random(graph.given_edge_count, np.float32) + np.float32(0.5))
+    column = on_gpu(rng.random(COUNT) + 0.1)
+    columns = on_gpu(rng.random((COUNT, 3)) + 0.1)
+    labels = on_gpu(rng.integers(-1, 3, COUNT))
+    few: dict[str, Any] = {"max_supersteps": 6, "target": "cuda"}
+    return {
+        "bfs": lambda: of.bfs(graph, 0, target="cuda"),
+        "sssp": lambda: of.sssp(graph, 0, weights=weights, target="cuda"),
+        "pagerank": lambda: of.pagerank(
+            graph, personalization=column, weights=weights, tol=0.0, **few
+        ),
+        "katz_centrality": lambda: of.katz_centrality(
+            graph, alpha=1e-6, beta=column, weights=weights, tol=1e-30, **few
+        ),
+        "heat_simulation": lambda: of.heat_simulation(
+            graph, columns, conductivities=weights, epsilon=0.0, **few
+        ),
+        "label_propagation": lambda: of.label_propagation(
+            graph, labels, weights=weights, epsilon=0.0, **few
+        ),
+    }
+
+
+NAMES = sorted(calls())
+
+
+@pytest.mark.drawn(3)
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_warm_call_launches_nothing_by_the_dialect(gpu: Gpu, name: str) -> None:
+    """It inspects types at each launch, and wraps arrays, for ten times as long."""
+    call = calls()[name]
+    for _ in range(2):
+        call()
+    by_dialect, by_driver = len(gpu.by_dialect), len(gpu.by_driver)
+    call()
+    assert gpu.by_dialect[by_dialect:] == []
+    assert len(gpu.by_driver) > by_driver
