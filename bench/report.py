@@ -276,6 +276,21 @@ TABLES["ranks-cpu"] = {
     **CHECK,
 }
 TABLES["ranks-gpu"] = TABLES["ranks-cpu"] | {"supersteps": _text("supersteps")}
+TABLES["lux-gpu"] = {
+    "graph": _graph,
+    "program": _text("program"),
+    "k": _text("k"),
+    "ranks": _text("ranks"),
+    **TIME,
+    "supersteps": _text("supersteps"),
+    "edges/s a rank": _text("edges_s_rank"),
+    "efficiency": _number("efficiency", 3),
+    "bound": _number("bound", 3),
+    "wire ms": _number("wire_ms", 3),
+    "call ms": _number("call_ms", 4),
+    "first s": _number("first_s", 3),
+    **CHECK,
+}
 TABLES["forms-cpu"] = {
     **COMMON,
     "program": _text("program"),

@@ -10,6 +10,7 @@ targets draw the same edges:
                                                         sums of probabilities, in 2**-32
 ``uniform_edge(number, seed, count)``                   two of `count` vertices
 ``grid_edge(number, height, width)``                    the ends of an edge of a lattice
+``weight(number, seed)``                                a multiple of 2**-24 in (0, 1]
 ======================================================  ================================
 
 Random words are those of Philox4x32-10, which passes TestU01's BigCrush; seed and
@@ -36,6 +37,7 @@ _W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 _ROUNDS = 10
 #: What words are drawn for.
 _ZERO, _RMAT, _UNIFORM = np.uint64(0), np.uint64(1), np.uint64(2)
+_WEIGHT, _BYTE = np.uint64(3), np.uint64(8)
 
 
 def make(jit):  # type: ignore[no-untyped-def]
@@ -49,7 +51,8 @@ def make(jit):  # type: ignore[no-untyped-def]
     Returns
     -------
     types.SimpleNamespace
-        The functions of the module's table. They take and return uint64.
+        The functions of the module's table. They take uint64, and return it but for
+        weights.
     """
 
     @jit
@@ -101,9 +104,16 @@ def make(jit):  # type: ignore[no-untyped-def]
         u = number - along
         return u, u + width
 
+    @jit
+    def weight(number, seed):  # type: ignore[no-untyped-def]
+        w0, _, _, _ = words(number, seed, _ZERO, _WEIGHT)
+        # 24 bits and a power of two: a float32 has them all.
+        return np.float32(np.int32(w0 >> _BYTE) + np.int32(1)) * np.float32(2.0**-24)
+
     return SimpleNamespace(
         philox=philox,
         rmat_edge=rmat_edge,
         uniform_edge=uniform_edge,
         grid_edge=grid_edge,
+        weight=weight,
     )

@@ -4,7 +4,7 @@ from numba import njit, uint64
 
 from featgraph.arrays import drawing
 
-__all__ = ["draw_grid", "draw_rmat", "draw_uniform", "philox"]
+__all__ = ["draw_grid", "draw_rmat", "draw_uniform", "draw_weights", "philox"]
 
 # No disk cache of their own: the loops that they are inlined into are cached.
 _functions = drawing.make(njit)  # type: ignore[no-untyped-call]
@@ -13,24 +13,33 @@ philox = _functions.philox
 _rmat_edge = _functions.rmat_edge
 _uniform_edge = _functions.uniform_edge
 _grid_edge = _functions.grid_edge
+_weight = _functions.weight
 
 
-@njit(cache=True)
-def draw_rmat(seed, scale, a, ab, abc, sources, targets):  # type: ignore[no-untyped-def]
-    """Draw the edges of an R-MAT graph."""
+@njit(cache=True, nogil=True)
+def draw_rmat(seed, scale, a, ab, abc, first, sources, targets):  # type: ignore[no-untyped-def]
+    """Draw edges of an R-MAT graph, from number `first` on."""
     for i in range(sources.size):
-        sources[i], targets[i] = _rmat_edge(uint64(i), seed, scale, a, ab, abc)
+        u, v = _rmat_edge(uint64(first + i), seed, scale, a, ab, abc)
+        sources[i], targets[i] = u, v
 
 
-@njit(cache=True)
-def draw_uniform(seed, count, sources, targets):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def draw_uniform(seed, count, first, sources, targets):  # type: ignore[no-untyped-def]
     """Draw pairs of vertices."""
     for i in range(sources.size):
-        sources[i], targets[i] = _uniform_edge(uint64(i), seed, count)
+        sources[i], targets[i] = _uniform_edge(uint64(first + i), seed, count)
 
 
-@njit(cache=True)
-def draw_grid(height, width, sources, targets):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def draw_grid(height, width, first, sources, targets):  # type: ignore[no-untyped-def]
     """List the edges of a lattice."""
     for i in range(sources.size):
-        sources[i], targets[i] = _grid_edge(i, height, width)
+        sources[i], targets[i] = _grid_edge(first + i, height, width)
+
+
+@njit(cache=True, nogil=True)
+def draw_weights(seed, first, weights):  # type: ignore[no-untyped-def]
+    """Draw a weight for each edge."""
+    for i in range(weights.size):
+        weights[i] = _weight(uint64(first + i), seed)

@@ -1,37 +1,83 @@
-"""Edges drawn on a target."""
+"""Edges drawn on a target: any of them, by their numbers."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from featgraph.arrays.values import DeviceValues
+from featgraph.arrays.values import DeviceValues, in_pieces
 
-__all__ = ["drawn"]
+__all__ = ["Drawing", "drawn"]
 
 
-def drawn(target: str, name: str, count: int, *parameters: Any) -> tuple[Any, Any]:
-    """Return sources and targets of edges, int32, where they were drawn.
+@dataclass(frozen=True)
+class Drawing:
+    """Edges that are a function of their numbers: whoever needs some draws them.
+
+    Attributes
+    ----------
+    name : str
+        A function of `featgraph.arrays.drawing_cpu`, and of the kernels.
+    parameters : tuple
+        What the function takes before the number of the first edge and the arrays.
+    count, vertex_count : int
+        How many edges and vertices there are.
+    weights : numpy.uint64, or None
+        The seed of weights; None for edges without any.
+    """
+
+    name: str
+    parameters: tuple[Any, ...]
+    count: int
+    vertex_count: int
+    weights: np.uint64 | None = None
+
+    def on_gpu(self, first: int, last: int) -> tuple[Any, Any, Any]:
+        """Return sources, targets and weights of some edges, arrays of the dialect."""
+        from featgraph.arrays import drawing_cuda, memory  # imports the dialect
+
+        count, start = last - first, np.int64(first)
+        ends = memory.empty((count,), np.int32), memory.empty((count,), np.int32)
+        kernel = getattr(drawing_cuda, self.name)
+        memory.launch_over(kernel, count, *self.parameters, start, *ends)
+        if self.weights is None:
+            return *ends, None
+        weights = memory.empty((count,), np.float32)
+        given = self.weights, start, weights
+        memory.launch_over(drawing_cuda.draw_weights, count, *given)
+        return *ends, weights
+
+    def on_host(self, first: int, last: int) -> tuple[Any, Any, Any]:
+        """Return them as arrays of the host; several threads draw them."""
+        from featgraph.arrays import drawing_cpu  # loads Numba
+
+        count = last - first
+        u, v = np.empty(count, np.int32), np.empty(count, np.int32)
+        weights = None if self.weights is None else np.empty(count, np.float32)
+        draw = getattr(drawing_cpu, self.name)
+
+        def fill(begin: int, end: int) -> None:
+            some, start = slice(begin, end), first + begin
+            draw(*self.parameters, start, u[some], v[some])
+            if weights is not None:
+                drawing_cpu.draw_weights(self.weights, start, weights[some])
+
+        # Of an edge that is drawn, 20 bytes or more are computed with.
+        in_pieces(count, 20 * count, fill)
+        return u, v, weights
+
+
+def drawn(target: str, drawing: Drawing) -> tuple[Any, Any, Any]:
+    """Return sources, targets and weights of all edges, where they were drawn.
 
     Parameters
     ----------
     target : {"cpu", "cuda"}
-    name : str
-        A function of `featgraph.arrays.drawing_cpu`, and of the kernels.
-    count : int
-        How many edges.
-    *parameters
-        What the function takes before the arrays.
+    drawing : Drawing
     """
     if target == "cpu":
-        from featgraph.arrays import drawing_cpu  # loads Numba
-
-        u, v = np.empty(count, np.int32), np.empty(count, np.int32)
-        getattr(drawing_cpu, name)(*parameters, u, v)
-        return u, v
-    from featgraph.arrays import drawing_cuda, memory  # imports the dialect
-
-    ends = memory.empty((count,), np.int32), memory.empty((count,), np.int32)
-    memory.launch_over(getattr(drawing_cuda, name), count, *parameters, *ends)
-    return DeviceValues(ends[0]), DeviceValues(ends[1])
+        return drawing.on_host(0, drawing.count)
+    made = drawing.on_gpu(0, drawing.count)
+    return tuple(None if a is None else DeviceValues(a) for a in made)  # type: ignore[return-value]

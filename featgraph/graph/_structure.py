@@ -37,6 +37,7 @@ __all__ = [
     "gpu_edges",
     "gpu_oriented",
     "has_degrees_of_whole",
+    "in_offsets",
     "incident_columns",
     "incident_edges",
     "is_built_on_gpu",
@@ -47,6 +48,7 @@ __all__ = [
     "owns",
     "set_degrees",
     "structure_digest",
+    "weights_there",
     "with_out_edges",
 ]
 
@@ -466,6 +468,14 @@ def gpu_oriented(graph: Structure) -> GpuOriented:
     return graph._edges.on_gpu_oriented
 
 
+def weights_there(graph: Structure, array: object) -> Any:
+    """Return the weights that a GPU has by edge id, of an array of the host.
+
+    None unless these are the graph's, and it has them there.
+    """
+    return graph._edges.there(array)
+
+
 def edge_rows(graph: Structure) -> Rows:
     """Return which row in given order each edge id is, found where it is needed."""
     on_gpu = None
@@ -484,6 +494,17 @@ def out_edges(graph: Structure) -> Adjacency:
         return Adjacency(rows.row_offsets, rows.column_indices, graph.twins)
     ids = _builder(graph).build_out_ids(graph._edges, lambda: graph.in_edges, rows)
     return Adjacency(rows.row_offsets, rows.column_indices, ids)
+
+
+def in_offsets(graph: Structure) -> NDArray[Any]:
+    """Return where the rows of in-edges begin; the host need not have the rows."""
+    cache = graph._cache
+    if "in_edges" in cache or not graph._edges.is_given_on_gpu:
+        return graph.in_edges.row_offsets
+    if "in_offsets" not in cache:
+        offsets = DeviceValues(gpu_edges(graph).rows("in").offsets)
+        cache["in_offsets"] = host_values(offsets)
+    return cache["in_offsets"]  # type: ignore[no-any-return]
 
 
 def set_degrees(

@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.arrays.drawn import drawn
+from featgraph.arrays.drawn import Drawing, drawn
 from featgraph.arrays.targets import chosen_target
 from featgraph.arrays.values import DeviceValues
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.arguments import require_flag, require_real
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
-from featgraph.graph.building.edges import MANY_EDGES, EdgeList, Values
+from featgraph.graph.building.edges import MANY_EDGES, EdgeList
+from featgraph.graph.drawn import drawn_rows
 from featgraph.graph.graph import Graph
+from featgraph.graph.partition.asked import makers, require_asked
 
 __all__ = [
     "complete_graph",
@@ -27,6 +29,10 @@ __all__ = [
     "uniform",
 ]
 
+#: From so many edges on, a GPU that draws them makes rows at once, and no list: a list,
+#: sorted, takes three times the memory.
+MANY_DRAWN = 1 << 28
+
 
 def rmat(
     scale: int,
@@ -38,7 +44,10 @@ def rmat(
     seed: int,
     directed: bool = True,
     duplicates: str = "keep",
+    weighted: bool = False,
     target: str = "auto",
+    partition: str | None = None,
+    along: str = "both",
 ) -> Graph:
     """Draw a recursive matrix (R-MAT) graph, skewed like many real networks.
 
@@ -58,10 +67,18 @@ def rmat(
     directed : bool
     duplicates : str
         As in `Graph.from_edges`.
+    weighted : bool
+        Draw weights, too: float32, multiples of 2**-24 in (0, 1].
     target : {"auto", "cpu", "cuda"}
         Where edges are drawn, which changes none of them: edge i is a function of seed
         and i. On a GPU they stay there. "auto" draws on a GPU, if there is one, what
         has many edges.
+    partition : {None, "edges"}, optional
+        "edges": all ranks call it, and each keeps its part of the graph, as of
+        `Graph.from_edges`; `duplicates` are kept. On a GPU a rank has no more than its
+        part and what an eighth of it takes to sort.
+    along : str, optional
+        Of a graph in parts: see `read_graph`.
 
     Returns
     -------
@@ -100,8 +117,9 @@ def rmat(
         )
     limits = [np.uint64(round(sum_ * 2**32)) for sum_ in (a, a + b, a + b + c)]
     parameters = np.uint64(seed), scale, *limits
-    ends = _drawn(target, "draw_rmat", edges, *parameters)
-    return _finish(*ends, 1 << scale, directed, duplicates)
+    of_weights = np.uint64(seed) if require_flag("weighted", weighted) else None
+    drawing = Drawing("draw_rmat", parameters, edges, 1 << scale, of_weights)
+    return _drawn(drawing, target, directed, duplicates, (partition, along))
 
 
 def uniform(
@@ -111,7 +129,10 @@ def uniform(
     seed: int,
     directed: bool = True,
     duplicates: str = "keep",
+    weighted: bool = False,
     target: str = "auto",
+    partition: str | None = None,
+    along: str = "both",
 ) -> Graph:
     """Draw edges whose ends are any two vertices, independently of each other.
 
@@ -124,7 +145,7 @@ def uniform(
     directed : bool
     duplicates : str
         As in `Graph.from_edges`.
-    target : {"auto", "cpu", "cuda"}
+    weighted, target, partition, along
         As for `rmat`.
 
     Returns
@@ -150,8 +171,10 @@ def uniform(
     n = _count(vertex_count, "vertex_count", 1, MAX_VERTEX_COUNT)
     edges = _count(edge_count, "edge_count", 0, 2**40)
     seed = _count(seed, "seed", 0, 2**63)
-    ends = _drawn(target, "draw_uniform", edges, np.uint64(seed), np.uint64(n))
-    return _finish(*ends, n, directed, duplicates)
+    of_weights = np.uint64(seed) if require_flag("weighted", weighted) else None
+    parameters = np.uint64(seed), np.uint64(n)
+    drawing = Drawing("draw_uniform", parameters, edges, n, of_weights)
+    return _drawn(drawing, target, directed, duplicates, (partition, along))
 
 
 def erdos_renyi(
@@ -236,8 +259,8 @@ def grid(
     height = _count(rows, "rows", 1, MAX_VERTEX_COUNT)
     width = _count(columns, "columns", 1, MAX_VERTEX_COUNT // height)
     edges = height * (width - 1) + (height - 1) * width
-    ends = _drawn(target, "draw_grid", edges, height, width)
-    return _finish(*ends, height * width, directed, "keep")
+    drawing = Drawing("draw_grid", (height, width), edges, height * width)
+    return _drawn(drawing, target, directed, "keep")
 
 
 def path_graph(vertex_count: int, *, directed: bool = False) -> Graph:
@@ -276,27 +299,42 @@ def complete_graph(vertex_count: int, *, directed: bool = False) -> Graph:
 
 
 def _drawn(
-    target: object, name: str, count: int, *parameters: Any
-) -> tuple[Values, Values]:
-    """Return the ends of edges, drawn where `target` says; see `rmat`."""
-    default = "cuda" if count >= MANY_EDGES else "cpu"
-    return drawn(chosen_target(target, default), name, count, *parameters)
-
-
-def _finish(
-    sources: Values,
-    targets: Values,
-    vertex_count: int,
-    directed: bool,
-    duplicates: str,
+    drawing: Drawing,
+    target: object,
+    directed: object,
+    duplicates: object,
+    parted: tuple[object, object] = (None, "both"),
 ) -> Graph:
-    directed = require_flag("directed", directed)
-    if isinstance(duplicates, str) and duplicates == "keep":
+    """Make a graph of edges that are drawn where `target` says; see `rmat`."""
+    is_directed = require_flag("directed", directed)
+    default = "cuda" if drawing.count >= MANY_EDGES else "cpu"
+    chosen = chosen_target(target, default)
+    asked = require_asked(parted[0], "given", parted[1])
+    is_kept = isinstance(duplicates, str) and duplicates == "keep"
+    if asked is not None:
+        if not is_kept:
+            raise GraphInputError(
+                "repeated edges are found in the whole graph, which no rank has",
+                where="duplicates=",
+                got=repr(duplicates),
+                expected="'keep'",
+            )
+        made = makers[0].of_drawing(asked, drawing, is_directed, chosen)
+        if made is not None:
+            return made  # type: ignore[no-any-return]
+    if chosen == "cuda" and is_kept and drawing.count >= MANY_DRAWN:
+        return Graph(drawn_rows(drawing, is_directed))
+    u, v, weights = drawn(chosen, drawing)
+    if is_kept:
         # No second copy of what was made here.
-        return Graph(EdgeList(sources, targets, None, vertex_count, directed))
-    ends = [e.array if isinstance(e, DeviceValues) else e for e in (sources, targets)]
+        return Graph(EdgeList(u, v, weights, drawing.vertex_count, is_directed))
+    there = [a.array if isinstance(a, DeviceValues) else a for a in (u, v, weights)]
     return Graph.from_edges(
-        *ends, vertex_count=vertex_count, directed=directed, duplicates=duplicates
+        *there[:2],
+        weights=there[2],
+        vertex_count=drawing.vertex_count,
+        directed=is_directed,
+        duplicates=duplicates,  # type: ignore[arg-type]
     )
 
 

@@ -11,7 +11,12 @@ import numpy.typing as npt
 from featgraph.arrays.values import Entries, Filled, Reordered, name_of
 from featgraph.errors import StateError
 from featgraph.graph import Graph
-from featgraph.graph._structure import edge_rows, is_in_given_order, owns
+from featgraph.graph._structure import (
+    edge_rows,
+    is_in_given_order,
+    owns,
+    weights_there,
+)
 from featgraph.program.column import Column
 from featgraph.program.signature import PropertyKind, PropertyType
 from featgraph.program.values import (
@@ -115,7 +120,9 @@ def _lent_column(
     they are copied.
     """
     is_edge = type_.kind is PropertyKind.EDGE
-    if is_edge and not (len(array) == graph.edge_count and is_in_given_order(graph)):
+    is_there = is_edge and weights_there(graph, array) is not None
+    is_as_given = not is_there and len(array) == graph.edge_count
+    if is_edge and not (is_as_given and is_in_given_order(graph)):
         rows, is_shared = edge_rows(graph), owns(graph, array)
         values = Reordered(array, rows, is_shared=is_shared)
         return Column(type_, values, per_direction)

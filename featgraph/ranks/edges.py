@@ -8,6 +8,7 @@ order, which entries these are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -17,13 +18,15 @@ import numpy.typing as npt
 from featgraph._cached import cached_property
 from featgraph.distributed.rows.forms import SendList
 from featgraph.graph import Graph
-from featgraph.graph._structure import with_out_edges
+from featgraph.graph._structure import in_offsets, with_out_edges
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.partition.shard import Shard
 
-__all__ = ["PartEdges"]
+__all__ = ["LazyArray", "PartEdges"]
 
 Array = npt.NDArray[Any]
+#: An array, or what makes it where it is needed.
+LazyArray = Array | Callable[[], Array]
 
 
 class PartEdges:
@@ -34,7 +37,7 @@ class PartEdges:
     shard : Shard
     along : str
         Which edges at its vertices a rank has: with "in", no entries of others.
-    given_rows : ndarray of integers
+    given_rows : ndarray of integers, or a function that returns it
         Row in given order of each edge of the part, by its edge id here.
     starts : ndarray of integers, shape (own,)
         Of each own vertex, the edge id in the whole graph of its first in-edge.
@@ -48,13 +51,19 @@ class PartEdges:
     """
 
     def __init__(
-        self, shard: Shard, along: str, given_rows: Array, starts: Array
+        self, shard: Shard, along: str, given_rows: LazyArray, starts: Array
     ) -> None:
         self._shard, self._has_ghosts = shard, along == "both"
-        self.given_rows, self.starts = given_rows, starts
-        self._offsets = shard.local.in_edges.row_offsets
+        self._given_rows, self.starts = given_rows, starts
+        self._offsets = in_offsets(shard.local)
         self.own = int(self._offsets[shard.own])
         self.count: int = shard.local.edge_count
+
+    @cached_property
+    def given_rows(self) -> Array:
+        """Row in given order of each edge of the part, by its edge id here."""
+        rows = self._given_rows
+        return rows() if callable(rows) else rows
 
     def id_of_given(self, row: int) -> int:
         """Return the edge id in the whole graph of an own edge; -1 if it is none."""

@@ -19,7 +19,7 @@ from featgraph.graph.building.edges import freeze
 from featgraph.graph.oriented import refuse_directed
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.agreed import on_all
-from featgraph.ranks.edges import PartEdges
+from featgraph.ranks.edges import LazyArray, PartEdges
 from featgraph.ranks.exchange import RankExchange
 from featgraph.ranks.joined import join_at, join_rows
 from featgraph.ranks.members import packed, unpacked
@@ -89,7 +89,7 @@ class Here:
     ----------
     along : str
         Which edges at its vertices the rank has: "in" or "both".
-    given_rows : ndarray of integers
+    given_rows : ndarray of integers, or a function that returns it
         Row in given order of each edge, by its edge id here.
     starts : ndarray of integers
         As `PartEdges` has them.
@@ -98,7 +98,7 @@ class Here:
     """
 
     along: str
-    given_rows: Array
+    given_rows: LazyArray
     starts: Array
     degrees: tuple[Array, Array]
 

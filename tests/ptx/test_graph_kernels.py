@@ -22,6 +22,7 @@ from featgraph.arrays import (
     radix,
     repeat_kernels,
 )
+from featgraph.arrays.parts import kernels as parts
 from featgraph.runtime.streaming import kernels as streaming
 
 I32, I64 = (types.Array(t, 1, "C") for t in (types.int32, types.int64))
@@ -33,6 +34,9 @@ N, YES, WORD = types.int64, types.boolean, types.uint64
 
 WORDS = types.Array(types.uint64, 1, "C")
 U32 = types.Array(types.uint32, 1, "C")
+
+#: What says which entries of edges are in some rows.
+ENTRIES = (I32, I32, I32, N, YES, YES, N, N)
 
 SIGNATURES = [
     (elements.fill, (I32, N)),
@@ -79,9 +83,37 @@ SIGNATURES = [
     (oriented_kernels.begin_work, (I32, I64)),
     (oriented_kernels.add_work, (I32, I32, I32, I64)),
     (oriented_kernels.find_long_rows, (I32, I64, N, PAIRS, I32)),
-    (drawing_cuda.draw_rmat, (WORD, N, WORD, WORD, WORD, I32, I32)),
-    (drawing_cuda.draw_uniform, (WORD, WORD, I32, I32)),
-    (drawing_cuda.draw_grid, (N, N, I32, I32)),
+    (drawing_cuda.draw_rmat, (WORD, N, WORD, WORD, WORD, N, I32, I32)),
+    (drawing_cuda.draw_uniform, (WORD, WORD, N, I32, I32)),
+    (drawing_cuda.draw_grid, (N, N, N, I32, I32)),
+    (drawing_cuda.draw_weights, (WORD, N, F32)),
+    (parts.count_words, (I32, I32, YES, I64)),
+    (parts.add_ends, (I32, I32, N, I64)),
+    (parts.add_values, (U32, N, I64)),
+    (parts.mark_part, (I32, I32, N, N, YES, YES, BYTES, I32, I32)),
+    (parts.number_own, (N, I32, N, I32)),
+    (parts.list_own, (N, I32, N, I32)),
+    (parts.flag_entries, (*ENTRIES, BYTES)),
+    (parts.emit_entries, (*ENTRIES, I64, N, N, N, I32, I32, I64)),
+    (parts.emit_values, (*ENTRIES, I64, N, F32, F32)),
+    (parts.put_taken, (I32, I32, N, I32)),
+    (parts.close_offsets, (I64, I64, I32)),
+    (parts.expand_rows, (I64, I32)),
+    (parts.count_entries, (I32, I64)),
+    (parts.count_others, (I32, I32, I64)),
+    (parts.flag_sources, (I32, I32, YES, N, N, N, BYTES)),
+    (
+        parts.list_sources,
+        (I32, I32, YES, N, N, N, BYTES, I64, N, I32, I64),
+    ),
+    (parts.other_of, (I32, I32, N, I64, I32, N, I32)),
+    (parts.put_at, (I64, N, I64)),
+    (parts.find_in_rows, (I32, I32, I32, I32, N, I32)),
+    (parts.keys_of, (I64, N, I32)),
+    (parts.flag_given, (I64, N, BYTES)),
+    (parts.number_locally, (BYTES, I32, N, I32)),
+    (parts.number_slots, (I64,)),
+    (parts.lengths_of, (I32, I32)),
     (edge_kernels.mark_windows, (I64, I64, N, N, I32)),
     (edge_kernels.put_rows, (ANY_F32, I32, I32, I32, N, N, F32)),
     (edge_kernels.put_rows, (ANY_F32, I64, I32, I32, N, N, F32)),

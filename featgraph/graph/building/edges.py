@@ -113,6 +113,10 @@ class EdgeList:
             return False
         return array is self._weights or array is vars(self).get("weights")
 
+    def there(self, array: object) -> Any:
+        """Return what a GPU has, by edge id, of weights of the host; else None."""
+        return None
+
     @property
     def is_built_on_gpu(self) -> bool:
         """Whether a GPU that needs rows of the edges makes them itself.

@@ -13,11 +13,13 @@ from featgraph.arrays.values import offset_dtype
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.fold.plan.traits import HUB_DEGREE, GraphTraits, traits_of_degrees
 from featgraph.graph import Graph
+from featgraph.graph._structure import in_offsets
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.degrees import SHORT
 from featgraph.graph.partition.cuts import WORD, Balance, even_cuts
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
+from featgraph.ranks.edges import LazyArray
 from featgraph.ranks.graph import DistributedGraph, Here, Whole
 
 __all__ = [
@@ -41,7 +43,7 @@ class Found:
         In local numbers.
     ghosts : ndarray of int32
         Places of vertices that it has beside its own, ascending.
-    rows : ndarray of integers
+    rows : ndarray of integers, or a function that returns it
         Row in given order of each edge, by its edge id in `local`.
     degrees : tuple of 2 ndarrays
         In- and out-degrees of own vertices.
@@ -52,7 +54,7 @@ class Found:
 
     local: Graph
     ghosts: npt.NDArray[np.int32]
-    rows: Array
+    rows: LazyArray
     degrees: tuple[Array, Array]
     starts: Array | None = None
 
@@ -139,7 +141,8 @@ def made_graph(
     starts = found.starts
     if starts is None:
         starts = _starts(engine, shard)
-    here = Here(along, freeze(found.rows), starts, degrees)
+    rows = found.rows
+    here = Here(along, rows if callable(rows) else freeze(rows), starts, degrees)
     return DistributedGraph(replace(whole, traits=traits), shard, engine, here)
 
 
@@ -172,7 +175,7 @@ def _traits(engine: Engine, whole: Whole, degrees: tuple[Array, Array]) -> Graph
 
 def _starts(engine: Engine, shard: Shard) -> Array:
     """Return the edge id of the first in-edge of each own vertex."""
-    offsets = shard.local.in_edges.row_offsets[: shard.own + 1].astype(np.int64)
+    offsets = in_offsets(shard.local)[: shard.own + 1].astype(np.int64)
     counts = engine.all_gather(offsets[-1:], about="own edges")
     before = int(np.concatenate(counts)[: engine.rank].sum())
     return np.asarray(offsets[:-1] + before)

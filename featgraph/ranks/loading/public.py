@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._activity import doing
+from featgraph.arrays.drawn import Drawing
 from featgraph.distributed.current import (
     current_engine,
     engine_of_process,
@@ -38,10 +39,17 @@ from featgraph.graph.formats.readers import SLICES, suffix_of
 from featgraph.graph.partition.asked import Asked, Maker, makers
 from featgraph.ranks.agreed import on_all, require_same
 from featgraph.ranks.loading.build import build, number_rows
+from featgraph.ranks.loading.drawn import draw_parts
 from featgraph.ranks.loading.given import Chunk, Given
 from featgraph.ranks.loading.stored import load_slices
 
-__all__ = ["edges_in_parts", "file_in_parts", "set_up", "warn_alone"]
+__all__ = [
+    "drawing_in_parts",
+    "edges_in_parts",
+    "file_in_parts",
+    "set_up",
+    "warn_alone",
+]
 
 Array = npt.NDArray[Any]
 
@@ -149,6 +157,20 @@ def _agree(engine: Engine, given: Given, count: object) -> None:
             got="no edges on any rank and no vertex_count",
             fix="give vertex_count: vertices without edges are allowed",
         )
+
+
+def drawing_in_parts(
+    asked: Asked, drawing: Drawing, directed: bool, target: str
+) -> Graph | None:
+    """Draw a graph of which each rank keeps its part; see `rmat`."""
+    engine = _engine()
+    if engine is None:
+        return None
+    told = f"{drawing}, directed={directed}, target={target}, along={asked.along}"
+    what, fix = "ranks draw different graphs", "give all ranks the same arguments"
+    require_same(engine, told, what, fix, about="what graph is drawn")
+    with doing("loading", "a graph that is drawn"):
+        return draw_parts(engine, drawing, directed, asked.along, target)
 
 
 def file_in_parts(
@@ -294,4 +316,5 @@ def warn_alone() -> None:
 
 def set_up() -> None:
     """Have constructor and readers know what makes graphs in parts."""
-    makers[:] = [Maker(edges_in_parts, file_in_parts, warn_alone)]
+    made = edges_in_parts, file_in_parts, drawing_in_parts
+    makers[:] = [Maker(*made, warn_alone)]

@@ -18,6 +18,7 @@ from featgraph.fold.folder import fold_due_set
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.fold.printing.module import Entry
 from featgraph.graph import Graph
+from featgraph.graph._structure import weights_there
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
 from featgraph.runtime.devices.bound import BoundEntry, RowKernel
@@ -109,9 +110,13 @@ class GraphArrays(Mapping[str, Any]):
         """
         key = id(values.array)
         if key not in self._shared:
-            place = self.placement
+            place, there = self.placement, None
+            if place is None and self._device.is_scarce:
+                there = weights_there(self.graph, values.array)
             self._shared[key] = (
-                self._device.rows.upload(values)
+                there
+                if there is not None
+                else self._device.rows.upload(values)
                 if place is None
                 else place.upload(self, shared_use(values), values)
             )

@@ -1,0 +1,510 @@
+"""Lux's programs on one rank and on several, a GPU each: Figures 15 to 17 of Lux.
+
+Ranks of each number are started once, draw each graph in parts, and run all programs,
+of which they tell each result at once. A row's time is that of the supersteps of a
+call; `call_ms` is that of the whole call, `first_s` that of the first one, which
+compiles. *efficiency* is the time on one rank, by ranks and the time on these. *bound*
+is what the link leaves of it: the sweep, by the longer one of sweep and wire, where the
+sweep is the time on one rank by ranks, and the wire `wire_bytes` at the measured rate
+of the link. `wire_bytes` of a rank are those of all rows that other ranks have, in
+supersteps in which all change; of searches a bit of each row in each superstep, and a
+row for each vertex that changed.
+
+Levels, labels and distances have one digest on all numbers of ranks; of ranks,
+distributions and factors `checks` has the largest difference at 4096 vertices or fewer,
+by the largest value.
+
+``--target cpu`` runs the same on processes of the CPU, for rehearsal. ``--weak`` draws
+twice as many edges for twice as many ranks. Behind ``--budget`` seconds nothing starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from bench.distributed.streaming import Teller, stream_from_ranks
+from bench.record import Recorder, gpu_name
+
+DEFAULTS = {
+    "graph": ["rmat-24-16"],
+    "k": [8, 32],
+    "repeat": 3,
+    "gpus": 2,
+    "target": "cuda",
+    "budget": 200.0,
+    "ratings": 20_000_000,
+}
+MODULE = "bench.distributed.lux_gpu"
+SEED = 20261121
+#: Supersteps of programs that would go on.
+SUPERSTEPS, LP_SUPERSTEPS, ITERATIONS = 20, 10, 3
+#: Vertices whose reals are compared, and numbers of them all.
+SAMPLE, SAMPLED = 4096, 1 << 15
+#: How far reals may be apart, of the largest.
+TOLERANCE = 1e-4
+PROGRAMS = ("PR", "BFS", "LP", "CC", "BC", "SSSP", "ALS", "GD")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add on what, how many, and for how long."""
+    parser.add_argument("--gpus", type=int, help="ranks, beside one")
+    parser.add_argument("--target", choices=["cuda", "cpu"])
+    parser.add_argument("--programs", help="some of them, by commas")
+    parser.add_argument("--budget", type=float, help="seconds, all in all")
+    parser.add_argument("--ratings", type=int, help="how many are factorised")
+    parser.add_argument("--weak", action="store_true", help="edges grow with ranks")
+    parser.add_argument(
+        "--links", default="auto", help="fg.config.gpu_links: auto, windows, engine"
+    )
+    parser.add_argument("--engine", default="shared", help="as of init()")
+
+
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Run all programs on one rank, then on several."""
+    recorder.device = gpu_name() if arguments.target == "cuda" else None
+    begun, alone = time.time(), {}
+    counts = list(dict.fromkeys((1, arguments.gpus)))
+    for number, ranks in enumerate(counts):
+        until = begun + arguments.budget * (number + 1) / len(counts)
+        for cell in _cells(arguments, ranks, until, recorder):
+            key = cell["of"], cell["program"], cell["k"]
+            if ranks == 1:
+                alone[key] = cell
+            _record(recorder, cell, alone.get(key), ranks)
+
+
+def _cells(
+    arguments: argparse.Namespace, ranks: int, until: float, recorder: Recorder
+) -> Iterator[dict[str, Any]]:
+    """Yield what ranks tell; record where they end before they should."""
+    given = {
+        "graphs": [(g, _grown(g, ranks, arguments.weak)) for g in arguments.graph],
+        "programs": (arguments.programs or ",".join(PROGRAMS)).split(","),
+        "k": arguments.k,
+        "repeat": arguments.repeat,
+        "target": arguments.target,
+        "ratings": arguments.ratings,
+        "engine": arguments.engine,
+        "until": until,
+    }
+    environment = {"FEATGRAPH_GPU_LINKS": arguments.links}
+    limit = until + 60 - time.time()
+    cells = stream_from_ranks(MODULE, ranks, given, environment, limit)
+    try:
+        for cell in cells:
+            if "note" in cell:
+                print(f"    {cell['note']}", flush=True)
+            else:
+                yield cell
+    except RuntimeError as error:
+        text = str(error)
+
+        def fail() -> None:
+            raise RuntimeError(text)
+
+        recorder.attempt(f"{ranks} ranks", fail)
+
+
+def _grown(name: str, ranks: int, is_weak: bool) -> str:
+    """Return the name of a graph with as many edges a rank."""
+    if not is_weak:
+        return name
+    kind, scale, *rest = name.split("-")
+    return "-".join([kind, str(int(scale) + ranks.bit_length() - 1), *rest])
+
+
+def _record(
+    recorder: Recorder, cell: dict[str, Any], one: dict[str, Any] | None, ranks: int
+) -> None:
+    """Record a row, beside that of one rank, and say what it shows."""
+    trials, fields = cell.pop("trials_ms"), {"ranks": ranks}
+    own = median(trials)
+    fields["edges_s_rank"] = cell["edges"] * cell["sweeps"] / own * 1000 / ranks
+    said = f"{fields['edges_s_rank'] / 1e9:.2f}G edges/s a rank"
+    checks: dict[str, Any] = {"ok": True}
+    if ranks > 1 and one is not None:
+        grown = cell["edges"] / one["edges"]
+        alone = median(one["trials"]) * grown
+        fields["efficiency"] = alone / ranks / own
+        wire = cell["wire_ms"]
+        if wire:
+            sweep = alone / ranks
+            fields["bound"] = sweep / max(sweep, wire)
+            said += f", wire {wire:.3g} ms, bound {fields['bound']:.3f}"
+        said += f", efficiency {fields['efficiency']:.3f}"
+        if grown == 1:
+            checks = _compared(cell["answer"], one["answer"])
+    cell["trials"] = trials
+    told = {n: v for n, v in cell.items() if n not in {"answer", "trials", "graph"}}
+    name = f"{cell['program']}, {ranks} {'rank' if ranks == 1 else 'ranks'}"
+    recorder.add(
+        name, trials, graph={"name": cell["graph"]}, checks=checks, **told | fields
+    )
+    print(
+        f"    {said}; {cell['supersteps']} supersteps, call {cell['call_ms']:.4g} ms, "
+        f"first {cell['first_s']:.1f} s",
+        flush=True,
+    )
+
+
+def _compared(found: dict[str, Any], meant: dict[str, Any]) -> dict[str, Any]:
+    if "digest" in found:
+        return {"ok": found["digest"] == meant["digest"]}
+    a, b = np.array(found["sample"]), np.array(meant["sample"])
+    if a.shape != b.shape:
+        return {"ok": False}
+    apart = float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-300))
+    return {"difference": apart, "ok": apart <= TOLERANCE}
+
+
+# -- on a rank
+
+
+class Rank:
+    """A rank that runs programs on its part of a graph.
+
+    Attributes
+    ----------
+    link : float or None
+        Bytes a second to another rank.
+    """
+
+    def __init__(self, given: dict[str, Any], tell: Teller) -> None:
+        import featgraph as fg
+
+        self.given, self.target = given, given["target"]
+        engine = given["engine"]
+        self.engine = fg.distributed.init(timeout=120, engine=engine)
+        fg.config.compile_behind = False
+        self._tell = tell
+        self.link: float | None = None
+
+    def tell(self, **cell: Any) -> None:
+        """Tell something, once for all ranks."""
+        if self.engine.rank == 0:
+            self._tell(**cell)
+
+    def note(self, text: str) -> None:
+        """Say something that is no row."""
+        self.tell(note=f"{self.engine.size} ranks: {text}")
+
+    def agree(self, flag: bool) -> bool:
+        """Whether all ranks say so."""
+        told = np.array([not flag], np.int64)
+        return not self.engine.all_reduce(told, "max", about="agreement")[0]
+
+    def is_time(self) -> bool:
+        """Whether something may still be begun."""
+        return self.agree(time.time() < self.given["until"])
+
+    def wait(self) -> None:
+        """Wait for the GPU, and for the other ranks."""
+        if self.target == "cuda":
+            from bench.timing import wait_for_gpu
+
+            wait_for_gpu("cuda")
+        self.engine.barrier()
+
+    def measure_link(self) -> None:
+        """Measure how fast rows reach another rank."""
+        if self.engine.size == 1:
+            return
+        self.link = _link_of(self)
+        if self.link:
+            self.note(f"link {self.link / 1e9:.3g} GB/s")
+
+    def run(
+        self, of: str, name: str, graph: Any, program: str, how: Program, k: int
+    ) -> None:
+        """Run a program, and tell what it took."""
+        if not self.is_time():
+            self.note(f"no time for {program}, k = {k}")
+            return
+        self.wait()
+        begun, error = time.perf_counter(), ""
+        try:
+            result = how.call()
+            self.wait()
+        except Exception as failed:  # the next program may well run
+            error = f"{type(failed).__name__}: {failed}"[:300]
+        if not self.agree(not error):
+            self.note(f"{program}, k = {k}: {error or 'failed on another rank'}")
+            return
+        first, trials, calls = time.perf_counter() - begun, [], []
+        for _ in range(self.given["repeat"]):
+            del result
+            self.wait()
+            before, begun = self.engine.traffic.copy(), time.perf_counter()
+            result = how.call()
+            self.wait()
+            calls.append(1000 * (time.perf_counter() - begun))
+            trials.append(1000 * sum(result.run.seconds))
+        sent = int((self.engine.traffic - before).sent.sum())
+        run, wire = result.run, self._wire(graph, result.run, how, k)
+        most = self.engine.all_reduce(np.array(trials), "max", about="times")
+        answer = _answer(self, graph, result, how.answer)
+        self.tell(
+            of=of,
+            graph=name,
+            program=program,
+            k=k,
+            trials_ms=most.tolist(),
+            call_ms=median(calls),
+            first_s=first,
+            supersteps=run.supersteps,
+            sweeps=run.supersteps if how.is_dense else 1,
+            edges=graph.edge_count,
+            superstep_ms=[round(1000 * s, 4) for s in run.seconds[:64]],
+            sent_bytes=sent,
+            wire_bytes=wire,
+            wire_ms=1000 * wire / self.link if self.link else None,
+            answer=answer,
+        )
+
+    def _wire(self, graph: Any, run: Any, how: Program, k: int) -> int:
+        """Return the bytes of rows that the rank sends that sends most."""
+        if self.engine.size == 1:
+            return 0
+        listed = sum(part.size for part in graph.shard.send_lists)
+        row = how.row_bytes * (k if how.is_wide else 1)
+        if how.is_dense:
+            size = listed * row * run.supersteps
+        else:
+            changed = sum(run.active_counts) / graph.vertex_count
+            size = int(listed * (run.supersteps / 8 + row * changed))
+        return int(self.engine.all_reduce(np.array([size]), "max", about="bytes")[0])
+
+
+class Program:
+    """A call of an algorithm, and what is known of its rows.
+
+    Parameters
+    ----------
+    call : callable
+    answer : str
+    row_bytes : int
+        Of a row that other ranks read.
+    is_dense, is_wide : bool
+        Whether all rows change in each superstep, and whether a row is k times as wide.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[], Any],
+        answer: str,
+        row_bytes: int,
+        is_dense: bool = False,
+        is_wide: bool = False,
+    ) -> None:
+        self.call, self.answer, self.row_bytes = call, answer, row_bytes
+        self.is_dense, self.is_wide = is_dense, is_wide
+
+
+def _link_of(rank: Rank) -> float | None:
+    """Return the bytes a second that a kernel stores, or the engine hands over."""
+    engine = rank.engine
+    if rank.target == "cuda" and engine.size == 2:
+        from featgraph.ranks.gpu.carrier import numbers_of
+        from featgraph.runtime.devices.choose import choose_device
+
+        if numbers_of(engine, choose_device("cuda")) is not None:
+            from bench.distributed import links_gpu
+
+            links_gpu.ROWS = ((1 << 19, 32, 1.0),)  # type: ignore[assignment]
+            peer = links_gpu.Rank(engine, 3)
+            links_gpu.measure_rows(peer)
+            cell = peer.cells[0]
+            return float(cell["nbytes"] / (median(cell["trials_ms"]) / 1000))
+    size, seconds = 1 << 24, []
+    arrays = [np.zeros(size * (r != engine.rank), np.uint8) for r in range(engine.size)]
+    for _ in range(3):
+        engine.barrier()
+        begun = time.perf_counter()
+        engine.all_to_allv(arrays, about="a link")
+        seconds.append(time.perf_counter() - begun)
+    return size * (engine.size - 1) / median(seconds)
+
+
+def _answer(rank: Rank, graph: Any, result: Any, name: str) -> dict[str, Any]:
+    """Return a digest of an answer of integers or distances, or a sample of reals."""
+    from featgraph.graph.building import digests
+
+    own, numbers = result.local(name), graph.own_vertices
+    if name in {"levels", "labels", "distances", "count"}:
+        sums = digests.no_sums()
+        digests.add_values(sums, numbers, own)
+        sums = rank.engine.all_reduce(sums, "sum", about="a digest")
+        return {"digest": digests.text_of(sums)}
+    width = int(np.prod(own.shape[1:]))
+    step = max(graph.vertex_count // min(SAMPLE, max(SAMPLED // width, 1)), 1)
+    chosen = numbers % step == 0
+    values = own[chosen].reshape(-1, width).astype(np.float64)
+    told = np.concatenate((numbers[chosen, None].astype(np.float64), values), axis=1)
+    found = np.concatenate(rank.engine.all_gather(told, about="a sample"))
+    return {"sample": found[np.argsort(found[:, 0])][:, 1:].ravel().tolist()}
+
+
+def draw(name: str, target: str, weighted: bool) -> Any:
+    """Draw this rank's part of a graph: rmat-S-F or uniform-S-F, ``-undirected``."""
+    from featgraph.graph import rmat, uniform
+
+    kind, scale, factor, *rest = name.split("-")
+    options: dict[str, Any] = {
+        "seed": SEED,
+        "directed": rest != ["undirected"],
+        "target": target,
+        "weighted": weighted,
+        "partition": "edges",
+    }
+    if kind == "rmat":
+        return rmat(int(scale), int(factor), **options)
+    count = 1 << int(scale)
+    return uniform(count, int(factor) * count, **options)
+
+
+def draw_ratings(count: int) -> Any:
+    """Draw ratings, of which users and items are as many as Netflix has for its own."""
+    import featgraph as fg
+
+    users, items = max(count // 209, 64), max(count // 5650, 64)
+    rng = np.random.default_rng(SEED)
+    u = rng.integers(0, users, count, np.int32)
+    # Items are rated the more often, the lower their number is.
+    v = (items * rng.random(count, np.float32) ** 2).astype(np.int32)
+    stars = rng.integers(1, 6, count).astype(np.float32)
+    graph = fg.Graph.from_edges(
+        u, users + np.minimum(v, items - 1), weights=stars, directed=False,
+        sides=(users, items),
+    )  # fmt: skip
+    return fg.distribute(graph)
+
+
+def _hub(graph: Any, engine: Any) -> int:
+    """Return the vertex with most out-edges."""
+    part = graph.part
+    own = np.asarray(part.out_degree)[: graph.own_vertices.size]
+    best = int(own.argmax())
+    told = np.array([[int(own[best]), -int(graph.own_vertices[best])]], np.int64)
+    found = np.concatenate(engine.all_gather(told, about="degrees"))
+    return -int(max(map(tuple, found.tolist()))[1])
+
+
+def programs_on(rank: Rank, graph: Any, k: int) -> dict[str, Program]:
+    """Return the programs on a graph without weights."""
+    from featgraph import algorithms as al
+
+    where = {"target": rank.target}
+    count = graph.vertex_count
+    hub = _hub(graph, rank.engine)
+    others = [v for v in (1, 2, 3, 4) if v != hub][:3]
+
+    def propagate() -> Any:
+        seeds = np.where(np.arange(count) % 10 == 0, np.arange(count) % k, -1)
+        return al.label_propagation(
+            graph, seeds, class_count=k, epsilon=0, history=False,
+            max_supersteps=LP_SUPERSTEPS, **where,
+        )  # fmt: skip
+
+    def connect() -> Any:
+        return al.connected_components(graph, method="propagate", **where)
+
+    return {
+        "PR": Program(
+            lambda: al.pagerank(graph, tol=0.0, max_supersteps=SUPERSTEPS, **where),
+            "ranks", 4, is_dense=True,
+        ),
+        "BFS": Program(lambda: al.bfs(graph, hub, **where), "levels", 4),
+        "LP": Program(propagate, "distributions", 4, is_dense=True, is_wide=True),
+        "CC": Program(connect, "labels", 4),
+        "BC": Program(
+            lambda: al.betweenness_centrality(graph, sources=[hub, *others], **where),
+            "centralities", 48,
+        ),
+    }  # fmt: skip
+
+
+def weighted_programs_on(rank: Rank, graph: Any) -> dict[str, Program]:
+    """Return those on one with weights."""
+    from featgraph import algorithms as al
+
+    hub = _hub(graph, rank.engine)
+    where = {"target": rank.target}
+    return {"SSSP": Program(lambda: al.sssp(graph, hub, **where), "distances", 4)}
+
+
+def factorizations_of(rank: Rank, graph: Any, k: int) -> dict[str, Program]:
+    """Return those of ratings."""
+    from featgraph import algorithms as al
+
+    limits: dict[str, Any] = {
+        "factors": k,
+        "iterations": ITERATIONS,
+        "target": rank.target,
+    }
+    dense: dict[str, Any] = {"is_dense": True, "is_wide": True}
+    return {
+        "ALS": Program(lambda: al.als(graph, **limits), "factors", 4, **dense),
+        "GD": Program(
+            lambda: al.gradient_factorization(graph, **limits), "factors", 4, **dense
+        ),
+    }
+
+
+def be_a_rank(given: dict[str, Any], told: str) -> None:
+    """Run everything on this rank."""
+    begun = time.perf_counter()
+    rank = Rank(given, Teller(told))
+    rank.note(f"begun, {time.perf_counter() - begun:.1f} s")
+    rank.measure_link()
+    wanted = set(given["programs"])
+    for of, name in given["graphs"]:
+        for weighted in (False, True):
+            if not wanted & ({"SSSP"} if weighted else set(PROGRAMS[:5])):
+                continue
+            graph = _drawn(rank, name, weighted)
+            if graph is None:
+                continue
+            for k in [1] if weighted else [1, *given["k"]]:
+                if weighted:
+                    found = weighted_programs_on(rank, graph)
+                else:
+                    found = programs_on(rank, graph, k)
+                for program, how in found.items():
+                    if program in wanted and how.is_wide == (k > 1):
+                        rank.run(of, name, graph, program, how, k)
+            del graph, found, how  # and the memory of it
+    if wanted & {"ALS", "GD"} and rank.is_time():
+        before = time.perf_counter()
+        ratings = draw_ratings(given["ratings"])
+        rank.wait()
+        rank.note(f"{ratings}, made in {time.perf_counter() - before:.1f} s")
+        for k in given["k"]:
+            for program, how in factorizations_of(rank, ratings, k).items():
+                if program in wanted:
+                    rank.run("ratings", "ratings", ratings, program, how, k)
+
+
+def _drawn(rank: Rank, name: str, weighted: bool) -> Any:
+    """Draw a graph, and say what that has taken; None if there is no time."""
+    if not rank.is_time():
+        rank.note(f"no time for {name}")
+        return None
+    rank.wait()
+    begun = time.perf_counter()
+    graph = draw(name, rank.target, weighted)
+    rank.wait()
+    part = getattr(graph, "shard", graph)
+    rank.note(f"{name}: {part}, drawn in {time.perf_counter() - begun:.1f} s")
+    return graph
+
+
+if __name__ == "__main__":
+    be_a_rank(json.loads(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,114 @@
+"""Processes of a bench that tell each result as soon as they have it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.record import child_environment
+
+__all__ = ["Teller", "stream_from_ranks"]
+
+
+class Teller:
+    """Writes results of a rank for the process that has started it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+
+    def __call__(self, **cell: Any) -> None:
+        """Tell one, whole."""
+        with open(self._path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(cell, default=lambda value: value.item()) + "\n")
+
+
+def stream_from_ranks(
+    module: str,
+    ranks: int,
+    given: Mapping[str, Any],
+    environment: Mapping[str, str],
+    limit_s: float,
+) -> Iterator[dict[str, Any]]:
+    """Run a module on ranks, and yield what they tell, as they tell it.
+
+    Parameters
+    ----------
+    module : str
+        Called with `given` as JSON, and the file that a `Teller` writes.
+    ranks : int
+        A GPU each, of those that this process sees, where ``given["target"]`` is
+        "cuda".
+    environment : mapping of str
+    limit_s : float
+        They are killed then.
+
+    Raises
+    ------
+    RuntimeError
+        Behind all that was told, if a process failed or was killed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        told = Path(folder) / "told.jsonl"
+        told.touch()
+        command = [sys.executable, "-m", module, json.dumps(dict(given)), str(told)]
+        begun = [
+            subprocess.Popen(command, env=one)
+            for one in _environments(ranks, given["target"], environment)
+        ]
+        ends = time.monotonic() + limit_s
+        try:
+            with open(told, encoding="utf-8") as lines:
+                waiting = ""
+                while True:
+                    codes = [process.poll() for process in begun]
+                    is_over = None not in codes or any(codes)
+                    while line := lines.readline():
+                        waiting += line
+                        if waiting.endswith("\n"):
+                            yield json.loads(waiting)
+                            waiting = ""
+                    if is_over or time.monotonic() > ends:
+                        break
+                    time.sleep(0.02)
+            if any(codes):  # one that has failed says so to the others
+                deadline = time.monotonic() + 10
+                while None in codes and time.monotonic() < deadline:
+                    time.sleep(0.05)
+                    codes = [process.poll() for process in begun]
+        finally:
+            for process in begun:
+                process.kill()
+                process.wait()
+        if codes != [0] * ranks:
+            raise RuntimeError(f"ranks ended with {codes}")
+
+
+def _environments(
+    ranks: int, target: str, environment: Mapping[str, str]
+) -> list[dict[str, str]]:
+    """Return what each rank finds in its environment."""
+    common = child_environment() | {"PYTHONWARNINGS": "ignore"} | dict(environment)
+    cores = max((os.cpu_count() or 1) // ranks, 1)
+    common |= {n: str(cores) for n in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS")}
+    if ranks > 1:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        common |= {"WORLD_SIZE": str(ranks), "MASTER_PORT": str(port)}
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    gpus = visible.split(",") if visible else [str(rank) for rank in range(ranks)]
+    found = []
+    for rank in range(ranks):
+        own = {"RANK": str(rank)} if ranks > 1 else {}
+        if target == "cuda":
+            own["CUDA_VISIBLE_DEVICES"] = gpus[rank]
+        found.append(common | own)
+    return found

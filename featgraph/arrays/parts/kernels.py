@@ -1,0 +1,377 @@
+"""Kernels that find the rows of a part among edges that pass by.
+
+An edge i, ``u -> v``, has an *entry* in the row of v; of an undirected graph, one in
+the row of u, too, unless it is a loop. Rows and other ends are local numbers: own
+vertices first, then ghosts; what a part does not have is `ABSENT`. A part has the
+entries of its own vertices, and where it is cut along both directions, those at the
+ghosts of its edges.
+"""
+
+from numba import int32, int64, uint64
+
+from featgraph._cuda import cuda, device_function, kernel
+
+__all__ = [
+    "ABSENT",
+    "add_ends",
+    "add_values",
+    "close_offsets",
+    "count_entries",
+    "count_others",
+    "count_words",
+    "emit_entries",
+    "emit_values",
+    "expand_rows",
+    "find_in_rows",
+    "flag_entries",
+    "flag_given",
+    "flag_sources",
+    "keys_of",
+    "lengths_of",
+    "list_own",
+    "list_sources",
+    "mark_part",
+    "number_locally",
+    "number_own",
+    "number_slots",
+    "other_of",
+    "put_at",
+    "put_taken",
+]
+
+FULL_WARP = 0xFFFFFFFF
+#: The local number of what a part does not have.
+ABSENT = -1
+
+
+@kernel(cache=True)
+def count_words(sources, targets, is_directed, counts):  # type: ignore[no-untyped-def]
+    """Count edges by words of 32 targets; those of twins, too, of undirected ones."""
+    for i in range(cuda.grid(1), targets.size, cuda.gridsize(1)):
+        u, v = sources[i], targets[i]
+        cuda.atomic.add(counts, v >> 5, int64(1))
+        if not is_directed and u != v:
+            cuda.atomic.add(counts, u >> 5, int64(1))
+
+
+@device_function
+def _mixed(x):  # type: ignore[no-untyped-def]
+    """Mix the bits of a word as `featgraph.graph.building.digests` does."""
+    x = uint64((x ^ (x >> uint64(30))) * uint64(0xBF58476D1CE4E5B9))
+    x = uint64((x ^ (x >> uint64(27))) * uint64(0x94D049BB133111EB))
+    return x ^ (x >> uint64(31))
+
+
+@device_function
+def _mixed_row(row):  # type: ignore[no-untyped-def]
+    return _mixed(uint64(row + uint64(0x9E3779B97F4A7C15)))
+
+
+@device_function
+def _first_number(row, word):  # type: ignore[no-untyped-def]
+    return int64(_mixed(_mixed_row(row) ^ word))
+
+
+@device_function
+def _second_number(row, word):  # type: ignore[no-untyped-def]
+    other = uint64(_mixed_row(row) + uint64(0xD1342543DE82EF95))
+    return int64(_mixed(other ^ _mixed(word)))
+
+
+@device_function
+def _add_up(one, two, sums):  # type: ignore[no-untyped-def]
+    """Add two numbers of each lane of a warp."""
+    offset = int32(16)
+    while offset > 0:
+        one = int64(one + cuda.shfl_xor_sync(FULL_WARP, one, offset))
+        two = int64(two + cuda.shfl_xor_sync(FULL_WARP, two, offset))
+        offset = int32(offset >> 1)
+    if cuda.threadIdx.x % 32 == 0:
+        cuda.atomic.add(sums, 0, one)
+        cuda.atomic.add(sums, 1, two)
+
+
+@kernel(cache=True)
+def add_ends(sources, targets, first, sums):  # type: ignore[no-untyped-def]
+    """Add edges, from row `first` on, to the sums of a digest."""
+    one, two = int64(0), int64(0)
+    for i in range(cuda.grid(1), targets.size, cuda.gridsize(1)):
+        row = uint64(first + i)
+        word = (uint64(sources[i]) << uint64(32)) | uint64(targets[i])
+        one = int64(one + _first_number(row, word))
+        two = int64(two + _second_number(row, word))
+    _add_up(one, two, sums)
+
+
+@kernel(cache=True)
+def add_values(values, first, sums):  # type: ignore[no-untyped-def]
+    """Add values of edges by their bits, unsigned integers, likewise."""
+    one, two = int64(0), int64(0)
+    for i in range(cuda.grid(1), values.size, cuda.gridsize(1)):
+        row, word = uint64(first + i), uint64(values[i])
+        one = int64(one + _first_number(row, word))
+        two = int64(two + _second_number(row, word))
+    _add_up(one, two, sums)
+
+
+@kernel(cache=True)
+def mark_part(sources, targets, first, last, is_both, is_directed, marks, degrees, out):  # type: ignore[no-untyped-def]
+    """Mark the vertices that a part has beside its own, and count entries by row.
+
+    Parameters
+    ----------
+    first, last : int
+        Own vertices.
+    is_both : bool
+        Whether the part has all edges at its vertices.
+    marks : array of uint8, one a vertex
+    degrees : array of int32, one a vertex
+        Entries of the rows of a part.
+    out : array of int32, one an own vertex
+        Edges out of it, of a directed graph.
+    """
+    for i in range(cuda.grid(1), targets.size, cuda.gridsize(1)):
+        u, v = sources[i], targets[i]
+        has_u, has_v = first <= u < last, first <= v < last
+        if has_u and is_directed:
+            cuda.atomic.add(out, u - first, 1)
+        if has_v or (is_both and has_u):
+            cuda.atomic.add(degrees, v, 1)
+        if not is_directed and u != v and (has_u or (is_both and has_v)):
+            cuda.atomic.add(degrees, u, 1)
+        is_of_u = is_both or not is_directed
+        if has_v and not has_u:
+            marks[u] = 1
+        if has_u and not has_v and is_of_u:
+            marks[v] = 1
+
+
+@kernel(cache=True)
+def number_own(first, ghosts, own, local):  # type: ignore[no-untyped-def]
+    """Set the local numbers of own vertices, and of ghosts."""
+    for place in range(cuda.grid(1), own + ghosts.size, cuda.gridsize(1)):
+        if place < own:
+            local[first + place] = place
+        else:
+            local[ghosts[place - own]] = place
+
+
+@kernel(cache=True)
+def list_own(first, ghosts, own, numbers):  # type: ignore[no-untyped-def]
+    """Set the vertex of each local number."""
+    for place in range(cuda.grid(1), numbers.size, cuda.gridsize(1)):
+        numbers[place] = first + place if place < own else ghosts[place - own]
+
+
+@device_function
+def _entries(u, v, own, is_both, is_directed, begin, end):  # type: ignore[no-untyped-def]
+    """Say whether each entry of an edge is in some rows; ends are local numbers."""
+    is_here = not is_both or 0 <= u < own or 0 <= v < own
+    one = is_here and begin <= v < end
+    other = is_here and not is_directed and u != v and begin <= u < end
+    return one, other
+
+
+@kernel(cache=True)
+def flag_entries(sources, targets, local, own, is_both, is_directed, begin, end, flags):  # type: ignore[no-untyped-def]
+    """Set how many entries each edge has in the rows from `begin` to `end`."""
+    for i in range(cuda.grid(1), targets.size, cuda.gridsize(1)):
+        u, v = local[sources[i]], local[targets[i]]
+        one, other = _entries(u, v, own, is_both, is_directed, begin, end)
+        flags[i] = (1 if one else 0) + (1 if other else 0)
+
+
+@kernel(cache=True)
+def emit_entries(  # type: ignore[no-untyped-def]
+    sources, targets, local, own, is_both, is_directed, begin, end, places, at, first,
+    given, rows, others, numbers,
+):  # fmt: skip
+    """List these entries: row from `begin` on, the other end, and number.
+
+    The entry of edge i at its target has the number ``first + i``; that at its source
+    `given` more. Either of `others` and `numbers` may be empty.
+    """
+    for i in range(cuda.grid(1), targets.size, cuda.gridsize(1)):
+        u, v = local[sources[i]], local[targets[i]]
+        one, other = _entries(u, v, own, is_both, is_directed, begin, end)
+        place = at + places[i]
+        if one:
+            rows[place] = v - begin
+            if others.size:
+                others[place] = u
+            if numbers.size:
+                numbers[place] = first + i
+            place += 1
+        if other:
+            rows[place] = u - begin
+            if others.size:
+                others[place] = v
+            if numbers.size:
+                numbers[place] = first + i + given
+
+
+@kernel(cache=True)
+def emit_values(  # type: ignore[no-untyped-def]
+    sources, targets, local, own, is_both, is_directed, begin, end, places, at, values,
+    out,
+):  # fmt: skip
+    """List a value of the edge of each of these entries."""
+    for i in range(cuda.grid(1), targets.size, cuda.gridsize(1)):
+        u, v = local[sources[i]], local[targets[i]]
+        one, other = _entries(u, v, own, is_both, is_directed, begin, end)
+        place = at + places[i]
+        if one:
+            out[place] = values[i]
+            place += 1
+        if other:
+            out[place] = values[i]
+
+
+@kernel(cache=True)
+def put_taken(values, order, at, out):  # type: ignore[no-untyped-def]
+    """Set entries of an array, from `at` on, to the values at places in an order."""
+    for slot in range(cuda.grid(1), order.size, cuda.gridsize(1)):
+        out[at + slot] = values[order[slot]]
+
+
+# -- rows of edges whose CSC is known
+
+
+@kernel(cache=True)
+def expand_rows(offsets, rows):  # type: ignore[no-untyped-def]
+    """Set the row of each slot."""
+    for slot in range(cuda.grid(1), rows.size, cuda.gridsize(1)):
+        low, high = int64(0), int64(offsets.size - 1)
+        while low < high:  # the last row that begins here or before
+            middle = (low + high + 1) >> 1
+            if offsets[middle] <= slot:
+                low = middle
+            else:
+                high = middle - 1
+        rows[slot] = low
+
+
+@kernel(cache=True)
+def count_entries(ends, counts):  # type: ignore[no-untyped-def]
+    """Count how often each vertex is an end."""
+    for slot in range(cuda.grid(1), ends.size, cuda.gridsize(1)):
+        cuda.atomic.add(counts, ends[slot], 1)
+
+
+@kernel(cache=True)
+def count_others(ends, rows, counts):  # type: ignore[no-untyped-def]
+    """Count the edges into each row but loops."""
+    for slot in range(cuda.grid(1), ends.size, cuda.gridsize(1)):
+        if ends[slot] != rows[slot]:
+            cuda.atomic.add(counts, rows[slot], 1)
+
+
+@kernel(cache=True)
+def put_at(values, at, out):  # type: ignore[no-untyped-def]
+    """Set entries of an array, from `at` on."""
+    for place in range(cuda.grid(1), values.size, cuda.gridsize(1)):
+        out[at + place] = values[place]
+
+
+@kernel(cache=True)
+def flag_sources(ends, rows, is_both, begin, end, first, flags):  # type: ignore[no-untyped-def]
+    """Set how many entries edges have in rows of sources; `is_both`: of both ends."""
+    for i in range(cuda.grid(1), flags.size, cuda.gridsize(1)):
+        u, v = ends[first + i], rows[first + i]
+        found = 1 if begin <= u < end else 0
+        if is_both and u != v and begin <= v < end:
+            found += 1
+        flags[i] = found
+
+
+@kernel(cache=True)
+def list_sources(  # type: ignore[no-untyped-def]
+    ends, rows, is_both, begin, end, first, flags, places, at, found, slots
+):
+    """List these entries: the row from `begin` on, and the edge id.
+
+    Of an edge with both, that at its target comes first.
+    """
+    for i in range(cuda.grid(1), places.size, cuda.gridsize(1)):
+        if flags[i] == 0:
+            continue
+        u, v = ends[first + i], rows[first + i]
+        place = at + places[i]
+        if is_both and u != v and begin <= v < end:
+            found[place] = v - begin
+            slots[place] = first + i
+            place += 1
+        if begin <= u < end:
+            found[place] = u - begin
+            slots[place] = first + i
+
+
+@kernel(cache=True)
+def other_of(ends, rows, begin, slots, found, at, out):  # type: ignore[no-untyped-def]
+    """Set the end of each edge that is not its row, from `at` on."""
+    for i in range(cuda.grid(1), slots.size, cuda.gridsize(1)):
+        slot = slots[i]
+        row = found[i] + begin
+        out[at + i] = rows[slot] if ends[slot] == row else ends[slot]
+
+
+@kernel(cache=True)
+def find_in_rows(offsets, ends, rows, numbers, given, twins):  # type: ignore[no-untyped-def]
+    """Set the slot of each edge's reverse, by its number: rows ascend by it."""
+    for slot in range(cuda.grid(1), ends.size, cuda.gridsize(1)):
+        u = ends[slot]
+        if u == rows[slot]:
+            twins[slot] = slot
+            continue
+        number = numbers[slot] % given
+        low, high = int64(offsets[u]), int64(offsets[u + 1])
+        while low < high:
+            middle = (low + high) >> 1
+            if numbers[middle] % given < number:
+                low = middle + 1
+            else:
+                high = middle
+        twins[slot] = low
+
+
+@kernel(cache=True)
+def keys_of(numbers, given, keys):  # type: ignore[no-untyped-def]
+    """Set the number of the given edge of each slot, to sort by."""
+    for slot in range(cuda.grid(1), keys.size, cuda.gridsize(1)):
+        keys[slot] = int32(numbers[slot] % given)
+
+
+@kernel(cache=True)
+def flag_given(numbers, given, flags):  # type: ignore[no-untyped-def]
+    """Say of which slots the edge is one that was given, and no twin."""
+    for slot in range(cuda.grid(1), flags.size, cuda.gridsize(1)):
+        flags[slot] = 1 if numbers[slot] < given else 0
+
+
+@kernel(cache=True)
+def number_locally(flags, twins, count, given):  # type: ignore[no-untyped-def]
+    """Set the row in given order of each twin, behind those of given edges."""
+    for slot in range(cuda.grid(1), given.size, cuda.gridsize(1)):
+        if flags[slot] == 0:
+            given[slot] = given[twins[slot]] + count
+
+
+@kernel(cache=True)
+def close_offsets(before, total, offsets):  # type: ignore[no-untyped-def]
+    """Set where each row begins, and where the last one ends."""
+    for row in range(cuda.grid(1), offsets.size, cuda.gridsize(1)):
+        offsets[row] = before[row] if row < before.size else total[0]
+
+
+@kernel(cache=True)
+def number_slots(slots):  # type: ignore[no-untyped-def]
+    """Set each slot to its place."""
+    for slot in range(cuda.grid(1), slots.size, cuda.gridsize(1)):
+        slots[slot] = slot
+
+
+@kernel(cache=True)
+def lengths_of(offsets, lengths):  # type: ignore[no-untyped-def]
+    """Set how many slots each row has."""
+    for row in range(cuda.grid(1), lengths.size, cuda.gridsize(1)):
+        lengths[row] = offsets[row + 1] - offsets[row]

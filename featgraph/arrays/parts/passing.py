@@ -1,0 +1,232 @@
+"""The rows of a part, made of edges that pass by, as often as it takes.
+
+No array is as long as the edges are but those that are made: edges pass piece by piece,
+and rows are sorted slab by slab.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.arrays import memory, sorting
+from featgraph.arrays.edges import marked, taken
+from featgraph.arrays.parts import kernels
+from featgraph.arrays.parts.row_edges import slabs
+from featgraph.arrays.values import offset_dtype
+
+__all__ = ["Part", "Piece", "Survey", "Wanted", "survey"]
+
+Array = Any
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Some edges, one behind the other.
+
+    Attributes
+    ----------
+    first : int
+        The number of the first one.
+    sources, targets : arrays of int32
+    weights : array or None
+    """
+
+    first: int
+    sources: Array
+    targets: Array
+    weights: Array | None
+
+
+#: Other ends, numbers and weights of entries, those that are asked for.
+Filled = tuple[Array | None, Array | None, Array | None]
+#: Gives all edges, piece by piece, each time it is called.
+Pieces = Callable[[], Iterator[Piece]]
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """What is counted of some edges, on the host.
+
+    Attributes
+    ----------
+    words : ndarray of int64
+        In-edges of each word of 32 vertices.
+    ends, weights : ndarray of uint64, shape (2,)
+        Sums for digests.
+    """
+
+    words: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.uint64]
+    weights: npt.NDArray[np.uint64]
+
+
+def survey(pieces: Pieces, vertex_count: int, directed: bool) -> Survey:
+    """Count in-edges by words, and add up what digests are made of."""
+    words = memory.filled((-(-vertex_count // 32),), 0, np.int64)
+    sums = [memory.filled((2,), 0, np.int64) for _ in range(2)]
+    for piece in pieces():
+        ends, size = (piece.sources, piece.targets), piece.targets.size
+        memory.launch_over(kernels.count_words, size, *ends, directed, words)
+        given = *ends, piece.first, sums[0]
+        memory.launch_over(kernels.add_ends, size, *given)
+        if piece.weights is not None:
+            width = piece.weights.dtype.itemsize
+            bits = piece.weights.view(np.dtype(f"u{width}"))
+            memory.launch_over(kernels.add_values, size, bits, piece.first, sums[1])
+    found = [memory.read(array).view(np.uint64) for array in sums]
+    return Survey(memory.read(words), *found)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which entries of edges a part has: see `kernels`.
+
+    Attributes
+    ----------
+    first, last : int
+        Own vertices.
+    vertex_count, given_count : int
+        Of the whole graph.
+    is_both : bool
+        Whether the part has all edges at its vertices, or those into them.
+    directed : bool
+    """
+
+    first: int
+    last: int
+    vertex_count: int
+    given_count: int
+    is_both: bool
+    directed: bool
+
+    @property
+    def own(self) -> int:
+        """How many vertices the part owns."""
+        return self.last - self.first
+
+
+class Part:
+    """The part that a rank has of edges that pass by.
+
+    Parameters
+    ----------
+    pieces : callable
+        Gives all edges of which the part has some.
+    wanted : Wanted
+
+    Attributes
+    ----------
+    ghosts : ndarray of int32
+        Vertices that it has beside its own, ascending.
+    offsets : array
+        Where the rows along in-edges begin.
+    on_host : ndarray
+        The same.
+    out : ndarray of int32
+        Edges out of own vertices, of a directed graph.
+    """
+
+    def __init__(self, pieces: Pieces, wanted: Wanted) -> None:
+        self._pieces, self._wanted = pieces, wanted
+        count, own = wanted.vertex_count, wanted.own
+        marks = memory.filled((count,), 0, np.uint8)
+        degrees = memory.filled((count,), 0, np.int32)
+        out = memory.filled((max(own, 1),), 0, np.int32)
+        kind = wanted.is_both, wanted.directed
+        for piece in pieces():
+            given = piece.sources, piece.targets, wanted.first, wanted.last
+            size = piece.targets.size
+            memory.launch_over(
+                kernels.mark_part, size, *given, *kind, marks, degrees, out
+            )
+        ghosts = marked(marks)
+        del marks
+        local_count = own + ghosts.size
+        numbers = memory.empty((local_count,), np.int32)
+        given = wanted.first, ghosts, own, numbers
+        memory.launch_over(kernels.list_own, local_count, *given)
+        before, total = sorting.scanned(taken(degrees, numbers))
+        self._dtype = offset_dtype(int(memory.read(total)[0]))
+        self.offsets = memory.empty((local_count + 1,), self._dtype)
+        memory.launch_over(
+            kernels.close_offsets, local_count + 1, before, total, self.offsets
+        )
+        self.ghosts, self.on_host = memory.read(ghosts), memory.read(self.offsets)
+        self.out = memory.read(out)[:own]
+
+    def rows(self, with_weights: bool) -> tuple[Array, Array | None]:
+        """Return the other end of each slot, and its weight."""
+        ends = memory.empty((self._size,), np.int32)
+        weights = memory.empty((self._size,), np.float32) if with_weights else None
+        local, at = self._local(), 0
+        for begin, end, count in slabs(self.on_host):
+            others = memory.empty((count,), np.int32)
+            values = None if weights is None else memory.empty((count,), np.float32)
+            rows = self._listed(local, (begin, end), (others, None, values))
+            order = sorting.sort_stably(rows, end - begin)[1]
+            memory.launch_over(kernels.put_taken, count, others, order, at, ends)
+            if weights is not None:
+                given = values, order, at, weights
+                memory.launch_over(kernels.put_taken, count, *given)
+            at += count
+        return ends, weights
+
+    def numbers(self) -> Array:
+        """Return the number of the edge of each slot."""
+        most = self._wanted.given_count * (1 if self._wanted.directed else 2)
+        dtype = offset_dtype(most)
+        made, at = memory.empty((self._size,), dtype), 0
+        local = self._local()
+        for begin, end, count in slabs(self.on_host):
+            numbers = memory.empty((count,), dtype)
+            rows = self._listed(local, (begin, end), (None, numbers, None))
+            order = sorting.sort_stably(rows, end - begin)[1]
+            memory.launch_over(kernels.put_taken, count, numbers, order, at, made)
+            at += count
+        return made
+
+    def _local(self) -> Array:
+        """Return the local number of each vertex of the whole graph."""
+        wanted, ghosts = self._wanted, memory.upload(self.ghosts)
+        local = memory.filled((wanted.vertex_count,), kernels.ABSENT, np.int32)
+        given = wanted.first, ghosts, wanted.own, local
+        memory.launch_over(kernels.number_own, wanted.own + ghosts.size, *given)
+        return local
+
+    @property
+    def _size(self) -> int:
+        return int(self.on_host[-1])
+
+    def _listed(self, local: Array, slab: tuple[int, int], filled: Filled) -> Array:
+        """Return the row of each entry of a slab as edges pass by; fill other arrays.
+
+        Rows count from the slab's first on.
+        """
+        others, numbers, values = filled
+        wanted, at = self._wanted, 0
+        count = next(array.size for array in filled if array is not None)
+        rows = memory.empty((count,), np.int32)
+        kind = wanted.own, wanted.is_both, wanted.directed
+        if not wanted.is_both:  # rows of ghosts are empty
+            slab = slab[0], min(slab[1], wanted.own)
+        none = memory.empty((0,), np.int32)
+        others = none if others is None else others
+        numbers = none if numbers is None else numbers
+        for piece in self._pieces():
+            size = piece.targets.size
+            flags = memory.empty((size,), np.uint8)
+            given = piece.sources, piece.targets, local, *kind, *slab
+            memory.launch_over(kernels.flag_entries, size, *given, flags)
+            places, total = sorting.scanned(flags)
+            more = places, at, piece.first, wanted.given_count, rows, others, numbers
+            memory.launch_over(kernels.emit_entries, size, *given, *more)
+            if values is not None:
+                listed = places, at, piece.weights, values
+                memory.launch_over(kernels.emit_values, size, *given, *listed)
+            at += int(memory.read(total)[0])
+        return rows

@@ -1,0 +1,268 @@
+"""Edges on the GPU whose CSC is there: all else is made of it, some rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from featgraph._cached import cached_property
+from featgraph.arrays import edge_kernels, memory, sorting
+from featgraph.arrays.edges import GpuEdges, GpuRows, marked, taken
+from featgraph.arrays.parts import kernels
+from featgraph.arrays.values import offset_dtype
+
+__all__ = ["LEAST_SLAB", "SLABS", "GpuRowEdges", "slabs"]
+
+Array = Any
+#: Rows are sorted so many slabs at a time, unless these have fewer slots than a GPU
+#: sorts in a few milliseconds: what a sort takes is then about what its rows take.
+SLABS, LEAST_SLAB = 8, 1 << 24
+#: Edges that are looked through at a time.
+PIECE_EDGES = 1 << 24
+
+
+def slabs(offsets: Any) -> Iterator[tuple[int, int, int]]:
+    """Yield first and last rows, and the number of slots, of slabs of rows.
+
+    Parameters
+    ----------
+    offsets : ndarray
+        Where rows begin, and where the last one ends.
+    """
+    rows, count = offsets.size - 1, int(offsets[-1])
+    most = max(LEAST_SLAB, -(-count // SLABS))
+    begin = 0
+    while begin < rows:
+        limit = int(offsets[begin]) + most
+        end = max(int(np.searchsorted(offsets, limit, "right")) - 1, begin + 1)
+        size = int(offsets[end]) - int(offsets[begin])
+        if size:
+            yield begin, end, size
+        begin = end
+
+
+class GpuRowEdges(GpuEdges):
+    """Edges of which the rows along in-edges are known.
+
+    Parameters
+    ----------
+    offsets : array of int32 or int64, shape (V + 1,)
+    ends : array of int32, shape (E,)
+        Sources, row by row, in the order in which edges were given.
+    directed : bool
+    numbers : callable, or None
+        Returns the number of the given edge of each slot; of a twin it is `bound` more.
+        None where slots have the order in which edges were given.
+    bound : int
+        More than any number of a given edge.
+    is_by_slot : bool
+        Whether given edges of a directed graph are taken to have the order of their
+        slots, whatever their numbers are: these say the order of out-edges.
+    """
+
+    def __init__(
+        self,
+        offsets: Array,
+        ends: Array,
+        directed: bool,
+        numbers: Callable[[], Array] | None,
+        bound: int,
+        is_by_slot: bool = False,
+    ) -> None:
+        self.vertex_count, self.directed = offsets.size - 1, directed
+        self._offsets_in, self._ends_in = offsets, ends
+        self._numbers, self._bound, self._is_by_slot = numbers, bound, is_by_slot
+        self._dtype = offset_dtype(ends.size)
+        self._rows: dict[str, GpuRows] = {"in": GpuRows(offsets, ends, None)}
+        self._ids: dict[str, Array] = {}
+        self._degrees: dict[tuple[str, str], Array] = {}
+
+    def _expanded(self) -> Array:
+        """Return the row of each slot."""
+        rows = memory.empty(self._ends_in.shape, np.int32)
+        memory.launch_over(kernels.expand_rows, rows.size, self._offsets_in, rows)
+        return rows
+
+    def _numbered(self) -> Array:
+        """Return the number of the given edge of each slot."""
+        if self._numbers is not None:
+            return self._numbers()
+        slots = memory.empty(self._ends_in.shape, self._dtype)
+        memory.launch_over(kernels.number_slots, slots.size, slots)
+        return slots
+
+    def _is_given(self) -> Array:
+        """Return of which slots the edge is no twin."""
+        flags = memory.empty(self._ends_in.shape, np.uint8)
+        numbers = self._numbered()
+        memory.launch_over(kernels.flag_given, flags.size, numbers, self._bound, flags)
+        return flags
+
+    def _given_slots(self) -> Array:
+        """Return the slots of given edges, in given order."""
+        if self.directed:
+            slots = memory.empty(self._ends_in.shape, self._dtype)
+            memory.launch_over(kernels.number_slots, slots.size, slots)
+        else:
+            slots = marked(self._is_given())
+        if self._is_plain:
+            return slots
+        return taken(slots, self._by_number(slots, self._numbered()))
+
+    def _by_number(self, slots: Array, numbers: Array) -> Array:
+        """Return the places of some slots, sorted by the numbers of their edges."""
+        numbers = taken(numbers, slots)
+        keys = memory.empty(numbers.shape, np.int32)
+        memory.launch_over(kernels.keys_of, keys.size, numbers, self._bound, keys)
+        return sorting.sort_stably(keys, self._bound)[1]
+
+    @cached_property
+    def sources(self) -> Array:
+        """Where given edges begin, in given order."""
+        if self._is_plain:
+            return self._ends_in
+        return taken(self._ends_in, self._given_slots())
+
+    @cached_property
+    def targets(self) -> Array:
+        """Where they end."""
+        rows = self._expanded()
+        if self._is_plain:
+            return rows
+        return taken(rows, self._given_slots())
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether slots are in given order."""
+        return self.directed and (self._numbers is None or self._is_by_slot)
+
+    @cached_property
+    def given_count(self) -> int:
+        """How many edges were given."""
+        if self.directed:
+            return self.edge_count
+        _, total = sorting.scanned(self._is_given())
+        return int(memory.read(total)[0])
+
+    @property
+    def edge_count(self) -> int:
+        """How many edges there are, twins included."""
+        return int(self._ends_in.size)
+
+    @property
+    def loop_count(self) -> int:
+        """How many of the given edges of an undirected graph are self-loops."""
+        return 2 * self.given_count - self.edge_count
+
+    def as_given(self) -> GpuEdges:
+        """Return the same edges as a list in given order."""
+        ends = self.sources, self.targets
+        return GpuEdges(*ends, self.vertex_count, self.directed)
+
+    @property
+    def given_index(self) -> Array:
+        """Row in given order of each edge id; twin of edge i: E_given + i."""
+        made = memory.empty(self._ends_in.shape, self._dtype)
+        if self._is_plain:
+            memory.launch_over(kernels.number_slots, made.size, made)
+            return made
+        slots = self._given_slots()
+        memory.launch_over(edge_kernels.invert, slots.size, slots, made)
+        if not self.directed:
+            twins, flags = self.edge_ids("out"), self._is_given()
+            given = flags, twins, int(slots.size), made
+            memory.launch_over(kernels.number_locally, made.size, *given)
+        return made
+
+    def is_in_given_order(self) -> bool:
+        """Whether each edge id is the row in given order."""
+        return self._is_plain or super().is_in_given_order()
+
+    def rows(self, along: str) -> GpuRows:
+        """Return the rows along "in", "out" or "both" edges."""
+        along = along if self.directed else "in"
+        if along not in self._rows:
+            self._rows[along] = self._turned(along == "both")
+        return self._rows[along]
+
+    def edge_ids(self, along: str) -> Array:
+        """Return the edge id of each slot along "out" or "both" edges."""
+        if self.directed:
+            return self.rows(along).order
+        if "out" not in self._ids:
+            twins = memory.empty(self._ends_in.shape, self._offsets_in.dtype)
+            given = self._offsets_in, self._ends_in, self._expanded(), self._numbered()
+            find = kernels.find_in_rows
+            memory.launch_over(find, twins.size, *given, self._bound, twins)
+            self._ids["out"] = twins
+        return self._ids["out"]
+
+    def degrees(self, side: str, dtype: Any = None) -> Array:
+        """Return how many "in" or "out" edges each vertex has."""
+        side = side if self.directed else "in"
+        wanted = np.dtype(offset_dtype(self.edge_count) if dtype is None else dtype)
+        key = side, wanted.name
+        if key not in self._degrees:
+            counts = memory.filled((self.vertex_count,), 0, wanted)
+            if side == "in":
+                given = self._offsets_in, counts
+                memory.launch_over(kernels.lengths_of, counts.size, *given)
+            else:
+                given = self._ends_in, counts
+                memory.launch_over(kernels.count_entries, self.edge_count, *given)
+            self._degrees[key] = counts
+        return self._degrees[key]
+
+    def _turned(self, is_both: bool) -> GpuRows:
+        """Return the rows of sources, or of both ends, with edge ids as their order."""
+        rows = self._expanded()
+        counts = memory.filled((self.vertex_count,), 0, np.int64)
+        memory.launch_over(
+            kernels.count_entries, self.edge_count, self._ends_in, counts
+        )
+        if is_both:
+            given = self._ends_in, rows, counts
+            memory.launch_over(kernels.count_others, self.edge_count, *given)
+        before, total = sorting.scanned(counts)
+        size = int(memory.read(total)[0])
+        offsets = memory.empty((self.vertex_count + 1,), offset_dtype(size))
+        memory.launch_over(kernels.close_offsets, offsets.size, before, total, offsets)
+        del counts, before
+        ends = memory.empty((size,), np.int32)
+        ids = memory.empty((size,), self._dtype)
+        numbers = None if self._numbers is None else self._numbers()
+        at = 0
+        for begin, end, count in slabs(memory.read(offsets)):
+            found, slots = self._entries(rows, is_both, (begin, end), count)
+            if numbers is not None:
+                order = self._by_number(slots, numbers)
+                found, slots = taken(found, order), taken(slots, order)
+            found, order = sorting.sort_stably(found, end - begin)
+            slots = taken(slots, order)
+            memory.launch_over(
+                kernels.other_of, count,
+                self._ends_in, rows, begin, slots, found, at, ends,
+            )  # fmt: skip
+            memory.launch_over(kernels.put_at, count, slots, at, ids)
+            at += count
+        return GpuRows(offsets, ends, ids)
+
+    def _entries(
+        self, rows: Array, is_both: bool, slab: tuple[int, int], count: int
+    ) -> tuple[Array, Array]:
+        """Return the rows of a slab's entries, from its first on, and their edges."""
+        found = memory.empty((count,), np.int32)
+        slots = memory.empty((count,), self._dtype)
+        at = 0
+        for first in range(0, self.edge_count, PIECE_EDGES):
+            size = min(PIECE_EDGES, self.edge_count - first)
+            flags = memory.empty((size,), np.uint8)
+            given = self._ends_in, rows, is_both, *slab, first
+            memory.launch_over(kernels.flag_sources, size, *given, flags)
+            places, total = sorting.scanned(flags)
+            listed = places, at, found, slots
+            memory.launch_over(kernels.list_sources, size, *given, flags, *listed)
+            at += int(memory.read(total)[0])
+        return found, slots

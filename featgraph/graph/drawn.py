@@ -1,0 +1,73 @@
+"""Edges that a GPU draws and never has but as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from featgraph.arrays.drawn import Drawing
+from featgraph.graph._structure import structure_digest
+from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
+
+if TYPE_CHECKING:
+    from featgraph.arrays.parts.passing import Part, Piece, Wanted
+
+__all__ = ["drawn_pieces", "drawn_rows", "part_edges"]
+
+
+def drawn_pieces(drawing: Drawing, first: int, last: int) -> Iterator[Piece]:
+    """Draw some edges on the GPU, piece by piece."""
+    from featgraph.arrays.parts.passing import Piece  # imports the dialect
+    from featgraph.arrays.parts.row_edges import PIECE_EDGES
+
+    for begin in range(first, last, PIECE_EDGES):
+        made = drawing.on_gpu(begin, min(begin + PIECE_EDGES, last))
+        yield Piece(begin, *made)
+
+
+def part_edges(
+    drawing: Drawing, wanted: Wanted, known: dict[str, Any]
+) -> tuple[Part, GpuRowEdgeList]:
+    """Return the part of a rank of all edges that are drawn, and its edges.
+
+    Parameters
+    ----------
+    drawing : Drawing
+    wanted : Wanted
+        Which of them. Of a whole graph given edges have the order of their numbers; of
+        a part, of which nobody is given edges, that of its rows.
+    known : dict
+        What else is known of the graph.
+    """
+    from featgraph.arrays.parts.passing import Part  # imports the dialect
+    from featgraph.arrays.parts.row_edges import GpuRowEdges
+
+    part = Part(lambda: drawn_pieces(drawing, 0, drawing.count), wanted)
+    ends, weights = part.rows(drawing.weights is not None)
+    is_directed, numbers = wanted.directed, part.numbers
+    is_whole = wanted.own == wanted.vertex_count
+    if not wanted.is_both:  # edges into own vertices alone are given row by row
+        is_directed, numbers = True, None  # type: ignore[assignment]
+    rows = GpuRowEdges(
+        part.offsets,
+        ends,
+        is_directed,
+        numbers,
+        max(drawing.count, 1),
+        is_by_slot=not is_whole,
+    )
+    return part, GpuRowEdgeList(rows, weights, {**known, "in_offsets": part.on_host})
+
+
+def drawn_rows(drawing: Drawing, directed: bool) -> GpuRowEdgeList:
+    """Return all edges, in rows; no list of them is ever there."""
+    from featgraph.arrays.parts.passing import Wanted, survey  # imports the dialect
+    from featgraph.graph.building import digests  # loads Numba
+
+    count = drawing.vertex_count
+    seen = survey(lambda: drawn_pieces(drawing, 0, drawing.count), count, directed)
+    known = {"digest": structure_digest(count, directed, digests.text_of(seen.ends))}
+    if drawing.weights is not None:
+        known["weights_digest"] = f"float32 {digests.text_of(seen.weights)}"
+    wanted = Wanted(0, count, count, drawing.count, True, directed)
+    return part_edges(drawing, wanted, known)[1]

@@ -1,0 +1,149 @@
+"""Graphs that ranks draw on the emulated GPU: those of the host, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph import _cuda
+from featgraph import algorithms as al
+from featgraph.distributed import run_ranks
+from featgraph.graph import generators, rmat, uniform
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
+
+from featgraph.arrays import sorting
+from featgraph.arrays.parts import row_edges
+from tests.simt.gpu import emulated_gpu
+
+ROWS = ("in_edges", "out_edges", "incident_edges")
+
+
+@pytest.fixture(autouse=True)
+def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have a few edges be several pieces and slabs, on an emulated GPU."""
+    monkeypatch.setattr(row_edges, "LEAST_SLAB", 25)
+    monkeypatch.setattr(row_edges, "SLABS", 3)
+    monkeypatch.setattr(row_edges, "PIECE_EDGES", 50)
+    monkeypatch.setattr(sorting, "RADIX_BITS", 4)
+    with emulated_gpu():
+        yield
+
+
+def require_equal_rows(one: Any, other: Any) -> None:
+    """Hold all rows, edge ids and degrees of a graph to those of another one."""
+    for name in ROWS:
+        mine, theirs = getattr(one, name), getattr(other, name)
+        assert np.array_equal(mine.row_offsets, theirs.row_offsets), name
+        assert np.array_equal(mine.column_indices, theirs.column_indices), name
+        if name != "in_edges":  # where None is what edge ids are anyway
+            ids = [np.arange(0) if r.edge_ids is None else r.edge_ids
+                   for r in (mine, theirs)]  # fmt: skip
+            assert np.array_equal(*ids), name
+    for name in ("in_degree", "out_degree"):
+        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+    if other.weights is not None:
+        weights = [g.expand_edge_values(g.weights) for g in (one, other)]
+        assert np.array_equal(*weights)
+
+
+@pytest.mark.drawn(4)
+@pytest.mark.parametrize(
+    ("directed", "along", "weighted", "ranks"),
+    [
+        (True, "both", True, 2),
+        (True, "in", False, 3),
+        (False, "both", True, 2),
+        (False, "in", True, 2),
+    ],
+)
+def test_parts_are_those_of_the_whole(
+    directed: bool, along: str, weighted: bool, ranks: int
+) -> None:
+    draw = partial(rmat, 5, 2, seed=5, directed=directed, weighted=weighted)
+    whole = draw(target="cpu")
+
+    def on_a_rank(engine: Any) -> None:
+        made: Any = draw(target="cuda", partition="edges", along=along)
+        meant: Any = fg.distribute(whole, along=along)
+        assert (made.digest, made.weights_digest) == (
+            meant.digest,
+            meant.weights_digest,
+        )
+        one, other = made.shard, meant.shard
+        assert repr(one) == repr(other)
+        assert np.array_equal(one.partition.cuts, other.partition.cuts)
+        for name in ("numbers", "ghosts"):
+            assert np.array_equal(getattr(one, name), getattr(other, name)), name
+        for mine, theirs in zip(one.send_lists, other.send_lists, strict=True):
+            assert np.array_equal(mine, theirs)
+        require_equal_rows(made.part, meant.part)
+        assert np.array_equal(made.given_index, meant.given_index)
+        assert made.given_index.dtype == meant.given_index.dtype
+        if weighted:
+            assert np.array_equal(made.weights, whole.weights)
+
+    run_ranks(ranks, on_a_rank)
+
+
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize("directed", [True, False])
+def test_a_gpu_that_draws_many_edges_has_rows_at_once(
+    directed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generators, "MANY_DRAWN", 0)
+    draw = partial(rmat, 4, 3, seed=7, directed=directed, weighted=True)
+    made, meant = draw(target="cuda"), draw(target="cpu")
+    assert (made.digest, made.weights_digest) == (meant.digest, meant.weights_digest)
+    for name in ("sources", "targets", "weights", "given_index"):
+        assert np.array_equal(getattr(made, name), getattr(meant, name)), name
+    require_equal_rows(made, meant)
+
+
+def test_edges_drawn_by_ranks_of_the_cpu() -> None:
+    draw = partial(uniform, 100, 300, seed=3, weighted=True, target="cpu")
+    whole = draw()
+
+    def on_a_rank(engine: Any) -> None:
+        made, meant = draw(partition="edges"), fg.distribute(whole)
+        assert (made.digest, made.weights_digest) == (
+            meant.digest,
+            meant.weights_digest,
+        )
+        require_equal_rows(made.part, meant.part)
+
+    run_ranks(3, on_a_rank)
+
+
+def test_programs_run_on_drawn_parts() -> None:
+    draw = partial(rmat, 6, 2, seed=1, weighted=True)
+    whole = draw(target="cpu")
+    meant = al.sssp(whole, 0, target="cpu"), al.bfs(whole, 0, target="cpu")
+
+    def on_a_rank(engine: Any) -> None:
+        graph = draw(target="cuda", partition="edges")
+        paths = al.sssp(graph, 0, target="cuda")
+        assert np.array_equal(paths.distances, meant[0].distances)
+        levels = al.bfs(graph, 0, target="cuda").levels
+        assert np.array_equal(levels, meant[1].levels)
+
+    run_ranks(2, on_a_rank)
+
+
+def test_what_cannot_be_drawn_in_parts_is_refused() -> None:
+    with pytest.raises(fg.DistributedError, match="there are none"):
+        rmat(4, 2, seed=1, partition="edges")
+
+    def on_a_rank(engine: Any) -> None:
+        with pytest.raises(fg.GraphInputError, match="repeated edges"):
+            rmat(4, 2, seed=1, partition="edges", duplicates="first")
+        with pytest.raises(fg.FeatGraphError, match="different graphs"):
+            rmat(4, 2, seed=engine.rank, partition="edges")
+
+    run_ranks(2, on_a_rank)
