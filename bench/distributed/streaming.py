@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.record import child_environment
 
-__all__ = ["Teller", "stream_from_ranks"]
+__all__ = ["Teller", "merged", "stream_from_ranks"]
 
 
 class Teller:
@@ -36,6 +38,7 @@ def stream_from_ranks(
     given: Mapping[str, Any],
     environment: Mapping[str, str],
     limit_s: float,
+    first_gpu: int = 0,
 ) -> Iterator[dict[str, Any]]:
     """Run a module on ranks, and yield what they tell, as they tell it.
 
@@ -49,6 +52,8 @@ def stream_from_ranks(
     environment : mapping of str
     limit_s : float
         They are killed then.
+    first_gpu : int, optional
+        The GPU of the first rank.
 
     Raises
     ------
@@ -61,7 +66,7 @@ def stream_from_ranks(
         command = [sys.executable, "-m", module, json.dumps(dict(given)), str(told)]
         begun = [
             subprocess.Popen(command, env=one)
-            for one in _environments(ranks, given["target"], environment)
+            for one in _environments(ranks, given["target"], environment, first_gpu)
         ]
         ends = time.monotonic() + limit_s
         try:
@@ -91,8 +96,34 @@ def stream_from_ranks(
             raise RuntimeError(f"ranks ended with {codes}")
 
 
+def merged(streams: Sequence[Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """Yield what several streams do, as they do it; raise what one of them raises."""
+    told: queue.Queue[Any] = queue.Queue()
+
+    def follow(stream: Iterator[dict[str, Any]]) -> None:
+        try:
+            for cell in stream:
+                told.put(cell)
+            told.put(None)
+        except Exception as error:
+            told.put(error)
+
+    for stream in streams:
+        threading.Thread(target=follow, args=(stream,), daemon=True).start()
+    errors, going = [], len(streams)
+    while going:
+        cell = told.get()
+        if isinstance(cell, dict):
+            yield cell
+            continue
+        going -= 1
+        errors += [cell] if cell is not None else []
+    if errors:
+        raise errors[0]
+
+
 def _environments(
-    ranks: int, target: str, environment: Mapping[str, str]
+    ranks: int, target: str, environment: Mapping[str, str], first_gpu: int
 ) -> list[dict[str, str]]:
     """Return what each rank finds in its environment."""
     common = child_environment() | {"PYTHONWARNINGS": "ignore"} | dict(environment)
@@ -104,11 +135,12 @@ def _environments(
             port = free.getsockname()[1]
         common |= {"WORLD_SIZE": str(ranks), "MASTER_PORT": str(port)}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    gpus = visible.split(",") if visible else [str(rank) for rank in range(ranks)]
+    count = first_gpu + ranks
+    gpus = visible.split(",") if visible else [str(gpu) for gpu in range(count)]
     found = []
     for rank in range(ranks):
         own = {"RANK": str(rank)} if ranks > 1 else {}
         if target == "cuda":
-            own["CUDA_VISIBLE_DEVICES"] = gpus[rank]
+            own["CUDA_VISIBLE_DEVICES"] = gpus[first_gpu + rank]
         found.append(common | own)
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ from featgraph import _cuda
 from featgraph import algorithms as al
 from featgraph.distributed import run_ranks
 from featgraph.graph import generators, rmat, uniform
+from featgraph.graph.building import edges as edge_lists
+from featgraph.graph.formats.convert import write_graph
 
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.arrays import sorting
+from featgraph.arrays import memory, sorting
 from featgraph.arrays.parts import row_edges
 from tests.simt.gpu import emulated_gpu
 
@@ -104,6 +107,33 @@ def test_a_gpu_that_draws_many_edges_has_rows_at_once(
     for name in ("sources", "targets", "weights", "given_index"):
         assert np.array_equal(getattr(made, name), getattr(meant, name)), name
     require_equal_rows(made, meant)
+
+
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("along", ["both", "in"])
+def test_parts_of_slices_are_uploaded_as_rows(
+    directed: bool, along: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge_lists, "MANY_EDGES", 0)
+    whole = rmat(4, 3, seed=2, directed=directed, weighted=True, target="cpu")
+    write_graph(whole, tmp_path / "graph.fgs", order="given")
+
+    def on_a_rank(engine: Any) -> None:
+        path = tmp_path / "graph.fgs"
+        read: Any = fg.read_graph(path, partition="edges", along=along)
+        part = read.part
+        there = part._edges.on_gpu
+        for way, name in zip(("in", "out", "both"), ROWS, strict=True):
+            rows, meant = there.rows(way), getattr(part, name)
+            assert np.array_equal(memory.read(rows.offsets), meant.row_offsets)
+            assert np.array_equal(memory.read(rows.ends), meant.column_indices)
+            if way != "in" and (part.directed or way == "out"):
+                assert np.array_equal(memory.read(there.edge_ids(way)), meant.edge_ids)
+        assert np.array_equal(memory.read(there.given_index), part.given_index)
+        assert there.given_count == part.given_edge_count
+
+    run_ranks(2, on_a_rank)
 
 
 def test_edges_drawn_by_ranks_of_the_cpu() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,11 @@ from featgraph._cached import cached_property
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import EdgeList, freeze
 from featgraph.graph.building.names import VertexNames
+
+if TYPE_CHECKING:
+    from featgraph.arrays.edges import GpuEdges
+    from featgraph.arrays.oriented import GpuOriented
+    from featgraph.arrays.parts.row_edges import GpuRowEdges
 
 __all__ = ["RowEdges"]
 
@@ -83,6 +88,32 @@ class RowEdges(EdgeList):
     def weights(self) -> NDArray[Any] | None:
         """Their weights; None without."""
         return None if self._by_id is None else self._in_given_order(self._by_id)
+
+    @cached_property
+    def on_gpu(self) -> GpuEdges:
+        """The edges on the GPU, uploaded as the rows that they are; needs one."""
+        from featgraph.arrays import memory  # imports the dialect
+        from featgraph.arrays.parts.row_edges import GpuRowEdges
+
+        rows, order = self.in_edges, self._rows
+        bound = self._bound
+        if order is None:  # numbers are edge ids
+            bound = self.edge_count
+        return GpuRowEdges(
+            memory.upload(rows.row_offsets),
+            memory.upload(rows.column_indices),
+            self.directed,
+            None if order is None else lambda: memory.upload(order),
+            max(bound, 1),
+        )
+
+    @cached_property
+    def on_gpu_oriented(self) -> GpuOriented:
+        """The undirected edges there, turned towards the end of higher degree."""
+        from featgraph.arrays import oriented  # imports the dialect
+
+        edges: GpuRowEdges = self.on_gpu  # type: ignore[assignment]
+        return oriented.GpuOriented(edges.as_given())
 
     def holds(self, array: object) -> bool:
         """Whether an array is that of the weights."""

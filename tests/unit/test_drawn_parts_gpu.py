@@ -1,0 +1,55 @@
+"""Graphs that are drawn on a GPU as rows, whole or in parts: those of the host."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph.distributed import run_ranks
+from featgraph.graph import generators, rmat
+
+pytestmark = pytest.mark.gpu
+ROWS = ("in_edges", "out_edges", "incident_edges")
+
+
+def require_equal(one: Any, other: Any) -> None:
+    """Hold rows and weights of a graph to those of another one."""
+    for name in ROWS:
+        mine, theirs = getattr(one, name), getattr(other, name)
+        assert np.array_equal(mine.row_offsets, theirs.row_offsets), name
+        assert np.array_equal(mine.column_indices, theirs.column_indices), name
+        if name == "out_edges":
+            assert np.array_equal(mine.edge_ids, theirs.edge_ids)
+    for name in ("in_degree", "out_degree"):
+        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+    weights = [g.expand_edge_values(g.weights) for g in (one, other)]
+    assert np.array_equal(*weights)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_rows_are_those_of_the_host(
+    directed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from featgraph.arrays.parts import row_edges
+
+    monkeypatch.setattr(generators, "MANY_DRAWN", 0)
+    monkeypatch.setattr(row_edges, "LEAST_SLAB", 1 << 14)
+    monkeypatch.setattr(row_edges, "PIECE_EDGES", 50_000)
+    draw = partial(rmat, 13, 16, seed=3, directed=directed, weighted=True)
+    whole = draw(target="cpu")
+    made = draw(target="cuda")
+    assert (made.digest, made.weights_digest) == (whole.digest, whole.weights_digest)
+    require_equal(made, whole)
+
+    def on_a_rank(engine: Any) -> None:
+        mine: Any = draw(target="cuda", partition="edges")
+        meant: Any = fg.distribute(whole)
+        assert (mine.digest, repr(mine.shard)) == (meant.digest, repr(meant.shard))
+        assert np.array_equal(mine.given_index, meant.given_index)
+        require_equal(mine.part, meant.part)
+
+    run_ranks(2, on_a_rank)
