@@ -71,9 +71,11 @@ def constants(plan: FoldPlan) -> list[str]:
         'CODE = {"error_model": "numpy", "fastmath": FAST}',
         "# Called by compiled code alone: no entries from Python are compiled.",
         'INLINE = {**CODE, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}',
+        "# What Python calls; its other threads, which may hand over bytes, go on.",
+        'CALLED = {**CODE, "cache": True, "nogil": True}',
         "# Rows are short: lanes sharing a sum of few edges cost more than they save.",
-        'SWEEP = {**CODE, "fastmath": FAST - {"reassoc"}, "cache": True}',
-        'KERNEL = {**CODE, "parallel": True, "cache": True}',
+        'SWEEP = {**CALLED, "fastmath": FAST - {"reassoc"}}',
+        'KERNEL = {**CALLED, "parallel": True}',
     ]
     if any(p.in_a_tree for p in plan.phases):
         lines += [

@@ -19,7 +19,7 @@ from featgraph.fold.plan.layout import REVERSED
 from featgraph.program.active import word_count
 from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.cpu_sets import KnownSets, SparseSet
-from featgraph.runtime.devices.forks import is_single_threaded
+from featgraph.runtime.devices.forks import all_threads, is_single_threaded
 from featgraph.runtime.devices.protocol import (
     DeviceGraph,
     Reach,
@@ -152,7 +152,8 @@ class CpuSets:
         if kernel.is_one_chunk or is_single_threaded():
             kernel.function(0, kernel.word_count, *given, *kernel.rows)
         else:
-            kernel.in_chunks(kernel.chunks, *given, *kernel.rows)
+            with all_threads():
+                kernel.in_chunks(kernel.chunks, *given, *kernel.rows)
 
     def _finds_sooner(
         self,
@@ -306,7 +307,8 @@ class CpuSweeps:
             for number, (start, stop) in enumerate(pairwise(chunks.tolist())):
                 bound.sweep(number, start, stop, *values)
         else:
-            bound.function(*values)
+            with all_threads():
+                bound.function(*values)
         if few is not None:
             passed = given["passed"]
             found = np.empty(few.at.size, np.int64)

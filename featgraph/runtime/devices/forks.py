@@ -1,30 +1,40 @@
-"""What a process that was forked from one with threads can still do.
+"""Numba's threads: one kernel at a time has them, and a forked process may not.
 
 GNU's OpenMP, which Numba takes unless told otherwise, cannot start threads in a child
 of a process that has used it: Numba ends such a child. Kernels then run on the thread
 that calls them, chunk by chunk, with the same bits. Other threading layers survive a
 fork, and so do processes that are spawned.
+
+Kernels let go of Python's lock, so that other threads hand over bytes meanwhile. Not
+every threading layer takes two parallel kernels at once, and none gains by it.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 from typing import Any
 
-__all__ = ["is_single_threaded"]
+__all__ = ["all_threads", "is_single_threaded"]
 
 #: How long a fork waits for another thread that compiles: the child could never take
 #: the lock that this thread holds.
 _PATIENCE_S = 60.0
 
 _lost_threads = False
+_all_threads = threading.Lock()
 _held: Any = None
 
 
 def is_single_threaded() -> bool:
     """Whether this process must not start Numba's threads."""
     return _lost_threads
+
+
+def all_threads() -> threading.Lock:
+    """Return the lock that whoever runs a kernel on Numba's threads holds."""
+    return _all_threads
 
 
 def _hold_compiler() -> None:
@@ -42,8 +52,9 @@ def _release_compiler() -> None:
 
 
 def _begin_child() -> None:
-    global _lost_threads
+    global _lost_threads, _all_threads
     _release_compiler()
+    _all_threads = threading.Lock()  # whoever held it is not here
     layer: Any = sys.modules.get("numba.np.ufunc.parallel")
     if getattr(layer, "_is_initialized", False) and layer._threading_layer == "omp":
         _lost_threads = True
