@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -264,6 +266,42 @@ def test_a_rank_that_posts_nothing_is_named(
     run_ranks(2, on_a_rank)
 
 
+class Heard:
+    """A watch that has just heard of a lost rank when kernels wait for it."""
+
+    def __init__(self) -> None:
+        self.wakes: list[Any] = []
+
+    def when_lost(self, wake: Any) -> None:
+        self.wakes.append(wake)
+
+    def word_of_loss(self) -> WorkerLostError:
+        return WorkerLostError("rank 1 of 2 was lost", rank=1, got="signal 9")
+
+
+def test_a_rank_that_a_watch_knows_to_be_lost_is_not_waited_for(gpu: Gpu) -> None:
+    """Though there is time left: the alarm wakes the kernel."""
+    whole = make_graph(200)
+
+    def on_a_rank(engine: Any) -> None:
+        engine.watch = watch = Heard()
+        engine.timeout = 1e9
+        graph = fg.distribute(whole, cuts=[0, 64, V])
+        exchange = graph.ranks.exchange(choose_device("cuda"))
+        words = exchange.own(None)
+        assert exchange.count(words) == V
+        if engine.rank == 1:
+            engine.barrier(about="rows of ghosts")
+            return
+        for wake in watch.wakes:
+            wake()
+        with pytest.raises(WorkerLostError, match="rank 1 of 2") as found:
+            exchange.count(words)
+        assert "signal 9" in str(found.value)
+
+    run_ranks(2, on_a_rank)
+
+
 def test_windows_are_given_back_when_no_rank_uses_them(gpu: Gpu) -> None:
     def on_a_rank(engine: Engine) -> None:
         device = choose_device("cuda")
@@ -376,7 +414,7 @@ def test_supersteps_on_ranks_run_in_a_loop(
     looping: Gpu, monkeypatch: pytest.MonkeyPatch, run: Any
 ) -> None:
     """With the exchange inside: the host reads nothing meanwhile."""
-    whole = make_graph(180, count=66)
+    whole = make_graph(120, count=66)
     if run is run_components:
         ends = np.arange(65)
         whole = fg.Graph.from_edges(ends, ends + 1, vertex_count=66)
@@ -394,6 +432,59 @@ def test_supersteps_on_ranks_run_in_a_loop(
     np.testing.assert_allclose(found[0], run(whole), rtol=1e-6)
 
 
+def lose(exchange: Any) -> None:
+    """Have a rank take it that rank 1 has posted nothing in time."""
+    device, own = exchange.device, exchange._together._ghosts._boxes.own
+    state = device.download(own)
+    device.upload(np.array([*state[:2], 2, *state[3:]], np.int64), own)
+
+
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+def test_a_rank_that_is_lost_ends_a_loop(
+    looping: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, launch = make_graph(120, count=40), device_flight.DeviceFlight.run
+
+    def run(flight: Any, how: Any) -> bool:
+        lose(flight._agenda.exchange)
+        return launch(flight, how)
+
+    monkeypatch.setattr(device_flight.DeviceFlight, "run", run)
+    with pytest.raises(WorkerLostError, match="rank 1 of 2 was lost"):
+        run_ranks(2, lambda _: run_pagerank(fg.distribute(whole)))
+    assert {loop.ran for loop in looping.loops} <= {0, 1}
+
+
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+@pytest.mark.parametrize("way", ["host", "shorter loops"])
+def test_a_rank_in_a_loop_goes_with_others_that_are_in_none(
+    looping: Gpu, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """What decides how it is run is each rank's own; what ends a run is not."""
+    whole, found = make_graph(120, count=40), threading.local()
+    loop, flight = cuda_trace.TracedDriver.loop, device_flight.DeviceFlight.run
+    alone = run_pagerank(whole)
+
+    def some_loop(*given: Any) -> Any:
+        return None if found.rank == 0 and way == "host" else loop(*given)
+
+    def shorter(self: Any, how: Any) -> bool:
+        if found.rank == 0:
+            how = dataclasses.replace(how, limit=min(how.limit, 2))
+        return flight(self, how)
+
+    def on_a_rank(engine: Engine) -> Any:
+        found.rank = engine.rank
+        return run_pagerank(fg.distribute(whole))
+
+    monkeypatch.setattr(cuda_trace.TracedDriver, "loop", some_loop)
+    monkeypatch.setattr(device_flight.DeviceFlight, "run", shorter)
+    values = run_ranks(2, on_a_rank)
+    assert looping.loops
+    np.testing.assert_array_equal(*values)
+    np.testing.assert_allclose(values[0], alone, rtol=1e-6)
+
+
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 def test_a_rank_that_is_lost_ends_a_replay(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
@@ -405,16 +496,13 @@ def test_a_rank_that_is_lost_ends_a_replay(
 
     launch = Flight._launch
 
-    def lose(flight: Any) -> None:
+    def launch_third(flight: Any) -> None:
         launches.append(1)
         if len(launches) == 3:
-            exchange = flight._agenda.exchange
-            device, own = exchange.device, exchange._together._ghosts._boxes.own
-            state = device.download(own)
-            device.upload(np.array([*state[:2], 2, *state[3:]], np.int64), own)
+            lose(flight._agenda.exchange)
         launch(flight)
 
-    monkeypatch.setattr(Flight, "_launch", lose)
+    monkeypatch.setattr(Flight, "_launch", launch_third)
     with pytest.raises(WorkerLostError, match="rank 1 of 2 was lost"):
         run_ranks(2, lambda _: run_pagerank(fg.distribute(whole)))
     assert len(launches) >= 3

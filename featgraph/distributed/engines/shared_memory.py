@@ -98,7 +98,7 @@ class SharedEngine(MessageEngine):
                 self._own.close()
             raise
         self._peers = Peers(rank, self._layout, self._own, met, timeout, watch)
-        self._watch = watch
+        self.watch = watch
         #: How often this rank has told the others something.
         self._told = 0
         self._process = os.getpid()
@@ -152,7 +152,7 @@ class SharedEngine(MessageEngine):
         self._require_usable(call)
         try:
             own = tell()
-            with watched(self._watch, call):
+            with watched(self.watch, call):
                 messages = self._hear(call, own)
             for rank, message in enumerate(messages):
                 read(rank, message)
@@ -167,8 +167,8 @@ class SharedEngine(MessageEngine):
 
     def _require_usable(self, call: Call) -> None:
         require_usable(self.rank, call, self._process, self._refusal, self._is_open)
-        if self._watch is not None:
-            self._watch.raise_lost()
+        if self.watch is not None:
+            self.watch.raise_lost()
 
     def _tell(self, call: Call, sizes: Sequence[int], write: Write) -> Bytes:
         """Write what the others are to take; return the message to this rank itself."""

@@ -97,7 +97,7 @@ class TorchEngine(MessageEngine):
     ) -> None:
         super().__init__(rank, size)
         self.timeout = timeout
-        self._watch = watch
+        self.watch = watch
         self._links = _Links(rank, size, timeout, watch)
         self._links.join(address, port)
         self._process = os.getpid()
@@ -124,7 +124,7 @@ class TorchEngine(MessageEngine):
             text = f"{type(error).__name__}: {error}"
             said = Record("failed", self.exchanges, text, rank=self.rank)
         # Ranks that went different ways have all seen it.
-        is_told = self._watch is not None and said.kind == "failed"
+        is_told = self.watch is not None and said.kind == "failed"
         if (cause is None or said.kind == "failed") and not is_told:
             self._tell(said, [NOTHING] * self.size)
         self._links.leave(is_whole=cause is None and error is None)
@@ -183,7 +183,7 @@ class TorchEngine(MessageEngine):
     def _swap(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
         self._require_usable(call)
         try:
-            with watched(self._watch, call):
+            with watched(self.watch, call):
                 return self._exchanged(call, messages)
         except DistributedError as error:
             self._refusal = error
@@ -194,8 +194,8 @@ class TorchEngine(MessageEngine):
 
     def _require_usable(self, call: Call) -> None:
         require_usable(self.rank, call, self._process, self._refusal, self._is_open)
-        if self._watch is not None:
-            self._watch.raise_lost()
+        if self.watch is not None:
+            self.watch.raise_lost()
 
     def _exchanged(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
         said = Record("call", call.number, call.text, call.about)

@@ -96,9 +96,9 @@ def _raise_flags(there, own):  # type: ignore[no-untyped-def]
 
 @device_function
 def _wait(here, rank, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
-    """Have a warp wait for what a rank has posted, or note that one is lost.
+    """Have a warp wait for what a rank has posted, or note that it is lost.
 
-    That is what the host says by the alarm, 1 + the rank, or this one in the end.
+    It is if it takes too long, or if the host rings the alarm meanwhile.
     """
     if cuda.laneid == 0:
         flag, generation = here[rank, FLAG], own[GENERATION]
@@ -107,13 +107,11 @@ def _wait(here, rank, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
         if is_behind and cuda.atomic.add(own, LOST, int64(0)) == 0:
             begun, looks = clock_ns(), int32(0)
             while acquire_at(flag) < generation:
-                lost = int64(0)
+                is_lost = clock_ns() - begun > limit_ns
                 if looks % _LOOKS == 0:
-                    lost = int64(cuda.ldcv(alarm, 0))
-                if lost == 0 and clock_ns() - begun > limit_ns:
-                    lost = int64(rank) + int64(1)
-                if lost != 0:
-                    cuda.atomic.cas(own, LOST, int64(0), lost)
+                    is_lost = is_lost or cuda.ldcv(alarm, 0) != 0
+                if is_lost:
+                    cuda.atomic.cas(own, LOST, int64(0), int64(rank) + int64(1))
                     break
                 looks += int32(1)
                 cuda.nanosleep(uint32(64))

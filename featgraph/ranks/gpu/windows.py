@@ -23,7 +23,7 @@ from featgraph._cuda import cuda
 from featgraph._cuda_driver import IpcMemory, address_of, uuid_of_current
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.errors import DeviceError
-from featgraph.ranks.lost import timeout_of
+from featgraph.ranks.lost import timeout_of, watch_of
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import TURN
 
@@ -84,8 +84,11 @@ class _Registry:
         #: Number -> memory, and mappings of the others'.
         self._windows: dict[int, tuple[Any, list[Any]]] = {}
         self._dropped: set[int] = set()
-        self.alarm = cuda.mapped_array(1, np.int64)
-        self.alarm[0] = 0
+        self.alarm = alarm = cuda.mapped_array(1, np.int64)
+        alarm[0] = 0
+        watch = watch_of(engine)
+        if watch is not None:
+            watch.when_lost(lambda: alarm.__setitem__(0, 1))
 
     def map(self, size: int, device: Device) -> tuple[int, Any, list[int]] | None:
         """Return a window's number and memory, of zeros, and addresses of all ranks'.
@@ -174,7 +177,7 @@ class Mailboxes:
     own : array of int64
         What the kernels of this rank count.
     alarm : array of int64
-        Memory of the host, where kernels see that a rank is lost: 1 + its number.
+        Memory of the host, by which kernels that wait hear that a rank is lost.
     limit_ns : int64
         How long they wait.
     """
