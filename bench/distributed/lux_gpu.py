@@ -414,9 +414,10 @@ def programs_on(rank: Rank, graph: Any, k: int) -> dict[str, Program]:
     count = graph.vertex_count
     hub = _hub(graph, rank.engine)
     others = [v for v in (1, 2, 3, 4) if v != hub][:3]
+    seeds = np.full(count, -1)
+    seeds[::10] = np.arange(0, count, 10) % k
 
     def propagate() -> Any:
-        seeds = np.where(np.arange(count) % 10 == 0, np.arange(count) % k, -1)
         return al.label_propagation(
             graph, seeds, class_count=k, epsilon=0, history=False,
             max_supersteps=LP_SUPERSTEPS, **where,

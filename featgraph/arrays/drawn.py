@@ -11,6 +11,9 @@ from featgraph.arrays.values import DeviceValues, in_pieces
 
 __all__ = ["Drawing", "drawn"]
 
+#: Weights that come to the host at a time.
+_PIECE = 1 << 24
+
 
 @dataclass(frozen=True)
 class Drawing:
@@ -48,6 +51,21 @@ class Drawing:
         given = self.weights, start, weights
         memory.launch_over(drawing_cuda.draw_weights, count, *given)
         return *ends, weights
+
+    def weights_to_host(self) -> np.ndarray[Any, Any] | None:
+        """Return the weights of all edges, drawn on the GPU; None without."""
+        from featgraph.arrays import drawing_cuda, memory  # imports the dialect
+
+        if self.weights is None:
+            return None
+        made = np.empty(self.count, np.float32)
+        for first in range(0, self.count, _PIECE):
+            part = made[first : first + _PIECE]
+            piece = memory.empty(part.shape, np.float32)
+            given = self.weights, np.int64(first), piece
+            memory.launch_over(drawing_cuda.draw_weights, part.size, *given)
+            part[:] = memory.read(piece)
+        return made
 
     def on_host(self, first: int, last: int) -> tuple[Any, Any, Any]:
         """Return them as arrays of the host; several threads draw them."""

@@ -56,7 +56,9 @@ def part_edges(
         max(drawing.count, 1),
         is_by_slot=not is_whole,
     )
-    return part, GpuRowEdgeList(rows, weights, {**known, "in_offsets": part.on_host})
+    as_given = drawing.weights_to_host if is_whole else None
+    known = {**known, "in_offsets": part.on_host}
+    return part, GpuRowEdgeList(rows, weights, known, as_given)
 
 
 def drawn_rows(drawing: Drawing, directed: bool) -> GpuRowEdgeList:

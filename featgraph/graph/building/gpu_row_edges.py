@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -28,6 +28,8 @@ class GpuRowEdgeList(EdgeList):
         By edge id.
     known : mapping, optional
         What else is known of the graph, by the names of its attributes.
+    as_given : callable, optional
+        Returns the weights on the host, in given order.
     """
 
     def __init__(
@@ -35,11 +37,13 @@ class GpuRowEdgeList(EdgeList):
         on_gpu: GpuRowEdges,
         weights: Any,
         known: Mapping[str, Any] | None = None,
+        as_given: Callable[[], NDArray[Any] | None] | None = None,
     ) -> None:
         self.vertex_count, self.directed = on_gpu.vertex_count, on_gpu.directed
         self.names, self.sides, self.is_given_on_gpu = None, None, True
         self.on_gpu = on_gpu
         self._by_id, self._known = weights, dict(known or {})
+        self._as_given = as_given
         self.weights_dtype = None if weights is None else weights.dtype
 
     def known(self) -> dict[str, Any]:
@@ -66,6 +70,9 @@ class GpuRowEdgeList(EdgeList):
         """Their weights on the host, in given order; None without."""
         if self._by_id is None:
             return None
+        made = None if self._as_given is None else self._as_given()
+        if made is not None:
+            return freeze(made)
         if self.on_gpu.is_in_given_order():
             return freeze(host_values(DeviceValues(self._by_id)))
         return freeze(self.on_gpu.in_given_order(self._by_id, per_direction=False))
