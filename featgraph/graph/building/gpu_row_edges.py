@@ -81,6 +81,11 @@ class GpuRowEdgeList(EdgeList):
         """Whether an array of the host is that of the weights."""
         return array is not None and array is vars(self).get("weights")
 
+    @property
+    def there_by_id(self) -> Any:
+        """The weights on the GPU, by edge id; None without."""
+        return self._by_id
+
     def there(self, array: object) -> Any:
         """Return an array of the host by edge id, if the GPU has it; else None."""
         return self._by_id if self.holds(array) else None
