@@ -276,6 +276,18 @@ TABLES["ranks-cpu"] = {
     **CHECK,
 }
 TABLES["ranks-gpu"] = TABLES["ranks-cpu"] | {"supersteps": _text("supersteps")}
+TABLES["forms-gpu"] = {
+    "graph": _graph,
+    "program": _text("program"),
+    "links": _text("link"),
+    "form": _text("contender"),
+    **TIME,
+    "supersteps": _text("supersteps"),
+    "bytes a rank sent": _text("sent_bytes"),
+    "useful share": _text("useful"),
+    "in exchanges": _text("waited_share"),
+    **CHECK,
+}
 TABLES["lux-gpu"] = {
     "graph": _graph,
     "program": _text("program"),

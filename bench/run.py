@@ -61,6 +61,7 @@ BENCHES = {
     "loading-cpu": "bench.distributed.loading_cpu",
     "repartition-cpu": "bench.distributed.repartition_cpu",
     "ranks-gpu": "bench.distributed.ranks_gpu",
+    "forms-gpu": "bench.distributed.forms_gpu",
     "lux-gpu": "bench.distributed.lux_gpu",
     "out-of-core-gpu": "bench.distributed.out_of_core_gpu",
     "networkx-cpu": "bench.algorithms.networkx_cpu",

@@ -150,7 +150,7 @@ def _record(
             said += f", wire {wire:.3g} ms, bound {fields['bound']:.3f}"
         said += f", efficiency {fields['efficiency']:.3f}"
         if grown == 1:
-            checks = _compared(cell["answer"], one["answer"])
+            checks = compared(cell["answer"], one["answer"])
     cell["trials"] = trials
     told = {n: v for n, v in cell.items() if n not in {"answer", "trials", "graph"}}
     name = f"{cell['program']}, {ranks} {'rank' if ranks == 1 else 'ranks'}"
@@ -164,7 +164,8 @@ def _record(
     )
 
 
-def _compared(found: dict[str, Any], meant: dict[str, Any]) -> dict[str, Any]:
+def compared(found: dict[str, Any], meant: dict[str, Any]) -> dict[str, Any]:
+    """Return whether an answer is another one, and how far they are apart."""
     if "digest" in found:
         return {"ok": found["digest"] == meant["digest"]}
     a, b = np.array(found["sample"]), np.array(meant["sample"])
@@ -259,7 +260,7 @@ class Rank:
         sent = int((self.engine.traffic - before).sent.sum())
         run, wire = result.run, self._wire(graph, result.run, how, k)
         most = self.engine.all_reduce(np.array(trials), "max", about="times")
-        answer = _answer(self, graph, result, how.answer)
+        answer = answer_of(self, graph, result, how.answer)
         self.tell(
             of=of,
             graph=name,
@@ -342,12 +343,12 @@ def _link_of(rank: Rank) -> float | None:
     return size * (engine.size - 1) / median(seconds)
 
 
-def _answer(rank: Rank, graph: Any, result: Any, name: str) -> dict[str, Any]:
+def answer_of(rank: Rank, graph: Any, result: Any, name: str) -> dict[str, Any]:
     """Return a digest of an answer of integers or distances, or a sample of reals."""
     from featgraph.graph.building import digests
 
     own, numbers = result.local(name), graph.own_vertices
-    if name in {"levels", "labels", "distances", "count"}:
+    if name in {"levels", "labels", "distances", "widths"}:
         sums = digests.no_sums()
         digests.add_values(sums, numbers, own)
         sums = rank.engine.all_reduce(sums, "sum", about="a digest")
@@ -396,7 +397,7 @@ def draw_ratings(count: int) -> Any:
     return fg.distribute(graph)
 
 
-def _hub(graph: Any, engine: Any) -> int:
+def hub_of(graph: Any, engine: Any) -> int:
     """Return the vertex with most out-edges."""
     part = graph.part
     own = np.asarray(part.out_degree)[: graph.own_vertices.size]
@@ -412,7 +413,7 @@ def programs_on(rank: Rank, graph: Any, k: int) -> dict[str, Program]:
 
     where = {"target": rank.target}
     count = graph.vertex_count
-    hub = _hub(graph, rank.engine)
+    hub = hub_of(graph, rank.engine)
     others = [v for v in (1, 2, 3, 4) if v != hub][:3]
     seeds = np.full(count, -1)
     seeds[::10] = np.arange(0, count, 10) % k
@@ -445,7 +446,7 @@ def weighted_programs_on(rank: Rank, graph: Any) -> dict[str, Program]:
     """Return those on one with weights."""
     from featgraph import algorithms as al
 
-    hub = _hub(graph, rank.engine)
+    hub = hub_of(graph, rank.engine)
     where = {"target": rank.target}
     return {"SSSP": Program(lambda: al.sssp(graph, hub, **where), "distances", 4)}
 
@@ -479,7 +480,7 @@ def be_a_rank(given: dict[str, Any], told: str) -> None:
         for weighted in (False, True):
             if not wanted & ({"SSSP"} if weighted else set(PROGRAMS[:5])):
                 continue
-            graph = _drawn(rank, name, weighted)
+            graph = drawn(rank, name, weighted)
             if graph is None:
                 continue
             for k in [1] if weighted else [1, *given["k"]]:
@@ -502,7 +503,7 @@ def be_a_rank(given: dict[str, Any], told: str) -> None:
                     rank.run("ratings", "ratings", ratings, program, how, k)
 
 
-def _drawn(rank: Rank, name: str, weighted: bool) -> Any:
+def drawn(rank: Rank, name: str, weighted: bool) -> Any:
     """Draw a graph, and say what that has taken; None if there is no time."""
     if not rank.is_time():
         rank.note(f"no time for {name}")
