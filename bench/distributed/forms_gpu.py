@@ -2,9 +2,9 @@
 
 Tables I and VIII of Vertex Refinement, with parts that ranks draw: whole calls that are
 warm, in turn. `sent_bytes` is what the engine counts on the rank that sends most, and
-`rows` the messages by form; `useful` is the share of these bytes that "vr" takes. Ways that
-ranks do not take, and forms that a way does not have, are said and left out. Answers
-are compared with those of "vr" as in ``lux-gpu``, which has `--target`, too.
+`rows` the messages by form; `useful` is the share of these bytes that "vr" takes. Ways
+that ranks do not take, and forms that a way does not have, are said and left out.
+Answers are compared with those of "vr" as in ``lux-gpu``, which has `--target`, too.
 """
 
 from __future__ import annotations
