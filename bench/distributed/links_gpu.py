@@ -113,7 +113,7 @@ def measure_flags(rank: Rank) -> None:
 def measure_rows(rank: Rank) -> None:
     """Time what kernels store, and what they take, by events of the GPU."""
     from featgraph._cuda import cuda
-    from featgraph.ranks.gpu.window_rows import Channel
+    from featgraph.ranks.gpu.window_channel import Channel, Part
 
     device, peer = rank.device, rank.peer
     for count, k, share in ROWS:
@@ -127,15 +127,15 @@ def measure_rows(rank: Rank) -> None:
         values = device.rows.held(device.rows.upload(data), data.shape)
         words = np.packbits(is_changed, bitorder="little").view(np.uint32)
         changed = device.sets.upload(words)
-        ghosts, trials = device.sets.empty(words.size), []
+        trials = []
         for _ in range(rank.repeat + 3):
             wait_for_gpu(TARGET)
             rank.engine.barrier()
             events = [cuda.event() for _ in range(3)]
             events[0].record()
-            boxes = channel.post([values], changed)
+            posted = channel.post([Part(changed, [values])])
             events[1].record()
-            channel.take([values], boxes, ghosts)
+            channel.take(posted)
             events[2].record()
             events[2].synchronize()
             trials.append(tuple(a.elapsed_time(b) for a, b in pairwise(events)))

@@ -322,10 +322,10 @@ def _link_of(rank: Rank) -> float | None:
     """Return the bytes a second that a kernel stores, or the engine hands over."""
     engine = rank.engine
     if rank.target == "cuda" and engine.size == 2:
-        from featgraph.ranks.gpu.carrier import numbers_of
+        from featgraph.ranks.gpu.carrier import have_windows
         from featgraph.runtime.devices.choose import choose_device
 
-        if numbers_of(engine, choose_device("cuda")) is not None:
+        if have_windows(engine, choose_device("cuda")):
             from bench.distributed import links_gpu
 
             links_gpu.ROWS = ((1 << 19, 32, 1.0),)  # type: ignore[assignment]
