@@ -26,6 +26,7 @@ from featgraph.graph.building import edges as edge_lists
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.gpu import links as gpu_links
+from featgraph.ranks.gpu.edges import GpuEdges
 from featgraph.ranks.gpu.messages import FORMS, Outline
 from featgraph.ranks.gpu.rows import GpuRows
 from featgraph.ranks.host_rows import HostRows
@@ -373,6 +374,8 @@ def share_edges_and_compare(
     cpu, device = choose_device("cpu"), choose_device("cuda")
     on_host = HostRows(shard, engine, cpu).over(edges)
     on_gpu = GpuRows(shard, engine, device, Counter()).over(edges)
+    if seed % 2:  # through windows
+        on_gpu = GpuEdges(edges, None, device, engine)
 
     def marked(carrier: Any, sets: Any, held: Any, others: Any) -> Any:
         one, two = (carrier.out_of(sets.upload(words)) for words in sources)

@@ -110,7 +110,9 @@ class GpuCarrier:
         return self.together or GpuRows(*given, self.forms)
 
     def over(self, edges: PartEdges) -> GpuEdges:
-        """Return what hands over entries of edges: as messages, always."""
+        """Return what hands over entries of edges likewise."""
+        if self.together is not None:
+            return GpuEdges(edges, None, self._device, self._engine)
         rows = GpuRows(self._shard, self._engine, self._device, self.forms)
         return rows.over(edges)
 

@@ -9,12 +9,14 @@ import numpy as np
 
 from featgraph._cached import cached_property
 from featgraph.arrays.values import DeviceValues
+from featgraph.distributed.engines.protocol import Engine
 from featgraph.distributed.rows.forms import AS_FITS, Sending
 from featgraph.errors import GraphInputError
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.gpu import edge_kernels as kernels
 from featgraph.ranks.gpu.links import BLOCK, EdgeLinks, blocks_for
 from featgraph.ranks.gpu.messages import Entries
+from featgraph.ranks.gpu.window_channel import Channel, Part
 from featgraph.runtime.devices.protocol import Device
 
 __all__ = ["GpuEdges"]
@@ -23,6 +25,7 @@ Array = Any
 Words = Any
 #: Kernels over lists number edges by int32.
 _MOST_EDGES = 1 << 31
+_ABOUT = "entries of edges"
 
 
 class GpuEdges:
@@ -37,6 +40,8 @@ class GpuEdges:
     rows : GpuRows
         What swaps lists of rows, of vertices or of edges.
     device : CudaDevice
+    engine : Engine, optional
+        Of ranks that have windows: then entries go through these.
 
     Raises
     ------
@@ -44,7 +49,13 @@ class GpuEdges:
         If the part has too many edges.
     """
 
-    def __init__(self, edges: PartEdges, rows: Any, device: Device) -> None:
+    def __init__(
+        self,
+        edges: PartEdges,
+        rows: Any,
+        device: Device,
+        engine: Engine | None = None,
+    ) -> None:
         if edges.count >= _MOST_EDGES:
             raise GraphInputError(
                 "too many edges for entries that are sent between GPUs",
@@ -58,8 +69,13 @@ class GpuEdges:
             np.arange(first, first + taken.numbers.size, dtype=np.int32)
             for first, taken in edges.taken
         ]
-        self._sent = EdgeLinks([link.numbers for link in edges.links], device)
+        sent = [link.numbers for link in edges.links]
+        self._sent = EdgeLinks(sent, device)
         self._taken = EdgeLinks(ghosts, device)
+        self._channel: Channel | None = None
+        if engine is not None:
+            given = engine, device, _ABOUT
+            self._channel = Channel(sent, ghosts, *given, are_places=True)
         bounds = edges.bounds
         self._sources = self._sent.along(
             [edges.sources[begin:end] for begin, end in bounds]
@@ -106,10 +122,14 @@ class GpuEdges:
         sending: Sending = AS_FITS,
     ) -> None:
         """Send entries of own edges to the ranks that have them: see `EdgeCarrier`."""
+        if self._channel is not None:
+            posted = self._channel.post([Part(marks, values)])
+            self._channel.take(posted, values, others=others)
+            return
         entries = [Entries.of(one) for one in values]
         stored = [None if one is None else Entries.of(one) for one in others]
-        links, about = (self._sent, self._taken), "entries of edges"
-        for came in self._rows.swap(links, entries, marks, about, sending):
+        links = self._sent, self._taken
+        for came in self._rows.swap(links, entries, marks, _ABOUT, sending):
             firsts = came.outline.firsts
             for first, *buffers in zip(firsts, entries, stored, strict=True):
                 for own in buffers:

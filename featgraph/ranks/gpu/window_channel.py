@@ -111,6 +111,8 @@ class Channel:
         Arrays that go with the rows.
     own : int
         How many vertices this rank owns, which come first.
+    are_places : bool
+        Whether sets are those of places in what is sent, a word for each 32 of a list.
     """
 
     def __init__(
@@ -122,6 +124,7 @@ class Channel:
         about: str,
         numbers: WindowNumbers | None = None,
         own: int = 0,
+        are_places: bool = False,
     ) -> None:
         self._engine, self._device, self._about = engine, device, about
         self._launch: Any = device.launches  # type: ignore[attr-defined]
@@ -129,7 +132,7 @@ class Channel:
         self._from = self._lists(sent)
         self._to = self._lists(taken)
         self._numbers = numbers or WindowNumbers(device)
-        self._own = np.int64(own)
+        self._own, self._are_places = np.int64(own), are_places
         #: Bytes of numbers, bits of parts and bytes of rows that there is room for.
         self._room = (0, 0, -1)
         self._boxes: Mailboxes | None = None
@@ -163,24 +166,30 @@ class Channel:
             self._boxes = Mailboxes(self._engine, self._device, sizes, self._about)
         return self._boxes
 
-    def _columns(self, parts: Sequence[Part]) -> tuple[Array, int, int]:
-        """Return a table of properties, how many they are, and bytes of their rows."""
+    def _columns(
+        self, parts: Sequence[Part], others: Sequence[DeviceValues | None] = ()
+    ) -> tuple[Array, int, int]:
+        """Return a table of properties, how many they are, and bytes of their rows.
+
+        Behind these come others, which stand where the first of them do.
+        """
         rows = tuple(
             (*_row_of(values), number)
             for number, part in enumerate(parts)
             for values in part.values
         )
-        table = self._tables.get(rows)
+        more = tuple(None if one is None else _row_of(one) for one in others)
+        table = self._tables.get((rows, more))
         if table is None:
             before = np.cumsum([0, *(row[2] for row in rows)])
-            made = [
-                (*row, before[n], number) for n, (*row, number) in enumerate(rows)
-            ] or [(0,) * 6]
-            uploaded = self._device.upload(np.array(made, np.int64))
-            self._tables[rows] = table = uploaded, len(rows), int(before[-1])
+            made = [(*row, before[n], number) for n, (*row, number) in enumerate(rows)]
+            made += [(*row, before[n], 0) for n, row in enumerate(more) if row]
+            # Kernels take no array without entries.
+            uploaded = self._device.upload(np.array(made or [(0,) * 6], np.int64))
+            self._tables[rows, more] = table = uploaded, len(made), int(before[-1])
             if len(self._tables) > _MOST_TABLES:
                 self._tables.popitem(last=False)
-        self._tables.move_to_end(rows)
+        self._tables.move_to_end((rows, more))
         return table
 
     def post(
@@ -202,7 +211,10 @@ class Channel:
         boxes = self._boxes_for(numbers.room, len(parts), row)
         empty = self._device.sets.some_words  # type: ignore[attr-defined]
         words = [part.changed for part in parts]
-        came = [empty(-(-rows // 32) or int(each.size)) for each in words]
+        came = [
+            self._nothing if self._are_places else empty(-(-rows // 32) or w.size)
+            for w in words
+        ]
         fill = [self._nothing] * (2 - len(parts))
         sets, came_here = _Pair(*words, *fill), _Pair(*came, *fill)
         lists = self._from if parts else self._from._replace(count=np.int64(0))
@@ -212,9 +224,9 @@ class Channel:
             min(-(-size // BLOCK), _SET_BLOCKS),
         )
         given = (
-            sets, came_here, len(parts), counts, self._own, lists, table, columns,
-            numbers.table, numbers.arrays, numbers.room, self._numbers.total,
-            boxes.there, boxes.own,
+            sets, came_here, len(parts), self._are_places, counts, self._own, lists,
+            table, columns, numbers.table, numbers.arrays, numbers.room,
+            self._numbers.total, boxes.there, boxes.own,
         )  # fmt: skip
         self._launch(kernels.post, blocks, BLOCK, given)
         boxes.turn()
@@ -225,6 +237,7 @@ class Channel:
         posted: Posted,
         values: Sequence[DeviceValues] | None = None,
         told: Array = None,
+        others: Sequence[DeviceValues | None] = (),
     ) -> _Pair:
         """Copy the rows that have come, and combine numbers; return the sets.
 
@@ -236,18 +249,21 @@ class Channel:
         told : array of int64, optional
             A count that is told, less than 0, if a rank is lost: default that of the
             first part, if it was counted.
+        others : sequence of values or None, optional
+            Where rows of each of the values go, too.
         """
         columns, count = posted.columns
         if values is not None:
-            columns, count, _ = self._columns([Part(None, values)])
+            columns, count, _ = self._columns([Part(None, values)], others)
         numbers, boxes = posted.numbers, posted.boxes
         lists = self._to if posted.parts else self._to._replace(count=np.int64(0))
         blocks = 1 + -(-int(lists.count) * 32 // BLOCK)
         tells = posted.counts or told is not None
         given = (
-            posted.came, posted.parts, tells, lists, columns, count, numbers.table,
-            numbers.arrays, numbers.room, self._numbers.total if told is None else told,
-            boxes.here, boxes.own, boxes.alarm, boxes.limit_ns,
+            posted.came, posted.parts, self._are_places, tells, lists, columns, count,
+            numbers.table, numbers.arrays, numbers.room,
+            self._numbers.total if told is None else told, boxes.here, boxes.own,
+            boxes.alarm, boxes.limit_ns,
         )  # fmt: skip
         self._launch(kernels.take, blocks, BLOCK, given)
         return posted.came

@@ -192,14 +192,15 @@ def _begin_sets(changed, told, came, counts, own_count, own):  # type: ignore[no
 
 @kernel(cache=True, launch_bounds=_BOUNDS)
 def post(  # type: ignore[no-untyped-def]
-    sets, came, parts, counts, own_count, lists, columns, column_count, numbers,
-    number_count, room, total, there, own,
+    sets, came, parts, are_places, counts, own_count, lists, columns, column_count,
+    numbers, number_count, room, total, there, own,
 ):  # fmt: skip
     """Store rows of changed vertices, and numbers, at all ranks; raise flags.
 
     ``sets[0]`` and ``sets[1]`` are the sets of one or two parts, and `came` where those
-    begin that `take` adds to. With `counts` the first number is `total`: how many own
-    vertices the first set has. A warp takes one of the chunks of `lists`. The last
+    begin that `take` adds to; or, if they `are_places`, the first one is of places in
+    the lists. With `counts` the first number is `total`: how many own vertices the
+    first set has. A warp takes one of the chunks of `lists`. The last
     block to end stores numbers, in `room` bytes, and raises the flags.
     """
     lane, chunk = int32(cuda.laneid), uint32(cuda.grid(1) >> 5)
@@ -215,10 +216,13 @@ def post(  # type: ignore[no-untyped-def]
             number = lists.numbers[uint32(word * 32 + lane)]
             place = int64(word) - links[chunk, _FIRST]
             for part in range(parts):
-                if part == 0:
-                    is_set = number >= 0 and warp.test_bit(sets[0], uint32(number))
-                else:
-                    is_set = number >= 0 and warp.test_bit(sets[1], uint32(number))
+                is_set = False
+                if are_places:
+                    is_set = warp.test_bit(sets[0], uint32(word * 32 + lane))
+                elif number >= 0 and part == 0:
+                    is_set = warp.test_bit(sets[0], uint32(number))
+                elif number >= 0:
+                    is_set = warp.test_bit(sets[1], uint32(number))
                 found = warp.group_bits(is_set, 32)
                 if lane == 0:
                     store_at(base + part * aligned + place * 4, found, uint32)
@@ -261,10 +265,12 @@ def _post_numbers(numbers, count, there, own):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True, launch_bounds=_BOUNDS_TAKING)
 def take(  # type: ignore[no-untyped-def]
-    came, parts, tells, lists, columns, column_count, numbers, number_count, room,
-    total, here, own, alarm, limit_ns,
+    came, parts, are_places, tells, lists, columns, column_count, numbers,
+    number_count, room, total, here, own, alarm, limit_ns,
 ):  # fmt: skip
     """Copy rows that have come to listed vertices, and add these to the sets of parts.
+
+    But where sets were those of places.
 
     The first block waits for each rank, whether that has rows for this one or not, and
     combines the numbers. With `tells`, `total` is less than 0 where a rank is lost:
@@ -291,7 +297,7 @@ def take(  # type: ignore[no-untyped-def]
         for part in range(parts):
             found = load_at(base + part * aligned + place * 4, uint32)
             if found:
-                if (found >> uint32(lane)) & uint32(1):
+                if not are_places and (found >> uint32(lane)) & uint32(1):
                     number = uint32(lists.numbers[uint32(word * 32 + lane)])
                     if part == 0:
                         warp.set_bit(came[0], number)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from featgraph.fold.plan.options import IN_PLACE
-from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.loops.agenda import Agenda
@@ -92,8 +91,7 @@ def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
     is_shared = state.graph.ranks is not None
     watched = Watched(
         device, size, asked.by, is_dense=is_dense, is_shared=is_shared,
-        stays_on_device=exchange_of(state.graph, device).stays_on_device
-        and not any(_sends_edges(step.plan) for step in steps),
+        stays_on_device=exchange_of(state.graph, device).stays_on_device,
     )  # fmt: skip
     if watching.extremes and not asked.by:
         by = "watch=" if asked.test is None else "until="
@@ -111,15 +109,6 @@ def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
     ]
     key = "" if waiting is None else waiting.key
     return Agenda(steps, pending, waiting, watching), replace(watched, key=key)
-
-
-def _sends_edges(plan: FoldPlan) -> bool:
-    """Whether ranks hand over entries of edges, which the host takes part in."""
-    halos = [halo.edges for halo in plan.facts.halos]
-    return any(
-        e.reads or e.reads_next or e.writes or e.writes_next or e.outboxes
-        for e in halos
-    )
 
 
 def _make_waiting(asked: Asked, steps: list[Step], watched: Watched) -> Waiting | None:
