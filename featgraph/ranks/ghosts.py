@@ -34,10 +34,13 @@ class Together(Protocol):
     how many own vertices it has on all ranks is known to who counts it next.
     """
 
-    def post_told(self, told: Any, waiting: Any | None) -> Any:
+    def post_told(
+        self, told: Any, waiting: Any | None, sending: Sending = AS_FITS
+    ) -> Any:
         """Post what is active, and what was written before, each with its rows.
 
-        Both are pairs: the vertices, and values of properties.
+        Both are pairs: the vertices, and values of properties. The latter is None where
+        nothing waits.
         """
 
     def take_told(self, posted: Any) -> tuple[Words, Words]:
@@ -239,7 +242,8 @@ class RankGhosts:
             changed = reduce(self._sets.union, distinct.values())
             parts.append((changed, self._held(buffers, also)))
         together = self._carrier.together
-        posted = together.post_told(*parts, *[None] * (2 - len(parts)))
+        waits = parts[1] if also else None
+        posted = together.post_told(parts[0], waits, self._sending)
         active, came = together.take_told(posted)
         buffers.ghosts_came(sent, active, behind=told)
         buffers.ghosts_came(also, came)

@@ -210,17 +210,16 @@ def test_a_message_of_another_list_is_refused() -> None:
     assert {Outline.choose(c, 64, []).form for c in range(65)} == set(FORMS)
 
 
-@pytest.mark.parametrize("links", ["auto", "host"])
 def test_forms_that_gpus_do_not_send_are_refused(
-    gpu: Gpu, links: str, monkeypatch: pytest.MonkeyPatch
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fg.config, "gpu_links", links)
+    monkeypatch.setattr(fg.config, "gpu_links", "host")
     whole = make_graph(500)
 
     def on_a_rank(engine: Any) -> None:
         graph = fg.distribute(whole, cuts=[0, 64, V])
         state = fg.State(graph, x=fg.vertex_property(0, iterated=True))
-        for form in ("all", "ms", *(["vr"] if links == "auto" else [])):
+        for form in ("all", "ms"):
             with pytest.raises(fg.PlanError, match=f"(?s)exchange=.*'{form}'"):
                 lowest(state, exchange=form, target="cuda")
         state = fg.State(graph, x=fg.vertex_property(0.0, iterated=True))

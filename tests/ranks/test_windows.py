@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from featgraph import _cuda
 from featgraph import algorithms as al
 from featgraph.distributed import run_ranks
 from featgraph.distributed.engines.protocol import Engine
+from featgraph.distributed.rows.forms import Sending
 
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
@@ -173,6 +175,33 @@ def test_outboxes_are_combined_as_on_the_host(gpu: Gpu, operation: str) -> None:
         came = WindowRows(shard, engine, device).deliver(outbox, found, operation)
         np.testing.assert_array_equal(device.download(came), reached)
         np.testing.assert_array_equal(rows.download(found.array, own.shape), values)
+
+    run_ranks(3, on_a_rank)
+
+
+@pytest.mark.parametrize("form", ["auto", "all", "ms", "vr", "vr-list"])
+def test_forms_say_which_rows_are_stored(gpu: Gpu, form: str) -> None:
+    """Those of all ghosts, or of those that changed; which these are, is told."""
+    shards = make_graph(500).partition(cuts=[0, 40, 90, V])
+
+    def on_a_rank(engine: Engine) -> None:
+        shard, device = shards[engine.rank], choose_device("cuda")
+        count, rows = shard.numbers.size, device.rows
+        carrier = WindowRows(shard, engine, device)
+        array = np.full(count, 0x77, np.uint8)
+        values = rows.held(rows.upload(array), array.shape)
+        changed = np.zeros(count, np.bool_)
+        changed[: shard.own : 7] = True
+        sending = Sending("auto" if form == "auto" else form)
+        words = device.sets.upload(packed(changed))
+        ghosts = carrier.share([values], words, sending)
+        came = int(device.sets.count(ghosts))
+        owned = [range(a, b) for a, b in pairwise([0, 40, 90, V])]
+        first = {v for r in owned for v in list(r)[::7]}
+        assert came == sum(v in first for v in shard.numbers[shard.own :])
+        stored = device.download(carrier._ghosts._boxes._memory)  # type: ignore[union-attr]
+        whole = form in {"all", "ms"}
+        assert (stored == 0x77).sum() == (count - shard.own if whole else came)
 
     run_ranks(3, on_a_rank)
 

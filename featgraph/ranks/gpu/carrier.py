@@ -77,17 +77,8 @@ class GpuCarrier:
                 fix='target="cpu", or no wire_dtype',
             )
         asked = sending.exchange
-        if asked == "auto":
+        if asked == "auto" or self.together is not None:
             return
-        if self.together is not None:
-            raise PlanError(
-                "rows that kernels store into the memory of other GPUs have no form",
-                where="exchange=",
-                got=repr(asked),
-                expected="'auto'",
-                fix='fg.config.gpu_links = "engine" or "host" has them sent as '
-                "messages",
-            )
         if asked in {"all", "ms"}:
             raise PlanError(
                 "GPUs send the rows that changed, and no others",

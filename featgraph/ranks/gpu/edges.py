@@ -123,7 +123,7 @@ class GpuEdges:
     ) -> None:
         """Send entries of own edges to the ranks that have them: see `EdgeCarrier`."""
         if self._channel is not None:
-            posted = self._channel.post([Part(marks, values)])
+            posted = self._channel.post([Part(marks, values)], sending=sending)
             self._channel.take(posted, values, others=others)
             return
         entries = [Entries.of(one) for one in values]

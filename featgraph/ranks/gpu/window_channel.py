@@ -13,6 +13,7 @@ import numpy.typing as npt
 from featgraph._cuda_driver import address_of
 from featgraph.arrays.values import DeviceValues
 from featgraph.distributed.engines.protocol import Engine
+from featgraph.distributed.rows.forms import AS_FITS, Sending
 from featgraph.ranks.gpu import window_kernels as kernels
 from featgraph.ranks.gpu.links import BLOCK, Listed
 from featgraph.ranks.gpu.messages import as_rows
@@ -193,7 +194,11 @@ class Channel:
         return table
 
     def post(
-        self, parts: Sequence[Part], counts: bool = False, rows: int = 0
+        self,
+        parts: Sequence[Part],
+        counts: bool = False,
+        rows: int = 0,
+        sending: Sending = AS_FITS,
     ) -> Posted:
         """Store rows of up to two parts, and numbers that wait; let others do so.
 
@@ -205,6 +210,9 @@ class Channel:
             comes is added to that, then.
         rows : int
             How many vertices there are where rows are taken; default as many as here.
+        sending : Sending
+            As "all" or "ms", rows that did not change are stored, too; else those that
+            did.
         """
         numbers = self._numbers.send(counts)
         table, columns, row = self._columns(parts)
@@ -224,9 +232,10 @@ class Channel:
             min(-(-size // BLOCK), _SET_BLOCKS),
         )
         given = (
-            sets, came_here, len(parts), self._are_places, counts, self._own, lists,
-            table, columns, numbers.table, numbers.arrays, numbers.room,
-            self._numbers.total, boxes.there, boxes.own,
+            sets, came_here, len(parts), self._are_places,
+            sending.exchange in {"all", "ms"}, counts, self._own, lists, table, columns,
+            numbers.table, numbers.arrays, numbers.room, self._numbers.total,
+            boxes.there, boxes.own,
         )  # fmt: skip
         self._launch(kernels.post, blocks, BLOCK, given)
         boxes.turn()

@@ -192,16 +192,17 @@ def _begin_sets(changed, told, came, counts, own_count, own):  # type: ignore[no
 
 @kernel(cache=True, launch_bounds=_BOUNDS)
 def post(  # type: ignore[no-untyped-def]
-    sets, came, parts, are_places, counts, own_count, lists, columns, column_count,
-    numbers, number_count, room, total, there, own,
+    sets, came, parts, are_places, is_whole, counts, own_count, lists, columns,
+    column_count, numbers, number_count, room, total, there, own,
 ):  # fmt: skip
     """Store rows of changed vertices, and numbers, at all ranks; raise flags.
 
     ``sets[0]`` and ``sets[1]`` are the sets of one or two parts, and `came` where those
     begin that `take` adds to; or, if they `are_places`, the first one is of places in
-    the lists. With `counts` the first number is `total`: how many own vertices the
-    first set has. A warp takes one of the chunks of `lists`. The last
-    block to end stores numbers, in `room` bytes, and raises the flags.
+    the lists. If it `is_whole`, rows that did not change are stored, too. With `counts`
+    the first number is `total`: how many own vertices the first set has. A warp takes
+    one of the chunks of `lists`. The last block to end stores numbers, in `room` bytes,
+    and raises the flags.
     """
     lane, chunk = int32(cuda.laneid), uint32(cuda.grid(1) >> 5)
     links = lists.links
@@ -226,6 +227,8 @@ def post(  # type: ignore[no-untyped-def]
                 found = warp.group_bits(is_set, 32)
                 if lane == 0:
                     store_at(base + part * aligned + place * 4, found, uint32)
+                if is_whole:
+                    found = warp.group_bits(number >= 0, 32)
                 if found:
                     _copy_all(
                         found, part, lists.numbers, word, columns, column_count, rows,

@@ -68,15 +68,17 @@ class WindowRows:
     ) -> Words:
         """Send rows of own vertices to the ranks that have them: see `Carrier`.
 
-        They have no form: kernels store what changed. Numbers that wait go with them.
+        Numbers that wait go with them.
         """
-        posted = self._ghosts.post([Part(changed, values)])
+        posted = self._ghosts.post([Part(changed, values)], sending=sending)
         return self._ghosts.take(posted).first
 
-    def post_told(self, told: Pair, waiting: Pair | None) -> Posted:
+    def post_told(
+        self, told: Pair, waiting: Pair | None, sending: Sending = AS_FITS
+    ) -> Posted:
         """Store what is known behind a superstep: see `Together`."""
-        parts = [told] if waiting is None else [told, waiting]
-        return self._ghosts.post([Part(*part) for part in parts], counts=True)
+        parts = [Part(*told)] if waiting is None else [Part(*told), Part(*waiting)]
+        return self._ghosts.post(parts, counts=True, sending=sending)
 
     def take_told(self, posted: Posted) -> tuple[Words, Words]:
         """Take what others have stored: see `Together`."""
