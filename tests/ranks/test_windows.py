@@ -148,8 +148,9 @@ def test_all_that_is_known_travels_at_once(
                 device.download(result), [sums, engine.size - sums]
             )
             assert carriers[0].leave_known(found[0])
-            assert not carriers[0].leave_known(found[1])
             total = int(device.read_counts(0, 0)[0])
+            # It may be another set by now.
+            assert not carriers[0].leave_known(found[0])
             one = np.array([masks[0].sum()], np.int64)
             assert total == engine.all_reduce(one, "sum", about="a count")[0]
             counted.append(total)

@@ -8,8 +8,7 @@ on the device.
 from __future__ import annotations
 
 import math
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -37,10 +36,6 @@ Words = Any
 Pair = tuple[Words, Sequence[DeviceValues]]
 
 
-def _no_set() -> None:
-    """Stand in for a reference to a set."""
-
-
 class WindowRows:
     """Hands rows to other ranks through windows: a `Carrier`.
 
@@ -57,8 +52,9 @@ class WindowRows:
         self._driver: Any = device.driver  # type: ignore[attr-defined]
         self._word_count = -(-shard.numbers.size // 32)
         self.numbers = WindowNumbers(device)
-        #: The set whose count `numbers.total` has.
-        self._counted: Callable[[], Words | None] = _no_set
+        #: The set whose count `numbers.total` has, until that is asked for: as long as
+        #: it is held, its memory is no other set's.
+        self._counted: Words | None = None
 
     def share(
         self,
@@ -83,7 +79,7 @@ class WindowRows:
     def take_told(self, posted: Posted) -> tuple[Words, Words]:
         """Take what others have stored: see `Together`."""
         told, came = self._ghosts.take(posted)
-        self._counted = weakref.ref(told)
+        self._counted = told
         return told, came
 
     def settle(self) -> None:
@@ -94,9 +90,10 @@ class WindowRows:
     def leave_known(self, words: Words) -> bool:
         """Leave how many vertices a set has, where sets are counted, if that was told.
 
-        Numbers that wait are combined then, too.
+        It is told once. Numbers that wait are combined then, too.
         """
-        if self._counted() is not words:
+        counted, self._counted = self._counted, None
+        if counted is not words:
             return False
         self.settle()
         own = self._device.own  # type: ignore[attr-defined]
