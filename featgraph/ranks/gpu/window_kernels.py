@@ -98,7 +98,8 @@ def _raise_flags(there, own):  # type: ignore[no-untyped-def]
 def _wait(here, rank, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
     """Have a warp wait for what a rank has posted, or note that it is lost.
 
-    It is if it takes too long, or if the host rings the alarm meanwhile.
+    It is if it takes too long, or if the host rings the alarm meanwhile: memory of the
+    host, which is read by one thread after the other, so only the first block looks.
     """
     if cuda.laneid == 0:
         flag, generation = here[rank, FLAG], own[GENERATION]
@@ -109,7 +110,10 @@ def _wait(here, rank, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
             while acquire_at(flag) < generation:
                 is_lost = clock_ns() - begun > limit_ns
                 if looks % _LOOKS == 0:
-                    is_lost = is_lost or cuda.ldcv(alarm, 0) != 0
+                    if cuda.blockIdx.x == 0:
+                        is_lost = is_lost or cuda.ldcv(alarm, 0) != 0
+                    elif cuda.atomic.add(own, LOST, int64(0)) != 0:
+                        break
                 if is_lost:
                     cuda.atomic.cas(own, LOST, int64(0), int64(rank) + int64(1))
                     break
