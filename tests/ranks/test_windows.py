@@ -388,7 +388,7 @@ def climb(f, v, d):
 
 
 def run_climb(graph: fg.Graph, target: str = "cuda") -> Any:
-    x = np.arange(graph.vertex_count) % 7 + 12
+    x = np.arange(graph.vertex_count) % 7 + 8
     state = fg.State(graph, x=fg.vertex_property(x, iterated=True))
     fg.iterate(fg.foldmap(add_up, climb), state, target=target)
     return state["x"]
