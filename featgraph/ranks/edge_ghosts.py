@@ -102,6 +102,10 @@ class EdgeGhosts:
         #: Property -> edges that may have been written for the next superstep.
         self._written: dict[str, Marks] = {}
 
+    def all(self) -> Marks:
+        """Mark all own edges that other ranks have as ghosts."""
+        return self._carrier.all()
+
     def refresh(self, buffers: Buffers, number: int) -> None:
         """Bring entries up to date that a phase reads, and empty its outboxes."""
         names = [n for n in self._halos[number].reads if n in buffers.unsent]

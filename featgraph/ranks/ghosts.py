@@ -8,7 +8,7 @@ that tell other ranks which vertices it has committed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Any, Protocol
 
@@ -253,6 +253,16 @@ class RankGhosts:
     def _held(buffers: Buffers, names: Sequence[str]) -> list[Values]:
         """Return the values of properties as a carrier takes them."""
         return [buffers.held(name, buffers.property(name)) for name in names]
+
+    def have_wait(self, buffers: Buffers, names: Iterable[str]) -> None:
+        """Have all rows of some properties wait, and none of any other."""
+        types = buffers.state.signature
+        buffers.unsent = {
+            name: self._edges.all()
+            if types[name].kind is PropertyKind.EDGE
+            else self._own
+            for name in names
+        }
 
     def _send_waiting(self, buffers: Buffers, names: Sequence[str]) -> None:
         wire = self._sending.wire_dtype

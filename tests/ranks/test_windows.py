@@ -466,6 +466,55 @@ def test_supersteps_on_ranks_run_in_a_loop(looping: Gpu, run: Any) -> None:
     np.testing.assert_allclose(found[0], run(whole, target="cpu"), rtol=1e-5)
 
 
+@fg.gather(into="low", combine="min")
+def low_around(f, u, v, e, d):
+    return d.x[u]
+
+
+@fg.vertex
+def lower_and_note(f, v, d):
+    d.x_next[v] = min(d.x[v], d.low[v])
+    d.noted[v] += 1
+    return d.low[v] < d.x[v]
+
+
+@fg.gather(into="near", combine="sum")
+def noted_around(f, u, v, e, d):
+    return d.noted[u]
+
+
+@fg.vertex
+def take_near(f, v, d):
+    d.noted[v] = d.near[v]
+    return False
+
+
+def run_noting(graph: fg.Graph, most: int, target: str = "cuda") -> Any:
+    """What waits for another foldmap, wherever in a cycle a run has ended."""
+    x, step = np.arange(40), fg.foldmap(low_around, lower_and_note)
+    state = fg.State(
+        graph, x=fg.vertex_property(x, iterated=True), noted=fg.vertex_property(0)
+    )
+    fg.iterate(step, state, active=[0], target=target, max_supersteps=most)
+    fg.foldmap(noted_around, take_near)(state, target=target)
+    return state["noted"]
+
+
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+def test_what_waits_behind_a_loop_is_sent_later(looping: Gpu) -> None:
+    ends = np.arange(39)
+    whole = fg.Graph.from_edges(ends, ends + 1, vertex_count=40)
+
+    def on_a_rank(engine: Engine) -> None:
+        graph = fg.distribute(whole, cuts=[0, 10, 40])
+        for most in (9, 10):  # when the cut is crossed
+            meant = run_noting(whole, most, "cpu")
+            np.testing.assert_array_equal(run_noting(graph, most), meant)
+
+    run_ranks(2, on_a_rank)
+    assert looping.loops
+
+
 def lose(exchange: Any) -> None:
     """Have a rank take it that rank 1 has posted nothing in time."""
     device, own = exchange.device, exchange._together._ghosts._boxes.own

@@ -285,8 +285,10 @@ def take(  # type: ignore[no-untyped-def]
     """
     if cuda.blockIdx.x == 0:
         _take_numbers(numbers, number_count, here, own, alarm, limit_ns)
-        if tells and cuda.threadIdx.x == 0 and own[LOST] != 0:
-            total[0] = -own[LOST]
+        if tells and cuda.threadIdx.x == 0:
+            lost = cuda.atomic.add(own, LOST, int64(0))  # it has been loaded before
+            if lost != 0:
+                total[0] = -lost
         return
     lane, links = int32(cuda.laneid), lists.links
     chunk = uint32(cuda.grid(1) - cuda.blockDim.x) >> uint32(5)

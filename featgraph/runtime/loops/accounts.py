@@ -105,6 +105,11 @@ class Accounts:
         for traced in self._cycle[: self.done % len(self._cycle)]:
             step = self._agenda.steps[traced.place]
             step.plain.bound.stale.repeat(buffers, step.in_place and not traced.keeps)
+        # What waits behind a whole cycle is in the sets that the host knows.
+        ghosts = self._agenda.steps[0].plain.bound.ghosts
+        if ghosts is not None and not self.is_whole:
+            last = self._cycle[self.done % len(self._cycle) - 1]
+            ghosts.have_wait(buffers, last.unsent)
         for place in range(len(self._agenda.steps)):
             self._agenda.note_scalars(place)
         self.number()

@@ -16,6 +16,7 @@ from featgraph.runtime.loops.pending import announce
 from featgraph.runtime.loops.protocol import Watched
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.step import Step
+from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.recording.cycles import Traced
 from featgraph.runtime.superstep.frontier import Frontier
 
@@ -145,6 +146,7 @@ class HostLoop:
                 place, decisions, everything, weakref.ref(committed),
                 [_nothing if words is None else weakref.ref(words) for words in sets],
                 step.direction, step.work,
+                frozenset(buffers_of(agenda.state, agenda.device).unsent),
             )  # fmt: skip
         agenda.superstep = agenda.state.superstep
 

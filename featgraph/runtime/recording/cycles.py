@@ -36,6 +36,8 @@ class Traced:
         What was pending for each foldmap behind it; gives None for all vertices.
     direction, work : str
         What the record says of it.
+    unsent : frozenset of str
+        Properties of which something waits behind it that other ranks were not told.
     operations : tuple or None
         What it asked the device for; None if that cannot be recorded.
     behind : tuple of int
@@ -50,6 +52,7 @@ class Traced:
     pending: list[Callable[[], Any]]
     direction: str
     work: str
+    unsent: frozenset[str] = frozenset()
     operations: tuple[Any, ...] | None = None
     behind: tuple[int, ...] = ()
 

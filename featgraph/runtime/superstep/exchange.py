@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -56,6 +56,9 @@ class Ghosts(Protocol):
         Beside each, what they are given. What has been combined by all is with its
         owners behind the last one.
         """
+
+    def have_wait(self, buffers: Buffers, names: Iterable[str]) -> None:
+        """Have all rows of some properties wait, and none of any other."""
 
     def announce(self, buffers: Buffers, committed: Words | None, told: Words) -> Words:
         """Tell which vertices were committed, if any function could, and are active.
