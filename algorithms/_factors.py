@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +18,7 @@ from featgraph.algorithms._result import Result, answer
 __all__ = [
     "FactorsResult",
     "factors_to_begin",
+    "iterate_halves",
     "parts_of_factors",
     "sum_of_penalties",
     "weigh",
@@ -56,6 +59,27 @@ def parts_of_factors(factors: Any, user_count: int) -> dict[str, Any]:
         "user_factors": lambda result: result.factors[:user_count],
         "item_factors": lambda result: result.factors[user_count:],
     }
+
+
+def iterate_halves(
+    steps: Sequence[fg.FoldMap],
+    state: fg.State,
+    last: int,
+    record: Callable[[fg.Run, fg.State], bool] | None,
+    **options: Any,
+) -> fg.Run:
+    """Run up to `last` supersteps, which are all that is wanted.
+
+    Without a record nothing looks at a superstep, and they follow each other on the
+    target.
+    """
+    if record is not None:
+        return fg.iterate(
+            steps, state, max_supersteps=1 << 40, callback=record, **options
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fg.ConvergenceWarning)
+        return fg.iterate(steps, state, max_supersteps=last, **options)
 
 
 @fg.vertex

@@ -45,6 +45,7 @@ import featgraph as fg
 from featgraph.algorithms._factors import (
     FactorsResult,
     factors_to_begin,
+    iterate_halves,
     parts_of_factors,
     sum_of_penalties,
     weigh,
@@ -288,17 +289,15 @@ def als(
     if implicit:
         others = [gram_of_others.on(items), gram_of_others.on(users)]
         steps = [others[0], steps[0], others[1], steps[1]]
-    wanted = history or tolerance > 0
-    record = _Record(
-        given, chosen, len(steps), iterations, tolerance,
-        totals.unexplained if wanted else None, target=target,
-    )  # fmt: skip
+    last, record = len(steps) * iterations, None
+    if history or tolerance > 0:
+        record = _Record(
+            given, chosen, len(steps), last, tolerance, totals.unexplained, target
+        )
     if iterations == 0 or not given.count:
-        steps = []
-    run = fg.iterate(
-        steps or [half.on([])], state, active=items, max_supersteps=1 << 40,
-        callback=record, **options,
-    )  # fmt: skip
+        steps = [half.on([])]
+    run = iterate_halves(steps, state, last, record, active=items, **options)
+    _check_failed(state, given, target)
     return ALSResult(
         run=run,
         residuals=np.array(run.notes.get("errors", [])),
@@ -339,26 +338,26 @@ def _properties(
 
 
 class _Record:
-    """Stops the run, checks the factors, and notes the errors in its record."""
+    """Stops the run, and notes the errors in its record."""
 
     def __init__(
         self,
         given: Ratings,
         chosen: Options,
         cycle: int,
-        iterations: int,
+        last: int,
         tolerance: float,
-        unexplained: float | None,
+        unexplained: float,
         target: str,
     ) -> None:
         self.given = given
         self.chosen = chosen
         self.cycle = cycle
-        self.last = cycle * iterations
+        self.last = last
         self.tolerance = tolerance
         self.target = target
         self.measures = measure.on(given.users), measure.on(given.items)
-        #: The error of factors that explain nothing; None where none is recorded.
+        #: The error of factors that explain nothing.
         self.unexplained = unexplained
         self.has_settled = False
 
@@ -367,9 +366,7 @@ class _Record:
         if self.chosen.implicit and place % 2 == 0:
             return False
         updates_users = place < self.cycle / 2
-        _check_failed(state, self.given, self.target)
-        if self.unexplained is not None:
-            self._note(run.notes, state, updates_users, self.unexplained)
+        self._note(run.notes, state, updates_users)
         errors = run.notes.get("errors", [])
         if not updates_users and len(errors) > 2:
             self.has_settled = errors[-3] - errors[-1] <= self.tolerance * errors[-3]
@@ -382,7 +379,6 @@ class _Record:
         notes: dict[str, list[float]],
         state: fg.State,
         updates_users: bool,
-        unexplained: float,
     ) -> None:
         """Work the error out of what the updated side explains of the ratings."""
         penalties, explained = [], []
@@ -391,7 +387,7 @@ class _Record:
             penalties.append(float(state["penalties"][0]))
             explained.append(float(state["all_explained"][0]))
         updated, held = (0, 1) if updates_users else (1, 0)
-        error = unexplained - explained[updated] + penalties[held]
+        error = self.unexplained - explained[updated] + penalties[held]
         notes.setdefault("errors", []).append(error)
         if not self.chosen.implicit:
             squares = max(error - sum(penalties), 0.0)

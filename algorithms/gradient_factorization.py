@@ -38,11 +38,12 @@ import featgraph as fg
 from featgraph.algorithms._factors import (
     FactorsResult,
     factors_to_begin,
+    iterate_halves,
     parts_of_factors,
     sum_of_penalties,
     weigh,
 )
-from featgraph.algorithms._objective import Options, checked_options
+from featgraph.algorithms._objective import checked_options
 from featgraph.algorithms._ratings import Ratings, checked_ratings, look_through
 
 __all__ = [
@@ -204,14 +205,13 @@ def gradient_factorization(
         penalty=fg.vertex_property(np.float64(0)),
         **chosen.of_ridge(),
     )  # fmt: skip
-    record = _Record(given, chosen, iterations, tolerance, history, target)
+    last, record = 2 * iterations, None
+    if history or tolerance > 0:
+        record = _Record(given, last, tolerance, target)
     steps = [half.on(given.users), half.on(given.items)]
     if iterations == 0 or not given.count:
         steps = [half.on([])]
-    run = fg.iterate(
-        steps, state, active=given.items, max_supersteps=1 << 40, callback=record,
-        **options,
-    )  # fmt: skip
+    run = iterate_halves(steps, state, last, record, active=given.items, **options)
     return GradientFactorizationResult(
         run=run,
         residuals=np.array(run.notes.get("errors", [])),
@@ -224,21 +224,14 @@ class _Record:
     """Stops the run, and notes the errors in its record."""
 
     def __init__(
-        self,
-        given: Ratings,
-        chosen: Options,
-        iterations: int,
-        tolerance: float,
-        history: bool,
-        target: str,
+        self, given: Ratings, last: int, tolerance: float, target: str
     ) -> None:
-        self.count, self.last, self.target = given.count, 2 * iterations, target
-        self.tolerance, self.wanted = tolerance, history or tolerance > 0
+        self.count, self.last, self.target = given.count, last, target
+        self.tolerance = tolerance
         self.errors = measure_errors.on(given.users)
 
     def __call__(self, run: fg.Run, state: fg.State) -> bool:
-        if self.wanted:
-            self._note(run.notes, state)
+        self._note(run.notes, state)
         errors, has_settled = run.notes.get("errors", []), False
         if self.tolerance > 0 and run.supersteps % 2 == 0 and len(errors) > 2:
             has_settled = errors[-3] - errors[-1] <= self.tolerance * errors[-3]
