@@ -65,8 +65,8 @@ class Ratings:
         return f"item {vertex - self.user_count}"
 
 
-def checked_ratings(ratings: Any, dtype: np.dtype[Any]) -> Ratings:
-    """Return the graph of a matrix of ratings, or take one that is given.
+def checked_ratings(ratings: Any, dtype: np.dtype[Any], target: str = "cpu") -> Ratings:
+    """Return the graph of a matrix of ratings, made on a target, or take one.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def checked_ratings(ratings: Any, dtype: np.dtype[Any]) -> Ratings:
     if isinstance(ratings, fg.Graph):
         graph = _checked_graph(ratings)
     else:
-        graph = _graph_of(ratings, dtype)
+        graph = _graph_of(ratings, dtype, target)
     return Ratings(graph, graph.weights_as(dtype))
 
 
@@ -100,7 +100,7 @@ def _checked_graph(graph: fg.Graph) -> fg.Graph:
     )
 
 
-def _graph_of(ratings: Any, dtype: np.dtype[Any]) -> fg.Graph:
+def _graph_of(ratings: Any, dtype: np.dtype[Any], target: str) -> fg.Graph:
     if not hasattr(ratings, "tocoo") or getattr(ratings, "ndim", 2) != 2:
         raise fg.GraphInputError(
             "ratings are a sparse matrix, users by items",
@@ -108,32 +108,29 @@ def _graph_of(ratings: Any, dtype: np.dtype[Any]) -> fg.Graph:
             expected="a SciPy sparse matrix of shape (U, I), or a graph of two sides",
             fix="scipy.sparse.csr_matrix((ratings, (users, items)))",
         )
-    entries = ratings.tocoo(copy=False)
-    user_count, item_count = entries.shape
-    if not user_count or not item_count:
+    if not all(ratings.shape):
         raise fg.GraphInputError(
-            "ratings without users or items", got=f"shape {entries.shape}"
+            "ratings without users or items", got=f"shape {ratings.shape}"
         )
+    is_compressed = ratings.format in ("csr", "csc")
+    entries = ratings if is_compressed else ratings.tocoo(copy=False)
     values = np.asarray(entries.data)
     if values.dtype.kind not in "biuf":
         raise fg.GraphInputError("ratings are real numbers", got=values.dtype)
-    values = values.astype(dtype, copy=False)
-    if not _are_finite(values):
-        place = int(np.argmin(np.isfinite(values)))
-        raise fg.GraphInputError(
-            "a rating is not finite",
-            where=f"user {entries.row[place]}, item {entries.col[place]}",
-            got=values[place],
-        )
-    count = user_count + item_count
-    wide = entries.col.dtype if count <= np.iinfo(entries.col.dtype).max else np.int64
-    return fg.Graph.from_edges(
-        entries.row,
-        np.add(entries.col, user_count, dtype=wide),
-        weights=values,
-        directed=False,
-        sides=(user_count, item_count),
-    )
+    if not _are_finite(values.astype(dtype, copy=False)):
+        _require_finite(ratings.tocoo(copy=False), dtype)
+    if values.dtype.kind == "b" or values.dtype.itemsize > 8:
+        entries = entries.astype(dtype)
+    return fg.Graph.from_biadjacency(entries, target=target)
+
+
+def _require_finite(entries: Any, dtype: np.dtype[Any]) -> None:
+    """Raise GraphInputError for the first entry that is not finite in a type."""
+    values = np.asarray(entries.data).astype(dtype)
+    for place in np.flatnonzero(~np.isfinite(values)):  # none behind the last entry
+        where = f"user {entries.row[place]}, item {entries.col[place]}"
+        got = values[place]
+        raise fg.GraphInputError("a rating is not finite", where=where, got=got)
 
 
 def _are_finite(values: Array) -> bool:

@@ -270,14 +270,14 @@ def als(
     >>> (result.user_factors @ result.item_factors.T).round(2).tolist()
     [[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]
     """
-    given = checked_ratings(ratings, np.dtype(dtype))
+    target = options.get("target", "auto")
+    given = checked_ratings(ratings, np.dtype(dtype), target)
     chosen = checked_options(
         factors, regularization, weighted_regularization, implicit, alpha,
         solver=solver, iterations=iterations, tolerance=tolerance,
         target=_target_of(options) if solver == "auto" else "cpu",
     )  # fmt: skip
     real = np.dtype(dtype)
-    target = options.get("target", "auto")
     totals = look_through(given, chosen, target=target)
     state = factors_to_begin(
         given, factors, initial, real, totals, random_state, target,
@@ -434,7 +434,7 @@ def solve_side(
     ndarray of shape (U, K)
         Exact minima; zeros for users without ratings.
     """
-    given = checked_ratings(ratings, others.dtype)
+    given = checked_ratings(ratings, others.dtype, target)
     chosen = checked_options(
         others.shape[1], regularization, weighted_regularization, implicit, alpha
     )

@@ -185,7 +185,8 @@ def gradient_factorization(
     [[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]
     """
     real = np.dtype(dtype)
-    given = checked_ratings(ratings, real)
+    target = options.get("target", "auto")
+    given = checked_ratings(ratings, real, target)
     chosen = checked_options(
         factors, regularization, weighted_regularization, False, 1.0,
         iterations=iterations, tolerance=tolerance,
@@ -195,7 +196,6 @@ def gradient_factorization(
             "rate out of range", got=rate, expected="above 0, and 2 or less",
             fix="rate=1.0: steps are scaled by how much the error bends",
         )  # fmt: skip
-    target = options.get("target", "auto")
     totals = look_through(given, chosen, target=target)
     state = factors_to_begin(
         given, factors, initial, real, totals, random_state, target,

@@ -24,6 +24,7 @@ __all__ = [
     "other_ends",
     "put_rows",
     "short_degrees",
+    "side_ends",
     "survey",
     "take",
     "take_halved",
@@ -54,6 +55,26 @@ def survey(sources, targets, found):  # type: ignore[no-untyped-def]
         cuda.atomic.min(found, 0, int64(least))
         cuda.atomic.max(found, 1, int64(most))
         cuda.atomic.add(found, 2, int64(loops))
+
+
+@kernel(cache=True)
+def side_ends(offsets, indices, first_row, first_index, bound, rows, ends):  # type: ignore[no-untyped-def]
+    """Set the vertices of the row and of the index of each entry of a matrix.
+
+    Rows are vertices from `first_row` on, indices from `first_index`. One outside [0,
+    bound) gives -1.
+    """
+    for slot in range(cuda.grid(1), indices.size, cuda.gridsize(1)):
+        low, high = int64(0), int64(offsets.size - 1)
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if offsets[middle] <= slot:
+                low = middle
+            else:
+                high = middle
+        index = int64(indices[slot])
+        rows[slot] = int32(first_row + low)
+        ends[slot] = int32(first_index + index if 0 <= index < bound else -1)
 
 
 @kernel(cache=True)

@@ -26,6 +26,7 @@ __all__ = [
     "GpuRows",
     "checked_ends",
     "checked_values",
+    "ends_of_sides",
     "marked",
 ]
 
@@ -266,6 +267,42 @@ def checked_ends(
     count = most + 1 if vertex_count is None else vertex_count
     made = GpuEdges(*own, count, directed)
     made.loop_count = loops
+    return made
+
+
+def ends_of_sides(
+    offsets: npt.NDArray[np.int64],
+    indices: npt.NDArray[Any],
+    sides: tuple[int, int],
+    is_by_column: bool,
+) -> GpuEdges | None:
+    """Return the undirected edges that the entries of a compressed matrix are.
+
+    Entry [i, j] of the (M, N) matrix is the edge of i and M + j. None where an index is
+    out of range, for the host to say which.
+
+    Parameters
+    ----------
+    offsets : ndarray, shape (M + 1,) or (N + 1,)
+        Checked: it never falls, and ends at the number of entries.
+    indices : ndarray of integers, shape (E_given,)
+    sides : tuple of int
+        M and N.
+    is_by_column : bool
+        Whether `offsets` are of columns, and `indices` those of rows.
+    """
+    other = sides[not is_by_column]
+    first = (sides[0], 0) if is_by_column else (0, sides[0])
+    rows, ends = (memory.empty(indices.shape, np.int32) for _ in range(2))
+    memory.launch_over(
+        kernels.side_ends, indices.size, memory.upload(offsets),
+        memory.upload(indices), *first, other, rows, ends,
+    )  # fmt: skip
+    sources, targets = (ends, rows) if is_by_column else (rows, ends)
+    if _surveyed(sources, targets)[0] < 0:
+        return None
+    made = GpuEdges(sources, targets, sum(sides), False)
+    made.loop_count = 0
     return made
 
 

@@ -16,7 +16,7 @@ from featgraph.graph.building.check import (
     checked_weights,
     require_ids,
 )
-from featgraph.graph.building.edges import EdgeList, edge_list
+from featgraph.graph.building.edges import EdgeList, edge_list, edges_of_sides
 from featgraph.graph.building.host import host_array
 from featgraph.graph.building.names import VertexNames, are_integers
 
@@ -131,7 +131,7 @@ def from_scipy(matrix: Any, directed: bool) -> EdgeList:
     )
 
 
-def from_biadjacency(matrix: Any) -> EdgeList:
+def from_biadjacency(matrix: Any, target: object = None) -> EdgeList:
     """Read entry [i, j] as the edge of i and M + j; `Graph.from_biadjacency`."""
     _require_sparse(matrix)
     sides = tuple(int(count) for count in matrix.shape)
@@ -141,6 +141,9 @@ def from_biadjacency(matrix: Any) -> EdgeList:
             got=f"shape {sides}",
             expected="shape (M, N)",
         )
+    made = _sides_on_gpu(matrix, (sides[0], sides[1]), target)
+    if made is not None:
+        return made
     rows, columns, values = _entries(matrix)
     require_ids(rows, "rows of the matrix", sides[0])
     require_ids(columns, "columns of the matrix", sides[1])
@@ -151,8 +154,23 @@ def from_biadjacency(matrix: Any) -> EdgeList:
         np.add(columns, sides[0], dtype=columns.dtype if fits else np.int64),
         weights=None if values.dtype.kind == "b" else values,
         directed=False,
+        target=target,
         sides=sides,
     )
+
+
+def _sides_on_gpu(
+    matrix: Any, sides: tuple[int, int], target: object
+) -> EdgeList | None:
+    """Return the edges of two sides where a GPU makes them of a compressed matrix."""
+    if target is None or matrix.format not in ("csr", "csc"):
+        return None
+    offsets = _checked_pointer(matrix)
+    count = int(offsets[-1])
+    indices, values = (np.asarray(a)[:count] for a in (matrix.indices, matrix.data))
+    weights = None if values.dtype.kind == "b" else values
+    is_by_column = matrix.format == "csc"
+    return edges_of_sides(offsets, indices, weights, sides, is_by_column, target)
 
 
 def _require_sparse(matrix: Any) -> None:
@@ -183,6 +201,19 @@ def _entries(matrix: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
 
 
 def _expand_pointer(matrix: Any) -> NDArray[np.int64]:
+    """Return the row of each entry, or the column where it is by these."""
+    steps = np.diff(_checked_pointer(matrix))
+    return np.repeat(np.arange(steps.size), steps)
+
+
+def _checked_pointer(matrix: Any) -> NDArray[np.int64]:
+    """Return where rows begin, or columns.
+
+    Raises
+    ------
+    GraphInputError
+        If they begin elsewhere than at the first entry, or end behind the last one.
+    """
     pointer = np.asarray(matrix.indptr).astype(np.int64)
     stored = min(len(matrix.indices), len(matrix.data))
     steps = np.diff(pointer)
@@ -209,7 +240,7 @@ def _expand_pointer(matrix: Any) -> NDArray[np.int64]:
             expected="V + 1 entries that start at 0, never fall, and end at the "
             "number of stored entries",
         )
-    return np.repeat(np.arange(pointer.size - 1), steps)
+    return pointer
 
 
 def _one_triangle(

@@ -170,7 +170,7 @@ class Graph(Structure):
         return cls(_convert.from_scipy(matrix, directed))
 
     @classmethod
-    def from_biadjacency(cls, matrix: Any) -> Graph:
+    def from_biadjacency(cls, matrix: Any, *, target: str | None = None) -> Graph:
         """Make an undirected graph of two sides from a matrix of one by the other.
 
         Row i is vertex i, column j is vertex ``M + j``, and each stored entry is an
@@ -180,9 +180,13 @@ class Graph(Structure):
         Parameters
         ----------
         matrix : scipy.sparse array or matrix, shape (M, N)
+        target : {None, "auto", "cpu", "cuda"}, optional
+            As for `from_edges`. A GPU expands the pointers of CSR and CSC.
 
         Raises
         ------
+        DeviceError, PlanError
+            A target that is not here, or is none.
         GraphInputError
             Malformed, or without rows or columns; weights that `from_edges` refuses.
 
@@ -192,7 +196,7 @@ class Graph(Structure):
         >>> Graph.from_biadjacency(scipy.sparse.csr_array([[5.0, 0.0, 3.0]])).sides
         (1, 3)
         """
-        return cls(_convert.from_biadjacency(matrix))
+        return cls(_convert.from_biadjacency(matrix, target))
 
     @classmethod
     def from_pandas(

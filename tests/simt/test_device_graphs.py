@@ -14,6 +14,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from scipy import sparse
 
 import featgraph as fg
 from featgraph import _cuda
@@ -104,6 +105,51 @@ def test_edges_given_on_the_gpu_make_the_graph_of_the_host(
         assert_same(found, array, name)
         assert found is None or not found.flags.writeable
     assert made.digest == graph.digest
+
+
+@settings(max_examples=15)
+@given(
+    st.integers(1, 6), st.integers(1, 6), st.sampled_from(["csr", "csc", "coo"]),
+    st.sampled_from(["float32", "float64", "int16", "bool"]), st.data(),
+)  # fmt: skip
+def test_a_matrix_of_two_sides_makes_the_graph_of_the_host(
+    gpu: Gpu, rows: int, columns: int, form: str, dtype: str, data: st.DataObject
+) -> None:
+    """Entries in any order, several of one place, and pointers over none."""
+    count = data.draw(st.integers(0, 12))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    i, j = rng.integers(0, rows, count), rng.integers(0, columns, count)
+    values = (rng.random(count) * 9).astype(dtype)
+    matrix = sparse.coo_array((values, (i, j)), (rows, columns))
+    if form != "coo":  # as they are, unsorted and not added up
+        is_csr = form == "csr"
+        major, minor = (i, j) if is_csr else (j, i)
+        order = np.argsort(major, kind="stable")
+        steps = np.bincount(major, minlength=rows if is_csr else columns)
+        made = sparse.csr_array if is_csr else sparse.csc_array
+        parts = values[order], minor[order], np.concatenate([[0], np.cumsum(steps)])
+        matrix = made(parts, (rows, columns))
+    meant = fg.Graph.from_biadjacency(matrix)
+    found = fg.Graph.from_biadjacency(matrix, target="cuda")
+    assert found._edges.is_given_on_gpu == (count > 0)
+    assert (repr(found), found.sides) == (repr(meant), (rows, columns))
+    for name, array in arrays_of(meant).items():
+        assert_same(arrays_of(found)[name], array, name)
+
+
+@pytest.mark.parametrize("form", ["csr", "csc"])
+@pytest.mark.parametrize("index", [-1, 3, 4, 2**31 - 1])
+def test_an_index_out_of_a_matrix_is_said_as_on_the_host(
+    gpu: Gpu, form: str, index: int
+) -> None:
+    matrix = getattr(sparse, f"{form}_array")(np.ones((3, 3)))
+    matrix.indices[4] = index
+    said = []
+    for target in (None, "cuda"):
+        with pytest.raises(GraphInputError) as caught:
+            fg.Graph.from_biadjacency(matrix, target=target)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
 
 
 def names_of(graph: fg.Graph) -> list[str]:

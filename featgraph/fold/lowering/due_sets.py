@@ -157,10 +157,15 @@ class SetFacts:
         *_, (_, tree) = run(PASSES, self)
         return tree
 
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        """What its statements name."""
+        return frozenset(n.id for n in every(self.body) if isinstance(n, ast.Name))
+
     def arrays(self, along: str = "") -> tuple[str, ...]:
         """Return the arrays of rows that it takes: by its names, or a graph's."""
         own = self.layout.arrays
-        names = {n.id for n in every(self.body) if isinstance(n, ast.Name)}
+        names = self._names
         if not along:
             return tuple(name for name in own if name in names)
         rows = rows_along(along, finds_edges=self.kernel.finds_edges)

@@ -32,7 +32,14 @@ if TYPE_CHECKING:
     from featgraph.arrays.oriented import GpuOriented
     from featgraph.arrays.repeats import Repeats
 
-__all__ = ["MANY_EDGES", "EdgeList", "edge_list", "freeze", "named_count"]
+__all__ = [
+    "MANY_EDGES",
+    "EdgeList",
+    "edge_list",
+    "edges_of_sides",
+    "freeze",
+    "named_count",
+]
 
 Values: TypeAlias = NDArray[Any] | DeviceValues
 
@@ -123,11 +130,7 @@ class EdgeList:
 
         The host makes those of few edges, and of more than the GPU may hold.
         """
-        if self.is_given_on_gpu:
-            return True
-        limit = config.memory_limit_bytes
-        needed = _BUILT_BYTES * self.given_count * (1 if self.directed else 2)
-        return self.given_count >= MANY_EDGES and (limit is None or needed <= limit)
+        return self.is_given_on_gpu or _pays_on_gpu(self.given_count, self.directed)
 
     @cached_property
     def on_gpu(self) -> GpuEdges:
@@ -157,6 +160,45 @@ class EdgeList:
         if self.is_given_on_gpu:
             return self.on_gpu.edge_count
         return self.given_count + int(np.count_nonzero(self.sources != self.targets))
+
+
+def _pays_on_gpu(given_count: int, directed: bool) -> bool:
+    """Whether a GPU has rows of some edges sooner, and memory for them."""
+    limit = config.memory_limit_bytes
+    needed = _BUILT_BYTES * given_count * (1 if directed else 2)
+    return given_count >= MANY_EDGES and (limit is None or needed <= limit)
+
+
+def edges_of_sides(
+    offsets: NDArray[np.int64],
+    indices: NDArray[Any],
+    weights: NDArray[Any] | None,
+    sides: tuple[int, int],
+    is_by_column: bool,
+    target: object,
+) -> EdgeList | None:
+    """Return the edges that entries of a compressed matrix are, made on the GPU.
+
+    None where the host makes them, because that is the target, or there are few; or
+    where something is wrong with them, which it says.
+    """
+    count = int(indices.size)
+    is_large = count > 0 and _pays_on_gpu(count, directed=False)
+    if target is None or not is_large or indices.dtype.kind not in "iu":
+        return None
+    if chosen_target(target, "cuda") == "cpu":
+        return None
+    from featgraph.arrays import edges  # imports the dialect
+
+    checked_count(sum(sides), "sum(sides)")
+    found = edges.ends_of_sides(offsets, indices, sides, is_by_column)
+    if found is None:
+        return None
+    own = None if weights is None else checked_weights(weights, count)
+    ends = DeviceValues(found.sources), DeviceValues(found.targets)
+    made = EdgeList(*ends, own, found.vertex_count, False, sides=sides)
+    made.on_gpu = found
+    return made
 
 
 def edge_list(

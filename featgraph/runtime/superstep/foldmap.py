@@ -237,8 +237,9 @@ class FoldMap:
         types = tuple(state.signature.items())
         asked = types, target, config.checked, repr(options), incremental
         known = self._found.setdefault(state.graph, {})
-        if asked in known:
-            return known[asked]
+        found = known.get(asked)  # which hashes the types, more than all else here
+        if found is not None:
+            return found
         filled = _reductions(self.program)
         signature = {
             name: type_
