@@ -389,8 +389,8 @@ class Gpu:
         self, handle: Any, blocks: int, threads: int, stream: Any, parameters: int
     ) -> None:
         kernel, types, shapes = handle
-        words = iter(self._words(parameters))
-        flat = [self._argument(type_, words) for type_ in types]
+        words = words_at(parameters)
+        flat = [argument_of(self, type_, words) for type_ in types]
         arguments: list[Any] = []
         for shape in shapes:  # the class of a namedtuple, None for one argument
             count = 1 if shape is None else len(shape._fields)
@@ -398,27 +398,6 @@ class Gpu:
             arguments.append(members[0] if shape is None else shape(*members))
         self.by_driver.append(kernel.py_func.__name__)
         self._run(kernel, blocks, threads, arguments)
-
-    @staticmethod
-    def _words(parameters: int) -> Iterator[int]:
-        for place in itertools.count():
-            yield ctypes.c_uint64.from_address(parameters + 8 * place).value
-
-    def _argument(self, type_: ParameterType, words: Iterator[int]) -> Any:
-        dtype = np.dtype(type_.dtype)
-        if type_.rank is None:
-            raw = ctypes.string_at(next(words), dtype.itemsize)
-            return np.frombuffer(raw, dtype)[0]
-        fields = [
-            ctypes.c_int64.from_address(next(words)).value
-            for _ in range(5 + 2 * type_.rank)
-        ]
-        _, _, size, item, address, *rest = fields
-        shape, strides = tuple(rest[: type_.rank]), tuple(rest[type_.rank :])
-        assert item == dtype.itemsize
-        assert size == np.prod(shape)
-        assert layout_of(shape, strides, item)[0] == type_.layout or not size
-        return view_at(self, address, shape, strides, dtype)
 
     # -- kernels
 
@@ -559,6 +538,30 @@ def is_ours(gpu: Gpu, view: Any) -> bool:
     pieces = gpu.alive.items()
     is_there = any(s <= first and last <= s + piece.size for s, piece in pieces)
     return is_there and bool(view.flags.c_contiguous)
+
+
+def words_at(parameters: int) -> Iterator[int]:
+    """Give the addresses of the words that a launch points to."""
+    for place in itertools.count():
+        yield ctypes.c_uint64.from_address(parameters + 8 * place).value
+
+
+def argument_of(gpu: Gpu, type_: ParameterType, words: Iterator[int]) -> Any:
+    """Return an argument as kernels see it, from the words that were packed."""
+    dtype = np.dtype(type_.dtype)
+    if type_.rank is None:
+        raw = ctypes.string_at(next(words), dtype.itemsize)
+        return np.frombuffer(raw, dtype)[0]
+    fields = [
+        ctypes.c_int64.from_address(next(words)).value
+        for _ in range(5 + 2 * type_.rank)
+    ]
+    _, _, size, item, address, *rest = fields
+    shape, strides = tuple(rest[: type_.rank]), tuple(rest[type_.rank :])
+    assert item == dtype.itemsize
+    assert size == np.prod(shape)
+    assert layout_of(shape, strides, item)[0] == type_.layout or not size
+    return view_at(gpu, address, shape, strides, dtype)
 
 
 def piece_at(gpu: Gpu, address: int, size: int) -> tuple[int, Any] | None:
