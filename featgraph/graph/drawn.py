@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from featgraph.arrays.drawn import Drawing
 from featgraph.graph._structure import structure_digest
 from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
@@ -26,7 +28,7 @@ def drawn_pieces(drawing: Drawing, first: int, last: int) -> Iterator[Piece]:
 
 
 def part_edges(
-    drawing: Drawing, wanted: Wanted, known: dict[str, Any]
+    drawing: Drawing, wanted: Wanted, known: dict[str, Any] | None = None
 ) -> tuple[Part, GpuRowEdgeList]:
     """Return the part of a rank of all edges that are drawn, and its edges.
 
@@ -36,16 +38,16 @@ def part_edges(
     wanted : Wanted
         Which of them. Of a whole graph given edges have the order of their numbers; of
         a part, of which nobody is given edges, that of its rows.
-    known : dict
-        What else is known of the graph.
+    known : dict, optional
+        Of the whole graph, what else is known of it.
     """
     from featgraph.arrays.parts.passing import Part  # imports the dialect
     from featgraph.arrays.parts.row_edges import GpuRowEdges
 
     part = Part(lambda: drawn_pieces(drawing, 0, drawing.count), wanted)
-    ends, weights = part.rows(drawing.weights is not None)
+    ends, weights = part.rows(None if drawing.weights is None else np.float32)
     is_directed, numbers = wanted.directed, part.numbers
-    is_whole = wanted.own == wanted.vertex_count
+    is_whole = known is not None
     if not wanted.is_both:  # edges into own vertices alone are given row by row
         is_directed, numbers = True, None  # type: ignore[assignment]
     rows = GpuRowEdges(
@@ -57,7 +59,7 @@ def part_edges(
         is_by_slot=not is_whole,
     )
     as_given = drawing.weights_to_host if is_whole else None
-    known = {**known, "in_offsets": part.on_host}
+    known = {**(known or {}), "in_offsets": part.on_host}
     return part, GpuRowEdgeList(rows, weights, known, as_given)
 
 

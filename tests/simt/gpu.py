@@ -696,7 +696,7 @@ def emulated_gpu() -> Iterator[Gpu]:
         patch.setattr(functions, "is_stored", lambda function, types: False)
         for module in (cuda_arrays, cuda_device, windows):
             patch.setattr(module, "cuda", gpu)
-        for module in (rows, windows):
+        for module in (through_host, windows):
             patch.setattr(module, "uuid_of_current", lambda: "emulated")
         patch.setattr(windows, "IpcMemory", partial(IpcMemory, Unmapped()))
         for module in (cuda_arrays, cuda_device, cuda_sets):

@@ -23,6 +23,9 @@ if not _cuda.is_installed():
 
 from featgraph.arrays import memory, sorting
 from featgraph.arrays.parts import row_edges
+from featgraph.config import config
+from featgraph.ranks.loading import on_gpu
+from tests.simt.foreign import Foreign
 from tests.simt.gpu import emulated_gpu
 
 ROWS = ("in_edges", "out_edges", "incident_edges")
@@ -56,6 +59,21 @@ def require_equal_rows(one: Any, other: Any) -> None:
         assert np.array_equal(*weights)
 
 
+def require_same_parts(made: Any, meant: Any) -> None:
+    """Hold a graph in parts to another one."""
+    assert (made.digest, made.weights_digest) == (meant.digest, meant.weights_digest)
+    one, other = made.shard, meant.shard
+    assert repr(one) == repr(other)
+    assert np.array_equal(one.partition.cuts, other.partition.cuts)
+    for name in ("numbers", "ghosts"):
+        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+    for mine, theirs in zip(one.send_lists, other.send_lists, strict=True):
+        assert np.array_equal(mine, theirs)
+    require_equal_rows(made.part, meant.part)
+    assert np.array_equal(made.given_index, meant.given_index)
+    assert made.given_index.dtype == meant.given_index.dtype
+
+
 @pytest.mark.drawn(4)
 @pytest.mark.parametrize(
     ("directed", "along", "weighted", "ranks"),
@@ -74,21 +92,7 @@ def test_parts_are_those_of_the_whole(
 
     def on_a_rank(engine: Any) -> None:
         made: Any = draw(target="cuda", partition="edges", along=along)
-        meant: Any = fg.distribute(whole, along=along)
-        assert (made.digest, made.weights_digest) == (
-            meant.digest,
-            meant.weights_digest,
-        )
-        one, other = made.shard, meant.shard
-        assert repr(one) == repr(other)
-        assert np.array_equal(one.partition.cuts, other.partition.cuts)
-        for name in ("numbers", "ghosts"):
-            assert np.array_equal(getattr(one, name), getattr(other, name)), name
-        for mine, theirs in zip(one.send_lists, other.send_lists, strict=True):
-            assert np.array_equal(mine, theirs)
-        require_equal_rows(made.part, meant.part)
-        assert np.array_equal(made.given_index, meant.given_index)
-        assert made.given_index.dtype == meant.given_index.dtype
+        require_same_parts(made, fg.distribute(whole, along=along))
         if weighted:
             assert np.array_equal(made.weights, whole.weights)
 
@@ -149,6 +153,48 @@ def test_edges_drawn_by_ranks_of_the_cpu() -> None:
         require_equal_rows(made.part, meant.part)
 
     run_ranks(3, on_a_rank)
+
+
+@pytest.mark.drawn(4)
+@pytest.mark.parametrize(
+    ("directed", "along", "dtype", "ranks"),
+    [
+        (True, "both", None, 3),
+        (True, "in", "int64", 2),
+        (False, "both", "float32", 2),
+        (False, "in", None, 2),
+    ],
+)
+@pytest.mark.parametrize("is_of_host", [False, True])
+def test_edges_that_ranks_have_on_gpus(
+    directed: bool, along: str, dtype: str | None, ranks: int, is_of_host: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(on_gpu, "ROUND_EDGES", 24)
+    monkeypatch.setattr(on_gpu, "PIECE_EDGES", 50)
+    monkeypatch.setattr(config, "gpu_links", "host" if is_of_host else "auto")
+    rng = np.random.default_rng(0)
+    u, v = rng.integers(0, 70, (2, 100))
+    v[::9] = u[::9]
+    weights = None if dtype is None else rng.integers(1, 9, 100).astype(dtype)
+    options: dict[str, Any] = {"vertex_count": 70, "directed": directed}
+    whole = fg.Graph.from_edges(u, v, weights=weights, **options)
+    cuts = [0, 0, 70, 100] if ranks == 3 else [0, 61, 100]
+
+    def on_a_rank(engine: Any) -> None:
+        mine = slice(*cuts[engine.rank : engine.rank + 2])
+        here = [None if a is None else a[mine] for a in (u, v, weights)]
+        given = [None if a is None else Foreign(a) for a in here]
+        if ranks == 3 and engine.rank == 0:  # without edges
+            given = list(here)
+        made: Any = fg.Graph.from_edges(
+            *given[:2], weights=given[2], **options, partition="edges", along=along
+        )
+        require_same_parts(made, fg.distribute(whole, along=along))
+        is_there = made.part._edges.is_given_on_gpu
+        assert is_there == (ranks == 2)
+
+    run_ranks(ranks, on_a_rank)
 
 
 def test_programs_run_on_drawn_parts() -> None:

@@ -16,6 +16,7 @@ __all__ = [
     "add_ends",
     "add_values",
     "close_offsets",
+    "copy_some",
     "count_entries",
     "count_others",
     "count_words",
@@ -25,7 +26,10 @@ __all__ = [
     "find_in_rows",
     "flag_entries",
     "flag_given",
+    "flag_owned",
     "flag_sources",
+    "keep",
+    "keep_numbers",
     "keys_of",
     "lengths_of",
     "list_own",
@@ -225,6 +229,37 @@ def emit_values(  # type: ignore[no-untyped-def]
             place += 1
         if other:
             out[place] = values[i]
+
+
+@kernel(cache=True)
+def flag_owned(sources, targets, first, last, is_both, flags):  # type: ignore[no-untyped-def]
+    """Say which edges have a target, or with `is_both` a source, in a range."""
+    for i in range(cuda.grid(1), flags.size, cuda.gridsize(1)):
+        found = first <= targets[i] < last
+        flags[i] = 1 if found or (is_both and first <= sources[i] < last) else 0
+
+
+@kernel(cache=True)
+def keep(values, flags, places, out):  # type: ignore[no-untyped-def]
+    """List the values of what is flagged."""
+    for i in range(cuda.grid(1), flags.size, cuda.gridsize(1)):
+        if flags[i] != 0:
+            out[places[i]] = values[i]
+
+
+@kernel(cache=True)
+def keep_numbers(first, flags, places, out):  # type: ignore[no-untyped-def]
+    """List the numbers of what is flagged, from `first` on."""
+    for i in range(cuda.grid(1), flags.size, cuda.gridsize(1)):
+        if flags[i] != 0:
+            out[places[i]] = first + i
+
+
+@kernel(cache=True)
+def copy_some(values, first, out):  # type: ignore[no-untyped-def]
+    """Copy values from `first` on."""
+    for i in range(cuda.grid(1), out.size, cuda.gridsize(1)):
+        out[i] = values[first + i]
 
 
 @kernel(cache=True)

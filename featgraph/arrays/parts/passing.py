@@ -121,6 +121,7 @@ class Part:
 
     Attributes
     ----------
+    wanted : Wanted
     ghosts : ndarray of int32
         Vertices that it has beside its own, ascending.
     offsets : array
@@ -132,7 +133,7 @@ class Part:
     """
 
     def __init__(self, pieces: Pieces, wanted: Wanted) -> None:
-        self._pieces, self._wanted = pieces, wanted
+        self._pieces, self.wanted = pieces, wanted
         count, own = wanted.vertex_count, wanted.own
         marks = memory.filled((count,), 0, np.uint8)
         degrees = memory.filled((count,), 0, np.int32)
@@ -159,14 +160,14 @@ class Part:
         self.ghosts, self.on_host = memory.read(ghosts), memory.read(self.offsets)
         self.out = memory.read(out)[:own]
 
-    def rows(self, with_weights: bool) -> tuple[Array, Array | None]:
-        """Return the other end of each slot, and its weight."""
+    def rows(self, dtype: Any) -> tuple[Array, Array | None]:
+        """Return the other end of each slot, and its weight, of a type or None."""
         ends = memory.empty((self._size,), np.int32)
-        weights = memory.empty((self._size,), np.float32) if with_weights else None
+        weights = None if dtype is None else memory.empty((self._size,), dtype)
         local, at = self._local(), 0
         for begin, end, count in slabs(self.on_host):
             others = memory.empty((count,), np.int32)
-            values = None if weights is None else memory.empty((count,), np.float32)
+            values = None if weights is None else memory.empty((count,), dtype)
             rows = self._listed(local, (begin, end), (others, None, values))
             order = sorting.sort_stably(rows, end - begin)[1]
             memory.launch_over(kernels.put_taken, count, others, order, at, ends)
@@ -178,7 +179,7 @@ class Part:
 
     def numbers(self) -> Array:
         """Return the number of the edge of each slot."""
-        most = self._wanted.given_count * (1 if self._wanted.directed else 2)
+        most = self.wanted.given_count * (1 if self.wanted.directed else 2)
         dtype = offset_dtype(most)
         made, at = memory.empty((self._size,), dtype), 0
         local = self._local()
@@ -192,7 +193,7 @@ class Part:
 
     def _local(self) -> Array:
         """Return the local number of each vertex of the whole graph."""
-        wanted, ghosts = self._wanted, memory.upload(self.ghosts)
+        wanted, ghosts = self.wanted, memory.upload(self.ghosts)
         local = memory.filled((wanted.vertex_count,), kernels.ABSENT, np.int32)
         given = wanted.first, ghosts, wanted.own, local
         memory.launch_over(kernels.number_own, wanted.own + ghosts.size, *given)
@@ -208,7 +209,7 @@ class Part:
         Rows count from the slab's first on.
         """
         others, numbers, values = filled
-        wanted, at = self._wanted, 0
+        wanted, at = self.wanted, 0
         count = next(array.size for array in filled if array is not None)
         rows = memory.empty((count,), np.int32)
         kind = wanted.own, wanted.is_both, wanted.directed

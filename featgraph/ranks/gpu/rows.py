@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 
 from featgraph._cached import cached_property
-from featgraph._cuda_driver import uuid_of_current
 from featgraph.arrays.values import DeviceValues
-from featgraph.config import config
 from featgraph.distributed.engines.protocol import Engine, GpuEngine
 from featgraph.distributed.rows.forms import AS_FITS, Sending
 from featgraph.graph.partition.shard import Shard
@@ -22,7 +20,7 @@ from featgraph.ranks.gpu import kernels
 from featgraph.ranks.gpu.edges import GpuEdges
 from featgraph.ranks.gpu.links import BLOCK, GpuLinks, blocks_for
 from featgraph.ranks.gpu.messages import Entries, Outline, as_rows, in_units
-from featgraph.ranks.gpu.through_host import ThroughHost
+from featgraph.ranks.gpu.through_host import ThroughHost, courier_of
 from featgraph.ranks.outboxes import identity
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import OPAQUE
@@ -150,15 +148,7 @@ class GpuRows:
     @cached_property
     def _carrier(self) -> GpuEngine | ThroughHost:
         """What hands messages over; found out when all ranks send something."""
-        engine, device = self._engine, self._device
-        may_reach = isinstance(engine, GpuEngine) and config.gpu_links != "host"
-
-        def make(size: int) -> Array:
-            return device.empty((size,), "uint8")
-
-        if may_reach and engine.reach_gpus(uuid_of_current(), make):  # type: ignore[attr-defined]
-            return engine  # type: ignore[return-value]
-        return ThroughHost(engine, device)
+        return courier_of(self._engine, self._device)
 
     @cached_property
     def _ends(self) -> tuple[GpuLinks, GpuLinks]:

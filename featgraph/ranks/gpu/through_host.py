@@ -9,11 +9,29 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._cuda import cuda
-from featgraph._cuda_driver import address_of
-from featgraph.distributed.engines.protocol import Engine, GpuArray, bytes_of
+from featgraph._cuda_driver import address_of, uuid_of_current
+from featgraph.config import config
+from featgraph.distributed.engines.protocol import (
+    Engine,
+    GpuArray,
+    GpuEngine,
+    bytes_of,
+)
 from featgraph.runtime.devices.protocol import Device
 
-__all__ = ["ThroughHost"]
+__all__ = ["ThroughHost", "courier_of"]
+
+
+def courier_of(engine: Engine, device: Device) -> GpuEngine | ThroughHost:
+    """Return what hands arrays of GPUs to other ranks; all ranks call it."""
+    may_reach = isinstance(engine, GpuEngine) and config.gpu_links != "host"
+
+    def make(size: int) -> GpuArray:
+        return device.empty((size,), "uint8")
+
+    if may_reach and engine.reach_gpus(uuid_of_current(), make):  # type: ignore[attr-defined]
+        return engine  # type: ignore[return-value]
+    return ThroughHost(engine, device)
 
 
 class ThroughHost:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from featgraph._activity import doing
 from featgraph.arrays.drawn import Drawing
+from featgraph.arrays.values import is_on_gpu
 from featgraph.distributed.current import (
     current_engine,
     engine_of_process,
@@ -76,12 +77,57 @@ def edges_in_parts(
         return None
     weights, about = options["weights"], "edges of a graph"
     with doing("loading", about):  # others wait for the rank that has most
+        there = _given_there(engine, sources, targets, options)
+        if there is not None:
+            from featgraph.ranks.loading.on_gpu import build_there
+
+            _agree(engine, there, options["vertex_count"])
+            number_rows(engine, there)
+            return build_there(engine, there, asked.along)
         given = on_all(
             engine, lambda: _given_edges(sources, targets, weights, options), about
         )
         _agree(engine, given, options["vertex_count"])
         number_rows(engine, given)
         return build(engine, given, asked.along)
+
+
+def _given_there(
+    engine: Engine, sources: object, targets: object, options: dict[str, Any]
+) -> Given | None:
+    """Take edges that all ranks have on GPUs; None where the host must look at them."""
+    made, weights = None, options["weights"]
+    columns = (sources, targets) if weights is None else (sources, targets, weights)
+    if all(map(is_on_gpu, columns)) and options["target"] in (None, "cuda"):
+        made = _checked_there(sources, targets, weights, options)
+    is_there = np.array([made is not None], np.int64)
+    of_all = engine.all_reduce(is_there, "min", about="edges on GPUs")
+    return made if of_all[0] else None
+
+
+def _checked_there(
+    sources: object, targets: object, weights: object, options: dict[str, Any]
+) -> Given | None:
+    """Copy edges on the GPU; None where they are wrong, which the host says."""
+    from featgraph.arrays import edges  # imports the dialect
+
+    plain = {"duplicates": "keep", "names": False, "sides": None}
+    if any(options[name] != meant for name, meant in plain.items()):
+        return None
+    count, directed = options["vertex_count"], options["directed"]
+    if not isinstance(directed, bool) or not isinstance(count, int | None):
+        return None
+    found = edges.checked_ends(sources, targets, count, directed)
+    if found is None:
+        return None
+    own = None
+    if weights is not None:
+        own = edges.checked_values(weights, found.given_count)
+        if own is None:
+            return None
+    chunk = Chunk(found.sources, found.targets, own)
+    dtype = None if own is None else np.dtype(own.dtype)
+    return Given([chunk], found.vertex_count, directed, dtype)
 
 
 def _given_edges(

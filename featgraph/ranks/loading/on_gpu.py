@@ -1,0 +1,306 @@
+"""Parts that are made on the GPUs of ranks: of edges that pass by, or are given there.
+
+What ranks tell each other of a graph is the same for all edges. Edges that a rank has
+on its GPU go to the GPUs of their owners, in rounds of bounded memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.arrays import memory, sorting
+from featgraph.arrays.parts import kernels
+from featgraph.arrays.parts.passing import Part, Piece, Survey, Wanted, survey
+from featgraph.arrays.parts.row_edges import PIECE_EDGES, GpuRowEdges
+from featgraph.arrays.values import offset_dtype
+from featgraph.distributed.engines.protocol import Engine
+from featgraph.fold.plan.traits import GraphTraits
+from featgraph.graph import Graph
+from featgraph.graph._structure import structure_digest
+from featgraph.graph.building import digests
+from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
+from featgraph.graph.partition.partition import Partition
+from featgraph.ranks.gpu.through_host import courier_of
+from featgraph.ranks.graph import DistributedGraph, Whole
+from featgraph.ranks.loading.given import Given
+from featgraph.ranks.loading.parts import Found, cuts_of_words, made_graph
+from featgraph.runtime.devices.choose import choose_device
+
+__all__ = ["ROUND_EDGES", "Kind", "build_there", "finish_there", "whole_of"]
+
+Array = Any
+HostArray = npt.NDArray[Any]
+
+#: Edges that a rank sends in a round: messages take up to 20 bytes of each, twice.
+ROUND_EDGES = 1 << 23
+_ABOUT = "edges of a graph"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What ranks know of a graph before they look at edges.
+
+    Attributes
+    ----------
+    vertex_count, given_count : int
+    directed : bool
+    along : str
+    weights_dtype : dtype or None
+    """
+
+    vertex_count: int
+    given_count: int
+    directed: bool
+    along: str
+    weights_dtype: np.dtype[Any] | None
+
+
+def whole_of(engine: Engine, kind: Kind, own: Survey) -> tuple[Whole, Partition]:
+    """Return what is known of all edges, and cuts, of what each rank has seen."""
+    words = engine.all_reduce(own.words, "sum", about="in-edges")
+    sums = np.concatenate((own.ends, own.weights))
+    sums = engine.all_reduce(sums, "sum", about="the digest of a graph")
+    dtype, text = kind.weights_dtype, digests.text_of(sums[:2])
+    whole = Whole(
+        kind.vertex_count,
+        kind.given_count,
+        int(words.sum()),
+        kind.directed,
+        dtype,
+        None,
+        structure_digest(kind.vertex_count, kind.directed, text),
+        "" if dtype is None else f"{dtype} {digests.text_of(sums[2:])}",
+        GraphTraits(),
+    )
+    cuts = cuts_of_words(words, kind.vertex_count, engine.size)
+    return whole, Partition.of_known(cuts, None)
+
+
+def finish_there(
+    engine: Engine,
+    whole: Whole,
+    partition: Partition,
+    made: tuple[Part, GpuRowEdgeList],
+    numbers: Callable[[], HostArray],
+    out: HostArray | None = None,
+) -> DistributedGraph:
+    """Make the graph of the parts that ranks have on their GPUs.
+
+    Parameters
+    ----------
+    engine : Engine
+    whole : Whole
+    partition : Partition
+    made : (Part, GpuRowEdgeList)
+    numbers : callable
+        Returns the row in given order of each edge.
+    out : ndarray, optional
+        Out-degrees of own vertices. Default: what has passed by has all of them.
+    """
+    part, edges = made
+    out = part.out if out is None else out
+    own = int(np.diff(partition.cuts)[engine.rank])
+    into = part.on_host[1 : own + 1] - part.on_host[:own]
+    degrees = into, out if whole.directed else into
+    along = "both" if part.wanted.is_both else "in"
+    found = Found(Graph(edges), part.ghosts, numbers, degrees)
+    return made_graph(engine, whole, partition, along, found)
+
+
+def build_there(engine: Engine, given: Given, along: str) -> DistributedGraph:
+    """Make a graph of edges that ranks have on their GPUs; all ranks call it.
+
+    Parameters
+    ----------
+    engine : Engine
+    given : Given
+        A chunk whose arrays are the dialect's; it is let go of.
+    along : {"both", "in"}
+    """
+    counts = np.array([given.size], np.int64)
+    total = engine.all_reduce(counts, "sum", about="given edges")
+    kind = Kind(
+        given.vertex_count, int(total[0]), given.directed, along, given.weights_dtype
+    )
+    own = survey(lambda: _pieces(given), kind.vertex_count, kind.directed)
+    whole, partition = whole_of(engine, kind, own)
+    out = None
+    if along == "in" and kind.directed:
+        out = _sources_of_all(engine, given, partition.cuts)
+    arrived = _exchanged(engine, given, kind, partition.cuts)
+    first, last = map(int, partition.cuts[engine.rank : engine.rank + 2])
+    size = arrived.size
+    wanted = Wanted(
+        first, last, kind.vertex_count, size, along == "both", kind.directed
+    )
+    # A number is the place of the edge among those that have arrived, which ascend.
+    part = Part(lambda: arrived.pieces(PIECE_EDGES), wanted)
+    ends, weights = part.rows(kind.weights_dtype)
+    places = part.numbers()
+    arrived.let_go()
+
+    def numbers() -> HostArray:
+        found, twins_from = memory.read(places), max(size, 1)
+        rows: HostArray = arrived.rows[found % twins_from]
+        rows += (found >= size) * rows.dtype.type(kind.given_count)
+        return rows
+
+    directed = kind.directed or along == "in"
+    known = {"in_offsets": part.on_host}
+    order = (lambda: places) if along == "both" else None
+    rows = GpuRowEdges(
+        part.offsets, ends, directed, order, max(size, 1), is_by_slot=directed
+    )
+    edges = GpuRowEdgeList(rows, weights, known)
+    return finish_there(engine, whole, partition, (part, edges), numbers, out)
+
+
+def _sources_of_all(engine: Engine, given: Given, cuts: HostArray) -> HostArray:
+    """Return how many edges of all ranks lead out of each own vertex."""
+    counts = memory.filled((given.vertex_count,), 0, np.int32)
+    for chunk in given.chunks:
+        sources = chunk.sources
+        memory.launch_over(kernels.count_entries, sources.size, sources, counts)
+    told = np.split(memory.read(counts), cuts[1:-1])
+    return np.sum(engine.all_to_allv(told, about="out-degrees"), axis=0)  # type: ignore[no-any-return]
+
+
+def _pieces(given: Given) -> Iterator[Piece]:
+    for chunk in given.chunks:
+        first = int(chunk.rows)
+        yield from _cut(
+            (chunk.sources, chunk.targets, chunk.weights), first, ROUND_EDGES
+        )
+
+
+def _cut(
+    columns: tuple[Array, Array, Array | None], first: int, most: int
+) -> Iterator[Piece]:
+    """Yield columns of edges, of which the first has a number, piece by piece."""
+    count = columns[0].size
+    for begin in range(0, count, most):
+        size = min(most, count - begin)
+        some = []
+        for column in columns:
+            if column is None or size == count:
+                some.append(column)
+                continue
+            some.append(memory.empty((size,), column.dtype))
+            memory.launch_over(kernels.copy_some, size, column, begin, some[-1])
+        yield Piece(first + begin, *some)
+
+
+class _Arrived:
+    """Edges that have come, in given order.
+
+    Attributes
+    ----------
+    rows : ndarray of int32 or int64
+        Row in given order of each.
+    """
+
+    def __init__(self, columns: tuple[Array, Array, Array | None], rows: Any) -> None:
+        self._columns: Any = columns
+        self.rows: HostArray = rows
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return int(self.rows.size)
+
+    def pieces(self, most: int) -> Iterator[Piece]:
+        """Yield them, numbered by their places."""
+        return _cut(self._columns, 0, most)
+
+    def let_go(self) -> None:
+        """Let go of all but the rows."""
+        self._columns = None
+
+
+def _exchanged(engine: Engine, given: Given, kind: Kind, cuts: HostArray) -> _Arrived:
+    """Hand each edge to the owners of its ends; what each was given is let go of."""
+    courier = courier_of(engine, choose_device("cuda"))
+    bounds = [(int(cuts[r]), int(cuts[r + 1])) for r in range(engine.size)]
+    is_both = kind.along == "both" or not kind.directed
+    going = [
+        [_flagged(piece, bound, is_both)[2] for bound in bounds]
+        for piece in _pieces(given)
+    ]
+    most = engine.all_reduce(np.array([len(going)]), "max", about="rounds of edges")
+    counts = np.zeros((int(most[0]), engine.size), np.int64)
+    for number, row in enumerate(going):
+        counts[number] = row
+    coming = np.stack(
+        engine.all_to_allv([counts[:, r].copy() for r in range(engine.size)],
+                           about=_ABOUT), axis=1,
+    )  # fmt: skip
+    sizes = coming.sum(axis=0)
+    at, total = np.cumsum(sizes) - sizes, int(sizes.sum())
+    dtypes: list[Any] = [np.dtype(np.int32)] * 2
+    dtypes += [np.dtype(offset_dtype(2 * kind.given_count))]
+    if kind.weights_dtype is not None:
+        dtypes.append(kind.weights_dtype)
+    stores = [memory.empty((total,), dtype) for dtype in dtypes]
+    pieces = _pieces(given)
+    for number in range(counts.shape[0]):
+        piece = next(pieces, None)
+        sent = [
+            [] if piece is None else _columns_for(piece, bound, is_both, dtypes)
+            for bound in bounds
+        ]
+        for column, store in enumerate(stores):
+            messages = [_as_message(some, column) for some in sent]
+            width = store.dtype.itemsize
+            told = [int(count) * width for count in coming[number]]
+            came = courier.hand_over(messages, told, about=_ABOUT)
+            for rank, message in enumerate(came):
+                if message is not None and told[rank]:
+                    values = message.view(store.dtype)
+                    begin = int(at[rank])
+                    memory.launch_over(
+                        kernels.put_at, values.size, values, begin, store
+                    )
+        at += coming[number]
+    given.chunks.clear()
+    u, v, rows, *weights = stores
+    ends = u, v, weights[0] if weights else None
+    return _Arrived(ends, memory.read(rows))
+
+
+def _flagged(
+    piece: Piece, bound: tuple[int, int], is_both: bool
+) -> tuple[Array, Array, int]:
+    """Return which edges a range has, sums before them, and how many these are."""
+    size = piece.targets.size
+    flags = memory.empty((size,), np.uint8)
+    ends = piece.sources, piece.targets
+    memory.launch_over(kernels.flag_owned, size, *ends, *bound, is_both, flags)
+    places, total = sorting.scanned(flags)
+    return flags, places, int(memory.read(total)[0])
+
+
+def _columns_for(
+    piece: Piece, bound: tuple[int, int], is_both: bool, dtypes: list[np.dtype[Any]]
+) -> list[Array]:
+    """Return the ends, numbers and weights of the edges that a range has."""
+    flags, places, count = _flagged(piece, bound, is_both)
+    if not count:
+        return []
+    made = [memory.empty((count,), dtype) for dtype in dtypes]
+    size, chosen = flags.size, (flags, places)
+    memory.launch_over(kernels.keep, size, piece.sources, *chosen, made[0])
+    memory.launch_over(kernels.keep, size, piece.targets, *chosen, made[1])
+    memory.launch_over(kernels.keep_numbers, size, piece.first, *chosen, made[2])
+    if len(made) > 3:
+        memory.launch_over(kernels.keep, size, piece.weights, *chosen, made[3])
+    return made
+
+
+def _as_message(columns: list[Array], number: int) -> Array | None:
+    """Return a column as bytes; None without edges."""
+    return columns[number].view(np.dtype(np.uint8)) if columns else None
