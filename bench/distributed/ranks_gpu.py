@@ -82,23 +82,28 @@ def compare_gpus(name: str, arguments: argparse.Namespace, recorder: Recorder) -
     """Time both algorithms on one GPU, and on ranks with one each in all ways."""
     ranks, repeat = arguments.gpus, arguments.repeat
     alone = measure(name, repeat, 1, "auto", "1", "auto")
-    cells = {"1 GPU": alone}
+    _record(recorder, "1 GPU", alone, alone)
     for way, how in LINKS.items():
         try:
             found = measure(name, repeat, ranks, *how)
         except RuntimeError as error:
             print(f"{ranks} GPUs, {way}: {error}", flush=True)
             continue
-        cells[f"{ranks} GPUs, {way}"] = found
-    for way, found in cells.items():
-        for program, cell in found.items():
-            meant = np.array(alone[program]["sample"])
-            apart = float(np.abs(np.array(cell["sample"]) - meant).max())
-            checks = {"difference": apart, "ok": apart <= 1e-6}
-            told = {n: cell[n] for n in ("graph", "supersteps", "sent_bytes")}
-            recorder.add(
-                way, cell["trials_ms"], k=1, program=program, checks=checks, **told
-            )
+        _record(recorder, f"{ranks} GPUs, {way}", found, alone)
+
+
+def _record(
+    recorder: Recorder, way: str, found: dict[str, Any], alone: dict[str, Any]
+) -> None:
+    """Record what was measured in a way, as soon as it is known."""
+    for program, cell in found.items():
+        meant = np.array(alone[program]["sample"])
+        apart = float(np.abs(np.array(cell["sample"]) - meant).max())
+        checks = {"difference": apart, "ok": apart <= 1e-6}
+        told = {n: cell[n] for n in ("graph", "supersteps", "sent_bytes")}
+        recorder.add(
+            way, cell["trials_ms"], k=1, program=program, checks=checks, **told
+        )
 
 
 def measure(
