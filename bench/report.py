@@ -288,6 +288,17 @@ TABLES["forms-gpu"] = {
     "in exchanges": _text("waited_share"),
     **CHECK,
 }
+TABLES["repartition-gpu"] = {
+    "graph": _graph,
+    **COMMON,
+    "ranks": _text("ranks"),
+    **TIME,
+    "moves": _text("moves"),
+    "before ms": _text("before_ms"),
+    "after ms": _text("after_ms"),
+    "of balanced": _text("of_balanced"),
+    **CHECK,
+}
 TABLES["lux-gpu"] = {
     "graph": _graph,
     "program": _text("program"),

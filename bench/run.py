@@ -62,6 +62,7 @@ BENCHES = {
     "repartition-cpu": "bench.distributed.repartition_cpu",
     "ranks-gpu": "bench.distributed.ranks_gpu",
     "forms-gpu": "bench.distributed.forms_gpu",
+    "repartition-gpu": "bench.distributed.repartition_gpu",
     "lux-gpu": "bench.distributed.lux_gpu",
     "out-of-core-gpu": "bench.distributed.out_of_core_gpu",
     "networkx-cpu": "bench.algorithms.networkx_cpu",
