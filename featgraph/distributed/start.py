@@ -213,5 +213,10 @@ class _Ending:
                 watch.end()
             else:
                 watch.fail(f"{type(error).__name__}: {error}")
-        if self.engine is not None:
+        if self.engine is None:
+            return
+        try:
+            if error is None:
+                self.engine.catch_up()
+        finally:
             self.engine.close(error)

@@ -65,6 +65,11 @@ class PartEdges:
         rows = self._given_rows
         return rows() if callable(rows) else rows
 
+    def of(self, shard: Shard) -> PartEdges:
+        """Return them as of another division of the same vertices among ranks."""
+        along = "both" if self._has_ghosts else "in"
+        return PartEdges(shard, along, self._given_rows, self.starts)
+
     def id_of_given(self, row: int) -> int:
         """Return the edge id in the whole graph of an own edge; -1 if it is none."""
         found = np.flatnonzero(self.given_rows[: self.own] == row)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -10,9 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._cached import cached_property
+from featgraph.distributed.engines.ahead import led
+from featgraph.distributed.engines.null import NullEngine
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.fold.plan.layout import rows_along, rows_with
 from featgraph.fold.plan.plan import FoldPlan
+from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
 from featgraph.program.combine import Combine
 from featgraph.program.signature import PropertyKind
@@ -65,10 +69,18 @@ class RankExchange:
         self._triangles = triangles
         self.shard, self.engine, self.device = shard, engine, device
         self._edges = edges
+        #: Where rank 0 has all vertices, the others are told of its results later, and
+        #: each has its rows as if it were alone.
+        self._is_led = shard.partition.is_led
+        self._combined_by = led(engine) if self._is_led else engine
         own = np.arange(shard.numbers.size) < shard.own
         self._own = device.sets.upload(packed(own))
         self.holder = Members(shard, engine, device, self)
-        self._carrier = _carrier_on(shard, engine, device)
+        self._carrier = (
+            _carrier_on(_alone(shard), NullEngine(), device)
+            if self._is_led
+            else _carrier_on(shard, engine, device)
+        )
 
     @property
     def stays_on_device(self) -> bool:
@@ -82,7 +94,10 @@ class RankExchange:
 
     @cached_property
     def _edge_carrier(self) -> EdgeCarrier:
-        made: EdgeCarrier = self._carrier.over(self._edges)
+        edges = self._edges
+        if self._is_led:
+            edges = edges.of(_alone(self.shard))
+        made: EdgeCarrier = self._carrier.over(edges)
         return made
 
     @property
@@ -114,7 +129,13 @@ class RankExchange:
 
     def all_reduce(self, values: HostArray, operator: str) -> HostArray:
         """Return numbers of the host, combined over all ranks."""
-        return self.engine.all_reduce(values, operator, about="numbers of all ranks")
+        about = "numbers of all ranks"
+        return self._combined_by.all_reduce(values, operator, about=about)
+
+    def catch_up(self) -> None:
+        """Have all ranks know what rank 0 has found, where they follow it."""
+        if self._is_led:
+            self.engine.catch_up()  # type: ignore[attr-defined]
 
     def first_fault(self, fault: HostArray) -> tuple[HostArray, str]:
         """Return what a checked kernel has recorded on the first rank that has any."""
@@ -199,7 +220,7 @@ class RankExchange:
         own = sets.intersection(words, self._own)
         number, seen = sets.count_and_look(own, results, reach)
         counts, about = np.array([number], np.int64), "a count"
-        return int(self.engine.all_reduce(counts, "sum", about=about)[0]), seen
+        return int(self._combined_by.all_reduce(counts, "sum", about=about)[0]), seen
 
     def count_and_time(
         self, words: Words, results: Sequence[tuple[Array, bool]], seconds: float
@@ -224,7 +245,7 @@ class RankExchange:
             return
         own, about = self.device.download(result), "the result of a reduce"
         if operator is not None:
-            found = self.engine.all_reduce(own, operator, about=about)
+            found = self._combined_by.all_reduce(own, operator, about=about)
         else:
             pair = np.frompyfunc(combine.function, 2, 1)  # type: ignore[arg-type]
             found = reduce(pair, self.engine.all_gather(own, about=about))
@@ -274,6 +295,20 @@ class _OwnEdges(Mapping[str, Array]):
 
     def __len__(self) -> int:
         return len(self._part)
+
+
+def _alone(shard: Shard) -> Shard:
+    """Return the part of a rank that has all vertices, or none, without the others."""
+    whole = Partition.of_nothing()
+    if shard.own:
+        whole = Partition.of_known([0, shard.own], shard.partition.order)
+    return replace(
+        shard,
+        rank=0,
+        partition=whole,
+        ghosts=np.array([shard.own, shard.own]),
+        send_lists=shard.send_lists[:1],
+    )
 
 
 def _carrier_on(shard: Shard, engine: Engine, device: Device) -> Any:

@@ -39,6 +39,10 @@ class Counter(Protocol):
 
     def count(self, words: Words) -> int:
         """Return how many vertices a set has on all ranks."""
+        ...
+
+    def catch_up(self) -> None:
+        """Have all ranks know it."""
 
 
 class Members:
@@ -94,4 +98,6 @@ class Members:
 
     def count(self, words: Words) -> int:
         """Return how many vertices a set has on all ranks."""
-        return self._counter.count(words)
+        number = self._counter.count(words)
+        self._counter.catch_up()
+        return number

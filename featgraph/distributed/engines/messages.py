@@ -6,6 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +44,8 @@ class MessageEngine(ABC):
         As `Engine` has them.
     exchanges : int
         How many exchanges there have been.
+    ahead : object or None
+        What `led` keeps of this engine.
     waited_s : float
         Seconds spent in them.
     """
@@ -53,6 +56,19 @@ class MessageEngine(ABC):
         self.traffic = Traffic.none(size)
         self.exchanges = 0
         self.waited_s = 0.0
+        #: What rank 0 has found ahead of the others, where it leads them.
+        self.ahead: Any = None
+
+    def catch_up(self) -> None:
+        """Have all ranks know what rank 0 has found ahead of them."""
+        if self.ahead is not None:
+            self.ahead.catch_up()
+
+    def _next(self, text: str, about: str) -> Call:
+        """Return the call that comes next, behind what rank 0 has found."""
+        self.catch_up()
+        self.exchanges += 1
+        return Call(self.exchanges, text, about)
 
     @abstractmethod
     def _swap(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
@@ -169,9 +185,8 @@ class MessageEngine(ABC):
                 self.traffic.received[rank] += message.nbytes
             read(rank, message)
 
-        self.exchanges += 1
-        begun = time.perf_counter()
-        hand(Call(self.exchanges, text, about), read_counted)
+        call, begun = self._next(text, about), time.perf_counter()
+        hand(call, read_counted)
         self.waited_s += time.perf_counter() - begun
         for rank in range(self.size):
             if rank != self.rank:
@@ -206,9 +221,8 @@ class MessageEngine(ABC):
     def _exchange(
         self, text: str, about: str, messages: Sequence[Bytes]
     ) -> list[Bytes]:
-        self.exchanges += 1
-        begun = time.perf_counter()
-        received = self._swap(Call(self.exchanges, text, about), messages)
+        call, begun = self._next(text, about), time.perf_counter()
+        received = self._swap(call, messages)
         self.waited_s += time.perf_counter() - begun
         for rank in range(self.size):
             if rank != self.rank:

@@ -156,8 +156,7 @@ class TorchEngine(MessageEngine):
         """Hand arrays of GPUs to other ranks over NCCL: see `GpuEngine`."""
         if self._make is None:
             raise DistributedError("arrays of GPUs before reach_gpus()", got=about)
-        self.exchanges += 1
-        call = Call(self.exchanges, "hand_over(arrays of a GPU)", about)
+        call = self._next("hand_over(arrays of a GPU)", about)
         self._require_usable(call)
         made = [self._make(size) if size else None for size in sizes]
         made[self.rank] = arrays[self.rank]

@@ -65,6 +65,13 @@ class Partition:
         object.__setattr__(made, "order", order)
         return made
 
+    @classmethod
+    def of_nothing(cls) -> Partition:
+        """Return one part of no vertices: what a rank has that others leave idle."""
+        made = cls(np.array([0, 1]))
+        object.__setattr__(made, "cuts", freeze(np.zeros(2, np.int64)))
+        return made
+
     def __repr__(self) -> str:
         order = "" if self.order is None else ", in an order of its own"
         return f"Partition({self.vertex_count} vertices, {self.parts} parts{order})"
@@ -77,6 +84,16 @@ class Partition:
     def parts(self) -> int:
         """P, the number of ranges."""
         return self.cuts.size - 1
+
+    @property
+    def working(self) -> int:
+        """How many of them have vertices."""
+        return int(np.count_nonzero(np.diff(self.cuts)))
+
+    @property
+    def is_led(self) -> bool:
+        """Whether the first of several has all vertices."""
+        return self.parts > 1 and self.vertex_count == int(self.cuts[1]) > 0
 
     @property
     def vertex_count(self) -> int:

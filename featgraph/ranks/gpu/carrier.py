@@ -39,7 +39,7 @@ def have_windows(engine: Engine, device: Device) -> bool:
             got=repr(way),
             expected=", ".join(map(repr, _WAYS)),
         )
-    if way in {"engine", "host"}:
+    if way in {"engine", "host"} or engine.size == 1:
         return False
     if engine not in _mapped:
         _mapped[engine] = can_map(engine, device)

@@ -21,6 +21,7 @@ from featgraph.runtime.loops.moves import make_moves
 from featgraph.runtime.loops.near_far import NearFar
 from featgraph.runtime.loops.run import Run, progress_bar
 from featgraph.runtime.loops.stopping import StoppingTest
+from featgraph.runtime.superstep.exchange import exchange_of
 from featgraph.runtime.superstep.foldmap import FoldMap, require_state
 
 __all__ = ["Run", "iterate"]
@@ -172,6 +173,7 @@ def iterate(
             watched=agenda.watching.values,
             refused=course.refused,
             wire_dtype=None if state.graph.ranks is None else options.get("wire_dtype"),
+            working=_working(state),
         )
         bar = progress_bar(progress, max_supersteps)
         state.live.append(course.left_over)
@@ -181,6 +183,7 @@ def iterate(
             bar.update(run.supersteps)
             if not session.has_ended:
                 _run(run, course, bar, max_supersteps, calls, session)
+            exchange_of(state.graph, device).catch_up()
         finally:
             bar.close()
             course.agenda.store_pending()
@@ -190,6 +193,14 @@ def iterate(
     if not run.converged and run.supersteps >= max_supersteps:
         _warn_of_limit(run)
     return run
+
+
+def _working(state: State) -> int | None:
+    """Return how many of several ranks have vertices; None where all have."""
+    if state.graph.ranks is None:
+        return None
+    partition = state.graph.shard.partition  # type: ignore[attr-defined]
+    return None if partition.working == partition.parts else int(partition.working)
 
 
 def _warn_of_limit(run: Run) -> None:

@@ -44,6 +44,8 @@ class Run:
     wire_dtype : str or None
         On several ranks, what the rows of ghosts were rounded to: the run has ended
         where nothing was due given these.
+    working : int or None
+        On several ranks, how many of them had vertices when it began; None for all.
     kernels : list of Kernel
         The kernels used, one for each foldmap.
     active_sets : list of ActiveSet or None
@@ -78,6 +80,7 @@ class Run:
     waits: list[float] = field(default_factory=list)
     forms: dict[str, int] = field(default_factory=dict)
     wire_dtype: str | None = None
+    working: int | None = None
     active_sets: list[ActiveSet] | None = None
     asynchronous: bool = False
     watched: list[float] = field(default_factory=list)
@@ -102,6 +105,8 @@ class Run:
     def explain(self) -> str:
         """Return what ran, why no faster loop could run it, and what ranks sent."""
         lines = [f"  not by {name}: {why}" for name, why in self.refused.items()]
+        if self.working is not None:
+            lines.append(f"  ranks with vertices: the first {self.working}")
         if self.forms:
             told = (f"{count} as {form!r}" for form, count in self.forms.items())
             lines.append(f"  messages of rows to other ranks: {', '.join(told)}")
@@ -110,9 +115,10 @@ class Run:
     def __repr__(self) -> str:
         end = "converged" if self.converged else "not converged"
         rounded = "" if self.wire_dtype is None else f", ghosts in {self.wire_dtype}"
+        some = "" if self.working is None else f", ranks at work: {self.working}"
         return (
             f"<Run: {self.supersteps} supersteps on {self.target}, {end}, "
-            f"{sum(self.seconds):.3g} s{rounded}>"
+            f"{sum(self.seconds):.3g} s{rounded}{some}>"
         )
 
     def add_all(

@@ -108,6 +108,10 @@ class Exchange(Protocol):
         """Return numbers of the host, combined over all ranks: "sum" or "min"."""
         ...
 
+    def catch_up(self) -> None:
+        """Have ranks that follow another one know all results, behind a call."""
+        ...
+
     def first_fault(self, fault: HostArray) -> tuple[HostArray, str]:
         """Return what a checked kernel has recorded on the first rank that has any.
 
@@ -205,6 +209,9 @@ class _Alone:
     def all_reduce(self, values: HostArray, operator: str) -> HostArray:
         """Return the numbers."""
         return values
+
+    def catch_up(self) -> None:
+        """Do nothing: there is no one else."""
 
     def first_fault(self, fault: HostArray) -> tuple[HostArray, str]:
         """Return it."""

@@ -153,6 +153,7 @@ class FoldMap:
                 active = as_active(active_in, state).on(step.bound.exchange.holder)
             only = None if self.vertices is None else self.restriction(state, device)
             words = device.sets.snapshot(step.run(Frontier(active, only=only)))
+            step.bound.exchange.catch_up()
             count = state.graph.vertex_count
             made = ActiveSet.held(count, step.bound.exchange.holder, words)
         finally:

@@ -25,7 +25,8 @@ import numpy as np
 
 import featgraph as fg
 from featgraph.distributed import Engine, start
-from featgraph.distributed.engines import peers, torch_engine
+from featgraph.distributed.engines import ahead, peers, torch_engine
+from featgraph.distributed.engines.ahead import led
 from featgraph.distributed.engines.shared_memory import SharedEngine
 
 SIZE = 3
@@ -233,6 +234,20 @@ def _handed_to_all(engine: Engine, step: int) -> int:
     return wrong + (read != [rank for rank in range(SIZE) if rank != engine.rank])
 
 
+def followed(engine: Engine) -> Any:
+    """Follow rank 0, to an end at which it has told the others nothing yet."""
+    ahead.MOST_RESULTS = 7
+    leading = led(engine)
+    found, begun = [], engine.exchanges
+    for number in range(50):
+        own = np.array([number, engine.rank], np.int32)
+        found.append(leading.all_reduce(own, "sum", about="a count").tolist())
+        if number == 25:
+            found.append(engine.all_reduce(own, "sum").tolist())
+    found.append(leading.all_reduce(np.full((2, 2), 0.5), "max").tolist())
+    return found, engine.exchanges - begun
+
+
 def torch_is_there(engine: Engine) -> bool:
     """Tell whether PyTorch was imported."""
     return "torch" in sys.modules
@@ -303,6 +318,7 @@ CASES: dict[str, Callable[[Engine], Any]] = {
         stopped,
         used_twice,
         grown,
+        followed,
         torch_is_there,
         caught,
         versions,

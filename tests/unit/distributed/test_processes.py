@@ -146,6 +146,16 @@ def test_messages_are_read_where_they_pass(reports: Reports) -> None:
     assert [r.get("result") for r in reports["grown"]] == [0] * 3
 
 
+def test_ranks_that_follow_are_told_all(reports: Reports) -> None:
+    numbers = [[number, 0] for number in range(50)]
+    expected = [*numbers[:26], [75, 3], *numbers[26:], [[0.5, 0.5]] * 2]
+    for rank, report in enumerate(reports["followed"]):
+        found, exchanges = report["result"]
+        assert (found, report["ended"]) == (expected, 0)
+        # Seven at once; those that are left are told at the end.
+        assert exchanges == 8 + (rank > 0)
+
+
 def test_pytorch_is_for_gloo_alone(engine: str, reports: Reports) -> None:
     found = [r.get("result") for r in reports["torch_is_there"]]
     assert found == [engine == "gloo"] * 3
