@@ -57,6 +57,7 @@ class Graph(Structure):
         partition: str | None = None,
         order: str = "given",
         along: str = "both",
+        ranks: int | str | None = None,
     ) -> Graph:
         """Make a graph from two arrays of vertex ids.
 
@@ -92,7 +93,7 @@ class Graph(Structure):
             "edges": all ranks call it, each with edges that it happens to have, in
             given order rank by rank, and each keeps its part of the graph. Needs
             ``fg.distributed.init()``; no `names`, and `duplicates` are kept.
-        order, along : str, optional
+        order, along, ranks : optional
             Of a graph in parts: see `read_graph`.
 
         Returns
@@ -123,7 +124,7 @@ class Graph(Structure):
             "target": target,
             "sides": sides,
         }
-        asked = require_asked(partition, order, along)
+        asked = require_asked(partition, order, along, ranks)
         if asked is not None:
             made = makers[0].of_edges(asked, sources, targets, **options)
             if made is not None:

@@ -26,6 +26,11 @@ class Correction:
         self._left, self._right = np.zeros((3, 3)), np.zeros(3)
         self._logarithms: list[float] = []
 
+    @property
+    def has_wire(self) -> bool:
+        """Whether anything was on the wire in what was measured."""
+        return bool(self._left[1, 1] > 0)
+
     def add(self, times: Times, seconds: float) -> None:
         """Learn from a superstep."""
         if seconds > 0:

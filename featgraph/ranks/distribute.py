@@ -8,10 +8,14 @@ from featgraph.distributed.current import current_engine
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.errors import GraphInputError
 from featgraph.graph import Graph
+from featgraph.graph.building.arguments import shown
+from featgraph.graph.partition.choose import choose_partition
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.agreed import require_same
 from featgraph.ranks.graph import DistributedGraph, Here, Whole
 from featgraph.ranks.moving.recut import recut
+from featgraph.ranks.working import cuts_for, with_idle, working_ranks
+from featgraph.runtime.loops.run import Run
 
 __all__ = ["distribute"]
 
@@ -22,6 +26,8 @@ def distribute(
     order: Any = "given",
     cuts: Any = None,
     along: str = "both",
+    ranks: int | str | None = None,
+    after: Run | None = None,
     engine: Engine | None = None,
 ) -> Graph:
     """Keep this rank's part of a graph, which all ranks have been given.
@@ -43,6 +49,16 @@ def distribute(
         "in": keep the edges into own vertices only, which saves up to half of the
         memory. Programs that gather along out-edges, or ask for the reverse of an edge,
         are refused.
+    ranks : int or "auto", optional
+        How many ranks get vertices, the first ones. "auto": as many as have supersteps
+        take the shortest time, in which every vertex is active, by the model of
+        `distributed.forecast` with the constants of `distributed.calibrate`: of a small
+        graph, what one rank does takes less than an exchange. The others make the same
+        calls and get the same results, but have nothing to do; where one rank works,
+        nothing is exchanged within a run. Default: all.
+    after : Run, optional
+        With ``ranks="auto"``, for a graph in parts: what has run on it. Its supersteps
+        say what the functions of a program take, which the model does not know.
     engine : Engine, optional
         By what ranks hand each other bytes. Default: `distributed.current_engine`.
 
@@ -55,13 +71,31 @@ def distribute(
     ------
     GraphInputError
         If ranks were given different graphs, orders or cuts, or cuts do not fit; if a
-        graph in parts is asked for another order, engine or edges, or without cuts.
+        graph in parts is asked for another order, engine or edges, or without cuts or
+        ranks; if `ranks` is no number of them, or there are cuts, too.
     """
+    if cuts is not None and ranks is not None:
+        raise GraphInputError(
+            "cuts say which ranks get vertices",
+            where="ranks=",
+            got=f"ranks={shown(ranks)}, and cuts",
+            expected="one of the two",
+        )
     if isinstance(graph, DistributedGraph):
+        if ranks is not None and _is_same(graph, order, along, engine):
+            return _of_ranks(graph, ranks, after)
         return _again(graph, order, cuts, along, engine)
     engine = engine or current_engine()
     if engine.size == 1:
         return graph
+    working = engine.size
+    if ranks is not None:
+        size = graph.vertex_count, graph.edge_count
+        working = working_ranks(engine, ranks, size, (graph, order))
+    if working < engine.size:
+        chosen = choose_partition(graph, order, working)
+        order = "given" if chosen.order is None else chosen.order
+        cuts = with_idle(chosen.cuts, engine.size)
     parts = engine.size if cuts is None else None
     shards = graph.partition(order=order, parts=parts, cuts=cuts, along=along)
     shard = shards[engine.rank]
@@ -72,23 +106,44 @@ def distribute(
         fix="read or draw the graph in the same way, with the same seed",
         about="the digest of a graph",
     )
-    return DistributedGraph(Whole.of(graph), shard, engine, _here(graph, shard, along))
+    here = _here(graph, shard, along)
+    made = DistributedGraph(Whole.of(graph), shard, engine, here)
+    made.keeps_idle = working < engine.size
+    return made
 
 
 def _again(
     graph: DistributedGraph, order: Any, cuts: Any, along: str, engine: Any
 ) -> DistributedGraph:
     """Return a graph in parts with other cuts."""
-    is_same = order == "given" and along in (graph.along, "both")
-    if cuts is None or not is_same or engine not in (None, graph.engine):
+    if cuts is None or not _is_same(graph, order, along, engine):
         raise GraphInputError(
             "a graph in parts can have other cuts, and nothing else",
             where="fg.distribute",
             got=repr(graph.shard),
-            expected="cuts=, and neither another order=, along= nor engine=",
+            expected="cuts= or ranks=, and neither another order=, along= nor engine=",
             fix="distribute the whole graph, or read it again",
         )
     return recut(graph, cuts)
+
+
+def _is_same(graph: DistributedGraph, order: Any, along: str, engine: Any) -> bool:
+    """Whether a graph in parts is asked for as it is, but for its cuts."""
+    is_order = isinstance(order, str) and order == "given"
+    is_along = along in (graph.along, "both")
+    return is_order and is_along and engine in (None, graph.engine)
+
+
+def _of_ranks(graph: DistributedGraph, ranks: Any, after: Run | None) -> Graph:
+    """Return a graph in parts of which other ranks have vertices."""
+    engine, size = graph.engine, (graph.vertex_count, graph.edge_count)
+    run_on = None if after is None else (graph, after)
+    working = working_ranks(engine, ranks, size, after=run_on)
+    if working == graph.shard.partition.working:
+        return graph
+    made = recut(graph, cuts_for(graph, working))
+    made.keeps_idle = working < engine.size
+    return made
 
 
 def _here(graph: Graph, shard: Shard, along: str) -> Here:

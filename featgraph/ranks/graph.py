@@ -120,9 +120,11 @@ class DistributedGraph(Graph):
         Which edges at its vertices the rank has: "in" or "both".
     edges : PartEdges
         Which of the edges that the rank has are its own.
+    keeps_idle : bool
+        Whether ranks without vertices are to stay so: ``ranks=`` has said that.
     """
 
-    __slots__ = ("_exchanges", "along", "edges", "engine", "shard")
+    __slots__ = ("_exchanges", "along", "edges", "engine", "keeps_idle", "shard")
 
     def __init__(self, whole: Whole, shard: Shard, engine: Engine, here: Here) -> None:
         self._edges = whole  # type: ignore[assignment]
@@ -134,6 +136,7 @@ class DistributedGraph(Graph):
         self.shard, self.engine, self.along = shard, engine, here.along
         self.edges = PartEdges(shard, here.along, here.given_rows, here.starts)
         self._exchanges: dict[Device, RankExchange] = {}
+        self.keeps_idle = False
         local, numbers = shard.local, shard.numbers
         local._cache["vertex_numbers"] = np.ascontiguousarray(numbers, np.int32)
         set_degrees(local, *here.degrees)

@@ -262,6 +262,26 @@ def test_an_algorithm_runs_on_ranks_of_a_gpu(gpu: Gpu, name: str) -> None:
             np.testing.assert_allclose(found, alone, rtol=1e-5)
 
 
+@pytest.mark.parametrize("links", ["auto", "host"])
+def test_ranks_without_vertices_follow(
+    gpu: Gpu, links: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fg.config, "gpu_links", links)
+    whole, x = make_graph(300), np.random.default_rng(1).integers(0, 99, V)
+
+    def program(graph: fg.Graph) -> Any:
+        state = fg.State(graph, x=fg.vertex_property(x, iterated=True))
+        run = fg.iterate(lowest, state, target="cuda")
+        return run.active_counts, state["x"].tolist()
+
+    def on_a_rank(engine: Any) -> Any:
+        begun = engine.exchanges
+        found = program(fg.distribute(whole, ranks=1))
+        return found, engine.exchanges - begun < 8
+
+    assert run_ranks(3, on_a_rank) == [(program(whole), True)] * 3
+
+
 @pytest.mark.slow
 def test_atomics_reach_their_owners(gpu: Gpu) -> None:
     whole, order = test_elsewhere.GRAPHS[True], np.arange(test_elsewhere.V)[::-1]

@@ -52,7 +52,16 @@ LAYERS = {
     | LAUNCHING,
     "model": DECLARED | {"arrays", "distributed", "runtime"},
     "ranks": DECLARED
-    | {"_cuda", "_cuda_driver", "arrays", "device", "distributed", "fold", "runtime"},
+    | {
+        "_cuda",
+        "_cuda_driver",
+        "arrays",
+        "device",
+        "distributed",
+        "model",
+        "fold",
+        "runtime",
+    },
     "testing": DECLARED | {"_cuda", "device", "fold", "reference", "runtime"},
     "__init__": DECLARED
     | {"_cuda", "distributed", "fold", "ranks", "runtime", "testing"},

@@ -194,6 +194,7 @@ def read_graph(
     partition: str | None = None,
     order: str = "given",
     along: str = "both",
+    ranks: int | str | None = None,
     **options: Any,
 ) -> Graph:
     """Read a graph in the format given by the suffix, apart from a final ``.gz``.
@@ -214,6 +215,8 @@ def read_graph(
         Others take the whole graph: ``featgraph convert --order`` stores them.
     along : {"both", "in"}, optional
         Which edges at its vertices a rank keeps: see `distribute`.
+    ranks : int or "auto", optional
+        How many ranks get vertices: see `distribute`.
     **options
         Of the format's reader.
 
@@ -236,7 +239,7 @@ def read_graph(
     suffix, name = suffix_of(path), PurePath(path)
     if directed is not None:
         directed = require_flag("directed", directed)
-    asked = require_asked(partition, order, along)
+    asked = require_asked(partition, order, along, ranks)
     require_options(path, options)
     if asked is not None:
         made = makers[0].of_file(asked, path, directed, options)

@@ -45,12 +45,17 @@ class Asked:
     ----------
     along : str
         "in" or "both".
+    ranks : object
+        How many ranks get vertices, as the caller said.
     """
 
     along: str
+    ranks: object = None
 
 
-def require_asked(partition: object, order: object, along: object) -> Asked | None:
+def require_asked(
+    partition: object, order: object, along: object, ranks: object = None
+) -> Asked | None:
     """Return how a graph is to be cut; None where it is not.
 
     Raises
@@ -66,11 +71,11 @@ def require_asked(partition: object, order: object, along: object) -> Asked | No
             expected="'in' or 'both'",
         )
     if partition is None:
-        if (order, along) == ("given", "both"):
+        if (order, along, ranks) == ("given", "both", None):
             return None
         raise GraphInputError(
-            "only a graph in parts has an order",
-            where="order=, along=",
+            "only a graph in parts has an order, and ranks",
+            where="order=, along=, ranks=",
             got="partition=None",
             fix='partition="edges"',
         )
@@ -82,7 +87,7 @@ def require_asked(partition: object, order: object, along: object) -> Asked | No
             expected="'edges', or None for a graph that each rank has for itself",
         )
     if order == "given":
-        return Asked(str(along))
+        return Asked(str(along), ranks)
     is_known = isinstance(order, str) and order in _ORDERS
     raise GraphInputError(
         "this order takes the whole graph, which no rank has"

@@ -23,13 +23,16 @@ from featgraph.ranks.loading.rounds import (
     count_sources,
     exchange_edges,
 )
+from featgraph.ranks.working import with_idle, working_ranks
 
 __all__ = ["build", "number_rows", "part_of_edges"]
 
 Array = npt.NDArray[Any]
 
 
-def build(engine: Engine, given: Given, along: str) -> DistributedGraph:
+def build(
+    engine: Engine, given: Given, along: str, ranks: object = None
+) -> DistributedGraph:
     """Make a graph of which each rank gets its part; all ranks call it.
 
     Parameters
@@ -39,6 +42,8 @@ def build(engine: Engine, given: Given, along: str) -> DistributedGraph:
         What this rank has; its edges have rows, and it is let go of.
     along : {"both", "in"}
         Which edges at its vertices a rank gets.
+    ranks : optional
+        How many ranks get vertices: see `working_ranks`.
 
     Notes
     -----
@@ -49,7 +54,10 @@ def build(engine: Engine, given: Given, along: str) -> DistributedGraph:
     from featgraph.graph.building import digests  # loads Numba
 
     words, sums = _look(engine, given)
-    cuts = cuts_of_words(words, given.vertex_count, engine.size)
+    size = given.vertex_count, int(words.sum())
+    working = working_ranks(engine, ranks, size)
+    cuts = cuts_of_words(words, given.vertex_count, working)
+    cuts = with_idle(cuts, engine.size)
     partition = Partition.of_known(cuts, None)
     given_count = _total(engine, given.size)
     # An undirected edge stands in the rows of both of its ends.
@@ -71,7 +79,9 @@ def build(engine: Engine, given: Given, along: str) -> DistributedGraph:
     arrived = exchange_edges(engine, given, cuts, given_count, both_ends)
     first, last = map(int, cuts[engine.rank : engine.rank + 2])
     found = part_of_edges(arrived, whole, (first, last), along, out)
-    return made_graph(engine, whole, partition, along, found)
+    made = made_graph(engine, whole, partition, along, found)
+    made.keeps_idle = working < engine.size
+    return made
 
 
 def number_rows(engine: Engine, given: Given) -> None:

@@ -89,7 +89,7 @@ def edges_in_parts(
         )
         _agree(engine, given, options["vertex_count"])
         number_rows(engine, given)
-        return build(engine, given, asked.along)
+        return build(engine, given, asked.along, asked.ranks)
 
 
 def _given_there(
@@ -227,7 +227,7 @@ def file_in_parts(
     if engine is None:
         return None
     if suffix_of(path) == SLICES:
-        return load_slices(engine, asked.along, path, (directed, options))
+        return load_slices(engine, asked, path, (directed, options))
     return _of_text(engine, asked, path, directed, options)
 
 
@@ -266,7 +266,7 @@ def _of_text(
     given = Given(chunks, count, layout.directed, None)
     _one_type_of_weights(engine, layout, given)
     number_rows(engine, given)
-    return build(engine, given, asked.along)
+    return build(engine, given, asked.along, asked.ranks)
 
 
 def _read_range(engine: Engine, layout: Layout, seen: Seen) -> list[Chunk]:

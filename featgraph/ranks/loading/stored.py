@@ -21,6 +21,7 @@ from featgraph.graph.building.arguments import require_path
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.building.row_edges import RowEdges
 from featgraph.graph.formats.readers import require_no_options
+from featgraph.graph.partition.asked import Asked
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.slices.files import Slices
 from featgraph.graph.slices.manifest import Manifest
@@ -35,6 +36,7 @@ from featgraph.ranks.loading.parts import (
     owners_of_words,
 )
 from featgraph.ranks.loading.rounds import ROUND_EDGES, by_owner, hand_over
+from featgraph.ranks.working import with_idle, working_ranks
 
 __all__ = ["load_slices"]
 
@@ -42,15 +44,18 @@ Array = npt.NDArray[Any]
 
 
 def load_slices(
-    engine: Engine, along: str, path: Any, asked: tuple[bool | None, dict[str, Any]]
+    engine: Engine,
+    how: Asked,
+    path: Any,
+    asked: tuple[bool | None, dict[str, Any]],
 ) -> DistributedGraph:
     """Read a rank's part of a folder of slices; all ranks call it.
 
     Parameters
     ----------
     engine : Engine
-    along : {"both", "in"}
-        Which edges at its vertices a rank gets.
+    how : Asked
+        Which edges at its vertices a rank gets, and how many ranks get any.
     path : path
     asked : (directed, options)
         What the caller of the reader says of the graph, which the folder knows.
@@ -76,7 +81,9 @@ def load_slices(
     manifest = slices.manifest
     what, fix = "ranks read different slices", "give all ranks one folder"
     require_same(engine, f"checksum {manifest.checksum}", what, fix, about)
-    own = on_all(engine, lambda: _Own.read(slices, engine), about)
+    along, size = how.along, (manifest.vertex_count, manifest.edge_count)
+    working = working_ranks(engine, how.ranks, size)
+    own = on_all(engine, lambda: _Own.read(slices, engine, working), about)
     edges = _with_ghosts(engine, own, along, about)
     whole = Whole(
         manifest.vertex_count,
@@ -91,7 +98,9 @@ def load_slices(
         manifest.sides,
     )
     found = _found(own, edges, manifest, along)
-    return made_graph(engine, whole, own.partition, along, found)
+    made = made_graph(engine, whole, own.partition, along, found)
+    made.keeps_idle = working < engine.size
+    return made
 
 
 @dataclass(eq=False)
@@ -125,10 +134,11 @@ class _Own:
     names: Array | None
 
     @classmethod
-    def read(cls, slices: Slices, engine: Engine) -> _Own:
+    def read(cls, slices: Slices, engine: Engine, working: int) -> _Own:
         """Read it, and map what all vertices have."""
         manifest, words = slices.manifest, slices.read("words")
-        cuts = cuts_of_words(words, manifest.vertex_count, engine.size)
+        cuts = cuts_of_words(words, manifest.vertex_count, working)
+        cuts = with_idle(cuts, engine.size)
         first, last = map(int, cuts[engine.rank : engine.rank + 2])
         order = names = starts = out = None
         if "order" in manifest.arrays:

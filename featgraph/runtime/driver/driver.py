@@ -172,8 +172,7 @@ def iterate(
             asynchronous=agenda.is_asynchronous,
             watched=agenda.watching.values,
             refused=course.refused,
-            wire_dtype=None if state.graph.ranks is None else options.get("wire_dtype"),
-            working=_working(state),
+            **_of_ranks(state, options),
         )
         bar = progress_bar(progress, max_supersteps)
         state.live.append(course.left_over)
@@ -183,7 +182,6 @@ def iterate(
             bar.update(run.supersteps)
             if not session.has_ended:
                 _run(run, course, bar, max_supersteps, calls, session)
-            exchange_of(state.graph, device).catch_up()
         finally:
             bar.close()
             course.agenda.store_pending()
@@ -195,12 +193,13 @@ def iterate(
     return run
 
 
-def _working(state: State) -> int | None:
-    """Return how many of several ranks have vertices; None where all have."""
+def _of_ranks(state: State, options: dict[str, Any]) -> dict[str, Any]:
+    """Return what the record of a run says of several ranks."""
     if state.graph.ranks is None:
-        return None
-    partition = state.graph.shard.partition  # type: ignore[attr-defined]
-    return None if partition.working == partition.parts else int(partition.working)
+        return {}
+    partition = state.graph.ranks.shard.partition
+    working = None if partition.working == partition.parts else partition.working
+    return {"wire_dtype": options.get("wire_dtype"), "working": working}
 
 
 def _warn_of_limit(run: Run) -> None:
@@ -271,6 +270,7 @@ def _run(
     else:
         run.converged = run.converged or (then is None and not course.agenda.has_work())
     session.end(run, course.agenda, ends or run.converged)
+    exchange_of(state.graph, course.agenda.device).catch_up()
 
 
 def _check_counts(max_supersteps: Any, recompute_every: Any) -> None:

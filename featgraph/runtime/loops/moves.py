@@ -84,7 +84,8 @@ def make_moves(
         If it is something else.
     PlanError
         Where the clock of the host does not tell what kernels take; rows are rounded on
-        their way, for new owners have them exactly; or the graph has sides.
+        their way, for new owners have them exactly; the graph has sides, or ranks that
+        are to stay without vertices.
     """
     asked = _asked.get() if asked is None else asked
     is_count = type(asked) is int and asked > 0
@@ -117,5 +118,13 @@ def make_moves(
             where="repartition=",
             got=f"a graph of {len(state.graph.sides)} sides",
             fix="repartition=False",
+        )
+    if state.graph.ranks.keeps_idle:
+        raise PlanError(
+            "ranks that are to have no vertices get none",
+            where="repartition=",
+            got=f"a graph on {state.graph.shard.partition.working} of the ranks, by "  # type: ignore[attr-defined]
+            "ranks=",
+            fix="repartition=False, or no ranks= where the graph is distributed",
         )
     return makers[0](state, asked if is_count else None)
