@@ -63,6 +63,9 @@ class Whole:
     is_given_on_gpu = is_built_on_gpu = False
     weights = None
 
+    def there(self, array: object) -> None:
+        """Return None: no GPU has the weights of the whole by edge id."""
+
     @classmethod
     def of(cls, graph: Graph) -> Whole:
         """Return it of a graph that is here."""
