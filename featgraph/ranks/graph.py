@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays.values import Filled, host_values
+from featgraph.arrays.values import Entries, Filled, host_values
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.errors import GraphInputError
 from featgraph.fold.plan.traits import GraphTraits, graph_traits, set_traits
@@ -236,9 +237,17 @@ class DistributedGraph(Graph):
     def rows_here(self, values: Any) -> Any:
         """Return the values of this rank's vertices, and of its ghosts."""
         numbers = self.shard.numbers
-        if isinstance(values, Filled) and values.apart is None:
-            return Filled(values.value, (numbers.size, *values.shape[1:]))
-        return host_values(values)[numbers]
+        if not isinstance(values, Filled):
+            return host_values(values)[numbers]
+        shape, apart = (numbers.size, *values.shape[1:]), values.apart
+        if apart is not None:
+            width = math.prod(shape[1:])
+            vertices, columns = np.divmod(apart.places, max(width, 1))
+            local = self.shard.locals_of(vertices)
+            is_here = local >= 0
+            places = local[is_here].astype(np.int64) * width + columns[is_here]
+            apart = Entries(places, apart.values[is_here])
+        return Filled(values.value, shape, apart)
 
     def collect_vertex_values(self, stored: Any) -> Any:
         """Return the values of all vertices; all ranks call it."""

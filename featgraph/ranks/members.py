@@ -83,10 +83,17 @@ class Members:
 
     def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
         """Return the part of a set of the whole graph, by its words with bits."""
-        words = np.zeros(count, np.uint32)
-        for number, bits in (apart or {}).items():
-            words[number] = bits
-        return self.upload(words)
+        given = apart or {}
+        numbers = np.fromiter(given, np.int64, len(given))
+        bits = unpacked(np.fromiter(given.values(), np.uint32, len(given)))
+        which = np.flatnonzero(bits)
+        wanted = numbers[which // WORD_BITS] * WORD_BITS + which % WORD_BITS
+        here: dict[int, int] = {}
+        for local in self._shard.locals_of(wanted).tolist():
+            if local >= 0:
+                number, bit = divmod(local, WORD_BITS)
+                here[number] = here.get(number, 0) | 1 << bit
+        return self._device.sets.empty(word_count(self._shard.numbers.size), here)
 
     def download(self, words: Words) -> npt.NDArray[np.uint32]:
         """Return a set of the whole graph."""

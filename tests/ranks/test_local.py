@@ -13,7 +13,10 @@ from scipy import sparse
 
 import featgraph as fg
 from featgraph.algorithms import als, bfs, k_core
+from featgraph.arrays.values import host_values
 from featgraph.distributed import run_ranks
+from featgraph.ranks.members import unpacked
+from featgraph.runtime.devices.choose import choose_device
 
 V = 70
 
@@ -58,6 +61,41 @@ def test_a_state_in_parts(data: st.DataObject, directed: bool, order: str) -> No
     assert np.array_equal(rows, x[vertices])
     assert np.array_equal(np.sort(edges), np.sort(whole.given_index))
     assert np.array_equal(entries, w[edges])
+
+
+@settings(deadline=None)
+@given(st.data(), st.sampled_from(["given", "spread", "locality"]))
+def test_entries_beside_one_value(data: st.DataObject, order: str) -> None:
+    """A rank has those of its vertices and ghosts, and makes nothing of size V."""
+    whole = make_graph(directed=True)
+    inner = st.lists(st.integers(0, V), min_size=1, max_size=2)
+    cuts = [0, *sorted(data.draw(inner)), V]
+    places = st.tuples(st.integers(0, V - 1), st.integers(0, 2))
+    at = np.array(data.draw(st.lists(places, max_size=9)), np.int64).reshape(-1, 2)
+    x, marked = np.zeros((V, 3)), np.zeros(V, np.bool_)
+    marked[at[:, 0]] = True
+    for number, place in enumerate(at, 1):  # of those named twice, the last
+        x[tuple(place)] = number
+    words = np.zeros(V // 32 + 1, np.uint32)
+    np.bitwise_or.at(words, at[:, 0] // 32, (1 << at[:, 0] % 32).astype(np.uint32))
+    apart = {n: int(words[n]) for n in np.flatnonzero(words)}
+
+    def on_a_rank(_: Any) -> tuple[Any, ...]:
+        graph = fg.distribute(whole, order=order, cuts=cuts)
+        entries = np.arange(1.0, len(at) + 1)
+        given = fg.vertex_property(0.0, shape=(3,), at=tuple(at.T), entries=entries)
+        state, numbers = fg.State(graph, x=given), graph.shard.numbers
+        exchange = graph.exchange(choose_device("cpu"))
+        found = unpacked(exchange.holder.sets.empty(words.size, apart))
+        assert np.array_equal(found[: numbers.size], marked[numbers])
+        assert not found[numbers.size :].any()
+        here = state._columns["x"].values
+        assert np.array_equal(host_values(here), x[numbers])
+        return graph.own_vertices, state.local("x")
+
+    found = run_ranks(len(cuts) - 1, on_a_rank)
+    vertices, rows = map(np.concatenate, zip(*found, strict=True))
+    assert np.array_equal(rows, x[vertices])
 
 
 def test_a_state_on_one_rank() -> None:

@@ -102,7 +102,14 @@ class Shard:
     @cached_property
     def _by_number(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The whole graph's numbers, ascending, and the local number of each."""
-        local = np.argsort(self.numbers, kind="stable").astype(np.int32)
+        if self.partition.order is None:  # ghosts of each owner ascend, as ranges do
+            after = int(self.ghosts[self.rank])
+            own, before, behind = np.split(
+                np.arange(self.numbers.size, dtype=np.int32), [self.own, after]
+            )
+            local = np.concatenate((before, own, behind))
+        else:
+            local = np.argsort(self.numbers, kind="stable").astype(np.int32)
         return self.numbers[local], local
 
 
