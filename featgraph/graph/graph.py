@@ -260,7 +260,7 @@ class Graph(Structure):
             Instead of `parts`: range r has the places ``cuts[r]`` to ``cuts[r + 1]``.
         balance : tuple of 3 float, optional
             What an in-edge, a vertex and a ghost weigh, where cuts are chosen: at
-            multiples of 32, so that all parts weigh about the same. Default: (1, 8, 0).
+            multiples of 32, so that all parts weigh about the same. Default: (1, 3, 0).
             Of a graph with `sides` each is cut by itself, at any vertex, and a part has
             a range of each, but with order="metis". Ghosts weigh nothing then, and by
             default in-edges alone count: parts have them within a few percent of equal.
