@@ -82,6 +82,8 @@ KINDS = (
 )  # fmt: skip
 #: How often a flag is looked at before the alarm is, which is memory of the host.
 _LOOKS = 16
+#: How long, in ns, a warp pauses between looks at first, and at last.
+_FIRST_PAUSE, _LAST_PAUSE = 64, 1024
 
 
 @device_function
@@ -106,7 +108,7 @@ def _wait(here, rank, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
         is_behind = acquire_at(flag) < generation
         # Atomically: blocks that begin later must not wait for a lost rank again.
         if is_behind and cuda.atomic.add(own, LOST, int64(0)) == 0:
-            begun, looks = clock_ns(), int32(0)
+            begun, looks, pause = clock_ns(), int32(0), _FIRST_PAUSE
             while acquire_at(flag) < generation:
                 is_lost = clock_ns() - begun > limit_ns
                 if looks % _LOOKS == 0:
@@ -118,7 +120,9 @@ def _wait(here, rank, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
                     cuda.atomic.cas(own, LOST, int64(0), int64(rank) + int64(1))
                     break
                 looks += int32(1)
-                cuda.nanosleep(uint32(64))
+                cuda.nanosleep(uint32(pause))
+                if cuda.blockIdx.x != 0:  # thousands of warps ask the same memory
+                    pause = min(2 * pause, _LAST_PAUSE)
     cuda.syncwarp()
 
 
