@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["Times", "Work", "superstep_times"]
 
 Numbers = NDArray[np.int64]
+#: What an edge takes that is skipped, of one that is not: its source is read, and a bit
+#: of a set where the other's row is. Assumed.
+SKIPPED = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +43,9 @@ class Work:
         Partial aggregates that are combined at their owner, of `received`.
     reads : ndarray of int64
         Vertices, own ones and ghosts, whose rows are read at random.
+    skipped : ndarray of int64, optional
+        Edges beside those that are looked at, and no more: their sources are not
+        active, and the gather takes those that are. Default: none.
     """
 
     edges: Numbers
@@ -48,6 +54,11 @@ class Work:
     received: Numbers
     combined: Numbers
     reads: Numbers
+    skipped: Numbers | None = None
+
+    def __post_init__(self) -> None:
+        if self.skipped is None:
+            object.__setattr__(self, "skipped", np.zeros_like(self.edges))
 
     @property
     def ranks(self) -> int:
@@ -165,7 +176,8 @@ def superstep_times(
     exchanges = machine.exchanges + work.has_partials
     return Times(
         load=np.asarray(work.received * end, np.float64),
-        compute=work.edges * edge + work.vertices * machine.vertex.at(k),
+        compute=(work.edges + SKIPPED * np.asarray(work.skipped)) * edge
+        + work.vertices * machine.vertex.at(k),
         update=np.asarray((work.sent + work.combined) * end, np.float64),
         transfer=np.array(seconds) - each,
         latency=exchanges * each,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,7 +54,14 @@ class Parts:
         self.reads = self._by_owner(np.ones(count, np.bool_))
         self.reads += np.bincount(self.reader, minlength=self.ranks)
 
-    def work(self, active: Mask, committed: Mask, gathers: str) -> Work:
+    def work(
+        self,
+        active: Mask,
+        committed: Mask,
+        gathers: str,
+        *,
+        only_active: bool = False,
+    ) -> Work:
         """Return what each rank does in a superstep.
 
         Parameters
@@ -65,15 +73,21 @@ class Parts:
         gathers : {"due", "active", "none"}
             Along all in-edges of due vertices; along out-edges of active ones, which
             are pushed or patch what is kept; or not at all.
+        only_active : bool
+            Whether due vertices take active sources alone.
         """
         due = active.copy()
         if gathers != "none":
             leads = active[self.sources]
             due[self.targets[leads]] = True
-        edges = np.zeros(self.ranks, np.int64)
+        edges, skipped = np.zeros((2, self.ranks), np.int64)
         if gathers == "due":
             degree = np.where(due, self.graph.in_degree, 0)
             edges = np.bincount(self.owner, degree, self.ranks).astype(np.int64)
+            if only_active:
+                owners = self.owner[self.targets[leads]]
+                taken = np.bincount(owners, minlength=self.ranks)
+                edges, skipped = taken, edges - taken
         elif gathers == "active":
             owners = self.owner[self.targets[leads]]
             edges = np.bincount(owners, minlength=self.ranks)
@@ -86,6 +100,7 @@ class Parts:
             received=np.bincount(self.reader[is_sent], minlength=self.ranks),
             combined=np.zeros(self.ranks, np.int64),
             reads=self.reads,
+            skipped=skipped,
         )
 
     def _by_owner(self, mask: Mask) -> NDArray[np.int64]:
@@ -103,7 +118,7 @@ def works_of(
     graph : Graph
         The whole.
     run : Run
-        Of one foldmap, on any number of ranks, with ``record_active=True``.
+        On any number of ranks, with ``record_active=True``.
     partition : Partition
     first : mask, shape (V,), optional
         The vertices that it began with; default all.
@@ -112,6 +127,12 @@ def works_of(
     ------
     ArgumentError
         The run has no record of active sets.
+
+    Notes
+    -----
+    Of several foldmaps, each has active what was committed since its last turn. Where a
+    vertex function comes before a gather, vertices that it stops take nothing; which
+    these are is not recorded, and they are counted with the others.
     """
     if run.active_sets is None:
         raise ArgumentError(
@@ -121,14 +142,48 @@ def works_of(
             fix="fg.iterate(..., record_active=True)",
         )
     parts = Parts(graph, partition)
-    active = np.ones(graph.vertex_count, np.bool_) if first is None else first
+    begun = np.ones(graph.vertex_count, np.bool_) if first is None else first
+    steps = [_Step.of(kernel, begun) for kernel in run.kernels]
+    masks = [one.mask for one in run.active_sets]
     found = []
-    told = zip(run.active_sets, run.directions, run.aggregates, strict=True)
-    for committed, direction, aggregate in told:
-        gathers = _along(direction, aggregate)
-        found.append(parts.work(active, committed.mask, gathers))
-        active = committed.mask
+    told = zip(masks, run.directions, run.aggregates, strict=True)
+    for place, (committed, direction, aggregate) in enumerate(told):
+        step = steps[place % len(steps)]
+        found.append(
+            parts.work(
+                step.active,
+                committed,
+                _along(direction, aggregate),
+                only_active=step.only_active,
+            )
+        )
+        step.active = np.zeros_like(begun)
+        for other in steps:
+            other.active = other.active | committed
     return found
+
+
+@dataclass(eq=False)
+class _Step:
+    """A foldmap of a run.
+
+    Attributes
+    ----------
+    active : mask, shape (V,)
+        What was committed since its last turn.
+    only_active : bool
+        Whether its gathers take active sources alone.
+    """
+
+    active: Mask
+    only_active: bool
+
+    @classmethod
+    def of(cls, kernel: Any, active: Mask) -> _Step:
+        """Return that of a kernel."""
+        functions = [one.declared for one in kernel.plan.analysis.functions]
+        taken = {one.sources for one in functions if one.kind == "gather"}
+        return cls(active, taken == {"active"})
 
 
 def _along(direction: str, aggregate: str) -> str:
