@@ -151,7 +151,7 @@ class _LoopbackEngine(MessageEngine):
         """
         call = self._next("hand_over(arrays of a GPU)", about)
         begun = time.perf_counter()
-        received = self._swap(call, arrays)
+        received = self._start(call, arrays)()
         self.waited_s += time.perf_counter() - begun
         for rank in range(self.size):
             if rank != self.rank:
@@ -159,7 +159,7 @@ class _LoopbackEngine(MessageEngine):
                 self.traffic.received[rank] += bytes_of(received[rank])
         return received
 
-    def _swap(self, call: Call, messages: Sequence[Any]) -> list[Any]:
+    def _start(self, call: Call, messages: Sequence[Any]) -> Callable[[], list[Any]]:
         is_own = threading.get_ident() == self._thread
         if not is_own or self.rank in self._baton.ended:
             raise DistributedError(
@@ -169,7 +169,7 @@ class _LoopbackEngine(MessageEngine):
                 "that run_ranks gave it to",
                 fix="take fg.distributed.current_engine() where it is used",
             )
-        return self._baton.swap(self.rank, call, messages)
+        return lambda: self._baton.swap(self.rank, call, messages)
 
 
 class _Baton:

@@ -86,6 +86,7 @@ class OfHost:
         self.all_to_allv, self.barrier = engine.all_to_allv, engine.barrier
         self.broadcast, self.hand_bytes = engine.broadcast, engine.hand_bytes
         self.hand_to_all = engine.hand_to_all
+        self.begin_bytes = engine.begin_bytes
 
 
 def share_and_compare(

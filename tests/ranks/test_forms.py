@@ -64,18 +64,19 @@ class Links:
 
     def __init__(self, engine: Any) -> None:
         self.sizes: list[list[int]] = []
-        self._engine, self._hand_bytes = engine, engine.hand_bytes
-        engine.hand_bytes = self.hand_bytes
+        self._engine, self._begin_bytes = engine, engine.begin_bytes
+        engine.begin_bytes = self.begin_bytes
 
-    def hand_bytes(self, sizes: Any, write: Any, read: Any, *, about: str = "") -> None:
+    def begin_bytes(self, sizes: Any, write: Any, read: Any, *, about: str = "") -> Any:
         before = self._engine.traffic.copy()
-        self._hand_bytes(sizes, write, read, about=about)
+        begun = self._begin_bytes(sizes, write, read, about=about)
         counted = (self._engine.traffic - before).sent
         assert counted.tolist() == [
             size * (rank != self._engine.rank) for rank, size in enumerate(sizes)
         ]
         if about == "rows of ghosts":
             self.sizes.append(counted.tolist())
+        return begun
 
 
 def needed(graph: fg.Graph, owner: Any, sender: int, taker: int) -> Any:

@@ -51,6 +51,12 @@ class Aside:
         Released
             Where `release` has been called, before or meanwhile.
         """
+        if threading.current_thread() is self._thread:  # within another call
+            return function()
+        return self.answer(self.ask(function))  # type: ignore[no-any-return]
+
+    def ask(self, function: Callable[[], Any]) -> int:
+        """Have a function called, and return its number for `answer`."""
         if self._is_released:
             raise Released
         if self._thread is None:
@@ -60,12 +66,16 @@ class Aside:
             self._thread.start()
         asked = next(self._numbers)
         self._asked.put((asked, function))
+        return asked
+
+    def answer(self, asked: int) -> Any:
+        """Return what a function returns that was asked for last, or raise likewise."""
         while (answer := self._answers.get()) is not None:
             number, result, error = answer
             if number == asked:  # not of one whose wait was interrupted
                 if error is not None:
                     raise error
-                return result  # type: ignore[no-any-return]
+                return result
         raise Released
 
     def release(self) -> None:

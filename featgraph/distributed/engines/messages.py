@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import reduce
-from typing import Any
+from functools import partial, reduce
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from featgraph.distributed.engines.calls import Call, lent, ragged, whole
-from featgraph.distributed.engines.protocol import Array, Read, Traffic, Write
+from featgraph.distributed.engines.protocol import (
+    Array,
+    Begun,
+    Read,
+    Traffic,
+    Write,
+)
 from featgraph.errors import ArgumentError
 
-__all__ = ["NOTHING", "Bytes", "MessageEngine"]
+__all__ = ["NOTHING", "Bytes", "Finish", "MessageEngine"]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -35,6 +42,16 @@ WHOLE_BYTES = 1 << 16
 NOTHING = np.empty(0, np.uint8)
 
 
+#: Hands over messages whose exchange has begun, and reads the others'.
+Finish = Callable[[], None]
+
+
+class Begin(Protocol):
+    """Writes the messages of a call, and returns what finishes it."""
+
+    def __call__(self, call: Call, /, *, read: Read) -> Finish: ...
+
+
 class MessageEngine(ABC):
     """An engine over an exchange of bytes; see `Engine` for what its calls do.
 
@@ -48,6 +65,8 @@ class MessageEngine(ABC):
         What `led` keeps of this engine.
     waited_s : float
         Seconds spent in them.
+    moved_s : float
+        Seconds in which they were under way.
     """
 
     def __init__(self, rank: int, size: int) -> None:
@@ -55,7 +74,9 @@ class MessageEngine(ABC):
         self.size = size
         self.traffic = Traffic.none(size)
         self.exchanges = 0
-        self.waited_s = 0.0
+        self.waited_s = self.moved_s = 0.0
+        #: What is under way, or was last.
+        self._begun: Begun = _Begun(self, _nothing)
         #: What rank 0 has found ahead of the others, where it leads them.
         self.ahead: Any = None
 
@@ -65,14 +86,20 @@ class MessageEngine(ABC):
             self.ahead.catch_up()
 
     def _next(self, text: str, about: str) -> Call:
-        """Return the call that comes next, behind what rank 0 has found."""
+        """Return the call that comes next, behind what is under way.
+
+        And behind what rank 0 has found.
+        """
+        self._begun.finish()
         self.catch_up()
         self.exchanges += 1
         return Call(self.exchanges, text, about)
 
     @abstractmethod
-    def _swap(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
-        """Hand a message to each rank and return those of all ranks to this one.
+    def _start(
+        self, call: Call, messages: Sequence[Bytes]
+    ) -> Callable[[], list[Bytes]]:
+        """Hand each rank a message, and return what returns those of all to this one.
 
         Messages are only read, and may be one array; what is returned is the caller's.
         Raises on all ranks where their calls differ.
@@ -140,13 +167,15 @@ class MessageEngine(ABC):
         self, sizes: Sequence[int], write: Write, read: Read, *, about: str = ""
     ) -> None:
         """Hand each rank a message that is written and read where it passes."""
-        self._in_place(
-            "hand_bytes()",
-            about,
-            sizes,
-            read,
-            lambda c, r: self._pass(c, sizes, write, r),
-        )
+        begin = partial(self._begin, sizes=sizes, write=write)
+        self._in_place("hand_bytes()", about, sizes, read, begin).finish()
+
+    def begin_bytes(
+        self, sizes: Sequence[int], write: Write, read: Read, *, about: str = ""
+    ) -> Begun:
+        """Begin to hand each rank a message; return what finishes it."""
+        begin = partial(self._begin, sizes=sizes, write=write)
+        return self._in_place("begin_bytes()", about, sizes, read, begin)
 
     def hand_to_all(
         self,
@@ -162,23 +191,14 @@ class MessageEngine(ABC):
             if rank != self.rank:
                 read(rank, message)
 
-        self._in_place(
-            "hand_to_all()",
-            about,
-            [nbytes] * self.size,
-            read_others,
-            lambda c, r: self._pass_to_all(c, nbytes, write, r),
-        )
+        sizes = [nbytes] * self.size
+        begin = partial(self._begin_to_all, nbytes=nbytes, write=write)
+        self._in_place("hand_to_all()", about, sizes, read_others, begin).finish()
 
     def _in_place(
-        self,
-        text: str,
-        about: str,
-        sizes: Sequence[int],
-        read: Read,
-        hand: Callable[[Call, Read], None],
-    ) -> None:
-        """Hand over messages in a call, and count them."""
+        self, text: str, about: str, sizes: Sequence[int], read: Read, begin: Begin
+    ) -> Begun:
+        """Begin to hand over messages in a call, and count them."""
 
         def read_counted(rank: int, message: Bytes) -> None:
             if rank != self.rank:
@@ -186,28 +206,32 @@ class MessageEngine(ABC):
             read(rank, message)
 
         call, begun = self._next(text, about), time.perf_counter()
-        hand(call, read_counted)
-        self.waited_s += time.perf_counter() - begun
+        finish = begin(call, read=read_counted)
+        _spend(self, begun)
         for rank in range(self.size):
             if rank != self.rank:
                 self.traffic.sent[rank] += sizes[rank]
+        self._begun = _Begun(self, finish)
+        return self._begun
 
-    def _pass(self, call: Call, sizes: Sequence[int], write: Write, read: Read) -> None:
-        """Have messages written, handed over and read: see `Engine.hand_bytes`.
+    def _begin(
+        self, call: Call, sizes: Sequence[int], write: Write, read: Read
+    ) -> Finish:
+        """Have messages written, and return what hands them over and reads others.
 
-        An engine whose ranks see each other's memory has them written there.
+        See `Engine.begin_bytes`. An engine whose ranks see each other's memory has them
+        written there.
         """
         messages = []
         for rank, size in enumerate(sizes):
             messages.append(np.empty(size, np.uint8))
             write(rank, messages[rank])
-        for rank, message in enumerate(self._swap(call, messages)):
-            read(rank, message)
+        return _reading(self._start(call, messages), read)
 
-    def _pass_to_all(
+    def _begin_to_all(
         self, call: Call, nbytes: int, write: Callable[[Bytes], None], read: Read
-    ) -> None:
-        """Have one message written and handed to all others: see `hand_to_all`.
+    ) -> Finish:
+        """Have one message written, and return what hands it to all: see `_begin`.
 
         What is read of the rank itself has no bytes.
         """
@@ -215,20 +239,56 @@ class MessageEngine(ABC):
         write(message)
         messages = [message] * self.size
         messages[self.rank] = NOTHING
-        for rank, received in enumerate(self._swap(call, messages)):
-            read(rank, received)
+        return _reading(self._start(call, messages), read)
 
     def _exchange(
         self, text: str, about: str, messages: Sequence[Bytes]
     ) -> list[Bytes]:
         call, begun = self._next(text, about), time.perf_counter()
-        received = self._swap(call, messages)
-        self.waited_s += time.perf_counter() - begun
+        received = self._start(call, messages)()
+        _spend(self, begun)
         for rank in range(self.size):
             if rank != self.rank:
                 self.traffic.sent[rank] += messages[rank].nbytes
                 self.traffic.received[rank] += received[rank].nbytes
         return received
+
+
+class _Begun:
+    """An exchange of an engine that is under way: see `Begun`."""
+
+    def __init__(self, engine: MessageEngine, finish: Finish) -> None:
+        self._engine = weakref.ref(engine)
+        self._finish = finish
+
+    def finish(self) -> None:
+        """Read what the others hand over, if nothing has done so."""
+        finish, self._finish = self._finish, _nothing
+        engine, begun = self._engine(), time.perf_counter()
+        if engine is not None and finish is not _nothing:
+            finish()
+            _spend(engine, begun)
+
+
+def _reading(received: Callable[[], list[Bytes]], read: Read) -> Finish:
+    """Return what reads messages when they are there."""
+
+    def finish() -> None:
+        for rank, message in enumerate(received()):
+            read(rank, message)
+
+    return finish
+
+
+def _nothing() -> None:
+    """Finish what has been finished."""
+
+
+def _spend(engine: MessageEngine, begun: float) -> None:
+    """Count what an exchange has taken by now."""
+    seconds = time.perf_counter() - begun
+    engine.waited_s += seconds
+    engine.moved_s += seconds
 
 
 def _combine_of(operator: str, array: Array) -> np.ufunc:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 __all__ = [
     "Array",
+    "Begun",
     "Engine",
     "GpuArray",
     "GpuEngine",
@@ -57,6 +58,16 @@ class Traffic:
         return Traffic(self.sent - before.sent, self.received - before.received)
 
 
+class Begun(Protocol):
+    """An exchange that is under way."""
+
+    def finish(self) -> None:
+        """Wait for what the others hand over, and read it; once, however often asked.
+
+        Raises what the exchange raises.
+        """
+
+
 class Engine(Protocol):
     """The calls by which the ranks of a run hand each other arrays.
 
@@ -88,6 +99,14 @@ class Engine(Protocol):
     @property
     def waited_s(self) -> float:
         """Seconds spent in exchanges, from the beginning."""
+        ...
+
+    @property
+    def moved_s(self) -> float:
+        """Seconds in which bytes were under way, from the beginning, and ranks awaited.
+
+        Those in which the rank computed meanwhile are not in `waited_s`.
+        """
         ...
 
     def all_reduce(self, array: Array, operator: str, *, about: str = "") -> Array:
@@ -172,6 +191,18 @@ class Engine(Protocol):
         Notes
         -----
         Both arrays begin at multiples of 16.
+        """
+        ...
+
+    def begin_bytes(
+        self, sizes: Sequence[int], write: Write, read: Read, *, about: str = ""
+    ) -> Begun:
+        """Begin what `hand_bytes` does, and return what finishes it.
+
+        Messages are written within this call. What comes is read when it is finished,
+        at the latest within the next call, which finishes it first: at most one
+        exchange is under way. All ranks make the calls in the same order, begin and
+        finish included.
         """
         ...
 

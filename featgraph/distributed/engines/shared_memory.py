@@ -13,14 +13,20 @@ from __future__ import annotations
 import os
 import secrets
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
 from featgraph.distributed.engines.aside import Aside, Released
 from featgraph.distributed.engines.calls import Call, mismatch
 from featgraph.distributed.engines.meeting import Met, is_possible, meet
-from featgraph.distributed.engines.messages import NOTHING, Bytes, MessageEngine
+from featgraph.distributed.engines.messages import (
+    NOTHING,
+    Bytes,
+    Finish,
+    MessageEngine,
+)
 from featgraph.distributed.engines.peers import Peers, flags
 from featgraph.distributed.engines.processes import (
     broken_off,
@@ -126,7 +132,9 @@ class SharedEngine(MessageEngine):
             self._peers.close()
             self._own.close()
 
-    def _swap(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
+    def _start(
+        self, call: Call, messages: Sequence[Bytes]
+    ) -> Callable[[], list[Bytes]]:
         received = [NOTHING] * self.size
 
         def write(rank: int, out: Bytes) -> None:
@@ -135,35 +143,39 @@ class SharedEngine(MessageEngine):
         def read(rank: int, message: Bytes) -> None:
             received[rank] = message.copy()
 
-        sizes = [message.size for message in messages]
-        self._pass(call, sizes, write, read)
-        return received
+        finish = self._begin(call, [m.size for m in messages], write, read)
 
-    def _pass(self, call: Call, sizes: Sequence[int], write: Write, read: Read) -> None:
-        self._take(call, lambda: self._tell(call, sizes, write), read)
+        def finished() -> list[Bytes]:
+            finish()
+            return received
 
-    def _pass_to_all(
+        return finished
+
+    def _begin(
+        self, call: Call, sizes: Sequence[int], write: Write, read: Read
+    ) -> Finish:
+        return self._take(call, lambda: self._tell(call, sizes, write), read)
+
+    def _begin_to_all(
         self, call: Call, nbytes: int, write: Callable[[Bytes], None], read: Read
-    ) -> None:
-        self._take(call, lambda: self._tell_all(call, nbytes, write), read)
+    ) -> Finish:
+        return self._take(call, lambda: self._tell_all(call, nbytes, write), read)
 
-    def _take(self, call: Call, tell: Callable[[], Bytes], read: Read) -> None:
-        """Tell the others what they are to take, and read what they have told."""
+    def _take(self, call: Call, tell: Callable[[], Bytes], read: Read) -> Finish:
+        """Tell the others what they are to take; return what reads what they tell."""
         self._require_usable(call)
-        try:
+        with _breaking_off(self):
             own = tell()
-            with watched(self.watch, call):
-                messages = self._hear(call, own)
-            for rank, message in enumerate(messages):
-                read(rank, message)
-        except DistributedError as error:
-            self._refusal = error
-            raise
-        except BaseException as error:  # an interrupt; out of memory
-            self._refusal = broken_off(self.rank, error)
-            text = str(self._refusal.got)
-            self._say_last(Record("failed", self.exchanges, text, rank=self.rank))
-            raise
+
+        def finish() -> None:
+            self._require_usable(call)
+            with _breaking_off(self):
+                with watched(self.watch, call):
+                    messages = self._hear(call, own)
+                for rank, message in enumerate(messages):
+                    read(rank, message)
+
+        return finish
 
     def _require_usable(self, call: Call) -> None:
         require_usable(self.rank, call, self._process, self._refusal, self._is_open)
@@ -246,6 +258,21 @@ class SharedEngine(MessageEngine):
         self._has_said_last = True
         self._own.control[self._layout.last_record] = pack(record, NOTHING)
         self._peers.say_last(self._told + 1)
+
+
+@contextmanager
+def _breaking_off(engine: SharedEngine) -> Iterator[None]:
+    """Take no more calls behind an error, and tell the others of one of our own."""
+    try:
+        yield
+    except DistributedError as error:
+        engine._refusal = error
+        raise
+    except BaseException as error:  # an interrupt; out of memory
+        engine._refusal = broken_off(engine.rank, error)
+        text = str(engine._refusal.got)
+        engine._say_last(Record("failed", engine.exchanges, text, rank=engine.rank))
+        raise
 
 
 def _meet_watched(

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -103,6 +104,8 @@ class TorchEngine(MessageEngine):
         self._process = os.getpid()
         self._refusal: DistributedError | None = None
         self._is_open = True
+        #: When the last exchange was done, on the thread beside.
+        self._done_at = 0.0
         #: Whether arrays of GPUs are handed over, when that has been found out.
         self._reaches: bool | None = None
         self._make: Callable[[int], GpuArray] | None = None
@@ -179,11 +182,34 @@ class TorchEngine(MessageEngine):
             self.traffic.received[rank] += sizes[rank]
         return made
 
-    def _swap(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
+    def _start(
+        self, call: Call, messages: Sequence[Bytes]
+    ) -> Callable[[], list[Bytes]]:
         self._require_usable(call)
+
+        def exchange() -> list[Bytes]:
+            received = self._exchanged(call, messages)
+            self._done_at = time.perf_counter()
+            return received
+
+        with self._breaking_off():
+            answer, left = self._links.begin(exchange), time.perf_counter()
+
+        def received() -> list[Bytes]:
+            waits = time.perf_counter()
+            with self._breaking_off(), watched(self.watch, call):
+                found = answer()
+            # What the thread beside took while this one computed.
+            self.moved_s += max(0.0, min(self._done_at, waits) - left)
+            return found
+
+        return received
+
+    @contextmanager
+    def _breaking_off(self) -> Iterator[None]:
+        """Take no more calls behind an error."""
         try:
-            with watched(self.watch, call):
-                return self._exchanged(call, messages)
+            yield
         except DistributedError as error:
             self._refusal = error
             raise
@@ -357,8 +383,17 @@ class _Links:
 
         Raises what the watch knows once a rank is lost, at once.
         """
+        return self._answered(lambda: self._aside.run(function))
+
+    def begin(self, function: Callable[[], _T]) -> Callable[[], _T]:
+        """Have that thread call a function; return what waits for its result."""
+        asked = self._answered(lambda: self._aside.ask(function))
+        return lambda: self._answered(lambda: self._aside.answer(asked))
+
+    def _answered(self, ask: Callable[[], _T]) -> _T:
+        """Return an answer of the thread beside, or raise what the watch knows."""
         try:
-            return self._aside.run(function)
+            return ask()
         except Released:
             if self._watch is not None:
                 self._watch.raise_lost()

@@ -208,7 +208,16 @@ def grown(engine: Engine) -> Any:
             wrong += message.size > 0 and message.ctypes.data % 16 != 0
             read.append(rank)
 
-        engine.hand_bytes(counts, write, take, about=f"step {step}")
+        about = f"step {step}"
+        if step % 3 == 0:
+            engine.hand_bytes(counts, write, take, about=about)
+        else:
+            begun = engine.begin_bytes(counts, write, take, about=about)
+            wrong += bool(read)
+            if step % 3 == 1:
+                engine.barrier()  # which finishes it first
+                wrong += read != [*range(SIZE)]
+            begun.finish()
         wrong += read != [*range(SIZE)]
         wrong += _handed_to_all(engine, step)
     return wrong
@@ -246,6 +255,39 @@ def followed(engine: Engine) -> Any:
             found.append(engine.all_reduce(own, "sum").tolist())
     found.append(leading.all_reduce(np.full((2, 2), 0.5), "max").tolist())
     return found, engine.exchanges - begun
+
+
+def _nothing(rank: int, message: Any) -> None:
+    pass
+
+
+def killed_meanwhile(engine: Engine) -> None:
+    """End without a word while messages are under way."""
+    engine.barrier()
+    begun = engine.begin_bytes([100_000] * SIZE, _nothing, _nothing, about="rows")
+    if engine.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begun.finish()
+    engine.barrier()
+
+
+def an_exception_meanwhile(engine: Engine) -> None:
+    """Raise on one rank while messages are under way: they come all the same."""
+    engine.barrier()
+    begun = engine.begin_bytes([100_000] * SIZE, _nothing, _nothing, about="rows")
+    if engine.rank == 1:
+        raise ValueError("row 7 is bad")
+    begun.finish()
+    engine.barrier()
+
+
+def another_call_meanwhile(engine: Engine) -> None:
+    """Go different ways with messages that are sent while a rank computes."""
+    engine.barrier()
+    if engine.rank == 1:
+        engine.hand_bytes([400] * SIZE, _nothing, _nothing, about="rows")
+    else:
+        engine.begin_bytes([400] * SIZE, _nothing, _nothing, about="rows").finish()
 
 
 def torch_is_there(engine: Engine) -> bool:
@@ -309,11 +351,14 @@ CASES: dict[str, Callable[[Engine], Any]] = {
     for case in (
         every_call,
         another_call,
+        another_call_meanwhile,
         other_sizes,
         long_purposes,
         early_end,
         an_exception,
+        an_exception_meanwhile,
         killed,
+        killed_meanwhile,
         killed_in_a_transfer,
         stopped,
         used_twice,

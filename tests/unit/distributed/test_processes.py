@@ -86,6 +86,11 @@ def test_calls_give_the_bits_and_bytes_of_loopback(reports: Reports) -> None:
                 "for degrees",
             ],
         ),
+        (
+            "another_call_meanwhile",
+            [0, 1, 2],
+            ["rank 0 calls begin_bytes() for rows", "rank 1 calls hand_bytes()"],
+        ),
         ("other_sizes", [0, 1, 2], ["sum of float64[1000]", "sum of float64[1001]"]),
         ("long_purposes", [0, 1, 2], ["ranks 0 and 1 went different ways", "xxx... "]),
         (
@@ -109,6 +114,13 @@ def test_ranks_that_went_different_ways_are_named(
     [
         ("an_exception", 1, 1, ["rank 1 of 3 failed", "ValueError: row 7 is bad"]),
         ("killed", 1, -9, ["rank 1 of 3 was lost", "barrier(), its exchange 3"]),
+        (
+            "an_exception_meanwhile",
+            1,
+            1,
+            ["rank 1 of 3 failed", "ValueError: row 7 is bad"],
+        ),
+        ("killed_meanwhile", 1, -9, ["rank 1 of 3"]),
         ("killed_in_a_transfer", 2, -9, ["rank 2 of 3"]),
         ("stopped", 2, "stopped", ["rank 2 of 3 was lost", "timeout=)"]),
     ],

@@ -174,7 +174,10 @@ def test_calls_give_the_bits_and_bytes_of_loopback(
         sizes = [one.nbytes for one in sent[r]]
         engine.hand_bytes(sizes, write, take, about="bytes")
         engine.hand_to_all(sizes[0], lambda out: write(0, out), take, about="all")
+        for about in ("first", "second"):  # which finishes the first
+            last = engine.begin_bytes(sizes, write, take, about=about)
         engine.barrier()
+        last.finish()
         told = [(x.dtype, x.shape, x.tobytes()) for x in results]
         assert all(x.flags.writeable for x in results)
         traffic = engine.traffic - before
