@@ -63,7 +63,12 @@ ROWS = {
     ),
     "committed": (
         fg.foldmap(lowest, adopt),
-        ["phase 0: x: rows that were committed go with the bits that say which", BITS],
+        [
+            "phase 0: x: rows that were committed go with the bits that say which",
+            "overlap: rows of x go piece by piece while phase 0 sweeps others, if that "
+            "is measured to be faster",
+            BITS,
+        ],
     ),
     "ahead": (
         fg.foldmap(shorten, lowest_weighted, adopt),

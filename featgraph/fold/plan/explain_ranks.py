@@ -38,8 +38,25 @@ def explain_ranks(plan: FoldPlan) -> list[str]:
     ):
         said = [*_explain_phase(plan, phase, halo)]
         lines += [f"  phase {number}: {one}" for one in said or ["nothing is sent"]]
+    if plan.facts.sent_rows or plan.options.overlap is True:
+        lines.append(f"  overlap: {_explain_split(plan)}")
     lines.append("  behind the superstep: which vertices were committed, and how many")
     return lines
+
+
+def _explain_split(plan: FoldPlan) -> str:
+    """Return whether rows go while others are swept."""
+    split = plan.facts.split
+    if split.why_not:
+        return f"none: {split.why_not}"
+    if plan.options.overlap is False:
+        return "none (overlap=False)"
+    asked = "" if plan.options.overlap is True else ", if that is measured to be faster"
+    rows = ", ".join(plan.facts.sent_rows)
+    return (
+        f"rows of {rows} go piece by piece while phase {split.phase} sweeps others"
+        f"{asked}"
+    )
 
 
 def _explain_phase(plan: FoldPlan, phase: Phase, halo: Halo) -> Iterator[str]:

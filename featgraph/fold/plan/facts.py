@@ -18,6 +18,7 @@ from featgraph.fold.analysis.gathers import (
 from featgraph.fold.plan.halos import find_halo, why_not_shared
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.plan import Facts, GatherReads, Phase, Reduction
+from featgraph.fold.plan.split import find_split, sent_rows
 from featgraph.fold.plan.worklist import is_free, keys_of, why_not_queued
 from featgraph.program.signature import PropertyKind
 
@@ -32,6 +33,10 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
     pushed = [functions[i] for p in phases if p.kind == "push" for i in p.functions]
     incremental = {into for p in phases for into in p.incremental}
     found = _scalars(functions) - set(analysis.reductions)
+    writes_next = tuple(sorted({n for p in phases for n in p.writes_next}))
+    halos = tuple(
+        find_halo([functions[i] for i in p.functions], analysis) for p in phases
+    )
     return Facts(
         names=tuple(f.declared.name for f in functions),
         direction="push" if pushed else "pull" if gathers else "-",
@@ -45,7 +50,7 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
         gathers=tuple(map(_reads, gathers)),
         changes=changes_of(analysis),
         writes=tuple(sorted({a.name for a in accesses if a.mode != "read"})),
-        writes_next=tuple(sorted({n for p in phases for n in p.writes_next})),
+        writes_next=writes_next,
         seen_elsewhere=tuple(
             sorted({a.name for a in accesses if a.where not in {"own", "global"}})
         ),
@@ -67,9 +72,9 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
             ),
             ("", ""),
         ),
-        halos=tuple(
-            find_halo([functions[i] for i in p.functions], analysis) for p in phases
-        ),
+        halos=halos,
+        sent_rows=tuple(sent_rows(writes_next, halos, analysis)),
+        split=find_split(analysis, phases, halos, options),
         not_shared=why_not_shared(functions, analysis, in_order=options.deterministic),
         edges_at=_edges_at(analysis),
         out_edges_at=next(

@@ -18,7 +18,15 @@ from featgraph.fold.analysis.gathers import combine_of, declared_along
 from featgraph.fold.syntax.nodes import Atomic
 from featgraph.program.signature import PropertyKind
 
-__all__ = ["EdgeHalo", "Halo", "Refusal", "TriangleHalo", "find_halo", "why_not_shared"]
+__all__ = [
+    "EdgeHalo",
+    "Halo",
+    "Refusal",
+    "Split",
+    "TriangleHalo",
+    "find_halo",
+    "why_not_shared",
+]
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,22 @@ class Refusal:
     why: str
     where: str
     fix: str
+
+
+@dataclass(frozen=True)
+class Split:
+    """Whether what a superstep commits is known piece by piece.
+
+    Attributes
+    ----------
+    phase : int
+        The number of the phase that may be swept so; -1 for none.
+    why_not : str
+        Why no phase may; "" if one may.
+    """
+
+    phase: int
+    why_not: str
 
 
 def find_halo(functions: Sequence[Analysed], analysis: Analysis) -> Halo:

@@ -21,6 +21,8 @@ __all__ = [
 TARGETS = ("auto", "cpu", "cuda")
 #: Forms in which rows of vertices and edges go to other ranks: see `Sending`.
 EXCHANGES = ("auto", "all", "ms", "vr", "vr-list")
+#: Whether rows go to other ranks while others are swept.
+OVERLAP = ("auto", True, False)
 #: What reals may be rounded to on their way.
 WIRE_DTYPES = (None, "float16", "bfloat16")
 DIRECTIONS = ("auto", "push", "pull")
@@ -63,6 +65,8 @@ class Options:
         Options of the schedule's own.
     exchange : str
         The form in which rows go to other ranks; "auto" takes that of fewest bytes.
+    overlap : str or bool
+        Whether rows go there while others are swept; "auto" measures which is faster.
     wire_dtype : str or None
         What real numbers of vertices are rounded to on their way there.
     incremental : Changes or None
@@ -79,6 +83,7 @@ class Options:
     checked: bool = False
     asynchronous: bool = False
     exchange: str = "auto"
+    overlap: str | bool = "auto"
     wire_dtype: str | None = None
     mapping: tuple[tuple[str, int], ...] = ()
     of_schedule: tuple[tuple[str, int], ...] = ()
@@ -103,6 +108,7 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
         "change_driven": CHANGE_DRIVEN,
         "asynchronous": (True, False),
         "exchange": EXCHANGES,
+        "overlap": OVERLAP,
         "wire_dtype": WIRE_DTYPES,
     }
     if target not in TARGETS:

@@ -13,7 +13,7 @@ from featgraph.fold.analysis.announced_targets import check_dense
 from featgraph.fold.analysis.any_order import check_any_order
 from featgraph.fold.analysis.change_driven import Changes, IncrementalGathers
 from featgraph.fold.analysis.gathers import takes_active
-from featgraph.fold.plan.halos import Halo, Refusal
+from featgraph.fold.plan.halos import Halo, Refusal, Split
 from featgraph.fold.plan.layout import REVERSED, SAID, Rows, rows_along
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.traits import GraphTraits
@@ -241,6 +241,10 @@ class Facts:
         An operation that needs twins, and where it stands; "" twice without one.
     halos : tuple of Halo
         Of each phase: what it reads of vertices that other ranks may own.
+    sent_rows : tuple of str
+        Properties whose committed rows go with the bits that say which those are.
+    split : Split
+        Which phase may be swept piece by piece, and these rows be sent meanwhile.
     not_shared : Refusal or None
         Why it does not run on several ranks.
     edges_at : str
@@ -270,6 +274,8 @@ class Facts:
     triangles_at: str
     twins_at: tuple[str, str]
     halos: tuple[Halo, ...]
+    sent_rows: tuple[str, ...]
+    split: Split
     not_shared: Refusal | None
     edges_at: str
     out_edges_at: str
