@@ -111,6 +111,23 @@ class RankExchange:
         found: Mapping[str, int] = self._carrier.forms
         return found
 
+    @property
+    def spent_s(self) -> dict[str, float]:
+        """Seconds of this rank's exchanges, from the beginning, by what took them.
+
+        "wait" is what it has spent within them, "moved" how long they were under way;
+        on the CPU also what messages of rows took: see `HostRows`.
+        """
+        engine = self.engine
+        own: Mapping[str, float] = getattr(self._carrier, "spent_s", {})
+        return {"wait": engine.waited_s, "moved": engine.moved_s, **own}
+
+    @property
+    def sent_behind(self) -> int:
+        """Pieces of rows that have gone while others were swept."""
+        found: int = self._carrier.sent_behind
+        return found
+
     def own(self, everyone: Words) -> Words:
         """Return the vertices that this rank owns."""
         return self._own
@@ -167,8 +184,9 @@ class RankExchange:
             plan, self.shard, self._edges, self._edge_carrier, self.device,
             self._triangles, self.engine,
         )  # fmt: skip
-        sets = self.device.sets
-        return RankGhosts(plan, self._carrier, edges, self._own, sets, triangles)
+        sets, carrier = self.device.sets, self._carrier
+        own = self._own
+        return RankGhosts(plan, carrier, edges, own, sets, triangles, self.engine)
 
     def rows_for(self, kind: str, arrays: GraphArrays) -> Mapping[str, Array]:
         """Return the arrays of the graph for a kind of phase, of those of the part.

@@ -12,9 +12,12 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Any, Protocol
 
+from featgraph.distributed.engines.protocol import Engine
 from featgraph.distributed.rows.forms import AS_FITS, Sending
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.signature import PropertyKind
+from featgraph.ranks.behind import Behind
+from featgraph.ranks.boundary import Pieces
 from featgraph.ranks.edge_ghosts import EdgeCarrier, EdgeGhosts
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.triangles.turns import TriangleTurns
@@ -63,9 +66,15 @@ class Carrier(Protocol):
         Messages of rows that have been sent, by their form.
     together : Together or None
         What hands over more than rows at a time.
+    sends_behind : bool
+        Whether rows can go while others are swept.
+    sent_behind : int
+        Pieces that have gone so.
     """
 
     forms: Counter[str]
+    sends_behind: bool
+    sent_behind: int
 
     @property
     def together(self) -> Any:
@@ -96,6 +105,32 @@ class Carrier(Protocol):
         -------
         words
             The ghosts that have been sent from other ranks.
+        """
+        ...
+
+    def begin(
+        self,
+        values: Sequence[Values],
+        changed: Words,
+        sending: Sending,
+        pieces: Pieces,
+        number: int,
+    ) -> Any:
+        """Begin to send the rows of a piece, which are written within the call.
+
+        Parameters
+        ----------
+        values, changed, sending
+            As for `share`.
+        pieces : Pieces
+        number : int
+            Which of them. Those before have begun.
+
+        Returns
+        -------
+        object
+            Its `finish` waits, and returns the ghosts that have been sent. Their rows
+            may be stored before it is called.
         """
         ...
 
@@ -139,6 +174,7 @@ class RankGhosts:
     sets : VertexSets
     triangles : TriangleTurns
         What runs its triangle functions.
+    engine : Engine
     """
 
     def __init__(
@@ -149,6 +185,7 @@ class RankGhosts:
         own: Words,
         sets: VertexSets,
         triangles: TriangleTurns,
+        engine: Engine,
     ) -> None:
         self.turns = triangles.over
         self._halos, self._carrier, self._edges = plan.facts.halos, carrier, edges
@@ -156,17 +193,18 @@ class RankGhosts:
         options = plan.options
         self._sending = Sending(options.exchange, options.wire_dtype)
         carrier.require(self._sending)
+        self._behind = Behind(plan, carrier, sets, self._sending, engine)
+        self.in_pieces = self._behind.turns
         signature = plan.analysis.signature
         written = [
             name
             for name in plan.facts.writes_next
             if signature[name].kind is PropertyKind.VERTEX
         ]
-        read = {name for halo in self._halos for name in halo.reads}
         ahead = {name for halo in self._halos for name in halo.reads_next}
         self._written = written
         #: Committed properties that may go with the bits.
-        self._sent = [n for n in written if n in read and n not in ahead]
+        self._sent = list(plan.facts.sent_rows)
         #: Properties of which a phase has had rows that were not committed yet.
         self._ahead = ahead
 
@@ -223,9 +261,18 @@ class RankGhosts:
             changed = self._own if name in self._ahead else committed
             if name not in sent:
                 self._wait(buffers, [name], changed)
+        ghosts = self._behind.came
+        if ghosts is not None:  # they are in the buffers that are current by now
+            buffers.ghosts_came(sent, ghosts)
+            sent = []
         if self._carrier.together is not None:
-            return self._tell_together(buffers, sent, told)
-        return self._sets.union(told, self._share(buffers, sent, told))
+            active = self._tell_together(buffers, sent, told)
+        else:
+            if ghosts is None:
+                ghosts = self._share(buffers, sent, told)
+            active = self._sets.union(told, ghosts)
+        self._behind.end()
+        return active
 
     def _tell_together(self, buffers: Buffers, sent: list[str], told: Words) -> Words:
         """Tell what is active, with all rows that kernels read of ghosts.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +16,7 @@ from featgraph.distributed.rows.forms import AS_FITS, Sending, SendList, choose
 from featgraph.distributed.rows.messages import decode, encode, row_bytes, store
 from featgraph.errors import DivergenceError
 from featgraph.graph.partition.shard import Shard
+from featgraph.ranks.boundary import Boundary, Pieces
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.host_edges import HostEdges
 from featgraph.ranks.joined import join_rows
@@ -24,6 +27,44 @@ from featgraph.runtime.devices.protocol import Device
 __all__ = ["HostRows"]
 
 Words = Any
+
+
+@dataclass(frozen=True, eq=False)
+class _Links:
+    """What this rank sends to each rank, and what each sends to this one.
+
+    Attributes
+    ----------
+    sent, taken : list of SendList
+        By rank.
+    firsts : list of int
+        The ghost that each rank's list to this one begins with.
+    """
+
+    sent: list[SendList]
+    taken: list[SendList]
+    firsts: list[int]
+
+    def within(
+        self, sent: Sequence[tuple[int, int]], taken: Sequence[tuple[int, int]]
+    ) -> _Links:
+        """Return what there is of some entries of the lists of each rank."""
+        return _Links(
+            [_cut(link, *ends) for link, ends in zip(self.sent, sent, strict=True)],
+            [_cut(link, *ends) for link, ends in zip(self.taken, taken, strict=True)],
+            [a + begin for a, (begin, _) in zip(self.firsts, taken, strict=True)],
+        )
+
+
+def _cut(link: SendList, begin: int, end: int) -> SendList:
+    return SendList(link.numbers[begin:end], link.own)
+
+
+class _Sharing:
+    """Rows that are on their way; `finish` returns the ghosts that have come."""
+
+    def __init__(self, finish: Callable[[], Words]) -> None:
+        self.finish = finish
 
 
 class HostRows:
@@ -39,16 +80,31 @@ class HostRows:
     ----------
     forms : Counter of str
         Messages of rows that have been sent, by their form.
+    boundary : Boundary
+        The vertices whose rows are sent.
+    sent_behind : int
+        Pieces that have been sent while others were swept.
+    spent_s : dict of str to float
+        Seconds spent on messages of rows: "choose" their forms, "encode" rows, and
+        "store" what has come. The last two are within exchanges.
     """
 
     together = None  # ranks of the CPU tell each other one thing after the other
+    sends_behind = True
 
     def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
         self._shard, self._engine, self._device = shard, engine, device
         self.forms: Counter[str] = Counter()
-        #: What this rank sends to each rank, and what each sends to this one.
-        self._sent = [SendList(numbers, shard.own) for numbers in shard.send_lists]
-        self._taken = _lists_taken(shard)
+        self._links = _Links(
+            [SendList(numbers, shard.own) for numbers in shard.send_lists],
+            _lists_taken(shard),
+            shard.ghosts[:-1].tolist(),
+        )
+        #: Pieces and the number of one -> its part of the links.
+        self._links_of: dict[tuple[Pieces, int], _Links] = {}
+        self.boundary = Boundary(shard, engine, device)
+        self.sent_behind = 0
+        self.spent_s = dict.fromkeys(("choose", "encode", "store"), 0.0)
 
     def require(self, sending: Sending) -> None:
         """Rows are sent in every form."""
@@ -61,31 +117,73 @@ class HostRows:
         self, values: Sequence[Array], changed: Words, sending: Sending = AS_FITS
     ) -> Words:
         """Send rows of own vertices to the ranks that have them: see `Carrier`."""
+        return self._begin(values, changed, sending, self._links, "").finish()
+
+    def begin(
+        self,
+        values: Sequence[Array],
+        changed: Words,
+        sending: Sending,
+        pieces: Pieces,
+        number: int,
+    ) -> _Sharing:
+        """Begin to send the rows of a piece: see `Carrier`."""
+        key = pieces, number
+        if key not in self._links_of:
+            bounds = pieces.sent[number], pieces.taken[number]
+            self._links_of[key] = self._links.within(*bounds)
+        self.sent_behind += 1
+        told = f", piece {number + 1} of {len(pieces.words)}"
+        return self._begin(values, changed, sending, self._links_of[key], told)
+
+    def _begin(
+        self,
+        values: Sequence[Array],
+        changed: Words,
+        sending: Sending,
+        links: _Links,
+        told: str,
+    ) -> _Sharing:
+        """Write the rows of changed vertices, and return what takes the others'."""
+        begun = time.perf_counter()
         wire, failed = sending.wire_dtype, []
         sizes, form = row_bytes(values, wire), sending.exchange
-        chosen = [choose(link, changed, sizes, form) for link in self._sent]
+        chosen = [choose(link, changed, sizes, form) for link in links.sent]
         others = (c for r, c in enumerate(chosen) if r != self._engine.rank)
         self.forms.update(one.form for one in others)
         ghosts = np.zeros(self._shard.numbers.size, np.bool_)
+        self._spend("choose", begun)
 
         def write(rank: int, message: Array) -> None:
+            begun = time.perf_counter()
             try:
-                encode(self._sent[rank], chosen[rank], values, message, wire)
+                encode(links.sent[rank], chosen[rank], values, message, wire)
             except DivergenceError as error:  # the others have a whole message
                 failed.append(error)
+            self._spend("encode", begun)
 
         def read(rank: int, message: Array) -> None:
-            arrived = decode(self._taken[rank], message, values, wire)
-            first = int(self._shard.ghosts[rank])
+            begun = time.perf_counter()
+            arrived = decode(links.taken[rank], message, values, wire)
+            first = links.firsts[rank]
             store(arrived, values, first)
             ghosts[first:][arrived.places] = True
+            self._spend("store", begun)
 
         counts = [one.nbytes for one in chosen]
-        about = "rows of ghosts" + ("" if wire is None else f" in {wire}")
-        self._engine.hand_bytes(counts, write, read, about=about)
-        if failed:
-            raise failed[0]
-        return self._device.sets.upload(packed(ghosts))
+        about = "rows of ghosts" + ("" if wire is None else f" in {wire}") + told
+        exchange = self._engine.begin_bytes(counts, write, read, about=about)
+
+        def finish() -> Words:
+            exchange.finish()
+            if failed:
+                raise failed[0]
+            return self._device.sets.upload(packed(ghosts))
+
+        return _Sharing(finish)
+
+    def _spend(self, on: str, begun: float) -> None:
+        self.spent_s[on] += time.perf_counter() - begun
 
     def collect(self, values: Array, mirror: Array) -> None:
         """Fill the mirror of a property with the rows that each rank owns."""

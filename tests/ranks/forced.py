@@ -1,4 +1,4 @@
-"""Moves that a test asks for, whatever ranks take."""
+"""Moves, and pieces of sweeps, that a test asks for, whatever ranks take."""
 
 from __future__ import annotations
 
@@ -9,9 +9,31 @@ from typing import Any
 import numpy as np
 import pytest
 
+from featgraph.distributed import loopback
+from featgraph.ranks import behind, boundary
 from featgraph.ranks.moving.balancer import Balancer, Move
 
-__all__ = ["forced"]
+__all__ = ["cut", "forced"]
+
+
+@contextmanager
+def cut(piece_bytes: int, comes: str = "last") -> Iterator[None]:
+    """Have ranks of loopback sweep in pieces that are worth so many bytes.
+
+    Rows come when they are waited for, or ("first") as soon as they can.
+    """
+    begin = loopback._LoopbackEngine._begin
+
+    def at_once(self: Any, *given: Any) -> Any:
+        begin(self, *given)()
+        return lambda: None
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (behind, boundary):
+            patch.setattr(module, "PIECE_BYTES", piece_bytes)
+        if comes == "first":
+            patch.setattr(loopback._LoopbackEngine, "_begin", at_once)
+        yield
 
 
 @contextmanager

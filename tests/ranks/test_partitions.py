@@ -137,10 +137,12 @@ def make_graph(directed: bool) -> fg.Graph:
 GRAPHS = {directed: make_graph(directed) for directed in (True, False)}
 
 
-def run(graph: fg.Graph, seed: int, target: str, form: str = "auto") -> list[Any]:
+def run(
+    graph: fg.Graph, seed: int, target: str, form: str = "auto", **others: Any
+) -> list[Any]:
     """Return all that a user may look at behind some runs."""
     # On a GPU pushed sums have other bits each time.
-    options: Any = {"target": target, "deterministic": target == "cuda"}
+    options: Any = {"target": target, "deterministic": target == "cuda", **others}
     options["exchange"] = form if target == "cpu" else "auto"
     recorded = {**options, "record_active": True}
     rng = np.random.default_rng(seed)

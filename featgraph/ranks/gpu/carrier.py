@@ -63,6 +63,9 @@ class GpuCarrier:
         Messages of rows that have been sent, by their form.
     """
 
+    #: Rows go behind sweeps.
+    sends_behind, sent_behind = False, 0
+
     def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
         self._shard, self._engine, self._device = shard, engine, device
         self.forms: Counter[str] = Counter()

@@ -41,6 +41,7 @@ class HostLoop:
         self.traced: Traced | None = None
         self._waited_s = 0.0
         self._forms: dict[str, int] = {}
+        self._sent_behind = 0
 
     @staticmethod
     def refuses(plans: Sequence[FoldPlan], watched: Watched) -> str:
@@ -103,6 +104,7 @@ class HostLoop:
         """Look at what has been exchanged before a superstep."""
         exchange = self._agenda.exchange
         self._waited_s, self._forms = exchange.waited_s, dict(exchange.forms)
+        self._sent_behind = exchange.sent_behind
 
     def _nearest(
         self, words: Any, waiting: Waiting, step: Step
@@ -127,6 +129,7 @@ class HostLoop:
         run.add(number, seconds, step.direction, step.work)
         if agenda.state.graph.ranks is not None:
             run.waits.append(agenda.exchange.waited_s - self._waited_s)
+            run.pieces.append(agenda.exchange.sent_behind - self._sent_behind)
             for form, sent in agenda.exchange.forms.items():
                 more = sent - self._forms.get(form, 0)
                 if more:

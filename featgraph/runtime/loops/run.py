@@ -41,6 +41,9 @@ class Run:
     forms : dict of str to int
         On several ranks, how many messages of rows this one has sent in each form: see
         ``exchange=``. What kernels store into other GPUs' memory has none.
+    pieces : list of int
+        On several ranks, in how many pieces each superstep has sent its rows while it
+        swept others; 0 where they went behind it: see ``overlap=``. Empty on one.
     wire_dtype : str or None
         On several ranks, what the rows of ghosts were rounded to: the run has ended
         where nothing was due given these.
@@ -79,6 +82,7 @@ class Run:
     seconds: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     forms: dict[str, int] = field(default_factory=dict)
+    pieces: list[int] = field(default_factory=list)
     wire_dtype: str | None = None
     working: int | None = None
     active_sets: list[ActiveSet] | None = None
@@ -110,6 +114,12 @@ class Run:
         if self.forms:
             told = (f"{count} as {form!r}" for form, count in self.forms.items())
             lines.append(f"  messages of rows to other ranks: {', '.join(told)}")
+        if any(self.pieces):
+            count = sum(n > 0 for n in self.pieces)
+            lines.append(
+                f"  rows sent while others were swept: in {count} supersteps, "
+                f"in up to {max(self.pieces)} pieces"
+            )
         return "\n".join([repr(self), *lines])
 
     def __repr__(self) -> str:

@@ -39,6 +39,16 @@ class Ghosts(Protocol):
     def refresh_next(self, buffers: Buffers, number: int) -> None:
         """Bring ``_next`` rows up to date that a phase reads."""
 
+    def in_pieces(
+        self, buffers: Buffers, own: Any, frontier: Any, given: dict[str, Any]
+    ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]] | None:
+        """Give the entries of a phase for one piece of its vertices after another.
+
+        Beside each, what they are given. Rows of a piece go to other ranks while the
+        next one is swept. None where the phase is swept whole, and rows go behind the
+        superstep.
+        """
+
     def note(
         self, buffers: Buffers, number: int, vertices: Words | None, sources: Words
     ) -> None:
@@ -88,6 +98,11 @@ class Exchange(Protocol):
     @property
     def forms(self) -> Mapping[str, int]:
         """Messages of rows that this rank has sent, from the beginning, by form."""
+        ...
+
+    @property
+    def sent_behind(self) -> int:
+        """Pieces of rows that have gone while others were swept."""
         ...
 
     @property
@@ -178,6 +193,7 @@ class _Alone:
 
     stays_on_device = True
     waited_s = 0.0
+    sent_behind = 0
     forms: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, device: Device) -> None:

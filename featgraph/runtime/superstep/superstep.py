@@ -21,7 +21,7 @@ from featgraph.runtime.superstep.bound import (
     raise_fault,
 )
 from featgraph.runtime.superstep.frontier import Frontier, Restriction
-from featgraph.runtime.superstep.phases import functions_for
+from featgraph.runtime.superstep.phases import Given, functions_for
 
 __all__ = ["Superstep"]
 
@@ -115,14 +115,7 @@ class Superstep:
                 form = own.form(given.get("active_count"), frontier.only)
                 if form == "listed" and frontier.only is not None:
                     given["listed"] = frontier.only.find_listed()
-                turns: Any = bound.turns and bound.turns.over(own, given)
-                turns = turns or ((own.entries, given),)
-                if ghosts is not None and own.phase.kind == "triangle":
-                    fields = self.kernel.kernel_source.fields
-                    turns = ghosts.turns(buffers, own, given, fields)
-                elif own.phase.in_a_tree:
-                    turns = bound.exchange.turns_in_a_tree(own.entries, given)
-                for entries, given_now in turns:
+                for entries, given_now in self._turns(own, frontier, given):
                     for launched in entries(form):
                         device.launch(launched, given_now)
                 launched = None
@@ -158,6 +151,19 @@ class Superstep:
         if ghosts is None:
             return told
         return ghosts.announce(buffers, frontier.passed, told)
+
+    def _turns(self, own: BoundPhase, frontier: Frontier, given: Given) -> Any:
+        """Return what runs a phase: entries, and what they are given, turn by turn."""
+        bound, ghosts = self.bound, self.bound.ghosts
+        if ghosts is not None and own.phase.kind == "triangle":
+            fields = self.kernel.kernel_source.fields
+            return ghosts.turns(bound.buffers, own, given, fields)
+        if own.phase.in_a_tree:
+            return bound.exchange.turns_in_a_tree(own.entries, given)
+        turns: Any = bound.turns and bound.turns.over(own, given)
+        if turns is None and ghosts is not None:
+            turns = ghosts.in_pieces(bound.buffers, own, frontier, given)
+        return turns or ((own.entries, given),)
 
     def _told(self, frontier: Frontier) -> Words:
         """Return what is active behind a superstep."""

@@ -1,0 +1,186 @@
+"""Sweeps piece by piece: each piece is sent while the next one is swept.
+
+Vertices that other ranks have as ghosts come first, range by range; those that nobody
+has are swept while the last rows are on their way. See docs/design/0065-behind-work.md.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from featgraph.distributed.engines.protocol import Engine
+from featgraph.distributed.rows.forms import Sending
+from featgraph.fold.plan.plan import FoldPlan
+from featgraph.ranks.boundary import PIECE_BYTES
+from featgraph.runtime.devices.protocol import VertexSets
+from featgraph.runtime.memory.buffers import Buffers
+
+__all__ = ["Behind", "Choice"]
+
+Words = Any
+Given = dict[str, Any]
+Turn = tuple[Any, Given]
+#: Whether supersteps are cut that are tried, one behind the other. The first of each
+#: kind compiles, or makes pieces, and does not count.
+_TRIED = (False, True, False, True, False, True)
+_UNCOUNTED = 2
+#: Pieces are kept where they save a share of the time at least.
+_LEAST_GAIN = 0.03
+
+
+class Choice:
+    """Whether a sweep is cut in pieces: as asked for, or as was measured.
+
+    All ranks choose alike.
+
+    Parameters
+    ----------
+    asked : bool or "auto"
+    engine : Engine
+
+    Attributes
+    ----------
+    best : bool or None
+        What has been measured to be faster; None as long as that is not known.
+    """
+
+    def __init__(self, asked: bool | str, engine: Engine) -> None:
+        self._asked, self._engine = asked, engine
+        self.best: bool | None = asked if isinstance(asked, bool) else None
+        #: Seconds of what has been tried, and since when the one at hand is.
+        self._seconds: list[float] = []
+        self._begun: float | None = None
+
+    def take(self, may_pay: bool) -> bool:
+        """Return whether the superstep at hand is cut.
+
+        Parameters
+        ----------
+        may_pay : bool
+            Whether many vertices are due, so that it is worth a trial.
+        """
+        if self._asked != "auto":
+            return bool(self._asked)
+        if not may_pay:
+            return False
+        if self.best is None:
+            self._begun = time.perf_counter()
+            return _TRIED[len(self._seconds)]
+        return self.best
+
+    def end(self) -> None:
+        """Note that the rows of the superstep at hand have come."""
+        if self._begun is None:
+            return
+        self._seconds.append(time.perf_counter() - self._begun)
+        self._begun = None
+        if len(self._seconds) == len(_TRIED):
+            counted = self._seconds[_UNCOUNTED:]
+            took = np.array([min(counted[::2]), min(counted[1::2])])
+            about = "what supersteps took, whole and in pieces"
+            whole, cut = self._engine.all_reduce(took, "max", about=about)
+            self.best = bool(cut <= (1 - _LEAST_GAIN) * whole)
+
+
+class Behind:
+    """Sends what a superstep commits while it sweeps.
+
+    Parameters
+    ----------
+    plan : FoldPlan
+    carrier : Carrier
+    sets : VertexSets
+    sending : Sending
+    engine : Engine
+
+    Attributes
+    ----------
+    came : words or None
+        The ghosts whose rows have come in the superstep at hand, which are in the next
+        buffers; None where they go behind it.
+    """
+
+    def __init__(
+        self,
+        plan: FoldPlan,
+        carrier: Any,
+        sets: VertexSets,
+        sending: Sending,
+        engine: Engine,
+    ) -> None:
+        self._carrier, self._sets, self._sending = carrier, sets, sending
+        self._names, self._phase = plan.facts.sent_rows, plan.facts.split.phase
+        self._choice = Choice(plan.options.overlap, engine)
+        self.came: Words | None = None
+
+    def turns(
+        self, buffers: Buffers, own: Any, frontier: Any, given: Given
+    ) -> Iterator[Turn] | None:
+        """Give what sweeps a phase piece by piece; None where it is swept whole."""
+        self.came = None
+        if own.number != self._phase or frontier.in_place:
+            return None
+        if self._choice.best is False or not self._carrier.sends_behind:
+            return None
+        values = [buffers.held(n, buffers.next_of(n)) for n in self._names]
+        row = sum(v.dtype.itemsize * prod(v.shape[1:]) for v in values)
+        if not self._choice.take(self._may_pay(buffers, frontier, row)):
+            return None
+        return self._in_pieces(own, frontier, given, values, row)
+
+    def end(self) -> None:
+        """Note that all rows have come."""
+        self.came = None
+        self._choice.end()
+
+    def _may_pay(self, buffers: Buffers, frontier: Any, row: int) -> bool:
+        """Whether many vertices are due, and rows are worth a piece each."""
+        count = frontier.active_count
+        many = frontier.all_due or (
+            count is not None and 2 * count >= buffers.state.graph.vertex_count
+        )
+        return many and self._carrier.boundary.most_own * row >= PIECE_BYTES
+
+    def _in_pieces(
+        self,
+        own: Any,
+        frontier: Any,
+        given: Given,
+        values: Sequence[Any],
+        row: int,
+    ) -> Iterator[Turn]:
+        pieces, sets = self._carrier.boundary.pieces(row), self._sets
+        due, begun = given["due"], None
+        parts = [*pieces.words, *([] if pieces.rest is None else [pieces.rest])]
+        came: list[Words] = []
+        for number, part in enumerate(parts):
+            swept = sets.intersection(due, part)
+            found = sets.empty(due.size)
+            yield own.entries, {**given, "due": swept, "passed": found}
+            given["passed"] = sets.union(given["passed"], found)
+            if number == len(pieces.words):
+                break
+            if begun is not None:
+                came.append(begun.finish())
+            committed = self._committed(frontier, swept, found)
+            begun = self._carrier.begin(
+                values, committed, self._sending, pieces, number
+            )
+        if begun is not None:
+            came.append(begun.finish())
+        self.came = came[0]
+        for words in came[1:]:
+            self.came = sets.union(self.came, words)
+
+    def _committed(self, frontier: Any, swept: Words, passed: Words) -> Words:
+        """Return what is committed of what was swept, and of what was not due."""
+        if frontier.passed is None:
+            return passed
+        stopped = self._sets.without(swept, passed)
+        left = self._sets.without(frontier.passed, stopped)
+        return self._sets.union(left, passed)

@@ -1,0 +1,258 @@
+"""Rows that are sent while others are swept: the bits of one rank, whatever is cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import featgraph as fg
+from featgraph.distributed import run_ranks
+from featgraph.fold.plan.options import EXCHANGES
+from featgraph.ranks import behind
+from featgraph.ranks.behind import Choice
+from tests.ranks import test_options, test_partitions
+from tests.ranks.forced import cut, forced
+from tests.ranks.test_partitions import GRAPHS, V, ageing, expected, require_same
+
+PIECES = st.sampled_from([1, 40, 200, 1 << 20])
+INNER = st.lists(st.integers(0, V), max_size=3).map(sorted)
+ORDERS = st.sampled_from(["given", "spread", "locality", "reversed"])
+COMES = st.sampled_from(["first", "last"])
+
+
+def order_of(name: str, count: int = V) -> Any:
+    return np.arange(count)[::-1] if name == "reversed" else name
+
+
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+@settings(max_examples=4, deadline=None)
+@given(
+    directed=st.booleans(),
+    seed=st.integers(0, 2),
+    inner=INNER,
+    order=ORDERS,
+    form=st.sampled_from(EXCHANGES),
+    piece_bytes=PIECES,
+    comes=COMES,
+)
+def test_the_same_bits_in_any_pieces(
+    directed: bool,
+    seed: int,
+    inner: list[int],
+    order: str,
+    form: str,
+    piece_bytes: int,
+    comes: str,
+) -> None:
+    cuts = [0, *inner, V]
+
+    def on_a_rank(engine: Any) -> list[Any]:
+        graph = fg.distribute(GRAPHS[directed], order=order_of(order), cuts=cuts)
+        return test_partitions.run(graph, seed, "cpu", form, overlap=True)
+
+    with cut(piece_bytes, comes):
+        for found in run_ranks(len(cuts) - 1, on_a_rank):
+            require_same(found, expected(directed, seed, "cpu"))
+
+
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+@pytest.mark.parametrize("call", [test_options.keep, test_options.settle])
+@settings(max_examples=2, deadline=None)
+@given(
+    directed=st.booleans(),
+    seed=st.integers(0, 2),
+    inner=st.lists(st.integers(0, test_options.V), max_size=3).map(sorted),
+    order=ORDERS,
+    piece_bytes=PIECES,
+    comes=COMES,
+)
+def test_options_give_the_same_in_pieces(
+    call: Any,
+    directed: bool,
+    seed: int,
+    inner: list[int],
+    order: str,
+    piece_bytes: int,
+    comes: str,
+) -> None:
+    cuts, whole = [0, *inner, test_options.V], test_options.GRAPHS[directed]
+    meant = call(whole, seed)
+
+    def on_a_rank(engine: Any) -> list[Any]:
+        order_given = order_of(order, test_options.V)
+        return call(fg.distribute(whole, order=order_given, cuts=cuts), seed)  # type: ignore[no-any-return]
+
+    with cut(piece_bytes, comes), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Choice, "take", lambda self, may_pay: self.best is None)
+        for found in run_ranks(len(cuts) - 1, on_a_rank):
+            require_same(found, meant)
+
+
+def aged(graph: fg.Graph, **options: Any) -> tuple[fg.Run, Any]:
+    rng = np.random.default_rng(1)
+    ages = rng.integers(0, 4, V)
+    state = fg.State(graph, age=fg.vertex_property(ages, iterated=True))
+    run = fg.iterate(ageing, state, target="cpu", **options)
+    return run, state["age"]
+
+
+def test_moves_between_supersteps_in_pieces() -> None:
+    whole = GRAPHS[True]
+    wanted = aged(whole)[1]
+
+    def on_a_rank(engine: Any) -> Any:
+        graph = fg.distribute(whole, cuts=[0, 32, V])
+        run, ages = aged(graph, overlap=True, repartition="auto")
+        return len(run.partitions), run.pieces, ages
+
+    with cut(1), forced({1: [0, 64, V], 2: [0, 32, V]}):
+        for moves, pieces, ages in run_ranks(2, on_a_rank):
+            assert moves == 2
+            assert all(pieces)
+            np.testing.assert_array_equal(ages, wanted)
+
+
+def test_what_a_run_says() -> None:
+    whole = GRAPHS[True]
+    alone, wanted = aged(whole, overlap=True)
+    assert alone.pieces == []
+
+    def on_a_rank(engine: Any) -> Any:
+        graph = fg.distribute(whole, cuts=[0, 64, V])
+        told = []
+        for overlap in (True, False, "auto"):
+            before = engine.exchanges
+            run, ages = aged(graph, overlap=overlap)
+            np.testing.assert_array_equal(ages, wanted)
+            told.append((run.pieces, run.explain(), engine.exchanges - before))
+        return told
+
+    with cut(64):
+        for pieces, whole_one, measured in run_ranks(2, on_a_rank):
+            assert set(pieces[0]) == {7}  # of 63 rows of 8 bytes
+            assert "rows sent while others were swept" in pieces[1]
+            assert not any(whole_one[0])
+            assert "swept" not in whole_one[1]
+            assert pieces[2] > whole_one[2]
+            assert len(measured[0]) == len(whole_one[0])
+
+
+def test_small_messages_are_not_measured() -> None:
+    def on_a_rank(engine: Any) -> Any:
+        graph = fg.distribute(GRAPHS[True], cuts=[0, 40, V])
+        counts = []
+        for overlap in ("auto", False):
+            before = engine.exchanges
+            aged(graph, overlap=overlap)
+            counts.append(engine.exchanges - before)
+        return counts
+
+    for auto, without in run_ranks(2, on_a_rank):
+        assert auto == without
+
+
+class Told:
+    """An engine on which another rank took as much longer."""
+
+    def __init__(self, slower: Any) -> None:
+        self.slower, self.calls = np.array(slower), 0
+
+    def all_reduce(self, array: Any, operator: str, *, about: str) -> Any:
+        assert operator == "max"
+        self.calls += 1
+        return np.maximum(array, self.slower)
+
+
+@pytest.mark.parametrize(
+    ("took", "others", "best"),
+    [
+        ({False: 10.0, True: 8.0}, [0.0, 0.0], True),
+        ({False: 10.0, True: 9.9}, [0.0, 0.0], False),
+        ({False: 10.0, True: 8.0}, [0.0, 11.0], False),
+        ({False: 10.0, True: 8.0}, [12.0, 11.0], True),
+    ],
+)
+def test_the_faster_way_is_kept(
+    monkeypatch: pytest.MonkeyPatch, took: Any, others: list[float], best: bool
+) -> None:
+    engine: Any = Told(others)
+    clock = [0.0]
+    monkeypatch.setattr(behind.time, "perf_counter", lambda: clock[0])
+    choice, tried = Choice("auto", engine), []
+    while choice.best is None:
+        assert not choice.take(may_pay=False)
+        choice.end()
+        tried.append(choice.take(may_pay=True))
+        clock[0] += took[tried[-1]] + (100.0 if len(tried) < 3 else 0.0)
+        choice.end()
+    assert sorted(set(tried)) == [False, True]
+    assert choice.best is best
+    assert choice.take(may_pay=True) is best
+    assert not choice.take(may_pay=False)
+    assert engine.calls == 1
+
+
+@fg.vertex
+def near(f, v, d):
+    d.label_next[v] = min(d.label[v], d.low[v])
+    return d.low[v] < d.label[v]
+
+
+@fg.gather(into="low", combine="min")
+def lowest(f, u, v, e, d):
+    return d.label[u]
+
+
+@fg.vertex
+def halve(f, v, d):
+    d.label_next[v] = d.label[v] // 2
+    return d.label[v] > 1
+
+
+@fg.edge
+def pass_on(f, u, v, e, d):
+    return d.label[u] < d.label[v]
+
+
+@fg.vertex
+def count_around(f, v, d):
+    fg.atomic.add(d.seen, d.pick[v], 1)
+    d.label_next[v] = min(d.label[v], d.low[v])
+    return d.low[v] < d.label[v]
+
+
+@pytest.mark.parametrize(
+    ("step", "options", "text"),
+    [
+        (fg.foldmap(lowest, near), {}, "rows of label go piece by piece"),
+        (fg.foldmap(lowest, near), {"overlap": False}, "none (overlap=False)"),
+        (fg.foldmap(lowest, near), {"exchange": "all"}, "is one message"),
+        (fg.foldmap(lowest, near), {"asynchronous": True}, "what others commit"),
+        (fg.foldmap(lowest, near), {"direction": "push"}, "while phase 1 sweeps"),
+        (fg.foldmap(pass_on), {"overlap": True}, "behind all edges"),
+        (fg.foldmap(lowest, count_around), {}, "atomic operations"),
+        (fg.vertexmap(halve), {"overlap": True}, "no row goes"),
+    ],
+)
+def test_where_sweeps_are_cut(step: Any, options: Any, text: str) -> None:
+    def on_a_rank(engine: Any) -> str:
+        state = fg.State(
+            fg.distribute(GRAPHS[True], cuts=[0, 40, V]),
+            label=fg.vertex_property(np.arange(V), iterated=True),
+            seen=fg.vertex_property(0),
+            pick=fg.vertex_property(np.zeros(V, np.int64)),
+        )
+        return str(step.explain(state, target="cpu", **options))
+
+    for told in run_ranks(2, on_a_rank):
+        [line] = [line for line in told.splitlines() if "overlap: " in line]
+        assert text in line
+
+
+def test_values_of_the_option() -> None:
+    with pytest.raises(fg.PlanError, match="overlap cannot be 'on'"):
+        aged(GRAPHS[True], overlap="on")
