@@ -314,6 +314,17 @@ TABLES["lux-gpu"] = {
     "first s": _number("first_s", 3),
     **CHECK,
 }
+TABLES["overlap-cpu"] = TABLES["overlap-gpu"] = {
+    "graph": _graph,
+    "k": _text("k"),
+    "rows go": _text("contender"),
+    **TIME,
+    "sweep ms": _number("sweep_ms"),
+    "wire ms": _number("wire_ms"),
+    "pieces": _text("pieces"),
+    "hidden": _number("hidden", 2),
+    **CHECK,
+}
 TABLES["forms-cpu"] = {
     **COMMON,
     "program": _text("program"),

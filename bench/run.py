@@ -57,6 +57,8 @@ BENCHES = {
     "engines-cpu": "bench.distributed.engines_cpu",
     "faults-cpu": "bench.distributed.faults_cpu",
     "forms-cpu": "bench.distributed.forms_cpu",
+    "overlap-cpu": "bench.distributed.overlap",
+    "overlap-gpu": "bench.distributed.overlap",
     "ranks-cpu": "bench.distributed.ranks_cpu",
     "loading-cpu": "bench.distributed.loading_cpu",
     "repartition-cpu": "bench.distributed.repartition_cpu",
@@ -96,7 +98,7 @@ def main(argv: list[str] | None = None) -> int:
     module: Any = importlib.import_module(BENCHES[argv[0]])
     module.add_arguments(parser)
     defaults = dict(module.DEFAULTS)
-    if argv[0] == "agreement-gpu":
+    if argv[0] in {"agreement-gpu", "overlap-gpu"}:
         defaults["target"] = "cuda"
     parser.set_defaults(**defaults)
     arguments = parser.parse_args(argv)

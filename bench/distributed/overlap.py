@@ -1,0 +1,215 @@
+"""Supersteps whose rows are sent behind them, and while they sweep (`overlap=`).
+
+Each superstep sums k features of all neighbors and commits every vertex, so that all
+rows are sent. Ranks are processes, of a thread each on the CPU, over shared memory and
+Gloo; or with a GPU each, through windows. Runs of both kinds take turns in the same
+processes, and have the same bits: `checks`.
+
+`series_ms` has, superstep by superstep, what rank 0 has spent: `sweep` on kernels and
+sets, `pack` on choosing forms and writing messages, `wait` within exchanges for bytes
+and for other ranks, `store` on storing rows, and `behind`, in which bytes were under
+way while it swept (part of `sweep`). `wire_ms` is, of the supersteps that send behind
+themselves, the wait of the rank that waits least: the others wait for that rank, too.
+`hidden` is the share of the lesser of wire and sweep that the supersteps in pieces
+save. On GPUs nothing is known but whole supersteps: there `sweep_ms` is what one takes
+that sends nothing, and the wire is the rest.
+
+`--link 4gbit` is a word for the row: who runs it has set up the link (a network
+namespace of its own, with `tc qdisc add dev lo root tbf rate 4gbit ...`), since the
+loopback device is work of the same cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.distributed.on_gpus import run_on_gpus
+from bench.distributed.processes import LIMIT_S, run_on_ranks
+from bench.graphs import make_graph
+from bench.record import Recorder, gpu_name
+
+DEFAULTS = {
+    "graph": ["uniform-18-16"],
+    "k": [1, 8, 32],
+    "repeat": 3,
+    "ranks": 2,
+    "engines": ["shared", "gloo"],
+    "target": "cpu",
+    "link": "",
+}
+MODULE = "bench.distributed.overlap"
+SUPERSTEPS = 8
+#: Of each run: the first ones compile, make pieces and reach their pace.
+UNCOUNTED = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ranks", "--gpus", type=int, dest="ranks", help="how many")
+    parser.add_argument(
+        "--engines", type=lambda text: text.split(","), help="of ranks, by commas"
+    )
+    parser.add_argument("--target", choices=["cpu", "cuda"], help="where kernels run")
+    parser.add_argument("--link", help="what limits the wire, for the record")
+
+
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Time supersteps of both kinds, on every graph, for every k, over each engine."""
+    on_gpus = arguments.target == "cuda"
+    if on_gpus:
+        recorder.device = gpu_name()
+    for name in arguments.graph:
+        for k in arguments.k:
+            for engine in ["auto"] if on_gpus else arguments.engines:
+                words = [name, str(k), str(arguments.repeat), engine, arguments.target]
+                load = os.getloadavg()[0]
+                found = (
+                    run_on_gpus(MODULE, arguments.ranks, words, {})
+                    if on_gpus
+                    else run_on_ranks(MODULE, words, arguments.ranks, threads=1)
+                )
+                over = "windows" if on_gpus else engine
+                for way, cell in found.pop("ways").items():
+                    recorder.add(
+                        f"{over}, {way}", cell.pop("trials_ms"), k=k,
+                        ranks=arguments.ranks, link=arguments.link,
+                        load=round(load, 1), **cell, **found,
+                    )  # fmt: skip
+
+
+def program() -> Any:
+    """Return the foldmap."""
+    import featgraph as fg
+
+    @fg.gather(into="around", combine="sum")
+    def around(f: Any, u: Any, v: Any, e: Any, d: Any) -> Any:
+        return d.x[u, f]
+
+    @fg.vertex
+    def mix(f: Any, v: Any, d: Any) -> Any:
+        d.x_next[v, f] = d.x[v, f] * 0.5 + d.around[v, f] * d.share
+        return True
+
+    return fg.foldmap(around, mix)
+
+
+class Series:
+    """What this rank spends, superstep by superstep."""
+
+    def __init__(self, exchange: Any, sync: Any) -> None:
+        self._exchange, self._sync = exchange, sync
+        self.rows: list[dict[str, float]] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin to measure."""
+        self._sync()
+        self._at, self._before = time.perf_counter(), dict(self._exchange.spent_s)
+
+    def note(self, *_: Any) -> None:
+        """Note a superstep: a callback of `iterate`."""
+        self._sync()
+        total = time.perf_counter() - self._at
+        now = self._exchange.spent_s
+        spent = {name: now[name] - self._before[name] for name in now}
+        wait, encode = spent["wait"], spent.get("encode", 0.0)
+        choose, store = spent.get("choose", 0.0), spent.get("store", 0.0)
+        row = {
+            "total": total,
+            "sweep": total - choose - wait,
+            "pack": choose + encode,
+            "wait": wait - encode - store,
+            "store": store,
+            "behind": spent["moved"] - wait,
+        }
+        self.rows.append({what: 1000 * seconds for what, seconds in row.items()})
+        self.begin()
+
+
+def be_a_rank(
+    name: str, k: int, repeat: int, engine_name: str, target: str, told: Path
+) -> None:
+    """Run both kinds on this rank; the first one writes what it has found."""
+    import featgraph as fg
+    from bench.timing import wait_for_gpu
+    from featgraph.runtime.devices.choose import choose_device
+
+    warnings.simplefilter("ignore")  # runs end at a limit
+    fg.config.compile_behind = False
+    engine = fg.distributed.init(timeout=LIMIT_S / 2, engine=engine_name)
+    named, step = make_graph(name), program()
+    graph = fg.distribute(named.graph)
+    exchange = graph.ranks.exchange(choose_device(target))
+    state = fg.State(
+        graph,
+        x=fg.vertex_property(_first(named.graph.vertex_count, k), iterated=True),
+        share=np.float32(0.5 / max(named.graph.edge_count / graph.vertex_count, 1)),
+    )
+    given: dict[str, Any] = {"max_supersteps": SUPERSTEPS, "target": target}
+    series: dict[bool, list[dict[str, float]]] = {False: [], True: []}
+    pieces, answers = 0, {}
+    for trial in range(repeat + 1):
+        for cut in series:
+            state["x"] = _first(named.graph.vertex_count, k)
+            engine.barrier()
+            own = Series(exchange, lambda: wait_for_gpu(target))
+            ran = fg.iterate(step, state, overlap=cut, callback=own.note, **given)
+            if trial:
+                series[cut] += own.rows[UNCOUNTED:]
+            pieces = max([pieces, *ran.pieces])
+            answers[cut] = np.array(state.local("x"))
+    is_same = np.array([np.array_equal(answers[False], answers[True])])
+    same = bool(engine.all_reduce(is_same, "and")[0])
+    found = {"graph": named.describe(), "pieces": pieces, "checks": {"ok": same}}
+    ways = _compared(engine, series)
+    if engine.rank == 0:
+        told.write_text(json.dumps(found | {"ways": ways}))
+
+
+def _first(count: int, k: int) -> Any:
+    rng = np.random.default_rng(3)
+    return rng.random((count, k), np.float32)
+
+
+def _compared(engine: Any, series: dict[bool, list[dict[str, float]]]) -> Any:
+    """Return what to tell of both ways, of all ranks."""
+    every = {
+        what: {
+            cut: np.stack(engine.all_gather(np.array([row[what] for row in rows])))
+            for cut, rows in series.items()
+        }
+        for what in next(iter(series.values()))[0]
+    }
+    took = {cut: np.max(every["total"][cut], axis=0) for cut in series}
+    wire = statistics.median(np.min(every["wait"][False], axis=0).tolist())
+    sweep = statistics.median(np.max(every["sweep"][False], axis=0).tolist())
+    saved = statistics.median(took[False].tolist()) - statistics.median(
+        took[True].tolist()
+    )
+    told: dict[str, Any] = {}
+    for cut, way in ((False, "behind"), (True, "in pieces")):
+        told[way] = {
+            "trials_ms": took[cut].tolist(),
+            "wire_ms": round(wire, 3),
+            "sweep_ms": round(sweep, 3),
+            "series_ms": {
+                what: [round(v, 3) for v in every[what][cut][0].tolist()]
+                for what in every
+            },
+        }
+    told["in pieces"]["hidden"] = round(saved / max(min(wire, sweep), 1e-9), 3)
+    return told
+
+
+if __name__ == "__main__":
+    name, k, repeat, engine, target, told = sys.argv[1:]
+    be_a_rank(name, int(k), int(repeat), engine, target, Path(told))
