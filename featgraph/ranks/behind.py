@@ -122,8 +122,10 @@ class Behind:
         self, buffers: Buffers, own: Any, frontier: Any, given: Given
     ) -> Iterator[Turn] | None:
         """Give what sweeps a phase piece by piece; None where it is swept whole."""
+        if own.number != self._phase:
+            return None
         self.came = None
-        if own.number != self._phase or frontier.in_place:
+        if frontier.in_place:
             return None
         if self._choice.best is False or not self._carrier.sends_behind:
             return None
@@ -131,7 +133,7 @@ class Behind:
         row = sum(v.dtype.itemsize * prod(v.shape[1:]) for v in values)
         if not self._choice.take(self._may_pay(buffers, frontier, row)):
             return None
-        return self._in_pieces(own, frontier, given, values, row)
+        return self._in_pieces(own, given, values, row)
 
     def end(self) -> None:
         """Note that all rows have come."""
@@ -147,12 +149,7 @@ class Behind:
         return many and self._carrier.boundary.most_own * row >= PIECE_BYTES
 
     def _in_pieces(
-        self,
-        own: Any,
-        frontier: Any,
-        given: Given,
-        values: Sequence[Any],
-        row: int,
+        self, own: Any, given: Given, values: Sequence[Any], row: int
     ) -> Iterator[Turn]:
         pieces, sets = self._carrier.boundary.pieces(row), self._sets
         due, begun = given["due"], None
@@ -167,20 +164,10 @@ class Behind:
                 break
             if begun is not None:
                 came.append(begun.finish())
-            committed = self._committed(frontier, swept, found)
-            begun = self._carrier.begin(
-                values, committed, self._sending, pieces, number
-            )
+            # Whatever passed an earlier phase was due in this one, too.
+            begun = self._carrier.begin(values, found, self._sending, pieces, number)
         if begun is not None:
             came.append(begun.finish())
         self.came = came[0]
         for words in came[1:]:
             self.came = sets.union(self.came, words)
-
-    def _committed(self, frontier: Any, swept: Words, passed: Words) -> Words:
-        """Return what is committed of what was swept, and of what was not due."""
-        if frontier.passed is None:
-            return passed
-        stopped = self._sets.without(swept, passed)
-        left = self._sets.without(frontier.passed, stopped)
-        return self._sets.union(left, passed)

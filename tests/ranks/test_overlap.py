@@ -16,6 +16,7 @@ from featgraph.ranks import behind
 from featgraph.ranks.behind import Choice
 from tests.ranks import test_options, test_partitions
 from tests.ranks.forced import cut, forced
+from tests.ranks.test_forms import Links
 from tests.ranks.test_partitions import GRAPHS, V, ageing, expected, require_same
 
 PIECES = st.sampled_from([1, 40, 200, 1 << 20])
@@ -141,6 +142,21 @@ def test_what_a_run_says() -> None:
             assert len(measured[0]) == len(whole_one[0])
 
 
+def test_nothing_is_sent_twice() -> None:
+    step = fg.foldmap(lowest, near, greatest)
+
+    def on_a_rank(engine: Any) -> Any:
+        graph, links = fg.distribute(GRAPHS[True], cuts=[0, 40, V]), Links(engine)
+        labels = fg.vertex_property(np.arange(V) * 7 % V, iterated=True)
+        run = fg.iterate(step, fg.State(graph, label=labels), overlap=True)
+        return links.sizes, run.pieces
+
+    with cut(1):
+        for whole_messages, pieces in run_ranks(2, on_a_rank):
+            assert not whole_messages
+            assert all(pieces)
+
+
 def test_small_messages_are_not_measured() -> None:
     def on_a_rank(engine: Any) -> Any:
         graph = fg.distribute(GRAPHS[True], cuts=[0, 40, V])
@@ -205,6 +221,11 @@ def near(f, v, d):
 @fg.gather(into="low", combine="min")
 def lowest(f, u, v, e, d):
     return d.label[u]
+
+
+@fg.reduce(into="greatest", combine="max")
+def greatest(f, v, d):
+    return d.label[v]
 
 
 @fg.vertex

@@ -89,7 +89,7 @@ def test_calls_give_the_bits_and_bytes_of_loopback(reports: Reports) -> None:
         (
             "another_call_meanwhile",
             [0, 1, 2],
-            ["rank 0 calls begin_bytes() for rows", "rank 1 calls hand_bytes()"],
+            ["rank 0 calls begin_bytes()", "rank 1 calls hand_bytes()"],
         ),
         ("other_sizes", [0, 1, 2], ["sum of float64[1000]", "sum of float64[1001]"]),
         ("long_purposes", [0, 1, 2], ["ranks 0 and 1 went different ways", "xxx... "]),
