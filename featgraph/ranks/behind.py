@@ -6,8 +6,8 @@ has are swept while the last rows are on their way. See docs/design/0065-behind-
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -16,9 +16,9 @@ import numpy as np
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.distributed.rows.forms import Sending
 from featgraph.fold.plan.plan import FoldPlan
-from featgraph.ranks.boundary import PIECE_BYTES
 from featgraph.runtime.devices.protocol import VertexSets
 from featgraph.runtime.memory.buffers import Buffers
+from featgraph.runtime.superstep.frontier import are_many
 
 __all__ = ["Behind", "Choice"]
 
@@ -42,6 +42,8 @@ class Choice:
     ----------
     asked : bool or "auto"
     engine : Engine
+    clock : callable
+        Returns the time at which all that was launched has been done.
 
     Attributes
     ----------
@@ -49,8 +51,10 @@ class Choice:
         What has been measured to be faster; None as long as that is not known.
     """
 
-    def __init__(self, asked: bool | str, engine: Engine) -> None:
-        self._asked, self._engine = asked, engine
+    def __init__(
+        self, asked: bool | str, engine: Engine, clock: Callable[[], float]
+    ) -> None:
+        self._asked, self._engine, self._clock = asked, engine, clock
         self.best: bool | None = asked if isinstance(asked, bool) else None
         #: Seconds of what has been tried, and since when the one at hand is.
         self._seconds: list[float] = []
@@ -69,7 +73,7 @@ class Choice:
         if not may_pay:
             return False
         if self.best is None:
-            self._begun = time.perf_counter()
+            self._begun = self._clock()
             return _TRIED[len(self._seconds)]
         return self.best
 
@@ -77,7 +81,7 @@ class Choice:
         """Note that the rows of the superstep at hand have come."""
         if self._begun is None:
             return
-        self._seconds.append(time.perf_counter() - self._begun)
+        self._seconds.append(self._clock() - self._begun)
         self._begun = None
         if len(self._seconds) == len(_TRIED):
             counted = self._seconds[_UNCOUNTED:]
@@ -115,7 +119,7 @@ class Behind:
     ) -> None:
         self._carrier, self._sets, self._sending = carrier, sets, sending
         self._names, self._phase = plan.facts.sent_rows, plan.facts.split.phase
-        self._choice = Choice(plan.options.overlap, engine)
+        self._choice = Choice(plan.options.overlap, engine, carrier.clock)
         self.came: Words | None = None
 
     def turns(
@@ -142,11 +146,9 @@ class Behind:
 
     def _may_pay(self, buffers: Buffers, frontier: Any, row: int) -> bool:
         """Whether many vertices are due, and rows are worth a piece each."""
-        count = frontier.active_count
-        many = frontier.all_due or (
-            count is not None and 2 * count >= buffers.state.graph.vertex_count
-        )
-        return many and self._carrier.boundary.most_own * row >= PIECE_BYTES
+        vertices = buffers.state.graph.vertex_count
+        many = frontier.all_due or are_many(frontier.active_count, vertices)
+        return many and self._carrier.boundary.may_pay(row)
 
     def _in_pieces(
         self, own: Any, given: Given, values: Sequence[Any], row: int
@@ -155,19 +157,22 @@ class Behind:
         due, begun = given["due"], None
         parts = [*pieces.words, *([] if pieces.rest is None else [pieces.rest])]
         came: list[Words] = []
-        for number, part in enumerate(parts):
-            swept = sets.intersection(due, part)
-            found = sets.empty(due.size)
-            yield own.entries, {**given, "due": swept, "passed": found}
-            given["passed"] = sets.union(given["passed"], found)
-            if number == len(pieces.words):
-                break
+        try:
+            for number, part in enumerate(parts):
+                swept = sets.intersection(due, part)
+                found = sets.empty(due.size)
+                yield own.entries, {**given, "due": swept, "passed": found}
+                given["passed"] = sets.union(given["passed"], found)
+                if number == len(pieces.words):
+                    break
+                if begun is not None:
+                    came.append(begun.finish())
+                # Whatever passed an earlier phase was due in this one, too.
+                begun = self._carrier.begin(
+                    values, found, self._sending, pieces, number
+                )
             if begun is not None:
                 came.append(begun.finish())
-            # Whatever passed an earlier phase was due in this one, too.
-            begun = self._carrier.begin(values, found, self._sending, pieces, number)
-        if begun is not None:
-            came.append(begun.finish())
-        self.came = came[0]
-        for words in came[1:]:
-            self.came = sets.union(self.came, words)
+        finally:
+            self._carrier.join()
+        self.came = reduce(sets.union, came)

@@ -20,9 +20,10 @@ from featgraph.runtime.devices.protocol import Device
 __all__ = ["Boundary", "Pieces"]
 
 Words = Any
-#: Bytes of rows that are worth a piece: an exchange over Gloo takes half a millisecond,
-#: in which 10 Gb/s move so much.
-PIECE_BYTES = 1 << 20
+#: Bytes of rows that are worth a piece, by target. An exchange over Gloo takes half a
+#: millisecond, in which 10 Gb/s move a third of that; one through windows is two
+#: launches, and NVLink moves so much in a tenth of a millisecond.
+PIECE_BYTES = {"cpu": 1 << 20, "cuda": 1 << 24}
 #: What is exposed are the first sweep and the last rows: at most a tenth of each.
 MOST_PIECES = 10
 #: What a vertex takes to sweep, in edges: as cuts have it (0046).
@@ -63,6 +64,7 @@ class Boundary:
     def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
         self._shard, self._engine, self._device = shard, engine, device
         self._known: dict[int, Pieces] = {}
+        self._piece_bytes = PIECE_BYTES[device.name]
 
     def pieces(self, row_bytes: int) -> Pieces:
         """Return own vertices in pieces that are worth an exchange each.
@@ -70,15 +72,18 @@ class Boundary:
         All ranks call it; so all have as many.
         """
         rows = self._most_rows * row_bytes
-        count = min(max(rows // PIECE_BYTES, 1), MOST_PIECES)
+        count = min(max(rows // self._piece_bytes, 1), MOST_PIECES)
         if count not in self._known:
             self._known[count] = self._make(count)
         return self._known[count]
 
-    @property
-    def most_own(self) -> int:
-        """The most vertices of a rank: all know it without an exchange."""
-        return int(np.diff(self._shard.partition.cuts).max(initial=0))
+    def may_pay(self, row_bytes: int) -> bool:
+        """Whether a rank may have rows that are worth a piece: all say the same.
+
+        They know how many vertices each has, without an exchange.
+        """
+        most = int(np.diff(self._shard.partition.cuts).max(initial=0))
+        return most * row_bytes >= self._piece_bytes
 
     @cached_property
     def _mask(self) -> npt.NDArray[np.bool_]:

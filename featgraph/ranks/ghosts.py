@@ -134,6 +134,16 @@ class Carrier(Protocol):
         """
         ...
 
+    def join(self) -> None:
+        """Have what is done next wait for the rows of all pieces that were finished.
+
+        The sets that `finish` has returned are not looked at before.
+        """
+
+    def clock(self) -> float:
+        """Return the time at which all that was launched has been done."""
+        ...
+
     def collect(self, values: Values, mirror: Values) -> None:
         """Fill the mirror of a property with the rows that each rank owns."""
 

@@ -91,6 +91,7 @@ class HostRows:
 
     together = None  # ranks of the CPU tell each other one thing after the other
     sends_behind = True
+    clock = staticmethod(time.perf_counter)
 
     def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
         self._shard, self._engine, self._device = shard, engine, device
@@ -135,6 +136,9 @@ class HostRows:
         self.sent_behind += 1
         told = f", piece {number + 1} of {len(pieces.words)}"
         return self._begin(values, changed, sending, self._links_of[key], told)
+
+    def join(self) -> None:
+        """Do nothing: rows have been stored when a piece is finished."""
 
     def _begin(
         self,

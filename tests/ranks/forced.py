@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from featgraph.distributed import loopback
-from featgraph.ranks import behind, boundary
+from featgraph.ranks import boundary
 from featgraph.ranks.moving.balancer import Balancer, Move
 
 __all__ = ["cut", "forced"]
@@ -24,13 +24,13 @@ def cut(piece_bytes: int, comes: str = "last") -> Iterator[None]:
     """
     begin = loopback._LoopbackEngine._begin
 
-    def at_once(self: Any, *given: Any) -> Any:
-        begin(self, *given)()
+    def at_once(self: Any, *given: Any, **named: Any) -> Any:
+        begin(self, *given, **named)()
         return lambda: None
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (behind, boundary):
-            patch.setattr(module, "PIECE_BYTES", piece_bytes)
+        for target in boundary.PIECE_BYTES:
+            patch.setitem(boundary.PIECE_BYTES, target, piece_bytes)
         if comes == "first":
             patch.setattr(loopback._LoopbackEngine, "_begin", at_once)
         yield

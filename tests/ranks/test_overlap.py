@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph.distributed import run_ranks
 from featgraph.fold.plan.options import EXCHANGES
-from featgraph.ranks import behind
 from featgraph.ranks.behind import Choice
 from tests.ranks import test_options, test_partitions
 from tests.ranks.forced import cut, forced
@@ -192,13 +191,10 @@ class Told:
         ({False: 10.0, True: 8.0}, [12.0, 11.0], True),
     ],
 )
-def test_the_faster_way_is_kept(
-    monkeypatch: pytest.MonkeyPatch, took: Any, others: list[float], best: bool
-) -> None:
+def test_the_faster_way_is_kept(took: Any, others: list[float], best: bool) -> None:
     engine: Any = Told(others)
     clock = [0.0]
-    monkeypatch.setattr(behind.time, "perf_counter", lambda: clock[0])
-    choice, tried = Choice("auto", engine), []
+    choice, tried = Choice("auto", engine, lambda: clock[0]), []
     while choice.best is None:
         assert not choice.take(may_pay=False)
         choice.end()

@@ -451,7 +451,7 @@ class Streams:
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = weakref.proxy(gpu)
 
-    def make_stream(self) -> int:
+    def make_stream(self, *, is_urgent: bool = False) -> int:
         return next(self._gpu.numbers)
 
     def make_event(self) -> SimpleNamespace:

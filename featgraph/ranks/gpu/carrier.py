@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections import Counter
 from collections.abc import Sequence
@@ -14,12 +15,15 @@ from featgraph.distributed.engines.protocol import Engine
 from featgraph.distributed.rows.forms import AS_FITS, Sending
 from featgraph.errors import ArgumentError, PlanError
 from featgraph.graph.partition.shard import Shard
+from featgraph.ranks.boundary import Boundary, Pieces
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.gpu.edges import GpuEdges
 from featgraph.ranks.gpu.rows import GpuRows
+from featgraph.ranks.gpu.window_pieces import PostedPiece, WindowPieces
 from featgraph.ranks.gpu.window_rows import WindowRows
 from featgraph.ranks.gpu.windows import can_map
 from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.recording.cuda_trace import OPAQUE
 
 __all__ = ["GpuCarrier"]
 
@@ -61,14 +65,17 @@ class GpuCarrier:
     ----------
     forms : Counter of str
         Messages of rows that have been sent, by their form.
+    boundary : Boundary
+        The vertices whose rows are sent.
+    sent_behind : int
+        Pieces that have been sent while others were swept.
     """
-
-    #: Rows go behind sweeps.
-    sends_behind, sent_behind = False, 0
 
     def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
         self._shard, self._engine, self._device = shard, engine, device
         self.forms: Counter[str] = Counter()
+        self.boundary = Boundary(shard, engine, device)
+        self.sent_behind = 0
 
     def require(self, sending: Sending) -> None:
         """Raise where rows are not sent so; all ranks call it."""
@@ -98,6 +105,21 @@ class GpuCarrier:
             return None
         return WindowRows(self._shard, self._engine, self._device)
 
+    @property
+    def sends_behind(self) -> bool:
+        """Whether rows can go while others are swept: through windows they can."""
+        return self.together is not None
+
+    def clock(self) -> float:
+        """Return the time at which the GPU has done all; no recording could."""
+        self._device.driver.note(*OPAQUE)  # type: ignore[attr-defined]
+        self._device.synchronize()
+        return time.perf_counter()
+
+    @cached_property
+    def _pieces(self) -> WindowPieces:
+        return WindowPieces(self._shard, self._engine, self._device)
+
     @cached_property
     def _rows(self) -> WindowRows | GpuRows:
         given = self._shard, self._engine, self._device
@@ -118,6 +140,22 @@ class GpuCarrier:
     ) -> Words:
         """Send rows of own vertices to the ranks that have them: see `Carrier`."""
         return self._rows.share(values, changed, sending)
+
+    def begin(
+        self,
+        values: Sequence[DeviceValues],
+        changed: Words,
+        sending: Sending,
+        pieces: Pieces,
+        number: int,
+    ) -> PostedPiece:
+        """Begin to send the rows of a piece: see `Carrier`."""
+        self.sent_behind += 1
+        return self._pieces.begin(values, changed, pieces, number)
+
+    def join(self) -> None:
+        """Have what is done next wait for the rows of all pieces."""
+        self._pieces.join()
 
     def collect(self, values: DeviceValues, mirror: DeviceValues) -> None:
         """Fill the mirror of a property with the rows that each rank owns."""

@@ -114,6 +114,11 @@ class Channel:
         How many vertices this rank owns, which come first.
     are_places : bool
         Whether sets are those of places in what is sent, a word for each 32 of a list.
+
+    Attributes
+    ----------
+    stream : stream of the dialect
+        Where its kernels are launched; 0 is the default stream.
     """
 
     def __init__(
@@ -129,6 +134,7 @@ class Channel:
     ) -> None:
         self._engine, self._device, self._about = engine, device, about
         self._launch: Any = device.launches  # type: ignore[attr-defined]
+        self.stream: Any = 0
         self._words: list[int] = []
         self._from = self._lists(sent)
         self._to = self._lists(taken)
@@ -237,7 +243,7 @@ class Channel:
             numbers.table, numbers.arrays, numbers.room, self._numbers.total,
             boxes.there, boxes.own,
         )  # fmt: skip
-        self._launch(kernels.post, blocks, BLOCK, given)
+        self._launch(kernels.post, blocks, BLOCK, given, self.stream)
         boxes.turn()
         return Posted(boxes, len(parts), came_here, counts, (table, columns), numbers)
 
@@ -274,7 +280,7 @@ class Channel:
             self._numbers.total if told is None else told, boxes.here, boxes.own,
             boxes.alarm, boxes.limit_ns,
         )  # fmt: skip
-        self._launch(kernels.take, blocks, BLOCK, given)
+        self._launch(kernels.take, blocks, BLOCK, given, self.stream)
         return posted.came
 
     def combine(

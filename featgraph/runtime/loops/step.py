@@ -21,7 +21,7 @@ from featgraph.runtime.superstep.directions import (
     pulls_all,
 )
 from featgraph.runtime.superstep.foldmap import FoldMap
-from featgraph.runtime.superstep.frontier import Frontier, LeftOut
+from featgraph.runtime.superstep.frontier import Frontier, LeftOut, are_many
 from featgraph.runtime.superstep.incremental import Incremental
 from featgraph.runtime.superstep.superstep import Superstep
 
@@ -346,6 +346,7 @@ def decide(step: Step, active_count: int | None) -> tuple[Any, ...]:
         step._can_choose and step._may_push(active_count),
         *(is_dense(active_count, graph.vertex_count, size) for size in sizes),
         pulls_all(runs.bound, active_count),
+        graph.ranks is not None and are_many(active_count, graph.vertex_count),
         *runs.forms(active_count, step.only),
     )
 

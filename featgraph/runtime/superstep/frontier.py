@@ -9,7 +9,7 @@ from typing import Any
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.superstep.incremental import Incremental
 
-__all__ = ["Frontier", "LeftOut", "Restriction"]
+__all__ = ["Frontier", "LeftOut", "Restriction", "are_many"]
 
 Words = Any
 
@@ -68,6 +68,11 @@ class LeftOut:
         if self.words is None:
             self.words = device.sets.empty(due.size)
         return device.sets.leave_out(due, on, self.words)
+
+
+def are_many(active_count: int | None, vertex_count: int) -> bool:
+    """Whether so many vertices are active that it may pay to send while sweeping."""
+    return active_count is not None and 2 * active_count >= vertex_count
 
 
 @dataclass(eq=False, slots=True)

@@ -1,0 +1,106 @@
+"""Rows of a piece of the vertices, through windows, beside what the GPU sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph._cuda import cuda
+from featgraph.arrays.values import DeviceValues
+from featgraph.distributed.engines.protocol import Engine
+from featgraph.graph.partition.shard import Shard
+from featgraph.ranks.boundary import Pieces
+from featgraph.ranks.gpu.window_channel import Channel, Part, Posted
+from featgraph.runtime.devices.protocol import Device
+
+__all__ = ["WindowPieces"]
+
+Words = Any
+Lists = list[npt.NDArray[np.integer]]
+
+
+class WindowPieces:
+    """Posts rows piece by piece, and takes those of others, on a stream of its own.
+
+    That stream is urgent: blocks that store at other GPUs are few, and begin before
+    those of a sweep that have not begun. What it does waits for what was launched
+    before, and the default stream waits for it when all pieces have come.
+
+    Parameters
+    ----------
+    shard : Shard
+    engine : Engine
+    device : CudaDevice
+    """
+
+    def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
+        self._shard, self._engine, self._device = shard, engine, device
+        self._driver: Any = device.driver  # type: ignore[attr-defined]
+        aside = self._driver.aside
+        self._stream = aside.make_stream(is_urgent=True)
+        self._swept, self._taken = aside.make_event(), aside.make_event()
+        self._launched_on = cuda.external_stream(int(self._stream))
+        self._channels: dict[tuple[Pieces, int], Channel] = {}
+        #: Sets that the stream reads or writes, until the default one has waited.
+        self._held: list[Words] = []
+
+    def begin(
+        self,
+        values: Sequence[DeviceValues],
+        changed: Words,
+        pieces: Pieces,
+        number: int,
+    ) -> PostedPiece:
+        """Post the rows of a piece behind what has been launched."""
+        key = pieces, number
+        if key not in self._channels:
+            self._channels[key] = self._channel(pieces, number)
+        aside = self._driver.aside
+        aside.mark(self._swept, 0)
+        aside.hold(self._stream, self._swept)
+        self._held.append(changed)
+        channel = self._channels[key]
+        return PostedPiece(channel, channel.post([Part(changed, values)]), self._held)
+
+    def join(self) -> None:
+        """Have what is launched next wait for all that has come."""
+        aside = self._driver.aside
+        aside.mark(self._taken, self._stream)
+        aside.hold(0, self._taken)
+        self._held.clear()
+
+    def _channel(self, pieces: Pieces, number: int) -> Channel:
+        """Return what posts and takes the rows of a piece."""
+        shard = self._shard
+        ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
+        sent = _within(shard.send_lists, pieces.sent[number])
+        taken = _within(ghosts, pieces.taken[number])
+        about = f"rows of ghosts, piece {number + 1} of {len(pieces.words)}"
+        made = Channel(sent, taken, self._engine, self._device, about)
+        made.stream = self._launched_on
+        return made
+
+
+class PostedPiece:
+    """Rows of a piece that are on their way; `finish` returns the ghosts that come.
+
+    They are there behind `WindowPieces.join`.
+    """
+
+    def __init__(self, channel: Channel, posted: Posted, held: list[Words]) -> None:
+        self._channel, self._posted, self._held = channel, posted, held
+
+    def finish(self) -> Words:
+        """Take what the others have posted."""
+        came: Words = self._channel.take(self._posted).first
+        self._held.append(came)
+        return came
+
+
+def _within(lists: Sequence[Any], bounds: Sequence[tuple[int, int]]) -> Lists:
+    """Return some entries of each list."""
+    return [one[begin:end] for one, (begin, end) in zip(lists, bounds, strict=True)]
