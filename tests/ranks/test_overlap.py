@@ -96,7 +96,7 @@ def aged(graph: fg.Graph, **options: Any) -> tuple[fg.Run, Any]:
     rng = np.random.default_rng(1)
     ages = rng.integers(0, 4, V)
     state = fg.State(graph, age=fg.vertex_property(ages, iterated=True))
-    run = fg.iterate(ageing, state, target="cpu", **options)
+    run = fg.iterate(ageing, state, **{"target": "cpu", **options})
     return run, state["age"]
 
 

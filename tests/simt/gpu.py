@@ -34,6 +34,7 @@ from featgraph.ranks.gpu import (
     rows,
     through_host,
     window_channel,
+    window_pieces,
     window_rows,
     windows,
 )
@@ -480,6 +481,14 @@ class Streams:
         self._gpu.copy(target, source, size)
 
 
+class EmulatedStreams:
+    """Stands for the dialect where streams of the driver are lent to it."""
+
+    @staticmethod
+    def external_stream(handle: int) -> SimpleNamespace:
+        return SimpleNamespace(handle=handle)
+
+
 class PieceDriver:
     """The driver of arrays that come to the host in pieces: each is there at once."""
 
@@ -704,6 +713,7 @@ def emulated_gpu() -> Iterator[Gpu]:
         for module in (cuda_rows, links, rows, window_channel, window_rows):
             patch.setattr(module, "BLOCK", 32)
         patch.setattr(through_host, "cuda", gpu)
+        patch.setattr(window_pieces, "cuda", EmulatedStreams())
         patch.setattr(foreign, "cuda", gpu)
         patch.setattr(pinned, "cuda", gpu)
         patch.setattr(streamed_rows, "BLOCK", 32)
