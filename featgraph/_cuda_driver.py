@@ -396,7 +396,8 @@ class Streams:
         flag = int(api.CUstream_flags.CU_STREAM_NON_BLOCKING)
         if not is_urgent:
             return check(api.cuStreamCreate(flag))
-        _, greatest = check(api.cuCtxGetStreamPriorityRange())
+        status, least, greatest = api.cuCtxGetStreamPriorityRange()
+        check((status, least))
         return check(api.cuStreamCreateWithPriority(flag, greatest))
 
     def make_event(self) -> Any:
