@@ -96,8 +96,11 @@ class Shard:
         ascending, local = self._by_number
         if not ascending.size:
             return np.full(wanted.shape, -1, np.int32)
-        at = np.minimum(np.searchsorted(ascending, wanted), ascending.size - 1)
-        return np.where(ascending[at] == wanted, local[at], np.int32(-1))
+        # In their own type, or all of them would be converted.
+        is_one = (wanted >= 0) & (wanted < self.vertex_count)
+        known = np.where(is_one, wanted, -1).astype(ascending.dtype)
+        at = np.minimum(np.searchsorted(ascending, known), ascending.size - 1)
+        return np.where(ascending[at] == known, local[at], np.int32(-1))
 
     @cached_property
     def _by_number(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
