@@ -90,7 +90,6 @@ class HostRows:
     """
 
     together = None  # ranks of the CPU tell each other one thing after the other
-    sends_behind = True
     clock = staticmethod(time.perf_counter)
 
     def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
@@ -104,7 +103,7 @@ class HostRows:
         #: Pieces and the number of one -> its part of the links.
         self._links_of: dict[tuple[Pieces, int], _Links] = {}
         self.boundary = Boundary(shard, engine, device)
-        self.sent_behind = 0
+        self.sends_behind, self.sent_behind = engine.size > 1, 0
         self.spent_s = dict.fromkeys(("choose", "encode", "store"), 0.0)
 
     def require(self, sending: Sending) -> None:

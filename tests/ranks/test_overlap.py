@@ -40,6 +40,7 @@ def order_of(name: str, count: int = V) -> Any:
     comes=COMES,
 )
 def test_the_same_bits_in_any_pieces(
+    target: str,
     directed: bool,
     seed: int,
     inner: list[int],
@@ -52,11 +53,11 @@ def test_the_same_bits_in_any_pieces(
 
     def on_a_rank(engine: Any) -> list[Any]:
         graph = fg.distribute(GRAPHS[directed], order=order_of(order), cuts=cuts)
-        return test_partitions.run(graph, seed, "cpu", form, overlap=True)
+        return test_partitions.run(graph, seed, target, form, overlap=True)
 
     with cut(piece_bytes, comes):
         for found in run_ranks(len(cuts) - 1, on_a_rank):
-            require_same(found, expected(directed, seed, "cpu"))
+            require_same(found, expected(directed, seed, target))
 
 
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
@@ -98,6 +99,23 @@ def aged(graph: fg.Graph, **options: Any) -> tuple[fg.Run, Any]:
     state = fg.State(graph, age=fg.vertex_property(ages, iterated=True))
     run = fg.iterate(ageing, state, **{"target": "cpu", **options})
     return run, state["age"]
+
+
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+@pytest.mark.parametrize("overlap", ["auto", True])
+def test_ranks_that_follow_send_nothing(overlap: Any) -> None:
+    whole = GRAPHS[True]
+    wanted = aged(whole)[1]
+
+    def on_a_rank(engine: Any) -> Any:
+        graph = fg.distribute(whole, cuts=[0, V, V])
+        return [aged(graph, overlap=overlap) for _ in range(3)]
+
+    with cut(50):
+        for runs in run_ranks(2, on_a_rank):
+            for run, ages in runs:
+                assert not any(run.pieces)
+                np.testing.assert_array_equal(ages, wanted)
 
 
 def test_moves_between_supersteps_in_pieces() -> None:

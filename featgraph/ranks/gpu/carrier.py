@@ -108,7 +108,7 @@ class GpuCarrier:
     @property
     def sends_behind(self) -> bool:
         """Whether rows can go while others are swept: through windows they can."""
-        return self.together is not None
+        return self._engine.size > 1 and self.together is not None
 
     def clock(self) -> float:
         """Return the time at which the GPU has done all; no recording could."""
@@ -151,7 +151,7 @@ class GpuCarrier:
     ) -> PostedPiece:
         """Begin to send the rows of a piece: see `Carrier`."""
         self.sent_behind += 1
-        return self._pieces.begin(values, changed, pieces, number)
+        return self._pieces.begin(values, changed, sending, pieces, number)
 
     def join(self) -> None:
         """Have what is done next wait for the rows of all pieces."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from featgraph._cuda import cuda
 from featgraph.arrays.values import DeviceValues
 from featgraph.distributed.engines.protocol import Engine
+from featgraph.distributed.rows.forms import Sending
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.boundary import Pieces
 from featgraph.ranks.gpu.window_channel import Channel, Part, Posted
@@ -52,6 +53,7 @@ class WindowPieces:
         self,
         values: Sequence[DeviceValues],
         changed: Words,
+        sending: Sending,
         pieces: Pieces,
         number: int,
     ) -> PostedPiece:
@@ -64,7 +66,8 @@ class WindowPieces:
         aside.hold(self._stream, self._swept)
         self._held.append(changed)
         channel = self._channels[key]
-        return PostedPiece(channel, channel.post([Part(changed, values)]), self._held)
+        posted = channel.post([Part(changed, values)], sending=sending)
+        return PostedPiece(channel, posted, self._held)
 
     def join(self) -> None:
         """Have what is launched next wait for all that has come."""

@@ -124,9 +124,9 @@ class FoldMap:
             Where to run.
         **options
             ``direction``, ``feature_parallel``, ``folding``, ``schedule``,
-            ``deterministic``, ``exchange``; none changes the result. ``change_driven``
-            is for `iterate`: a call keeps nothing. ``wire_dtype`` rounds what other
-            ranks are sent.
+            ``deterministic``, ``exchange``, ``overlap``; none changes the result.
+            ``change_driven`` is for `iterate`: a call keeps nothing. ``wire_dtype``
+            rounds what other ranks are sent.
 
         Returns
         -------
