@@ -34,8 +34,8 @@ ROWS = ("in_edges", "out_edges", "incident_edges")
 @pytest.fixture(autouse=True)
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have a few edges be several pieces and slabs, on an emulated GPU."""
-    monkeypatch.setattr(row_edges, "LEAST_SLAB", 25)
-    monkeypatch.setattr(row_edges, "SLABS", 3)
+    monkeypatch.setattr(row_edges, "LEAST_SLAB", 30)
+    monkeypatch.setattr(row_edges, "SLABS", 2)
     monkeypatch.setattr(row_edges, "PIECE_EDGES", 50)
     monkeypatch.setattr(sorting, "RADIX_BITS", 4)
     with emulated_gpu():
@@ -87,7 +87,7 @@ def require_same_parts(made: Any, meant: Any) -> None:
 def test_parts_are_those_of_the_whole(
     directed: bool, along: str, weighted: bool, ranks: int
 ) -> None:
-    draw = partial(rmat, 5, 2, seed=5, directed=directed, weighted=weighted)
+    draw = partial(rmat, 6, 1, seed=5, directed=directed, weighted=weighted)
     whole = draw(target="cpu")
 
     def on_a_rank(engine: Any) -> None:
@@ -113,14 +113,14 @@ def test_a_gpu_that_draws_many_edges_has_rows_at_once(
     require_equal_rows(made, meant)
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("along", ["both", "in"])
 def test_parts_of_slices_are_uploaded_as_rows(
     directed: bool, along: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(edge_lists, "MANY_EDGES", 0)
-    whole = rmat(4, 3, seed=2, directed=directed, weighted=True, target="cpu")
+    whole = rmat(4, 2, seed=2, directed=directed, weighted=True, target="cpu")
     write_graph(whole, tmp_path / "graph.fgs", order="given")
 
     def on_a_rank(engine: Any) -> None:
@@ -155,7 +155,7 @@ def test_edges_drawn_by_ranks_of_the_cpu() -> None:
     run_ranks(3, on_a_rank)
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize(
     ("directed", "along", "dtype", "ranks"),
     [
@@ -174,12 +174,12 @@ def test_edges_that_ranks_have_on_gpus(
     monkeypatch.setattr(on_gpu, "PIECE_EDGES", 50)
     monkeypatch.setattr(config, "gpu_links", "host" if is_of_host else "auto")
     rng = np.random.default_rng(0)
-    u, v = rng.integers(0, 70, (2, 100))
+    u, v = rng.integers(0, 70, (2, 60))
     v[::9] = u[::9]
-    weights = None if dtype is None else rng.integers(1, 9, 100).astype(dtype)
+    weights = None if dtype is None else rng.integers(1, 9, 60).astype(dtype)
     options: dict[str, Any] = {"vertex_count": 70, "directed": directed}
     whole = fg.Graph.from_edges(u, v, weights=weights, **options)
-    cuts = [0, 0, 70, 100] if ranks == 3 else [0, 61, 100]
+    cuts = [0, 0, 40, 60] if ranks == 3 else [0, 35, 60]
 
     def on_a_rank(engine: Any) -> None:
         mine = slice(*cuts[engine.rank : engine.rank + 2])
@@ -198,16 +198,14 @@ def test_edges_that_ranks_have_on_gpus(
 
 
 def test_programs_run_on_drawn_parts() -> None:
-    draw = partial(rmat, 6, 2, seed=1, weighted=True)
+    draw = partial(rmat, 6, 1, seed=1, weighted=True)
     whole = draw(target="cpu")
-    meant = al.sssp(whole, 0, target="cpu"), al.bfs(whole, 0, target="cpu")
+    meant = al.sssp(whole, 0, target="cpu").distances
 
     def on_a_rank(engine: Any) -> None:
         graph = draw(target="cuda", partition="edges")
         paths = al.sssp(graph, 0, target="cuda")
-        assert np.array_equal(paths.distances, meant[0].distances)
-        levels = al.bfs(graph, 0, target="cuda").levels
-        assert np.array_equal(levels, meant[1].levels)
+        assert np.array_equal(paths.distances, meant)
 
     run_ranks(2, on_a_rank)
 
