@@ -21,7 +21,7 @@ from featgraph.graph.formats.convert import write_graph
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.arrays import memory, sorting
+from featgraph.arrays import drawn, memory, sorting
 from featgraph.arrays.parts import row_edges
 from featgraph.config import config
 from featgraph.ranks.loading import on_gpu
@@ -105,6 +105,7 @@ def test_a_gpu_that_draws_many_edges_has_rows_at_once(
     directed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(generators, "MANY_DRAWN", 0)
+    monkeypatch.setattr(drawn, "_PIECE", 20)
     draw = partial(rmat, 4, 3, seed=7, directed=directed, weighted=True)
     made, meant = draw(target="cuda"), draw(target="cpu")
     assert (made.digest, made.weights_digest) == (meant.digest, meant.weights_digest)
