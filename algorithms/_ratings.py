@@ -140,62 +140,36 @@ def _are_finite(values: Array) -> bool:
     return bool(math.isfinite(squares) or np.isfinite(values).all())
 
 
-@fg.gather(into="size_of", combine="sum")
-def sizes(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Add up how large the ratings of v are."""
-    return abs(d.rating[e])
+#: What is added up, one a feature: how large ratings are, the error that there is while
+#: nothing is explained, and ratings within a side.
+KINDS = SIZE, ERROR, ASIDE = 0, 1, 2
 
 
-@fg.gather(into="asked_of", combine="sum")
-def asked(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Add up the error that v has while nothing is explained."""
-    wanted = max(d.scale * d.rating[e], d.least)
-    return wanted if d.is_implicit else wanted * d.rating[e]
-
-
-@fg.gather(into="aside_of", combine="sum")
-def aside(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Count ratings within a side."""
-    return 1 if (u < d.user_count) == (v < d.user_count) else 0
+@fg.gather(into="found", combine="sum")
+def look_at(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Add these up for v."""
+    rating = d.rating[e]
+    kind = d.kind[f]
+    wanted = max(d.scale * rating, d.least)
+    error = wanted if d.is_implicit else wanted * rating
+    aside = 1 if (u < d.user_count) == (v < d.user_count) else 0
+    return abs(rating) if kind == SIZE else (error if kind == ERROR else aside)
 
 
 @fg.vertex
 def note(f, v, d):  # type: ignore[no-untyped-def]
     """Keep what is added up next."""
-    d.size[v] = d.size_of[v]
-    d.asked_at[v] = d.asked_of[v]
-    d.aside_at[v] = d.aside_of[v]
+    d.seen[v, f] = d.found[v, f]
     return True
 
 
-@fg.reduce(into="all_sizes", combine="sum")
-def sum_of_sizes(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up how large all ratings are, each at both of its ends."""
-    return d.size[v]
+@fg.reduce(into="all_seen", combine="sum")
+def sum_of_seen(f, v, d):  # type: ignore[no-untyped-def]
+    """Add it up over all vertices: each rating counts at both of its ends."""
+    return d.seen[v, f]
 
 
-@fg.reduce(into="all_asked", combine="sum")
-def sum_of_asked(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up the error likewise."""
-    return d.asked_at[v]
-
-
-@fg.reduce(into="not_finite", combine="min")
-def first_not_finite(f, v, d):  # type: ignore[no-untyped-def]
-    """Find the first vertex with a rating that is not finite."""
-    return d.vertex_count if math.isfinite(d.size[v]) else v
-
-
-@fg.reduce(into="misplaced", combine="min")
-def first_misplaced(f, v, d):  # type: ignore[no-untyped-def]
-    """Find the first vertex with a rating within its side."""
-    return d.vertex_count if d.aside_at[v] == 0 else v
-
-
-survey = fg.foldmap(
-    sizes, asked, aside, note, sum_of_sizes, sum_of_asked, first_not_finite,
-    first_misplaced,
-)  # fmt: skip
+survey = fg.foldmap(look_at, note, sum_of_seen)
 
 
 @dataclass(frozen=True)
@@ -229,18 +203,18 @@ def look_through(given: Ratings, chosen: Options, *, target: str) -> Totals:
         rating=fg.edge_property(given.values, copy=False),
         is_implicit=chosen.implicit,
         user_count=given.user_count,
-        size=fg.vertex_property(np.float64(0)),
-        asked_at=fg.vertex_property(np.float64(0)),
-        aside_at=fg.vertex_property(0),
+        kind=np.array(KINDS),
+        seen=fg.vertex_property(np.float64(0), shape=(len(KINDS),)),
         **chosen.of_rating(given.values.dtype),
     )
     survey(state, target=target)
-    for name, what in (
-        ("not_finite", "a rating is not finite"),
-        ("misplaced", "a rating is of a user and an item, no edge within a side"),
+    size, error, aside = map(float, state["all_seen"])
+    for kind, is_bad, what in (
+        (SIZE, not math.isfinite(size), "a rating is not finite"),
+        (ASIDE, aside > 0, "a rating is of a user and an item, no edge within a side"),
     ):
-        vertex = int(state[name][0])
-        if vertex < given.graph.vertex_count:
+        if is_bad:
+            seen = state["seen"][:, kind]
+            vertex = int(np.argmax(~np.isfinite(seen) if kind == SIZE else seen > 0))
             raise fg.GraphInputError(what, where=given.name(vertex))
-    sizes, asked = (float(state[name][0]) / 2 for name in ("all_sizes", "all_asked"))
-    return Totals(sizes / given.count, asked)
+    return Totals(size / 2 / given.count, error / 2)

@@ -151,15 +151,9 @@ def settle(f, v, d):  # type: ignore[no-untyped-def]
 CG_STEPS = 3
 
 
-@fg.reduce(into="first_failed", combine="min")
-def first_without_solution(f, v, d):  # type: ignore[no-untyped-def]
-    """Find the first vertex whose system has no finite solution."""
-    return v if d.failed[v] else d.vertex_count
-
-
 @fg.reduce(into="failures", combine="sum")
 def count_failed(f, v, d):  # type: ignore[no-untyped-def]
-    """Count them."""
+    """Count the vertices whose systems have no finite solution."""
     return 1 if d.failed[v] else 0
 
 
@@ -170,7 +164,7 @@ def sum_of_explained(f, v, d):  # type: ignore[no-untyped-def]
 
 
 gram_of_others = fg.foldmap(gram)
-find_failed = fg.foldmap(first_without_solution, count_failed)
+find_failed = fg.foldmap(count_failed)
 measure = fg.foldmap(weigh, sum_of_penalties, sum_of_explained)
 cholesky_half = fg.foldmap(targets, products, minimum)
 cg_half = fg.foldmap(targets, at_start, begin, *(along, advance) * CG_STEPS, settle)
@@ -402,7 +396,7 @@ def _check_failed(state: fg.State, given: Ratings, target: str) -> None:
     if failures:
         raise fg.FeatGraphError(
             "factors became infinite or nan",
-            where=given.name(int(state["first_failed"][0])),
+            where=given.name(int(np.argmax(state["failed"]))),
             got=f"{failures} systems without a finite solution",
             fix="a larger regularization, or dtype=np.float64",
         )

@@ -88,15 +88,8 @@ def link(f, v, d):  # type: ignore[no-untyped-def]
     return d.leads[v]
 
 
-@fg.reduce(into="floating", combine="sum")
-def count_floating(f, v, d):  # type: ignore[no-untyped-def]
-    """Count the vertices whose voltage nothing determines."""
-    return 0 if d.linked[v] else 1
-
-
 begin = fg.foldmap(conductances_of_edges, add_up)
 spread = fg.foldmap(not_linked, linked_by, link)
-find_floating = fg.foldmap(count_floating)
 
 
 # -- a superstep
@@ -291,7 +284,7 @@ def circuit_simulation(
     )
     where = {"target": options.get("target", "auto")}
     begin(state, **where)
-    _require_paths(state, where)
+    _require_paths(state, found.count, where)
     run, residuals = iterate_recorded(
         step_with_residual if history else step,
         state,
@@ -329,12 +322,14 @@ def _of_edges(graph: fg.Graph, stored: Array, one: bool) -> Array:
     return found[:, 0] if one else found
 
 
-def _require_paths(state: fg.State, where: dict[str, Any]) -> None:
-    """Refuse free vertices whose voltage nothing determines."""
-    most = state.graph.vertex_count + 1
-    fg.iterate(spread, state, max_supersteps=most, **where)
-    find_floating(state, **where)
-    if state["floating"][0]:
+def _require_paths(state: fg.State, held: int, where: dict[str, Any]) -> None:
+    """Refuse free vertices whose voltage nothing determines.
+
+    Each of the others is committed once, when a path to a held one is found.
+    """
+    count = state.graph.vertex_count
+    run = fg.iterate(spread, state, max_supersteps=count + 1, **where)
+    if held + sum(run.active_counts) < count:
         floating = ~state["linked"]
         raise fg.GraphInputError(
             "no path of resistors leads to a held vertex, so any voltage would do",

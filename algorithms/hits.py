@@ -115,9 +115,16 @@ def change(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def be_divided(f, v, d):  # type: ignore[no-untyped-def]
-    """Have the ratings of each kind sum to one."""
-    d.hub_next[v] = share(d.hub[v], d.hub_sum[0])
+    """Have the ratings of each kind sum to one, by the sums of the last iteration."""
+    d.hub_next[v] = share(d.hub[v], d.next_sum[0])
     d.authority[v] = share(d.authority[v], d.authority_sum[0])
+    return True
+
+
+@fg.vertex
+def begin_divided(f, v, d):  # type: ignore[no-untyped-def]
+    """Have the hubs sum to one that there are before any."""
+    d.hub_next[v] = share(d.hub[v], d.hub_sum[0])
     return True
 
 
@@ -133,7 +140,11 @@ STEPS = {
     True: _step(weighted_hubs_behind, weighted_authorities_ahead),
 }
 step = STEPS[False]
-divide = fg.foldmap(sum_of_hubs, sum_of_authorities, be_divided)
+#: Whether there was an iteration -> what runs behind the last one.
+DIVIDE = {
+    False: fg.foldmap(sum_of_hubs, begin_divided),
+    True: fg.foldmap(be_divided),
+}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -242,7 +253,7 @@ def hits(
         max_supersteps=int(max_iter),
         **options,
     )
-    divide(state, **around_of(options))
+    DIVIDE[run.supersteps > 0](state, **around_of(options))
     hubs: Any = state.view("hub")
     authorities: Any = state.view("authority")
     return HitsResult(
