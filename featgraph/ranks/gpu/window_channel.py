@@ -280,6 +280,10 @@ class Channel:
             self._numbers.total if told is None else told, boxes.here, boxes.own,
             boxes.alarm, boxes.limit_ns,
         )  # fmt: skip
+        if self.stream:
+            # One block waits: as many as run at a time would take all registers, and
+            # what is swept beside would wait, too.
+            self._launch(kernels.take, 1, BLOCK, given, self.stream)
         self._launch(kernels.take, blocks, BLOCK, given, self.stream)
         return posted.came
 
