@@ -110,8 +110,6 @@ class Channel:
         What is sent.
     numbers : WindowNumbers, optional
         Arrays that go with the rows.
-    own : int
-        How many vertices this rank owns, which come first.
     are_places : bool
         Whether sets are those of places in what is sent, a word for each 32 of a list.
 
@@ -129,7 +127,6 @@ class Channel:
         device: Device,
         about: str,
         numbers: WindowNumbers | None = None,
-        own: int = 0,
         are_places: bool = False,
     ) -> None:
         self._engine, self._device, self._about = engine, device, about
@@ -139,7 +136,7 @@ class Channel:
         self._from = self._lists(sent)
         self._to = self._lists(taken)
         self._numbers = numbers or WindowNumbers(device)
-        self._own, self._are_places = np.int64(own), are_places
+        self._are_places = are_places
         #: Bytes of numbers, bits of parts and bytes of rows that there is room for.
         self._room = (0, 0, -1)
         self._boxes: Mailboxes | None = None
@@ -239,8 +236,8 @@ class Channel:
         )
         given = (
             sets, came_here, len(parts), self._are_places,
-            sending.exchange in {"all", "ms"}, counts, self._own, lists, table, columns,
-            numbers.table, numbers.arrays, numbers.room, self._numbers.total,
+            sending.exchange in {"all", "ms"}, counts, self._numbers.own, lists, table,
+            columns, numbers.table, numbers.arrays, numbers.room, self._numbers.total,
             boxes.there, boxes.own,
         )  # fmt: skip
         self._launch(kernels.post, blocks, BLOCK, given, self.stream)

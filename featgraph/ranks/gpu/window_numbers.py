@@ -51,14 +51,18 @@ class WindowNumbers:
     Parameters
     ----------
     device : CudaDevice
+    own : int
+        How many vertices this rank owns, which come first where a set is counted.
 
     Attributes
     ----------
+    own : int64
     total : array of int64
         Where a count is left.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, own: int = 0) -> None:
+        self.own = np.int64(own)
         self._device = device
         self.total = device.upload(np.zeros(1, np.int64))
         self._waiting: list[tuple[Array, int, int]] = []

@@ -51,7 +51,7 @@ class WindowRows:
         self._launch: Any = device.launches  # type: ignore[attr-defined]
         self._driver: Any = device.driver  # type: ignore[attr-defined]
         self._word_count = -(-shard.numbers.size // 32)
-        self.numbers = WindowNumbers(device)
+        self.numbers = WindowNumbers(device, shard.own)
         #: The set whose count `numbers.total` has, until that is asked for: as long as
         #: it is held, its memory is no other set's.
         self._counted: Words | None = None
@@ -138,7 +138,7 @@ class WindowRows:
         ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
         return Channel(
             shard.send_lists, ghosts, self._engine, self._device, "rows of ghosts",
-            self.numbers, shard.own,
+            self.numbers,
         )  # fmt: skip
 
     @cached_property
