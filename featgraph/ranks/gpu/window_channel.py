@@ -29,8 +29,6 @@ Words = Any
 _CHUNK_WORDS = 4
 #: Tables of properties that a channel keeps.
 _MOST_TABLES = 64
-#: Blocks that go over the words of sets.
-_SET_BLOCKS = 528
 _COMBINING = {"add": 0, "min": 1, "max": 2}
 
 
@@ -232,7 +230,7 @@ class Channel:
         size = max(int(w.size) for w in came_here)
         blocks = max(
             -(-max(int(lists.count), 1) * 32 // BLOCK),
-            min(-(-size // BLOCK), _SET_BLOCKS),
+            min(-(-size // BLOCK), kernels.SET_BLOCKS),
         )
         given = (
             sets, came_here, len(parts), self._are_places,

@@ -52,6 +52,7 @@ __all__ = [
     "GENERATION",
     "KINDS",
     "LOST",
+    "SET_BLOCKS",
     "combine_rows",
     "post",
     "take",
@@ -84,6 +85,8 @@ KINDS = (
 _LOOKS = 16
 #: How long, in ns, a warp pauses between looks at first, and at last.
 _FIRST_PAUSE, _LAST_PAUSE = 64, 1024
+#: Blocks that go over the words of sets, at most.
+SET_BLOCKS = 528
 
 
 @device_function
@@ -177,9 +180,12 @@ def _begin_sets(changed, told, came, counts, own_count, own):  # type: ignore[no
     """Begin the sets of what comes, and count the own vertices of what is told.
 
     The first set begins with what is told, if it `counts`, and the other one is empty.
+    The first blocks do: each of their warps adds to one number.
     """
-    here = int64(0)
-    for word in range(cuda.grid(1), told.size, cuda.gridsize(1)):
+    if cuda.blockIdx.x >= SET_BLOCKS:
+        return
+    here, step = int64(0), min(cuda.gridDim.x, SET_BLOCKS) * cuda.blockDim.x
+    for word in range(cuda.grid(1), told.size, step):
         place, found = uint32(word), uint32(0)
         if counts:
             found = changed[place]
@@ -190,7 +196,7 @@ def _begin_sets(changed, told, came, counts, own_count, own):  # type: ignore[no
                 mask = (uint32(1) << uint32(behind)) - uint32(1)
                 here += int64(warp.count_bits(found & mask))
         told[place] = found
-    for word in range(cuda.grid(1), came.size, cuda.gridsize(1)):
+    for word in range(cuda.grid(1), came.size, step):
         came[uint32(word)] = uint32(0)
     if counts:
         here = warp.group_sum(here, 32)
