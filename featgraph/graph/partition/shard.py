@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph._cached import cached_property
+from featgraph.arrays.values import offset_dtype
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import EdgeList, freeze
@@ -264,13 +265,26 @@ def _undirected(graph: Structure, partition: Partition, into: Any) -> _Edges:
     ids = np.asarray(into, graph.twins.dtype)
     given, count = graph.given_index[ids], graph.given_edge_count
     is_twin = given >= count
-    given, first = np.unique(given - count * is_twin, return_index=True)
+    given, first = _first_of_each(given - count * is_twin, count)
     ids = np.where(is_twin, graph.twins[ids], ids)[first]
     ids = np.concatenate((ids, graph.twins[ids]))
     ends = graph.sources[given], graph.targets[given]
     if partition.places is not None:
         ends = partition.places[ends[0]], partition.places[ends[1]]
     return _Edges(*ends, freeze(ids), directed=False)
+
+
+def _first_of_each(
+    numbers: NDArray[Any], count: int
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the numbers that occur, ascending, and where each occurs first.
+
+    They are below `count`: what `np.unique` sorts for is a pass over them.
+    """
+    places = np.full(count, -1, offset_dtype(numbers.size))
+    places[numbers[::-1]] = np.arange(numbers.size, dtype=places.dtype)[::-1]
+    found = np.flatnonzero(places >= 0)
+    return found, places[found]
 
 
 def _rows(
