@@ -222,7 +222,7 @@ class GpuEdges:
     def most_edges(self, side: str, below: int = 2**63 - 1) -> int:
         """Return the most "in" or "out" edges of a vertex that has fewer than some."""
         degrees = self.degrees(side)
-        found = memory.upload(np.zeros(1, np.int64))
+        found = memory.filled((1,), 0, np.int64)
         memory.launch_over(kernels.find_most, degrees.size, degrees, below, found)
         return int(memory.read(found)[0])
 
@@ -313,7 +313,7 @@ def checked_values(values: object, count: int) -> Array | None:
         return None
     own = given.copied(given.dtype.newbyteorder("=")).array
     if own.dtype.kind == "f":
-        found = memory.upload(np.zeros(1, np.int32))
+        found = memory.filled((1,), 0, np.int32)
         memory.launch_over(kernels.find_nan, count, own, found)
         if memory.read(found)[0]:
             return None

@@ -28,8 +28,8 @@ AXES = 3
 #: What is checked: nothing; that a value is in a range; that it is whole, too; that it
 #: is in the range if it is finite.
 ANY, RANGE, WHOLE, FINITE = range(4)
-#: Stands for no index.
-NONE_LOST = (1 << 63) - 1
+#: Stands for no index: more than any, and the same byte eight times.
+NONE_LOST = 0x7F7F_7F7F_7F7F_7F7F
 
 
 @kernel(cache=True)

@@ -101,7 +101,7 @@ class Foreign:
         if is_checked:
             check, low, high = _limits(self.dtype, made.dtype)
         low, high = (np.dtype(source.dtype).type(limit) for limit in (low, high))
-        lost = memory.upload(np.full(1, elements.NONE_LOST))
+        lost = memory.filled((1,), elements.NONE_LOST, np.int64)
         order = lost if rows is None else _order(rows)
         memory.launch_over(
             elements.place_rows, made.size, three_axes(source), order,

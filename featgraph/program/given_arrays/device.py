@@ -31,7 +31,7 @@ class DeviceArray(GivenArray):
 
     def _found(self, kernel: Any, count: int, *arguments: Any) -> int | None:
         """Return the smallest number that a kernel finds."""
-        found = memory.upload(np.full(1, elements.NONE_LOST))
+        found = memory.filled((1,), elements.NONE_LOST, np.int64)
         memory.launch_over(kernel, count, _seen(self.values), *arguments, found)
         first = int(memory.read(found)[0])
         return None if first == elements.NONE_LOST else first

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.arrays.padding import stored_shape
-from featgraph.arrays.values import Filled, Reordered
+from featgraph.arrays.values import DeviceValues, Filled, Reordered
 from featgraph.config import config
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.folder import fold_due_set
@@ -36,6 +36,9 @@ __all__ = ["ALL", "Buffers", "GraphArrays", "buffers_of"]
 ALL = "all"
 Stale = Any
 _VECTOR = PropertyKind.VECTOR
+#: Bytes of values on the device that are rather copied than bound where they are: 40 us
+#: (NVIDIA H200), where recording supersteps anew takes a millisecond or more.
+_MOST_MOVED = 1 << 26
 #: Entries of kernels that a graph has bound at a time.
 _MOST_ENTRIES = 128
 
@@ -420,13 +423,19 @@ class Buffers:
     def _upload(self, name: str, values: Any) -> Any:
         """Return a buffer with some values of a property.
 
-        Values that come with memory of their own, or in another order, are in new one.
+        Values in another order are in new memory, and so are those that come with much
+        memory of their own. Few are copied to where those of the State before were:
+        what is recorded of supersteps has addresses, and is recorded anew elsewhere.
         """
         memory = self.outdated.pop(name, None)
         placed = self.places.upload(name, values, memory)
         if placed is not None:
             return placed
-        kit = self._kit if isinstance(values, Filled | np.ndarray) else None
+        is_copied = isinstance(values, Filled | np.ndarray) or (
+            isinstance(values, DeviceValues)
+            and values.array.size * values.dtype.itemsize <= _MOST_MOVED
+        )
+        kit = self._kit if is_copied else None
         use = "current", name
         if memory is None and kit is not None:
             stored = stored_shape(tuple(values.shape), values.dtype)
