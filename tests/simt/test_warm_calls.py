@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import featgraph as fg
 from featgraph import _cuda
@@ -98,3 +99,33 @@ def test_a_warm_call_asks_for_little(gpu: Gpu, name: str) -> None:
     assert [len(gpu.by_dialect), len(gpu.recordings)] == before
     found = len(gpu.downloads) - waits, len(gpu.uploads) - sent
     assert found == MOST[name]
+
+
+def first_calls() -> dict[str, Callable[[], Any]]:
+    """Return calls of programs that have many phases, by name."""
+    graph, rng = made_graph(), np.random.default_rng(3)
+    ratings = sparse.csr_array(np.where(rng.random((9, 7)) < 0.5, 1.5, 0.0))
+    weights = rng.random(graph.given_edge_count)
+    held = np.where(rng.random(COUNT) < 0.5, np.nan, 1.0)
+    few: dict[str, Any] = {"max_supersteps": 3, "target": "cuda"}
+    return {
+        "als": lambda: of.als(ratings, factors=2, iterations=2, target="cuda"),
+        "hits": lambda: of.hits(graph, weights=weights, max_iter=3, target="cuda"),
+        "circuit_simulation": lambda: of.circuit_simulation(
+            graph, held, conductances=weights, **few
+        ),
+    }
+
+
+#: Program -> kernels of its own that its first call has compiled: each takes a second.
+KERNELS = {"als": 7, "hits": 11, "circuit_simulation": 5}
+
+
+@pytest.mark.drawn(3)
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_first_call_compiles_few_kernels(gpu: Gpu, name: str) -> None:
+    call, before = first_calls()[name], len(gpu.by_dialect)
+    call()
+    first = [kernel for kernel in gpu.by_dialect[before:] if "_phase_" in kernel]
+    assert len(first) == KERNELS[name], first
