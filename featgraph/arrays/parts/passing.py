@@ -43,7 +43,7 @@ class Piece:
 
 
 #: Other ends, numbers and weights of entries, those that are asked for.
-Filled = tuple[Array | None, Array | None, Array | None]
+Columns = tuple[Array | None, Array | None, Array | None]
 #: Gives all edges, piece by piece, each time it is called.
 Pieces = Callable[[], Iterator[Piece]]
 
@@ -203,14 +203,14 @@ class Part:
     def _size(self) -> int:
         return int(self.on_host[-1])
 
-    def _listed(self, local: Array, slab: tuple[int, int], filled: Filled) -> Array:
+    def _listed(self, local: Array, slab: tuple[int, int], columns: Columns) -> Array:
         """Return the row of each entry of a slab as edges pass by; fill other arrays.
 
         Rows count from the slab's first on.
         """
-        others, numbers, values = filled
+        others, numbers, values = columns
         wanted, at = self.wanted, 0
-        count = next(array.size for array in filled if array is not None)
+        count = next(array.size for array in columns if array is not None)
         rows = memory.empty((count,), np.int32)
         kind = wanted.own, wanted.is_both, wanted.directed
         if not wanted.is_both:  # rows of ghosts are empty
