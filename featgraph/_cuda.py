@@ -376,7 +376,16 @@ def is_available() -> bool:
     bool
         True if numba-cuda is installed and finds a driver and a GPU.
     """
-    return is_installed() and bool(_dialect().is_available())
+    if not is_installed():
+        return False
+    if not _gpus and _dialect().is_available():
+        _gpus.append(True)
+    return bool(_gpus)
+
+
+#: Has one entry once a GPU has been found: each call of a foldmap asks for one, and the
+#: dialect takes longer to answer than a launch.
+_gpus: list[bool] = []
 
 
 def require(*, gpu: bool = False) -> None:
@@ -392,6 +401,8 @@ def require(*, gpu: bool = False) -> None:
     featgraph.errors.DeviceError
         If numba-cuda is missing or, with `gpu`, if no driver or no GPU is found.
     """
+    if gpu and _gpus:
+        return
     if not is_installed():
         raise DeviceError("the CUDA target needs numba-cuda", fix=_INSTALL)
     if gpu and not is_available():

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import math
 from collections import namedtuple
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from featgraph import _cuda
 from featgraph._cuda_arguments import (
     ArrayWords,
     OtherTypesError,
     PackedArguments,
     flatten,
+    layout_of,
     point_to_words,
 )
 from featgraph._cuda_driver import Compiled, ParameterType
 from featgraph._cuda_launch import Launches
+from featgraph.errors import DeviceError
 from featgraph.runtime.recording.cuda_trace import OPAQUE
 
 Data = namedtuple("Data", "x scale on")
@@ -266,3 +270,61 @@ def test_a_launch_that_fails_is_not_prepared() -> None:
 
 def test_flatten_puts_fields_in_their_place() -> None:
     assert flatten([1, Data(2, 3, 4), 5]) == [1, 2, 3, 4, 5]
+
+
+def test_a_gpu_that_was_found_is_not_looked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[bool] = []
+    dialect = SimpleNamespace(is_available=lambda: asked.append(True) or len(asked) > 1)
+    monkeypatch.setattr(_cuda, "_gpus", [])
+    monkeypatch.setattr(_cuda, "is_installed", lambda: True)
+    monkeypatch.setattr(_cuda, "_dialect", lambda: dialect)
+    with pytest.raises(DeviceError, match="no GPU"):
+        _cuda.require(gpu=True)
+    for _ in range(3):
+        _cuda.require(gpu=True)
+        assert _cuda.is_available()
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("layout", ["C", "F", "A"])
+def test_arrays_of_any_strides_are_packed_as_they_are(layout: str) -> None:
+    """With a layout of the dialect: a kernel for another one is not launched."""
+    whole = np.zeros((4, 6), np.float32)
+    view = {"C": whole, "F": whole.T, "A": whole[::-1, ::2]}[layout]
+    array = FakeArray(1 << 40, view.shape, "float32")
+    array.strides = view.strides
+    type_ = ParameterType("float32", 2, layout)
+    packed = PackedArguments([type_], ARRAY_WORDS)
+    packed.pack([array])
+    words = np.frombuffer(packed.copy_words(), np.int64)
+    assert words[4:].tolist() == [1 << 40, *view.shape, *view.strides]
+    other = {"C": "A", "F": "C", "A": "C"}[layout]
+    with pytest.raises(OtherTypesError):
+        PackedArguments([ParameterType("float32", 2, other)], ARRAY_WORDS).pack([array])
+
+
+@given(
+    st.lists(st.integers(0, 3), max_size=3).map(tuple), st.permutations(range(3)),
+    st.lists(st.sampled_from([1, 2, -1]), min_size=3, max_size=3), st.booleans(),
+)  # fmt: skip
+def test_layouts_are_those_of_the_dialect(
+    shape: tuple[int, ...], order: list[int], steps: list[int], is_broadcast: bool
+) -> None:
+    array = np.zeros([3 * n for n in shape], np.int16)
+    view = array[tuple(slice(None, None, s) for s in steps[: len(shape)])]
+    view = view.transpose([axis for axis in order if axis < len(shape)])
+    if is_broadcast and view.ndim:
+        view = np.broadcast_to(view[:1], view.shape)
+    layout, strides = layout_of(view.shape, view.strides, 2)
+    if 0 in view.shape:
+        assert layout == "C"
+    elif 0 in view.strides:
+        assert (layout, strides) == ("A", view.strides)
+    else:
+        flags = view.flags
+        meant = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
+        assert layout == meant
+        pairs = zip(view.shape, strides, view.strides, strict=True)
+        assert all(n == 1 or a == b for n, a, b in pairs)
