@@ -161,7 +161,12 @@ class Behind:
             for number, part in enumerate(parts):
                 swept = sets.intersection(due, part)
                 found = sets.empty(due.size)
-                yield own.entries, {**given, "due": swept, "passed": found}
+                given_now = {**given, "due": swept, "passed": found}
+                if pieces.listed and own.can_be_listed:
+                    given_now["listed"] = pieces.listed[number]
+                    yield (lambda _: own.entries("listed")), given_now
+                else:
+                    yield own.entries, given_now
                 given["passed"] = sets.union(given["passed"], found)
                 if number == len(pieces.words):
                     break

@@ -24,8 +24,8 @@ Words = Any
 #: millisecond, in which 10 Gb/s move a third of that; one through windows is two
 #: launches, and NVLink moves so much in a tenth of a millisecond.
 PIECE_BYTES = {"cpu": 1 << 20, "cuda": 1 << 24}
-#: What is exposed are the first sweep and the last rows: at most a tenth of each.
-MOST_PIECES = 10
+#: What is exposed are the first sweep and the last rows: a sixteenth of each, or more.
+MOST_PIECES = 16
 #: What a vertex takes to sweep, in edges: as cuts have it (0046).
 _EDGES_A_VERTEX = 8
 
@@ -40,6 +40,8 @@ class Pieces:
         The vertices of each range, as a set.
     rest : words or None
         The vertices that nobody has as ghosts; None where all are had.
+    listed : tuple of arrays of int32
+        On GPUs, the vertices of each range, and those of the rest, as lists.
     sent, taken : tuple of list of (int, int)
         Of each range and rank, which entries of the send list to it are in the range,
         and which of that rank's list to this one are in its own.
@@ -47,6 +49,7 @@ class Pieces:
 
     words: tuple[Words, ...]
     rest: Words | None
+    listed: tuple[Any, ...]
     sent: tuple[list[tuple[int, int]], ...]
     taken: tuple[list[tuple[int, int]], ...]
 
@@ -105,16 +108,23 @@ class Boundary:
         own = [np.searchsorted(listed, cuts) for listed in self._shard.send_lists]
         theirs = self._engine.all_to_allv(own, about=f"{count} pieces of rows")
         everyone = np.zeros(self._shard.numbers.size, np.bool_)
-        words = []
+        masks = []
         for begin, end in pairwise(cuts):
             mask = everyone.copy()
             mask[begin:end] = self._mask[begin:end]
-            words.append(self._device.upload(packed(mask)))
+            masks.append(mask)
         rest = everyone
         rest[: self._shard.own] = ~self._mask
+        upload = self._device.upload
+        listed: list[Any] = []
+        if self._device.name != "cpu":  # where sweeps pass over words of others
+            found = (np.flatnonzero(mask).astype(np.int32) for mask in (*masks, rest))
+            # Kernels take no array without entries; where one is not due, none is run.
+            listed = [upload(v if v.size else np.zeros(1, np.int32)) for v in found]
         return Pieces(
-            tuple(words),
-            self._device.upload(packed(rest)) if rest.any() else None,
+            tuple(upload(packed(mask)) for mask in masks),
+            upload(packed(rest)) if rest.any() else None,
+            tuple(listed),
             _by_piece(own),
             _by_piece(theirs),
         )

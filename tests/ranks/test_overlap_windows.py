@@ -133,7 +133,8 @@ def test_posts_wait_for_sweeps_and_all_for_what_comes(
             assert own[post - 1][:2] == ("hold", side)
             assert ("mark", 0, own[post - 1][2]) in own[:post]
         order = [one[0] for one in own if one[0] in ("post", "take") and one[1] == side]
-        assert order == ["post", "take"] * len(at)
+        # One block waits, then as many as there are rows for take them.
+        assert order == ["post", "take", "take"] * len(at)
         last = max(n for n, one in enumerate(own) if one[:2] == ("take", side))
         behind = [one[:2] for one in own[last:]]
         assert behind.index(("mark", side)) < behind.index(("hold", 0))
