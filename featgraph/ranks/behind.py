@@ -42,8 +42,6 @@ class Choice:
     ----------
     asked : bool or "auto"
     engine : Engine
-    clock : callable
-        Returns the time at which all that was launched has been done.
 
     Attributes
     ----------
@@ -51,20 +49,20 @@ class Choice:
         What has been measured to be faster; None as long as that is not known.
     """
 
-    def __init__(
-        self, asked: bool | str, engine: Engine, clock: Callable[[], float]
-    ) -> None:
-        self._asked, self._engine, self._clock = asked, engine, clock
+    def __init__(self, asked: bool | str, engine: Engine) -> None:
+        self._asked, self._engine = asked, engine
         self.best: bool | None = asked if isinstance(asked, bool) else None
         #: Seconds of what has been tried, and since when the one at hand is.
         self._seconds: list[float] = []
         self._begun: float | None = None
 
-    def take(self, may_pay: bool) -> bool:
+    def take(self, clock: Callable[[], float], may_pay: bool) -> bool:
         """Return whether the superstep at hand is cut.
 
         Parameters
         ----------
+        clock : callable
+            Returns the time at which all that was launched has been done.
         may_pay : bool
             Whether many vertices are due, so that it is worth a trial.
         """
@@ -73,15 +71,15 @@ class Choice:
         if not may_pay:
             return False
         if self.best is None:
-            self._begun = self._clock()
+            self._begun = clock()
             return _TRIED[len(self._seconds)]
         return self.best
 
-    def end(self) -> None:
+    def end(self, clock: Callable[[], float]) -> None:
         """Note that the rows of the superstep at hand have come."""
         if self._begun is None:
             return
-        self._seconds.append(self._clock() - self._begun)
+        self._seconds.append(clock() - self._begun)
         self._begun = None
         if len(self._seconds) == len(_TRIED):
             counted = self._seconds[_UNCOUNTED:]
@@ -119,7 +117,11 @@ class Behind:
     ) -> None:
         self._carrier, self._sets, self._sending = carrier, sets, sending
         self._names, self._phase = plan.facts.sent_rows, plan.facts.split.phase
-        self._choice = Choice(plan.options.overlap, engine, carrier.clock)
+        # Later runs of the same kernels go on with what was found.
+        choices = carrier.boundary.choices
+        if plan not in choices:
+            choices[plan] = Choice(plan.options.overlap, engine)
+        self._choice: Choice = choices[plan]
         self.came: Words | None = None
 
     def turns(
@@ -135,14 +137,16 @@ class Behind:
             return None
         values = [buffers.held(n, buffers.next_of(n)) for n in self._names]
         row = sum(v.dtype.itemsize * prod(v.shape[1:]) for v in values)
-        if not self._choice.take(self._may_pay(buffers, frontier, row)):
+        if not self._choice.take(
+            self._carrier.clock, self._may_pay(buffers, frontier, row)
+        ):
             return None
         return self._in_pieces(own, given, values, row)
 
     def end(self) -> None:
         """Note that all rows have come."""
         self.came = None
-        self._choice.end()
+        self._choice.end(self._carrier.clock)
 
     def _may_pay(self, buffers: Buffers, frontier: Any, row: int) -> bool:
         """Whether many vertices are due, and rows are worth a piece each."""

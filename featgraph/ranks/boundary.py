@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from featgraph._cached import cached_property
 from featgraph.distributed.engines.protocol import Engine
+from featgraph.graph.partition.cuts import Balance
 from featgraph.graph.partition.shard import Shard
 from featgraph.program.active import WORD_BITS
 from featgraph.ranks.members import packed
@@ -26,8 +28,6 @@ Words = Any
 PIECE_BYTES = {"cpu": 1 << 20, "cuda": 1 << 24}
 #: What is exposed are the first sweep and the last rows: a sixteenth of each, or more.
 MOST_PIECES = 16
-#: What a vertex takes to sweep, in edges: as cuts have it (0046).
-_EDGES_A_VERTEX = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,11 +62,17 @@ class Boundary:
     shard : Shard
     engine : Engine
     device : Device
+
+    Attributes
+    ----------
+    choices : mapping
+        Plan -> whether its sweeps are cut (`behind.Choice`).
     """
 
     def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
         self._shard, self._engine, self._device = shard, engine, device
         self._known: dict[int, Pieces] = {}
+        self.choices: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self._piece_bytes = PIECE_BYTES[device.name]
 
     def pieces(self, row_bytes: int) -> Pieces:
@@ -132,7 +138,7 @@ class Boundary:
     def _cuts(self, count: int) -> npt.NDArray[np.int64]:
         """Return where own vertices are cut: whole words, of about equal work."""
         rows = self._shard.local.in_edges.row_offsets[: self._shard.own + 1]
-        work = np.where(self._mask, np.diff(rows) + _EDGES_A_VERTEX, 0)
+        work = np.where(self._mask, np.diff(rows) + Balance().vertex, 0)
         before = np.concatenate([[0], np.cumsum(work)])
         shares = before[-1] * np.arange(1, count) // count
         inner = np.searchsorted(before, shares) // WORD_BITS * WORD_BITS

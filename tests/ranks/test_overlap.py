@@ -88,7 +88,7 @@ def test_options_give_the_same_in_pieces(
         return call(fg.distribute(whole, order=order_given, cuts=cuts), seed)  # type: ignore[no-any-return]
 
     with cut(piece_bytes, comes), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Choice, "take", lambda self, may_pay: self.best is None)
+        patch.setattr(Choice, "take", lambda self, _, may_pay: self.best is None)
         for found in run_ranks(len(cuts) - 1, on_a_rank):
             require_same(found, meant)
 
@@ -212,18 +212,37 @@ class Told:
 def test_the_faster_way_is_kept(took: Any, others: list[float], best: bool) -> None:
     engine: Any = Told(others)
     clock = [0.0]
-    choice, tried = Choice("auto", engine, lambda: clock[0]), []
+    choice, tried = Choice("auto", engine), []
     while choice.best is None:
-        assert not choice.take(may_pay=False)
-        choice.end()
-        tried.append(choice.take(may_pay=True))
+        assert not choice.take(lambda: clock[0], may_pay=False)
+        choice.end(lambda: clock[0])
+        tried.append(choice.take(lambda: clock[0], may_pay=True))
         clock[0] += took[tried[-1]] + (100.0 if len(tried) < 3 else 0.0)
-        choice.end()
+        choice.end(lambda: clock[0])
     assert sorted(set(tried)) == [False, True]
     assert choice.best is best
-    assert choice.take(may_pay=True) is best
-    assert not choice.take(may_pay=False)
+    assert choice.take(lambda: clock[0], may_pay=True) is best
+    assert not choice.take(lambda: clock[0], may_pay=False)
     assert engine.calls == 1
+
+
+def test_later_runs_go_on_with_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    begin = Choice.__init__
+
+    def begun(self: Choice, asked: Any, engine: Any) -> None:
+        made.append((engine.rank, asked))
+        begin(self, asked, engine)
+
+    monkeypatch.setattr(Choice, "__init__", begun)
+
+    def on_a_rank(engine: Any) -> None:
+        graph = fg.distribute(GRAPHS[True], cuts=[0, 64, V])
+        for _ in range(3):
+            aged(graph, overlap="auto")
+
+    run_ranks(2, on_a_rank)
+    assert sorted(made) == [(0, "auto"), (1, "auto")]
 
 
 @fg.vertex
