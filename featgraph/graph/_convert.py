@@ -149,7 +149,7 @@ def from_biadjacency(matrix: Any, target: object = None) -> EdgeList:
     require_ids(columns, "columns of the matrix", sides[1])
     count = sum(sides)
     fits = columns.dtype.kind == "i" and count <= np.iinfo(columns.dtype).max
-    return edge_list(
+    made = edge_list(
         rows,
         np.add(columns, sides[0], dtype=columns.dtype if fits else np.int64),
         weights=None if values.dtype.kind == "b" else values,
@@ -157,6 +157,8 @@ def from_biadjacency(matrix: Any, target: object = None) -> EdgeList:
         target=target,
         sides=sides,
     )
+    made.joins_sides = True
+    return made
 
 
 def _sides_on_gpu(

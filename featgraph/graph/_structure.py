@@ -170,6 +170,11 @@ class Structure:
         return self._edges.sides
 
     @property
+    def joins_sides(self) -> bool:
+        """Whether each edge is known to join two sides: none is looked at."""
+        return self._edges.joins_sides
+
+    @property
     def sources(self) -> NDArray[np.int32]:
         """Sources in given order, (E_given,)."""
         return self._edges.sources

@@ -224,10 +224,10 @@ def test_programs_of_the_bank_loop_as_the_host_runs_them() -> None:
                 state = fg.State(graph, **program.make_state(graph, 2, rng))
                 found.append((_iterate(program, state, limit, options), state))
             counts.append(looped(gpu))
-        (record, state), (meant, other) = found[1], found[0]
-        assert record == meant
-        for name in state:
-            np.testing.assert_array_equal(state[name], other[name], err_msg=name)
+            (record, state), (meant, other) = found[1], found[0]
+            assert record == meant
+            for name in state:
+                np.testing.assert_array_equal(state[name], other[name], err_msg=name)
 
     agrees()
     assert sum(counts) > 8

@@ -24,7 +24,7 @@ if not _cuda.is_installed():
 from featgraph.arrays import drawn, memory, sorting
 from featgraph.arrays.parts import row_edges
 from featgraph.config import config
-from featgraph.ranks.loading import on_gpu
+from featgraph.ranks.loading import on_gpu, public
 from tests.simt.foreign import Foreign
 from tests.simt.gpu import emulated_gpu
 
@@ -211,10 +211,13 @@ def test_programs_run_on_drawn_parts() -> None:
     run_ranks(2, on_a_rank)
 
 
-def test_what_cannot_be_drawn_in_parts_is_refused() -> None:
+def test_parts_take_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(public, "is_begun", lambda: False)  # whatever ran before
     with pytest.raises(fg.DistributedError, match="there are none"):
         rmat(4, 2, seed=1, partition="edges")
 
+
+def test_what_cannot_be_drawn_in_parts_is_refused() -> None:
     def on_a_rank(engine: Any) -> None:
         with pytest.raises(fg.GraphInputError, match="repeated edges"):
             rmat(4, 2, seed=1, partition="edges", duplicates="first")

@@ -27,7 +27,8 @@ def made(
     words = POOL[operations] if words is None else words
     behind = id(words) if held is None else held, id(None)
     sets = [weakref.ref(words)]
-    return Traced(0, decided, False, sets[0], sets, "pull", "-", operations, behind)
+    given = 0, decided, False, sets[0], sets, "pull", "-", frozenset[str]()
+    return Traced(*given, operations, behind)
 
 
 def run(

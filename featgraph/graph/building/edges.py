@@ -73,7 +73,14 @@ class EdgeList:
     names : ndarray of int64 or uint64 (ascending), tuple, or None; length V
     sides : tuple of int, or None
         How many vertices each side has; they add up to V.
+
+    Attributes
+    ----------
+    joins_sides : bool
+        Whether each edge is known to join two of the sides.
     """
+
+    joins_sides = False
 
     def __init__(
         self,
@@ -197,7 +204,7 @@ def edges_of_sides(
     own = None if weights is None else checked_weights(weights, count)
     ends = DeviceValues(found.sources), DeviceValues(found.targets)
     made = EdgeList(*ends, own, found.vertex_count, False, sides=sides)
-    made.on_gpu = found
+    made.on_gpu, made.joins_sides = found, True
     return made
 
 

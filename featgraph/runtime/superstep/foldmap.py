@@ -216,8 +216,12 @@ class FoldMap:
         if self.vertices is None:
             return graph.edge_count == 0
         if graph not in self._independent:
-            mask = graph.rows_here(as_active(self.vertices, state).mask)
-            rows = graph.part.in_edges
+            whole = as_active(self.vertices, state).mask
+            joins_sides = graph.ranks is None and graph.joins_sides
+            if joins_sides and _is_in_one_side(whole, graph.sides):
+                self._independent[graph] = True
+                return True
+            mask, rows = graph.rows_here(whole), graph.part.in_edges
             targets = np.repeat(mask, np.diff(rows.row_offsets))
             joined = bool((targets & mask[rows.column_indices]).any())
             self._independent[graph] = not joined
@@ -356,6 +360,16 @@ def require_state(state: Any) -> State:
             expected="fg.State(graph, ...)",
         )
     return state
+
+
+def _is_in_one_side(mask: Any, sides: tuple[int, ...] | None) -> bool:
+    """Whether vertices are all of one side, or none."""
+    found = np.flatnonzero(mask)
+    ends = np.cumsum(sides or ())
+    first, last = (
+        np.searchsorted(ends, found[[0, -1]], "right") if found.size else (0, 0)
+    )
+    return bool(first == last)
 
 
 def _reductions(program: Program) -> set[str]:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
+import featgraph as fg
 from featgraph.errors import GraphInputError
 from featgraph.graph import Graph
 
@@ -98,3 +99,34 @@ def test_ranks_have_equal_edges_of_each_side(order: str, is_sorted: bool) -> Non
         for side in (np.arange(6000), np.arange(6000, 6900)):
             edges = np.bincount(owner(side), graph.in_degree[side], parts)
             assert (abs(edges - edges.mean()) <= 0.1 * edges.mean()).all()
+
+
+@fg.gather(into="total", combine="sum")
+def total_of_others(f, u, v, e, d):
+    return d.x[u]
+
+
+@fg.vertex
+def take_total(f, v, d):
+    d.x_next[v] = d.total[v]
+    return True
+
+
+@pytest.mark.parametrize(
+    ("vertices", "is_independent"),
+    [([0], True), ([0, 1], True), ([2, 4], True), ([], True), ([1, 2], False)],
+)
+def test_vertices_of_a_side_need_no_look_at_edges(
+    vertices: list[int], is_independent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matrix = sparse.csr_array(np.ones((2, 3)))
+    graph = fg.Graph.from_biadjacency(matrix)
+    state = fg.State(graph, x=fg.vertex_property(np.arange(5.0), iterated=True))
+    step = fg.foldmap(total_of_others, take_total).on(vertices)
+    if is_independent:
+        monkeypatch.setattr(type(graph), "in_edges", property(None))  # not to be asked
+    assert step.is_independent(state) == is_independent
+    same = fg.Graph.from_edges([0], [1], vertex_count=5, sides=(2, 3))
+    state = fg.State(same, x=fg.vertex_property(np.arange(5.0), iterated=True))
+    monkeypatch.undo()
+    assert step.is_independent(state) == (vertices != [0, 1])
