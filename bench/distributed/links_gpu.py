@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -110,13 +110,13 @@ def measure_flags(rank: Rank) -> None:
     rank.time("flags, in a graph", launch, each=MANY)
 
 
-def measure_rows(rank: Rank) -> None:
+def measure_rows(rank: Rank, rows: Sequence[tuple[int, int, float]] = ROWS) -> None:
     """Time what kernels store, and what they take, by events of the GPU."""
     from featgraph._cuda import cuda
     from featgraph.ranks.gpu.window_channel import Channel, Part
 
     device, peer = rank.device, rank.peer
-    for count, k, share in ROWS:
+    for count, k, share in rows:
         ends = [count if r == peer else 0 for r in range(2)]
         sent = [np.arange(last) for last in ends]
         taken = [np.arange(count, count + last) for last in ends]

@@ -328,9 +328,8 @@ def _link_of(rank: Rank) -> float | None:
         if have_windows(engine, choose_device("cuda")):
             from bench.distributed import links_gpu
 
-            links_gpu.ROWS = ((1 << 19, 32, 1.0),)  # type: ignore[assignment]
             peer = links_gpu.Rank(engine, 3)
-            links_gpu.measure_rows(peer)
+            links_gpu.measure_rows(peer, [(1 << 19, 32, 1.0)])
             cell = peer.cells[0]
             return float(cell["nbytes"] / (median(cell["trials_ms"]) / 1000))
     size, seconds = 1 << 24, []

@@ -17,6 +17,7 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.algorithms.als import cholesky_half
+from featgraph.distributed import run_ranks
 from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.cuda_device import CudaDevice
 from featgraph.runtime.loops import in_place, replay
@@ -327,6 +328,36 @@ def test_one_side_alone_may_be_independent(
     run(sides(both), make_state(joined=True))
     assert [found for _, found in asked] == [False, True]
     assert not any(step.in_place for step, _ in asked)
+
+
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+def test_ranks_commit_alike(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them has an edge within the set, of which the other one knows nothing."""
+    asked: list[bool] = []
+    can_be = in_place._can_be
+
+    def noted(step: Step) -> bool:
+        asked.append(can_be(step))
+        return asked[-1]
+
+    monkeypatch.setattr(in_place, "_can_be", noted)
+    ends = {True: ([0, 40], [33, 41]), False: ([0, 40], [33, 0])}
+    for is_joined, (sources, targets) in ends.items():
+        whole = fg.Graph.from_edges(sources, targets, vertex_count=64)
+
+        def on_a_rank(_: Any, whole: fg.Graph = whole) -> None:
+            graph = fg.distribute(whole, cuts=[0, 32, 64])
+            state = fg.State(
+                graph,
+                share=fg.vertex_property(1.0, shape=(3,), iterated=True),
+                base=fg.vertex_property(0.5, shape=(3,)),
+                weight=fg.edge_property(np.full(2, 0.1)),
+            )
+            run(both.on([33, 40, 41]), state, max_supersteps=2)
+
+        run_ranks(2, on_a_rank)
+        assert asked == [not is_joined] * 2
+        asked.clear()
 
 
 @pytest.mark.usefixtures("interruptible")

@@ -5,6 +5,8 @@ See docs/design/0022-in-place.md.
 
 from __future__ import annotations
 
+import numpy as np
+
 from featgraph.runtime.loops.step import Step
 
 __all__ = ["commit_in_place"]
@@ -48,5 +50,8 @@ def _can_be(step: Step) -> bool:
         return False
     if plan.options.asynchronous:
         return False
-    is_own = _written(step).isdisjoint(plan.facts.seen_elsewhere)
-    return is_own or step.foldmap.is_independent(step.state)
+    if _written(step).isdisjoint(plan.facts.seen_elsewhere):
+        return True
+    # A rank knows of its own edges, and all are to commit alike.
+    found = np.array([step.foldmap.is_independent(step.state)], np.int64)
+    return bool(step.plain.bound.exchange.all_reduce(found, "min")[0])
