@@ -206,17 +206,15 @@ class RankGhosts:
         self._behind = Behind(plan, carrier, sets, self._sending, engine)
         self.in_pieces = self._behind.turns
         signature = plan.analysis.signature
-        written = [
+        self._written = [
             name
             for name in plan.facts.writes_next
             if signature[name].kind is PropertyKind.VERTEX
         ]
-        ahead = {name for halo in self._halos for name in halo.reads_next}
-        self._written = written
         #: Committed properties that may go with the bits.
-        self._sent = list(plan.facts.sent_rows)
+        self._sent = plan.facts.sent_rows
         #: Properties of which a phase has had rows that were not committed yet.
-        self._ahead = ahead
+        self._ahead = {name for halo in self._halos for name in halo.reads_next}
 
     def refresh_all(self, buffers: Buffers) -> None:
         """Bring rows up to date that phases read as they are now, of neighbors."""
@@ -284,7 +282,7 @@ class RankGhosts:
         self._behind.end()
         return active
 
-    def _tell_together(self, buffers: Buffers, sent: list[str], told: Words) -> Words:
+    def _tell_together(self, buffers: Buffers, sent: Sequence[str], told: Words) -> Words:
         """Tell what is active, with all rows that kernels read of ghosts.
 
         Their results, and the count of what is active, go with them.

@@ -37,6 +37,7 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
     halos = tuple(
         find_halo([functions[i] for i in p.functions], analysis) for p in phases
     )
+    sent = sent_rows(writes_next, halos, analysis)
     return Facts(
         names=tuple(f.declared.name for f in functions),
         direction="push" if pushed else "pull" if gathers else "-",
@@ -73,8 +74,8 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
             ("", ""),
         ),
         halos=halos,
-        sent_rows=tuple(sent_rows(writes_next, halos, analysis)),
-        split=find_split(analysis, phases, halos, options),
+        sent_rows=sent,
+        split=find_split(analysis, phases, sent, options),
         not_shared=why_not_shared(functions, analysis, in_order=options.deterministic),
         edges_at=_edges_at(analysis),
         out_edges_at=next(

@@ -12,42 +12,46 @@ from featgraph.program.signature import PropertyKind
 
 __all__ = ["find_split", "sent_rows"]
 
-#: Phases behind which the rows that a superstep commits stay what they are.
-_SILENT = {"reduce"}
-
 
 def sent_rows(
     writes_next: Sequence[str], halos: Sequence[Halo], analysis: Analysis
-) -> list[str]:
+) -> tuple[str, ...]:
     """Return the properties whose committed rows go with the bits that say which."""
     read = {name for halo in halos for name in halo.reads}
     ahead = {name for halo in halos for name in halo.reads_next}
     signature = analysis.signature
-    return [
+    return tuple(
         name
         for name in writes_next
         if signature[name].kind is PropertyKind.VERTEX
         and name in read
         and name not in ahead
-    ]
+    )
 
 
 def find_split(
-    analysis: Analysis, phases: Sequence[Phase], halos: Sequence[Halo], options: Options
+    analysis: Analysis, phases: Sequence[Phase], sent: Sequence[str], options: Options
 ) -> Split:
-    """Return which phase of a plan may be swept piece by piece, if any."""
-    why = next(_reasons(analysis, phases, halos, options), "")
+    """Return which phase of a plan may be swept piece by piece, if any.
+
+    Parameters
+    ----------
+    sent : sequence of str
+        What `sent_rows` returns.
+    """
+    why = next(_reasons(analysis, phases, sent, options), "")
     if why:
         return Split(-1, why)
-    told = [n for n, phase in enumerate(phases) if phase.kind not in _SILENT]
+    told = [n for n, phase in enumerate(phases) if phase.kind != "reduce"]
     return Split(told[-1], "")
 
 
 def _reasons(
-    analysis: Analysis, phases: Sequence[Phase], halos: Sequence[Halo], options: Options
+    analysis: Analysis, phases: Sequence[Phase], sent: Sequence[str], options: Options
 ) -> Iterator[str]:
     """Give what is against it, one reason behind the other."""
-    told = [phase for phase in phases if phase.kind not in _SILENT]
+    # Behind reduces, the rows that a superstep commits stay what they are.
+    told = [phase for phase in phases if phase.kind != "reduce"]
     if not told or told[-1].kind != "vertex" or told[-1].pulls_edges:
         yield "which vertices were committed is known behind all edges"
         return
@@ -59,8 +63,7 @@ def _reasons(
     functions = [analysis.functions[i] for i in last.functions]
     if any(a.mode == "atomic" for f in functions for a in f.accesses):
         yield "atomic operations would come in another order"
-    writes = sorted({n for p in phases for n in p.writes_next})
-    if not sent_rows(writes, halos, analysis):
+    if not sent:
         yield "no row goes with the bits that say what was committed"
     if options.checked:
         yield "checks tell which fault came first"
