@@ -75,6 +75,10 @@ class Choice:
             return _TRIED[len(self._seconds)]
         return self.best
 
+    def forget(self) -> None:
+        """Have no superstep be tried: one that has begun, if any, has failed."""
+        self._begun = None
+
     def end(self, clock: Callable[[], float]) -> None:
         """Note that the rows of the superstep at hand have come."""
         if self._begun is None:
@@ -131,6 +135,7 @@ class Behind:
         if own.number != self._phase:
             return None
         self.came = None
+        self._choice.forget()
         if frontier.in_place:
             return None
         if self._choice.best is False or not self._carrier.sends_behind:

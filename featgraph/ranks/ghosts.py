@@ -282,7 +282,9 @@ class RankGhosts:
         self._behind.end()
         return active
 
-    def _tell_together(self, buffers: Buffers, sent: Sequence[str], told: Words) -> Words:
+    def _tell_together(
+        self, buffers: Buffers, sent: Sequence[str], told: Words
+    ) -> Words:
         """Tell what is active, with all rows that kernels read of ghosts.
 
         Their results, and the count of what is active, go with them.

@@ -226,6 +226,17 @@ def test_the_faster_way_is_kept(took: Any, others: list[float], best: bool) -> N
     assert engine.calls == 1
 
 
+def test_a_superstep_that_fails_is_not_counted() -> None:
+    """Ranks fail in different places: what they have tried must stay the same."""
+    choice = Choice("auto", Told([0.0, 0.0]))  # type: ignore[arg-type]
+    for _ in range(9):
+        assert not choice.take(lambda: 0.0, may_pay=True)  # the first of those tried
+        choice.forget()
+        assert not choice.take(lambda: 0.0, may_pay=False)
+        choice.end(lambda: 1.0)
+    assert choice.best is None
+
+
 def test_later_runs_go_on_with_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
     begin = Choice.__init__
