@@ -414,8 +414,12 @@ def programs_on(rank: Rank, graph: Any, k: int) -> dict[str, Program]:
     count = graph.vertex_count
     hub = hub_of(graph, rank.engine)
     others = [v for v in (1, 2, 3, 4) if v != hub][:3]
-    seeds = np.full(count, -1)
+    seeds: Any = np.full(count, -1)
     seeds[::10] = np.arange(0, count, 10) % k
+    if rank.target == "cuda":
+        import cupy
+
+        seeds = cupy.asarray(seeds)  # at home, or each rank waits for all uploads
 
     def propagate() -> Any:
         return al.label_propagation(

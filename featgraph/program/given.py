@@ -35,6 +35,7 @@ __all__ = [
     "loose_column",
     "property_column",
     "values_of_shape",
+    "vertex_values",
 ]
 
 Array = npt.NDArray[Any]
@@ -106,7 +107,7 @@ def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
     )
     if is_lent:
         return _lent_column(here, array, type_, per_direction)
-    values = edge_values(here, array) if is_edge else graph.rows_here(_own(array))
+    values = (edge_values if is_edge else vertex_values)(here, array)
     return Column(type_, values, per_direction)
 
 
@@ -207,9 +208,13 @@ def _check_item_shape(name: str, shape: tuple[int, ...], letter: str) -> None:
         )
 
 
-def _own(given: Any) -> Any:
-    """Return values that nothing else writes: those on the GPU are copied there."""
-    return given.copied() if isinstance(given, Borrowed) else given
+def vertex_values(graph: Graph, given: Any) -> Any:
+    """Return the values of vertices that are here, in memory that nothing else writes.
+
+    Those on the GPU are copied there.
+    """
+    here = graph.rows_here(given)
+    return here.copied() if isinstance(here, Borrowed) else here
 
 
 def loose_column(name: str, given: Any, refused: type) -> Column:
@@ -258,10 +263,8 @@ def values_of_shape(
     value: Any,
     type_: PropertyType,
     rows: tuple[int, ...],
-    *,
-    is_edge: bool = False,
 ) -> Any:
-    """Return values of a type and a shape that stay; those of edges as they are given.
+    """Return values of a type and a shape, as they are given.
 
     Parameters
     ----------
@@ -281,4 +284,4 @@ def values_of_shape(
             got=given.shape,
             expected=shape,
         )
-    return given if is_edge else _own(given)
+    return given

@@ -22,6 +22,7 @@ from featgraph.program.given import (
     loose_column,
     property_column,
     values_of_shape,
+    vertex_values,
 )
 from featgraph.program.in_use import InUse
 from featgraph.program.names import LONGEST, METHODS, RESERVED, name_problem
@@ -450,10 +451,10 @@ class State:
         elif type_.kind is PropertyKind.VERTEX:
             rows = (graph.vertex_count,)
             values = values_of_shape(name, value, type_, rows)
-            column.values = graph.rows_here(values)
+            column.values = vertex_values(graph, values)
         else:
             rows = (graph.given_edge_count * (2 if column.per_direction else 1),)
-            given = values_of_shape(name, value, type_, rows, is_edge=True)
+            given = values_of_shape(name, value, type_, rows)
             column.values = edge_values(graph, given)
         column.borrowed = None
         self.version += 1

@@ -151,6 +151,20 @@ class Borrowed:
                 self._where, lost.index, self.shape, shown, wanted
             ) from None
 
+    def rows(self, rows: Rows) -> DeviceValues:
+        """Return a copy of some rows, if the storage type can hold all of them.
+
+        Raises
+        ------
+        StateError
+            If it cannot: whoever takes other rows is refused, too.
+        """
+        if self._foreign.dtype == self.dtype:
+            return self.copied(rows)
+        from featgraph.arrays.foreign import Foreign, lent  # imports the dialect
+
+        return Foreign(lent(self.copied())).copied(self.dtype, rows)
+
 
 def storage_values(name: str, values: Any, dtype: Any = None) -> Array | Borrowed:
     """Return values with a storage type: a host array, or what is on the GPU.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays.values import Entries, Filled, host_values
+from featgraph.arrays.values import Entries, Filled, Rows, host_values, taken
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.errors import GraphInputError
 from featgraph.fold.plan.traits import GraphTraits, graph_traits, set_traits
@@ -19,6 +19,7 @@ from featgraph.graph._structure import set_degrees
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.oriented import refuse_directed
 from featgraph.graph.partition.shard import Shard
+from featgraph.program.values import Borrowed
 from featgraph.ranks.agreed import on_all
 from featgraph.ranks.edges import LazyArray, PartEdges
 from featgraph.ranks.exchange import RankExchange
@@ -237,8 +238,10 @@ class DistributedGraph(Graph):
     def rows_here(self, values: Any) -> Any:
         """Return the values of this rank's vertices, and of its ghosts."""
         numbers = self.shard.numbers
+        if isinstance(values, Borrowed):
+            return values.rows(Rows(self.shard, numbers.size, lambda: numbers))
         if not isinstance(values, Filled):
-            return host_values(values)[numbers]
+            return taken(host_values(values), numbers)
         shape, apart = (numbers.size, *values.shape[1:]), values.apart
         if apart is not None:
             width = math.prod(shape[1:])

@@ -9,6 +9,7 @@ import pytest
 
 import featgraph as fg
 from featgraph.errors import StateError
+from featgraph.runtime.memory import buffers
 
 pytestmark = pytest.mark.gpu
 
@@ -60,7 +61,11 @@ LIBRARIES = ["cupy", "torch", "numba", "dlpack"]
 
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint8", "bool"])
-def test_arrays_of_other_libraries(graph: fg.Graph, library: str, dtype: str) -> None:
+def test_arrays_of_other_libraries(
+    graph: fg.Graph, library: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As few values as these would be copied to where those of other States were."""
+    monkeypatch.setattr(buffers, "_MOST_MOVED", 0)
     values = np.random.default_rng(0).integers(0, 2, (ROWS, 5)).astype(dtype)
     given = given_by(library, values)
     state = fg.State(graph, x=fg.vertex_property(given))

@@ -1,0 +1,78 @@
+"""Arrays that all ranks give in the memory of their GPUs, emulated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph import _cuda
+from featgraph.distributed import run_ranks
+from featgraph.distributed.engines.protocol import Engine
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
+
+from featgraph.arrays import landing
+from featgraph.errors import StateError
+from tests.ranks.test_emulated import V, lowest, make_graph
+from tests.simt.foreign import Foreign
+from tests.simt.gpu import Gpu, emulated_gpu
+
+pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Iterator[Gpu]:
+    with emulated_gpu() as made:
+        yield made
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("given", ["float32", "int64"])
+def test_rows_are_taken_on_the_gpu(
+    gpu: Gpu, ranks: int, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another type than the storage's, too; none comes to the host before a run."""
+    whole = make_graph(400)
+    values = np.random.default_rng(1).integers(0, 99, V).astype(given)
+    alone = fg.State(
+        whole, x=fg.vertex_property(values, dtype="float32", iterated=True)
+    )
+    fg.iterate(lowest, alone, max_supersteps=3, target="cpu")
+    seen: list[int] = []
+    read = landing.read
+
+    def noticed(array: Any, *more: Any) -> Any:
+        seen.append(array.size)
+        return read(array, *more)
+
+    def of_rank(engine: Engine) -> Any:
+        graph = fg.distribute(whole)
+        there = fg.vertex_property(Foreign(values), dtype="float32", iterated=True)
+        state = fg.State(graph, x=there)
+        state["x"] = Foreign(values[::-1])
+        state["x"] = Foreign(values)
+        assert max(seen, default=0) < V // ranks
+        fg.iterate(lowest, state, max_supersteps=3, target="cuda")
+        return state["x"]
+
+    monkeypatch.setattr(landing, "read", noticed)
+    for found in run_ranks(ranks, of_rank):
+        np.testing.assert_array_equal(found, alone["x"])
+
+
+def test_a_value_that_is_not_stored_is_refused_on_all_ranks(gpu: Gpu) -> None:
+    values = np.arange(V)
+
+    def of_rank(engine: Engine) -> str:
+        graph = fg.distribute(make_graph(400))
+        with pytest.raises(StateError, match="does not fit int8") as error:
+            fg.State(graph, x=fg.vertex_property(Foreign(values), dtype="int8"))
+        return str(error.value)
+
+    first, second = run_ranks(2, of_rank)
+    assert first == second
