@@ -12,7 +12,7 @@ import struct
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from featgraph import _cuda
 from featgraph._cached import cached_property
@@ -37,8 +37,7 @@ def _api() -> Any:
     return import_whole("cuda.bindings.driver")
 
 
-@dataclass(frozen=True)
-class ParameterType:
+class ParameterType(NamedTuple):
     """What a compiled kernel takes at one place.
 
     Attributes
@@ -337,6 +336,16 @@ class Driver:
         self.enter()
         self.check(self.api.cuMemcpyDtoHAsync(target, source, size, 0))
         self.check(self.api.cuStreamSynchronize(0))
+
+    def current_gpu(self) -> int:
+        """Return the number of the GPU of the context."""
+        self.enter()
+        return int(self.check(self.api.cuCtxGetDevice()))
+
+    def wait_for_stream(self, stream: int) -> None:
+        """Wait for what a stream was given; 0 is the default one."""
+        self.enter()
+        self.check(self.api.cuStreamSynchronize(stream))
 
     def start_read(self, target: int, source: int, size: int) -> Any:
         """Have bytes copied to pinned memory of the host; return an event behind it."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from featgraph._cuda import cuda
+from featgraph._cuda_arguments import layout_of
 from featgraph._interrupts import import_whole
 from featgraph.errors import DeviceError
 
@@ -77,6 +78,10 @@ class Strided:
         """Return the same elements as another type of as many bytes."""
         typed = np.dtype(dtype)
         return Strided(self.owner, self.address, self.shape, self.strides, typed)
+
+    def is_c_contiguous(self) -> bool:
+        """Whether it is in C order, without gaps."""
+        return layout_of(self.shape, self.strides, self.dtype.itemsize)[0] == "C"
 
     def in_dialect(self) -> Any:
         """Return an array of the dialect over the same memory."""

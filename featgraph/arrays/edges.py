@@ -17,7 +17,7 @@ import numpy.typing as npt
 from featgraph._cached import cached_property
 from featgraph.arrays import edge_kernels as kernels
 from featgraph.arrays import landing, memory, sorting
-from featgraph.arrays.foreign import as_numbers, foreign_array, three_axes
+from featgraph.arrays.foreign import as_numbers, finish, foreign_array, three_axes
 from featgraph.arrays.values import LostValue, offset_dtype
 from featgraph.errors import StateError
 
@@ -312,6 +312,7 @@ def checked_values(values: object, count: int) -> Array | None:
     if given is None or given.shape != (count,) or given.dtype.kind not in "fiu":
         return None
     own = given.copied(given.dtype.newbyteorder("=")).array
+    finish()
     if own.dtype.kind == "f":
         found = memory.filled((1,), 0, np.int32)
         memory.launch_over(kernels.find_nan, count, own, found)

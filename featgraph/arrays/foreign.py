@@ -25,6 +25,7 @@ __all__ = [
     "described",
     "dlpack_capsule",
     "dlpack_device",
+    "finish",
     "flat",
     "foreign_array",
     "lent",
@@ -43,7 +44,7 @@ class Foreign:
 
     Attributes
     ----------
-    array : array of the dialect
+    array : Strided, or array of the dialect
         A view of its memory, with its strides.
     """
 
@@ -65,7 +66,9 @@ class Foreign:
         return self.array.dtype  # type: ignore[no-any-return]
 
     def copied(self, dtype: np.dtype[Any], rows: Rows | None = None) -> DeviceValues:
-        """Return a copy in a storage type, made on the GPU; waits for it.
+        """Return a copy in a storage type, made on the GPU.
+
+        It is not waited for: `finish` tells when the caller may write his array.
 
         Parameters
         ----------
@@ -83,10 +86,9 @@ class Foreign:
         made = memory.empty(stored_shape(shape, dtype), dtype.name)
         as_it_is = rows is None and dtype == self.dtype and made.shape == shape
         if as_it_is and self.array.is_c_contiguous():
-            made.copy_to_device(self.array)
+            memory.copy(made, self.array)
         else:
             self._place(made, rows)
-        cuda.synchronize()  # from here on the caller may write his array
         return DeviceValues(made, None if made.shape == shape else shape[1])
 
     def cast(self, dtype: np.dtype[Any]) -> Any:
@@ -101,7 +103,7 @@ class Foreign:
         if is_checked:
             check, low, high = _limits(self.dtype, made.dtype)
         low, high = (np.dtype(source.dtype).type(limit) for limit in (low, high))
-        lost = memory.filled((1,), elements.NONE_LOST, np.int64)
+        lost = memory.place_found()
         order = lost if rows is None else _order(rows)
         memory.launch_over(
             elements.place_rows, made.size, three_axes(source), order,
@@ -110,9 +112,14 @@ class Foreign:
         )  # fmt: skip
         if check == elements.ANY:
             return
-        index = int(memory.read(lost)[0])
+        index = memory.read_found()
         if index != elements.NONE_LOST:
             raise LostValue(index, _element(self.array, index))
+
+
+def finish() -> None:
+    """Wait for copies of arrays of callers, who may write them from here on."""
+    memory.synchronize()
 
 
 #: Whoever numbers of rows belong to -> these on the GPU.
@@ -153,7 +160,7 @@ def foreign_array(values: Any, where: str) -> Foreign | None:
         return None
     if len(made.shape) > elements.AXES or np.dtype(made.dtype).name not in _READ:
         return None
-    own, theirs = int(cuda.get_current_device().id), device_of(made)
+    own, theirs = memory.current_gpu(), device_of(made)
     if own != theirs:
         raise StateError(
             "the array is on another GPU",
@@ -173,11 +180,14 @@ _READ = frozenset(
 
 
 def _view(values: Any) -> Any:
-    """Return an array of the dialect over memory of another library."""
-    if hasattr(values, "__cuda_array_interface__"):
-        return cuda.as_cuda_array(values) if _cuda.is_available() else None
+    """Return an array over memory of another library; waits for what writes it."""
+    if isinstance(values, Strided):
+        return values
+    described = getattr(values, "__cuda_array_interface__", None)
     if not _cuda.is_available():
         return None
+    if described is not None:
+        return _seen(described, values)
     views: Any = import_whole("cuda.core.utils").StridedMemoryView
     view = views.from_dlpack(values, stream_ptr=_DEFAULT_STREAM)
     size = view.dtype.itemsize
@@ -188,7 +198,23 @@ def _view(values: Any) -> Any:
         "typestr": view.dtype.str,
         "version": 3,
     }
-    return cuda.from_cuda_array_interface(described, owner=view, sync=False)
+    return _seen(described, view)
+
+
+def _seen(described: dict[str, Any], owner: Any) -> Strided:
+    """Return an array over memory that the CUDA array interface describes."""
+    if described.get("mask") is not None:
+        raise NotImplementedError("masked arrays are not supported")
+    dtype, shape = np.dtype(described["typestr"]), tuple(described["shape"])
+    address, _ = described["data"]
+    stream = described.get("stream")
+    if stream is not None:
+        memory.wait_for_stream(int(stream))
+    steps = described.get("strides")
+    if steps is None:
+        ends = range(1, len(shape) + 1)
+        steps = [dtype.itemsize * math.prod(shape[end:]) for end in ends]
+    return Strided(owner, int(address or 0), shape, tuple(steps), dtype)
 
 
 def lent(values: DeviceValues) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -19,7 +20,9 @@ from featgraph.errors import DeviceMemoryError
 
 __all__ = [
     "BLOCK",
+    "copy",
     "copy_of",
+    "current_gpu",
     "empty",
     "filled",
     "is_lent",
@@ -27,8 +30,12 @@ __all__ = [
     "launch_over",
     "memory_error",
     "on_shortage",
+    "place_found",
     "read",
+    "read_found",
+    "synchronize",
     "upload",
+    "wait_for_stream",
 ]
 
 #: Threads of a block, and most blocks of a kernel that goes over elements.
@@ -87,10 +94,15 @@ def filled(shape: tuple[int], value: int, dtype: Any) -> Any:
 def copy_of(array: Any) -> Any:
     """Return a copy of an array of ours; does not wait for it."""
     made = empty(tuple(array.shape), array.dtype)
-    if array.size:
-        size = array.size * array.dtype.itemsize
-        _driver().copy(address_of(made), address_of(array), size)
+    copy(made, array)
     return made
+
+
+def copy(target: Any, source: Any) -> None:
+    """Copy an array to another one of the same type and shape; does not wait."""
+    size = source.size * source.dtype.itemsize
+    if size:
+        _driver().copy(address_of(target), address_of(source), size)
 
 
 def upload(values: npt.NDArray[Any]) -> Any:
@@ -105,6 +117,48 @@ def upload(values: npt.NDArray[Any]) -> Any:
 def read(array: Any) -> npt.NDArray[Any]:
     """Return a copy on the host; waits for the GPU."""
     return landing.read(array)
+
+
+class _Found(threading.local):
+    """Where kernels that a thread waits for leave a number."""
+
+    def __init__(self) -> None:
+        self.place = empty((1,), np.int64)
+
+
+@cache
+def _found() -> _Found:
+    return _Found()
+
+
+def place_found() -> Any:
+    """Return the place of the smallest number that a kernel finds: `NONE_LOST` so far.
+
+    A thread has one: what comes next in it is `read_found`.
+    """
+    place = _found().place
+    _driver().set_words(address_of(place), elements.NONE_LOST & 0xFFFFFFFF, 2)
+    return place
+
+
+def read_found() -> int:
+    """Return the number that a kernel has left in the place; waits for the GPU."""
+    return int(landing.read(_found().place)[0])
+
+
+def synchronize() -> None:
+    """Wait for all work of the default stream."""
+    _driver().wait_for_stream(0)
+
+
+def wait_for_stream(stream: int) -> None:
+    """Wait for a stream of another library, by its number."""
+    _driver().wait_for_stream(stream)
+
+
+def current_gpu() -> int:
+    """Return the number of the GPU that kernels run on."""
+    return _driver().current_gpu()
 
 
 def launch(kernel: Any, blocks: int, *arguments: Any) -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays.values import Entries, Filled, Reordered, name_of
+from featgraph.arrays.values import (
+    DeviceValues,
+    Entries,
+    Filled,
+    Reordered,
+    name_of,
+)
 from featgraph.errors import StateError
 from featgraph.graph import Graph
 from featgraph.graph._structure import (
@@ -32,6 +39,7 @@ from featgraph.program.values import (
 __all__ = [
     "PropertySpec",
     "edge_values",
+    "finish_copies",
     "loose_column",
     "property_column",
     "values_of_shape",
@@ -215,6 +223,14 @@ def vertex_values(graph: Graph, given: Any) -> Any:
     """
     here = graph.rows_here(given)
     return here.copied() if isinstance(here, Borrowed) else here
+
+
+def finish_copies(columns: Iterable[Column]) -> None:
+    """Wait for copies of what was given on the GPU: callers may write that again."""
+    if any(isinstance(column.values, DeviceValues) for column in columns):
+        from featgraph.arrays.foreign import finish  # imports the dialect
+
+        finish()
 
 
 def loose_column(name: str, given: Any, refused: type) -> Column:

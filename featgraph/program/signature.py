@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,9 +33,11 @@ class PropertyKind(Enum):
     VECTOR = "vector"
     SCALAR = "scalar"
 
+    # By identity, without a call of Python: each call of a foldmap looks up types.
+    __hash__ = object.__hash__
 
-@dataclass(frozen=True)
-class PropertyType:
+
+class PropertyType(NamedTuple):
     """Type of one property.
 
     Attributes

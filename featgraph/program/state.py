@@ -19,6 +19,7 @@ from featgraph.program.column import Column
 from featgraph.program.given import (
     PropertySpec,
     edge_values,
+    finish_copies,
     loose_column,
     property_column,
     values_of_shape,
@@ -226,10 +227,12 @@ class State:
         self._begin()
         for name, given in properties.items():
             self._add(name, given)
+        finish_copies(self._columns.values())
 
     def _begin(self) -> None:
         #: Rises when a property is new, or has another type; a runtime compares it.
         self.types_version = 0
+        self._types: tuple[int, tuple[tuple[str, PropertyType], ...]] | None = None
         #: Set by the runtime that holds the current values.
         self.residency: Residency | None = None
         #: The thread that runs supersteps on it.
@@ -272,6 +275,15 @@ class State:
     def signature(self) -> Signature:
         """Types of all properties and scalars, by name."""
         return {name: column.type for name, column in self._columns.items()}
+
+    @property
+    def types(self) -> tuple[tuple[str, PropertyType], ...]:
+        """The items of `signature`, which stay until another type comes."""
+        known = self._types
+        if known is None or known[0] != self.types_version:
+            found = tuple([(n, column.type) for n, column in self._columns.items()])
+            self._types = known = self.types_version, found
+        return known[1]
 
     def _column(self, name: object) -> Column:
         found = self._columns.get(name) if isinstance(name, str) else None
@@ -456,6 +468,7 @@ class State:
             rows = (graph.given_edge_count * (2 if column.per_direction else 1),)
             given = values_of_shape(name, value, type_, rows)
             column.values = edge_values(graph, given)
+        finish_copies([column])
         column.borrowed = None
         self.version += 1
         if self.residency is not None:

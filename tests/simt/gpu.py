@@ -166,7 +166,24 @@ class MappedArray(DeviceArray):
 
 
 #: Views that are alive: the memory of some is no one's that the driver knows of.
-LENT: weakref.WeakValueDictionary[int, StridedArray] = weakref.WeakValueDictionary()
+LENT: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+class SeenArray(_cuda_memory.Strided):
+    """What the package looks at: memory that is known as long as it does."""
+
+    __slots__ = ()
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        LENT[id(self)] = self
+
+    @property
+    def data(self) -> Any:
+        """The memory, as the host sees it."""
+        interface = {"data": (self.address, False), "shape": self.shape, "version": 3}
+        interface |= {"typestr": self.dtype.str, "strides": self.strides}
+        return np.asarray(SimpleNamespace(__array_interface__=interface))
 
 
 def lent_memory(address: int, size: int) -> Any:
@@ -285,11 +302,8 @@ class Gpu:
     # -- the dialect's namespace
 
     def as_cuda_array(self, values: Any) -> StridedArray:
-        """Return a view of another library's array; waits for the stream it states."""
-        described = values.__cuda_array_interface__
-        if described.get("stream") is not None:
-            self.waited_for.append(described["stream"])
-        return from_cuda_array_interface(described)
+        """Return a view of another library's array."""
+        return from_cuda_array_interface(values.__cuda_array_interface__)
 
     def device_array(self, shape: Any, dtype: Any) -> DeviceArray:
         array = DeviceArray(None, shape, dtype)
@@ -364,11 +378,23 @@ class Gpu:
         self._fill(address, count)
 
     def copy(self, target: int, source: int, size: int) -> None:
-        self._memory(target, size)[:] = self._memory(source, size)
-        known, first = self._place(source, size)
         to, place = self._place(target, size)
         to.touches.fill()
+        if piece_at(self, source, size) is None:
+            self._memory(target, size)[:] = lent_memory(source, size)
+            to.bytes[place : place + size] = b"\1" * size
+            return
+        self._memory(target, size)[:] = self._memory(source, size)
+        known, first = self._place(source, size)
         to.bytes[place : place + size] = known.bytes[first : first + size]
+
+    def current_gpu(self) -> int:
+        return 0
+
+    def wait_for_stream(self, stream: int) -> None:
+        self.order.synchronize()
+        if stream > 1:  # the default one has these numbers
+            self.waited_for.append(stream)
 
     def write(self, target: int, source: int, size: int) -> None:
         self.uploads.append(size)
@@ -715,6 +741,7 @@ def emulated_gpu() -> Iterator[Gpu]:
         patch.setattr(through_host, "cuda", gpu)
         patch.setattr(window_pieces, "cuda", EmulatedStreams())
         patch.setattr(foreign, "cuda", gpu)
+        patch.setattr(foreign, "Strided", SeenArray)
         patch.setattr(pinned, "cuda", gpu)
         patch.setattr(streamed_rows, "BLOCK", 32)
         patch.setattr(landing, "cuda", gpu)
@@ -730,6 +757,8 @@ def emulated_gpu() -> Iterator[Gpu]:
         patch.setattr(memory, "_driver", lambda: gpu)
         of_arrays = launches(PlainDriver(gpu))
         patch.setattr(memory, "_launches", lambda: of_arrays)
+        of_threads = memory._Found()
+        patch.setattr(memory, "_found", lambda: of_threads)
         patch.setattr(_cuda_memory, "cuda", gpu)
         patch.setattr(foreign, "device_of", lambda array: 0)
         patch.setattr(host, "_copy_by_numba", lambda _, values: values.data.copy())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from featgraph.fold.analysis.access import AccessRecord, check_accesses, find_accesses
@@ -459,7 +459,7 @@ class _Analyser:
         while name in signature or name in self.temporaries:
             name += "_"
         if of in signature:
-            signature[name] = replace(signature[of], iterated=False)
+            signature[name] = signature[of]._replace(iterated=False)
         else:
             dtype = _BUILTIN_DTYPES[of]
             signature[name] = PropertyType(PropertyKind.VERTEX, dtype, ())

@@ -31,9 +31,9 @@ class DeviceArray(GivenArray):
 
     def _found(self, kernel: Any, count: int, *arguments: Any) -> int | None:
         """Return the smallest number that a kernel finds."""
-        found = memory.filled((1,), elements.NONE_LOST, np.int64)
+        found = memory.place_found()
         memory.launch_over(kernel, count, _seen(self.values), *arguments, found)
-        first = int(memory.read(found)[0])
+        first = memory.read_found()
         return None if first == elements.NONE_LOST else first
 
     def _first(self, least: Any, most: Any, *, is_inside: bool) -> int | None:

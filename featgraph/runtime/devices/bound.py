@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from featgraph._cached import cached_property
 from featgraph.fold.compiling.due_sets import DueSetKernel
@@ -11,11 +11,22 @@ from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.layout import rows_along
 from featgraph.fold.plan.traits import HUB_DEGREE, LONG_ROW
 from featgraph.fold.printing.module import Entry
-from featgraph.graph import Graph
 
-__all__ = ["BoundEntry", "RowKernel"]
+__all__ = ["BoundEntry", "GraphSize", "RowKernel"]
 
 Array = Any
+
+
+class GraphSize(Protocol):
+    """What a graph has, counted, wherever it is."""
+
+    @property
+    def vertex_count(self) -> int:
+        """Its vertices."""
+
+    @property
+    def edge_count(self) -> int:
+        """Its directed edges."""
 
 
 class RowKernel:
@@ -76,7 +87,7 @@ class BoundEntry:
     kernel : Kernel
     entry : Entry
         One of its entries.
-    graph : Graph
+    graph : GraphSize
     arrays : GraphArrays
         The arrays of the graph on the device.
 
@@ -98,7 +109,9 @@ class BoundEntry:
         Blocks of its grid, once they are known and stay (CUDA).
     """
 
-    def __init__(self, kernel: Kernel, entry: Entry, graph: Graph, arrays: Any) -> None:
+    def __init__(
+        self, kernel: Kernel, entry: Entry, graph: GraphSize, arrays: Any
+    ) -> None:
         self.kernel = kernel
         self.entry = entry
         self.phase = kernel.plan.phases[entry.phase]

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from featgraph.arrays.values import host_values
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph
+from featgraph.runtime.devices.bound import GraphSize
 from featgraph.runtime.devices.cpu_sweeps import CpuSweeps
 from featgraph.runtime.devices.host_arrays import host_graph_array
 from featgraph.runtime.devices.protocol import Array, DeviceGraph, Values, Words
@@ -89,7 +90,7 @@ class CpuDevice(CpuSweeps):
         self,
         plan: FoldPlan,
         phase: Phase,
-        graph: Graph,
+        graph: GraphSize,
         count: int | None,
         is_listed: bool,
     ) -> str:

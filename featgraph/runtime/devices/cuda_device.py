@@ -17,7 +17,7 @@ from featgraph.fold.plan.traits import HUB_DEGREE, LONG_ROW
 from featgraph.graph import Graph
 from featgraph.graph._structure import is_built_on_gpu
 from featgraph.runtime.devices import cuda_lists
-from featgraph.runtime.devices.bound import BoundEntry
+from featgraph.runtime.devices.bound import BoundEntry, GraphSize
 from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
 from featgraph.runtime.devices.cuda_rows import CudaRows
 from featgraph.runtime.devices.cuda_sets import CudaKeys, CudaSets
@@ -98,7 +98,7 @@ class CudaDevice(CudaArrays):
         self,
         plan: FoldPlan,
         phase: Phase,
-        graph: Graph,
+        graph: GraphSize,
         count: int | None,
         is_listed: bool,
     ) -> str:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from featgraph.arrays.values import DeviceValues, Filled, Reordered
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph
-from featgraph.runtime.devices.bound import BoundEntry, RowKernel
+from featgraph.runtime.devices.bound import BoundEntry, GraphSize, RowKernel
 from featgraph.runtime.devices.spare import SpareMemory
 from featgraph.runtime.recording.cycles import KnownCycles
 from featgraph.runtime.recording.device_loop import DeviceLoop
@@ -85,10 +85,8 @@ class Reach:
     pulled: int | None = None
 
 
-class DeviceGraph(Protocol):
+class DeviceGraph(GraphSize, Protocol):
     """A graph on a device: its arrays, and kernels that go along its rows."""
-
-    vertex_count: int
 
     def __getitem__(self, name: str) -> Array:
         """Return an array by its name in generated code."""
@@ -350,7 +348,7 @@ class Device(Protocol):
         self,
         plan: FoldPlan,
         phase: Phase,
-        graph: Graph,
+        graph: GraphSize,
         count: int | None,
         is_listed: bool,
     ) -> str:

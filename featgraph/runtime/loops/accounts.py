@@ -52,7 +52,7 @@ class Accounts:
         """Account for the next superstep, which has committed `number` vertices.
 
         False if the host would not have run it. `seen` are the extremes of its results
-        that the run looks at.
+        that the run looks at. What the State is told, it is told by `number`.
         """
         agenda, traced = self._agenda, self.following
         before = agenda.pending[traced.place].active_count
@@ -65,7 +65,6 @@ class Accounts:
         agenda.watching.note(agenda.steps[traced.place].plan, seen)
         agenda.steps[traced.place].patched_supersteps += traced.work == "patched"
         agenda.turn = (traced.place + 1) % len(agenda.steps)
-        self.number()
         return True
 
     def add_all(

@@ -69,12 +69,13 @@ class Watching:
 
         What comes behind them means nothing.
         """
-        found = dict(zip(self.given_by(plan), values, strict=False))
-        if (self.log, True) in found:
-            self.values.append(found[self.log, True])
-        tested = self.tested(plan)
-        if self.test is not None and tested:
-            self.is_met = self.test.holds(values[tested - 1])
+        if not self.extremes:
+            return
+        given = self.given_by(plan)
+        if (self.log, True) in given:
+            self.values.append(values[given.index((self.log, True))])
+        if self.test is not None and self.test.name in plan.facts.reductions:
+            self.is_met = self.test.holds(values[len(given) - 1])
 
 
 def make_watching(

@@ -24,13 +24,14 @@ from featgraph.program.state import State
 from featgraph.runtime.devices.bound import BoundEntry, RowKernel
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.devices.spare import Kit
+from featgraph.runtime.memory.idle import Idle
 from featgraph.runtime.memory.places import Places
 from featgraph.runtime.streaming.needs import is_of_edges, shared_use
 
 if TYPE_CHECKING:
     from featgraph.runtime.streaming.placement import Placement
 
-__all__ = ["ALL", "Buffers", "GraphArrays", "buffers_of"]
+__all__ = ["ALL", "Buffers", "GraphArrays", "arrays_for", "buffers_of"]
 
 #: Stale everywhere.
 ALL = "all"
@@ -62,7 +63,7 @@ class GraphArrays(Mapping[str, Any]):
         self._kernels: dict[tuple[str, str], RowKernel] = {}
         #: Of the kernels of all foldmaps that have run on the graph of late.
         self._entries: dict[tuple[Kernel, str], BoundEntry] = {}
-        self.vertex_count, self._edge_count = graph.vertex_count, graph.edge_count
+        self.vertex_count, self.edge_count = graph.vertex_count, graph.edge_count
         #: How often arrays have been moved: what was bound before has others.
         self.moves = 0
         #: What finds a place for arrays, where a GPU may hold so much only.
@@ -73,6 +74,10 @@ class GraphArrays(Mapping[str, Any]):
         #: What States on the graph have left; None on devices that keep nothing, and
         #: where what is kept would count.
         self._spare = device.make_spare_memory() if limit is None else None
+        #: What was bound to States that are gone. It refers to these arrays, so that it
+        #: has to be let go of where the graph goes.
+        self.idle = Idle()
+        weakref.finalize(graph, self.idle.clear).atexit = False
 
     def is_under(self, limit: int | None) -> bool:
         """Whether these are the arrays of the graph under a memory limit."""
@@ -128,7 +133,7 @@ class GraphArrays(Mapping[str, Any]):
     def move_edges(self) -> None:
         """Let go of arrays of edges: whoever asks for them gets others."""
         self._arrays = {n: a for n, a in self._arrays.items() if not is_of_edges(n)}
-        for kept in (self._shared, self._kernels, self._entries):
+        for kept in (self._shared, self._kernels, self._entries, self.idle):
             kept.clear()
         self.moves += 1
 
@@ -146,7 +151,7 @@ class GraphArrays(Mapping[str, Any]):
 
     def edges_along(self, along: str) -> int:
         """Return how many edges the rows along some edges have."""
-        return self._edge_count * (2 if along == "both" else 1)
+        return self.edge_count * (2 if along == "both" else 1)
 
     def kernel(self, name: str, along: str) -> RowKernel:
         """Return a kernel over sets, by its name, that goes along some rows."""
@@ -171,8 +176,7 @@ class GraphArrays(Mapping[str, Any]):
         if found is None:
             if len(self._entries) >= _MOST_ENTRIES:
                 self._entries.clear()
-            found = BoundEntry(kernel, entry, self.graph, self)
-            self._entries[key] = found
+            self._entries[key] = found = BoundEntry(kernel, entry, self, self)
         return found
 
     def __iter__(self):  # type: ignore[no-untyped-def]
@@ -197,8 +201,18 @@ def graph_arrays(graph: Graph, device: Device) -> GraphArrays:
     cached = _graphs.setdefault(graph, {})
     known = cached.get(device.name)
     if known is None or not known.is_under(config.memory_limit_bytes):
+        if known is not None:
+            known.idle.clear()
         cached[device.name] = known = GraphArrays(graph, device)
     return known
+
+
+def arrays_for(state: State, device: Device) -> GraphArrays:
+    """Return the arrays of a State's graph on `device`, where the State may be, too."""
+    found = state.residency
+    if isinstance(found, Buffers) and found.device is device:
+        return found.graph
+    return graph_arrays(state.graph.part, device)
 
 
 class Buffers:

@@ -12,7 +12,6 @@ import numpy as np
 from featgraph.errors import DeviceMemoryError, KernelFaultError
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.printing.module import Entry
-from featgraph.graph import Graph
 from featgraph.program.active import word_count
 from featgraph.program.signature import PropertyKind, PropertyType
 from featgraph.program.state import State
@@ -33,6 +32,10 @@ Words = Any
 _MOST_FULL_SETS = 16
 
 
+def _gone() -> None:
+    """Stand for a reference to a State that is gone."""
+
+
 def full_words(device: Device, vertex_count: int) -> Words:
     """Return the bitvector of all vertices; do not write it, others have it, too."""
     known = device.full_sets.get(vertex_count)
@@ -51,7 +54,8 @@ def full_words(device: Device, vertex_count: int) -> Words:
 class BoundState:
     """A State on a device, as one kernel works on it.
 
-    It may be kept for as long as the State lives, which it does not keep alive.
+    It does not keep the State alive. Where that is gone, another State of the same
+    types on the same graph may take its place: see `let_go`.
 
     Parameters
     ----------
@@ -63,6 +67,8 @@ class BoundState:
     ----------
     buffers : Buffers
         The State's, since `arrive` was called.
+    graph : GraphArrays
+        The arrays of the graph, and its counts: of a rank's part of it.
     exchange : Exchange
         What is done together with other ranks.
     full : words
@@ -82,14 +88,11 @@ class BoundState:
         self.kernel = kernel
         self.plan = kernel.plan
         self.device = device
-        self.graph: Graph = state.graph.part
         self.exchange = exchange_of(state.graph, device)
-        self._state = weakref.ref(state)
-        source, buffers = kernel.kernel_source, buffers_of(state, device)
-        buffers.places.reserve(source)
-        self.buffers = buffers
-        for name in self.plan.facts.writes:
-            buffers.own(name)
+        source = kernel.kernel_source
+        self._take(state)
+        buffers = self.buffers
+        self.graph = buffers.graph
         self.everyone = everyone = full_words(device, self.graph.vertex_count)
         self.full = self.exchange.own(everyone)
         self.due = Due(
@@ -101,10 +104,39 @@ class BoundState:
         self.stale = StaleEntries(source, state.signature, device, all_rows)
         self._data = DataFields(source, state.graph, buffers.graph)
         self._word_count = word_count(self.graph.vertex_count)
-        self._place = buffers.graph, buffers.graph.moves
+        self._moves = buffers.graph.moves
         self.turns = buffers.graph.turns_of(self)
         reductions = self.plan.facts.reductions
         self._reduced = [f.name for f in source.fields if f.name in reductions]
+        self._result_types = {
+            name: PropertyType(PropertyKind.VECTOR, found.dtype, found.shape)
+            for name, found in reductions.items()
+        }
+        #: Whether another State may come where this one was: ranks have their own, and
+        #: where edges are streamed, memory is counted by State.
+        self.may_be_taken_up = state.graph.ranks is None and self.turns is None
+
+    def _take(self, state: State) -> None:
+        """Work on a State from here on, which is brought to the device."""
+        self._state: Callable[[], State | None] = weakref.ref(state)
+        self.buffers = buffers = buffers_of(state, self.device)
+        buffers.places.reserve(self.kernel.kernel_source)
+        for name in self.plan.facts.writes:
+            buffers.own(name)
+
+    def take_up(self, state: State) -> bool:
+        """Work on another State of the same types on the same graph.
+
+        False where arrays of the graph have been moved since.
+        """
+        self._take(state)
+        return self.fits(self.buffers)
+
+    def let_go(self) -> None:
+        """Refer to nothing of a State that is gone."""
+        del self.buffers
+        self._state = _gone
+        self.stale.begin()
 
     @property
     def state(self) -> State:
@@ -116,7 +148,7 @@ class BoundState:
 
     def fits(self, buffers: Buffers) -> bool:
         """Whether arrays of the graph are still where they were bound."""
-        return (buffers.graph, buffers.graph.moves) == self._place
+        return buffers.graph is self.graph and self.graph.moves == self._moves
 
     def arrive(self) -> Buffers:
         """Return the buffers of the State, which is brought to the device."""
@@ -159,18 +191,13 @@ class BoundState:
         shape = self.plan.facts.reductions[name].shape
         if reduced.shape != shape:
             reduced = reduced.reshape(shape)
-        self._put_result(name)
+        self.state.put_result(name, self._result_types[name])
         self.buffers.current[name] = reduced
 
     def renew_reductions(self) -> None:
         """Have the State know that reduces have left other results where they were."""
-        for name in self.plan.facts.reductions:
-            self._put_result(name)
-
-    def _put_result(self, name: str) -> None:
-        found = self.plan.facts.reductions[name]
-        type_ = PropertyType(PropertyKind.VECTOR, found.dtype, found.shape)
-        self.state.put_result(name, type_)
+        for name, type_ in self._result_types.items():
+            self.state.put_result(name, type_)
 
     def empty_words(self) -> Words:
         """Return a set of no vertices."""
@@ -222,8 +249,7 @@ class BoundPhase:
         results, of = kernel.plan.facts.reductions, kernel.plan.functions_of(self.phase)
         self.reads_results = any(a.name in results for f in of for a in f.accesses)
         self._kernel = kernel
-        self._graph = bound.graph
-        self._own_arrays = graph = bound.buffers.graph
+        self._own_arrays = graph = self._graph = bound.graph
         self._arrays = bound.exchange.rows_for(self.phase.kind, graph)
         self._device = bound.device
         self._in_form: dict[str, list[BoundEntry]] = {}

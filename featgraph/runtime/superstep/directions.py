@@ -14,6 +14,7 @@ from typing import Any
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.graph import Graph
 from featgraph.graph.degrees import most_edges
+from featgraph.runtime.devices.bound import GraphSize
 from featgraph.runtime.devices.protocol import Reach
 from featgraph.runtime.superstep.bound import BoundState
 
@@ -66,7 +67,7 @@ def is_push_shorter(bound: BoundState, reach: Reach) -> bool:
     return reach.pulled > most
 
 
-def fixed_cost(plan: FoldPlan, graph: Graph) -> int:
+def fixed_cost(plan: FoldPlan, graph: GraphSize) -> int:
     """Return what a push costs in any case, in edges that are pulled."""
     width = max(p.width for p in plan.phases)
     return graph.vertex_count * width // _VALUES_AN_EDGE
@@ -85,7 +86,7 @@ def most_reached(graph: Graph, target: str) -> int:
     return known
 
 
-def is_soon_swept(graph: Graph, width: int) -> bool:
+def is_soon_swept(graph: GraphSize, width: int) -> bool:
     """Whether a graph is so small that a GPU sweeps all of it in any case."""
     return (graph.vertex_count + graph.edge_count) * width < FEWEST_TO_SKIP
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import sys
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -28,6 +30,7 @@ from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.memory.buffers import arrays_for
 from featgraph.runtime.streaming.needs import explain_limit
 from featgraph.runtime.superstep.exchange import exchange_of
 from featgraph.runtime.superstep.frontier import Frontier, Restriction
@@ -37,7 +40,14 @@ __all__ = ["FoldMap", "edgemap", "foldmap", "trianglemap", "vertexmap"]
 
 
 class _Supersteps(dict[Any, Superstep]):
-    """What a foldmap has bound to a State, which refers to it weakly."""
+    """What a foldmap has bound to a State, which refers to it weakly.
+
+    Where one of the two is gone, the graph has it for the next State.
+    """
+
+    def __del__(self, is_over: Callable[[], bool] = sys.is_finalizing) -> None:
+        for superstep in () if is_over() else self.values():
+            superstep.let_go()
 
 
 class FoldMap:
@@ -178,12 +188,17 @@ class FoldMap:
         known = self._supersteps.get(state)
         if known is None:
             known = self._supersteps[state] = _Supersteps()
-            state.bound[id(known)] = known
+            if state.graph.ranks is not None:
+                state.bound[id(known)] = known
         told = repr(options) if options else ""
         found = known.get(asked := (device, config.checked, told, incremental))
         if found is None or found.types_version != state.types_version:
             kernel = self.kernel(state, device.name, options, incremental=incremental)
-            found = known[asked] = Superstep(kernel, state, device)
+            if found is not None and found.kernel is kernel:
+                found.types_version = state.types_version
+                return found
+            found = _taken_up(kernel, state, device)
+            known[asked] = found = found or Superstep(kernel, state, device)
         return found
 
     def restriction(self, state: State, device: Device) -> Restriction | None:
@@ -239,10 +254,11 @@ class FoldMap:
 
         With `incremental`, it patches aggregates in a run that changes that.
         """
-        types = tuple(state.signature.items())
-        asked = types, target, config.checked, repr(options), incremental
+        types = state.types
+        told = repr(options) if options else ""
+        asked = types, target, config.checked, told, incremental
         known = self._found.setdefault(state.graph, {})
-        found = known.get(asked)  # which hashes the types, more than all else here
+        found = known.get(asked)
         if found is not None:
             return found
         filled = _reductions(self.program)
@@ -331,6 +347,14 @@ class FoldMap:
         types, graph = state.signature, state.graph.part
         limited = explain_limit(kernel.kernel_source, types, graph, limit)
         return f"{text}\n\n{limited}"
+
+
+def _taken_up(kernel: Kernel, state: State, device: Device) -> Superstep | None:
+    """Return what has run a kernel on a State before, of the same types; or None."""
+    found: Superstep | None = arrays_for(state, device).idle.take(kernel)
+    if found is not None:
+        found.take_up(state)
+    return found
 
 
 def _reduced(step: FoldMap) -> tuple[Any, ...]:

@@ -34,7 +34,8 @@ class Superstep:
     """Runs supersteps of one kernel on one State.
 
     It may be kept from one superstep to any later one: what belongs to a single one is
-    in the `Frontier`. It does not keep the State alive.
+    in the `Frontier`. It does not keep the State alive, and behind its end another one
+    may take it up.
 
     Parameters
     ----------
@@ -72,11 +73,29 @@ class Superstep:
         self.bound = bound = BoundState(self.kernel, state, self.device)
         count = len(self.plan.phases)
         self.phases = tuple(BoundPhase(bound, number) for number in range(count))
-        for own in self.phases:  # the first superstep then asks for what others do
-            if own.phase.kind == "reduce":
-                bound.reduced(own.phase.into)
-                bound.parts(own.number)
         self._steps = [(own, *functions_for(own.phase)) for own in self.phases]
+        self._reduces = [own for own in self.phases if own.phase.kind == "reduce"]
+        self._make_results()
+
+    def _make_results(self) -> None:
+        """Have memory for results: the first superstep then asks for what others do."""
+        for own in self._reduces:
+            self.bound.reduced(own.phase.into)
+            self.bound.parts(own.number)
+
+    def take_up(self, state: State) -> None:
+        """Run supersteps on another State of the same types on the same graph."""
+        self.types_version = state.types_version
+        if self.bound.take_up(state):
+            self._make_results()
+        else:
+            self._bind(state)
+
+    def let_go(self) -> None:
+        """Wait for the next State on the graph, where the last one is gone."""
+        if self.bound.may_be_taken_up:
+            self.bound.let_go()
+            self.bound.graph.idle.give(self.kernel, self)
 
     def run(self, frontier: Frontier | None = None) -> Words:
         """Run one superstep.
