@@ -16,7 +16,13 @@ from featgraph._cuda_memory import Strided, lend
 from featgraph._interrupts import import_whole
 from featgraph.arrays import elements, memory
 from featgraph.arrays.padding import stored_shape
-from featgraph.arrays.values import DLPACK_CUDA, DeviceValues, LostValue, Rows
+from featgraph.arrays.values import (
+    DLPACK_CUDA,
+    DeviceValues,
+    LostValue,
+    Rows,
+    name_of,
+)
 from featgraph.errors import StateError
 
 __all__ = [
@@ -83,7 +89,7 @@ class Foreign:
         DeviceMemoryError
         """
         shape = (self.shape[0] if rows is None else rows.count, *self.shape[1:])
-        made = memory.empty(stored_shape(shape, dtype), dtype.name)
+        made = memory.empty(stored_shape(shape, dtype), dtype)
         as_it_is = rows is None and dtype == self.dtype and made.shape == shape
         if as_it_is and self.array.is_c_contiguous():
             memory.copy(made, self.array)
@@ -93,7 +99,7 @@ class Foreign:
 
     def cast(self, dtype: np.dtype[Any]) -> Any:
         """Return an array of the dialect with the values in a type, rounded to it."""
-        made = memory.empty(self.shape, dtype.name)
+        made = memory.empty(self.shape, dtype)
         self._place(made, None, is_checked=False)
         return made
 
@@ -158,7 +164,7 @@ def foreign_array(values: Any, where: str) -> Foreign | None:
         ) from error
     if made is None or made.size == 0 or not made.shape:
         return None
-    if len(made.shape) > elements.AXES or np.dtype(made.dtype).name not in _READ:
+    if len(made.shape) > elements.AXES or name_of(made.dtype) not in _READ:
         return None
     own, theirs = memory.current_gpu(), device_of(made)
     if own != theirs:

@@ -248,6 +248,7 @@ def is_on_gpu(values: Any) -> bool:
         return bool(getattr(values, "is_cuda", False))
 
 
+@functools.cache
 def present_bytes() -> int:
     """Return how much memory this machine has."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 import weakref
 from collections.abc import Callable, Iterator
@@ -624,6 +625,7 @@ def unknown_name(name: object, known: Any, where: str) -> StateError:
     )
 
 
+@functools.lru_cache(1 << 12)
 def _check_name(name: str) -> None:
     problem = name_problem(name)
     if problem is not None:

@@ -50,6 +50,8 @@ Array = npt.NDArray[Any]
 
 #: Kinds of NumPy dtypes that are numbers of ours: bool, int, uint, float.
 _NUMBERS = "biuf"
+#: Types of single values that are stored as they are.
+_STORED_AS = frozenset({bool, *(np.dtype(name).type for name in STORAGE_DTYPES)})
 #: What a kernel's loops over features count in.
 _MOST_FEATURES = 2**31 - 1
 
@@ -174,6 +176,8 @@ def storage_values(name: str, values: Any, dtype: Any = None) -> Array | Borrowe
     name, values, dtype
         As for `storage_array`.
     """
+    if type(values) in _STORED_AS and (dtype is None or dtype == type(values)):
+        return np.array(values)
     where, foreign = f"property {name!r}", None
     if is_on_gpu(values):
         from featgraph.arrays.foreign import foreign_array  # imports the dialect

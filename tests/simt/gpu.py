@@ -288,6 +288,7 @@ class Gpu:
         #: Streams of other libraries that were waited for.
         self.waited_for: list[int] = []
         self.from_cuda_array_interface = from_cuda_array_interface
+        self.current_gpu = lambda: 0
         self.get_current_device = lambda: SimpleNamespace(id=0, MULTIPROCESSOR_COUNT=1)
 
     @property
@@ -300,10 +301,6 @@ class Gpu:
         self._run_by.loop = loop
 
     # -- the dialect's namespace
-
-    def as_cuda_array(self, values: Any) -> StridedArray:
-        """Return a view of another library's array."""
-        return from_cuda_array_interface(values.__cuda_array_interface__)
 
     def device_array(self, shape: Any, dtype: Any) -> DeviceArray:
         array = DeviceArray(None, shape, dtype)
@@ -387,9 +384,6 @@ class Gpu:
         self._memory(target, size)[:] = self._memory(source, size)
         known, first = self._place(source, size)
         to.bytes[place : place + size] = known.bytes[first : first + size]
-
-    def current_gpu(self) -> int:
-        return 0
 
     def wait_for_stream(self, stream: int) -> None:
         self.order.synchronize()

@@ -176,7 +176,7 @@ def test_memory_that_was_lent_is_not_taken(gpu: Gpu) -> None:
         assert isinstance(residency, Buffers)
         before, own = arrays_of(state), residency.current["x"].memory
         if lends:
-            gpu.as_cuda_array(state.view("x"))
+            gpu.from_cuda_array_interface(state.view("x").__cuda_array_interface__)
         del state, residency
         state = ran(graph, 2)
         assert before - arrays_of(state) == ({id(own)} if lends else set())

@@ -111,7 +111,7 @@ class DeviceArray(GivenArray):
         rows = len(self)
         while True:
             rows = -(-rows // ROWS_OF_A_PART)
-            made = memory.empty((rows, columns), seen.dtype.name)
+            made = memory.empty((rows, columns), seen.dtype)
             count = rows * columns
             memory.launch_over(elements.fold_columns, count, seen, is_largest, made)
             if rows == 1:
@@ -120,7 +120,7 @@ class DeviceArray(GivenArray):
 
     def _derived(self, kernel: Any, count: int, *before: Any) -> DeviceArray:
         """Return what a kernel sets, in the same type, shape and C order."""
-        made = memory.empty(self.shape, self.dtype.name)
+        made = memory.empty(self.shape, self.dtype)
         memory.launch_over(kernel, count, _seen(self.values), *before, flat(made))
         return DeviceArray(made)
 
@@ -134,7 +134,7 @@ class DeviceArray(GivenArray):
 
     def held(self) -> Held:
         """Tell rows of numbers, in (N, K) of float64, from rows of nan."""
-        values = memory.empty(self.shape, self.dtype.name)
+        values = memory.empty(self.shape, self.dtype)
         is_held = memory.empty((len(self),), "bool")
         found = memory.upload(np.array([elements.NONE_LOST, 0]))
         memory.launch_over(

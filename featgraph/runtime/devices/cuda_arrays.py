@@ -19,7 +19,13 @@ from featgraph._cuda_launch import Launches
 from featgraph.arrays import elements, landing
 from featgraph.arrays.foreign import Foreign
 from featgraph.arrays.memory import empty, is_lent, on_shortage
-from featgraph.arrays.values import DeviceValues, Entries, Filled, Reordered
+from featgraph.arrays.values import (
+    DeviceValues,
+    Entries,
+    Filled,
+    Reordered,
+    name_of,
+)
 from featgraph.errors import DeviceError
 from featgraph.fold.printing.module import ALIGNMENT
 from featgraph.runtime.devices import cuda_control, cuda_loops
@@ -172,7 +178,7 @@ class CudaArrays:
             memory = memory if is_alike and memory.size else None
         if isinstance(values, Filled):
             made = (
-                self.empty(values.shape, values.dtype.name)
+                self.empty(values.shape, name_of(values.dtype))
                 if memory is None
                 else memory
             )
@@ -189,7 +195,7 @@ class CudaArrays:
             return memory
         given = np.ascontiguousarray(values)
         if memory is None:
-            memory = self.empty(given.shape, given.dtype.name)
+            memory = self.empty(given.shape, name_of(given.dtype))
         if given.size:
             source = int(given.ctypes.data)
             self.driver.write(address_of(memory), source, given.nbytes)

@@ -8,7 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.arrays.padding import stored_shape
-from featgraph.arrays.values import DeviceValues, Entries, Filled, Reordered
+from featgraph.arrays.values import (
+    DeviceValues,
+    Entries,
+    Filled,
+    Reordered,
+    name_of,
+)
 from featgraph.runtime.devices import cuda_loops
 from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
 from featgraph.runtime.devices.protocol import Values
@@ -55,7 +61,7 @@ class CudaRows:
             stored,
             dtype,
         )
-        made = memory if is_alike else self.empty(shape, dtype.name)
+        made = memory if is_alike else self.empty(shape, name_of(dtype))
         self._copy(self._arrays.upload(values), made, shape)
         return made
 
@@ -63,7 +69,7 @@ class CudaRows:
         """Return values of a shape on the host; waits for the device."""
         if tuple(array.shape) == shape:
             return self._arrays.download(array)
-        dense = self._arrays.empty(shape, array.dtype.name)
+        dense = self._arrays.empty(shape, name_of(array.dtype))
         self._copy(array, dense, shape)
         return self._arrays.download(dense)
 

@@ -37,6 +37,7 @@ class Accounts:
         #: Supersteps that the host would not have run.
         self._idle = 0
         self._first = agenda.state.superstep
+        self._everything = agenda.state.graph.vertex_count
 
     @property
     def is_whole(self) -> bool:
@@ -55,16 +56,19 @@ class Accounts:
         that the run looks at. What the State is told, it is told by `number`.
         """
         agenda, traced = self._agenda, self.following
-        before = agenda.pending[traced.place].active_count
+        place = traced.place
+        before = agenda.pending[place].active_count
         self._announce(traced, number)
         self.done += 1
         if before == 0 and number == 0:
             self._idle += 1
             return False
         self._run.add(number, seconds, traced.direction, traced.work)
-        agenda.watching.note(agenda.steps[traced.place].plan, seen)
-        agenda.steps[traced.place].patched_supersteps += traced.work == "patched"
-        agenda.turn = (traced.place + 1) % len(agenda.steps)
+        step = agenda.steps[place]
+        if seen:
+            agenda.watching.note(step.plan, seen)
+        step.patched_supersteps += traced.work == "patched"
+        agenda.turn = (place + 1) % len(agenda.steps)
         return True
 
     def add_all(
@@ -126,7 +130,7 @@ class Accounts:
     def _announce(self, traced: Traced, number: int) -> None:
         """Announce what was committed: its sets are where the recording makes them."""
         agenda, made = self._agenda, traced.pending
-        everything = number == agenda.state.graph.vertex_count
+        everything = number == self._everything
         told = None if everything else traced.committed()
         announce(
             agenda.pending, traced.place, told, number, lambda other, _: made[other]()

@@ -73,6 +73,9 @@ class Flight:
         self._begun = time.perf_counter()
         #: How long supersteps have been run otherwise than was decided, in s.
         self._late, self._how = 0.0, how
+        #: Place, whether all are due and how many are active -> what that decides:
+        #: nothing else changes it in a flight, and counts mostly come again.
+        self._decided: dict[tuple[int, bool, int | None], tuple[Any, ...]] = {}
         #: Whether no further cycle is begun.
         self._ends = False
 
@@ -96,21 +99,19 @@ class Flight:
 
     def _fly(self, came: list[int], is_enough: Callable[[], bool]) -> None:
         """Launch and account for supersteps until the last cycle has ended."""
-        limit = self._how.limit
-        ahead = 0
+        limit, accounts, ahead = self._how.limit, self._accounts, 0
+        length, is_exact = len(self._recordings), self._how.is_exact
         while True:
-            if not self._is_within_a_cycle():
+            if self._launched % length == 0:
                 self._ends = self._ends or bool(came) or is_enough()
-            while self._launched <= self._accounts.done + ahead and (
-                self._must_go_on() or not (self._ends or self._launched == limit)
-            ):
+            while self._launched <= accounts.done + ahead:
+                must_go_on = self._launched % length != 0 and not is_exact
+                if not must_go_on and (self._ends or self._launched == limit):
+                    break
                 self._launch()
-            if self._launched == self._accounts.done:
+            if self._launched == accounts.done:
                 return
             ahead = self._account()
-
-    def _must_go_on(self) -> bool:
-        return self._is_within_a_cycle() and not self._how.is_exact
 
     def _is_within_a_cycle(self) -> bool:
         return self._launched % len(self._recordings) != 0
@@ -137,17 +138,23 @@ class Flight:
     def _account(self) -> int:
         """Wait for a superstep; return how many may be launched ahead of the next."""
         agenda, accounts = self._agenda, self._accounts
-        before = agenda.pending[accounts.following.place].active_count
         recording = self._recordings[accounts.done % len(self._recordings)]
+        before = agenda.pending[accounts.following.place].active_count
         number, seen = recording.wait()
         agenda.exchange.check_count(number)
         begun, self._begun = self._begun, time.perf_counter()
         seconds = self._begun - begun
         is_run = accounts.add(number, seconds, seen)
         following = accounts.following
-        if agenda.pending[following.place].active_count == 0 or agenda.watching.is_met:
+        pending, place = agenda.pending[following.place], following.place
+        count = pending.active_count
+        if count == 0 or agenda.watching.is_met:
             self._ends = True
-        is_late = agenda.decisions(following.place) != following.decisions
+        key = place, pending.words is None, count
+        decided = self._decided.get(key)
+        if decided is None:
+            decided = self._decided[key] = agenda.decisions(place)
+        is_late = decided != following.decisions
         self._late = self._late + seconds if is_late else 0.0
         self._ends |= self._late > self._how.most_late
         is_soon_over = not is_run or number * number < _FEWEST * (before or 0)

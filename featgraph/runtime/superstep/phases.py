@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from featgraph.arrays.values import name_of
 from featgraph.fold.plan.plan import Phase
 from featgraph.fold.printing.module import Field
 from featgraph.runtime.superstep.bound import BoundPhase, BoundState
@@ -225,7 +226,7 @@ def _last_result(bound: BoundState, name: str, frontier: Frontier) -> Any:
     if frontier.all_due:
         return None
     current = bound.buffers.property(name)
-    shape, dtype = (current.size,), current.dtype.name
+    shape, dtype = (current.size,), name_of(current.dtype)
     last = bound.buffers.temporary(f"last {name}", dtype, shape)
     bound.device.copy(last, current.reshape(shape))
     return last
