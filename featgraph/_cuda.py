@@ -376,9 +376,7 @@ def is_available() -> bool:
     bool
         True if numba-cuda is installed and finds a driver and a GPU.
     """
-    if not is_installed():
-        return False
-    if not _gpus and _dialect().is_available():
+    if not _gpus and is_installed() and _dialect().is_available():
         _gpus.append(True)
     return bool(_gpus)
 

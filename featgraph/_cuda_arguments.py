@@ -193,6 +193,7 @@ def _nothing() -> object:
     return _NO_ARRAY
 
 
+@functools.lru_cache(1 << 12)
 def layout_of(
     shape: tuple[int, ...], strides: tuple[int, ...], item: int
 ) -> tuple[str, tuple[int, ...]]:

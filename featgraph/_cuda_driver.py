@@ -294,17 +294,19 @@ class Driver:
         parameters : int
             Address of the pointers to its arguments.
         """
-        self.enter()
+        if not self._own.has_context:
+            self.enter()
         where = int(stream.handle) if stream else 0
-        self.check(
-            self.api.cuLaunchKernel(
-                handle, blocks, 1, 1, threads, 1, 1, 0, where, parameters, 0
-            )
+        result = self.api.cuLaunchKernel(
+            handle, blocks, 1, 1, threads, 1, 1, 0, where, parameters, 0
         )
+        if result[0] is not self._success:
+            self.check(result)
 
     def set_words(self, address: int, value: int, count: int) -> None:
         """Set `count` words of 32 bits."""
-        self.enter()
+        if not self._own.has_context:
+            self.enter()
         self.check(self.api.cuMemsetD32Async(address, value, count, 0))
 
     def set_bytes(self, address: int, value: int, count: int) -> None:

@@ -176,7 +176,8 @@ def storage_values(name: str, values: Any, dtype: Any = None) -> Array | Borrowe
     name, values, dtype
         As for `storage_array`.
     """
-    if type(values) in _STORED_AS and (dtype is None or dtype == type(values)):
+    own = type(values)
+    if own in _STORED_AS and (dtype is None or np.dtype(own) == dtype):
         return np.array(values)
     where, foreign = f"property {name!r}", None
     if is_on_gpu(values):

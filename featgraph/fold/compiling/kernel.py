@@ -61,16 +61,15 @@ class Kernel:
     ----------
     kernel_source : KernelSource
         The generated module and its table of entries.
+    plan : FoldPlan
+        The decisions behind it.
     """
 
     def __init__(self, kernel_source: KernelSource) -> None:
         self.kernel_source = kernel_source
+        #: The decisions behind it.
+        self.plan: FoldPlan = kernel_source.plan
         self._forms: dict[str, Kernel] = {}
-
-    @property
-    def plan(self) -> FoldPlan:
-        """The decisions behind it."""
-        return self.kernel_source.plan
 
     @property
     def source(self) -> str:

@@ -530,7 +530,8 @@ class Buffers:
         for name in stale:
             current[name], next_[name] = next_[name], current[name]
         changed, pools = {**self.stale, **stale}, self.pools[::-1]
-        state, number = self.state, self.state.superstep + 1
+        state = self.state
+        number = state.superstep + 1
         # No calls from here on: Python handles an interrupt before or after them all.
         self.current, self.next, self.stale = current, next_, changed
         self.pools = pools

@@ -391,7 +391,9 @@ class TracedDriver:
     def set_words(self, address: int, value: int, count: int) -> None:
         """Set `count` words of 32 bits."""
         self._driver.set_words(address, value, count)
-        self.note("set_words", address, value, count)
+        operations = self._own.operations
+        if operations is not None:
+            operations.append(("set_words", address, value, count))
 
     def set_bytes(self, address: int, value: int, count: int) -> None:
         """Set `count` bytes."""

@@ -163,7 +163,7 @@ class BoundState:
         """Return the namedtuple `d`."""
         state = self.state
         for name in self._reduced:
-            if name not in state:  # a reduce fills it after `d` is made
+            if name not in state._columns:  # a reduce fills it after `d` is made
                 self.store_reduction(name, self.reduced(name))
         extra = {} if frontier.incremental is None else frontier.incremental.arrays
         if fault is not None:
@@ -256,6 +256,7 @@ class BoundPhase:
         # Kernels that go round have no listed form.
         covers = any(e.covers for e in kernel.entries if e.phase == number)
         self._can_be_listed = covers and kernel.plan.can_take("listed", self.phase)
+        self._can_be_packed = kernel.plan.can_take("packed", self.phase)
         #: Arrays of the graph that its entries take, by their names.
         self.graph_arrays = frozenset(
             argument.array
@@ -298,6 +299,8 @@ class BoundPhase:
         is_listed = (
             self._can_be_listed and only is not None and only.find_listed() is not None
         )
+        if not (is_listed or (self._can_be_packed and count is not None)):
+            return "plain"
         plan, graph = self._kernel.plan, self._graph
         return self._device.form_of(plan, self.phase, graph, count, is_listed)
 

@@ -90,6 +90,8 @@ class Due:
     def vertices(self, frontier: Frontier) -> Words:
         """Return the vertices that run next: reached, or targets, and not stopped."""
         due = self.reached(frontier)
+        if due is self._full and frontier.only is None and frontier.stopped is None:
+            return due
         if frontier.targets is not None:
             due = self._device.sets.union(due, frontier.targets)
         if frontier.stopped is not None:
