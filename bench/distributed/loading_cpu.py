@@ -6,6 +6,10 @@ most that there was at a time over what the parts have in the end. Times are of 
 loads, one rank after the other, beside reading the same bytes from the same files; CPU
 time is that of the process, which says more where others use the machine. One process
 reads the whole graphs, too, beside what pandas and polars take for the same text.
+
+``--ratings N`` draws so many ratings of the users and items of MovieLens 20M, and cuts
+them in each side: of the whole on each rank, of what each rank has, of slices, and
+where each rank draws what it needs.
 """
 
 from __future__ import annotations
@@ -26,17 +30,24 @@ import featgraph as fg
 from bench.graphs import make_graph
 from bench.record import Recorder
 from featgraph.distributed import run_ranks
+from featgraph.graph import ratings
 from featgraph.graph.formats.convert import convert, write_graph
 
-DEFAULTS = {"graph": ["uniform-17-16"], "k": [1], "repeat": 3, "ranks": 4}
+DEFAULTS = {"graph": ["uniform-17-16"], "k": [1], "repeat": 3, "ranks": 4, "ratings": 0}
+#: Users and items of MovieLens 20M.
+SIDES = (138_493, 26_744)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=int, help="how many")
+    parser.add_argument("--ratings", type=int, help="cut so many, and no other graphs")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Load each graph from slices, from text and from arrays."""
+    if arguments.ratings:
+        measure_ratings(arguments, recorder)
+        return
     for name in arguments.graph:
         named = make_graph(name)
         with tempfile.TemporaryDirectory() as folder:
@@ -85,6 +96,36 @@ def measure(
         )
 
 
+def measure_ratings(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Cut ratings in all ways."""
+    given = (*SIDES, arguments.ratings)
+    whole = ratings(*given, seed=1, target="cpu")
+    columns = whole.sources, whole.targets, whole.weights
+    options: dict[str, Any] = {"directed": False, "sides": SIDES}
+    with tempfile.TemporaryDirectory() as folder:
+        slices = Path(folder) / "ratings.fgs"
+        write_graph(whole, slices)
+        ways = {
+            "whole": lambda: fg.distribute(whole),
+            "slices": lambda: fg.read_graph(slices, partition="edges"),
+            "arrays": lambda: share_of(columns, options),
+            "drawn": lambda: ratings(*given, seed=1, partition="edges", target="cpu"),
+        }
+        for name, load in ways.items():
+            found = of_ranks(load, arguments, whole.digest)
+            about = {"name": "ratings-20m", "edges": whole.edge_count}
+            recorder.add(f"{name}, ratings", **found, graph=about, k=1)
+
+
+def share_of(columns: Any, options: dict[str, Any]) -> Any:
+    """Make a graph in parts of this rank's share of edges."""
+    engine, count = fg.distributed.current_engine(), columns[0].size
+    rank, size = engine.rank, engine.size
+    here = slice(count * rank // size, count * (rank + 1) // size)
+    u, v, weights = (column[here] for column in columns)
+    return fg.Graph.from_edges(u, v, weights=weights, partition="edges", **options)
+
+
 def write_text(path: Path, *columns: Any) -> None:
     """Write columns as people do who keep doubles."""
     with path.open("w") as stream:
@@ -98,18 +139,10 @@ def loads_of_ranks(
     slices: Path, text: Path, columns: Any, options: dict[str, Any]
 ) -> dict[str, Callable[[], Any]]:
     """Return what each rank calls."""
-
-    def of_edges() -> Any:
-        engine, count = fg.distributed.current_engine(), columns[0].size
-        rank, size = engine.rank, engine.size
-        here = slice(count * rank // size, count * (rank + 1) // size)
-        u, v, weights = (column[here] for column in columns)
-        return fg.Graph.from_edges(u, v, weights=weights, partition="edges", **options)
-
     return {
         "slices": lambda: fg.read_graph(slices, partition="edges"),
         "text": lambda: fg.read_graph(text, partition="edges", weights=2, **options),
-        "arrays": of_edges,
+        "arrays": lambda: share_of(columns, options),
     }
 
 

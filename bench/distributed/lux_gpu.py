@@ -379,21 +379,13 @@ def draw(name: str, target: str, weighted: bool) -> Any:
     return uniform(count, int(factor) * count, **options)
 
 
-def draw_ratings(count: int) -> Any:
+def draw_ratings(count: int, target: str) -> Any:
     """Draw ratings, of which users and items are as many as Netflix has for its own."""
-    import featgraph as fg
+    from featgraph.graph import ratings
 
     users, items = max(count // 209, 64), max(count // 5650, 64)
-    rng = np.random.default_rng(SEED)
-    u = rng.integers(0, users, count, np.int32)
-    # Items are rated the more often, the lower their number is.
-    v = (items * rng.random(count, np.float32) ** 2).astype(np.int32)
-    stars = rng.integers(1, 6, count).astype(np.float32)
-    graph = fg.Graph.from_edges(
-        u, users + np.minimum(v, items - 1), weights=stars, directed=False,
-        sides=(users, items),
-    )  # fmt: skip
-    return fg.distribute(graph)
+    how: dict[str, Any] = {"target": target, "partition": "edges"}
+    return ratings(users, items, count, seed=SEED, **how)
 
 
 def hub_of(graph: Any, engine: Any) -> int:
@@ -497,7 +489,7 @@ def be_a_rank(given: dict[str, Any], told: str) -> None:
             del graph, found, how  # and the memory of it
     if wanted & {"ALS", "GD"} and rank.is_time():
         before = time.perf_counter()
-        ratings = draw_ratings(given["ratings"])
+        ratings = draw_ratings(given["ratings"], rank.target)
         rank.wait()
         rank.note(f"{ratings}, made in {time.perf_counter() - before:.1f} s")
         for k in given["k"]:

@@ -10,7 +10,12 @@ targets draw the same edges:
                                                         sums of probabilities, in 2**-32
 ``uniform_edge(number, seed, count)``                   two of `count` vertices
 ``grid_edge(number, height, width)``                    the ends of an edge of a lattice
+``rating_edge(number, seed, users, items)``              a user, and an item behind all
+                                                        users: the k-th item of n is
+                                                        rated as often as sqrt(n / k)
+                                                        says
 ``weight(number, seed)``                                a multiple of 2**-24 in (0, 1]
+``star(number, seed)``                                  an integer from 1 to 5
 ======================================================  ================================
 
 Random words are those of Philox4x32-10, which passes TestU01's BigCrush; seed and
@@ -37,7 +42,8 @@ _W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 _ROUNDS = 10
 #: What words are drawn for.
 _ZERO, _RMAT, _UNIFORM = np.uint64(0), np.uint64(1), np.uint64(2)
-_WEIGHT, _BYTE = np.uint64(3), np.uint64(8)
+_WEIGHT, _RATING, _STAR, _BYTE = np.uint64(3), np.uint64(4), np.uint64(5), np.uint64(8)
+_STARS = np.uint64(5)
 
 
 def make(jit):  # type: ignore[no-untyped-def]
@@ -105,6 +111,17 @@ def make(jit):  # type: ignore[no-untyped-def]
         return u, u + width
 
     @jit
+    def rating_edge(number, seed, users, items):  # type: ignore[no-untyped-def]
+        w0, w1, w2, _ = words(number, seed, _ZERO, _RATING)
+        square = w2 * w2 >> _HALF
+        return below(w0, w1, users), users + (square * items >> _HALF)
+
+    @jit
+    def star(number, seed):  # type: ignore[no-untyped-def]
+        w0, w1, _, _ = words(number, seed, _ZERO, _STAR)
+        return np.float32(np.int32(below(w0, w1, _STARS)) + np.int32(1))
+
+    @jit
     def weight(number, seed):  # type: ignore[no-untyped-def]
         w0, _, _, _ = words(number, seed, _ZERO, _WEIGHT)
         # 24 bits and a power of two: a float32 has them all.
@@ -115,5 +132,7 @@ def make(jit):  # type: ignore[no-untyped-def]
         rmat_edge=rmat_edge,
         uniform_edge=uniform_edge,
         grid_edge=grid_edge,
+        rating_edge=rating_edge,
         weight=weight,
+        star=star,
     )

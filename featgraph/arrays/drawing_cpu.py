@@ -4,7 +4,15 @@ from numba import njit, uint64
 
 from featgraph.arrays import drawing
 
-__all__ = ["draw_grid", "draw_rmat", "draw_uniform", "draw_weights", "philox"]
+__all__ = [
+    "draw_grid",
+    "draw_ratings",
+    "draw_rmat",
+    "draw_stars",
+    "draw_uniform",
+    "draw_weights",
+    "philox",
+]
 
 # No disk cache of their own: the loops that they are inlined into are cached.
 _functions = drawing.make(njit)  # type: ignore[no-untyped-call]
@@ -14,6 +22,8 @@ _rmat_edge = _functions.rmat_edge
 _uniform_edge = _functions.uniform_edge
 _grid_edge = _functions.grid_edge
 _weight = _functions.weight
+_rating_edge = _functions.rating_edge
+_star = _functions.star
 
 
 @njit(cache=True, nogil=True)
@@ -43,3 +53,17 @@ def draw_weights(seed, first, weights):  # type: ignore[no-untyped-def]
     """Draw a weight for each edge."""
     for i in range(weights.size):
         weights[i] = _weight(uint64(first + i), seed)
+
+
+@njit(cache=True, nogil=True)
+def draw_ratings(seed, users, items, first, sources, targets):  # type: ignore[no-untyped-def]
+    """Draw pairs of a user and an item."""
+    for i in range(sources.size):
+        sources[i], targets[i] = _rating_edge(uint64(first + i), seed, users, items)
+
+
+@njit(cache=True, nogil=True)
+def draw_stars(seed, first, weights):  # type: ignore[no-untyped-def]
+    """Draw a rating for each edge."""
+    for i in range(weights.size):
+        weights[i] = _star(uint64(first + i), seed)

@@ -5,7 +5,14 @@ from numba import uint64
 from featgraph._cuda import cuda, device_function, kernel
 from featgraph.arrays import drawing
 
-__all__ = ["draw_grid", "draw_rmat", "draw_uniform", "draw_weights"]
+__all__ = [
+    "draw_grid",
+    "draw_ratings",
+    "draw_rmat",
+    "draw_stars",
+    "draw_uniform",
+    "draw_weights",
+]
 
 _functions = drawing.make(device_function)  # type: ignore[no-untyped-call]
 
@@ -13,6 +20,8 @@ _rmat_edge = _functions.rmat_edge
 _uniform_edge = _functions.uniform_edge
 _grid_edge = _functions.grid_edge
 _weight = _functions.weight
+_rating_edge = _functions.rating_edge
+_star = _functions.star
 
 
 @kernel(cache=True)
@@ -42,3 +51,17 @@ def draw_weights(seed, first, weights):  # type: ignore[no-untyped-def]
     """Draw a weight for each edge."""
     for i in range(cuda.grid(1), weights.size, cuda.gridsize(1)):
         weights[i] = _weight(uint64(first + i), seed)
+
+
+@kernel(cache=True)
+def draw_ratings(seed, users, items, first, sources, targets):  # type: ignore[no-untyped-def]
+    """Draw pairs of a user and an item."""
+    for i in range(cuda.grid(1), sources.size, cuda.gridsize(1)):
+        sources[i], targets[i] = _rating_edge(uint64(first + i), seed, users, items)
+
+
+@kernel(cache=True)
+def draw_stars(seed, first, weights):  # type: ignore[no-untyped-def]
+    """Draw a rating for each edge."""
+    for i in range(cuda.grid(1), weights.size, cuda.gridsize(1)):
+        weights[i] = _star(uint64(first + i), seed)

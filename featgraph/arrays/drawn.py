@@ -29,6 +29,10 @@ class Drawing:
         How many edges and vertices there are.
     weights : numpy.uint64, or None
         The seed of weights; None for edges without any.
+    weights_by : str
+        What draws them there.
+    sides : tuple of int, or None
+        How many vertices each side has; each edge joins two.
     """
 
     name: str
@@ -36,6 +40,8 @@ class Drawing:
     count: int
     vertex_count: int
     weights: np.uint64 | None = None
+    weights_by: str = "draw_weights"
+    sides: tuple[int, ...] | None = None
 
     def on_gpu(self, first: int, last: int) -> tuple[Any, Any, Any]:
         """Return sources, targets and weights of some edges, arrays of the dialect."""
@@ -49,7 +55,7 @@ class Drawing:
             return *ends, None
         weights = memory.empty((count,), np.float32)
         given = self.weights, start, weights
-        memory.launch_over(drawing_cuda.draw_weights, count, *given)
+        memory.launch_over(getattr(drawing_cuda, self.weights_by), count, *given)
         return *ends, weights
 
     def weights_to_host(self) -> np.ndarray[Any, Any] | None:
@@ -59,11 +65,12 @@ class Drawing:
         if self.weights is None:
             return None
         made = np.empty(self.count, np.float32)
+        draw = getattr(drawing_cuda, self.weights_by)
         for first in range(0, self.count, _PIECE):
             part = made[first : first + _PIECE]
             piece = memory.empty(part.shape, np.float32)
             given = self.weights, np.int64(first), piece
-            memory.launch_over(drawing_cuda.draw_weights, part.size, *given)
+            memory.launch_over(draw, part.size, *given)
             part[:] = memory.read(piece)
         return made
 
@@ -75,12 +82,13 @@ class Drawing:
         u, v = np.empty(count, np.int32), np.empty(count, np.int32)
         weights = None if self.weights is None else np.empty(count, np.float32)
         draw = getattr(drawing_cpu, self.name)
+        weigh = getattr(drawing_cpu, self.weights_by)
 
         def fill(begin: int, end: int) -> None:
             some, start = slice(begin, end), first + begin
             draw(*self.parameters, start, u[some], v[some])
             if weights is not None:
-                drawing_cpu.draw_weights(self.weights, start, weights[some])
+                weigh(self.weights, start, weights[some])
 
         # Of an edge that is drawn, 20 bytes or more are computed with.
         in_pieces(count, 20 * count, fill)

@@ -345,9 +345,7 @@ class Structure:
         if "digest" not in self._cache:
             from featgraph.graph.building import digests  # loads Numba
 
-            sums = digests.no_sums()
-            digests.add_ends(sums, 0, self.sources, self.targets)
-            found = digests.text_of(sums)
+            found = digests.text_of(_builder(self).sum_ends(self._edges))
             self._cache["digest"] = structure_digest(
                 self.vertex_count, self.directed, found
             )
@@ -361,10 +359,9 @@ class Structure:
         if "weights_digest" not in self._cache:
             from featgraph.graph.building import digests  # loads Numba
 
-            weights: Any = self.weights
-            sums = digests.no_sums()
-            digests.add_values(sums, 0, weights)
-            self._cache["weights_digest"] = f"{weights.dtype} {digests.text_of(sums)}"
+            found = digests.text_of(_builder(self).sum_weights(self._edges))
+            dtype = self._edges.weights_dtype
+            self._cache["weights_digest"] = f"{dtype} {found}"
         return str(self._cache["weights_digest"])
 
     def expand_edge_values(self, values: object) -> NDArray[Any]:

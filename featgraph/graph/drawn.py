@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from featgraph.graph._structure import structure_digest
 from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
 
 if TYPE_CHECKING:
-    from featgraph.arrays.parts.passing import Part, Piece, Wanted
+    from featgraph.arrays.parts.passing import Part, Piece, Pieces, Wanted
 
 __all__ = ["drawn_pieces", "drawn_rows", "part_edges"]
 
@@ -28,7 +29,10 @@ def drawn_pieces(drawing: Drawing, first: int, last: int) -> Iterator[Piece]:
 
 
 def part_edges(
-    drawing: Drawing, wanted: Wanted, known: dict[str, Any] | None = None
+    drawing: Drawing,
+    wanted: Wanted,
+    known: dict[str, Any] | None = None,
+    places: Any = None,
 ) -> tuple[Part, GpuRowEdgeList]:
     """Return the part of a rank of all edges that are drawn, and its edges.
 
@@ -40,11 +44,15 @@ def part_edges(
         a part, of which nobody is given edges, that of its rows.
     known : dict, optional
         Of the whole graph, what else is known of it.
+    places : array of int32, shape (V,), optional
+        Of the GPU: the place of each vertex in the order that parts are ranges of.
+        Default: its number.
     """
-    from featgraph.arrays.parts.passing import Part  # imports the dialect
+    from featgraph.arrays.parts.passing import Part, renumbered  # imports the dialect
     from featgraph.arrays.parts.row_edges import GpuRowEdges
 
-    part = Part(lambda: drawn_pieces(drawing, 0, drawing.count), wanted)
+    pieces: Pieces = partial(drawn_pieces, drawing, 0, drawing.count)
+    part = Part(pieces if places is None else renumbered(pieces, places), wanted)
     ends, weights = part.rows(None if drawing.weights is None else np.float32)
     is_directed, numbers = wanted.directed, part.numbers
     is_whole = known is not None
@@ -69,9 +77,12 @@ def drawn_rows(drawing: Drawing, directed: bool) -> GpuRowEdgeList:
     from featgraph.graph.building import digests  # loads Numba
 
     count = drawing.vertex_count
-    seen = survey(lambda: drawn_pieces(drawing, 0, drawing.count), count, directed)
+    pieces = partial(drawn_pieces, drawing, 0, drawing.count)
+    seen = survey(pieces, -(-count // 32), 5, directed)
     known = {"digest": structure_digest(count, directed, digests.text_of(seen.ends))}
     if drawing.weights is not None:
         known["weights_digest"] = f"float32 {digests.text_of(seen.weights)}"
     wanted = Wanted(0, count, count, drawing.count, True, directed)
-    return part_edges(drawing, wanted, known)[1]
+    made = part_edges(drawing, wanted, known)[1]
+    made.sides, made.joins_sides = drawing.sides, drawing.sides is not None
+    return made

@@ -24,6 +24,7 @@ __all__ = [
     "erdos_renyi",
     "grid",
     "path_graph",
+    "ratings",
     "rmat",
     "star_graph",
     "uniform",
@@ -263,6 +264,60 @@ def grid(
     return _drawn(drawing, target, directed, "keep")
 
 
+def ratings(
+    user_count: int,
+    item_count: int,
+    rating_count: int,
+    *,
+    seed: int,
+    target: str = "auto",
+    partition: str | None = None,
+    along: str = "both",
+) -> Graph:
+    """Draw ratings of items by users: a graph of two sides, as matrices give it.
+
+    Users rate about as many items each. Of n items, the k-th is rated about
+    ``sqrt(n / k) / 2`` times the mean.
+
+    Parameters
+    ----------
+    user_count, item_count : int
+        Users are the first vertices.
+    rating_count : int
+        Ratings, those that are given again included: integers from 1 to 5, float32.
+    seed : int
+    target, partition, along
+        As for `rmat`. Ranks have a share of the users, and one of the items.
+
+    Returns
+    -------
+    Graph
+        Undirected, with `sides`.
+
+    Raises
+    ------
+    GraphInputError
+        Arguments out of range.
+    DeviceError, PlanError
+        A target that is not here, or is none.
+
+    Examples
+    --------
+    >>> from featgraph.graph import ratings
+    >>> ratings(100, 20, 1000, seed=1)
+    Graph(120 vertices, 2000 edges (1000 given), undirected, float32 weights)
+    """
+    users = _count(user_count, "user_count", 1, MAX_VERTEX_COUNT - 1)
+    items = _count(item_count, "item_count", 1, MAX_VERTEX_COUNT - users)
+    count = _count(rating_count, "rating_count", 0, 2**46)
+    word = np.uint64(_count(seed, "seed", 0, 2**63))
+    drawing = Drawing(
+        "draw_ratings", (word, np.uint64(users), np.uint64(items)), count,
+        users + items, word, "draw_stars", (users, items),
+    )  # fmt: skip
+    return _drawn(drawing, target, False, "keep", (partition, along))
+
+
 def path_graph(vertex_count: int, *, directed: bool = False) -> Graph:
     """Make the path 0 - 1 - ... - (V - 1)."""
     n = _count(vertex_count, "vertex_count", 1, MAX_VERTEX_COUNT)
@@ -327,7 +382,10 @@ def _drawn(
     u, v, weights = drawn(chosen, drawing)
     if is_kept:
         # No second copy of what was made here.
-        return Graph(EdgeList(u, v, weights, drawing.vertex_count, is_directed))
+        ends = u, v, weights, drawing.vertex_count, is_directed
+        edges = EdgeList(*ends, sides=drawing.sides)
+        edges.joins_sides = drawing.sides is not None
+        return Graph(edges)
     there = [a.array if isinstance(a, DeviceValues) else a for a in (u, v, weights)]
     return Graph.from_edges(
         *there[:2],

@@ -171,7 +171,15 @@ class Graph(Structure):
         return cls(_convert.from_scipy(matrix, directed))
 
     @classmethod
-    def from_biadjacency(cls, matrix: Any, *, target: str | None = None) -> Graph:
+    def from_biadjacency(
+        cls,
+        matrix: Any,
+        *,
+        target: str | None = None,
+        partition: str | None = None,
+        along: str = "both",
+        ranks: int | str | None = None,
+    ) -> Graph:
         """Make an undirected graph of two sides from a matrix of one by the other.
 
         Row i is vertex i, column j is vertex ``M + j``, and each stored entry is an
@@ -183,6 +191,17 @@ class Graph(Structure):
         matrix : scipy.sparse array or matrix, shape (M, N)
         target : {None, "auto", "cpu", "cuda"}, optional
             As for `from_edges`. A GPU expands the pointers of CSR and CSC.
+        partition : {None, "edges"}, optional
+            "edges": all ranks call it, each with a matrix of the whole shape that has
+            the entries that it happens to have, and each keeps its part of the graph: a
+            range of each side. See `from_edges`.
+        along, ranks : optional
+            Of a graph in parts: see `read_graph`.
+
+        Returns
+        -------
+        Graph
+            In parts, a `DistributedGraph`; on the only rank, the graph itself.
 
         Raises
         ------
@@ -197,6 +216,11 @@ class Graph(Structure):
         >>> Graph.from_biadjacency(scipy.sparse.csr_array([[5.0, 0.0, 3.0]])).sides
         (1, 3)
         """
+        asked = require_asked(partition, "given", along, ranks)
+        if asked is not None:
+            made = makers[0].of_matrix(asked, matrix, target)
+            if made is not None:
+                return made  # type: ignore[no-any-return]
         return cls(_convert.from_biadjacency(matrix, target))
 
     @classmethod

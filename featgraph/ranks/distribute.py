@@ -10,9 +10,11 @@ from featgraph.errors import GraphInputError
 from featgraph.graph import Graph
 from featgraph.graph.building.arguments import shown
 from featgraph.graph.partition.choose import choose_partition
-from featgraph.graph.partition.shard import Shard
+from featgraph.graph.partition.partition import Partition
+from featgraph.graph.partition.shard import check_fits
 from featgraph.ranks.agreed import require_same
-from featgraph.ranks.graph import DistributedGraph, Here, Whole
+from featgraph.ranks.graph import DistributedGraph
+from featgraph.ranks.loading.whole import part_of_whole
 from featgraph.ranks.moving.recut import recut
 from featgraph.ranks.working import cuts_for, with_idle, working_ranks
 from featgraph.runtime.loops.run import Run
@@ -73,6 +75,12 @@ def distribute(
         If ranks were given different graphs, orders or cuts, or cuts do not fit; if a
         graph in parts is asked for another order, engine or edges, or without cuts or
         ranks; if `ranks` is no number of them, or there are cuts, too.
+
+    Notes
+    -----
+    A rank looks for its own edges in the list of all, twice, and sorts these alone: on
+    the GPU, if the graph's edges are there. The whole has no rows, unless an order
+    takes them.
     """
     if cuts is not None and ranks is not None:
         raise GraphInputError(
@@ -88,28 +96,41 @@ def distribute(
     engine = engine or current_engine()
     if engine.size == 1:
         return graph
-    working = engine.size
-    if ranks is not None:
-        size = graph.vertex_count, graph.edge_count
-        working = working_ranks(engine, ranks, size, (graph, order))
-    if working < engine.size:
-        chosen = choose_partition(graph, order, working)
-        order = "given" if chosen.order is None else chosen.order
-        cuts = with_idle(chosen.cuts, engine.size)
-    parts = engine.size if cuts is None else None
-    shards = graph.partition(order=order, parts=parts, cuts=cuts, along=along)
-    shard = shards[engine.rank]
+    partition, is_idle = _partition_for(engine, graph, order, cuts, ranks)
     require_same(
         engine,
-        f"digest {shard.digest} {shard.partition.digest}",
+        f"digest {graph.digest} {partition.digest}",
         "ranks were given different graphs, orders or cuts",
         fix="read or draw the graph in the same way, with the same seed",
         about="the digest of a graph",
     )
-    here = _here(graph, shard, along)
-    made = DistributedGraph(Whole.of(graph), shard, engine, here)
-    made.keeps_idle = working < engine.size
-    return made
+    return part_of_whole(engine, graph, partition, along, is_idle)
+
+
+def _partition_for(
+    engine: Engine, graph: Graph, order: Any, cuts: Any, ranks: Any
+) -> tuple[Partition, bool]:
+    """Return who owns which vertices, and whether some ranks are to own none."""
+    working = engine.size
+    if cuts is not None:
+        chosen = choose_partition(graph, order, cuts=cuts)
+        check_fits(graph, chosen)
+        if chosen.parts != engine.size:
+            raise GraphInputError(
+                "the cuts are those of other ranks",
+                where="cuts=",
+                got=f"{chosen.parts} ranges",
+                expected=f"{engine.size}, one for each rank",
+            )
+        return chosen, False
+    if ranks is not None:
+        size = graph.vertex_count, graph.edge_count
+        working = working_ranks(engine, ranks, size, (graph, order))
+    chosen = choose_partition(graph, order, working)
+    if working < engine.size:
+        padded = with_idle(chosen.cuts, engine.size)
+        chosen = Partition.of_known(padded, chosen.order)
+    return chosen, working < engine.size
 
 
 def _again(
@@ -144,13 +165,3 @@ def _of_ranks(graph: DistributedGraph, ranks: Any, after: Run | None) -> Graph:
     made = recut(graph, cuts_for(graph, working))
     made.keeps_idle = working < engine.size
     return made
-
-
-def _here(graph: Graph, shard: Shard, along: str) -> Here:
-    """Return what a rank knows of its part of a graph that it has."""
-    ids, numbers = shard.edge_ids, shard.numbers
-    chosen = slice(ids.start, ids.stop) if isinstance(ids, range) else ids
-    rows = graph.given_index[chosen][shard.local.given_index]
-    starts = graph.in_edges.row_offsets[numbers[: shard.own]]
-    degrees = graph.in_degree[numbers], graph.out_degree[numbers]
-    return Here(along, rows, starts, degrees)

@@ -71,6 +71,7 @@ def require_equal(made: Any, wanted: Any) -> None:
         assert getattr(mine, "dtype", None) == getattr(theirs, "dtype", None), name
     assert graph_traits(one.local) == graph_traits(other.local)
     assert np.array_equal(made.given_index, wanted.given_index)
+    assert np.array_equal(made.edges.starts, wanted.edges.starts)
     for row in made.given_index[: made.edges.own][:5].tolist():
         assert made.edges.id_of_given(row) == wanted.edges.id_of_given(row)
 

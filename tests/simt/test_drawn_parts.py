@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import featgraph as fg
 from featgraph import _cuda
 from featgraph import algorithms as al
 from featgraph.distributed import run_ranks
-from featgraph.graph import generators, rmat, uniform
+from featgraph.graph import generators, ratings, rmat, uniform
 from featgraph.graph.building import edges as edge_lists
 from featgraph.graph.formats.convert import write_graph
 
@@ -24,7 +25,7 @@ if not _cuda.is_installed():
 from featgraph.arrays import drawn, memory, sorting
 from featgraph.arrays.parts import row_edges
 from featgraph.config import config
-from featgraph.ranks.loading import on_gpu, public
+from featgraph.ranks.loading import on_gpu, public, taking
 from tests.simt.foreign import Foreign
 from tests.simt.gpu import emulated_gpu
 
@@ -196,6 +197,117 @@ def test_edges_that_ranks_have_on_gpus(
         assert is_there == (ranks == 2)
 
     run_ranks(ranks, on_a_rank)
+
+
+@pytest.mark.drawn(16)
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("along", "ranks"), [("both", 2), ("in", 3)])
+def test_ratings_that_ranks_draw(along: str, ranks: int, seed: int) -> None:
+    draw = partial(ratings, 13, 6, 9, seed=seed)
+    whole = draw(target="cpu")
+
+    def on_a_rank(engine: Any) -> None:
+        made: Any = draw(target="cuda", partition="edges", along=along)
+        require_same_parts(made, fg.distribute(whole, along=along))
+        assert np.array_equal(made.weights, whole.weights)
+        assert np.array_equal(made.edges.starts, starts_of(made, whole))
+        assert made.joins_sides
+        assert made.part._edges.is_given_on_gpu
+
+    run_ranks(ranks, on_a_rank)
+
+
+def starts_of(made: Any, whole: fg.Graph) -> Any:
+    return whole.in_edges.row_offsets[made.own_vertices]
+
+
+@pytest.mark.drawn(8)
+@pytest.mark.parametrize("kind", ["matrix", "there", "host", "auto"])
+@pytest.mark.parametrize(("directed", "along"), [(False, "both"), (True, "in")])
+def test_edges_with_sides_that_go_to_gpus(
+    kind: str, directed: bool, along: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_gpu, "ROUND_EDGES", 24)
+    monkeypatch.setattr(on_gpu, "PIECE_EDGES", 50)
+    monkeypatch.setattr(taking, "MANY_EDGES", 30)
+    rng, sides = np.random.default_rng(0), (30, 9)
+    u = rng.integers(0, 30, 31)
+    v = (9 * rng.random(31) ** 3).astype(np.int64)
+    weights = rng.random(31).astype(np.float32)
+    if kind == "matrix":
+        directed, along = False, "both"
+    options: dict[str, Any] = {"directed": directed, "sides": sides}
+    whole = fg.Graph.from_edges(u, 30 + v, weights=weights, **options)
+
+    def on_a_rank(engine: Any) -> None:
+        mine = slice(10) if engine.rank == 0 else slice(10, 31)
+        here = [a[mine] for a in (u, 30 + v, weights)]
+        if kind == "matrix":
+            entries = sparse.coo_matrix((weights[mine], (u[mine], v[mine])), sides)
+            made: Any = fg.Graph.from_biadjacency(
+                entries, target="cuda", partition="edges"
+            )
+        else:
+            target = {"host": "cuda", "auto": "auto", "there": None}[kind]
+            if kind == "there":
+                here = [Foreign(a) for a in here]
+            made = fg.Graph.from_edges(
+                *here[:2], weights=here[2], target=target, along=along,
+                partition="edges", **options,
+            )  # fmt: skip
+        require_same_parts(made, fg.distribute(whole, along=along))
+        assert np.array_equal(made.edges.starts, starts_of(made, whole))
+        assert (made.sides, made.joins_sides) == (sides, True)
+        assert made.part._edges.is_given_on_gpu
+
+    run_ranks(2, on_a_rank)
+
+
+@pytest.mark.drawn(8)
+@pytest.mark.parametrize("order", ["given", "spread"])
+@pytest.mark.parametrize(("directed", "along"), [(False, "both"), (True, "in")])
+@pytest.mark.parametrize("has_sides", [False, True])
+def test_a_whole_graph_on_the_gpu_is_cut_there(
+    order: str, directed: bool, along: str, has_sides: bool
+) -> None:
+    rng = np.random.default_rng(2)
+    u, v = rng.integers(0, 40, (2, 24))
+    v[::9] = u[::9]
+    weights = rng.integers(1, 9, 24)
+    options: dict[str, Any] = {"directed": directed, "vertex_count": 40}
+    if has_sides:
+        options["sides"] = (25, 15)
+    host = fg.Graph.from_edges(u, v, weights=weights, **options)
+
+    def on_a_rank(engine: Any) -> None:
+        there = [Foreign(a) for a in (u, v, weights)]
+        whole = fg.Graph.from_edges(*there[:2], weights=there[2], **options)
+        made: Any = fg.distribute(whole, order=order, along=along)
+        assert made.part._edges.is_given_on_gpu
+        require_same_parts(made, fg.distribute(host, order=order, along=along))
+        assert np.array_equal(made.edges.starts, starts_of(made, host))
+
+    run_ranks(2, on_a_rank)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+def test_factors_of_ratings_that_ranks_draw() -> None:
+    draw = partial(ratings, 20, 8, 60, seed=4)
+    options: dict[str, Any] = {
+        "factors": 2,
+        "iterations": 1,
+        "target": "cuda",
+        "deterministic": True,
+    }
+    meant = al.als(draw(target="cpu"), **options)
+
+    def on_a_rank(engine: Any) -> None:
+        made = draw(target="cuda", partition="edges")
+        found = al.als(made, **options)
+        assert np.array_equal(found.factors, meant.factors)
+
+    run_ranks(2, on_a_rank)
 
 
 def test_programs_run_on_drawn_parts() -> None:

@@ -17,9 +17,10 @@ __all__ = [
     "add_values",
     "close_offsets",
     "copy_some",
+    "count_aside",
     "count_entries",
+    "count_into",
     "count_others",
-    "count_words",
     "emit_entries",
     "emit_values",
     "expand_rows",
@@ -49,13 +50,13 @@ ABSENT = -1
 
 
 @kernel(cache=True)
-def count_words(sources, targets, is_directed, counts):  # type: ignore[no-untyped-def]
-    """Count edges by words of 32 targets; those of twins, too, of undirected ones."""
+def count_into(sources, targets, is_directed, shift, counts):  # type: ignore[no-untyped-def]
+    """Count edges by targets, shifted by some bits; twins, too, of undirected ones."""
     for i in range(cuda.grid(1), targets.size, cuda.gridsize(1)):
         u, v = sources[i], targets[i]
-        cuda.atomic.add(counts, v >> 5, int64(1))
+        cuda.atomic.add(counts, v >> shift, int64(1))
         if not is_directed and u != v:
-            cuda.atomic.add(counts, u >> 5, int64(1))
+            cuda.atomic.add(counts, u >> shift, int64(1))
 
 
 @device_function
@@ -116,6 +117,20 @@ def add_values(values, first, sums):  # type: ignore[no-untyped-def]
         one = int64(one + _first_number(row, word))
         two = int64(two + _second_number(row, word))
     _add_up(one, two, sums)
+
+
+@kernel(cache=True)
+def count_aside(sources, targets, bounds, found):  # type: ignore[no-untyped-def]
+    """Add up edges that no bound of sides is between the ends of."""
+    aside = int64(0)
+    for i in range(cuda.grid(1), targets.size, cuda.gridsize(1)):
+        u, v = sources[i], targets[i]
+        joined = int64(0)
+        for side in range(bounds.size):
+            if (u < bounds[side]) != (v < bounds[side]):
+                joined = int64(1)
+        aside = int64(aside + 1 - joined)
+    _add_up(aside, int64(0), found)
 
 
 @kernel(cache=True)

@@ -19,7 +19,17 @@ from featgraph.arrays.parts import kernels
 from featgraph.arrays.parts.row_edges import slabs
 from featgraph.arrays.values import offset_dtype
 
-__all__ = ["Part", "Piece", "Survey", "Wanted", "survey"]
+__all__ = [
+    "Part",
+    "Piece",
+    "Pieces",
+    "Survey",
+    "Wanted",
+    "renumbered",
+    "sums_of_ends",
+    "sums_of_values",
+    "survey",
+]
 
 Array = Any
 
@@ -54,32 +64,80 @@ class Survey:
 
     Attributes
     ----------
-    words : ndarray of int64
-        In-edges of each word of 32 vertices.
+    into : ndarray of int64
+        In-edges of vertices that are the same number when they are shifted.
     ends, weights : ndarray of uint64, shape (2,)
         Sums for digests.
+    aside : int
+        Edges that join no two sides.
     """
 
-    words: npt.NDArray[np.int64]
+    into: npt.NDArray[np.int64]
     ends: npt.NDArray[np.uint64]
     weights: npt.NDArray[np.uint64]
+    aside: int
 
 
-def survey(pieces: Pieces, vertex_count: int, directed: bool) -> Survey:
-    """Count in-edges by words, and add up what digests are made of."""
-    words = memory.filled((-(-vertex_count // 32),), 0, np.int64)
-    sums = [memory.filled((2,), 0, np.int64) for _ in range(2)]
+def survey(
+    pieces: Pieces,
+    counters: int,
+    shift: int,
+    directed: bool,
+    bounds: npt.NDArray[np.int64] | None = None,
+) -> Survey:
+    """Count in-edges, and add up what digests are made of.
+
+    Parameters
+    ----------
+    pieces : callable
+    counters, shift : int
+        How many counts there are, and by how many bits a target is shifted to its own.
+    directed : bool
+    bounds : ndarray of int64, optional
+        Where sides begin, and where the last one ends.
+    """
+    into = memory.filled((counters,), 0, np.int64)
+    sums = [memory.filled((2,), 0, np.int64) for _ in range(3)]
+    between = None if bounds is None else memory.upload(bounds)
     for piece in pieces():
         ends, size = (piece.sources, piece.targets), piece.targets.size
-        memory.launch_over(kernels.count_words, size, *ends, directed, words)
+        memory.launch_over(kernels.count_into, size, *ends, directed, shift, into)
         given = *ends, piece.first, sums[0]
         memory.launch_over(kernels.add_ends, size, *given)
         if piece.weights is not None:
             width = piece.weights.dtype.itemsize
             bits = piece.weights.view(np.dtype(f"u{width}"))
             memory.launch_over(kernels.add_values, size, bits, piece.first, sums[1])
-    found = [memory.read(array).view(np.uint64) for array in sums]
-    return Survey(memory.read(words), *found)
+        if between is not None:
+            memory.launch_over(kernels.count_aside, size, *ends, between, sums[2])
+    of_ends, weights, aside = (memory.read(array).view(np.uint64) for array in sums)
+    return Survey(memory.read(into), of_ends, weights, int(aside[0]))
+
+
+def sums_of_ends(sources: Array, targets: Array) -> npt.NDArray[np.uint64]:
+    """Return the sums over edges that a digest of their ends is made of."""
+    sums = memory.filled((2,), 0, np.int64)
+    memory.launch_over(kernels.add_ends, targets.size, sources, targets, 0, sums)
+    return memory.read(sums).view(np.uint64)
+
+
+def sums_of_values(values: Array) -> npt.NDArray[np.uint64]:
+    """Return those that a digest of values of edges is made of."""
+    sums = memory.filled((2,), 0, np.int64)
+    bits = values.view(np.dtype(f"u{values.dtype.itemsize}"))
+    memory.launch_over(kernels.add_values, bits.size, bits, 0, sums)
+    return memory.read(sums).view(np.uint64)
+
+
+def renumbered(pieces: Pieces, numbers: Array) -> Pieces:
+    """Return what gives the same edges, between other numbers of the vertices."""
+
+    def passing() -> Iterator[Piece]:
+        for piece in pieces():
+            ends = taken(numbers, piece.sources), taken(numbers, piece.targets)
+            yield Piece(piece.first, *ends, piece.weights)
+
+    return passing
 
 
 @dataclass(frozen=True)
@@ -190,6 +248,10 @@ class Part:
             memory.launch_over(kernels.put_taken, count, numbers, order, at, made)
             at += count
         return made
+
+    def forget(self) -> None:
+        """Let go of what gives the edges: no rows are made any more."""
+        self._pieces = lambda: iter(())
 
     def _local(self) -> Array:
         """Return the local number of each vertex of the whole graph."""

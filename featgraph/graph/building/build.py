@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.arrays.values import offset_dtype
-from featgraph.graph.building import kernels
+from featgraph.graph.building import digests, kernels
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import EdgeList, freeze
 
@@ -25,11 +25,28 @@ __all__ = [
     "build_out_columns",
     "build_out_ids",
     "build_twins",
+    "sum_ends",
+    "sum_weights",
 ]
 
 
 #: The CSC, for whoever needs it.
 Asked: TypeAlias = Callable[[], Adjacency]
+
+
+def sum_ends(edges: EdgeList) -> digests.Sums:
+    """Return the sums over edges that a digest of their ends is made of."""
+    sums = digests.no_sums()
+    digests.add_ends(sums, 0, edges.sources, edges.targets)
+    return sums
+
+
+def sum_weights(edges: EdgeList) -> digests.Sums:
+    """Return those that a digest of weights is made of."""
+    sums, weights = digests.no_sums(), edges.weights
+    if weights is not None:
+        digests.add_values(sums, 0, weights)
+    return sums
 
 
 def build_in_edges(edges: EdgeList) -> Adjacency:

@@ -37,6 +37,7 @@ __all__ = [
     "EdgeList",
     "edge_list",
     "edges_of_sides",
+    "ends_on_gpu",
     "freeze",
     "named_count",
 ]
@@ -130,6 +131,15 @@ class EdgeList:
     def there(self, array: object) -> Any:
         """Return what a GPU has, by edge id, of weights of the host; else None."""
         return None
+
+    def weights_on_gpu(self) -> Any:
+        """Return the weights on the GPU, in given order; None without. Needs one."""
+        from featgraph.arrays import memory  # imports the dialect
+
+        given = self._weights
+        if isinstance(given, DeviceValues):
+            return given.array
+        return None if given is None else memory.upload(given)
 
     @property
     def is_built_on_gpu(self) -> bool:
@@ -237,7 +247,7 @@ def edge_list(
             got=shown(duplicates),
             expected="one of " + ", ".join(map(repr, POLICIES)),
         )
-    ends = None if names else _ends_on_gpu(sources, targets, target)
+    ends = None if names else ends_on_gpu(sources, targets, target)
     if ends is not None:
         made = _edges_on_gpu(*ends, weights, vertex_count, directed, duplicates)
         if made is not None:
@@ -279,7 +289,7 @@ def edge_list(
     )
 
 
-def _ends_on_gpu(
+def ends_on_gpu(
     sources: object, targets: object, target: object
 ) -> tuple[object, object] | None:
     """Return ends on the GPU, uploaded if that is the target; None to have the host."""

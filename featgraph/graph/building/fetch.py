@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.arrays.values import DeviceValues, host_values
@@ -24,7 +25,23 @@ __all__ = [
     "build_out_ids",
     "build_twins",
     "build_upper",
+    "sum_ends",
+    "sum_weights",
 ]
+
+
+def sum_ends(edges: EdgeList) -> NDArray[np.uint64]:
+    """Return the sums over edges that a digest of their ends is made of."""
+    from featgraph.arrays.parts.passing import sums_of_ends  # imports the dialect
+
+    return sums_of_ends(edges.on_gpu.sources, edges.on_gpu.targets)
+
+
+def sum_weights(edges: EdgeList) -> NDArray[np.uint64]:
+    """Return those that a digest of weights is made of."""
+    from featgraph.arrays.parts.passing import sums_of_values  # imports the dialect
+
+    return sums_of_values(edges.weights_on_gpu())
 
 
 def build_in_edges(edges: EdgeList) -> Adjacency:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from featgraph._cached import cached_property
@@ -80,6 +81,14 @@ class GpuRowEdgeList(EdgeList):
     def holds(self, array: object) -> bool:
         """Whether an array of the host is that of the weights."""
         return array is not None and array is vars(self).get("weights")
+
+    def weights_on_gpu(self) -> Any:
+        """Return the weights on the GPU, in given order; None without."""
+        from featgraph.arrays import memory  # imports the dialect
+
+        if self._by_id is None or self.on_gpu.is_in_given_order():
+            return self._by_id
+        return memory.upload(np.asarray(self.weights))
 
     @property
     def there_by_id(self) -> Any:

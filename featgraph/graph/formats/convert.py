@@ -22,6 +22,7 @@ from featgraph.graph.graph import Graph
 from featgraph.graph.partition.choose import checked_parts
 from featgraph.graph.partition.cuts import Balance
 from featgraph.graph.partition.orders import choose_order
+from featgraph.graph.partition.sides import side_bounds
 from featgraph.graph.slices.folder import require_free, writing
 from featgraph.graph.slices.manifest import Manifest
 from featgraph.graph.slices.write import Edges, write_slices
@@ -104,6 +105,10 @@ def write_graph(
             fix="number the vertices, and keep the names beside the folder",
         )
     ordered = choose_order(graph, order, checked_parts(parts), Balance()).order
+    if ordered is not None and graph.sides is not None:
+        # One side behind the other, for ranks read a range of each.
+        side_of = np.searchsorted(side_bounds(graph.sides), ordered, "right")
+        ordered = ordered[np.argsort(side_of, kind="stable")]
     u, v, weights = graph.sources, graph.targets, graph.weights
 
     def chunks() -> Iterator[tuple[Array, Array, Array | None]]:

@@ -18,14 +18,15 @@ class Maker:
 
     Attributes
     ----------
-    of_edges, of_file, of_drawing : callable
-        Take an `Asked`, and what the constructor, the reader or a generator was given.
+    of_edges, of_matrix, of_file, of_drawing : callable
+        Take an `Asked`, and what a constructor, the reader or a generator was given.
         They return None where there is a single rank, which then has all of it.
     alone : callable
         Is told that a State is made of a graph that a rank has for itself.
     """
 
     of_edges: Callable[..., Any]
+    of_matrix: Callable[..., Any]
     of_file: Callable[..., Any]
     of_drawing: Callable[..., Any]
     alone: Callable[[], None]

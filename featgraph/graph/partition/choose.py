@@ -36,9 +36,8 @@ def choose_partition(
         is_cut_whole = isinstance(order, str) and order == "metis"
         if graph.sides is not None and not is_cut_whole:
             of_sides = None if balance is None else weights
-            return Partition(
-                *cut_each_side(graph, ordered.order, count, of_sides)[::-1]
-            )
+            degrees, of = np.asarray(graph.in_degree), (graph.sides, ordered.order)
+            return Partition(*cut_each_side(degrees, *of, count, of_sides))
         found = ordered.cuts
         if found is None:
             found = choose_cuts(graph, ordered.order, count, weights)

@@ -121,9 +121,10 @@ def _edges_before(
     graph: Structure, order: NDArray[np.int32] | None, places: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Return how many in-edges the vertices have that stand before some places."""
-    if order is None:
-        return graph.in_edges.row_offsets[places].astype(np.float64)
-    words = np.add.reduceat(graph.in_degree[order], places[:-1], dtype=np.float64)
+    degrees = np.asarray(graph.in_degree)
+    if order is not None:
+        degrees = degrees[order]
+    words = np.add.reduceat(degrees, places[:-1], dtype=np.float64)
     return np.concatenate(([0.0], np.cumsum(words)))
 
 

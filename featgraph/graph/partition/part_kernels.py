@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 from featgraph.graph.building.jit import jit
 
 __all__ = [
-    "add_words",
+    "add_into",
+    "count_aside",
     "count_both_owners",
     "count_own",
     "count_owners",
     "count_words",
+    "list_at",
     "list_by_both_owners",
     "list_by_owner",
     "list_members",
@@ -34,14 +36,26 @@ _Array: TypeAlias = NDArray[Any]
 
 
 @jit
-def add_words(
-    sources: _Array, targets: _Array, is_directed: bool, counts: _Array
+def add_into(
+    sources: _Array, targets: _Array, is_directed: bool, shift: int, counts: _Array
 ) -> None:
-    """Count edges by words of 32 targets; those of twins, too, of undirected ones."""
+    """Count edges by targets, shifted by some bits; twins, too, of undirected ones."""
     for i in range(targets.size):
-        counts[targets[i] >> 5] += 1
+        counts[targets[i] >> shift] += 1
         if not is_directed and sources[i] != targets[i]:
-            counts[sources[i] >> 5] += 1
+            counts[sources[i] >> shift] += 1
+
+
+@jit
+def count_aside(sources: _Array, targets: _Array, bounds: _Array) -> int:
+    """Count edges that no bound of sides is between the ends of."""
+    found = 0
+    for i in range(targets.size):
+        joins = False
+        for bound in bounds:
+            joins |= (sources[i] < bound) != (targets[i] < bound)
+        found += not joins
+    return found
 
 
 @jit
@@ -95,6 +109,25 @@ def list_by_both_owners(
         if one != other:
             found[bounds[other]] = i
             bounds[other] += 1
+
+
+@jit
+def list_at(
+    sources: _Array,
+    targets: _Array,
+    first: int,
+    last: int,
+    is_both: bool,
+    found: _Array,
+) -> int:
+    """List the places of edges with a target, or an end, in a range; count them."""
+    count = 0
+    for i in range(targets.size):
+        at = first <= targets[i] < last
+        at |= is_both and first <= sources[i] < last
+        found[count] = i
+        count += at
+    return count
 
 
 @jit

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,22 +11,25 @@ from numpy.typing import NDArray
 from featgraph.errors import GraphInputError
 from featgraph.graph.partition.cuts import Balance
 
-if TYPE_CHECKING:
-    from featgraph.graph._structure import Structure
-
-__all__ = ["cut_each_side"]
+__all__ = ["cut_each_side", "side_bounds"]
 
 #: What all vertices of a side weigh at most, of the mean share of a rank: enough that
 #: vertices without edges are not all one rank's, and edges within so much of equal.
 _OF_A_SHARE = 0.02
 
 
+def side_bounds(sides: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return where each side begins, and where the last one ends."""
+    return np.concatenate(([0], np.cumsum(sides, dtype=np.int64)))
+
+
 def cut_each_side(
-    graph: Structure,
+    degrees: NDArray[Any],
+    sides: tuple[int, ...],
     order: NDArray[np.int32] | None,
     parts: int,
-    balance: Balance | None,
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    balance: Balance | None = None,
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Cut every side into ranges of about equal work; a rank gets one of each.
 
     Cuts are at any vertex: 32 popular ones may have more than a share, and words of
@@ -33,8 +37,9 @@ def cut_each_side(
 
     Parameters
     ----------
-    graph : Graph
-        With sides.
+    degrees : ndarray of integers, shape (V,)
+        In-edges of each vertex.
+    sides : tuple of int
     order : ndarray of int32, shape (V,), or None
         The order in which the vertices of a side stand; None: their numbers.
     parts : int
@@ -43,9 +48,9 @@ def cut_each_side(
 
     Returns
     -------
+    cuts : ndarray of int64, shape (parts + 1,)
     order : ndarray of int32, shape (V,)
         The ranges of rank 0, one of each side, then those of rank 1, and so on.
-    cuts : ndarray of int64, shape (parts + 1,)
 
     Raises
     ------
@@ -60,35 +65,37 @@ def cut_each_side(
             expected="0",
             fix="cuts= and an order of your own",
         )
-    vertices = np.arange(graph.vertex_count, dtype=np.int32) if order is None else order
-    ends = np.cumsum(np.array(graph.sides))
-    side_of = np.searchsorted(ends, vertices, "right")
+    bounds = side_bounds(sides)
     pieces: list[list[NDArray[np.int32]]] = []
-    for side in range(ends.size):
-        members = vertices[side_of == side]
-        work = _work(graph.in_degree[members].astype(np.float64), parts, balance)
+    for begin, end in pairwise(bounds.tolist()):
+        if order is None:
+            members = np.arange(begin, end, dtype=np.int32)
+        else:
+            members = order[(order >= begin) & (order < end)]
+        work = _work_before(degrees[members], parts, balance)
         pieces.append(np.split(members, _cuts(work, parts)))
     dealt = [piece for of_rank in zip(*pieces, strict=True) for piece in of_rank]
     sizes = [sum(map(len, of_rank)) for of_rank in zip(*pieces, strict=True)]
-    return np.concatenate(dealt), np.concatenate(([0], np.cumsum(sizes)))
+    return np.concatenate(([0], np.cumsum(sizes))), np.concatenate(dealt)
 
 
-def _work(
-    edges: NDArray[np.float64], parts: int, balance: Balance | None
+def _work_before(
+    edges: NDArray[Any], parts: int, balance: Balance | None
 ) -> NDArray[np.float64]:
-    """Return the work of each vertex of a side, by its in-edges."""
+    """Return the work before each vertex of a side, and all of it, by in-edges."""
+    before = np.zeros(edges.size + 1, np.int64)
+    np.cumsum(edges, out=before[1:])
     if balance is None:
-        share = float(edges.sum()) / parts
+        share = float(before[-1]) / parts
         vertex = min(Balance().vertex, _OF_A_SHARE * share / max(edges.size, 1))
         balance = Balance(1, vertex or 1)  # a side without edges is cut by vertices
-    return balance.edge * edges + balance.vertex
+    return balance.edge * before + balance.vertex * np.arange(before.size)
 
 
-def _cuts(work: NDArray[np.float64], parts: int) -> NDArray[np.int64]:
+def _cuts(before: NDArray[np.float64], parts: int) -> NDArray[np.int64]:
     """Return where a side is cut: at the places nearest to equal work."""
-    before = np.concatenate(([0.0], np.cumsum(work)))
     wanted = before[-1] * np.arange(1, parts) / parts
-    above = np.minimum(np.searchsorted(before, wanted), work.size)
+    above = np.minimum(np.searchsorted(before, wanted), before.size - 1)
     below = np.maximum(above - 1, 0)
     is_below = wanted - before[below] < before[above] - wanted
     cuts: NDArray[np.int64] = np.where(is_below, below, above).astype(np.int64)

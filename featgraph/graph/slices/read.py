@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,37 +37,46 @@ class StoredRows:
     Attributes
     ----------
     slices : Slices
+    ranges : sequence of (int, int)
+        First and last places.
+    spans : list of (int, int)
+        The edges of each.
     offsets : ndarray of int64
-        Where each row begins, and the last one ends.
+        Where each row begins, and the last one ends, if ranges follow each other.
     """
 
     slices: Slices
+    ranges: Sequence[tuple[int, int]]
+    spans: list[tuple[int, int]]
     offsets: NDArray[np.int64]
 
     @classmethod
-    def of(cls, slices: Slices, first: int, last: int) -> StoredRows:
-        """Return those of the places from `first` to `last`."""
-        offsets, manifest = slices.read("offsets", first, last + 1), slices.manifest
-        begin, end = int(offsets[0]), int(offsets[-1])
-        is_sound = 0 <= begin <= end <= manifest.edge_count
-        is_sound &= bool((offsets[1:] >= offsets[:-1]).all())
-        is_sound &= begin == 0 if first == 0 else True
-        is_sound &= (
-            end == manifest.edge_count if last == manifest.vertex_count else True
-        )
-        if not is_sound:
-            raise FileFormatError(
-                "rows that do not follow each other",
-                where=str(slices.folder / "offsets.bin"),
-                got=f"offsets {begin} to {end}",
-                expected=f"ascending ones of {manifest.edge_count} edges",
-            )
-        return cls(slices, offsets)
+    def of(cls, slices: Slices, ranges: Sequence[tuple[int, int]]) -> StoredRows:
+        """Return those of the places of some ranges."""
+        parts = [_offsets_of(slices, *places) for places in ranges]
+        spans = [(int(part[0]), int(part[-1])) for part in parts]
+        degrees = [np.diff(part) for part in parts]
+        offsets = np.zeros(sum(part.size for part in degrees) + 1, np.int64)
+        np.cumsum(np.concatenate(degrees), out=offsets[1:])
+        return cls(slices, ranges, spans, offsets)
 
     @property
     def size(self) -> int:
         """How many edges there are."""
-        return int(self.offsets[-1] - self.offsets[0])
+        return int(self.offsets[-1])
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Where each row begins among all that are stored."""
+        sizes = [last - first for first, last in self.ranges]
+        before = np.cumsum([0, *(end - begin for begin, end in self.spans)])
+        shifts = [span[0] - at for span, at in zip(self.spans, before, strict=False)]
+        found: NDArray[np.int64] = self.offsets[:-1] + np.repeat(shifts, sizes)
+        return found
+
+    def vertices(self, name: str) -> Array:
+        """Return what is stored of each vertex."""
+        return np.concatenate([self.slices.read(name, *own) for own in self.ranges])
 
     def read(self, name: str, out: Array | None = None) -> Array:
         """Return "sources", "rows" or "weights" of the edges, into an array if given.
@@ -76,8 +86,17 @@ class StoredRows:
         FileFormatError
             Slices that are missing or altered, or contradict each other.
         """
-        begin, end = int(self.offsets[0]), int(self.offsets[-1])
-        found = self.slices.read(name, begin, end, out)
+        if len(self.spans) == 1:
+            return self._checked(name, self.slices.read(name, *self.spans[0], out))
+        if out is None:
+            out = np.empty(self.size, self.slices.manifest.arrays[name].dtype)
+        at = 0
+        for begin, end in self.spans:
+            self.slices.read(name, begin, end, out[at : at + end - begin])
+            at += end - begin
+        return self._checked(name, out)
+
+    def _checked(self, name: str, found: Array) -> Array:
         if name != "weights" and found.size:
             manifest = self.slices.manifest
             bound = manifest.vertex_count if name == "sources" else _row_bound(manifest)
@@ -89,6 +108,24 @@ class StoredRows:
                     expected=f"0 to {bound - 1}",
                 )
         return found
+
+
+def _offsets_of(slices: Slices, first: int, last: int) -> NDArray[np.int64]:
+    """Return where the rows of some places begin, and where the last of them ends."""
+    offsets, manifest = slices.read("offsets", first, last + 1), slices.manifest
+    begin, end = int(offsets[0]), int(offsets[-1])
+    is_sound = 0 <= begin <= end <= manifest.edge_count
+    is_sound &= bool((offsets[1:] >= offsets[:-1]).all())
+    is_sound &= begin == 0 if first == 0 else True
+    is_sound &= end == manifest.edge_count if last == manifest.vertex_count else True
+    if not is_sound:
+        raise FileFormatError(
+            "rows that do not follow each other",
+            where=str(slices.folder / "offsets.bin"),
+            got=f"offsets {begin} to {end}",
+            expected=f"ascending ones of {manifest.edge_count} edges",
+        )
+    return offsets
 
 
 def _row_bound(manifest: Manifest) -> int:
@@ -106,7 +143,7 @@ def read_slices(path: object) -> EdgeList:
     """
     slices = open_slices(path)
     manifest = slices.manifest
-    stored = StoredRows.of(slices, 0, manifest.vertex_count)
+    stored = StoredRows.of(slices, [(0, manifest.vertex_count)])
     offsets = stored.offsets.astype(offset_dtype(manifest.edge_count), copy=False)
     in_edges = Adjacency(freeze(offsets), freeze(stored.read("sources")), None)
     rows = stored.read("rows").astype(offset_dtype(_row_bound(manifest)), copy=False)

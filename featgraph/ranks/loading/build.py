@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from featgraph.distributed.engines.protocol import Engine
-from featgraph.fold.plan.traits import GraphTraits
 from featgraph.graph import Graph
-from featgraph.graph._structure import structure_digest
 from featgraph.graph.building.edges import EdgeList
-from featgraph.graph.partition.cuts import WORD
-from featgraph.graph.partition.partition import Partition
+from featgraph.graph.partition.sides import side_bounds
 from featgraph.ranks.graph import DistributedGraph, Whole
+from featgraph.ranks.loading.cutting import Counted, Kind, cut_evenly
+from featgraph.ranks.loading.division import Division
 from featgraph.ranks.loading.given import Chunk, Given
-from featgraph.ranks.loading.parts import Found, cuts_of_words, localized, made_graph
+from featgraph.ranks.loading.parts import Found, localized, made_graph
 from featgraph.ranks.loading.rounds import (
     ROUND_EDGES,
     Arrived,
     count_sources,
     exchange_edges,
 )
-from featgraph.ranks.working import with_idle, working_ranks
 
-__all__ = ["build", "number_rows", "part_of_edges"]
+__all__ = ["build", "count_edges", "kind_of", "number_rows", "part_of_edges"]
 
 Array = npt.NDArray[Any]
 
@@ -49,39 +48,30 @@ def build(
     -----
     A rank has the edges that it was given, then those at its own vertices, and messages
     of `ROUND_EDGES`; of vertices it has a count for each word of 32, and two bits of
-    each, with which ghosts are found.
+    each, with which ghosts are found. Where the graph has sides, it has a count of each
+    vertex while it is cut, and two numbers.
     """
-    from featgraph.graph.building import digests  # loads Numba
-
-    words, sums = _look(engine, given)
-    size = given.vertex_count, int(words.sum())
-    working = working_ranks(engine, ranks, size)
-    cuts = cuts_of_words(words, given.vertex_count, working)
-    cuts = with_idle(cuts, engine.size)
-    partition = Partition.of_known(cuts, None)
-    given_count = _total(engine, given.size)
-    # An undirected edge stands in the rows of both of its ends.
-    both_ends = along == "both" or not given.directed
-    out = None if both_ends else count_sources(engine, given, cuts)
-    dtype = given.weights_dtype
-    text = digests.text_of(sums[:2])
-    whole = Whole(
-        given.vertex_count,
-        given_count,
-        int(words.sum()),
-        given.directed,
-        dtype,
-        None,
-        structure_digest(given.vertex_count, given.directed, text),
-        "" if dtype is None else f"{dtype} {digests.text_of(sums[2:])}",
-        GraphTraits(),
-    )
-    arrived = exchange_edges(engine, given, cuts, given_count, both_ends)
-    first, last = map(int, cuts[engine.rank : engine.rank + 2])
-    found = part_of_edges(arrived, whole, (first, last), along, out)
-    made = made_graph(engine, whole, partition, along, found)
-    made.keeps_idle = working < engine.size
+    kind = kind_of(engine, given, along)
+    counted = Counted.of_all(engine, count_edges(given, kind), kind)
+    cut = cut_evenly(engine, kind, counted, ranks)
+    division = Division.of(cut.partition, cut.partition.places)
+    out = None if kind.both_ends else count_sources(engine, given, division)
+    whole = counted.whole(kind)
+    edges = given, division, kind.given_count, kind.both_ends
+    arrived = exchange_edges(engine, *edges)
+    found = part_of_edges(arrived, whole, (division, engine.rank), along, out)
+    found = replace(found, starts=cut.starts(engine.rank))
+    made = made_graph(engine, whole, cut.partition, along, found)
+    made.keeps_idle = cut.is_idle
     return made
+
+
+def kind_of(engine: Engine, given: Given, along: str) -> Kind:
+    """Return what ranks know of the edges that they were given; all call it."""
+    counts = np.array([given.size], np.int64)
+    total = engine.all_reduce(counts, "sum", about="given edges")
+    known = given.directed, along, given.weights_dtype, given.sides
+    return Kind(given.vertex_count, int(total[0]), *known)
 
 
 def number_rows(engine: Engine, given: Given) -> None:
@@ -93,31 +83,38 @@ def number_rows(engine: Engine, given: Given) -> None:
         row += chunk.size
 
 
-def _look(engine: Engine, given: Given) -> tuple[Array, Array]:
-    """Return in-edges of all words of vertices, and sums for the digests."""
+def count_edges(given: Given, kind: Kind) -> Counted:
+    """Count the edges that a rank has."""
     from featgraph.graph.building import digests  # loads Numba
     from featgraph.graph.partition import part_kernels
 
-    words = np.zeros(-(-given.vertex_count // WORD), np.int64)
-    sums = np.zeros(4, np.uint64)
+    into = np.zeros(kind.counters, np.int64)
+    sums, aside = np.zeros(4, np.uint64), 0
+    bounds = None if kind.sides is None else side_bounds(kind.sides)
     for chunk in given.parts(ROUND_EDGES):
         ends = chunk.sources, chunk.targets
-        part_kernels.add_words(*ends, given.directed, words)
+        part_kernels.add_into(*ends, kind.directed, kind.shift, into)
         digests.add_ends(sums[:2], chunk.rows, *ends)
         if chunk.weights is not None:
             digests.add_values(sums[2:], chunk.rows, chunk.weights)
-    words = engine.all_reduce(words, "sum", about="in-edges")
-    return words, engine.all_reduce(sums, "sum", about="the digest of a graph")
+        if bounds is not None:
+            aside += part_kernels.count_aside(*ends, bounds)
+    return Counted(into, sums, aside)
 
 
 def part_of_edges(
-    arrived: Arrived, whole: Whole, own: tuple[int, int], along: str, out: Array | None
+    arrived: Arrived,
+    whole: Whole,
+    at: tuple[Division, int],
+    along: str,
+    out: Array | None,
 ) -> Found:
-    """Return the part of this rank, of the edges that have come."""
+    """Return the part of a rank of a division, of the edges that have come."""
+    own = at[0].own(at[1])
     if along == "in":
         arrived = _by_target(arrived, *own, whole)
     ends = arrived.sources, arrived.targets
-    ghosts = localized(ends, *own, whole.vertex_count)
+    ghosts = localized(ends, *at)
     count = own[1] - own[0]
     is_directed = whole.directed or along == "in"
     local = Graph(EdgeList(*ends, arrived.weights, count + ghosts.size, is_directed))
@@ -161,8 +158,3 @@ def _given_rows(whole: Whole, local: Graph, rows: Array) -> Array:
     found = rows[slots - is_twin * slots.dtype.type(rows.size)]
     found += is_twin * found.dtype.type(whole.given_count)
     return found
-
-
-def _total(engine: Engine, number: int) -> int:
-    counts = np.array([number], np.int64)
-    return int(engine.all_reduce(counts, "sum", about="given edges")[0])

@@ -18,6 +18,7 @@ from featgraph.distributed.engines.protocol import Engine
 from featgraph.graph.drawn import drawn_pieces, part_edges
 from featgraph.ranks.graph import DistributedGraph
 from featgraph.ranks.loading.build import build, number_rows
+from featgraph.ranks.loading.cutting import Kind, cut_evenly
 from featgraph.ranks.loading.given import Chunk, Given
 
 __all__ = ["draw_parts"]
@@ -33,7 +34,7 @@ def draw_parts(
         return _draw_there(engine, drawing, directed, along, share)
     chunk = Chunk(*drawing.on_host(*share))
     dtype = None if chunk.weights is None else chunk.weights.dtype
-    given = Given([chunk], drawing.vertex_count, directed, dtype)
+    given = Given([chunk], drawing.vertex_count, directed, dtype, drawing.sides)
     del chunk
     number_rows(engine, given)
     return build(engine, given, along)
@@ -48,20 +49,20 @@ def _draw_there(
 ) -> DistributedGraph:
     """Make it on the GPUs of all ranks."""
     from featgraph.arrays import memory  # imports the dialect
-    from featgraph.arrays.parts.passing import Wanted, survey
-    from featgraph.ranks.loading.on_gpu import Kind, finish_there, whole_of
+    from featgraph.ranks.loading.on_gpu import finish_there, surveyed, wanted_of
 
     count, given_count = drawing.vertex_count, drawing.count
     dtype = None if drawing.weights is None else np.dtype(np.float32)
-    kind = Kind(count, given_count, directed, along, dtype)
-    own = survey(lambda: drawn_pieces(drawing, *share), count, directed)
-    whole, partition = whole_of(engine, kind, own)
-    first, last = map(int, partition.cuts[engine.rank : engine.rank + 2])
-    wanted = Wanted(first, last, count, given_count, along == "both", directed)
-    part, edges = part_edges(drawing, wanted)
+    kind = Kind(count, given_count, directed, along, dtype, drawing.sides)
+    counted = surveyed(engine, lambda: drawn_pieces(drawing, *share), kind)
+    cut = cut_evenly(engine, kind, counted)
+    places = cut.partition.places
+    there = None if places is None else memory.upload(places)
+    wanted = wanted_of(engine, kind, cut.partition, given_count)
+    part, edges = part_edges(drawing, wanted, places=there)
 
     def numbers() -> Any:
         found = memory.read(part.numbers())
         return found.astype(offset_dtype(2 * given_count), copy=False)
 
-    return finish_there(engine, whole, partition, (part, edges), numbers)
+    return finish_there(engine, counted.whole(kind), cut, (part, edges), numbers)

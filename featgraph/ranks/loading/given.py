@@ -43,6 +43,13 @@ class Chunk:
             return np.arange(self.rows, self.rows + self.size)
         return self.rows
 
+    def at(self, places: Array) -> Chunk:
+        """Return those at some places."""
+        weights = None if self.weights is None else self.weights[places]
+        first, rows = self.rows, places
+        rows = first[places] if isinstance(first, np.ndarray) else first + places
+        return Chunk(self.sources[places], self.targets[places], weights, rows)
+
     def part(self, begin: int, end: int) -> Chunk:
         """Return some of them."""
         some = slice(begin, end)
@@ -67,12 +74,17 @@ class Given:
     vertex_count : int
     directed : bool
     weights_dtype : dtype or None
+    sides : tuple of int, or None
+    is_on_gpu : bool
+        Whether arrays are the dialect's.
     """
 
     chunks: list[Chunk]
     vertex_count: int
     directed: bool
     weights_dtype: np.dtype[Any] | None
+    sides: tuple[int, ...] | None = None
+    is_on_gpu: bool = False
 
     @property
     def size(self) -> int:

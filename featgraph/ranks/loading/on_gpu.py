@@ -7,7 +7,7 @@ on its GPU go to the GPUs of their owners, in rounds of bounded memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,23 +15,39 @@ import numpy.typing as npt
 
 from featgraph.arrays import memory, sorting
 from featgraph.arrays.parts import kernels
-from featgraph.arrays.parts.passing import Part, Piece, Survey, Wanted, survey
+from featgraph.arrays.parts.passing import (
+    Part,
+    Piece,
+    Pieces,
+    Wanted,
+    renumbered,
+    survey,
+)
 from featgraph.arrays.parts.row_edges import PIECE_EDGES, GpuRowEdges
 from featgraph.arrays.values import offset_dtype
 from featgraph.distributed.engines.protocol import Engine
-from featgraph.fold.plan.traits import GraphTraits
 from featgraph.graph import Graph
-from featgraph.graph._structure import structure_digest
-from featgraph.graph.building import digests
+from featgraph.graph._structure import gpu_edges
 from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
 from featgraph.graph.partition.partition import Partition
+from featgraph.graph.partition.sides import side_bounds
 from featgraph.ranks.gpu.through_host import courier_of
 from featgraph.ranks.graph import DistributedGraph, Whole
+from featgraph.ranks.loading.build import kind_of
+from featgraph.ranks.loading.cutting import Counted, Cut, Kind, cut_evenly
 from featgraph.ranks.loading.given import Given
-from featgraph.ranks.loading.parts import Found, cuts_of_words, made_graph
+from featgraph.ranks.loading.parts import Found, made_graph
 from featgraph.runtime.devices.choose import choose_device
 
-__all__ = ["ROUND_EDGES", "Kind", "build_there", "finish_there", "whole_of"]
+__all__ = [
+    "ROUND_EDGES",
+    "between",
+    "build_there",
+    "cut_there",
+    "finish_there",
+    "surveyed",
+    "wanted_of",
+]
 
 Array = Any
 HostArray = npt.NDArray[Any]
@@ -41,50 +57,32 @@ ROUND_EDGES = 1 << 23
 _ABOUT = "edges of a graph"
 
 
-@dataclass(frozen=True)
-class Kind:
-    """What ranks know of a graph before they look at edges.
-
-    Attributes
-    ----------
-    vertex_count, given_count : int
-    directed : bool
-    along : str
-    weights_dtype : dtype or None
-    """
-
-    vertex_count: int
-    given_count: int
-    directed: bool
-    along: str
-    weights_dtype: np.dtype[Any] | None
-
-
-def whole_of(engine: Engine, kind: Kind, own: Survey) -> tuple[Whole, Partition]:
-    """Return what is known of all edges, and cuts, of what each rank has seen."""
-    words = engine.all_reduce(own.words, "sum", about="in-edges")
+def surveyed(engine: Engine, pieces: Pieces, kind: Kind) -> Counted:
+    """Count edges that pass by on the GPUs of all ranks; all of them call it."""
+    bounds = None if kind.sides is None else side_bounds(kind.sides)
+    own = survey(pieces, kind.counters, kind.shift, kind.directed, bounds)
     sums = np.concatenate((own.ends, own.weights))
-    sums = engine.all_reduce(sums, "sum", about="the digest of a graph")
-    dtype, text = kind.weights_dtype, digests.text_of(sums[:2])
-    whole = Whole(
-        kind.vertex_count,
-        kind.given_count,
-        int(words.sum()),
-        kind.directed,
-        dtype,
-        None,
-        structure_digest(kind.vertex_count, kind.directed, text),
-        "" if dtype is None else f"{dtype} {digests.text_of(sums[2:])}",
-        GraphTraits(),
-    )
-    cuts = cuts_of_words(words, kind.vertex_count, engine.size)
-    return whole, Partition.of_known(cuts, None)
+    return Counted.of_all(engine, Counted(own.into, sums, own.aside), kind)
+
+
+def between(pieces: Pieces, partition: Partition) -> Pieces:
+    """Return what gives the same edges, between places in a partition's order."""
+    if partition.places is None:
+        return pieces
+    return renumbered(pieces, memory.upload(partition.places))
+
+
+def wanted_of(engine: Engine, kind: Kind, partition: Partition, given: int) -> Wanted:
+    """Return which entries this rank has of so many edges that pass by."""
+    first, last = map(int, partition.cuts[engine.rank : engine.rank + 2])
+    count, is_both = kind.vertex_count, kind.along == "both"
+    return Wanted(first, last, count, given, is_both, kind.directed)
 
 
 def finish_there(
     engine: Engine,
     whole: Whole,
-    partition: Partition,
+    cut: Cut,
     made: tuple[Part, GpuRowEdgeList],
     numbers: Callable[[], HostArray],
     out: HostArray | None = None,
@@ -95,24 +93,29 @@ def finish_there(
     ----------
     engine : Engine
     whole : Whole
-    partition : Partition
+    cut : Cut
     made : (Part, GpuRowEdgeList)
     numbers : callable
         Returns the row in given order of each edge.
     out : ndarray, optional
         Out-degrees of own vertices. Default: what has passed by has all of them.
     """
-    part, edges = made
+    (part, edges), partition = made, cut.partition
     out = part.out if out is None else out
     own = int(np.diff(partition.cuts)[engine.rank])
     into = part.on_host[1 : own + 1] - part.on_host[:own]
     degrees = into, out if whole.directed else into
     along = "both" if part.wanted.is_both else "in"
-    found = Found(Graph(edges), part.ghosts, numbers, degrees)
-    return made_graph(engine, whole, partition, along, found)
+    starts = cut.starts(engine.rank)
+    found = Found(Graph(edges), part.ghosts, numbers, degrees, starts)
+    graph = made_graph(engine, whole, partition, along, found)
+    graph.keeps_idle = cut.is_idle
+    return graph
 
 
-def build_there(engine: Engine, given: Given, along: str) -> DistributedGraph:
+def build_there(
+    engine: Engine, given: Given, along: str, ranks: object = None
+) -> DistributedGraph:
     """Make a graph of edges that ranks have on their GPUs; all ranks call it.
 
     Parameters
@@ -121,27 +124,21 @@ def build_there(engine: Engine, given: Given, along: str) -> DistributedGraph:
     given : Given
         A chunk whose arrays are the dialect's; it is let go of.
     along : {"both", "in"}
+    ranks : optional
+        How many ranks get vertices: see `working_ranks`.
     """
-    counts = np.array([given.size], np.int64)
-    total = engine.all_reduce(counts, "sum", about="given edges")
-    kind = Kind(
-        given.vertex_count, int(total[0]), given.directed, along, given.weights_dtype
-    )
-    own = survey(lambda: _pieces(given), kind.vertex_count, kind.directed)
-    whole, partition = whole_of(engine, kind, own)
-    out = None
-    if along == "in" and kind.directed:
-        out = _sources_of_all(engine, given, partition.cuts)
-    arrived = _exchanged(engine, given, kind, partition.cuts)
-    first, last = map(int, partition.cuts[engine.rank : engine.rank + 2])
+    kind = kind_of(engine, given, along)
+    counted = surveyed(engine, lambda: _pieces(given), kind)
+    cut = cut_evenly(engine, kind, counted, ranks)
+    partition, out = cut.partition, None
+    if not kind.both_ends:
+        out = _sources_of_all(engine, given, partition)
+    arrived = _exchanged(engine, given, kind, partition)
     size = arrived.size
-    wanted = Wanted(
-        first, last, kind.vertex_count, size, along == "both", kind.directed
-    )
+    wanted = wanted_of(engine, kind, partition, size)
     # A number is the place of the edge among those that have arrived, which ascend.
     part = Part(lambda: arrived.pieces(PIECE_EDGES), wanted)
-    ends, weights = part.rows(kind.weights_dtype)
-    places = part.numbers()
+    edges, places = _edges_of(part, kind.weights_dtype)
     arrived.let_go()
 
     def numbers() -> HostArray:
@@ -150,23 +147,56 @@ def build_there(engine: Engine, given: Given, along: str) -> DistributedGraph:
         rows += (found >= size) * rows.dtype.type(kind.given_count)
         return rows
 
-    directed = kind.directed or along == "in"
-    known = {"in_offsets": part.on_host}
-    order = (lambda: places) if along == "both" else None
+    whole = counted.whole(kind)
+    return finish_there(engine, whole, cut, (part, edges), numbers, out)
+
+
+def cut_there(
+    engine: Engine, graph: Graph, cut: Cut, whole: Whole, along: str
+) -> DistributedGraph:
+    """Make this rank's part of a graph whose edges its GPU has; all ranks call it."""
+    edges, partition = gpu_edges(graph), cut.partition
+    weights = graph._edges.weights_on_gpu()
+    columns, count = (edges.sources, edges.targets, weights), graph.given_edge_count
+    kind = Kind(graph.vertex_count, count, graph.directed, along, whole.weights_dtype)
+    pieces = between(lambda: _cut(columns, 0, PIECE_EDGES), partition)
+    part = Part(pieces, wanted_of(engine, kind, partition, count))
+    own, places = _edges_of(part, kind.weights_dtype)
+    part.forget()
+
+    def numbers() -> HostArray:
+        found = memory.read(places)
+        return found.astype(offset_dtype(2 * count), copy=False)
+
+    return finish_there(engine, whole, cut, (part, own), numbers)
+
+
+def _edges_of(part: Part, dtype: Any) -> tuple[GpuRowEdgeList, Array]:
+    """Return the edges of a part, with weights of a type, and the number of each."""
+    ends, weights = part.rows(dtype)
+    places, wanted = part.numbers(), part.wanted
+    directed = wanted.directed or not wanted.is_both
     rows = GpuRowEdges(
-        part.offsets, ends, directed, order, max(size, 1), is_by_slot=directed
+        part.offsets,
+        ends,
+        directed,
+        (lambda: places) if wanted.is_both else None,
+        max(wanted.given_count, 1),
+        is_by_slot=directed,
     )
-    edges = GpuRowEdgeList(rows, weights, known)
-    return finish_there(engine, whole, partition, (part, edges), numbers, out)
+    return GpuRowEdgeList(rows, weights, {"in_offsets": part.on_host}), places
 
 
-def _sources_of_all(engine: Engine, given: Given, cuts: HostArray) -> HostArray:
+def _sources_of_all(engine: Engine, given: Given, partition: Partition) -> HostArray:
     """Return how many edges of all ranks lead out of each own vertex."""
     counts = memory.filled((given.vertex_count,), 0, np.int32)
     for chunk in given.chunks:
         sources = chunk.sources
         memory.launch_over(kernels.count_entries, sources.size, sources, counts)
-    told = np.split(memory.read(counts), cuts[1:-1])
+    found = memory.read(counts)
+    if partition.order is not None:
+        found = found[partition.order]
+    told = np.split(found, partition.cuts[1:-1])
     return np.sum(engine.all_to_allv(told, about="out-degrees"), axis=0)  # type: ignore[no-any-return]
 
 
@@ -222,14 +252,15 @@ class _Arrived:
         self._columns = None
 
 
-def _exchanged(engine: Engine, given: Given, kind: Kind, cuts: HostArray) -> _Arrived:
+def _exchanged(
+    engine: Engine, given: Given, kind: Kind, partition: Partition
+) -> _Arrived:
     """Hand each edge to the owners of its ends; what each was given is let go of."""
     courier = courier_of(engine, choose_device("cuda"))
-    bounds = [(int(cuts[r]), int(cuts[r + 1])) for r in range(engine.size)]
-    is_both = kind.along == "both" or not kind.directed
+    bounds, is_both = list(pairwise(partition.cuts.tolist())), kind.both_ends
+    passing = between(lambda: _pieces(given), partition)
     going = [
-        [_flagged(piece, bound, is_both)[2] for bound in bounds]
-        for piece in _pieces(given)
+        [_flagged(piece, bound, is_both)[2] for bound in bounds] for piece in passing()
     ]
     most = engine.all_reduce(np.array([len(going)]), "max", about="rounds of edges")
     counts = np.zeros((int(most[0]), engine.size), np.int64)
@@ -246,7 +277,7 @@ def _exchanged(engine: Engine, given: Given, kind: Kind, cuts: HostArray) -> _Ar
     if kind.weights_dtype is not None:
         dtypes.append(kind.weights_dtype)
     stores = [memory.empty((total,), dtype) for dtype in dtypes]
-    pieces = _pieces(given)
+    pieces = passing()
     for number in range(counts.shape[0]):
         piece = next(pieces, None)
         sent = [

@@ -21,13 +21,13 @@ from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.edges import LazyArray
 from featgraph.ranks.graph import DistributedGraph, Here, Whole
+from featgraph.ranks.loading.division import Division
 
 __all__ = [
     "Found",
     "cuts_of_words",
     "localized",
     "made_graph",
-    "owners_of_words",
 ]
 
 Array = npt.NDArray[Any]
@@ -68,19 +68,17 @@ def cuts_of_words(
     return even_cuts(before, vertex_count, parts, Balance())
 
 
-def owners_of_words(cuts: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """Return which rank owns the vertices of each word: cuts are at words."""
-    sizes = np.diff(-(-cuts // WORD))
-    return np.repeat(np.arange(sizes.size, dtype=np.int32), sizes)
-
-
 def localized(
-    ends: tuple[Array, Array], first: int, last: int, vertex_count: int
+    ends: tuple[Array, Array], division: Division, rank: int
 ) -> npt.NDArray[np.int32]:
-    """Turn ends into local numbers, in place; return the ghosts, ascending."""
+    """Turn numbers of a division into local ones, in place.
+
+    Returns the places of the ghosts, ascending.
+    """
     from featgraph.graph.partition import part_kernels  # loads Numba
 
-    words = np.zeros(-(-vertex_count // WORD), np.uint32)
+    first, last = division.own(rank)
+    words = np.zeros(-(-division.size // WORD), np.uint32)
     before = np.empty(words.size, np.int32)
     for end in ends:
         part_kernels.mark(end, words)
@@ -93,7 +91,7 @@ def localized(
     before[own] = np.arange(0, last - first, WORD)
     for end in ends:
         part_kernels.localize(end, words, before)
-    return ghosts
+    return division.places(ghosts)
 
 
 def made_graph(

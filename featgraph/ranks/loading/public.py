@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from featgraph._activity import doing
 from featgraph.arrays.drawn import Drawing
-from featgraph.arrays.values import is_on_gpu
 from featgraph.distributed.current import (
     current_engine,
     engine_of_process,
@@ -25,29 +24,26 @@ from featgraph.errors import (
     GraphInputError,
 )
 from featgraph.graph import Graph
-from featgraph.graph.building.arguments import require_flag, require_path
-from featgraph.graph.building.check import (
-    MAX_VERTEX_COUNT,
-    checked_count,
-    checked_weights,
-    flat_array,
-    require_ids,
-)
+from featgraph.graph.building.arguments import require_path
+from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.edges import named_count
 from featgraph.graph.formats.checks import Seen
 from featgraph.graph.formats.ranges import Layout, read_blocks, read_layout
 from featgraph.graph.formats.readers import SLICES, suffix_of
 from featgraph.graph.partition.asked import Asked, Maker, makers
 from featgraph.ranks.agreed import on_all, require_same
+from featgraph.ranks.graph import DistributedGraph
 from featgraph.ranks.loading.build import build, number_rows
 from featgraph.ranks.loading.drawn import draw_parts
 from featgraph.ranks.loading.given import Chunk, Given
 from featgraph.ranks.loading.stored import load_slices
+from featgraph.ranks.loading.taking import ABOUT, agree, edges_of, entries_of
 
 __all__ = [
     "drawing_in_parts",
     "edges_in_parts",
     "file_in_parts",
+    "matrix_in_parts",
     "set_up",
     "warn_alone",
 ]
@@ -75,134 +71,32 @@ def edges_in_parts(
     engine = _engine()
     if engine is None:
         return None
-    weights, about = options["weights"], "edges of a graph"
-    with doing("loading", about):  # others wait for the rank that has most
-        there = _given_there(engine, sources, targets, options)
-        if there is not None:
-            from featgraph.ranks.loading.on_gpu import build_there
+    with doing("loading", ABOUT):  # others wait for the rank that has most
+        given = edges_of(engine, sources, targets, options)
+        return _made(engine, asked, given, options["vertex_count"])
 
-            _agree(engine, there, options["vertex_count"])
-            number_rows(engine, there)
-            return build_there(engine, there, asked.along)
-        given = on_all(
-            engine, lambda: _given_edges(sources, targets, weights, options), about
-        )
-        _agree(engine, given, options["vertex_count"])
-        number_rows(engine, given)
+
+def matrix_in_parts(asked: Asked, matrix: Any, target: object) -> Graph | None:
+    """Make a graph of the entries that each rank has; see `Graph.from_biadjacency`."""
+    engine = _engine()
+    if engine is None:
+        return None
+    with doing("loading", ABOUT):
+        given = entries_of(engine, matrix, target)
+        return _made(engine, asked, given, given.vertex_count)
+
+
+def _made(
+    engine: Engine, asked: Asked, given: Given, vertex_count: object
+) -> DistributedGraph:
+    """Make a graph of what ranks were given, where it is."""
+    agree(engine, given, vertex_count)
+    number_rows(engine, given)
+    if not given.is_on_gpu:
         return build(engine, given, asked.along, asked.ranks)
+    from featgraph.ranks.loading.on_gpu import build_there  # imports the dialect
 
-
-def _given_there(
-    engine: Engine, sources: object, targets: object, options: dict[str, Any]
-) -> Given | None:
-    """Take edges that all ranks have on GPUs; None where the host must look at them."""
-    made, weights = None, options["weights"]
-    columns = (sources, targets) if weights is None else (sources, targets, weights)
-    if all(map(is_on_gpu, columns)) and options["target"] in (None, "cuda"):
-        made = _checked_there(sources, targets, weights, options)
-    is_there = np.array([made is not None], np.int64)
-    of_all = engine.all_reduce(is_there, "min", about="edges on GPUs")
-    return made if of_all[0] else None
-
-
-def _checked_there(
-    sources: object, targets: object, weights: object, options: dict[str, Any]
-) -> Given | None:
-    """Copy edges on the GPU; None where they are wrong, which the host says."""
-    from featgraph.arrays import edges  # imports the dialect
-
-    plain = {"duplicates": "keep", "names": False, "sides": None}
-    if any(options[name] != meant for name, meant in plain.items()):
-        return None
-    count, directed = options["vertex_count"], options["directed"]
-    if not isinstance(directed, bool) or not isinstance(count, int | None):
-        return None
-    found = edges.checked_ends(sources, targets, count, directed)
-    if found is None:
-        return None
-    own = None
-    if weights is not None:
-        own = edges.checked_values(weights, found.given_count)
-        if own is None:
-            return None
-    chunk = Chunk(found.sources, found.targets, own)
-    dtype = None if own is None else np.dtype(own.dtype)
-    return Given([chunk], found.vertex_count, directed, dtype)
-
-
-def _given_edges(
-    sources: object, targets: object, weights: object, options: dict[str, Any]
-) -> Given:
-    """Check the edges of this rank, and take them as they are."""
-    directed = require_flag("directed", options["directed"])
-    refused = {
-        "duplicates": options["duplicates"] != "keep",
-        "names": bool(options["names"]),
-        "sides": options["sides"] is not None,
-        "target": options["target"] not in (None, "cpu"),
-    }
-    for name, is_refused in refused.items():
-        if is_refused:
-            raise GraphInputError(
-                "this takes the whole graph, which no rank has",
-                where=f"{name}=",
-                got=repr(options[name]),
-                fix="fg.distribute(graph), of the whole graph on each rank"
-                if name == "sides"
-                else f"leave {name} out, or write the graph once, with it, as slices: "
-                "featgraph convert",
-            )
-    ends = flat_array(sources, "sources"), flat_array(targets, "targets")
-    if ends[0].size != ends[1].size:
-        raise GraphInputError(
-            "as many targets as sources are needed",
-            where="targets",
-            got=f"{ends[0].size} sources and {ends[1].size} targets",
-            expected="two arrays of one length",
-        )
-    count = options["vertex_count"]
-    count = None if count is None else checked_count(count)
-    for array, role in zip(ends, ("sources", "targets"), strict=True):
-        require_ids(array, role, count)
-    own = None if weights is None else checked_weights(weights, ends[0].size)
-    if ends[0].size:  # kernels take arrays in the order of bytes of the machine
-        u, v = (a.astype(a.dtype.newbyteorder("="), copy=False) for a in ends)
-        highest = max(int(u.max()), int(v.max()))
-    else:  # NumPy makes [] real
-        u, v, highest = np.empty(0, np.int64), np.empty(0, np.int64), -1
-    dtype = None if own is None else own.dtype
-    return Given([Chunk(u, v, own)], count or highest + 1, directed, dtype)
-
-
-def _agree(engine: Engine, given: Given, count: object) -> None:
-    """Have all ranks know how many vertices there are, and make one kind of graph."""
-    dtype = given.weights_dtype
-    kinds = f"directed={given.directed}, vertex_count={count}"
-    kinds += f", {'no' if dtype is None else 'with'} weights"
-    fix = "give all ranks the same arguments, and all or none of them weights"
-    what, about = "ranks make different graphs", "what kind of graph it is"
-    require_same(engine, kinds, what, fix, about)
-    # A rank without edges has no type of weights to speak of.
-    told = f"{dtype}" if given.size else ""
-    types = engine.all_gather(np.frombuffer(told.encode(), np.uint8), about=about)
-    found = sorted({t.tobytes().decode() for t in types if t.size})
-    if len(found) > 1:
-        got = ", ".join(found)
-        raise GraphInputError("weights of ranks have different types", got=got, fix=fix)
-    if dtype is not None and found:
-        given.weights_dtype = np.dtype(found[0])
-        chunks = given.chunks
-        for i, chunk in enumerate(chunks if not given.size else []):
-            empty = np.empty(0, given.weights_dtype)
-            chunks[i] = Chunk(chunk.sources, chunk.targets, empty)
-    most = np.array([given.vertex_count], np.int64)
-    given.vertex_count = int(engine.all_reduce(most, "max", about=about)[0])
-    if not given.vertex_count:
-        raise GraphInputError(
-            "a graph needs at least one vertex",
-            got="no edges on any rank and no vertex_count",
-            fix="give vertex_count: vertices without edges are allowed",
-        )
+    return build_there(engine, given, asked.along, asked.ranks)
 
 
 def drawing_in_parts(
@@ -362,5 +256,5 @@ def warn_alone() -> None:
 
 def set_up() -> None:
     """Have constructor and readers know what makes graphs in parts."""
-    made = edges_in_parts, file_in_parts, drawing_in_parts
+    made = edges_in_parts, matrix_in_parts, file_in_parts, drawing_in_parts
     makers[:] = [Maker(*made, warn_alone)]

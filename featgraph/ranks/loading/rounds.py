@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from featgraph.arrays.values import offset_dtype
 from featgraph.distributed.engines.protocol import Engine
+from featgraph.ranks.loading.division import Division
 from featgraph.ranks.loading.given import Chunk, Given
-from featgraph.ranks.loading.parts import owners_of_words
 
 __all__ = [
     "ROUND_EDGES",
@@ -24,7 +24,6 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-Cuts = npt.NDArray[np.int64]
 
 #: Edges that a rank sends in a round: messages take up to 24 bytes of each, twice.
 ROUND_EDGES = 1 << 18
@@ -38,7 +37,7 @@ class Arrived:
     Attributes
     ----------
     sources, targets : ndarray of int32
-        In the graph's numbers.
+        Numbers of a division.
     weights : ndarray or None
     rows : ndarray of int32 or int64
         Row in given order of each.
@@ -57,7 +56,7 @@ class Arrived:
 
 
 def exchange_edges(
-    engine: Engine, given: Given, cuts: Cuts, given_count: int, both_ends: bool
+    engine: Engine, given: Given, division: Division, given_count: int, both_ends: bool
 ) -> Arrived:
     """Hand each edge to the owner of its target, and to that of its source.
 
@@ -67,17 +66,17 @@ def exchange_edges(
     ----------
     engine : Engine
     given : Given
-    cuts : ndarray of int64, shape (P + 1,)
-        Of ranges of vertices.
+    division : Division
     given_count : int
         How many edges all ranks have.
     both_ends : bool
         Whether the owners of sources get edges, too.
     """
-    owners = owners_of_words(cuts)
+    owners = division.owners
     counts = np.zeros(engine.size, np.int64)
     for chunk in given.parts(ROUND_EDGES):
-        which = _receivers(chunk, owners, engine.size, both_ends)
+        numbered = division.renumbered(chunk)
+        which = _receivers(numbered, owners, engine.size, both_ends)
         counts += [some.size for some in which]
     coming = np.concatenate(
         engine.all_to_allv(list(counts.reshape(-1, 1)), about=_ABOUT)
@@ -93,7 +92,7 @@ def exchange_edges(
     at = np.cumsum(coming) - coming
     parts = given.take(ROUND_EDGES)
     for _ in range(rounds):
-        chunk = next(parts, None) or _no_edges(given)
+        chunk = division.renumbered(next(parts, None) or _no_edges(given))
         which = _receivers(chunk, owners, engine.size, both_ends)
         columns = [
             (chunk.sources, arrived.sources),
@@ -106,15 +105,15 @@ def exchange_edges(
     return _in_given_order(arrived)
 
 
-def count_sources(engine: Engine, given: Given, cuts: Cuts) -> Array:
+def count_sources(engine: Engine, given: Given, division: Division) -> Array:
     """Return how many edges lead out of each vertex that this rank owns."""
     from featgraph.graph.partition import part_kernels  # loads Numba
 
-    first, last = map(int, cuts[engine.rank : engine.rank + 2])
-    counts, owners = np.zeros(last - first, np.int64), owners_of_words(cuts)
+    first, last = division.own(engine.rank)
+    counts, owners = np.zeros(last - first, np.int64), division.owners
     parts = given.parts(ROUND_EDGES)
     for _ in range(_rounds(engine, given)):
-        chunk = next(parts, None) or _no_edges(given)
+        chunk = division.renumbered(next(parts, None) or _no_edges(given))
         sources = chunk.sources.astype(np.int32, copy=False)
         sent = [sources[which] for which in by_owner(sources, owners, engine.size)]
         for part in engine.all_to_allv(sent, about="sources of edges"):

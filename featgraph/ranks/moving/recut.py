@@ -19,6 +19,7 @@ from featgraph.ranks.agreed import require_same
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.graph import DistributedGraph
 from featgraph.ranks.loading.build import part_of_edges
+from featgraph.ranks.loading.division import Division
 from featgraph.ranks.loading.given import Chunk, Given
 from featgraph.ranks.loading.parts import made_graph
 from featgraph.ranks.loading.rounds import exchange_edges
@@ -131,12 +132,11 @@ def recut(graph: DistributedGraph, cuts: object) -> DistributedGraph:
     mover, part, own = Mover(engine, before, after), graph.part, graph.shard.own
     both_ends = graph.along == "both" or not graph.directed
     given = _given(graph)
-    arrived = exchange_edges(
-        engine, given, after.cuts, graph.given_edge_count, both_ends
-    )
+    division = Division.of(after)
+    arrived = exchange_edges(engine, given, division, graph.given_edge_count, both_ends)
     out = mover.rows(np.asarray(part.out_degree)[:own])
-    first, last = map(int, after.cuts[engine.rank : engine.rank + 2])
-    found = part_of_edges(arrived, graph.whole, (first, last), graph.along, out)
+    at = division, engine.rank
+    found = part_of_edges(arrived, graph.whole, at, graph.along, out)
     starts = mover.rows(np.asarray(graph.edges.starts))
     found = replace(found, starts=starts)
     return made_graph(engine, graph.whole, after, graph.along, found)

@@ -232,8 +232,7 @@ class FoldMap:
             return graph.edge_count == 0
         if graph not in self._independent:
             whole = as_active(self.vertices, state).mask
-            joins_sides = graph.ranks is None and graph.joins_sides
-            if joins_sides and _is_in_one_side(whole, graph.sides):
+            if graph.joins_sides and _is_in_one_side(whole, graph.sides):
                 self._independent[graph] = True
                 return True
             mask, rows = graph.rows_here(whole), graph.part.in_edges

@@ -1,0 +1,93 @@
+"""Who owns which vertices, as loops over edges find it: by words of 32 numbers.
+
+A word has one owner, so that no loop looks for the range that an end is in. Where
+ranges of a partition do not begin at words, vertices have other numbers while edges are
+on their way to owners: each range begins at the next word, and some numbers are
+those of no vertex.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.graph.partition.cuts import WORD
+from featgraph.graph.partition.partition import Partition
+from featgraph.ranks.loading.given import Chunk
+
+__all__ = ["Division"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Division:
+    """Numbers of vertices, of which each rank owns whole words.
+
+    Attributes
+    ----------
+    partition : Partition
+    firsts : ndarray of int64, shape (P + 1,)
+        The number of the first vertex of each rank, at a word, and more than any.
+    numbers : ndarray of int32, shape (V,), or None
+        The number of each vertex, by what ends of edges are; None: these are numbers.
+    """
+
+    partition: Partition
+    firsts: npt.NDArray[np.int64]
+    numbers: npt.NDArray[np.int32] | None
+
+    @classmethod
+    def of(cls, partition: Partition, places: Array | None = None) -> Division:
+        """Return that of a partition.
+
+        Parameters
+        ----------
+        partition : Partition
+        places : ndarray of int32, shape (V,), optional
+            The place in its order of each vertex, by what ends of edges are. Default:
+            ends are places.
+        """
+        cuts, count = partition.cuts, partition.vertex_count
+        if bool(((cuts % WORD == 0) | (cuts == count)).all()):
+            return cls(partition, cuts, places)
+        sizes = np.diff(cuts)
+        firsts = np.concatenate(([0], np.cumsum(-(-sizes // WORD) * WORD)))
+        shifts = (firsts - cuts)[:-1].astype(np.int32)
+        numbers = np.arange(count, dtype=np.int32) + np.repeat(shifts, sizes)
+        return cls(partition, firsts, numbers if places is None else numbers[places])
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are."""
+        return int(self.firsts[-1])
+
+    @property
+    def owners(self) -> npt.NDArray[np.int32]:
+        """Which rank owns the vertices of each word."""
+        words = np.diff(-(-self.firsts // WORD))
+        return np.repeat(np.arange(words.size, dtype=np.int32), words)
+
+    def own(self, rank: int) -> tuple[int, int]:
+        """Return the first number of a rank's vertices, and that behind the last."""
+        first, cuts = int(self.firsts[rank]), self.partition.cuts
+        return first, first + int(cuts[rank + 1] - cuts[rank])
+
+    def renumbered(self, chunk: Chunk) -> Chunk:
+        """Return edges whose ends are numbers."""
+        numbers = self.numbers
+        if numbers is None:
+            return chunk
+        ends = numbers[chunk.sources], numbers[chunk.targets]
+        return Chunk(*ends, chunk.weights, chunk.rows)
+
+    def places(self, numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Return the places in the order of the partition of ascending numbers."""
+        cuts, firsts = self.partition.cuts, self.firsts
+        if firsts is cuts:
+            return numbers
+        counts = np.diff(np.searchsorted(numbers, firsts))
+        return numbers + np.repeat((cuts - firsts)[:-1].astype(np.int32), counts)
