@@ -36,7 +36,7 @@ import numpy as np
 
 from bench.distributed.on_gpus import run_on_gpus
 from bench.distributed.processes import LIMIT_S, run_on_ranks
-from bench.graphs import make_graph
+from bench.graphs import distribute_graph
 from bench.record import Recorder, gpu_name
 
 DEFAULTS = {
@@ -147,13 +147,13 @@ def be_a_rank(
     warnings.simplefilter("ignore")  # runs end at a limit
     fg.config.compile_behind = False
     engine = fg.distributed.init(timeout=LIMIT_S / 2, engine=engine_name)
-    named, step = make_graph(name), program()
-    graph = fg.distribute(named.graph)
+    named, step = distribute_graph(name, target), program()
+    graph: Any = named.graph
     exchange = graph.ranks.exchange(choose_device(target))
     state = fg.State(
         graph,
-        x=fg.vertex_property(_first(named.graph.vertex_count, k), iterated=True),
-        share=np.float32(0.5 / max(named.graph.edge_count / graph.vertex_count, 1)),
+        x=fg.vertex_property(_first(graph.vertex_count, k), iterated=True),
+        share=np.float32(0.5 / max(graph.edge_count / graph.vertex_count, 1)),
     )
     given: dict[str, Any] = {"max_supersteps": SUPERSTEPS, "target": target}
     series: dict[bool, list[dict[str, float]]] = {False: [], True: []}
@@ -161,7 +161,7 @@ def be_a_rank(
     pieces, answers = 0, {}
     for trial in range(repeat + 1):
         for cut in series:
-            state["x"] = _first(named.graph.vertex_count, k)
+            state["x"] = _first(graph.vertex_count, k)
             engine.barrier()
             own = Series(exchange, lambda: wait_for_gpu(target))
             ran = fg.iterate(step, state, overlap=cut, callback=own.note, **given)
