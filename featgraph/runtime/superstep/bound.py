@@ -32,10 +32,6 @@ Words = Any
 _MOST_FULL_SETS = 16
 
 
-def _gone() -> None:
-    """Stand for a reference to a State that is gone."""
-
-
 def full_words(device: Device, vertex_count: int) -> Words:
     """Return the bitvector of all vertices; do not write it, others have it, too."""
     known = device.full_sets.get(vertex_count)
@@ -113,12 +109,14 @@ class BoundState:
             for name, found in reductions.items()
         }
         #: Whether another State may come where this one was: ranks have their own, and
-        #: where edges are streamed, memory is counted by State.
-        self.may_be_taken_up = state.graph.ranks is None and self.turns is None
+        #: under a limit memory is counted by State.
+        self._may_be_taken_up = (
+            state.graph.ranks is None and self.graph.placement is None
+        )
 
     def _take(self, state: State) -> None:
         """Work on a State from here on, which is brought to the device."""
-        self._state: Callable[[], State | None] = weakref.ref(state)
+        self._state = weakref.ref(state)
         self.buffers = buffers = buffers_of(state, self.device)
         buffers.places.reserve(self.kernel.kernel_source)
         for name in self.plan.facts.writes:
@@ -132,11 +130,16 @@ class BoundState:
         self._take(state)
         return self.fits(self.buffers)
 
-    def let_go(self) -> None:
-        """Refer to nothing of a State that is gone."""
+    def let_go(self) -> bool:
+        """Refer to nothing of a State that is gone; False if none may take its place.
+
+        Nor may one where the State is not gone: then the foldmap is.
+        """
+        if not self._may_be_taken_up or self._state() is not None:
+            return False
         del self.buffers
-        self._state = _gone
         self.stale.begin()
+        return True
 
     @property
     def state(self) -> State:

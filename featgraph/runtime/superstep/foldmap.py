@@ -46,7 +46,7 @@ class _Supersteps(dict[Any, Superstep]):
     """
 
     def __del__(self, is_over: Callable[[], bool] = sys.is_finalizing) -> None:
-        for superstep in () if is_over() else self.values():
+        for superstep in () if is_over() else set(self.values()):
             superstep.let_go()
 
 
@@ -194,11 +194,10 @@ class FoldMap:
         found = known.get(asked := (device, config.checked, told, incremental))
         if found is None or found.types_version != state.types_version:
             kernel = self.kernel(state, device.name, options, incremental=incremental)
-            if found is not None and found.kernel is kernel:
-                found.types_version = state.types_version
-                return found
-            found = _taken_up(kernel, state, device)
+            found = _with_kernel(known, kernel, device)
+            found = found or _taken_up(kernel, state, device)
             known[asked] = found = found or Superstep(kernel, state, device)
+            found.types_version = state.types_version
         return found
 
     def restriction(self, state: State, device: Device) -> Restriction | None:
@@ -348,9 +347,19 @@ class FoldMap:
         return f"{text}\n\n{limited}"
 
 
+def _with_kernel(
+    known: _Supersteps, kernel: Kernel, device: Device
+) -> Superstep | None:
+    """Return what runs a kernel already, for options that come to the same."""
+    for superstep in known.values():
+        if superstep.kernel is kernel and superstep.device is device:
+            return superstep
+    return None
+
+
 def _taken_up(kernel: Kernel, state: State, device: Device) -> Superstep | None:
     """Return what has run a kernel on a State before, of the same types; or None."""
-    found: Superstep | None = arrays_for(state, device).idle.take(kernel)
+    found: Superstep | None = arrays_for(state, device).idle.take((kernel, device))
     if found is not None:
         found.take_up(state)
     return found

@@ -92,10 +92,9 @@ class Superstep:
             self._bind(state)
 
     def let_go(self) -> None:
-        """Wait for the next State on the graph, where the last one is gone."""
-        if self.bound.may_be_taken_up:
-            self.bound.let_go()
-            self.bound.graph.idle.give(self.kernel, self)
+        """Wait for the next State on the graph, if the last one is gone."""
+        if self.bound.let_go():
+            self.bound.graph.idle.give((self.kernel, self.device), self)
 
     def run(self, frontier: Frontier | None = None) -> Words:
         """Run one superstep.
