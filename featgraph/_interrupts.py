@@ -6,33 +6,40 @@ import importlib
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 __all__ = ["deferred_interrupts", "import_whole"]
 
 
-@contextmanager
-def deferred_interrupts(defers: bool = True) -> Iterator[list[int]]:
+class deferred_interrupts:
     """Defer interrupts until the end; give the list of those that have come.
 
-    Without `defers`, do nothing.
+    Without `defers`, do nothing. Another thread than the first one handles none.
 
     Python looks for signals behind every call, so nothing else could tell whether a
     superstep had been launched when one came.
     """
-    came: list[int] = []
-    before = signal.getsignal(signal.SIGINT) if defers else None
-    if before is None or threading.current_thread() is not threading.main_thread():
-        yield came  # another thread handles them
-        return
-    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    try:
-        yield came
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if came:
+
+    __slots__ = ("_before", "_came", "_defers")
+
+    def __init__(self, defers: bool = True) -> None:
+        self._defers = defers
+
+    def __enter__(self) -> list[int]:
+        self._came: list[int] = []
+        self._before: Any = None
+        if self._defers and threading.current_thread() is threading.main_thread():
+            before = self._before = signal.getsignal(signal.SIGINT)
+            if before is not None:
+                came = self._came
+                signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+        return self._came
+
+    def __exit__(self, *error: object) -> None:
+        if self._before is None:
+            return
+        signal.signal(signal.SIGINT, self._before)
+        if self._came:
             signal.raise_signal(signal.SIGINT)
 
 

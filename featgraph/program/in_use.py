@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from featgraph.errors import StateError
 
@@ -23,8 +21,7 @@ class InUse:
         #: How often something was begun that may change values.
         self.changes = 0
 
-    @contextmanager
-    def hold(self, doing: str, *, changes: bool = True) -> Iterator[None]:
+    def hold(self, doing: str, *, changes: bool = True) -> _Held:
         """Keep other threads away until the end.
 
         Parameters
@@ -39,11 +36,7 @@ class InUse:
         StateError
             If another thread is there.
         """
-        self.take(doing, changes=changes)
-        try:
-            yield
-        finally:
-            self.leave()
+        return _Held(self, doing, changes)
 
     def take(self, doing: str, *, changes: bool = True) -> None:
         """Keep other threads away until `leave` is called as often.
@@ -77,6 +70,21 @@ class InUse:
         me = threading.get_ident()
         if self._owner.get("thread", me) != me:
             raise _taken(doing)
+
+
+class _Held:
+    """The time in which a thread holds a State: several calls of a generator less."""
+
+    __slots__ = ("_changes", "_doing", "_of")
+
+    def __init__(self, of: InUse, doing: str, changes: bool) -> None:
+        self._of, self._doing, self._changes = of, doing, changes
+
+    def __enter__(self) -> None:
+        self._of.take(self._doing, changes=self._changes)
+
+    def __exit__(self, *error: object) -> None:
+        self._of.leave()
 
 
 def _taken(doing: str) -> StateError:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -163,18 +162,18 @@ class Agenda:
                 return place
         return None
 
-    @contextmanager
-    def announcing(self) -> Iterator[None]:
-        """Have everything due if what is committed here cannot be announced."""
-        number = self.state.superstep
+    def cannot_announce(self, number: int) -> None:
+        """Have everything due behind an error, if anything may have been committed.
+
+        Parameters
+        ----------
+        number : int
+            Of supersteps on the State, before this one.
+        """
         in_place = self.is_asynchronous or any(s.in_place for s in self.steps)
-        try:
-            yield
-        except BaseException:
-            if in_place or self.state.superstep != number:
-                for waiting in self.pending:
-                    waiting.words = None
-            raise
+        if in_place or self.state.superstep != number:
+            for waiting in self.pending:
+                waiting.words = None
 
     def watched_results(self, place: int) -> list[tuple[Any, bool]]:
         """Return what is looked at behind a foldmap: arrays, and if for the largest."""

@@ -77,11 +77,15 @@ class HostLoop:
         )  # fmt: skip
         # No interrupt between a kernel and what tells of it.
         with deferred_interrupts(step.in_place):
-            with agenda.announcing():
+            number = agenda.state.superstep
+            try:
                 committed = step.choose(frontier, announced).run(frontier)
                 del frontier  # memory of its sets is used again
                 step.end()
                 self._note(place, run, committed, begun, decisions)
+            except BaseException:
+                agenda.cannot_announce(number)
+                raise
             if far is not None and pending.words is not None:
                 pending.words = agenda.device.sets.union(pending.words, far)
                 if far_count is None or pending.count is None:
@@ -96,9 +100,13 @@ class HostLoop:
         """Recompute what patches have rounded: convergence must be exact."""
         self._begin()
         begun = time.perf_counter()
-        with self._agenda.announcing():
+        number = self._agenda.state.superstep
+        try:
             committed = self._agenda.steps[place].prove(words)
             self._note(place, run, committed, begun, ())
+        except BaseException:
+            self._agenda.cannot_announce(number)
+            raise
 
     def _begin(self) -> None:
         """Look at what has been exchanged before a superstep."""
