@@ -14,7 +14,7 @@ numba-cuda; the dialect itself is imported when the first of its names is used:
 ``load_at``             a number at an address, which may be another GPU's memory
 ``store_at``            store a number at an address
 ``acquire_at``          a flag at an address; what was stored before it is seen
-``release_at``          raise a flag at an address, behind all that was stored before
+``raise_at``            raise a flag at an address; a fence of the system comes before
 ``set_condition``       tell a conditional node of a graph whether it runs (again)
 ``select``              one of two numbers, of which compilers never make two loops
 ``device_function``     decorator: a function that kernels call; always inlined
@@ -60,7 +60,7 @@ __all__ = [
     "load_at",
     "load_row",
     "overload",
-    "release_at",
+    "raise_at",
     "require",
     "select",
     "set_condition",
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     load_at: Any
     load_row: Any
     overload: Any
-    release_at: Any
+    raise_at: Any
     select: Any
     set_condition: Any
     store_at: Any
@@ -91,7 +91,7 @@ _INSTALL = 'pip install "featgraph[cu13]", or choose target="cpu"'
 def __getattr__(name: str) -> Any:
     """Import the dialect when the first of its names is asked for."""
     rows = _load_row, _store_row
-    addresses = _load_at, _store_at, _acquire_at, _release_at
+    addresses = _load_at, _store_at, _acquire_at, _raise_at
     names = _anew, _clock_ns, _select, _set_condition, *rows, *addresses
     known = {function.__name__[1:]: function for function in names}
     if name not in {"cuda", "overload", *known}:
@@ -309,7 +309,7 @@ def _acquire_at(typing: Any, address: Any) -> Any:
     return types.int64(address), generate
 
 
-def _release_at(typing: Any, address: Any, value: Any) -> Any:
+def _raise_at(typing: Any, address: Any, value: Any) -> Any:
     types: Any = import_whole("numba.cuda.types")
     ir: Any = import_whole("llvmlite.ir")
 
@@ -318,8 +318,8 @@ def _release_at(typing: Any, address: Any, value: Any) -> Any:
         pairs = zip(args, signature.args, strict=True)
         given = [context.cast(builder, *pair, types.int64) for pair in pairs]
         form = ir.FunctionType(ir.VoidType(), [wide, wide])
-        text = "st.release.sys.global.s64 [$0], $1;"
-        builder.asm(form, text, "l,l,~{memory}", given, True, "release_at")
+        text = "st.relaxed.sys.global.s64 [$0], $1;"
+        builder.asm(form, text, "l,l,~{memory}", given, True, "raise_at")
         return context.get_dummy_value()
 
     return types.void(address, value), generate

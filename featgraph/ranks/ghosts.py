@@ -46,8 +46,12 @@ class Together(Protocol):
         nothing waits.
         """
 
-    def take_told(self, posted: Any) -> tuple[Words, Words]:
-        """Take the same of others.
+    def take_told(
+        self, posted: Any, others: Sequence[Values | None] = ()
+    ) -> tuple[Words, Words]:
+        """Take the same of others; rows go to other buffers of properties, too.
+
+        `others` has one for each that was posted, or None.
 
         Returns what is active, with the ghosts that are; and the ghosts whose rows have
         come besides.
@@ -301,9 +305,12 @@ class RankGhosts:
         together = self._carrier.together
         waits = parts[1] if also else None
         posted = together.post_told(parts[0], waits, self._sending)
-        active, came = together.take_told(posted)
-        buffers.ghosts_came(sent, active, behind=told)
-        buffers.ghosts_came(also, came)
+        # Rows go to both buffers of a property: in neither a ghost is stale by that.
+        others = [
+            buffers.held(name, buffers.next[name]) if name in buffers.next else None
+            for name in (*sent, *also)
+        ]
+        active, _ = together.take_told(posted, others)
         return active
 
     @staticmethod
@@ -343,8 +350,11 @@ class RankGhosts:
         for name in names:
             known = buffers.unsent.get(name)
             kept = self._sets.snapshot(words)
-            is_new = known is None
-            buffers.unsent[name] = kept if is_new else self._sets.union(known, kept)
+            if known is not None and name not in buffers.read_at_ghosts:
+                kept = self._own  # no kernel may ever read it: all is rather sent once
+            elif known is not None:
+                kept = self._sets.union(known, kept)
+            buffers.unsent[name] = kept
 
     def _share(self, buffers: Buffers, names: Sequence[str], changed: Words) -> Words:
         """Send rows of changed vertices; return the ghosts that have come."""

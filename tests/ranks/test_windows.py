@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import threading
+import warnings
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -31,7 +32,7 @@ from featgraph.ranks.gpu.window_channel import Channel
 from featgraph.ranks.gpu.window_numbers import WindowNumbers
 from featgraph.ranks.gpu.window_rows import WindowRows
 from featgraph.ranks.host_rows import HostRows
-from featgraph.ranks.members import packed
+from featgraph.ranks.members import packed, unpacked
 from featgraph.ranks.outboxes import identity
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.loops import device_flight, replay
@@ -105,7 +106,10 @@ def test_all_that_is_known_travels_at_once(
     inner: list[int],
     seed: int,
 ) -> None:
-    """Two sets with rows of their own, a count and a result, several times."""
+    """Two sets with rows of their own, a count and a result, several times.
+
+    Rows that come go to both buffers of a property, where it has two.
+    """
     shards = make_graph(500, seed).partition(cuts=[0, *inner, V])
 
     def on_a_rank(engine: Engine) -> list[int]:
@@ -131,7 +135,10 @@ def test_all_that_is_known_travels_at_once(
             sets = [device.sets.upload(packed(mask)) for mask in masks]
             carriers[0].numbers.add(result, "sum")
             parts = zip(sets, values, strict=True)
-            found = carriers[0].take_told(carriers[0].post_told(*parts))
+            flat = [array for some in arrays for array in some]
+            zeros = [rows.held(rows.upload(0 * a), a.shape) for a in flat]
+            into = [None if n % 3 == 2 else one for n, one in enumerate(zeros)]
+            found = carriers[0].take_told(carriers[0].post_told(*parts), into)
             meant = [
                 carriers[1].share(some, packed(mask))
                 for some, mask in zip(arrays, masks, strict=True)
@@ -143,6 +150,13 @@ def test_all_that_is_known_travels_at_once(
                 for value, array in zip(some, others, strict=True):
                     came = rows.download(value.array, array.shape)
                     np.testing.assert_array_equal(came, array)
+            come = [m for m, some in zip(meant, arrays, strict=True) for _ in some]
+            pairs = zip(flat, zip(zeros, into, strict=True), come, strict=True)
+            for array, (other, asked), ghosts in pairs:
+                is_stored = unpacked(ghosts)[:count] & (asked is not None)
+                array[~is_stored] = 0
+                again = rows.download(other.array, array.shape)
+                np.testing.assert_array_equal(again, array)
             sums = sum(r + 1.0 for r in range(engine.size))
             np.testing.assert_array_equal(
                 device.download(result), [sums, engine.size - sums]
@@ -227,6 +241,47 @@ def test_one_kernel_packs_for_all_and_one_stores(gpu: Gpu) -> None:
         return launched
 
     assert run_ranks(3, on_a_rank) == [["post", "take"]] * 3
+
+
+@pytest.mark.parametrize("algorithm", ["pagerank", "bfs"])
+def test_a_superstep_asks_for_few_launches(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
+    """No row of a ghost is copied from buffer to buffer, and no count either."""
+    monkeypatch.setattr(config, "replay", False)
+    ends = np.arange(65)
+    whole = fg.Graph.from_edges(ends, ends + 1, vertex_count=66, directed=False)
+    asked: dict[int, list[str]] = {}
+    was = cuda_trace.TracedDriver.launch
+
+    def launch(driver: Any, handle: Any, *others: Any) -> None:
+        asked.setdefault(threading.get_ident(), []).append(handle[0].py_func.__name__)
+        was(driver, handle, *others)
+
+    def on_a_rank(_: Engine) -> tuple[list[str], int]:
+        graph, mine = fg.distribute(whole), asked.setdefault(threading.get_ident(), [])
+        if algorithm == "bfs":
+            run = al.bfs(graph, 0, target="cuda", max_supersteps=9).run
+        else:
+            run = al.pagerank(graph, tol=0.0, max_supersteps=9, target="cuda").run
+        ends = [n for n, name in enumerate(mine) if name == "take"]
+        return mine[ends[-2] + 1 : ends[-1] + 1], run.supersteps
+
+    monkeypatch.setattr(cuda_trace.TracedDriver, "launch", launch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fg.ConvergenceWarning)
+        found = run_ranks(2, on_a_rank)
+    between, supersteps = found[0]
+    assert supersteps == 9
+    names = [name for name in between if not name.startswith(("find", "reach"))]
+    if algorithm == "bfs":
+        # What one GPU asks for, which counts, and of what may be due the own vertices.
+        first, *middle, sweep, post, take = names
+        assert (first, post, take) == ("words_and", "post", "take")
+        assert middle == ["refresh_vertices_without"] * 2
+        assert sweep.endswith("vertex_phase_0")
+    else:
+        assert [n for n in names if n.startswith(("refresh", "words"))] == []
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint8", "bool"])

@@ -436,7 +436,7 @@ def _acquire_at(address: Any) -> int:
     return int(_at(address, np.int64)[0])
 
 
-def _release_at(address: Any, value: Any) -> None:
+def _raise_at(address: Any, value: Any) -> None:
     _at(address, np.int64)[0] = int(value)
 
 
@@ -451,7 +451,7 @@ def cuda_module() -> dict[str, Any]:
         "kernel": _plain,
         "load_at": _load_at,
         "load_row": _load_row,
-        "release_at": _release_at,
+        "raise_at": _raise_at,
         "select": lambda test, first, second: first if test else second,
         "set_condition": _set_condition,
         "store_at": _store_at,

@@ -25,11 +25,14 @@ __all__ = ["Channel", "Part", "Posted"]
 
 Array = Any
 Words = Any
-#: Words of a chunk: few, so that there are warps enough to fill a link.
-_CHUNK_WORDS = 4
+#: Words of a chunk: few, so that there are warps enough to fill a link; and where lists
+#: have no more than so many words, one, since a warp goes through its words in turn.
+_CHUNK_WORDS, _FEW_WORDS = 4, 1 << 12
 #: Tables of properties that a channel keeps.
 _MOST_TABLES = 64
 _COMBINING = {"add": 0, "min": 1, "max": 2}
+#: Other buffers of properties, of each that is sent; None where there is none.
+Others = Sequence[DeviceValues | None]
 
 
 class Part(NamedTuple):
@@ -45,8 +48,7 @@ class Posted(NamedTuple):
     Attributes
     ----------
     boxes : Mailboxes
-    parts : int
-        How many there were.
+    parts : sequence of Part
     came : pair of words
         Sets that the vertices of what comes are added to, of each part. The first has
         the own ones, too, if they were counted.
@@ -58,7 +60,7 @@ class Posted(NamedTuple):
     """
 
     boxes: Mailboxes
-    parts: int
+    parts: Sequence[Part]
     came: _Pair
     counts: bool
     columns: tuple[Array, int]
@@ -144,7 +146,9 @@ class Channel:
 
     def _lists(self, lists: Sequence[npt.NDArray[np.integer]]) -> _Lists:
         """Return lists; of each chunk the rank, first word and words of its list."""
-        listed = Listed(lists, self._device, _CHUNK_WORDS)
+        words = sum(-(-numbers.size // 32) for numbers in lists)
+        size = 1 if words <= _FEW_WORDS else _CHUNK_WORDS
+        listed = Listed(lists, self._device, size)
         self._words = listed.words
         counts = np.diff(listed.links)
         columns = range(counts.size), listed.firsts[:-1], listed.words
@@ -169,7 +173,7 @@ class Channel:
         return self._boxes
 
     def _columns(
-        self, parts: Sequence[Part], others: Sequence[DeviceValues | None] = ()
+        self, parts: Sequence[Part], others: Others = ()
     ) -> tuple[Array, int, int]:
         """Return a table of properties, how many they are, and bytes of their rows.
 
@@ -185,7 +189,9 @@ class Channel:
         if table is None:
             before = np.cumsum([0, *(row[2] for row in rows)])
             made = [(*row, before[n], number) for n, (*row, number) in enumerate(rows)]
-            made += [(*row, before[n], 0) for n, row in enumerate(more) if row]
+            made += [
+                (*row, before[n], rows[n][-1]) for n, row in enumerate(more) if row
+            ]
             # Kernels take no array without entries.
             uploaded = self._device.upload(np.array(made or [(0,) * 6], np.int64))
             self._tables[rows, more] = table = uploaded, len(made), int(before[-1])
@@ -240,14 +246,14 @@ class Channel:
         )  # fmt: skip
         self._launch(kernels.post, blocks, BLOCK, given, self.stream)
         boxes.turn()
-        return Posted(boxes, len(parts), came_here, counts, (table, columns), numbers)
+        return Posted(boxes, parts, came_here, counts, (table, columns), numbers)
 
     def take(
         self,
         posted: Posted,
         values: Sequence[DeviceValues] | None = None,
         told: Array = None,
-        others: Sequence[DeviceValues | None] = (),
+        others: Others = (),
     ) -> _Pair:
         """Copy the rows that have come, and combine numbers; return the sets.
 
@@ -263,14 +269,15 @@ class Channel:
             Where rows of each of the values go, too.
         """
         columns, count = posted.columns
-        if values is not None:
-            columns, count, _ = self._columns([Part(None, values)], others)
+        parts = posted.parts if values is None else [Part(None, values)]
+        if values is not None or any(one is not None for one in others):
+            columns, count, _ = self._columns(parts, others)
         numbers, boxes = posted.numbers, posted.boxes
-        lists = self._to if posted.parts else self._to._replace(count=np.int64(0))
+        lists = self._to if parts else self._to._replace(count=np.int64(0))
         blocks = 1 + -(-int(lists.count) * 32 // BLOCK)
         tells = posted.counts or told is not None
         given = (
-            posted.came, posted.parts, self._are_places, tells, lists, columns, count,
+            posted.came, len(parts), self._are_places, tells, lists, columns, count,
             numbers.table, numbers.arrays, numbers.room,
             self._numbers.total if told is None else told, boxes.here, boxes.own,
             boxes.alarm, boxes.limit_ns,

@@ -38,7 +38,7 @@ from featgraph._cuda import (
     device_function,
     kernel,
     load_at,
-    release_at,
+    raise_at,
     store_at,
 )
 from featgraph.device import warp
@@ -91,12 +91,16 @@ SET_BLOCKS = 528
 
 @device_function
 def _raise_flags(there, own):  # type: ignore[no-untyped-def]
-    """Tell all ranks that what was stored is whole; one thread, behind all others."""
+    """Tell all ranks that what was stored is whole; one thread, behind all others.
+
+    One fence is for all that this GPU has stored: what other threads have is behind a
+    barrier of theirs, and, of other blocks, behind the count of those that are done.
+    """
     generation = own[GENERATION] + int64(1)
     own[GENERATION] = generation
     cuda.threadfence_system()
     for rank in range(there.shape[0]):
-        release_at(there[rank, FLAG], generation)
+        raise_at(there[rank, FLAG], generation)
 
 
 @device_function
@@ -248,12 +252,13 @@ def post(  # type: ignore[no-untyped-def]
                         found, part, lists.numbers, word, columns, column_count, rows,
                         words, place, True,
                     )  # fmt: skip
-    cuda.threadfence_system()
     cuda.syncthreads()
     is_last = int32(0)
-    if cuda.threadIdx.x == 0:
+    if cuda.threadIdx.x == 0:  # its fence is for the stores of the block, too
+        cuda.threadfence()
         before_it = cuda.atomic.add(own, DONE, int64(1))
         if before_it == cuda.gridDim.x - 1:
+            cuda.threadfence()
             is_last = int32(1)
             own[DONE] = int64(0)
             if counts:
@@ -261,7 +266,6 @@ def post(  # type: ignore[no-untyped-def]
                 own[COUNT] = int64(0)
     if cuda.syncthreads_or(is_last):
         _post_numbers(numbers, number_count, there, own)
-        cuda.threadfence_system()
         cuda.syncthreads()
         if is_last:
             _raise_flags(there, own)
@@ -269,15 +273,20 @@ def post(  # type: ignore[no-untyped-def]
 
 @device_function
 def _post_numbers(numbers, count, there, own):  # type: ignore[no-untyped-def]
-    """Store numbers of this rank at all ranks, itself included; a block does."""
+    """Store numbers of this rank at all ranks, itself included; a block does.
+
+    A warp takes an array for a rank, so that none waits for another's loads.
+    """
     slot = (own[GENERATION] + int64(1)) & int64(1)
-    for number in range(count):
+    lane, ranks = int32(cuda.laneid), int32(there.shape[0])
+    warps = int32(cuda.blockDim.x) >> 5
+    for pair in range(int32(cuda.threadIdx.x) >> 5, int32(count) * ranks, warps):
+        number, rank = pair // ranks, pair % ranks
         values, item = numbers[number, _VALUES], numbers[number, _ITEM]
         begin, entries = numbers[number, _BEGIN], numbers[number, _ENTRIES]
-        for rank in range(there.shape[0]):
-            base = there[rank, BASE] + slot * there[rank, BYTES] + begin
-            for place in range(cuda.threadIdx.x, entries, cuda.blockDim.x):
-                _copy(values + place * item, base + place * item, item)
+        base = there[rank, BASE] + slot * there[rank, BYTES] + begin
+        for place in range(lane, entries, int32(32)):
+            _copy(values + place * item, base + place * item, item)
 
 
 @kernel(cache=True, launch_bounds=_BOUNDS_TAKING)

@@ -58,18 +58,22 @@ class WindowNumbers:
     ----------
     own : int64
     total : array of int64
-        Where a count is left.
+        Where a count is left: where the device leaves those of the thread at hand.
     """
 
     def __init__(self, device: Device, own: int = 0) -> None:
         self.own = np.int64(own)
         self._device = device
-        self.total = device.upload(np.zeros(1, np.int64))
         self._waiting: list[tuple[Array, int, int]] = []
         self._tables: OrderedDict[Any, NumbersSent] = OrderedDict()
         self._as_bytes: weakref.WeakKeyDictionary[Array, Array] = (
             weakref.WeakKeyDictionary()
         )
+
+    @property
+    def total(self) -> Array:
+        """Where a count is left."""
+        return self._device.own.total  # type: ignore[attr-defined]
 
     @property
     def any_wait(self) -> bool:

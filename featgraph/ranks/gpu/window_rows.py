@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._cached import cached_property
-from featgraph._cuda_driver import address_of
 from featgraph.arrays.values import DeviceValues
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.distributed.rows.forms import AS_FITS, Sending
@@ -24,7 +23,7 @@ from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.gpu.kernels import mark_used
 from featgraph.ranks.gpu.links import BLOCK
 from featgraph.ranks.gpu.messages import as_rows
-from featgraph.ranks.gpu.window_channel import Channel, Part, Posted
+from featgraph.ranks.gpu.window_channel import Channel, Others, Part, Posted
 from featgraph.ranks.gpu.window_numbers import WindowNumbers
 from featgraph.ranks.outboxes import identity
 from featgraph.runtime.devices.protocol import Device
@@ -49,11 +48,10 @@ class WindowRows:
     def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
         self._shard, self._engine, self._device = shard, engine, device
         self._launch: Any = device.launches  # type: ignore[attr-defined]
-        self._driver: Any = device.driver  # type: ignore[attr-defined]
         self._word_count = -(-shard.numbers.size // 32)
         self.numbers = WindowNumbers(device, shard.own)
-        #: The set whose count `numbers.total` has, until that is asked for: as long as
-        #: it is held, its memory is no other set's.
+        #: The set whose count is where sets are counted, until that is asked for: as
+        #: long as it is held, its memory is no other set's.
         self._counted: Words | None = None
 
     def share(
@@ -76,9 +74,9 @@ class WindowRows:
         parts = [Part(*told)] if waiting is None else [Part(*told), Part(*waiting)]
         return self._ghosts.post(parts, counts=True, sending=sending)
 
-    def take_told(self, posted: Posted) -> tuple[Words, Words]:
+    def take_told(self, posted: Posted, others: Others = ()) -> tuple[Words, Words]:
         """Take what others have stored: see `Together`."""
-        told, came = self._ghosts.take(posted)
+        told, came = self._ghosts.take(posted, others=others)
         self._counted = told
         return told, came
 
@@ -96,8 +94,6 @@ class WindowRows:
         if counted is not words:
             return False
         self.settle()
-        own = self._device.own  # type: ignore[attr-defined]
-        self._driver.copy(own.total_address, address_of(self.numbers.total), 8)
         return True
 
     def leave_count(self, words: Words) -> None:

@@ -234,6 +234,9 @@ class Buffers:
         #: Property -> where its next buffer differs from the current one: None, words,
         #: or `ALL`.
         self.stale: dict[str, Stale] = {}
+        #: Properties of which such words may have ghosts. It grows, and is cleared for
+        #: one where nothing of that is stale any more.
+        self.stale_at_ghosts: set[str] = set()
         #: What a State before has left for this one, and what gives it back.
         self._kit: Kit | None = None
         #: Sets of the next superstep, and of the one behind it, by their numbers of
@@ -400,19 +403,16 @@ class Buffers:
         if self.unsent or self.rounded:
             self.state.graph.ranks.exchange(self.device).renew(self)
 
-    def ghosts_came(
-        self, names: Iterable[str], ghosts: Any, behind: Any = None
-    ) -> None:
-        """Note that rows of ghosts have come: the other buffers have earlier ones.
-
-        `ghosts` has all that the set `behind` has, too, if one is given.
-        """
+    def ghosts_came(self, names: Iterable[str], ghosts: Any) -> None:
+        """Note that rows of ghosts have come: the other buffers have earlier ones."""
         for name in names:
             stale = self.stale.get(name, ALL)
-            if stale is None or stale is behind:
-                self.stale[name] = ghosts
-            elif not isinstance(stale, str):
-                self.stale[name] = self.device.sets.union(stale, ghosts)
+            if isinstance(stale, str):
+                continue
+            self.stale_at_ghosts.add(name)
+            self.stale[name] = (
+                ghosts if stale is None else self.device.sets.union(stale, ghosts)
+            )
 
     # -- kernel arguments
 

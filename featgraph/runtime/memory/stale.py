@@ -32,6 +32,8 @@ class StaleEntries:
     device : Device
     full : words or None
         The set of all vertices; None where no phase writes the rows of all.
+    own : words or None
+        The set of the vertices that this rank owns, where there are ghosts besides.
     """
 
     def __init__(
@@ -40,7 +42,9 @@ class StaleEntries:
         signature: Signature,
         device: Device,
         full: Words | None,
+        own: Words | None = None,
     ) -> None:
+        self._own = own
         self._forwarded = source.forwarded
         self._commits_in_kernel = source.plan.options.asynchronous
         self._written = source.plan.facts.writes_next
@@ -93,11 +97,14 @@ class StaleEntries:
             self._touched.add(name)
             next_ = buffers.next_of(name)
             stale = buffers.stale.get(name, ALL)
+            is_whole = written is self._full or stale is written
+            if not (is_whole or isinstance(stale, str) or stale is None):
+                at_ghosts = name in buffers.stale_at_ghosts
+                is_whole = of_vertices and written is self._own and not at_ghosts
             # From here on nothing holds that set, and its memory is used again.
             buffers.stale[name] = None
-            if stale is None or (
-                not reads and (written is self._full or stale is written)
-            ):
+            buffers.stale_at_ghosts.discard(name)
+            if stale is None or (not reads and is_whole):
                 continue
             if isinstance(stale, str):
                 current = buffers.property(name)

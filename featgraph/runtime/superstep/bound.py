@@ -96,8 +96,8 @@ class BoundState:
         )
         self.ghosts = self.exchange.ghosts(self.plan)
         # With ghosts no phase writes all rows that there are.
-        all_rows = everyone if self.ghosts is None else None
-        self.stale = StaleEntries(source, state.signature, device, all_rows)
+        rows = (everyone, None) if self.ghosts is None else (None, self.full)
+        self.stale = StaleEntries(source, state.signature, device, *rows)
         self._data = DataFields(source, state.graph, buffers.graph)
         self._word_count = word_count(self.graph.vertex_count)
         self._moves = buffers.graph.moves
