@@ -216,9 +216,19 @@ class RankExchange:
         return self.count_and_look(words, ())[0]
 
     def check_count(self, number: int) -> None:
-        """Raise if a count says that a rank is lost."""
+        """Raise if a count says that a rank is lost, or that a value does not fit."""
         if number < 0:
-            raise lost_rank(self.engine, number)
+            together = self._together
+            known = None if together is None else together.rounding_error(number)
+            raise known or lost_rank(self.engine, number)
+
+    def check_rounded(self, words: Words) -> None:
+        """Raise if rows behind a superstep, which has told a set, did not fit.
+
+        Where messages are written by the host, that has raised.
+        """
+        if self._together is not None:
+            self.count(words)
 
     def count_and_look(
         self,

@@ -28,7 +28,10 @@ LISTS = types.NamedTuple((NUMBERS, NUMBERS, TABLE, N), _Lists)
 SETS = types.NamedUniTuple(WORDS, 2, _Pair)
 SENT = TABLE, N, TABLE, N, N
 SIGNATURES = [
-    (kernels.post, (SETS, SETS, N, FLAG, FLAG, FLAG, N, LISTS, *SENT, OWN, TABLE, OWN)),
+    (
+        kernels.post,
+        (SETS, SETS, N, FLAG, FLAG, FLAG, N, LISTS, *SENT, OWN, TABLE, OWN, OWN),
+    ),
     (kernels.take, (SETS, N, FLAG, FLAG, LISTS, *SENT, OWN, TABLE, OWN, OWN, N)),
     (kernels.combine_rows, (ROWS, N, N, N, TABLE, WORDS, N, OWN, OWN, N)),
 ]

@@ -213,10 +213,15 @@ def _is_rounded(array: Array, wire_dtype: str | None) -> bool:
 
 def _does_not_fit(dtype: Any, row: Array, wire_dtype: str) -> DivergenceError:
     finite = row[np.isfinite(row)]
+    return does_not_fit(str(dtype), str(finite[np.argmax(np.abs(finite))]), wire_dtype)
+
+
+def does_not_fit(what: str, got: str, wire_dtype: str) -> DivergenceError:
+    """Return the error for a finite value that is too large to be rounded."""
     return DivergenceError(
-        f"a value of {dtype} does not fit into {wire_dtype}",
+        f"a value of {what} does not fit into {wire_dtype}",
         where="wire_dtype=",
-        got=f"{finite[np.argmax(np.abs(finite))]}",
+        got=got,
         expected="at most 65504" if wire_dtype == "float16" else "at most 3.39e38",
         fix="wire_dtype='bfloat16'" if wire_dtype == "float16" else "no wire_dtype",
     )

@@ -79,16 +79,17 @@ class GpuCarrier:
 
     def require(self, sending: Sending) -> None:
         """Raise where rows are not sent so; all ranks call it."""
-        if sending.wire_dtype is not None:
-            raise PlanError(
-                "GPUs do not round the rows that they send",
-                where="wire_dtype=",
-                got=repr(sending.wire_dtype),
-                fix='target="cpu", or no wire_dtype',
-            )
-        asked = sending.exchange
-        if asked == "auto" or self.together is not None:
+        asked, wire = sending.exchange, sending.wire_dtype
+        if (asked, wire) == ("auto", None) or self.together is not None:
             return
+        if wire is not None:
+            raise PlanError(
+                "GPUs round rows that they store in windows, and no others",
+                where="wire_dtype=",
+                got=f"{wire!r}, with ranks that hand over messages",
+                fix='fg.config.gpu_links="auto" and GPUs of one host, target="cpu", or '
+                "no wire_dtype",
+            )
         if asked in {"all", "ms"}:
             raise PlanError(
                 "GPUs send the rows that changed, and no others",
@@ -118,7 +119,8 @@ class GpuCarrier:
 
     @cached_property
     def _pieces(self) -> WindowPieces:
-        return WindowPieces(self._shard, self._engine, self._device)
+        fault = None if self.together is None else self.together.numbers.fault
+        return WindowPieces(self._shard, self._engine, self._device, fault)
 
     @cached_property
     def _rows(self) -> WindowRows | GpuRows:

@@ -57,6 +57,8 @@ class Posted(NamedTuple):
     columns : (array, int)
         A table of properties, and how many they are.
     numbers : NumbersSent
+    wire : str or None
+        What reals were rounded to.
     """
 
     boxes: Mailboxes
@@ -65,6 +67,7 @@ class Posted(NamedTuple):
     counts: bool
     columns: tuple[Array, int]
     numbers: NumbersSent
+    wire: str | None
 
 
 class _Pair(NamedTuple):
@@ -83,14 +86,40 @@ class _Lists(NamedTuple):
     count: Any
 
 
-def _row_of(values: DeviceValues) -> tuple[int, int, int, int]:
-    """Return the address of rows, bytes from one to the next, of one, and of a unit."""
-    array = values.array
+#: What reals are rounded to -> bits of its fraction.
+_FRACTIONS = {"float16": 10, "bfloat16": 7}
+
+
+class _Row(NamedTuple):
+    """Where rows of a property are, and what they are in a slot: see `window_kernels`.
+
+    Attributes
+    ----------
+    address : int
+    stride, size, unit : int
+        Bytes from one row to the next, of one in a slot, and of an entry of it.
+    wire : int
+        Bits of the fraction of what it is rounded to; 0 where it stays as it is.
+    """
+
+    address: int
+    stride: int
+    size: int
+    unit: int
+    wire: int
+
+
+def _row_of(values: DeviceValues, wire_dtype: str | None) -> _Row:
+    """Return where rows of a property are, and what they are in a slot."""
+    array, count = values.array, math.prod(values.shape[1:])
     item = int(array.dtype.itemsize)
     stride = array.size // max(array.shape[0], 1) * item
-    row = math.prod(values.shape[1:]) * item
+    if wire_dtype is not None and array.dtype in (np.float32, np.float64):
+        fraction = _FRACTIONS[wire_dtype]
+        return _Row(address_of(array), stride, 2 * count, item, fraction)
+    row = count * item
     unit = next(n for n in (8, 4, 2, 1) if row % n == stride % n == 0)
-    return address_of(array), stride, row, unit
+    return _Row(address_of(array), stride, row, unit, 0)
 
 
 class Channel:
@@ -173,27 +202,26 @@ class Channel:
         return self._boxes
 
     def _columns(
-        self, parts: Sequence[Part], others: Others = ()
+        self, parts: Sequence[Part], wire: str | None, others: Others = ()
     ) -> tuple[Array, int, int]:
         """Return a table of properties, how many they are, and bytes of their rows.
 
         Behind these come others, which stand where the first of them do.
         """
         rows = tuple(
-            (*_row_of(values), number)
+            (_row_of(values, wire), number)
             for number, part in enumerate(parts)
             for values in part.values
         )
-        more = tuple(None if one is None else _row_of(one) for one in others)
+        more = tuple(None if one is None else _row_of(one, wire) for one in others)
         table = self._tables.get((rows, more))
         if table is None:
-            before = np.cumsum([0, *(row[2] for row in rows)])
-            made = [(*row, before[n], number) for n, (*row, number) in enumerate(rows)]
-            made += [
-                (*row, before[n], rows[n][-1]) for n, row in enumerate(more) if row
-            ]
+            before = np.cumsum([0, *(row.size for row, _ in rows)])
+            found = [(n, row, part) for n, (row, part) in enumerate(rows)]
+            found += [(n, row, rows[n][1]) for n, row in enumerate(more) if row]
+            made = [(*row[:4], before[n], part, row.wire) for n, row, part in found]
             # Kernels take no array without entries.
-            uploaded = self._device.upload(np.array(made or [(0,) * 6], np.int64))
+            uploaded = self._device.upload(np.array(made or [(0,) * 7], np.int64))
             self._tables[rows, more] = table = uploaded, len(made), int(before[-1])
             if len(self._tables) > _MOST_TABLES:
                 self._tables.popitem(last=False)
@@ -219,10 +247,10 @@ class Channel:
             How many vertices there are where rows are taken; default as many as here.
         sending : Sending
             As "all" or "ms", rows that did not change are stored, too; else those that
-            did.
+            did. Reals may be rounded.
         """
         numbers = self._numbers.send(counts)
-        table, columns, row = self._columns(parts)
+        table, columns, row = self._columns(parts, sending.wire_dtype)
         boxes = self._boxes_for(numbers.room, len(parts), row)
         empty = self._device.sets.some_words  # type: ignore[attr-defined]
         words = [part.changed for part in parts]
@@ -242,11 +270,12 @@ class Channel:
             sets, came_here, len(parts), self._are_places,
             sending.exchange in {"all", "ms"}, counts, self._numbers.own, lists, table,
             columns, numbers.table, numbers.arrays, numbers.room, self._numbers.total,
-            boxes.there, boxes.own,
+            boxes.there, boxes.own, self._numbers.fault,
         )  # fmt: skip
         self._launch(kernels.post, blocks, BLOCK, given, self.stream)
         boxes.turn()
-        return Posted(boxes, parts, came_here, counts, (table, columns), numbers)
+        told = counts, (table, columns), numbers, sending.wire_dtype
+        return Posted(boxes, parts, came_here, *told)
 
     def take(
         self,
@@ -271,7 +300,7 @@ class Channel:
         columns, count = posted.columns
         parts = posted.parts if values is None else [Part(None, values)]
         if values is not None or any(one is not None for one in others):
-            columns, count, _ = self._columns(parts, others)
+            columns, count, _ = self._columns(parts, posted.wire, others)
         numbers, boxes = posted.numbers, posted.boxes
         lists = self._to if parts else self._to._replace(count=np.int64(0))
         blocks = 1 + -(-int(lists.count) * 32 // BLOCK)

@@ -53,6 +53,7 @@ __all__ = [
     "KINDS",
     "LOST",
     "SET_BLOCKS",
+    "TOO_LARGE",
     "combine_rows",
     "post",
     "take",
@@ -69,9 +70,10 @@ GENERATION, DONE, LOST, COUNT = 0, 1, 2, 3
 #: link begins, and words of the link.
 _LINK, _FIRST, _WORDS = 0, 1, 2
 #: Columns of `columns`, which has a row for each property: the address of its rows,
-#: bytes from one to the next, bytes of a row, those that are copied at a time, bytes of
-#: a row of all properties before it, and the part that it belongs to.
-_ADDRESS, _STRIDE, _ROW, _UNIT, _BEFORE, _PART = 0, 1, 2, 3, 4, 5
+#: bytes from one to the next, bytes of a row in a slot, those of an entry that is
+#: copied at a time, bytes of a row of all properties before it, the part that it
+#: belongs to, and bits of the fraction of what reals are rounded to, or 0.
+_ADDRESS, _STRIDE, _ROW, _UNIT, _BEFORE, _PART, _WIRE = 0, 1, 2, 3, 4, 5, 6
 #: Columns of `numbers`, which has a row for each array: its address, how many entries,
 #: bytes of one, the place of their type in `KINDS`, the operator's in (sum, product,
 #: minimum, maximum), and where they stand in a slot.
@@ -87,6 +89,8 @@ _LOOKS = 16
 _FIRST_PAUSE, _LAST_PAUSE = 64, 1024
 #: Blocks that go over the words of sets, at most.
 SET_BLOCKS = 528
+#: What a count is less by where a value does not fit into what it is rounded to.
+TOO_LARGE = 1 << 48
 
 
 @device_function
@@ -147,21 +151,109 @@ def _copy(source, target, unit):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _copy_rows(found, numbers, first, columns, column, slot, into_slot):  # type: ignore[no-untyped-def]
+def _round(source, target, unit, wire):  # type: ignore[no-untyped-def]
+    """Store a real of `unit` bytes in 16 bits, to the nearest, ties to even.
+
+    By integers, as `featgraph.distributed.rows.rounding` does. Returns whether it is
+    finite and too large.
+    """
+    bits, from_fraction, from_exponent = int64(0), int64(23), int64(8)
+    if unit == 8:
+        bits, from_fraction = int64(load_at(source, int64)), int64(52)
+        from_exponent = int64(11)
+    else:
+        bits = int64(load_at(source, uint32))
+    to_exponent = int64(15) - wire
+    sign = (bits >> (from_fraction + from_exponent)) & int64(1)
+    exponent = (bits >> from_fraction) & ((int64(1) << from_exponent) - int64(1))
+    fraction = bits & ((int64(1) << from_fraction) - int64(1))
+    sign <<= int64(15)
+    infinite = ((int64(1) << to_exponent) - int64(1)) << wire
+    shift, narrow = from_fraction - wire, sign
+    is_finite = exponent != (int64(1) << from_exponent) - int64(1)
+    if is_finite:
+        if exponent == 0:  # a subnormal number, or zero
+            exponent = int64(1)
+        else:
+            fraction |= int64(1) << from_fraction
+        exponent += (int64(1) << (to_exponent - int64(1))) - (
+            int64(1) << (from_exponent - int64(1))
+        )
+        if exponent < 1:  # subnormal there
+            shift += int64(1) - exponent
+            exponent = int64(1)
+        if shift <= from_fraction + int64(2):
+            whole, rest = fraction >> shift, fraction & ((int64(1) << shift) - int64(1))
+            half = int64(1) << (shift - int64(1))
+            if rest > half or (rest == half and whole & int64(1) == 1):
+                whole += int64(1)
+            # The first bit of a normal fraction is one more of the exponent.
+            whole += (exponent - int64(1)) << wire
+            narrow = sign | min(whole, infinite)
+    else:
+        narrow = sign | infinite | (fraction >> shift)
+        if fraction != 0:
+            narrow |= int64(1) << (wire - int64(1))
+    store_at(target, uint16(narrow), uint16)
+    return is_finite and narrow & int64(0x7FFF) == infinite
+
+
+@device_function
+def _widen(source, target, unit, wire):  # type: ignore[no-untyped-def]
+    """Store a real of 16 bits in `unit` bytes: exactly."""
+    bits, fraction_bits, exponent_bits = (
+        int64(load_at(source, uint16)),
+        int64(23),
+        int64(8),
+    )
+    if unit == 8:
+        fraction_bits, exponent_bits = int64(52), int64(11)
+    own_exponent = int64(15) - wire
+    sign, fraction = bits >> int64(15), bits & ((int64(1) << wire) - int64(1))
+    exponent = (bits >> wire) & ((int64(1) << own_exponent) - int64(1))
+    if exponent == (int64(1) << own_exponent) - int64(1):
+        exponent = (int64(1) << exponent_bits) - int64(1)
+    elif own_exponent != exponent_bits and (exponent != 0 or fraction != 0):
+        if exponent == 0:  # a subnormal number is a normal one there
+            exponent = int64(1)
+            while fraction >> wire == 0:
+                fraction <<= int64(1)
+                exponent -= int64(1)
+            fraction &= (int64(1) << wire) - int64(1)
+        exponent += (int64(1) << (exponent_bits - int64(1))) - (
+            int64(1) << (own_exponent - int64(1))
+        )
+    wide = (exponent << fraction_bits) | (fraction << (fraction_bits - wire))
+    signs = uint64(sign) << uint64(fraction_bits + exponent_bits)
+    if unit == 8:
+        store_at(target, uint64(wide) | signs, uint64)
+    else:
+        store_at(target, uint32(uint64(wide) | signs), uint32)
+
+
+@device_function
+def _copy_rows(found, numbers, first, columns, column, slot, into_slot, fault):  # type: ignore[no-untyped-def]
     """Copy the rows of a word's positions into a slot, or out of it; a whole warp.
 
-    `slot` is the address of the row of the word's first position.
+    `slot` is the address of the row of the word's first position. `fault` is told of a
+    vertex with a value that is too large to be rounded: 1 + its number.
     """
     address, stride = columns[column, _ADDRESS], columns[column, _STRIDE]
-    unit = int32(columns[column, _UNIT])
-    width = int32(columns[column, _ROW]) // unit
+    unit, wire = int32(columns[column, _UNIT]), columns[column, _WIRE]
+    size = int32(2) if wire else unit
+    width = int32(columns[column, _ROW]) // size
     for entry in range(int32(cuda.laneid), int32(32) * width, int32(32)):
         row = entry // width
         if (found >> uint32(row)) & uint32(1):
             v = int64(numbers[uint32(first + row)])
             at = address + v * stride + int64(entry - row * width) * unit
-            inside = slot + int64(entry) * unit
-            if into_slot:
+            inside = slot + int64(entry) * size
+            if wire:
+                if not into_slot:
+                    _widen(inside, at, unit, wire)
+                elif _round(at, inside, unit, wire):
+                    fault[0] = int64(1) + v
+            elif into_slot:
                 _copy(at, inside, unit)
             else:
                 _copy(inside, at, unit)
@@ -169,14 +261,15 @@ def _copy_rows(found, numbers, first, columns, column, slot, into_slot):  # type
 
 @device_function
 def _copy_all(  # type: ignore[no-untyped-def]
-    found, part, numbers, word, columns, count, rows, words, place, into_slot
+    found, part, numbers, word, columns, count, rows, words, place, into_slot, fault
 ):
     """Copy the rows of a word's positions of all properties of a part."""
     for column in range(count):
         if columns[column, _PART] == part:
             before = words * 32 * columns[column, _BEFORE]
             slot = rows + before + place * 32 * columns[column, _ROW]
-            _copy_rows(found, numbers, word * 32, columns, column, slot, into_slot)
+            first = word * 32
+            _copy_rows(found, numbers, first, columns, column, slot, into_slot, fault)
 
 
 @device_function
@@ -211,16 +304,16 @@ def _begin_sets(changed, told, came, counts, own_count, own):  # type: ignore[no
 @kernel(cache=True, launch_bounds=_BOUNDS)
 def post(  # type: ignore[no-untyped-def]
     sets, came, parts, are_places, is_whole, counts, own_count, lists, columns,
-    column_count, numbers, number_count, room, total, there, own,
+    column_count, numbers, number_count, room, total, there, own, fault,
 ):  # fmt: skip
     """Store rows of changed vertices, and numbers, at all ranks; raise flags.
 
     ``sets[0]`` and ``sets[1]`` are the sets of one or two parts, and `came` where those
     begin that `take` adds to; or, if they `are_places`, the first one is of places in
     the lists. If it `is_whole`, rows that did not change are stored, too. With `counts`
-    the first number is `total`: how many own vertices the first set has. A warp takes
-    one of the chunks of `lists`. The last block to end stores numbers, in `room` bytes,
-    and raises the flags.
+    the first number is `total`: how many own vertices the first set has, and less by
+    `TOO_LARGE` where `fault` says so. A warp takes one of the chunks of `lists`. The
+    last block to end stores numbers, in `room` bytes, and raises the flags.
     """
     lane, chunk = int32(cuda.laneid), uint32(cuda.grid(1) >> 5)
     links = lists.links
@@ -250,7 +343,7 @@ def post(  # type: ignore[no-untyped-def]
                 if found:
                     _copy_all(
                         found, part, lists.numbers, word, columns, column_count, rows,
-                        words, place, True,
+                        words, place, True, fault,
                     )  # fmt: skip
     cuda.syncthreads()
     is_last = int32(0)
@@ -262,8 +355,10 @@ def post(  # type: ignore[no-untyped-def]
             is_last = int32(1)
             own[DONE] = int64(0)
             if counts:
-                total[0] = cuda.atomic.add(own, COUNT, int64(0))
-                own[COUNT] = int64(0)
+                here = cuda.atomic.add(own, COUNT, int64(0))
+                if cuda.atomic.add(fault, 0, int64(0)) != 0:
+                    here -= int64(TOO_LARGE)
+                total[0], own[COUNT] = here, int64(0)
     if cuda.syncthreads_or(is_last):
         _post_numbers(numbers, number_count, there, own)
         cuda.syncthreads()
@@ -333,7 +428,7 @@ def take(  # type: ignore[no-untyped-def]
                         warp.set_bit(came[1], number)
                 _copy_all(
                     found, part, lists.numbers, word, columns, column_count, rows, size,
-                    place, False,
+                    place, False, own,
                 )  # fmt: skip
 
 

@@ -53,6 +53,9 @@ class WindowNumbers:
     device : CudaDevice
     own : int
         How many vertices this rank owns, which come first where a set is counted.
+    fault : array of int64, optional
+        Where it is told which vertex has a value that is too large to be rounded: 1 +
+        its place, or 0.
 
     Attributes
     ----------
@@ -61,8 +64,9 @@ class WindowNumbers:
         Where a count is left: where the device leaves those of the thread at hand.
     """
 
-    def __init__(self, device: Device, own: int = 0) -> None:
+    def __init__(self, device: Device, own: int = 0, fault: Array = None) -> None:
         self.own = np.int64(own)
+        self.fault = device.upload(np.zeros(1, np.int64)) if fault is None else fault
         self._device = device
         self._waiting: list[tuple[Array, int, int]] = []
         self._tables: OrderedDict[Any, NumbersSent] = OrderedDict()

@@ -16,6 +16,7 @@ from featgraph.distributed.rows.forms import Sending
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.boundary import Pieces
 from featgraph.ranks.gpu.window_channel import Channel, Part, Posted
+from featgraph.ranks.gpu.window_numbers import WindowNumbers
 from featgraph.runtime.devices.protocol import Device
 
 __all__ = ["WindowPieces"]
@@ -36,9 +37,14 @@ class WindowPieces:
     shard : Shard
     engine : Engine
     device : CudaDevice
+    fault : array of int64, optional
+        As `WindowNumbers` takes it.
     """
 
-    def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
+    def __init__(
+        self, shard: Shard, engine: Engine, device: Device, fault: Any = None
+    ) -> None:
+        self._fault = fault
         self._shard, self._engine, self._device = shard, engine, device
         self._driver: Any = device.driver  # type: ignore[attr-defined]
         aside = self._driver.aside
@@ -83,7 +89,9 @@ class WindowPieces:
         sent = _within(shard.send_lists, pieces.sent[number])
         taken = _within(ghosts, pieces.taken[number])
         about = f"rows of ghosts, piece {number + 1} of {len(pieces.words)}"
-        made = Channel(sent, taken, self._engine, self._device, about)
+        numbers = WindowNumbers(self._device, fault=self._fault)
+        given = self._engine, self._device, about, numbers
+        made = Channel(sent, taken, *given)
         made.stream = self._launched_on
         return made
 

@@ -19,11 +19,14 @@ from featgraph._cached import cached_property
 from featgraph.arrays.values import DeviceValues
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.distributed.rows.forms import AS_FITS, Sending
+from featgraph.distributed.rows.messages import does_not_fit
+from featgraph.errors import DivergenceError
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.gpu.kernels import mark_used
 from featgraph.ranks.gpu.links import BLOCK
 from featgraph.ranks.gpu.messages import as_rows
 from featgraph.ranks.gpu.window_channel import Channel, Others, Part, Posted
+from featgraph.ranks.gpu.window_kernels import TOO_LARGE
 from featgraph.ranks.gpu.window_numbers import WindowNumbers
 from featgraph.ranks.outboxes import identity
 from featgraph.runtime.devices.protocol import Device
@@ -50,6 +53,8 @@ class WindowRows:
         self._launch: Any = device.launches  # type: ignore[attr-defined]
         self._word_count = -(-shard.numbers.size // 32)
         self.numbers = WindowNumbers(device, shard.own)
+        #: What reals were rounded to last.
+        self._wire: str | None = None
         #: The set whose count is where sets are counted, until that is asked for: as
         #: long as it is held, its memory is no other set's.
         self._counted: Words | None = None
@@ -64,6 +69,7 @@ class WindowRows:
 
         Numbers that wait go with them.
         """
+        self._wire = sending.wire_dtype or self._wire
         posted = self._ghosts.post([Part(changed, values)], sending=sending)
         return self._ghosts.take(posted).first
 
@@ -71,6 +77,7 @@ class WindowRows:
         self, told: Pair, waiting: Pair | None, sending: Sending = AS_FITS
     ) -> Posted:
         """Store what is known behind a superstep: see `Together`."""
+        self._wire = sending.wire_dtype or self._wire
         parts = [Part(*told)] if waiting is None else [Part(*told), Part(*waiting)]
         return self._ghosts.post(parts, counts=True, sending=sending)
 
@@ -79,6 +86,18 @@ class WindowRows:
         told, came = self._ghosts.take(posted, others=others)
         self._counted = told
         return told, came
+
+    def rounding_error(self, number: int) -> DivergenceError | None:
+        """Return the error for a count that says that a value did not fit, or None."""
+        if number > -(TOO_LARGE // 2):
+            return None
+        place = int(self._device.download(self.numbers.fault)[0]) - 1
+        self._device.fill(self.numbers.fault, 0)
+        where = f"rank {self._engine.rank}"
+        got = f"a row of vertex {int(self._shard.numbers[place])}, on {where}"
+        if place < 0:
+            got = f"a row of another rank than {where}"
+        return does_not_fit("a property", got, str(self._wire))
 
     def settle(self) -> None:
         """Combine the numbers that wait."""

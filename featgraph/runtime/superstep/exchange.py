@@ -88,7 +88,16 @@ class Exchange(Protocol):
         ...
 
     def check_count(self, number: int) -> None:
-        """Raise if a count that kernels have left says that a rank is lost."""
+        """Raise if a count that kernels have left says that something has failed.
+
+        A rank is lost, or a value was too large to be rounded.
+        """
+
+    def check_rounded(self, words: Words) -> None:
+        """Raise if a value was too large to be rounded in the superstep before.
+
+        `words` are what is active behind it.
+        """
 
     @property
     def waited_s(self) -> float:
@@ -203,6 +212,9 @@ class _Alone:
 
     def check_count(self, number: int) -> None:
         """Do nothing: there is no other."""
+
+    def check_rounded(self, words: Words) -> None:
+        """Do nothing: nothing is sent."""
 
     def count_and_time(
         self, words: Words, results: Sequence[tuple[Array, bool]], seconds: float

@@ -162,7 +162,10 @@ class FoldMap:
             if active_in is not None:
                 active = as_active(active_in, state).on(step.bound.exchange.holder)
             only = None if self.vertices is None else self.restriction(state, device)
-            words = device.sets.snapshot(step.run(Frontier(active, only=only)))
+            told = step.run(Frontier(active, only=only))
+            if step.plan.options.wire_dtype is not None:
+                step.bound.exchange.check_rounded(told)
+            words = device.sets.snapshot(told)
             step.bound.exchange.catch_up()
             count = state.graph.vertex_count
             made = ActiveSet.held(count, step.bound.exchange.holder, words)
