@@ -52,6 +52,7 @@ BENCHES = {
     "answers-gpu": "bench.classics.answers",
     "links-gpu": "bench.distributed.links_gpu",
     "model-cpu": "bench.distributed.model_cpu",
+    "model-gpu": "bench.distributed.model_gpu",
     "model-blocks": "bench.distributed.model_blocks",
     "rows-cpu": "bench.distributed.rows_cpu",
     "engines-cpu": "bench.distributed.engines_cpu",

@@ -76,17 +76,22 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     counts = list(dict.fromkeys((1, arguments.gpus)))
     for number, ranks in enumerate(counts):
         until = begun + arguments.budget * (number + 1) / len(counts)
-        for cell in _cells(arguments, ranks, until, recorder):
+        for cell in cells(arguments, ranks, until, recorder):
             key = cell["of"], cell["program"], cell["k"]
             if ranks == 1:
                 alone[key] = cell
-            _record(recorder, cell, alone.get(key), ranks)
+            record_cell(recorder, cell, alone.get(key), ranks)
 
 
-def _cells(
-    arguments: argparse.Namespace, ranks: int, until: float, recorder: Recorder
+def cells(
+    arguments: argparse.Namespace,
+    ranks: int,
+    until: float,
+    recorder: Recorder,
+    module: str = MODULE,
+    **more: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Yield what ranks tell; record where they end before they should."""
+    """Yield what ranks of a module tell; record where they end before they should."""
     given: dict[str, Any] = {
         "graphs": [(g, _grown(g, ranks, arguments.weak)) for g in arguments.graph],
         "programs": (arguments.programs or ",".join(PROGRAMS)).split(","),
@@ -96,6 +101,7 @@ def _cells(
         "ratings": arguments.ratings,
         "engine": arguments.engine,
         "until": until,
+        **more,
     }
     environment = {"FEATGRAPH_GPU_LINKS": arguments.links}
     limit = until + 60 - time.time()
@@ -105,10 +111,10 @@ def _cells(
         own = given | {"programs": [name for name in wanted if name in half]}
         if own["programs"]:
             how = environment, limit, gpu
-            streams.append(stream_from_ranks(MODULE, ranks, own, *how))
-    cells = merged(streams)
+            streams.append(stream_from_ranks(module, ranks, own, *how))
+    told = merged(streams)
     try:
-        for cell in cells:
+        for cell in told:
             if "note" in cell:
                 print(f"    {cell['note']}", flush=True)
             else:
@@ -130,7 +136,7 @@ def _grown(name: str, ranks: int, is_weak: bool) -> str:
     return "-".join([kind, str(int(scale) + ranks.bit_length() - 1), *rest])
 
 
-def _record(
+def record_cell(
     recorder: Recorder, cell: dict[str, Any], one: dict[str, Any] | None, ranks: int
 ) -> None:
     """Record a row, beside that of one rank, and say what it shows."""
@@ -233,11 +239,11 @@ class Rank:
 
     def run(
         self, of: str, name: str, graph: Any, program: str, how: Program, k: int
-    ) -> None:
-        """Run a program, and tell what it took."""
+    ) -> list[Any] | None:
+        """Run a program, and tell what it took; return the runs of its trials."""
         if not self.is_time():
             self.note(f"no time for {program}, k = {k}")
-            return
+            return None
         self.wait()
         begun, error = time.perf_counter(), ""
         try:
@@ -247,8 +253,9 @@ class Rank:
             error = f"{type(failed).__name__}: {failed}"[:300]
         if not self.agree(not error):
             self.note(f"{program}, k = {k}: {error or 'failed on another rank'}")
-            return
+            return None
         first, trials, calls = time.perf_counter() - begun, [], []
+        runs: list[Any] = []
         for _ in range(self.given["repeat"]):
             del result
             self.wait()
@@ -257,6 +264,7 @@ class Rank:
             self.wait()
             calls.append(1000 * (time.perf_counter() - begun))
             trials.append(1000 * sum(result.run.seconds))
+            runs.append(result.run)
         sent = int((self.engine.traffic - before).sent.sum())
         run, wire = result.run, self._wire(graph, result.run, how, k)
         most = self.engine.all_reduce(np.array(trials), "max", about="times")
@@ -278,6 +286,7 @@ class Rank:
             wire_ms=1000 * wire / self.link if self.link else None,
             answer=answer,
         )
+        return runs
 
     def _wire(self, graph: Any, run: Any, how: Program, k: int) -> int:
         """Return the bytes of rows that the rank sends that sends most."""
@@ -464,10 +473,10 @@ def factorizations_of(rank: Rank, graph: Any, k: int) -> dict[str, Program]:
     }
 
 
-def be_a_rank(given: dict[str, Any], told: str) -> None:
+def be_a_rank(given: dict[str, Any], told: str, kind: type[Rank] = Rank) -> None:
     """Run everything on this rank."""
     begun = time.perf_counter()
-    rank = Rank(given, Teller(told))
+    rank = kind(given, Teller(told))
     rank.note(f"begun, {time.perf_counter() - begun:.1f} s")
     rank.measure_link()
     wanted = set(given["programs"])

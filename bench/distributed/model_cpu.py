@@ -4,18 +4,22 @@ Programs run on one rank and on processes over an engine, a thread each; what is
 is recorded. From these sets the model has the work of each superstep, on constants that
 were calibrated in the same processes; each superstep is foretold from those before it
 of its direction (`correction.py`). `uncorrected` are the errors of the calibrated
-constants alone. ALS makes its own graph, and runs on one rank.
+constants alone.
 
-Supersteps whose time is below `FLOOR_S` are not counted: nobody plans by them.
+A superstep's time is the median over `repeat` calls, of the slowest rank in each: what
+others do on the machine meets some of these. Supersteps whose time is below `FLOOR_S`
+are not counted: nobody plans by them. `load` is the load average behind the calls.
 
-With ``--clock cpu`` all seconds, those of calibrating, too, are of the main thread: the
-model is then judged by what ranks do, where others use the machine. Waits take none.
+With ``--clock cpu``, the default, all seconds, those of calibrating, too, are of the
+main thread: the model is judged by what ranks do, whoever else uses the machine. Waits
+take none. ``--clock wall`` tells something on an idle machine alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -23,14 +27,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_matrix
 
 from bench.distributed.processes import LIMIT_S, run_on_ranks
 from bench.graphs import make_graph
 from bench.record import Recorder
 
-DEFAULTS = {"graph": ["kron-16"], "k": [8], "repeat": 3, "ranks": 2, "clock": "wall",
-            "engine": "gloo"}  # fmt: skip
+DEFAULTS = {"graph": ["kron-16"], "k": [8], "repeat": 5, "ranks": 2, "clock": "cpu",
+            "engine": "shared"}  # fmt: skip
 FLOOR_S = 2e-4
 #: Supersteps of a direction that come before the first that is foretold.
 LEARN = 2
@@ -67,6 +70,7 @@ def _record(
         machine=found["machine"],
         clock=found["clock"],
         engine=found["engine"],
+        load=found["load"],
         supersteps=len(cell["seconds"]),
         foretold=int(errors.size),
         median_error=_quantile(errors, 0.5),
@@ -114,6 +118,7 @@ def programs(name: str, k: int) -> dict[str, tuple[int, Any, Callable[[], Any]]]
         pagerank,
         sssp,
     )
+    from featgraph.graph import ratings
 
     whole = make_graph(name).graph
     graph = fg.distribute(whole)
@@ -141,16 +146,9 @@ def programs(name: str, k: int) -> dict[str, tuple[int, Any, Callable[[], Any]]]
             ),
         ),
     }  # fmt: skip
-    if graph is whole:  # it makes a graph of ratings, which belongs to its rank
-        users, items = count // 4, count // 16
-        rated = rng.integers(0, users, 8 * users), rng.integers(0, items, 8 * users)
-        stars = rng.integers(1, 6, 8 * users).astype(np.float32)
-        ratings = coo_matrix((stars, rated), shape=(users, items))
-        found["ALS"] = (
-            k,
-            None,
-            lambda: als(ratings, factors=k, iterations=8, **cpu),
-        )
+    rated = ratings(count // 4, count // 16, 2 * count, seed=1, target="cpu")
+    shared = fg.distribute(rated)
+    found["ALS"] = k, rated, lambda: als(shared, factors=k, iterations=8, **cpu)
     return found
 
 
@@ -168,21 +166,25 @@ def be_a_rank(name: str, k: int, repeat: int, how: tuple[str, str], told: Path) 
     found: dict[str, Any] = {}
     for program, (width, whole, call) in programs(name, k).items():
         call()
-        cells = []
+        trials = []
         for _ in range(repeat):
             runs.kept.clear()
             engine.barrier()
             call()
-            cells.append(_foretold(runs.kept, whole, machine, width, engine))
-        found[program] = _joined(cells, width)
+            own = [s for run, _, _ in runs.kept for s in run.seconds]
+            about = "supersteps"
+            trials.append(engine.all_reduce(np.array(own), "max", about=about))
+        seconds = np.median(trials, axis=0)
+        found[program] = _foretold(runs.kept, whole, machine, width, seconds)
     if engine.rank == 0:
         described = make_graph(name).describe()
         about = {"graph": described, "machine": machine.name}
         about |= {"clock": clock, "engine": engine_name, "programs": found}
+        about["load"] = round(os.getloadavg()[0], 1)
         told.write_text(json.dumps(about))
 
 
-def _foretold(kept: Any, given: Any, machine: Any, k: int, engine: Any) -> Any:
+def _foretold(kept: Any, whole: Any, machine: Any, k: int, slowest: Any) -> Any:
     """Return measured times of the supersteps of a call, and those of the model."""
     import featgraph as fg
     from featgraph.graph.partition.partition import Partition
@@ -190,9 +192,8 @@ def _foretold(kept: Any, given: Any, machine: Any, k: int, engine: Any) -> Any:
 
     times: list[Any] = []
     kinds: list[Any] = []
-    seconds: list[float] = []
     for run, graph, active in kept:
-        whole, first = given or graph, None
+        first = None
         if active is not None:
             is_set = isinstance(active, fg.ActiveSet)
             chosen = active if is_set else fg.ActiveSet(whole.vertex_count, active)
@@ -204,30 +205,24 @@ def _foretold(kept: Any, given: Any, machine: Any, k: int, engine: Any) -> Any:
         found = foretell(whole, run, partition, on, k=k, first=first)
         times += found.times
         kinds += found.kinds
-        seconds += run.seconds
-    slowest = engine.all_reduce(np.array(seconds), "max", about="supersteps")
-    one = Foretold(times, kinds, slowest)
-    guess, counted = one.predicted(LEARN), slowest >= FLOOR_S
+    return errors_of(Foretold(times, kinds, slowest), k)
+
+
+def errors_of(one: Any, k: int, floor_s: float = FLOOR_S) -> dict[str, Any]:
+    """Return how far the model is from measured supersteps, of those that count."""
+    slowest = one.measured
+    guess, counted = one.predicted(LEARN), slowest >= floor_s
     known = counted & np.isfinite(guess)
     apart = np.abs(guess - slowest) / slowest
-    return {
-        "seconds": slowest.tolist(),
-        "errors": apart[known].tolist(),
-        "uncorrected": (np.abs(one.uncorrected / slowest - 1))[counted].tolist(),
-        "total": [float(guess[known].sum()), float(slowest[known].sum())],
-        "directions": sorted({kind[0] for kind in kinds}),
-    }
-
-
-def _joined(cells: list[Any], k: int) -> dict[str, Any]:
-    guess, taken = (sum(cell["total"][i] for cell in cells) for i in range(2))
+    total, taken = guess[known].sum(), slowest[known].sum()
     return {
         "k": k,
-        "seconds": cells[-1]["seconds"],
-        "errors": [e for cell in cells for e in cell["errors"]],
-        "uncorrected": [e for cell in cells for e in cell["uncorrected"]],
-        "total_error": round(abs(guess / taken - 1), 3) if taken else None,
-        "directions": cells[-1]["directions"],
+        "seconds": slowest.tolist(),
+        "errors": apart[known].tolist(),
+        "ways": [one.kinds[place][0] for place in np.flatnonzero(known)],
+        "uncorrected": (np.abs(one.uncorrected / slowest - 1))[counted].tolist(),
+        "total_error": round(abs(float(total / taken) - 1), 3) if known.any() else None,
+        "directions": sorted({kind[0] for kind in one.kinds}),
     }
 
 

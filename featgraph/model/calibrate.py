@@ -11,6 +11,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +27,7 @@ from featgraph.errors import FileFormatError
 from featgraph.graph import Graph
 from featgraph.graph.generators import uniform
 from featgraph.model.links import Link
-from featgraph.model.machine import Curve, Machine
+from featgraph.model.machine import H200, Curve, Machine
 from featgraph.program.functions import gather, vertex
 from featgraph.program.state import State, vertex_property
 from featgraph.runtime.devices.choose import choose_device
@@ -34,11 +35,15 @@ from featgraph.runtime.superstep.foldmap import foldmap
 
 __all__ = ["calibrate", "measure_link"]
 
-#: Vertices and edges a vertex of the small graph, and of the large one by width. It is
-#: compared with one of as many vertices and an edge each; pushes take one of a quarter
-#: of its edges: atomic operations of 32 features take 300 ns an edge.
-SMALL = (1 << 12, 16)
-LARGE = {1: (1 << 18, 16), 8: (1 << 16, 16), 32: (1 << 15, 16)}
+#: Vertices and edges a vertex of the small graph, and of the large ones by width, by
+#: target. A large one is compared with one of as many vertices and an edge each; pushes
+#: take one of a quarter of its edges: on a CPU, atomic operations of 32 features take
+#: 300 ns an edge. On a GPU a superstep of fewer edges takes what an empty one does.
+SMALL = {"cpu": (1 << 12, 16), "cuda": (1 << 16, 64)}
+LARGE = {
+    "cpu": {1: (1 << 18, 16), 8: (1 << 16, 16), 32: (1 << 15, 16)},
+    "cuda": {1: (1 << 21, 16), 8: (1 << 21, 16), 32: (1 << 20, 16)},
+}
 #: What rows in a cache save at most: edges take so much of the time of far ones.
 LEAST = 0.3
 #: Trials of each kernel at most, and seconds that all of it may take.
@@ -146,7 +151,7 @@ def _place(device: str, engine: Engine | None) -> tuple[str, Path]:
     name = f"{_processor()}, {threads} threads" if device == "cpu" else device
     told = (
         name, platform.node(), device, _engine_name(engine), version("featgraph"),
-        "1" if engine is None else str(engine.size), str(LARGE),
+        "1" if engine is None else str(engine.size), str(LARGE[device]),
     )  # fmt: skip
     digest = blake2b(repr(told).encode(), digest_size=8).hexdigest()
     return name, config.cache_dir / "model" / f"{digest}.json"
@@ -196,11 +201,13 @@ def _measure(name: str, device: str) -> Machine:
     """Measure all constants but those of links."""
     clock = _Clock()
     near, far, pushed, swept, rows = {}, {}, {}, {}, {}
-    fixed = clock.least(_superstep(uniform(64, 64, seed=1), 1, device, "pull"))
-    few = uniform(*_size(SMALL), seed=2)
-    for k, size in LARGE.items():
-        many = uniform(*_size(size), seed=3)
-        some, sparse = (_first(many, size[0] * d) for d in (size[1] // 4, 1))
+    draw = partial(uniform, target=device)
+    fixed = clock.least(_superstep(draw(64, 64, seed=1), 1, device, "pull"))
+    few, large = draw(*_size(SMALL[device]), seed=2), LARGE[device]
+    for k, size in large.items():
+        many = draw(*_size(size), seed=3)
+        # Edges are drawn one by one: these are the first of them.
+        some, sparse = (draw(size[0], size[0] * d, seed=3) for d in (size[1] // 4, 1))
         times = [
             clock.least(_superstep(graph, k, device, "pull"))
             for graph in (sparse, many)
@@ -212,14 +219,15 @@ def _measure(name: str, device: str) -> Machine:
         near[k] = min(max(small / few.edge_count, LEAST * far[k]), far[k])
         took = clock.least(_superstep(some, k, device, "push")) - fixed
         pushed[k] = max((took - swept[k] * size[0]) / some.edge_count, near[k])
-        rows[k] = _row_seconds(clock, k)
-    widths = tuple(map(float, LARGE))
-    reads = [4.0 * k * size for k, (size, _) in LARGE.items()]
+        # Kernels that store rows into other GPUs take no time but on the link.
+        rows[k] = _row_seconds(clock, k) if device == "cpu" else H200.row.at(k)
+    widths = tuple(map(float, large))
+    reads = [4.0 * k * size for k, (size, _) in large.items()]
     return Machine(
         name,
         pull=Curve(
             widths, _rising(near), _rising(far),
-            4.0 * max(LARGE) * SMALL[0], max(reads),
+            4.0 * max(large) * SMALL[device][0], max(reads),
         ),
         push=Curve(widths, _rising(pushed), _rising(pushed)),
         vertex=Curve(widths, _rising(swept), _rising(swept)),
@@ -231,12 +239,6 @@ def _measure(name: str, device: str) -> Machine:
 def _size(size: tuple[int, int]) -> tuple[int, int]:
     """Return how many vertices and edges a graph has."""
     return size[0], size[0] * size[1]
-
-
-def _first(graph: Graph, count: int) -> Graph:
-    """Return the graph of the first edges of one whose edges are drawn one by one."""
-    ends = graph.sources[:count], graph.targets[:count]
-    return Graph.from_edges(*ends, vertex_count=graph.vertex_count)
 
 
 def _slope(times: list[float], edges: tuple[int, int]) -> float:
@@ -281,10 +283,11 @@ def _superstep(graph: Graph, k: int, device: str, direction: str) -> Callable[[]
         scale=vertex_property(np.full(count, 0.5, np.float32)),
     )
 
+    wait = choose_device(device).synchronize
+
     def call() -> None:
         spread(state, target=device, direction=direction)
-        if device != "cpu":
-            state["x"][:1]  # waits for it
+        wait()
 
     return call
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.model.times import Times
 
-__all__ = ["Correction", "predict"]
+__all__ = ["Correction", "elsewhere", "predict"]
 
 #: How much one factor for all parts weighs, against a superstep that was measured.
 PRIOR = 1e-2
@@ -61,6 +62,24 @@ class Correction:
     def predict(self, times: Times) -> float:
         """Return the seconds of a superstep."""
         return float(self.factors @ _parts_of(times))
+
+    def elsewhere(self, times: Times) -> float:
+        """Return the seconds of a superstep on other ranks than were measured."""
+        return elsewhere(self.factors, times, self.has_wire)
+
+
+def elsewhere(factors: Any, times: Times, has_wire: bool) -> float:
+    """Return the seconds of a superstep on other ranks, by factors of three parts.
+
+    Latency is on the wire then; where no wire was measured, it is as it is known.
+    """
+    work, wire, rest = map(float, factors)
+    compute = float(times.work.max()) - times.fixed
+    on_wire = (wire if has_wire else 1.0) * (
+        float(times.transfer.max()) + times.latency
+    )
+    busy = work * compute + rest * times.fixed
+    return busy + on_wire - times.overlap * min(busy, on_wire)
 
 
 def _parts_of(times: Times) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +13,14 @@ from featgraph.graph.partition.partition import Partition
 from featgraph.model.correction import Correction, predict
 from featgraph.model.links import Link, named_link
 from featgraph.model.machine import Machine
-from featgraph.model.times import Times, superstep_times
+from featgraph.model.times import Times, Work, superstep_times
 from featgraph.model.works import works_of
 
 if TYPE_CHECKING:
     from featgraph.graph import Graph
     from featgraph.runtime.loops.run import Run
 
-__all__ = ["Foretold", "foretell"]
+__all__ = ["Foretold", "foretell", "foretell_works"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +55,18 @@ class Foretold:
         """
         return predict(self.times, self.measured.tolist(), self.kinds, learn)
 
+    def taught(self) -> dict[tuple[Any, ...], Correction]:
+        """Return what supersteps say of the constants, by kind.
+
+        The first one, which holds compilation, teaches nothing.
+        """
+        found: dict[tuple[Any, ...], Correction] = {}
+        for place, kind in enumerate(self.kinds):
+            correction = found.setdefault(kind, Correction())
+            if place:
+                correction.add(self.times[place], float(self.measured[place]))
+        return found
+
     def elsewhere(self, other: Foretold) -> NDArray[np.float64]:
         """Return the seconds on other ranks, with what this run has taught.
 
@@ -62,11 +75,7 @@ class Foretold:
         other : Foretold
             The same run, by another partition, machine or link.
         """
-        taught: dict[tuple[Any, ...], Correction] = {}
-        for place, kind in enumerate(self.kinds):
-            correction = taught.setdefault(kind, Correction())
-            if place:
-                correction.add(self.times[place], float(self.measured[place]))
+        taught = self.taught()
         return np.array(
             [
                 taught.get(kind, Correction()).predict(one)
@@ -112,10 +121,23 @@ def foretell(
     ArgumentError
         No record of active sets; no such link.
     """
+    works = works_of(graph, run, partition, first)
+    return foretell_works(works, run, on, k=k, itemsize=itemsize)
+
+
+def foretell_works(
+    works: Sequence[Work],
+    run: Run,
+    on: tuple[Machine, str | Link],
+    *,
+    k: int = 1,
+    itemsize: int = 4,
+) -> Foretold:
+    """Return the supersteps of a run whose work is known: see `foretell`."""
     machine, named = on
     link = named if isinstance(named, Link) else named_link(named, machine.links)
     times, kinds, turns = [], [], len(run.kernels)
-    for place, work in enumerate(works_of(graph, run, partition, first)):
+    for place, work in enumerate(works):
         way = run.directions[place]
         direction = "push" if way == "push" else "pull"
         times.append(

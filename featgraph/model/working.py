@@ -14,7 +14,7 @@ from featgraph.graph.partition.counts import count_traffic
 from featgraph.model.correction import Correction
 from featgraph.model.links import Link
 from featgraph.model.machine import Machine
-from featgraph.model.times import Times, Work, superstep_times
+from featgraph.model.times import Work, superstep_times
 
 if TYPE_CHECKING:
     from featgraph.graph._structure import Structure
@@ -92,7 +92,7 @@ class Choice:
         times = superstep_times(work, self._machine, self._link)
         if self._taught is None:
             return times.seconds
-        return _corrected(self._taught, times)
+        return self._taught.elsewhere(times)
 
     def _best(self, work: Callable[[int], Work]) -> int:
         best, least = 1, float("inf")
@@ -131,16 +131,6 @@ def learned(
         }
         found.add(superstep_times(Work(**some), machine, link), taken)
     return found
-
-
-def _corrected(taught: Correction, times: Times) -> float:
-    """Return the seconds of a superstep; where no wire was measured, as it is known."""
-    work, wire, rest = map(float, taught.factors)
-    if not taught.has_wire:
-        wire = 1.0
-    compute = float(times.work.max()) - times.fixed
-    on_wire = float(times.transfer.max()) + times.latency
-    return work * compute + wire * on_wire + rest * times.fixed
 
 
 def _work(vertices: int, edges: int, number: int, is_cut_nowhere: bool) -> Work:

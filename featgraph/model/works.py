@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from featgraph.graph import Graph
     from featgraph.runtime.loops.run import Run
 
-__all__ = ["Parts", "works_of"]
+__all__ = ["Parts", "Turn", "turns_of", "works_of"]
 
 Mask = NDArray[np.bool_]
 
@@ -134,6 +135,35 @@ def works_of(
     vertex function comes before a gather, vertices that it stops take nothing; which
     these are is not recorded, and they are counted with the others.
     """
+    parts = Parts(graph, partition)
+    return [
+        parts.work(
+            turn.active, turn.committed, turn.gathers, only_active=turn.only_active
+        )
+        for turn in turns_of(run, graph.vertex_count, first)
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """What a superstep of a run began with, and what came of it; see `Parts.work`."""
+
+    active: Mask
+    committed: Mask
+    gathers: str
+    only_active: bool
+
+
+def turns_of(run: Run, vertex_count: int, first: Any = None) -> Iterator[Turn]:
+    """Yield what each superstep of a run did, from the sets that it recorded.
+
+    On ranks all of them go through it.
+
+    Raises
+    ------
+    ArgumentError
+        The run has no record of active sets.
+    """
     if run.active_sets is None:
         raise ArgumentError(
             "the run has no record of what was active",
@@ -141,26 +171,16 @@ def works_of(
             got=repr(run),
             fix="fg.iterate(..., record_active=True)",
         )
-    parts = Parts(graph, partition)
-    begun = np.ones(graph.vertex_count, np.bool_) if first is None else first
+    begun = np.ones(vertex_count, np.bool_) if first is None else first
     steps = [_Step.of(kernel, begun) for kernel in run.kernels]
-    masks = [one.mask for one in run.active_sets]
-    found = []
-    told = zip(masks, run.directions, run.aggregates, strict=True)
-    for place, (committed, direction, aggregate) in enumerate(told):
-        step = steps[place % len(steps)]
-        found.append(
-            parts.work(
-                step.active,
-                committed,
-                _along(direction, aggregate),
-                only_active=step.only_active,
-            )
-        )
+    told = zip(run.active_sets, run.directions, run.aggregates, strict=True)
+    for place, (found, direction, aggregate) in enumerate(told):
+        step, committed = steps[place % len(steps)], found.mask
+        along = _along(direction, aggregate)
+        yield Turn(step.active, committed, along, step.only_active)
         step.active = np.zeros_like(begun)
         for other in steps:
             other.active = other.active | committed
-    return found
 
 
 @dataclass(eq=False)

@@ -15,6 +15,7 @@ from featgraph.graph.building.jit import jit
 
 __all__ = [
     "collect_ghosts",
+    "count_due",
     "count_row",
     "deal",
     "fill_parts",
@@ -42,6 +43,23 @@ def gather_rows(
             sources[slot] = places[columns[e]]
             edge_ids[slot] = e
             slot += 1
+
+
+@jit
+def count_due(offsets: _Array, sources: _Array, active: _Array) -> tuple[int, int, int]:
+    """Count rows that are active or have an active source, and edges there.
+
+    These are all edges in such rows, and those from active sources.
+    """
+    due, edges, taken = 0, 0, 0
+    for v in range(offsets.size - 1):
+        before = taken
+        for e in range(offsets[v], offsets[v + 1]):
+            taken += active[sources[e]]
+        if active[v] or taken > before:
+            due += 1
+            edges += offsets[v + 1] - offsets[v]
+    return due, edges, taken
 
 
 @jit

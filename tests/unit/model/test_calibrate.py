@@ -15,8 +15,8 @@ from featgraph.model.machine import H200
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr(module, "SMALL", (64, 4))
-    monkeypatch.setattr(module, "LARGE", {1: (512, 8), 8: (256, 8)})
+    monkeypatch.setitem(module.SMALL, "cpu", (64, 4))
+    monkeypatch.setitem(module.LARGE, "cpu", {1: (512, 8), 8: (256, 8)})
     monkeypatch.setattr(module, "MESSAGES", (0, 64, 4096))
     monkeypatch.setattr(fg.config, "cache_dir", tmp_path)
     return tmp_path / "model"
