@@ -345,6 +345,14 @@ TABLES["links-gpu"] = {
     **TIME,
     **CHECK,
 }
+TABLES["nccl-gpu"] = {
+    "what": _text("contender"),
+    "bytes": _text("nbytes"),
+    **TIME,
+    "what it says": _text("said"),
+    "group": _text("group"),
+    **CHECK,
+}
 TABLES["loading-cpu"] = {
     **COMMON,
     "from": _text("contender"),

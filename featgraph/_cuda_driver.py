@@ -427,10 +427,19 @@ class Streams:
         self._driver.enter()
         self._driver.check(self._api.cuStreamWaitEvent(stream, event, 0))
 
+    def wait(self, event: Any) -> None:
+        """Have the host wait for an event."""
+        self._driver.wait_for(event)
+
     def start_write(self, target: int, source: int, size: int, stream: Any) -> None:
         """Have bytes copied from pinned memory of the host."""
         self._driver.enter()
         self._driver.check(self._api.cuMemcpyHtoDAsync(target, source, size, stream))
+
+    def start_read(self, target: int, source: int, size: int, stream: Any) -> None:
+        """Have bytes copied to pinned memory of the host."""
+        self._driver.enter()
+        self._driver.check(self._api.cuMemcpyDtoHAsync(target, source, size, stream))
 
     def copy_any(self, target: int, source: int, size: int) -> None:
         """Copy bytes between the device and pinned memory, on the default stream."""

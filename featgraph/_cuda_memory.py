@@ -75,9 +75,12 @@ class Strided:
         }
 
     def view(self, dtype: Any) -> Strided:
-        """Return the same elements as another type of as many bytes."""
-        typed = np.dtype(dtype)
-        return Strided(self.owner, self.address, self.shape, self.strides, typed)
+        """Return the same memory as another type: of as many bytes, or of one axis."""
+        typed, item = np.dtype(dtype), self.dtype.itemsize
+        shape, strides = self.shape, self.strides
+        if typed.itemsize != item:
+            shape, strides = (self.size * item // typed.itemsize,), (typed.itemsize,)
+        return Strided(self.owner, self.address, shape, strides, typed)
 
     def is_c_contiguous(self) -> bool:
         """Whether it is in C order, without gaps."""

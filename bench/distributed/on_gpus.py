@@ -22,11 +22,15 @@ LIMIT_S = 80
 
 
 def run_on_gpus(
-    module: str, ranks: int, given: Sequence[str], environment: Mapping[str, str]
+    module: str,
+    ranks: int,
+    given: Sequence[str],
+    environment: Mapping[str, str],
+    limit_s: float = LIMIT_S,
 ) -> Any:
     """Run a module on ranks; return what rank 0 has written as JSON.
 
-    It is given the arguments, and the file behind them.
+    It is given the arguments, and the file behind them, and killed behind `limit_s`.
 
     Raises
     ------
@@ -49,15 +53,15 @@ def run_on_gpus(
             )
             for rank in range(ranks)
         ]
-        codes = _wait(begun)
+        codes = _wait(begun, limit_s)
         if any(codes):
             raise RuntimeError(f"ranks ended with {codes}")
         return json.loads(told.read_text())
 
 
-def _wait(begun: list[subprocess.Popen[bytes]]) -> list[int]:
+def _wait(begun: list[subprocess.Popen[bytes]], limit_s: float) -> list[int]:
     """Return how processes have ended; behind one that fails, no other goes on."""
-    ends = time.monotonic() + LIMIT_S
+    ends = time.monotonic() + limit_s
     codes: list[int | None] = [None]
     while None in codes and not any(codes) and time.monotonic() < ends:
         time.sleep(0.05)

@@ -2,8 +2,8 @@
 
 Each superstep sums k features of all neighbors and commits every vertex, so that all
 rows are sent. Ranks are processes, of a thread each on the CPU, over shared memory and
-Gloo; or with a GPU each, through windows. Runs of both kinds take turns in the same
-processes, and have the same bits: `checks`.
+Gloo; or with a GPU each, through windows, over NCCL or by the host. Runs of both kinds
+take turns in the same processes, and have the same bits: `checks`.
 
 `series_ms` has, superstep by superstep, what rank 0 has spent: `sweep` on kernels and
 sets, `pack` on choosing forms and writing messages, `wait` within exchanges for bytes
@@ -45,10 +45,13 @@ DEFAULTS = {
     "repeat": 3,
     "ranks": 2,
     "engines": ["shared", "gloo"],
+    "links": ["windows", "engine", "host"],
     "target": "cpu",
     "link": "",
 }
 MODULE = "bench.distributed.overlap"
+#: What rows go over, by `fg.config.gpu_links`.
+LINKS = {"engine": "NCCL", "host": "the host"}
 SUPERSTEPS = 8
 #: Of each run: the first ones compile, make pieces and reach their pace.
 UNCOUNTED = 2
@@ -58,6 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", "--gpus", type=int, dest="ranks", help="how many")
     parser.add_argument(
         "--engines", type=lambda text: text.split(","), help="of ranks, by commas"
+    )
+    parser.add_argument(
+        "--links",
+        type=lambda text: text.split(","),
+        help="of GPUs, by commas: fg.config.gpu_links",
     )
     parser.add_argument("--target", choices=["cpu", "cuda"], help="where kernels run")
     parser.add_argument("--link", help="what limits the wire, for the record")
@@ -70,15 +78,17 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         recorder.device = gpu_name()
     for name in arguments.graph:
         for k in arguments.k:
-            for engine in ["auto"] if on_gpus else arguments.engines:
+            for over in arguments.links if on_gpus else arguments.engines:
+                engine = "auto" if on_gpus else over
                 words = [name, str(k), str(arguments.repeat), engine, arguments.target]
                 load = os.getloadavg()[0]
+                links = {"FEATGRAPH_GPU_LINKS": over}
                 found = (
-                    run_on_gpus(MODULE, arguments.ranks, words, {})
+                    run_on_gpus(MODULE, arguments.ranks, words, links)
                     if on_gpus
                     else run_on_ranks(MODULE, words, arguments.ranks, threads=1)
                 )
-                over = "windows" if on_gpus else engine
+                over = LINKS.get(over, over)
                 for way, cell in found.pop("ways").items():
                     recorder.add(
                         f"{over}, {way}", cell.pop("trials_ms"), k=k,

@@ -22,7 +22,7 @@ from featgraph._interrupts import deferred_interrupts
 from featgraph.distributed.current import engine_of_context
 from featgraph.distributed.engines.calls import Call, mismatch
 from featgraph.distributed.engines.messages import MessageEngine
-from featgraph.distributed.engines.protocol import Engine, GpuArray, bytes_of
+from featgraph.distributed.engines.protocol import Beside, Engine, GpuArray, bytes_of
 from featgraph.errors import ArgumentError, DistributedError, WorkerLostError
 
 __all__ = ["run_ranks"]
@@ -144,10 +144,11 @@ class _LoopbackEngine(MessageEngine):
         sizes: Sequence[int],
         *,
         about: str = "",
+        beside: Beside | None = None,
     ) -> list[GpuArray | None]:
         """Hand arrays of the GPU that all ranks share to them: see `GpuEngine`.
 
-        What ranks launch on it runs in the order in which they launch it.
+        What ranks launch on one stream runs in the order in which they launch it.
         """
         call = self._next("hand_over(arrays of a GPU)", about)
         begun = time.perf_counter()

@@ -19,7 +19,7 @@ from featgraph.program.active import WORD_BITS
 from featgraph.ranks.members import packed
 from featgraph.runtime.devices.protocol import Device
 
-__all__ = ["Boundary", "Pieces"]
+__all__ = ["Boundary", "Pieces", "within"]
 
 Words = Any
 #: Bytes of rows that are worth a piece, by target. An exchange over Gloo takes half a
@@ -143,6 +143,13 @@ class Boundary:
         shares = before[-1] * np.arange(1, count) // count
         inner = np.searchsorted(before, shares) // WORD_BITS * WORD_BITS
         return np.concatenate([[0], inner, [self._shard.own]]).astype(np.int64)
+
+
+def within(
+    lists: Sequence[Any], bounds: Sequence[tuple[int, int]]
+) -> list[npt.NDArray[np.integer]]:
+    """Return the entries of each list that are in a piece."""
+    return [one[begin:end] for one, (begin, end) in zip(lists, bounds, strict=True)]
 
 
 def _by_piece(bounds: Sequence[Any]) -> tuple[list[tuple[int, int]], ...]:

@@ -31,7 +31,8 @@ from featgraph.arrays import foreign, landing, memory
 from featgraph.graph.building import host
 from featgraph.ranks.gpu import (
     links,
-    rows,
+    message_pieces,
+    packing,
     through_host,
     window_channel,
     window_pieces,
@@ -41,12 +42,12 @@ from featgraph.ranks.gpu import (
 from featgraph.runtime.behind import functions
 from featgraph.runtime.devices import cuda_arrays, cuda_device, cuda_rows, cuda_sets
 from featgraph.runtime.recording.control import Nodes
-from featgraph.runtime.streaming import pinned
+from featgraph.runtime.streaming import pinned as streamed_memory
 from featgraph.runtime.streaming import rows as streamed_rows
 from tests.simt.dialect import conditions, memory_at
 from tests.simt.emulator import Emulator, MemoryFault
 from tests.simt.memory import GuardedArray
-from tests.simt.streams import Order, Touches
+from tests.simt.streams import HOST, Order, Touches
 
 __all__ = ["Gpu", "emulated_gpu"]
 
@@ -186,6 +187,23 @@ class SeenArray(_cuda_memory.Strided):
         return np.asarray(SimpleNamespace(__array_interface__=interface))
 
 
+#: Page-locked memory of the host that is alive.
+PINNED: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+def pinned(shape: Any, dtype: Any) -> Any:
+    """Return page-locked memory of the host."""
+    made = np.empty(shape, dtype)
+    PINNED[id(made)] = made
+    return made
+
+
+def lies_in(memory: Any, address: int) -> bool:
+    """Whether an address is within an array."""
+    first = int(memory.ctypes.data)
+    return first <= address < first + int(memory.nbytes)
+
+
 def lent_memory(address: int, size: int) -> Any:
     """Return memory of another library that a view looks at.
 
@@ -279,6 +297,8 @@ class Gpu:
         #: What streams were told to wait for.
         self.order = Order()
         self.streams = Streams(self)
+        #: Whether it is watched who waits for whom in memory that is made from now on.
+        self.watches = False
         #: All that were made, of both kinds, and launches that have not run.
         self.recordings: list[Recording] = []
         self.waiting: list[Recording] = []
@@ -313,6 +333,7 @@ class Gpu:
         # Whoever gets the address next has lent nothing.
         weakref.finalize(memory, _lent.discard, address)
         self.written[address] = Written(address, count, self.order)
+        self.written[address].touches.watches = self.watches
         array.memory, array.gpu = memory, self
         return array
 
@@ -326,7 +347,7 @@ class Gpu:
     def pinned_array(self, shape: Any, dtype: Any) -> Any:
         if np.prod(shape) == 0:
             raise ValueError("null buffer pointer")
-        return np.empty(shape, dtype)
+        return pinned(shape, dtype)
 
     def mapped_array(self, shape: Any, dtype: Any) -> MappedArray:
         made = self.device_array(shape, dtype)
@@ -418,7 +439,7 @@ class Gpu:
             members, flat = flat[:count], flat[count:]
             arguments.append(members[0] if shape is None else shape(*members))
         self.by_driver.append(kernel.py_func.__name__)
-        self._run(kernel, blocks, threads, arguments)
+        self._run(kernel, blocks, threads, arguments, stream)
 
     # -- kernels
 
@@ -427,7 +448,8 @@ class Gpu:
 
         def launch(*arguments: Any) -> None:
             self.by_dialect.append(kernel.py_func.__name__)
-            self._run(kernel, blocks, threads, [self._on_host(a) for a in arguments])
+            given = [self._on_host(a) for a in arguments]
+            self._run(kernel, blocks, threads, given, stream)
 
         return launch
 
@@ -454,13 +476,17 @@ class Gpu:
         self.compiled_ahead.append(kernel.py_func.__name__)
         return Compiled((kernel, told, tuple(shapes)), told)
 
-    def _run(self, kernel: Any, blocks: int, threads: int, arguments: Any) -> None:
+    def _run(
+        self, kernel: Any, blocks: int, threads: int, arguments: Any, stream: Any
+    ) -> None:
         name = kernel.py_func.__module__
         if name not in self.modules:
             source = inspect.getsource(sys.modules[name])
             self.modules[name] = self.emulator.load(source, name)
         module = self.modules[name]
-        self.order.begin(0)
+        number = int(getattr(stream, "handle", stream))
+        # Streams of the dialect wait for the default one, and it for them.
+        self.order.begin(number if number in self.streams.made else 0)
         self.emulator.launch(
             module, kernel.py_func.__name__, blocks, threads, arguments
         )
@@ -471,9 +497,15 @@ class Streams:
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = weakref.proxy(gpu)
+        #: Those that wait for nothing that they are not told to.
+        self.made: set[int] = set()
+        #: Copies to the host that nothing has waited for: operation, target, bytes.
+        self._landing: list[tuple[tuple[int, int], int, Any]] = []
 
     def make_stream(self, *, is_urgent: bool = False) -> int:
-        return next(self._gpu.numbers)
+        made = next(self._gpu.numbers)
+        self.made.add(made)
+        return made
 
     def make_event(self) -> SimpleNamespace:
         return SimpleNamespace(seen=None)
@@ -486,6 +518,9 @@ class Streams:
 
     def start_write(self, target: int, source: int, size: int, stream: int) -> None:
         """Copy at once; who has not waited for it, or it for whom, is told so."""
+        if piece_at(self._gpu, source, size) is None:
+            self._take(target, source, size, stream)
+            return
         assert stream
         of, first = self._gpu._place(source, size)
         assert all(of.bytes[first : first + size])
@@ -497,6 +532,35 @@ class Streams:
         to.bytes[place : place + size] = b"\1" * size
         self._gpu.streamed.append(size)
 
+    def _take(self, target: int, source: int, size: int, stream: int) -> None:
+        """Copy from page-locked memory that no kernel sees."""
+        self._gpu.uploads.append(size)
+        to, place = self._gpu._place(target, size)
+        self._gpu.order.begin(stream)
+        to.touches.copy_to(place, size, stream)
+        memory = self._gpu._memory(target, size)
+        ctypes.memmove(memory.ctypes.data, source, size)
+        to.bytes[place : place + size] = b"\1" * size
+
+    def start_read(self, target: int, source: int, size: int, stream: int) -> None:
+        """Copy to page-locked memory, where it is when the host has waited for it."""
+        self._gpu.downloads.append(size)
+        of, place = self._gpu._place(source, size)
+        self._gpu.order.begin(stream)
+        of.touches.copy_from(place, size, stream)
+        copied = self._gpu._memory(source, size).copy()
+        self._landing.append((self._gpu.order.current, target, copied))
+        ctypes.memset(target, 0xAB, size)
+
+    def wait(self, event: Any) -> None:
+        order = self._gpu.order
+        order.hold(HOST, event.seen)
+        done = [one for one in self._landing if order.is_before(one[0], HOST)]
+        self._landing = [one for one in self._landing if one not in done]
+        for _, target, copied in done:
+            if any(lies_in(memory, target) for memory in PINNED.values()):
+                ctypes.memmove(target, copied.ctypes.data, copied.size)
+
     def copy_any(self, target: int, source: int, size: int) -> None:
         self._gpu.copy(target, source, size)
 
@@ -507,6 +571,10 @@ class EmulatedStreams:
     @staticmethod
     def external_stream(handle: int) -> SimpleNamespace:
         return SimpleNamespace(handle=handle)
+
+    @staticmethod
+    def pinned_array(shape: Any, dtype: Any) -> Any:
+        return pinned(shape, dtype)
 
 
 class PieceDriver:
@@ -730,13 +798,14 @@ def emulated_gpu() -> Iterator[Gpu]:
         patch.setattr(windows, "IpcMemory", partial(IpcMemory, Unmapped()))
         for module in (cuda_arrays, cuda_device, cuda_sets):
             patch.setattr(module, "BLOCK", 32)
-        for module in (cuda_rows, links, rows, window_channel, window_rows):
+        for module in (cuda_rows, links, packing, window_channel, window_rows):
             patch.setattr(module, "BLOCK", 32)
         patch.setattr(through_host, "cuda", gpu)
         patch.setattr(window_pieces, "cuda", EmulatedStreams())
+        patch.setattr(message_pieces, "cuda", EmulatedStreams())
         patch.setattr(foreign, "cuda", gpu)
         patch.setattr(foreign, "Strided", SeenArray)
-        patch.setattr(pinned, "cuda", gpu)
+        patch.setattr(streamed_memory, "cuda", gpu)
         patch.setattr(streamed_rows, "BLOCK", 32)
         patch.setattr(landing, "cuda", gpu)
         patch.setattr(landing, "Driver", lambda: PieceDriver(gpu))

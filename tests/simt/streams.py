@@ -99,18 +99,25 @@ class Touches:
         self._filled = DEFAULT, 0
 
     def read(self, place: int) -> None:
-        """See that a kernel that reads has waited for copies to there."""
+        """See that a kernel that reads has waited for who writes there."""
+        current = self._order.current
         for copy in self._copies:
             if copy.writes and copy.first <= place < copy.last:
-                self._check(copy.operation, DEFAULT, "a kernel reads what a copy")
-        self._read[place] = self._order.on_default
+                self._check(copy.operation, current[0], "a kernel reads what a copy")
+        known = self._written.get(place, current)
+        self._check(known, current[0], "a kernel reads what a kernel")
+        self._read[place] = current
 
     def write(self, place: int) -> None:
-        """See that a kernel that writes has waited for all copies of there."""
+        """See that a kernel that writes has waited for all who use what is there."""
+        current = self._order.current
         for copy in self._copies:
             if copy.first <= place < copy.last:
-                self._check(copy.operation, DEFAULT, "a kernel writes what a copy")
-        self._written[place] = self._order.on_default
+                self._check(copy.operation, current[0], "a kernel writes what a copy")
+        for touched in (self._read, self._written):
+            known = touched.get(place, current)
+            self._check(known, current[0], "a kernel writes what a kernel")
+        self._written[place] = current
 
     def fill(self) -> None:
         """Note what the driver does on the default stream, or the host."""

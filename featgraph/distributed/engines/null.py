@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from featgraph.distributed.engines.calls import Call
 from featgraph.distributed.engines.messages import Bytes, MessageEngine
-from featgraph.distributed.engines.protocol import GpuArray
+from featgraph.distributed.engines.protocol import Beside, GpuArray
 
 __all__ = ["NullEngine"]
 
@@ -41,6 +41,7 @@ class NullEngine(MessageEngine):
         sizes: Sequence[int],
         *,
         about: str = "",
+        beside: Beside | None = None,
     ) -> list[GpuArray | None]:
         """Return what is handed over: see `GpuEngine`."""
         return list(arrays)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import numpy.typing as npt
 __all__ = [
     "Array",
     "Begun",
+    "Beside",
     "Engine",
     "GpuArray",
     "GpuEngine",
@@ -218,6 +219,22 @@ class Engine(Protocol):
         ...
 
 
+class Beside(NamedTuple):
+    """Where arrays of a GPU are handed over beside what its default stream does.
+
+    Attributes
+    ----------
+    stream : int
+        The driver's handle of a stream: what has been launched there is waited for, and
+        what is launched there next finds what came.
+    make : callable
+        ``make(nbytes)`` returns memory for what comes, which that stream may write.
+    """
+
+    stream: int
+    make: Callable[[int], GpuArray]
+
+
 @runtime_checkable
 class GpuEngine(Engine, Protocol):
     """An engine that may hand over arrays of GPUs, too, without the host."""
@@ -240,12 +257,14 @@ class GpuEngine(Engine, Protocol):
         sizes: Sequence[int],
         *,
         about: str = "",
+        beside: Beside | None = None,
     ) -> list[GpuArray | None]:
         """Hand an array to each rank, and return what each rank handed to this one.
 
-        They are given away: nothing writes them any more. What comes is only read, and
-        may be what was handed over itself. Nothing waits for the GPU: what is launched
-        on the default stream behind the call finds the arrays there.
+        They are given away: nothing writes them any more, but, where ranks make another
+        exchange in between, what is launched on the same stream. What comes is only
+        read, and may be what was handed over itself. Nothing waits for the GPU: what is
+        launched on the default stream behind the call finds the arrays there.
 
         Parameters
         ----------
@@ -255,6 +274,9 @@ class GpuEngine(Engine, Protocol):
             How many bytes each rank hands to this one.
         about : str
             What the call is for.
+        beside : Beside, optional
+            Another stream, in the place of the default one. Ranks of one process have
+            one in common.
         """
         ...
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from ipaddress import ip_address
+from threading import Thread
 from typing import Any, TypeVar
 
 import numpy as np
@@ -37,7 +38,7 @@ from featgraph.distributed.engines.processes import (
     lost,
     require_usable,
 )
-from featgraph.distributed.engines.protocol import GpuArray, bytes_of
+from featgraph.distributed.engines.protocol import Beside, GpuArray, bytes_of
 from featgraph.distributed.engines.records import (
     INLINE_BYTES,
     RECORD_BYTES,
@@ -155,19 +156,25 @@ class TorchEngine(MessageEngine):
         sizes: Sequence[int],
         *,
         about: str = "",
+        beside: Beside | None = None,
     ) -> list[GpuArray | None]:
         """Hand arrays of GPUs to other ranks over NCCL: see `GpuEngine`."""
         if self._make is None:
             raise DistributedError("arrays of GPUs before reach_gpus()", got=about)
         call = self._next("hand_over(arrays of a GPU)", about)
         self._require_usable(call)
-        made = [self._make(size) if size else None for size in sizes]
+        stream, make = beside or Beside(0, self._make)
+        made = [
+            make(size) if size and rank != self.rank else None
+            for rank, size in enumerate(sizes)
+        ]
         made[self.rank] = arrays[self.rank]
         peers = [rank for rank in range(self.size) if rank != self.rank]
         try:
             self._links.transfer_on_gpus(
                 {r: arrays[r] for r in peers if bytes_of(arrays[r])},
                 {r: made[r] for r in peers if sizes[r]},
+                stream,
             )
         except RuntimeError as error:
             self.barrier(about=about)  # where a rank is lost, this says which
@@ -336,17 +343,57 @@ class _Links:
 
     def join_gpus(self, backend: str = "nccl") -> None:
         """Meet the other ranks for transfers between GPUs."""
-        limit = timedelta(seconds=self._timeout)
         # A transfer that takes too long is given up; the process goes on.
         with _variable("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2"):
-            self._gpus = self._beside(
-                lambda: self._talk.new_group(backend=backend, timeout=limit)
-            )
+            self._gpus = self._beside(lambda: self._meet_gpus(backend))
+
+    def _meet_gpus(self, backend: str) -> Any:
+        """Return a group in which GPUs have met: whoever waits for that can leave."""
+        limit, given = timedelta(seconds=self._timeout), {}
+        if backend == "nccl":
+            # Its few blocks begin before those of a sweep that have not begun.
+            options = self._talk.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+            options._timeout = limit
+            given = {"pg_options": options}
+        group = self._talk.new_group(backend=backend, timeout=limit, **given)
+        if backend == "nccl":  # ranks would meet within their first transfer
+            self._talk.all_reduce(self._torch.zeros(1, device="cuda"), group=group)
+            self._torch.cuda.synchronize()
+        return group
+
+    def _leave_gpus(self) -> None:
+        """Begin to abort transfers between GPUs, on a thread that may be left there."""
+        if self._gpus is not None:
+            abort = Thread(target=self._abort_gpus, name="featgraph abort", daemon=True)
+            abort.start()
+
+    def _abort_gpus(self) -> None:
+        """Have transfers between GPUs end that a lost rank does not take part in.
+
+        Whatever waits for them on a GPU goes on, with anything in what was to come.
+        """
+        group, self._gpus = self._gpus, None
+        if group is not None:
+            with suppress(RuntimeError):  # it has ended by itself
+                group.abort()
 
     def transfer_on_gpus(
+        self,
+        outgoing: Mapping[int, GpuArray],
+        incoming: Mapping[int, GpuArray],
+        stream: int = 0,
+    ) -> None:
+        """Have GPUs send and fill arrays, by rank, behind what a stream is doing."""
+        if stream:
+            gpu = self._torch.cuda
+            with gpu.stream(gpu.ExternalStream(stream)):
+                self._transfer_on_gpus(outgoing, incoming)
+        else:
+            self._transfer_on_gpus(outgoing, incoming)
+
+    def _transfer_on_gpus(
         self, outgoing: Mapping[int, GpuArray], incoming: Mapping[int, GpuArray]
     ) -> None:
-        """Have GPUs send and fill arrays, by rank, behind what they are doing."""
         talk, asked = self._talk, []
         for begin, arrays in ((talk.irecv, incoming), (talk.isend, outgoing)):
             for rank, array in arrays.items():
@@ -355,7 +402,7 @@ class _Links:
                 asked.append(talk.P2POp(begin, lent, rank, self._gpus))
         if asked:
             for work in talk.batch_isend_irecv(asked):
-                work.wait()  # on the GPU: what it is given next comes behind it
+                work.wait()  # on the GPU: what the stream does next comes behind it
 
     def _meeting(self, address: str, port: int, limit: timedelta) -> dict[str, Any]:
         """Return where ranks meet, as a group takes it.
@@ -403,6 +450,7 @@ class _Links:
         """Have nobody wait for transfers any more; on another thread."""
         self._aside.release()
         self._sever()
+        self._leave_gpus()
 
     def _sever(self) -> None:
         """Have transfers end, so that the thread leaves Gloo, in nearly all cases.
@@ -425,6 +473,7 @@ class _Links:
         """Give back what `join` made; with ranks lost, that is left to the end."""
         if not is_whole:
             self._sever()
+            self._leave_gpus()
         self._aside.close(_LEAVES_S)
         if self._is_ours and is_whole:
             self._talk.destroy_process_group()

@@ -18,6 +18,7 @@ from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.boundary import Boundary, Pieces
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.gpu.edges import GpuEdges
+from featgraph.ranks.gpu.message_pieces import MessagePieces, SentPiece
 from featgraph.ranks.gpu.rows import GpuRows
 from featgraph.ranks.gpu.window_pieces import PostedPiece, WindowPieces
 from featgraph.ranks.gpu.window_rows import WindowRows
@@ -108,8 +109,8 @@ class GpuCarrier:
 
     @property
     def sends_behind(self) -> bool:
-        """Whether rows can go while others are swept: through windows they can."""
-        return self._engine.size > 1 and self.together is not None
+        """Whether rows can go while others are swept: where there are other ranks."""
+        return self._engine.size > 1
 
     def clock(self) -> float:
         """Return the time at which the GPU has done all; no recording could."""
@@ -118,7 +119,9 @@ class GpuCarrier:
         return time.perf_counter()
 
     @cached_property
-    def _pieces(self) -> WindowPieces:
+    def _pieces(self) -> WindowPieces | MessagePieces:
+        if isinstance(self._rows, GpuRows):
+            return MessagePieces(self._shard, self._device, self._rows)
         fault = None if self.together is None else self.together.numbers.fault
         return WindowPieces(self._shard, self._engine, self._device, fault)
 
@@ -150,7 +153,7 @@ class GpuCarrier:
         sending: Sending,
         pieces: Pieces,
         number: int,
-    ) -> PostedPiece:
+    ) -> PostedPiece | SentPiece:
         """Begin to send the rows of a piece: see `Carrier`."""
         self.sent_behind += 1
         return self._pieces.begin(values, changed, sending, pieces, number)

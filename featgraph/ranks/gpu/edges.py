@@ -129,13 +129,14 @@ class GpuEdges:
         entries = [Entries.of(one) for one in values]
         stored = [None if one is None else Entries.of(one) for one in others]
         links = self._sent, self._taken
+        scatter = self._rows.packer.scatter
         for came in self._rows.swap(links, entries, marks, _ABOUT, sending):
             firsts = came.outline.firsts
             for first, *buffers in zip(firsts, entries, stored, strict=True):
                 for own in buffers:
                     if own is not None:
                         listed, count = came.listed, came.count
-                        self._rows.scatter(came.message, first, own, listed, count)
+                        scatter(came.message, first, own, listed, count)
 
     def _over_words(self, kernel: Any, given: tuple[Any, ...]) -> None:
         """Launch a kernel of which a warp takes a word of marks."""

@@ -93,18 +93,26 @@ class GpuLinks(Listed):
     lists : sequence of array of int
         Numbers of vertices here, by rank.
     device : CudaDevice
+    stream : stream of the dialect, optional
+        Where kernels are launched. Default: the default stream.
 
     Attributes
     ----------
     taken, positions : arrays of int32 and uint32
         From each list's begin on: marked vertices, and where they stand in the list.
+    totals : array of int32
+        How many of each list are marked.
     """
 
     def __init__(
-        self, lists: Sequence[npt.NDArray[np.integer]], device: Device
+        self,
+        lists: Sequence[npt.NDArray[np.integer]],
+        device: Device,
+        stream: Any = 0,
     ) -> None:
         super().__init__(lists, device, _CHUNK_WORDS)
         self._launch: Any = device.launches  # type: ignore[attr-defined]
+        self._stream = stream
         begin_of_chunk = np.repeat(self.firsts[:-1], np.diff(self.links))
         self._begins = device.upload(begin_of_chunk.astype(np.int32))
         self._on_device = device.upload(np.array(self.links, np.int32))
@@ -115,7 +123,7 @@ class GpuLinks(Listed):
         positions = int(self.numbers.size)
         self.bits = device.empty((positions // 32,), "uint32")
         self._before = device.empty((self.count,), "int32")
-        self._totals = device.empty((max(len(lists), 1),), "int32")
+        self.totals = device.upload(np.zeros(max(len(lists), 1), np.int32))
         self.taken = device.empty((positions,), "int32")
         self.positions = device.empty((positions,), "uint32")
 
@@ -123,14 +131,19 @@ class GpuLinks(Listed):
         """Mark the vertices of a set; return how many of each list; waits for that."""
         if self.count == 0:
             return [0] * len(self.sizes)
-        self._mark(changed)
-        sums = self._on_device, self._before, self._totals
-        self._launch(kernels.add_up_links, len(self.sizes), _WARP, sums)
-        return self._device.download(self._totals).tolist()  # type: ignore[no-any-return]
+        self.leave_marks(changed, self._stream)
+        return self._device.download(self.totals).tolist()  # type: ignore[no-any-return]
 
-    def _mark(self, changed: Words) -> None:
+    def leave_marks(self, changed: Words, stream: Any) -> None:
+        """Mark the vertices of a set on a stream, and leave `totals` there."""
+        if self.count:
+            self._mark(changed, stream)
+            sums = self._on_device, self._before, self.totals
+            self._launch(kernels.add_up_links, len(self.sizes), _WARP, sums, stream)
+
+    def _mark(self, changed: Words, stream: Any) -> None:
         given = changed, self.numbers, self.chunks, self.bits, self._before
-        self._over_chunks(kernels.mark_changed, self.count, given)
+        self._over_chunks(kernels.mark_changed, self.count, given, stream)
 
     def list_all(self) -> None:
         """List what is marked in all lists."""
@@ -141,14 +154,15 @@ class GpuLinks(Listed):
         first, last = self.links[rank : rank + 2]
         given = message, self.chunks, first, last, self.bits, self._before
         self._over_chunks(kernels.take_bits, last - first, given)
-        pair = self._pairs[rank], self._before, self._totals
-        self._launch(kernels.add_up_links, 1, _WARP, pair)
+        pair = self._pairs[rank], self._before, self.totals
+        self._launch(kernels.add_up_links, 1, _WARP, pair, self._stream)
         self._list(first, last)
 
     def take_positions(self, rank: int, message: Words, count: int) -> None:
         """List the vertices at the positions that a message has, of one list."""
         given = self.numbers, self.begins[rank], message, count, self.taken
-        self._launch(kernels.pick_listed, blocks_for(count), BLOCK, given)
+        blocks = blocks_for(count)
+        self._launch(kernels.pick_listed, blocks, BLOCK, given, self._stream)
 
     def _list(self, first: int, last: int) -> None:
         given = (
@@ -157,14 +171,17 @@ class GpuLinks(Listed):
         )  # fmt: skip
         self._over_chunks(kernels.list_marked, last - first, given)
 
-    def _over_chunks(self, kernel: Any, count: int, given: tuple[Any, ...]) -> None:
+    def _over_chunks(
+        self, kernel: Any, count: int, given: tuple[Any, ...], stream: Any = None
+    ) -> None:
         """Launch a kernel of which a warp takes a chunk."""
-        self._launch(kernel, -(-count * _WARP // BLOCK), BLOCK, given)
+        stream = self._stream if stream is None else stream
+        self._launch(kernel, -(-count * _WARP // BLOCK), BLOCK, given, stream)
 
 
 class EdgeLinks(GpuLinks):
     """Lists of edges: what is marked is said by the place in a list, not by number."""
 
-    def _mark(self, changed: Words) -> None:
+    def _mark(self, changed: Words, stream: Any) -> None:
         given = changed, self.chunks, 0, self.count, self.bits, self._before
-        self._over_chunks(kernels.take_bits, self.count, given)
+        self._over_chunks(kernels.take_bits, self.count, given, stream)

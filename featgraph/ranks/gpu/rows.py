@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -12,14 +11,15 @@ import numpy as np
 
 from featgraph._cached import cached_property
 from featgraph.arrays.values import DeviceValues
-from featgraph.distributed.engines.protocol import Engine, GpuEngine
+from featgraph.distributed.engines.protocol import Beside, Engine, GpuEngine
 from featgraph.distributed.rows.forms import AS_FITS, Sending
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.gpu import kernels
 from featgraph.ranks.gpu.edges import GpuEdges
-from featgraph.ranks.gpu.links import BLOCK, GpuLinks, blocks_for
-from featgraph.ranks.gpu.messages import Entries, Outline, as_rows, in_units
+from featgraph.ranks.gpu.links import GpuLinks, blocks_for
+from featgraph.ranks.gpu.messages import Entries, Outline, as_rows
+from featgraph.ranks.gpu.packing import Came, Packer
 from featgraph.ranks.gpu.through_host import ThroughHost, courier_of
 from featgraph.ranks.outboxes import identity
 from featgraph.runtime.devices.protocol import Device
@@ -29,29 +29,6 @@ __all__ = ["GpuRows"]
 
 Array = Any
 Words = Any
-
-
-@dataclass(frozen=True, eq=False)
-class Came:
-    """A message that has come.
-
-    Attributes
-    ----------
-    outline : Outline
-    message : array or None
-        None where it has no bytes.
-    listed : array and int
-        The vertices whose rows it has, and where they begin there.
-    """
-
-    outline: Outline
-    message: Any
-    listed: tuple[Array, int]
-
-    @property
-    def count(self) -> int:
-        """How many rows it has."""
-        return self.outline.count
 
 
 class GpuRows:
@@ -67,6 +44,11 @@ class GpuRows:
     device : CudaDevice
     forms : Counter of str
         Where messages are counted, by their form.
+
+    Attributes
+    ----------
+    packer : Packer
+        What writes and stores messages on the default stream.
     """
 
     def __init__(
@@ -74,7 +56,7 @@ class GpuRows:
     ) -> None:
         self._shard, self._engine, self._device = shard, engine, device
         self._forms = forms
-        self._launch: Any = device.launches  # type: ignore[attr-defined]
+        self.packer = Packer(device)
         ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
         self._sent = GpuLinks(shard.send_lists, device)
         self._taken = GpuLinks(ghosts, device)
@@ -95,9 +77,7 @@ class GpuRows:
         ghosts = self._device.sets.empty(self._word_count)
         links = self._sent, self._taken
         for came in self.swap(links, entries, changed, "rows of ghosts", sending):
-            for own, first in zip(entries, came.outline.firsts, strict=True):
-                self.scatter(came.message, first, own, came.listed, came.count)
-            self._add(came, ghosts)
+            self.packer.store(came, entries, ghosts)
         return ghosts
 
     def collect(self, values: DeviceValues, mirror: DeviceValues) -> None:
@@ -106,16 +86,17 @@ class GpuRows:
         cuts = self._shard.partition.cuts.tolist()
         outlines = [Outline.of("ms", e - b, 0, [own]) for b, e in pairwise(cuts)]
         outline = outlines[self._engine.rank]
-        message = self._message(outline)
+        message = self.packer.message(outline)
         if message is not None:
-            self._gather(own, (self._own_numbers, 0), outline.count, message, 0)
+            listed = self._own_numbers, 0
+            self.packer.gather(own, listed, outline.count, message, 0)
         messages, sizes = [message] * len(outlines), [o.nbytes for o in outlines]
         self._device.driver.note(*OPAQUE)  # type: ignore[attr-defined]
-        received = self._carrier.hand_over(messages, sizes, about="a mirror")
+        received = self.courier.hand_over(messages, sizes, about="a mirror")
         for rank, outline in enumerate(outlines):
             if outline.count:
                 listed = self._places, cuts[rank]
-                self.scatter(received[rank], 0, whole, listed, outline.count)
+                self.packer.scatter(received[rank], 0, whole, listed, outline.count)
 
     def empty_outbox(self, outbox: DeviceValues, operation: str) -> None:
         """Make all rows of an outbox such that combining them changes nothing."""
@@ -134,19 +115,19 @@ class GpuRows:
         typed, kernel = as_rows(outbox.array), kernels.COMBINING[operation]
         given = typed, every.width, outbox.dtype.type(nothing), words
         blocks = blocks_for(int(words.size) * 32)
-        self._launch(kernels.mark_used, blocks, BLOCK, given)
+        self.packer.launch(kernels.mark_used, blocks, given)
         reached = self._device.sets.empty(self._word_count)
         target = as_rows(values.array)
         for came in self.swap(self._ends, [every], words, "atomic operations"):
             rows = came.message.view(outbox.dtype), came.outline.firsts[0], own.width
             blocks = blocks_for(came.count * own.width)
             combined = *rows, *came.listed, came.count, target
-            self._launch(kernel, blocks, BLOCK, combined)
-            self._add(came, reached)
+            self.packer.launch(kernel, blocks, combined)
+            self.packer.add(came, reached)
         return reached
 
     @cached_property
-    def _carrier(self) -> GpuEngine | ThroughHost:
+    def courier(self) -> GpuEngine | ThroughHost:
         """What hands messages over; found out when all ranks send something."""
         return courier_of(self._engine, self._device)
 
@@ -172,35 +153,6 @@ class GpuRows:
         numbers = np.arange(partition.cuts[-1]) if order is None else order
         return self._device.upload(numbers.astype(np.int32))
 
-    def _message(self, outline: Outline) -> Array | None:
-        """Return memory for a message; None where it has no bytes."""
-        if outline.nbytes == 0:
-            return None
-        size, item = outline.nbytes, outline.item
-        return self._device.empty((size // item,), f"uint{8 * item}")
-
-    def _encode(
-        self,
-        links: GpuLinks,
-        rank: int,
-        outline: Outline,
-        entries: Sequence[Entries],
-    ) -> Array | None:
-        """Return a message of rows; None where it has no bytes."""
-        message = self._message(outline)
-        if message is None:
-            return None
-        begin = links.begins[rank]
-        if outline.words:
-            is_list = outline.form == "vr-list"
-            source = (links.positions, begin) if is_list else (links.bits, begin // 32)
-            given = *source, outline.words, in_units(message, 4)
-            self._launch(kernels.copy_words, blocks_for(outline.words), BLOCK, given)
-        listed = links.taken if outline.words else links.numbers
-        for own, first in zip(entries, outline.firsts, strict=True):
-            self._gather(own, (listed, begin), outline.count, message, first)
-        return message
-
     def swap(
         self,
         links: tuple[GpuLinks, GpuLinks],
@@ -210,10 +162,23 @@ class GpuRows:
         sending: Sending = AS_FITS,
     ) -> Iterator[Came]:
         """Send rows of what is marked in lists; give what has come, by rank."""
-        sent, taken = links
-        both = zip(sent.mark(changed), sent.sizes, strict=True)
-        form = sending.exchange
-        outlines = [Outline.choose(*counts, entries, form) for counts in both]
+        counts = links[0].mark(changed)
+        yield from self.swap_marked(self.packer, links, entries, counts, about, sending)
+
+    def swap_marked(
+        self,
+        packer: Packer,
+        links: tuple[GpuLinks, GpuLinks],
+        entries: Sequence[Entries],
+        counts: Sequence[int],
+        about: str,
+        sending: Sending,
+        beside: Beside | None = None,
+    ) -> Iterator[Came]:
+        """Send rows of what has been marked in lists, so many of each: see `swap`."""
+        (sent, taken), form = links, sending.exchange
+        both = zip(counts, sent.sizes, strict=True)
+        outlines = [Outline.choose(*pair, entries, form) for pair in both]
         others = (o for r, o in enumerate(outlines) if r != self._engine.rank)
         self._forms.update(one.form for one in others)
         told = self._engine.all_to_allv([o.told for o in outlines], about=about)
@@ -221,58 +186,11 @@ class GpuRows:
         coming = [Outline.read(one, size, entries) for one, size in pairs]
         if any(outline.words for outline in outlines):
             sent.list_all()
-        messages = [self._encode(sent, r, o, entries) for r, o in enumerate(outlines)]
+        messages = [packer.encode(sent, r, o, entries) for r, o in enumerate(outlines)]
         sizes = [outline.nbytes for outline in coming]
         self._device.driver.note(*OPAQUE)  # type: ignore[attr-defined]
-        received = self._carrier.hand_over(messages, sizes, about=about)
+        given: dict[str, Any] = {"about": about, "beside": beside}
+        received = self.courier.hand_over(messages, sizes, **given)
         for rank, outline in enumerate(coming):
             if outline.count:
-                message = received[rank]
-                numbers = self._listed(taken, rank, outline, message)
-                yield Came(outline, message, (numbers, taken.begins[rank]))
-
-    def _listed(
-        self, links: GpuLinks, rank: int, outline: Outline, message: Array | None
-    ) -> Array:
-        """Return the array that has, from the list's begin on, whose rows came."""
-        if message is None or not outline.words:
-            return links.numbers
-        words = in_units(message, 4)
-        if outline.form == "vr":
-            links.take_bits(rank, words)
-        else:
-            links.take_positions(rank, words, outline.count)
-        return links.taken
-
-    def _add(self, came: Came, words: Words) -> None:
-        """Add the vertices whose rows came to a set."""
-        given = *came.listed, came.count, words
-        self._launch(kernels.add_vertices, blocks_for(came.count), BLOCK, given)
-
-    def _gather(
-        self,
-        source: Entries,
-        listed: tuple[Array, int],
-        count: int,
-        message: Array,
-        first: int,
-    ) -> None:
-        blocks, to = (
-            blocks_for(count * source.width),
-            in_units(message, source.item),
-        )
-        given = source.array, source.width, *listed, count, to, first
-        self._launch(kernels.gather_rows, blocks, BLOCK, given)
-
-    def scatter(
-        self,
-        message: Array,
-        first: int,
-        target: Entries,
-        listed: tuple[Array, int],
-        count: int,
-    ) -> None:
-        """Store rows of a message, from an entry on, at what is listed."""
-        blocks = blocks_for(count * target.width)
-        given = in_units(message, target.item), first, target.width, *listed, count
-        self._launch(kernels.scatter_rows, blocks, BLOCK, (*given, target.array))
+                yield packer.came(taken, rank, outline, received[rank])

@@ -12,6 +12,7 @@ from featgraph._cuda import cuda
 from featgraph._cuda_driver import address_of, uuid_of_current
 from featgraph.config import config
 from featgraph.distributed.engines.protocol import (
+    Beside,
     Engine,
     GpuArray,
     GpuEngine,
@@ -20,6 +21,8 @@ from featgraph.distributed.engines.protocol import (
 from featgraph.runtime.devices.protocol import Device
 
 __all__ = ["ThroughHost", "courier_of"]
+
+Bytes = npt.NDArray[np.uint8]
 
 
 def courier_of(engine: Engine, device: Device) -> GpuEngine | ThroughHost:
@@ -46,8 +49,9 @@ class ThroughHost:
     def __init__(self, engine: Engine, device: Device) -> None:
         self._engine, self._device = engine, device
         self._driver: Any = device.driver  # type: ignore[attr-defined]
-        # The dialect makes none without bytes.
-        self._landing: npt.NDArray[np.uint8] = cuda.pinned_array(1, np.uint8)
+        #: What leaves, and what has come.
+        self._out, self._into = _Landing(), _Landing()
+        self._event: Any = None
 
     def hand_over(
         self,
@@ -55,18 +59,65 @@ class ThroughHost:
         sizes: Sequence[int],
         *,
         about: str = "",
+        beside: Beside | None = None,
     ) -> list[GpuArray | None]:
-        """Hand an array to each rank: see `GpuEngine`."""
+        """Hand an array to each rank: see `GpuEngine`.
+
+        Waits for the stream that they come from, and for no other.
+        """
+        own, (stream, make) = self._engine.rank, beside or Beside(0, self._make)
         counts = [bytes_of(array) for array in arrays]
-        total = sum(counts)
-        if self._landing.size < total:
-            self._landing = cuda.pinned_array(total, np.uint8)
-        at, messages = 0, []
-        for array, count in zip(arrays, counts, strict=True):
-            landed = self._landing[at : at + count]
+        counts[own] = 0
+        coming = [size if rank != own else 0 for rank, size in enumerate(sizes)]
+        aside = self._driver.aside
+        out = self._out.parts(counts)
+        for array, landed in zip(arrays, out, strict=True):
+            if landed.size:
+                address = int(landed.ctypes.data)
+                aside.start_read(address, address_of(array), landed.size, stream)
+        self._wait(aside, stream)  # also for what came last time to have left
+        into = self._into.parts(coming)
+
+        def write(rank: int, message: Bytes) -> None:
+            message[:] = out[rank]
+
+        def read(rank: int, message: Bytes) -> None:
+            into[rank][:] = message
+
+        self._engine.hand_bytes(counts, write, read, about=about)
+        made = [make(size) if size else None for size in coming]
+        for array, landed in zip(made, into, strict=True):
             if array is not None:
-                self._driver.read(int(landed.ctypes.data), address_of(array), count)
-            messages.append(landed)
-            at += count
-        received = self._engine.all_to_allv(messages, about=about)
-        return [self._device.upload(m) if m.size else None for m in received]
+                address = int(landed.ctypes.data)
+                aside.start_write(address_of(array), address, landed.size, stream)
+        made[own] = arrays[own]
+        return made
+
+    def _make(self, size: int) -> GpuArray:
+        return self._device.empty((size,), "uint8")
+
+    def _wait(self, aside: Any, stream: int) -> None:
+        """Have the host wait for a stream."""
+        if self._event is None:
+            self._event = aside.make_event()
+        aside.mark(self._event, stream)
+        aside.wait(self._event)
+
+
+class _Landing:
+    """Page-locked memory that grows."""
+
+    def __init__(self) -> None:
+        # The dialect makes none without bytes.
+        self._memory: Bytes = cuda.pinned_array(1, np.uint8)
+
+    def parts(self, sizes: Sequence[int]) -> list[Bytes]:
+        """Return memory for messages of some sizes, one behind the other."""
+        ends = np.cumsum([-(-size // 16) * 16 for size in sizes]).tolist()
+        if self._memory.size < ends[-1]:
+            self._memory = cuda.pinned_array(ends[-1], np.uint8)
+        begins = [0, *ends[:-1]]
+        return [
+            self._memory[begin : begin + size]
+            for begin, size in zip(begins, sizes, strict=True)
+        ]

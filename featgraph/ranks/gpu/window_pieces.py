@@ -7,14 +7,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from featgraph._cuda import cuda
 from featgraph.arrays.values import DeviceValues
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.distributed.rows.forms import Sending
 from featgraph.graph.partition.shard import Shard
-from featgraph.ranks.boundary import Pieces
+from featgraph.ranks.boundary import Pieces, within
 from featgraph.ranks.gpu.window_channel import Channel, Part, Posted
 from featgraph.ranks.gpu.window_numbers import WindowNumbers
 from featgraph.runtime.devices.protocol import Device
@@ -22,7 +21,6 @@ from featgraph.runtime.devices.protocol import Device
 __all__ = ["WindowPieces"]
 
 Words = Any
-Lists = list[npt.NDArray[np.integer]]
 
 
 class WindowPieces:
@@ -86,8 +84,8 @@ class WindowPieces:
         """Return what posts and takes the rows of a piece."""
         shard = self._shard
         ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
-        sent = _within(shard.send_lists, pieces.sent[number])
-        taken = _within(ghosts, pieces.taken[number])
+        sent = within(shard.send_lists, pieces.sent[number])
+        taken = within(ghosts, pieces.taken[number])
         about = f"rows of ghosts, piece {number + 1} of {len(pieces.words)}"
         numbers = WindowNumbers(self._device, fault=self._fault)
         given = self._engine, self._device, about, numbers
@@ -110,8 +108,3 @@ class PostedPiece:
         came: Words = self._channel.take(self._posted).first
         self._held.append(came)
         return came
-
-
-def _within(lists: Sequence[Any], bounds: Sequence[tuple[int, int]]) -> Lists:
-    """Return some entries of each list."""
-    return [one[begin:end] for one, (begin, end) in zip(lists, bounds, strict=True)]

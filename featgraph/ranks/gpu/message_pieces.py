@@ -1,0 +1,217 @@
+"""Rows of a piece of the vertices, as messages, beside what the GPU sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph._cuda import cuda
+from featgraph._cuda_driver import address_of
+from featgraph._cuda_memory import Strided
+from featgraph.arrays.values import DeviceValues
+from featgraph.distributed.engines.protocol import Beside
+from featgraph.distributed.rows.forms import Sending
+from featgraph.graph.partition.shard import Shard
+from featgraph.ranks.boundary import Pieces, within
+from featgraph.ranks.gpu.links import GpuLinks
+from featgraph.ranks.gpu.messages import Entries
+from featgraph.ranks.gpu.packing import Packer
+from featgraph.ranks.gpu.rows import GpuRows
+from featgraph.runtime.devices.protocol import Device
+
+__all__ = ["MessagePieces", "SentPiece"]
+
+Words = Any
+#: Messages begin at multiples of so many bytes.
+_ALIGNMENT = 256
+
+
+class MessagePieces:
+    """Sends rows piece by piece, as messages, while the GPU sweeps the next piece.
+
+    When a piece begins, what changed is marked and counted behind its sweep, on a
+    stream of its own. When it is finished, the next sweep has been launched: the host
+    waits for the counts, tells them to the others, and has messages packed, handed over
+    and stored on a second stream. So the host waits for no sweep but that of the piece
+    itself, and the counts of a piece wait for no rows of the one before.
+
+    Parameters
+    ----------
+    shard : Shard
+    device : CudaDevice
+    rows : GpuRows
+        What swaps what has been marked.
+    """
+
+    def __init__(self, shard: Shard, device: Device, rows: GpuRows) -> None:
+        self._shard, self._device, self._rows = shard, device, rows
+        self._driver: Any = device.driver  # type: ignore[attr-defined]
+        aside, self._streams = self._driver.aside, _streams_of(device)
+        self._swept, self._moved = aside.make_event(), aside.make_event()
+        self._out, self._into = _Room(device), _Room(device)
+        moving = self._streams.moving
+        self._packer = Packer(device, moving.lent, self._out.units)
+        self._beside = Beside(moving.handle, partial(self._into.units, item=1))
+        self._known: dict[tuple[Pieces, int], _Piece] = {}
+        #: Sets that the streams read or write, until the default one has waited.
+        self._held: list[Words] = []
+
+    def begin(
+        self,
+        values: Sequence[DeviceValues],
+        changed: Words,
+        sending: Sending,
+        pieces: Pieces,
+        number: int,
+    ) -> SentPiece:
+        """Begin to count the rows of a piece behind what has been launched."""
+        entries = [Entries.of(one) for one in values]
+        if number == 0:  # nothing is on its way
+            self._make_room(pieces, entries)
+        key = pieces, number
+        if key not in self._known:
+            self._known[key] = _Piece(self._shard, self._device, pieces, number)
+        piece, aside = self._known[key], self._driver.aside
+        ghosts = self._device.sets.empty(-(-self._shard.numbers.size // 32))
+        self._held += [changed, ghosts]
+        marking = self._streams.marking
+        aside.mark(self._swept, 0)
+        aside.hold(marking.handle, self._swept)
+        piece.sent.leave_marks(changed, marking.lent)
+        source, landed = piece.sent.totals, piece.landed
+        target = int(landed.ctypes.data)
+        aside.start_read(target, address_of(source), landed.nbytes, marking.handle)
+        aside.mark(piece.marked, marking.handle)
+        about = f"rows of ghosts, piece {number + 1} of {len(pieces.words)}"
+        return SentPiece(partial(self._swap, piece, entries, ghosts, about, sending))
+
+    def _swap(
+        self,
+        piece: _Piece,
+        entries: Sequence[Entries],
+        ghosts: Words,
+        about: str,
+        sending: Sending,
+    ) -> Words:
+        """Send rows that were counted; take those of others; return their ghosts."""
+        aside, moving = self._driver.aside, self._streams.moving
+        aside.wait(piece.marked)
+        aside.hold(moving.handle, piece.marked)
+        self._out.begin()
+        self._into.begin()
+        given = self._packer, (piece.sent, piece.taken), entries, piece.landed.tolist()
+        for came in self._rows.swap_marked(*given, about, sending, self._beside):
+            self._packer.store(came, entries, ghosts)
+        return ghosts
+
+    def join(self) -> None:
+        """Have what is launched next wait for all that has come."""
+        aside = self._driver.aside
+        for stream in self._streams:
+            aside.mark(self._moved, stream.handle)
+            aside.hold(0, self._moved)
+        self._held.clear()
+
+    def _make_room(self, pieces: Pieces, entries: Sequence[Entries]) -> None:
+        """Have room for the messages of any piece, in any form."""
+        row = 4 + sum(one.width * one.item for one in entries)
+        for room, bounds in ((self._out, pieces.sent), (self._into, pieces.taken)):
+            room.reserve(
+                max(
+                    sum((end - begin) * row + 2 * _ALIGNMENT for begin, end in ranks)
+                    for ranks in bounds
+                )
+            )
+
+
+class SentPiece:
+    """Rows of a piece that are on their way; `finish` returns the ghosts that come.
+
+    They are there behind `MessagePieces.join`.
+    """
+
+    def __init__(self, finish: Any) -> None:
+        self.finish = finish
+
+
+class _Piece:
+    """Lists of what is sent of a piece, and where the counts of it land."""
+
+    def __init__(
+        self, shard: Shard, device: Device, pieces: Pieces, number: int
+    ) -> None:
+        moving = _streams_of(device).moving.lent
+        ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
+        sent = within(shard.send_lists, pieces.sent[number])
+        self.sent = GpuLinks(sent, device, moving)
+        self.taken = GpuLinks(within(ghosts, pieces.taken[number]), device, moving)
+        self.landed: npt.NDArray[np.int32]
+        self.landed = cuda.pinned_array(len(sent), np.int32)
+        self.marked = device.driver.aside.make_event()  # type: ignore[attr-defined]
+
+
+class _Room:
+    """Memory of the GPU for the messages of one piece, which the next one reuses.
+
+    Memory of the pool is given out in the order of the default stream, where sweeps are
+    that messages are not to wait for.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device, self._at = device, 0
+        self._memory: Any = device.empty((1,), "uint8")
+
+    def reserve(self, nbytes: int) -> None:
+        """Have room for so many bytes; nothing is on its way."""
+        if self._memory.size < nbytes:
+            self._memory = self._device.empty((nbytes,), "uint8")
+
+    def begin(self) -> None:
+        """Begin with the messages of another piece."""
+        self._at = 0
+
+    def units(self, nbytes: int, item: int) -> Strided:
+        """Return memory of so many bytes, as unsigned integers of some size."""
+        begin, self._at = self._at, -(-(self._at + nbytes) // _ALIGNMENT) * _ALIGNMENT
+        address, dtype = address_of(self._memory) + begin, np.dtype(f"u{item}")
+        return Strided(self._memory, address, (nbytes // item,), (item,), dtype)
+
+
+class _Stream:
+    """A stream: the driver's handle of it, and what the dialect launches on."""
+
+    def __init__(self, aside: Any) -> None:
+        made = aside.make_stream(is_urgent=True)
+        self._made, self.handle = made, int(made)
+        self.lent = cuda.external_stream(self.handle)
+
+
+class _Streams(NamedTuple):
+    """What ranks of one process have in common: one stores what another has packed.
+
+    Attributes
+    ----------
+    marking : _Stream
+        Where what changed is marked and counted.
+    moving : _Stream
+        Where rows are packed, handed over and stored.
+    """
+
+    marking: _Stream
+    moving: _Stream
+
+
+_known: WeakKeyDictionary[Any, _Streams] = WeakKeyDictionary()
+
+
+def _streams_of(device: Any) -> _Streams:
+    if device not in _known:
+        aside = device.driver.aside
+        _known[device] = _Streams(_Stream(aside), _Stream(aside))
+    return _known[device]
