@@ -9,8 +9,9 @@ once and replayed with other contents each time. A row says how many replays wer
 what was said where that failed, and whether the group still works behind it (`group`):
 what cannot be recorded may leave ranks that wait for each other for ever.
 
-Each trial has two processes of its own, a GPU each, which are killed behind 30 s; then
-its row says so. ``--target cpu`` rehearses it over Gloo, where nothing is recorded.
+Two processes, a GPU each, try one thing after the other. Where that takes more than 45 s
+they are killed; the row of what they were at says so, and two others go on behind it.
+``--target cpu`` rehearses it over Gloo, where nothing is recorded.
 """
 
 from __future__ import annotations
@@ -19,11 +20,10 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from bench.distributed.on_gpus import run_on_gpus
+from bench.distributed.streaming import Teller, stream_from_ranks
 from bench.record import Recorder, gpu_name
 
 DEFAULTS = {"repeat": 20, "target": "cuda"}
@@ -31,8 +31,8 @@ MODULE = "bench.distributed.nccl_gpu"
 TRIALS = ("handed over", "all_reduce", "isend, irecv", "all_to_all_single")
 #: Bytes for the other rank; of a ragged exchange, a third of that the other way.
 SIZES = (1 << 10, 1 << 20, 1 << 25)
-#: Seconds for one trial; importing PyTorch and making groups takes ten of them.
-LIMIT_S = 30.0
+#: Seconds for two processes; importing PyTorch and making groups takes ten of them.
+LIMIT_S = 45.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,32 +44,51 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Have two processes try each, and record what the first one has found."""
     if arguments.target == "cuda":
         recorder.device = gpu_name()
-    trials = (arguments.trials or ";".join(TRIALS)).split(";")
-    environment = {"FEATGRAPH_GPU_LINKS": "engine", "TORCH_NCCL_DUMP_ON_TIMEOUT": "0"}
-    for trial in trials:
-        given = [trial, str(arguments.repeat), arguments.target]
-        try:
-            cells = run_on_gpus(MODULE, 2, given, environment, LIMIT_S)
-        except RuntimeError as error:
-            cells = [{"contender": trial, "said": str(error), "trials_ms": []}]
-        for cell in cells:
+    left = (arguments.trials or ";".join(TRIALS)).split(";")
+    while left:
+        for cell in _cells(arguments, left):
+            if "begins" in cell:
+                begun = left.pop(0)
+                assert begun == cell["begins"]
+                continue
             print(f"    {cell}", flush=True)
             recorder.add(cell.pop("contender"), cell.pop("trials_ms"), **cell)
+
+
+def _cells(
+    arguments: argparse.Namespace, trials: list[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield what ranks tell, and of a trial that has ended them, that it has."""
+    given = {
+        "trials": list(trials),
+        "repeat": arguments.repeat,
+        "target": arguments.target,
+    }
+    environment = {"FEATGRAPH_GPU_LINKS": "engine", "TORCH_NCCL_DUMP_ON_TIMEOUT": "0"}
+    trial = "a group of GPUs"
+    try:
+        for cell in stream_from_ranks(MODULE, 2, given, environment, LIMIT_S):
+            trial = cell.get("begins", trial)
+            yield cell
+    except RuntimeError as error:
+        if trial == "a group of GPUs":  # none has begun
+            yield {"begins": trials[0]}
+        yield {"contender": trial, "said": str(error), "trials_ms": []}
 
 
 class Rank:
     """One of the two processes."""
 
-    def __init__(self, repeat: int, target: str) -> None:
+    def __init__(self, repeat: int, target: str, tell: Teller) -> None:
         import torch
 
         import featgraph as fg
 
         self.torch, self.repeat = torch, repeat
-        self.engine: Any = fg.distributed.init(timeout=LIMIT_S / 2, engine="gloo")
+        self.engine: Any = fg.distributed.init(timeout=LIMIT_S / 3, engine="gloo")
         self.peer = 1 - self.engine.rank
         self.where = torch.device(target)
-        self.cells: list[dict[str, Any]] = []
+        self._tell = tell
         links: Any = self.engine._links
         if target == "cpu":
             links.__class__.has_gpus = True
@@ -103,9 +122,10 @@ class Rank:
                 trials.append(1000 * (time.perf_counter() - begun))
         return trials
 
-    def tell(self, contender: str, trials_ms: list[float], **told: Any) -> None:
-        """Tell a row."""
-        self.cells.append({"contender": contender, "trials_ms": trials_ms, **told})
+    def tell(self, **told: Any) -> None:
+        """Tell a row, once for both."""
+        if self.engine.rank == 0:
+            self._tell(**told)
 
 
 class _Lent:
@@ -143,7 +163,7 @@ def hand_over(rank: Rank) -> None:
         ok = bool((came == 7 + rank.peer).all()) and came.numel() == other
         trials = rank.time(call)
         told = {"nbytes": size, "checks": {"ok": ok}, "said": joined}
-        rank.tell("handed over, asked", trials, **told)
+        rank.tell(contender="handed over, asked", trials_ms=trials, **told)
 
 
 def operation_of(
@@ -198,7 +218,7 @@ def record_operation(rank: Rank, name: str) -> None:
         sent.fill_(3 + rank.engine.rank)
         call()
         told: dict[str, Any] = {"nbytes": size, "checks": {"ok": is_right(3)}}
-        rank.tell(f"{name}, asked", rank.time(call), **told)
+        rank.tell(contender=f"{name}, asked", trials_ms=rank.time(call), **told)
         if rank.where.type == "cpu":
             continue
         told, trials = {"nbytes": size}, []
@@ -217,7 +237,7 @@ def record_operation(rank: Rank, name: str) -> None:
         sent.fill_(5 + rank.engine.rank)
         call()  # asked for again, behind replays
         told["group"] = "works" if is_right(5) else "is wrong"
-        rank.tell(f"{name}, recorded", trials, **told)
+        rank.tell(contender=f"{name}, recorded", trials_ms=trials, **told)
 
 
 def _recorded(rank: Rank, call: Callable[[], None]) -> Any:
@@ -234,17 +254,16 @@ def _recorded(rank: Rank, call: Callable[[], None]) -> Any:
     return graph
 
 
-def be_a_rank(trial: str, repeat: int, target: str, told: Path) -> None:
-    """Try one thing on this rank; the first one writes what it has found."""
-    rank = Rank(repeat, target)
-    if trial == "handed over":
-        hand_over(rank)
-    else:
-        record_operation(rank, trial)
-    if rank.engine.rank == 0:
-        told.write_text(json.dumps(rank.cells))
+def be_a_rank(given: dict[str, Any], tell: Teller) -> None:
+    """Try what is asked for on this rank."""
+    rank = Rank(given["repeat"], given["target"], tell)
+    for trial in given["trials"]:
+        rank.tell(begins=trial)
+        if trial == "handed over":
+            hand_over(rank)
+        else:
+            record_operation(rank, trial)
 
 
 if __name__ == "__main__":
-    trial, repeat, target, told = sys.argv[1:]
-    be_a_rank(trial, int(repeat), target, Path(told))
+    be_a_rank(json.loads(sys.argv[1]), Teller(sys.argv[2]))

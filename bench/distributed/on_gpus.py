@@ -22,15 +22,11 @@ LIMIT_S = 80
 
 
 def run_on_gpus(
-    module: str,
-    ranks: int,
-    given: Sequence[str],
-    environment: Mapping[str, str],
-    limit_s: float = LIMIT_S,
+    module: str, ranks: int, given: Sequence[str], environment: Mapping[str, str]
 ) -> Any:
     """Run a module on ranks; return what rank 0 has written as JSON.
 
-    It is given the arguments, and the file behind them, and killed behind `limit_s`.
+    It is given the arguments, and the file behind them.
 
     Raises
     ------
@@ -53,15 +49,15 @@ def run_on_gpus(
             )
             for rank in range(ranks)
         ]
-        codes = _wait(begun, limit_s)
+        codes = _wait(begun)
         if any(codes):
             raise RuntimeError(f"ranks ended with {codes}")
         return json.loads(told.read_text())
 
 
-def _wait(begun: list[subprocess.Popen[bytes]], limit_s: float) -> list[int]:
+def _wait(begun: list[subprocess.Popen[bytes]]) -> list[int]:
     """Return how processes have ended; behind one that fails, no other goes on."""
-    ends = time.monotonic() + limit_s
+    ends = time.monotonic() + LIMIT_S
     codes: list[int | None] = [None]
     while None in codes and not any(codes) and time.monotonic() < ends:
         time.sleep(0.05)

@@ -1,9 +1,11 @@
-"""Algorithms on two processes that share memory: the bits of two loopback ranks."""
+"""Processes: the bits of loopback ranks, and ranks that end between pieces."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,30 +19,51 @@ from tests.ranks.process_calls import answer_all, names_called, prepare
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
-def test_processes_answer_as_loopback_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = names_called()
-    assert names
+def run_processes(ranks: int, *module: str) -> tuple[list[str], list[int]]:
+    """Return what a module prints as each rank, and how these have ended."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    launched = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    launched = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1"}
     begun = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.ranks.process_calls", *names],
+            [sys.executable, "-m", *module],
             cwd=ROOT,
-            env=os.environ | launched | {"RANK": str(rank)},
+            env=os.environ | launched | {"MASTER_PORT": port, "RANK": str(rank)},
             stdout=subprocess.PIPE,
             text=True,
         )
-        for rank in range(2)
+        for rank in range(ranks)
     ]
     try:
         told = [process.communicate(timeout=300)[0] for process in begun]
     finally:
         for process in begun:
             process.kill()
-    assert [process.returncode for process in begun] == [0, 0]
+    return told, [process.returncode for process in begun]
+
+
+@pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
+def test_processes_answer_as_loopback_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = names_called()
+    assert names
+    told, codes = run_processes(2, "tests.ranks.process_calls", *names)
+    assert codes == [0, 0]
     prepare(monkeypatch.setattr)
     expected = run_ranks(2, lambda engine: answer_all(names))
     assert [json.loads(text) for text in told] == expected
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None,
+    reason="needs PyTorch: pip install 'featgraph[distributed]'",
+)
+def test_a_rank_killed_between_pieces_is_named(tmp_path: Path) -> None:
+    told = str(tmp_path / "told")
+    [text, _], codes = run_processes(2, "tests.ranks.process_pieces", told)
+    assert codes[1] == -signal.SIGKILL
+    found = json.loads(text)
+    assert found["rank"] == 1
+    assert "rows of ghosts, piece 3 of" in found["text"]
+    assert found["seconds"] < 5  # of the 20 for which a rank is waited for

@@ -1,0 +1,63 @@
+"""A rank that is killed while rows of a piece are on their way: prints what others see.
+
+``python -m tests.ranks.process_pieces FILE``, on each rank, over Gloo. Rank 1 writes to
+the file when it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import featgraph as fg
+from featgraph.ranks import boundary
+from featgraph.ranks.host_rows import HostRows
+from tests.ranks.test_overlap import lowest, near
+
+V = 640
+
+
+def end_in_a_piece(told: Path, number: int, count: int) -> None:
+    """Have this rank end when so many pieces, of some number, are on their way."""
+    begin, begun = HostRows.begin, [0]
+
+    def begins(self: HostRows, *given: Any) -> Any:
+        exchange = begin(self, *given)
+        begun[0] += given[-1] == number
+        if begun[0] == count:
+            told.write_text(repr(time.time()))
+            os.kill(os.getpid(), signal.SIGKILL)
+        return exchange
+
+    HostRows.begin = begins  # type: ignore[method-assign]
+
+
+def main(told: Path) -> None:
+    """Run a program in pieces, and print what ends it."""
+    warnings.simplefilter("ignore")
+    engine = fg.distributed.init(timeout=20, engine="gloo")
+    boundary.PIECE_BYTES["cpu"] = 256
+    ends = np.random.default_rng(1).integers(0, V, (2, 4 * V))
+    graph = fg.distribute(fg.Graph.from_edges(*ends, vertex_count=V))
+    labels = fg.vertex_property(np.arange(V)[::-1].copy(), iterated=True)
+    state = fg.State(graph, label=labels)
+    if engine.rank == 1:
+        end_in_a_piece(told, number=2, count=2)
+    try:
+        fg.iterate(fg.foldmap(lowest, near), state, overlap=True, target="cpu")
+    except fg.WorkerLostError as error:
+        took = time.time() - float(told.read_text())
+        report = {"rank": error.rank, "seconds": took, "text": str(error)}
+        print(json.dumps(report), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
