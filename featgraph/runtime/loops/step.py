@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from featgraph.errors import PlanError
 from featgraph.fold.compiling.kernel import Kernel
@@ -57,6 +57,38 @@ MOST_DUE_ALONE = 1 / 4
 SWEEPING_TARGETS = {"cuda"}
 
 
+class _Traits(NamedTuple):
+    """What all runs of a kernel on a graph have in common.
+
+    Attributes
+    ----------
+    most_reached : int
+        In-edges of a vertex and its targets, at most, where a push may be chosen.
+    width : int
+        Features of its widest phase.
+    is_alone : bool
+        Whether a thread has a vertex for itself.
+    """
+
+    most_reached: int
+    width: int
+    is_alone: bool
+
+
+def _traits_of(plain: Superstep, graph: Graph) -> _Traits:
+    """Return the traits of what runs supersteps, which keeps them."""
+    known: _Traits | None = plain.traits
+    if known is None:
+        plan = plain.plan
+        can_choose = plan.facts.may_push
+        plain.traits = known = _Traits(
+            most_reached(graph, plain.device.name) if can_choose else 0,
+            max(p.width for p in plan.phases),
+            all(p.mapping.lanes_per_vertex == 1 for p in plan.phases),
+        )
+    return known
+
+
 class Step:
     """One foldmap of a run: a kernel that patches aggregates, and one that does not.
 
@@ -92,29 +124,25 @@ class Step:
         self.spreads = True
         #: Whether supersteps that recompute write to the current buffers.
         self.in_place = False
-        phases, facts = self.plain.plan.phases, self.plain.plan.facts
+        #: What holds for each run of the kernel on the graph.
+        self._traits = traits = _traits_of(self.plain, state.graph)
         #: Whether a gather is pulled or pushed; "-" without one.
-        self.direction = facts.direction
-        self._can_choose = facts.may_push
-        #: In-edges of a vertex and its targets, at most.
-        self._most_reached = (
-            most_reached(state.graph, device.name) if self._can_choose else 0
-        )
+        self.direction = self.plain.plan.facts.direction
+        self._can_choose = self.plain.plan.facts.may_push
         self.change_driven = options.get("change_driven", "auto")
         #: Whether the run allows for incremental aggregates.
         self.may_be_incremental = True
         self.changes = Changes()
         self.work = "-"
-        self._width = max(p.width for p in phases)
         #: Whether "auto" may make aggregates incremental.
-        self.may_pay = _may_pay(state.graph, self._width)
+        self.may_pay = _may_pay(state.graph, traits.width)
         self._patching: Superstep | None = None
         self._incremental: Incremental | None = None
         #: In which sums or products of reals were patched since they were recomputed.
         self.patched_supersteps = 0
         #: Whether a thread has a vertex for itself.
-        self.is_alone = all(p.mapping.lanes_per_vertex == 1 for p in phases)
-        self.announces = facts.is_announced
+        self.is_alone = traits.is_alone
+        self.announces = self.plain.plan.facts.is_announced
         #: Whether a vertex that is not due may be evaluated all the same.
         self.may_sweep_all = False
         #: Whether every vertex has been evaluated in this run.
@@ -275,7 +303,7 @@ class Step:
         if not (self.may_sweep_all and self._knows_all) or active_count is None:
             return False
         graph = self.state.graph
-        if is_soon_swept(graph, self._width):
+        if is_soon_swept(graph, self._traits.width):
             return True
         size = graph.vertex_count + graph.edge_count
         most = MOST_DUE_ALONE if self.is_alone else MOST_DUE
@@ -286,7 +314,7 @@ class Step:
         # Few vertices cannot have enough edges into the vertices they reach.
         most = self.state.graph.edge_count
         if active_count is not None:
-            most = min(most, active_count * self._most_reached)
+            most = min(most, active_count * self._traits.most_reached)
         return most > fixed_cost(self.plan, self.state.graph)
 
     def _can_be_incremental(self) -> bool:

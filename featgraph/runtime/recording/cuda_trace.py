@@ -319,14 +319,15 @@ class TracedDriver:
         It is made when launching the cycle from the host has cost as much time. None,
         too, where none can be made, as for ranks that take turns.
         """
-        if any(recording.takes_turns for recording in recordings):
-            return None
         loops, cycle = self._own.loops, tuple(recordings)
         key = cycle, is_exact
         if key in loops:
             loops.move_to_end(key)
             return loops[key]  # type: ignore[no-any-return]
-        if sum(recording.lost for recording in cycle) < self._loop_seconds:
+        lost = 0.0  # asked behind each cycle that the host launches
+        for recording in cycle:
+            lost += recording.lost
+        if lost < self._loop_seconds or any(r.takes_turns for r in cycle):
             return None
         if len(loops) == _MOST_LOOPS:
             loops.popitem(last=False)

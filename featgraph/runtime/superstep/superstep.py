@@ -63,6 +63,8 @@ class Superstep:
         self.plan = kernel.plan
         self.device = device
         self.types_version = state.types_version
+        #: What a run has found out about the kernel on the graph.
+        self.traits: Any = None
         self._bind(state)
         self._is_checked = self.plan.options.checked
         told = [p.kind for p in self.plan.phases if p.kind not in SILENT]
