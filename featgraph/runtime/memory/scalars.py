@@ -25,7 +25,9 @@ class ScalarsRead:
     def __init__(self, state: State, names: Sequence[str]) -> None:
         self._state = state
         self._names = names
-        self._seen: tuple[Any, ...] = ()
+        #: What the State had when they were read: its version, and columns.
+        self._version = -1
+        self._seen: list[tuple[str, Any]] = []
         self._values: tuple[Any, ...] = ()
 
     def read(self) -> tuple[Any, ...]:
@@ -33,19 +35,20 @@ class ScalarsRead:
 
         They are read again where the State was written, or a reduce has put a result.
         """
-        columns = self._state._columns
-        now = (
-            self._state.version,
-            *[column for n in self._names if (column := columns.get(n))],
+        state = self._state
+        columns = state._columns
+        if state.version == self._version:
+            for name, column in self._seen:
+                if columns.get(name) is not column:
+                    break
+            else:
+                return self._values
+        version = state.version
+        seen = [(name, columns.get(name)) for name in self._names]
+        self._values = tuple(
+            (name, np.asarray(state.stored(name)).tobytes())
+            for name in self._names
+            if name in columns
         )
-        same = len(now) == len(self._seen) and all(
-            a is b for a, b in zip(now, self._seen, strict=True)
-        )
-        if not same:
-            self._values = tuple(
-                (name, np.asarray(self._state.stored(name)).tobytes())
-                for name in self._names
-                if name in self._state
-            )
-            self._seen = now
+        self._version, self._seen = version, seen
         return self._values
