@@ -41,7 +41,14 @@ def add_up(f, v, d):  # type: ignore[no-untyped-def]
     return d.x_next[v, f]
 
 
+@fg.vertex
+def count_up(f, v, d):  # type: ignore[no-untyped-def]
+    d.n[v] = d.n[v] + 1
+    return True
+
+
 step = fg.foldmap(of_sources, move, add_up)
+counting = fg.foldmap(count_up)
 
 
 def made_graph(seed: int = 0) -> fg.Graph:
@@ -123,6 +130,18 @@ def test_other_types_graphs_and_devices_have_others() -> None:
         assert kept(state) is not known
     assert step.prepare(made_state(graph, 3), CpuDevice(), {}) is not known
     assert kept(made_state(graph, 4)) is known
+
+
+def test_what_is_lent_is_not_written() -> None:
+    """A State that takes something up has its own copy of what functions write."""
+    graph = made_graph()
+    for first in (0, 10):
+        lent = np.arange(first, first + COUNT)
+        state = fg.State(graph, n=fg.vertex_property(lent, copy=False))
+        counting(state, target="cpu")
+        assert lent[0] == first
+        np.testing.assert_array_equal(state["n"], lent + 1)
+        del state
 
 
 def test_a_failure_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
