@@ -243,6 +243,13 @@ def test_bit(words, v):
 
 
 @_njit
+def join_bit(words, v):
+    """Set a bit as `set_bit` does, if it is not set yet."""
+    if not test_bit(words, v):
+        set_bit(words, v)
+
+
+@_njit
 def count_bits(word):
     """Count the set bits of a uint32."""
     return int32(_population(uint32(word)))
@@ -265,7 +272,17 @@ def count_set(words):
 
 @_njit
 def lower_bound(row, first, stop, value):
-    """Return the first place from which on ascending entries are no less than value."""
+    """Return the first place from which on ascending entries are no less than value.
+
+    What is looked for one after the other stands close together: steps double until
+    one is too far.
+    """
+    place, step = first, 1
+    while place < stop and row[place] < value:
+        first = place + 1
+        place += step
+        step += step
+    stop = min(place, stop)
     while first < stop:
         middle = (first + stop) >> 1
         if row[middle] < value:

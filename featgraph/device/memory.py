@@ -5,6 +5,7 @@ Types are int32, int64, uint32, float32 and float64; give values in the array's 
 
 ======================================================  ================================
 ``set_bit(words, v)``                                   atomically
+``join_bit(words, v)``                                  the same, if it is not set yet
 ``set_bits(words, v, flag)``                            of a word's, one a lane
 ``set_bits_from(words, first, flag)``                   of vertices from the first on
 ``put_bits(words, v, flag, others)``                    the same, with others' bits, in
@@ -178,6 +179,13 @@ def test_bit(words, v):
     if word >= uint32(words.shape[0]):
         return False
     return uint32((words[word] >> (uint32(v) & uint32(31))) & uint32(1)) != 0
+
+
+@device_function
+def join_bit(words, v):
+    """Set a bit as `set_bit` does, if it is not set yet."""
+    if not test_bit(words, v):
+        set_bit(words, v)
 
 
 @device_function

@@ -98,6 +98,7 @@ from featgraph.device.memory import (  # noqa: F401
     copy_rows,
     count_bits,
     exchange_if,
+    join_bit,
     nth_bit,
     put_bits,
     set_bit,
@@ -432,6 +433,20 @@ def broadcast(x, source_lane, width):
     # Modulo, because padding lanes may ask for a feature that no lane has.
     source = _first_lane(width) + (uint32(source_lane) & uint32(width - 1))
     return cuda.shfl_sync(FULL_WARP, x, int32(source))
+
+
+@device_function
+def append(flag, value, row, count):
+    """Append the values of lanes where `flag` is set to a list of ``count[0]``."""
+    bits = group_bits(flag, 32)
+    if bits != 0:  # the whole warp
+        leader, first = trailing_zeros(bits), int32(0)
+        if cuda.laneid == leader:
+            first = cuda.atomic.add(count, 0, count_bits(bits))
+        first = broadcast(first, leader, 32)
+        if flag:
+            lower = bits & ((uint32(1) << uint32(cuda.laneid)) - uint32(1))
+            row[uint32(first + count_bits(lower))] = cast_like(value, row[0])
 
 
 @device_function

@@ -41,6 +41,7 @@ GENERATED = _words(
     "block_rows block_start block_sums block_tiles bool bool_",
     "boolean box_float32",
     "box_float64 box_int32 box_int64 box_source",
+    "changed_edges kept passed_edges stays",
     "changed_sources cholesky chunk chunks column combined contributed contribution",
     "contribution_bool contribution_int32 contribution_int64 contribution_real",
     "contribution_seen contribution_seen_bool contribution_seen_int32",

@@ -70,6 +70,23 @@ def closes(f, u, v, e, d):
     return d.open[e] and d.kind[u] + d.kind[v] > d.limit
 
 
+@fg.edge
+def comes_apart(f, u, v, e, d):
+    """Read nothing but the edge, its reverse and a scalar."""
+    if not d.open[e] or d.at_edge[e] + d.at_edge[fg.reverse(e)] > d.limit:
+        return False
+    d.open_next[e] = False
+    return True
+
+
+@fg.triangle(within="open")
+def loses(u, v, w, e_uv, e_uw, e_vw, d):
+    fg.atomic.add(d.at_edge, e_uv, -1)
+    fg.atomic.add(d.at_edge, e_uw, -2)
+    if d.kind[w] > 0:
+        fg.atomic.add(d.at_edge, e_vw, 1)
+
+
 @fg.vertex
 def take_share(f, v, d):
     d.taken[v] = d.share[v] + d.at_vertex[v]
@@ -82,6 +99,7 @@ PROGRAMS = {
     "filters": fg.trianglemap(among_open, among_heavy),
     "behind_vertices": fg.foldmap(is_odd, everywhere, take_share),
     "behind_edges": fg.foldmap(closes, among_open, everywhere),
+    "behind_changed_edges": fg.foldmap(comes_apart, loses),
 }
 
 

@@ -89,3 +89,21 @@ def test_long_rows(
     assert np.diff(rows.row_offsets).max() > SMALL["SUM_BYTES"] // 16
     agrees(name, graph, "mark", rng.random(84) < 0.1 if is_partial else None, rng)
     assert any(kernel.endswith("_hubs") for kernel in gpu.by_dialect)
+
+
+def test_changed_edges_superstep_after_superstep(
+    gpu: Gpu, rng: np.random.Generator
+) -> None:
+    """Lists and sets go from one superstep to the next; some sources are not active."""
+    graph = graph_of(rng, 40)
+    state = fg.State(graph, **make_state(graph, rng))
+    state["at_edge"] = rng.integers(0, 9, state["at_edge"].shape, np.int32)
+    foldmap = fg.foldmap(*PROGRAMS["behind_changed_edges"].program.functions)
+    for share in (1.0, 0.4, 0.0, 0.4, 1.0, 0.7):
+        active = rng.random(40) < share
+        outcome = reference.superstep(
+            foldmap.program, *reference.from_state(state), active=active
+        )
+        assert foldmap(state, active_in=active, target="cuda") == outcome.active_out
+        for each, value in outcome.values.items():
+            np.testing.assert_array_equal(state[each], value, err_msg=each)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph.fold.functions.returned_sums import find_sums
+from featgraph.fold.analysis.sums import find_sums
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
@@ -129,3 +129,52 @@ def test_plans_say_how_rows_are_intersected() -> None:
     assert "on the triangles of edges that passed" in behind
     assert long not in behind
     assert "sweeps triangles" in behind
+
+
+def sweeps_changed(*functions: object, **options: str) -> bool:
+    """Whether edge functions run on changed edges alone."""
+    plan = fg.foldmap(*functions).fold(state(), **options).plan
+    return any("something has changed" in line for line in str(plan).splitlines())
+
+
+@fg.edge
+def asks_vertices(f, u, v, e, d):
+    return d.kind[u] > d.at_edge[e]
+
+
+@fg.edge
+def asks_numbers(f, u, v, e, d):
+    return u > d.at_edge[e]
+
+
+@fg.edge
+def counts_itself(f, u, v, e, d):
+    d.at_edge[e] = d.at_edge[e] + 1
+    return d.at_edge[e] > 3
+
+
+@fg.edge
+def asks_what_reverse_commits(f, u, v, e, d):
+    d.open_next[e] = False
+    return d.open[fg.reverse(e)]
+
+
+@fg.triangle
+def least_of(u, v, w, e_uv, e_uw, e_vw, d):
+    fg.atomic.min(d.at_edge, e_uv, 1)
+
+
+@pytest.mark.parametrize("where", ["cpu", "cuda"])
+def test_edges_are_left_out_that_have_not_changed(where: str) -> None:
+    edge, triangle = PROGRAMS["behind_changed_edges"].program.functions
+    assert sweeps_changed(edge, triangle, target=where)
+    for other in (
+        asks_vertices, asks_numbers, counts_itself, asks_what_reverse_commits,
+    ):  # fmt: skip
+        assert not sweeps_changed(other, triangle, target=where)
+    assert not sweeps_changed(edge, least_of, target=where)
+    assert not sweeps_changed(edge, target=where)
+    program = PROGRAMS["behind_changed_edges"].program
+    for told in (Options(target=where, checked=True), Options(target=where)):
+        plan = make_plan(program, state().signature, told, GraphTraits())
+        assert all(p.changed_only is not told.checked for p in plan.phases)

@@ -12,8 +12,8 @@ from featgraph.fold.analysis.change_driven import IncrementalGather
 from featgraph.fold.analysis.gathered_values import base_name
 from featgraph.fold.analysis.gathers import in_blocks
 from featgraph.fold.analysis.guarded import needs_guard
+from featgraph.fold.analysis.sums import Sum, find_sums
 from featgraph.fold.functions.facts import Callee, Context
-from featgraph.fold.functions.returned_sums import Sum, find_sums
 from featgraph.fold.functions.store_sinking import reads_what_it_changes
 from featgraph.fold.lowering.accumulators import Accumulator, accumulator_of
 from featgraph.fold.lowering.layouts import layout_along, layout_of, types_of
@@ -175,6 +175,11 @@ class Facts:
     def summed(self) -> list[str]:
         """What functions of the phase sum in blocks, if any does."""
         return [str(f.into) for f in self.functions.values() if in_blocks(f)]
+
+    def number(self, text: str) -> str:
+        """Return the text of a number of an edge, in the type of these."""
+        _, number = types_of(self.plan)
+        return f"{number}({text})" if number else text
 
     # -- triangles
 

@@ -66,6 +66,8 @@ def _pushed(facts: Facts) -> Body:
 
 def _edges(facts: Facts) -> Body:
     """Return a sweep of edges: those from each source, but for those that stopped."""
+    if facts.phase.changed_only:
+        return _changed_edges(facts)
     if not facts.plan.has_edge_state:
         mark = Mark(code(f"{facts.intrinsics}.set_bit(targets, v)"))
         edges = ForEdges("u", along_edge(facts, [mark]))
@@ -74,6 +76,26 @@ def _edges(facts: Facts) -> Body:
     mark = Mark(code("edge_state[e] = 2"), code("edge_state[e] = 1"))
     only = Only(expression("edge_state[e] != 1"), along_edge(facts, [mark]))
     return [Sweep("u", "sources", "is_source", [ForEdges("u", [only])])]
+
+
+def _changed_edges(facts: Facts) -> Body:
+    """Return a sweep of edges of which something has changed, by their numbers.
+
+    What was committed at one of them has changed, too: so no others have next entries
+    that differ. One stays in the set if it passes, and if its source is not active.
+    """
+    names = facts.of_edges(facts.phase.writes_next)
+    twin = facts.number("edge_twin[e]")
+    each = code(
+        f"u = in_sources[e]\nv = in_sources[{twin}]\nedge_state[e] = 1\nstays = True"
+    )
+    target = code(f"edge_state[e] = 2\n{facts.intrinsics}.set_bit(targets, v)")
+    mark = Mark(target, code("stays = False"))
+    is_source = expression(f"{facts.intrinsics}.test_bit(sources, u)")
+    each += [Copy(names, "e")] if names else []
+    each += [Only(is_source, along_edge(facts, [mark]))]
+    words = "changed_edges"
+    return [Sweep("e", words, "is_changed", each, marks=(("stays", words),))]
 
 
 def along_edge(facts: Facts, behind: Body) -> Body:

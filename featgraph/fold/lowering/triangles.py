@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from featgraph.fold.functions.returned_sums import ROLES, Sum
+from featgraph.fold.analysis.sums import ROLES, Sum
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.schedules.intersection import Intersection
 from featgraph.fold.schedules.mapping import WARP
@@ -135,8 +135,11 @@ class Sums(Rewriting):
 
     def _settled(self, each: Sum, value: str) -> Body:
         """Have memory take a sum, if there is one."""
-        add = f"{self.intrinsics}.atomic_add(d.{each.into}, {each.role}, {value})"
-        return when([f"{value} != 0"], code(add))
+        add = code(f"{self.intrinsics}.atomic_add(d.{each.into}, {each.role}, {value})")
+        if each.into in self.facts.phase.marks:
+            for edge in (each.role, self.facts.oriented.twin(each.role)):
+                add += code(f"{self.intrinsics}.join_bit(changed_edges, {edge})")
+        return when([f"{value} != 0"], add)
 
     def _by_one(self, scope: str, body: Body) -> Body:
         """Return what one lane does for all that have met."""

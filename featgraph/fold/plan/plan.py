@@ -97,6 +97,11 @@ class Phase:
         Properties of edges that its functions access.
     reverses : bool
         Whether they ask for the reverse of an edge.
+    changed_only : bool
+        Whether it sweeps edges of which something has changed, and no others, or is
+        behind a phase that does (0069).
+    marks : tuple of str
+        Properties of edges that it adds to, and notes where: they have changed then.
     """
 
     kind: str
@@ -127,6 +132,8 @@ class Phase:
     in_a_tree: bool = False
     of_edges: tuple[str, ...] = ()
     reverses: bool = False
+    changed_only: bool = False
+    marks: tuple[str, ...] = ()
 
     def describe_mapping(self) -> str:
         """Return how features and edges go to threads, in words."""
@@ -358,7 +365,7 @@ class FoldPlan:
         """Whether a phase sweeps a set so, and the lane of a vertex does not matter."""
         if form == WORKLIST:
             return not self.facts.not_queued
-        if self.options.checked or phase.mapping.lists_rows:
+        if self.options.checked or phase.mapping.lists_rows or phase.changed_only:
             return False
         if form == "packed" and phase.mapping.tile:
             return False  # a warp packs what its own lanes take
@@ -450,6 +457,8 @@ class FoldPlan:
                 )
             if phase.from_edges:
                 lines.append("    on the triangles of edges that passed")
+            elif phase.changed_only:
+                lines.append("    on edges of which something has changed")
             if phase.along != "in":
                 lines.append(f"    gathers along: {SAID[phase.along]}")
             lines.append(f"    mapping: {phase.describe_mapping()}")

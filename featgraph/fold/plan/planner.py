@@ -28,6 +28,7 @@ from featgraph.fold.analysis.gathers import (
     temporaries_of,
 )
 from featgraph.fold.plan.asynchrony import check_in_place
+from featgraph.fold.plan.changed_edges import sweep_changed
 from featgraph.fold.plan.early_exit import find_stops
 from featgraph.fold.plan.facts import find_facts
 from featgraph.fold.plan.fusion import Group, group_functions
@@ -196,7 +197,7 @@ def _finish(
                 is_behind_vertices="vertex" in ran,
             )
         )
-    phases = _start_at_edges(_with_edges(phases, analysis), options, traits)
+    phases = _start_at_edges(_with_edges(phases, analysis), analysis, options, traits)
     return _sum_in_trees(phases, functions, options)
 
 
@@ -239,7 +240,7 @@ def _touches_next(
 
 
 def _start_at_edges(
-    phases: list[Phase], options: Options, traits: GraphTraits
+    phases: list[Phase], analysis: Analysis, options: Options, traits: GraphTraits
 ) -> list[Phase]:
     """Have triangle phases behind edge functions sweep the edges that passed.
 
@@ -254,7 +255,7 @@ def _start_at_edges(
                 mapping = intersect_at_edges(options)
             phase = dataclasses.replace(phase, from_edges=True, mapping=mapping)
         made.append(phase)
-    return made
+    return sweep_changed(made, analysis, options, traits)
 
 
 def _spreads(members: Sequence[Analysed], options: Options) -> bool:

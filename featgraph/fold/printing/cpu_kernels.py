@@ -147,6 +147,9 @@ def _of_push(facts: Facts) -> list[str]:
 
 def _of_edges(facts: Facts) -> list[str]:
     state = ["edge_state"] * facts.plan.has_edge_state
+    if facts.phase.changed_only:
+        rows = "in_sources", "edge_twin"
+        return ["d", "sources", "targets", "chunks", *rows, *state, "changed_edges"]
     return ["d", "sources", "targets", "chunks", *facts.layout.arrays, *state]
 
 
@@ -182,6 +185,10 @@ _DOCS = {
         "Sweep the out-edges of a chunk of sources; `targets` gets their ends where "
         "the verdict is True."
     ),
+    "changed": (
+        "Sweep the edges of a chunk of which something has changed, from sources; "
+        "`targets` gets their ends where the verdict is True."
+    ),
     "reduce": "Reduce a chunk of vertices into its row of `partials`.",
 }
 
@@ -191,6 +198,8 @@ def _doc(facts: Facts) -> str:
     phase = facts.phase
     if phase.kind == "triangle":
         return _intersection(facts).does
+    if phase.changed_only:
+        return _DOCS["changed"]
     if phase.kind == "push" and phase.along != "in":
         return _DOCS["pushed"]
     return _DOCS["pulled" if phase.pulls_edges else phase.kind]

@@ -37,6 +37,10 @@ _DOCS = {
         "Sweep the out-edges of the sources; "
         "`targets` gets their ends where the verdict is True."
     ),
+    "changed": (
+        "Sweep the edges of which something has changed, from sources; `targets` gets "
+        "their ends where the verdict is True, a list the edges."
+    ),
     "reduce": "Reduce the due vertices, a row of `partials` for each block.",
 }
 
@@ -102,7 +106,7 @@ class CudaPhase:
         """
         loops = bool(self.scratch) or self._strides() > 1
         loops = loops or self.phase.kind in {"reduce", "triangle"}
-        lists = self.phase.mapping.lists_rows
+        lists = self.phase.mapping.lists_rows or self.phase.changed_only
         return not (loops or lists) and self.form == "plain"
 
     # -- around the kernel
@@ -112,6 +116,9 @@ class CudaPhase:
         if isinstance(self.schedule, Intersection):
             rows = self.facts(self.threads).oriented
             return ["d", *self.schedule.arguments(rows), *["hub_degree"] * hubs]
+        if self.phase.changed_only:
+            given = ("in_sources", "edge_twin", "edge_state", "changed_edges")
+            return ["d", "sources", "targets", *given, "passed_edges", "passed_count"]
         edges = layout_of(self.plan, self.phase).arrays
         count = ["hubs"] if self.role == "hubs" else ["vertex_count"]
         if self.phase.mapping.lists_rows:
@@ -150,6 +157,8 @@ class CudaPhase:
         """Return what the kernel does, in words."""
         if isinstance(self.schedule, Intersection):
             return self.schedule.does
+        if self.phase.changed_only:
+            return _DOCS["changed"]
         doc = _DOCS["pulled" if self.phase.pulls_edges else self.phase.kind]
         if self.phase.kind == "push" and self.phase.along != "in":
             doc = _DOCS["pushed"]

@@ -223,6 +223,8 @@ class KernelSource:
         chunks = "edge_chunks" if phase.sweeps_passed else _CHUNKS.get(phase.kind)
         if phase.in_a_tree:
             chunks = "word_chunks"
+        if phase.changed_only:
+            chunks = "edge_word_chunks"
         arrays = {
             **_ARRAYS,
             **{name: name for along in REVERSED for name in self._rows(along)},

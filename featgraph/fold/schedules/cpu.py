@@ -18,7 +18,12 @@ from featgraph.fold.tree.statements import Body, code, noted, when
 __all__ = ["CpuSchedule"]
 
 #: A set -> what a word of it is called that is not stored yet.
-_OF_WORD = {"due": "found", "passed": "done", "targets": "hit"}
+_OF_WORD = {
+    "changed_edges": "kept",
+    "due": "found",
+    "passed": "done",
+    "targets": "hit",
+}
 
 
 class CpuSchedule(Schedule):

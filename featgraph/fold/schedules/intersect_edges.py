@@ -7,9 +7,14 @@ from featgraph.fold.schedules.intersection import Intersection
 from featgraph.fold.schedules.mapping import WARP, Mapping
 from featgraph.fold.tree.nodes import Areas, Comment, Intersect, Sweep
 from featgraph.fold.tree.oriented import Oriented
-from featgraph.fold.tree.statements import Body, agreed, code, noted
+from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
-__all__ = ["ChunkedEdgeSchedule", "WarpEdgeSchedule"]
+__all__ = [
+    "ChangedWordSchedule",
+    "ChunkedEdgeSchedule",
+    "ListedEdgeSchedule",
+    "WarpEdgeSchedule",
+]
 
 
 class _PassedEdges(Intersection):
@@ -64,15 +69,16 @@ class _PassedEdges(Intersection):
 
 def _found(rows: Oriented) -> Body:
     """Return what goes on to the next unless ``edge`` takes its triangle with third."""
-    out: Body = [Comment("The first of a triangle's edges that passed takes it.")]
+    out: Body = []
+    for name in ("to_low", "to_high"):
+        out += rows.skipped(name)
+    out.append(Comment("The first of a triangle's edges that passed takes it."))
     for name in ("to_low", "to_high"):
         twin = f"edge_state[{rows.twin(name)}]"
         out += code(
             f"if {name} < edge and (edge_state[{name}] == 2 or {twin} == 2):\n"
             "    continue"
         )
-    for name in ("to_low", "to_high"):
-        out += rows.skipped(name)
     out += code(
         f"u, v, w, e_uv, e_uw, e_vw = {rows.intrinsics}.sort_triangle(low, high, "
         "third, edge, to_low, to_high)"
@@ -140,3 +146,70 @@ class WarpEdgeSchedule(_PassedEdges):
         )
         turns = code("for base in range(first, count, stride):\n    BODY", BODY=each)
         return [*front, Areas(), *agreed(turns, "warp")]
+
+
+class ChangedWordSchedule(ChunkedEdgeSchedule):
+    """One thread takes the edges of a chunk of the set that has all that passed."""
+
+    name = "changed_words"
+
+    def arguments(self, rows: Oriented) -> tuple[str, ...]:
+        """Return what became of edges, the rows of all neighbors, and the set."""
+        return (*super().arguments(rows), "changed_edges")
+
+    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return the loop over edges, the body of `node` in it."""
+        each = code(
+            "e = word * 32 + cpu.trailing_zeros(pending)\n"
+            "pending = uint32(pending & (pending - uint32(1)))\n"
+            "twin = edge_twin[e]\n"
+            "earlier = twin < e and edge_state[twin] == 2\n"
+            "if edge_state[e] != 2 or twin == e or earlier:\n"
+            "    continue\n"
+            "BODY",
+            BODY=node.body,
+        )
+        words = code(
+            "for word in range(first, last):\n"
+            "    pending = changed_edges[word]\n"
+            "    while pending != 0:\n"
+            "        EACH",
+            EACH=each,
+        )
+        return [Areas(), *words]
+
+
+class ListedEdgeSchedule(WarpEdgeSchedule):
+    """Several warps take an edge of a list, each a part of the shorter row (CUDA)."""
+
+    name = "listed_edges"
+    does = "Take the edges on the list, some warps each, and their triangles."
+
+    def describe(self, mapping: Mapping, width: int) -> str:
+        """Return a mapping in words."""
+        lanes = mapping.lanes_per_vertex
+        return f"{lanes} lanes, searching the shorter of two rows in the longer"
+
+    def arguments(self, rows: Oriented) -> tuple[str, ...]:
+        """Return what became of edges, the rows of all neighbors, list and set."""
+        listed = ("passed_edges", "passed_count", "changed_edges")
+        return (*super().arguments(rows), *listed)
+
+    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return the loop over edges, the body of `node` in it."""
+        number, warps = shape.number_type, binding.walk.lanes // WARP
+        shift = warps.bit_length() - 1
+        leave = noted(code("continue"), "the whole warp")
+        each = code(
+            f"e = {number}(passed_edges[uint32(turn >> {shift})])\n"
+            f"lane = int32(cuda.laneid + {WARP} * (turn & {warps - 1}))\n"
+            f"twin = {number}(edge_twin[e])"
+        )
+        earlier = "twin == e or (twin < e and edge_state[twin] == 2)"
+        each += agreed(when([earlier], leave), "warp") + node.body
+        front = code(
+            "first, stride = int64(cuda.grid(1) >> 5), int64(cuda.gridsize(1) >> 5)\n"
+            f"count = int64(passed_count[0]) * int64({warps})"
+        )
+        turns = code("for turn in range(first, count, stride):\n    BODY", BODY=each)
+        return [*front, Areas(), *agreed(noted(turns, "the whole warp"), "warp")]

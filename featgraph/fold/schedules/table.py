@@ -13,14 +13,16 @@ from featgraph.fold.schedules.block_tiles import BlockTileSchedule
 from featgraph.fold.schedules.cpu import CpuSchedule
 from featgraph.fold.schedules.intersect_cpu import MarkSchedule, MergeSchedule
 from featgraph.fold.schedules.intersect_edges import (
+    ChangedWordSchedule,
     ChunkedEdgeSchedule,
+    ListedEdgeSchedule,
     WarpEdgeSchedule,
 )
 from featgraph.fold.schedules.intersect_rows import BitmapSchedule, SearchSchedule
 from featgraph.fold.schedules.lanes import LaneSchedule
 from featgraph.fold.schedules.mapping import INTERSECTIONS, Mapping
 from featgraph.fold.schedules.shares import ElementSchedule, ShareTileSchedule
-from featgraph.fold.schedules.thread import ThreadSchedule
+from featgraph.fold.schedules.thread import EdgeWordSchedule, ThreadSchedule
 from featgraph.fold.schedules.virtual_warp import VirtualWarpSchedule
 from featgraph.fold.schedules.warp_segmentation import WarpSegmentationSchedule
 
@@ -43,6 +45,9 @@ _ALL: tuple[Schedule, ...] = (
     BitmapSchedule(),
     ChunkedEdgeSchedule(),
     WarpEdgeSchedule(),
+    ChangedWordSchedule(),
+    ListedEdgeSchedule(),
+    EdgeWordSchedule(),
 )
 SCHEDULES = {schedule.name: schedule for schedule in _ALL}
 #: What may be asked for; the CPU has one alone.

@@ -15,9 +15,9 @@ from featgraph.fold.schedules.frontier import each_listed, each_packed
 from featgraph.fold.schedules.mapping import Mapping
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Areas, Sweep
-from featgraph.fold.tree.statements import Body, code, when
+from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
-__all__ = ["ThreadSchedule"]
+__all__ = ["EdgeWordSchedule", "ThreadSchedule"]
 
 #: Where a thread is in the grid, and how many there are.
 GRID = ("cuda.grid(1)", "cuda.gridsize(1)")
@@ -100,3 +100,46 @@ class ThreadSchedule(Schedule):
             test = test if words else f"{vertex} < vertex_count"
             return code(f"{vertex} = int32(cuda.grid(1))") + when([test], body)
         return in_strides(node, 0, body, GRID)
+
+
+class EdgeWordSchedule(ThreadSchedule):
+    """A warp has the edges of a word of a set, by their numbers; most have none."""
+
+    name = "edge_words"
+    is_asked_for = False
+
+    def describe(self, mapping: Mapping, width: int) -> str:
+        """Return a mapping in words."""
+        return "one thread an edge, a warp 32 of a set"
+
+    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return the loop over edges; it lists those that passed."""
+        [(flag, words)] = node.marks
+        number = shape.number_type
+        leave = noted(code("continue"), "the whole warp")
+        each = code(f"pending = {node.words}[uint32(word)]")
+        each += agreed(when(["pending == 0"], leave), "warp")
+        each += code(
+            f"{node.vertex} = {number}({number}(32 * word) + {number}(lane))\n"
+            f"{flag} = False\n"
+            "alive = False"
+        )
+        test = "pending >> uint32(lane) & uint32(1) != 0"
+        each += when([test], node.body)
+        each += code(
+            f"pending = warp.group_bits({flag}, 32)\n"
+            "if lane == 0:\n"
+            f"    {words}[uint32(word)] = pending\n"
+            f"warp.append(alive, {node.vertex}, passed_edges, passed_count)"
+        )
+        front = code(
+            "lane = int32(cuda.laneid)\n"
+            "first_word = int32(cuda.grid(1) >> 5)\n"
+            "stride = int32(cuda.gridsize(1) >> 5)"
+        )
+        loop = code(
+            f"for word in range(first_word, int32({node.words}.shape[0]), stride):\n"
+            "    BODY",
+            BODY=each,
+        )
+        return [*front, Areas(), *agreed(loop, "warp")]

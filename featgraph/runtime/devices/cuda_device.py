@@ -55,7 +55,8 @@ _PACKED_ALONE, _PACKED_SHARED = 16, 512
 _WARP = 32
 #: Foldmaps restricted to at most such a share of the vertices go by a list of them.
 _LISTED = 3 / 4
-#: Blocks that share out the edges of a list evenly: some more than run at a time.
+#: Blocks that share out the edges of a list, or of a set, evenly: some more than run at
+#: a time.
 _SHARING_BLOCKS = 2112
 #: Sets of sources, by their names in a module.
 _SOURCES = ("sources", "active_sources")
@@ -163,6 +164,8 @@ class CudaDevice(CudaArrays):
         blocks = block_count(
             bound.edge_count if phase.sweeps_passed else threads, block
         )
+        if phase.changed_only:
+            blocks = min(block_count(bound.edge_count, block), _SHARING_BLOCKS)
         if form == "packed":
             most = _PACKING_BLOCKS * lanes
             blocks = min(block_count(bound.vertex_count, block), most)

@@ -59,6 +59,11 @@ def host_graph_array(graph: Graph, name: str) -> npt.NDArray[Any]:
         return _oriented_array(graph, name)
     if name in {"triangle_chunks", "edge_chunks"}:
         return _triangle_chunks(graph, name)
+    if name == "edge_word_chunks":
+        words = word_count(graph.edge_count)
+        most = import_whole("numba").get_num_threads() * CHUNKS_PER_THREAD
+        count = max(1, min(most, words // 128))
+        return np.linspace(0, words, count + 1).astype(np.int64)
     if name == "word_chunks":
         return np.arange(word_count(graph.vertex_count) + 1)
     if name == "edge_is_twin":

@@ -125,7 +125,7 @@ class Accounts:
         agenda, number = self._agenda, self._first + self.done - self._idle
         agenda.superstep = agenda.state.superstep = number
         for step in agenda.steps:
-            step.plain.bound.renew_reductions()
+            step.plain.bound.go_on()
 
     def _announce(self, traced: Traced, number: int) -> None:
         """Announce what was committed: its sets are where the recording makes them."""

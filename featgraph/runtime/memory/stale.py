@@ -77,6 +77,17 @@ class StaleEntries:
                     else self._device.sets.union(known, sources)
                 )
 
+    def leave_to_kernel(self, buffers: Buffers, phase: Phase) -> None:
+        """Have a phase refresh entries of edges: it knows where they may be stale.
+
+        To whom else asks behind it, they are stale everywhere.
+        """
+        for name, _ in phase.touches_next:
+            buffers.next_of(name)
+            buffers.stale[name] = None
+            self._touched.add(name)
+        self._sources |= dict.fromkeys(phase.writes_next, ALL)
+
     def freshen(
         self, buffers: Buffers, phase: Phase, swept: Words, sources: Words = None
     ) -> None:

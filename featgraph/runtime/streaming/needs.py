@@ -91,6 +91,8 @@ def needs_of(
                 _add_graph_array(argument.array, stays, streams, graph)
     if source.plan.has_edge_state:
         streams[use_of("edge_state")] = edges
+    if any(phase.changed_only for phase in source.plan.phases):
+        stays["changed edges"] = -(-edges // 32) * 4 + 4 * edges
     return Needs(stays, streams)
 
 

@@ -21,6 +21,7 @@ from featgraph.runtime.memory.buffers import Buffers, buffers_of
 from featgraph.runtime.memory.data import DataFields
 from featgraph.runtime.memory.places import EDGE_STATE
 from featgraph.runtime.memory.stale import StaleEntries
+from featgraph.runtime.superstep.changed_edges import ChangedEdges
 from featgraph.runtime.superstep.due import Due
 from featgraph.runtime.superstep.exchange import exchange_of
 from featgraph.runtime.superstep.frontier import Frontier, Restriction
@@ -33,7 +34,7 @@ _MOST_FULL_SETS = 16
 
 
 def full_words(device: Device, vertex_count: int) -> Words:
-    """Return the bitvector of all vertices; do not write it, others have it, too."""
+    """Return the bitvector of all vertices, or edges; others have it, too."""
     known = device.full_sets.get(vertex_count)
     if known is not None:
         return known
@@ -75,6 +76,8 @@ class BoundState:
     stale : StaleEntries
     ghosts : Ghosts or None
         Rows of vertices that other ranks own; None where there are none.
+    changed : ChangedEdges or None
+        Edges of which something has changed, where phases sweep no others.
     turns : Turns or None
         What runs phases slice by slice whose edges are not on a GPU; None where all
         are where the kernels run.
@@ -98,6 +101,7 @@ class BoundState:
         # With ghosts no phase writes all rows that there are.
         rows = (everyone, None) if self.ghosts is None else (None, self.full)
         self.stale = StaleEntries(source, state.signature, device, *rows)
+        self.changed = self._changed_edges()
         self._data = DataFields(source, state.graph, buffers.graph)
         self._word_count = word_count(self.graph.vertex_count)
         self._moves = buffers.graph.moves
@@ -139,7 +143,16 @@ class BoundState:
             return False
         del self.buffers
         self.stale.begin()
+        if self.changed is not None:
+            self.changed.forget()
         return True
+
+    def _changed_edges(self) -> ChangedEdges | None:
+        """Return the set that phases keep of changed edges, if any does."""
+        if not any(phase.changed_only for phase in self.plan.phases):
+            return None
+        full = full_words(self.device, self.graph.edge_count)
+        return ChangedEdges(self.device, full, self.plan.target == "cuda")
 
     @property
     def state(self) -> State:
@@ -201,6 +214,12 @@ class BoundState:
         """Have the State know that reduces have left other results where they were."""
         for name, type_ in self._result_types.items():
             self.state.put_result(name, type_)
+
+    def go_on(self) -> None:
+        """Go on behind supersteps that the device has run by itself."""
+        self.renew_reductions()
+        if self.changed is not None:
+            self.changed.go_on(self.state)
 
     def empty_words(self) -> Words:
         """Return a set of no vertices."""

@@ -115,6 +115,8 @@ def _settle(
 def _prepare_edges(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
     """Run edge functions on the out-edges of their sources."""
     sources, phase = bound.due.sources(own.phase, frontier), own.phase
+    if bound.changed is not None:
+        return _prepare_changed(bound, own, frontier, sources)
     is_first = own.is_first_of_edges
     # A later edge phase leaves out the edges that an earlier one has stopped.
     swept = sources if is_first else bound.empty_words()
@@ -129,10 +131,25 @@ def _prepare_edges(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Gi
     return given
 
 
+def _prepare_changed(
+    bound: BoundState, own: BoundPhase, frontier: Frontier, sources: Words
+) -> Given:
+    """Run edge functions on those out-edges of which something has changed."""
+    buffers, changed = bound.buffers, bound.changed
+    if changed is None:
+        raise TypeError("a kernel without a set of changed edges")
+    changed.begin(buffers, bound.graph.edge_count)
+    bound.stale.leave_to_kernel(buffers, own.phase)
+    frontier.targets = bound.empty_words()
+    edge_state = bound.edge_state(is_first=False)  # all begin with the whole set
+    given: Given = {"sources": sources, "targets": frontier.targets}
+    return given | {"edge_state": edge_state, **changed.given}
+
+
 def _finish_edges(
     bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
 ) -> None:
-    if "edge_state" in given:
+    if "edge_state" in given and bound.changed is None:
         arrays = bound.buffers.graph
         frontier.targets = bound.device.sets.targets(given["edge_state"], arrays)
 
@@ -186,7 +203,13 @@ def _prepare_triangles(bound: BoundState, own: BoundPhase, frontier: Frontier) -
     bound.stale.freshen(bound.buffers, own.phase, bound.full)
     if own.phase.from_edges:
         flags = bound.edge_state(is_first=False)
-        return {"edge_state": flags, "active": bound.everyone, "all_active": True}
+        given = {} if bound.changed is None else bound.changed.given
+        return {
+            "edge_state": flags,
+            "active": bound.everyone,
+            "all_active": True,
+            **given,
+        }
     sources = bound.due.sources(own.phase, frontier)
     return {"active": sources, "all_active": sources is bound.everyone}
 

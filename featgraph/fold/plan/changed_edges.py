@@ -1,0 +1,102 @@
+"""Edge functions that run again only where something of an edge has changed (0069).
+
+What such a function reads belongs to its edge, or is the same for all of them. Where it
+has returned False, it would do so again until something of that has changed. Which
+edges these are, a set says: the function takes those out on which it returns False, and
+a triangle function behind it puts those in whose entries it adds to.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.analysis.sums import added_by
+from featgraph.fold.plan.options import Options
+from featgraph.fold.plan.plan import Phase
+from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.schedules.mapping import INTERSECTIONS
+from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
+from featgraph.fold.syntax.nodes import Atomic
+from featgraph.program.signature import PropertyKind, Signature
+
+__all__ = ["sweep_changed"]
+
+#: Edges that passed are on a list, and so many warps share the rows of each (CUDA). A
+#: warp alone takes a third of a millisecond for two rows of 5,000 neighbors.
+WARPS_AN_EDGE = 8
+
+
+def sweep_changed(
+    phases: list[Phase], analysis: Analysis, options: Options, traits: GraphTraits
+) -> list[Phase]:
+    """Have the first phase sweep changed edges alone, where that is no other result."""
+    first, *others = phases
+    edges = [analysis.functions[i] for i in first.functions]
+    behind = [analysis.functions[i] for p in others for i in p.functions]
+    fits = first.kind == "edge" and bool(others) and first.width == 1
+    fits = fits and all(_from_edges(phase) for phase in others)
+    fits = fits and not (traits.renumbered or traits.wide_offsets)
+    if not fits or options.checked or options.asynchronous:
+        return phases
+    signature = analysis.signature
+    read = {a.name for f in edges for a in f.accesses if a.mode == "read"}
+    if not all(_is_of_its_edge(f, read, signature) for f in edges):
+        return phases
+    if not all(_only_adds(f, read, signature) for f in behind):
+        return phases
+    marks = tuple(sorted(read))
+    on_gpu = options.target == "cuda"
+    mapping = ThreadMapping(1, 1, 1, False, "edge_words") if on_gpu else first.mapping
+    rows = ThreadMapping(
+        1, 1, 32 * WARPS_AN_EDGE if on_gpu else 1, False,
+        "listed_edges" if on_gpu else "changed_words",
+    )  # fmt: skip
+    return [
+        replace(first, mapping=mapping, changed_only=True),
+        *(replace(p, mapping=rows, marks=marks, changed_only=True) for p in others),
+    ]
+
+
+def _from_edges(phase: Phase) -> bool:
+    """Whether it sweeps triangles of edges that passed, by these."""
+    asked_for = phase.mapping.schedule in INTERSECTIONS
+    return phase.kind == "triangle" and phase.from_edges and not asked_for
+
+
+def _is_of_its_edge(function: Analysed, read: set[str], signature: Signature) -> bool:
+    """Whether the verdict follows from entries of an edge, and from what all share.
+
+    What it leaves behind False must be nothing that it, or another one, reads. What it
+    commits changes its own edge, not the reverse.
+    """
+    if function.collective or "superstep" in function.scalars:
+        return False
+    body = (node for statement in function.body for node in ast.walk(statement))
+    if any(isinstance(node, ast.Name) and node.id in {"u", "v"} for node in body):
+        return False
+    twins = {a.name for a in function.accesses if a.where == "twin"}
+    for access in function.accesses:
+        type_ = signature.get(access.name)
+        of_edge = type_ is not None and type_.kind is PropertyKind.EDGE
+        if access.mode == "atomic" or not (of_edge or access.where == "global"):
+            return False
+        is_next = access.version == "next"
+        if access.mode == "write" and access.name in (twins if is_next else read):
+            return False
+        if is_next and access.where == "twin":
+            return False
+    return True
+
+
+def _only_adds(function: Analysed, read: set[str], signature: Signature) -> bool:
+    """Whether all that it changes of what edge functions read are sums at its edges."""
+    nodes = [node for statement in function.body for node in ast.walk(statement)]
+    sums = {
+        id(node.value)
+        for node in nodes
+        if isinstance(node, ast.Expr) and added_by(node, signature) is not None
+    }
+    changed = (n for n in nodes if isinstance(n, Atomic) and n.name in read)
+    return all(id(node) in sums for node in changed)
