@@ -250,13 +250,25 @@ class RankExchange:
         counts, about = np.array([number], np.int64), "a count"
         return int(self._combined_by.all_reduce(counts, "sum", about=about)[0]), seen
 
+    def begin_timed(self) -> None:
+        """Begin a superstep whose work is timed without its waits, on the device."""
+        if self._together is not None:
+            self._together.begin_timed()
+
     def count_and_time(
         self, words: Words, results: Sequence[tuple[Array, bool]], seconds: float
     ) -> tuple[int, list[float], list[float]]:
         """Return that, and the seconds that each rank calls it with.
 
-        They go with the count, in the same exchange.
+        They go with the count, in the same exchange. Where a superstep stays on the
+        device, its clock tells instead how long that has worked since `begin_timed`.
         """
+        if self._together is not None:
+            number, seen = self.count_and_look(words, results)
+            times = np.zeros(self.engine.size, np.int64)
+            times[self.engine.rank] = self._together.worked_ns()
+            times = self.engine.all_reduce(times, "sum", about="times")
+            return number, seen, (times / 1e9).tolist()
         own = self.device.sets.intersection(words, self._own)
         number, seen = self.device.sets.count_and_look(own, results)
         told = np.zeros(1 + self.engine.size, np.int64)

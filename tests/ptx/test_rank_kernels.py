@@ -32,8 +32,8 @@ SIGNATURES = [
         kernels.post,
         (SETS, SETS, N, FLAG, FLAG, FLAG, N, LISTS, *SENT, OWN, TABLE, OWN, OWN),
     ),
-    (kernels.take, (SETS, N, FLAG, FLAG, LISTS, *SENT, OWN, TABLE, OWN, OWN, N)),
-    (kernels.combine_rows, (ROWS, N, N, N, TABLE, WORDS, N, OWN, OWN, N)),
+    (kernels.take, (SETS, N, FLAG, FLAG, LISTS, *SENT, OWN, TABLE, OWN, OWN, N, OWN)),
+    (kernels.combine_rows, (ROWS, N, N, N, TABLE, WORDS, N, OWN, OWN, N, OWN)),
 ]
 
 

@@ -512,9 +512,12 @@ def test_programs_with_edge_functions_have_the_bits_of_one_rank(
 
 
 @pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
-def test_ranks_of_a_gpu_move_where_the_host_tells_of_supersteps(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("links", ["auto", "host"])
+def test_ranks_of_a_gpu_move(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, links: str
 ) -> None:
+    """Whether the host tells of supersteps, or what kernels store in windows."""
+    monkeypatch.setattr(fg.config, "gpu_links", links)
     whole, count = test_options.GRAPHS[True], test_options.V
 
     def told(graph: fg.Graph, target: str, **kept: Any) -> list[Any]:
@@ -534,9 +537,6 @@ def test_ranks_of_a_gpu_move_where_the_host_tells_of_supersteps(
 
     meant = told(whole, "cpu")
     with forced({2: [0, 64, count], 4: [0, count, count]}):
-        with pytest.raises(fg.PlanError, match="not timed"):
-            run_ranks(2, on_a_rank)
-        monkeypatch.setattr(fg.config, "gpu_links", "host")
         for found in run_ranks(2, on_a_rank):
             assert found[0] == 2
             np.testing.assert_equal(found[1:], meant[1:])

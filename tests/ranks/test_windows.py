@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ from featgraph.runtime.recording.cuda_record import _between_turns
 from tests.ranks import test_rounded
 from tests.ranks.test_emulated import PROPERTIES, V, make_graph
 from tests.ranks.test_partitions import GRAPHS
+from tests.simt import dialect
 from tests.simt.dialect import Dialect
 from tests.simt.gpu import Gpu, emulated_gpu
 
@@ -225,6 +227,11 @@ def test_forms_say_which_rows_are_stored(gpu: Gpu, form: str) -> None:
     run_ranks(3, on_a_rank)
 
 
+def rows_of(device: Any, array: Any) -> Any:
+    """Return values of a property on a device."""
+    return device.rows.held(device.rows.upload(array), array.shape)
+
+
 def any_reals(dtype: str, wire_dtype: str) -> Any:
     """Return reals of all kinds, halfway ones and those that are no number too."""
     rng, unsigned = np.random.default_rng(3), f"u{np.dtype(dtype).itemsize}"
@@ -292,6 +299,37 @@ def test_reals_are_rounded_as_on_the_host(
             assert re.search(where[engine.rank], str(error))
 
     run_ranks(2, on_a_rank)
+
+
+def test_work_is_timed_without_waits(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the clock of the GPU: from what has been taken to what is posted next."""
+    shards, now = make_graph(500).partition(cuts=[0, 64, V]), threading.local()
+    clock = SimpleNamespace(perf_counter_ns=lambda: now.ns)
+    monkeypatch.setattr(dialect, "time", clock)
+
+    def on_a_rank(engine: Engine) -> list[int]:
+        shard, device, found = shards[engine.rank], choose_device("cuda"), []
+        carrier, now.ns = WindowRows(shard, engine, device), 1000
+        marked = device.sets.upload(packed(np.ones(shard.numbers.size, np.bool_)))
+        outbox = rows_of(device, np.zeros(V, np.float32))
+        values = rows_of(device, np.zeros(shard.numbers.size, np.float32))
+        for more in (0, 50):
+            carrier.begin_timed()
+            now.ns += 3 + 10 * engine.rank + more
+            posted = carrier.post_told((marked, []), None)
+            now.ns += 900  # it waits
+            carrier.take_told(posted)
+            now.ns += 7
+            carrier.share([], marked)
+            now.ns += 2
+            carrier.deliver(outbox, values, "add")
+            now.ns += 400  # behind the last exchange
+            assert carrier.is_timed
+            found.append(carrier.worked_ns())
+            assert not carrier.is_timed
+        return found
+
+    assert run_ranks(2, on_a_rank) == [[12, 62], [22, 72]]
 
 
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")

@@ -20,6 +20,7 @@ from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.gpu.edges import GpuEdges
 from featgraph.ranks.gpu.message_pieces import MessagePieces, SentPiece
 from featgraph.ranks.gpu.rows import GpuRows
+from featgraph.ranks.gpu.window_numbers import WindowNumbers
 from featgraph.ranks.gpu.window_pieces import PostedPiece, WindowPieces
 from featgraph.ranks.gpu.window_rows import WindowRows
 from featgraph.ranks.gpu.windows import can_map
@@ -109,8 +110,12 @@ class GpuCarrier:
 
     @property
     def sends_behind(self) -> bool:
-        """Whether rows can go while others are swept: where there are other ranks."""
-        return self._engine.size > 1
+        """Whether rows can go while others are swept: where there are other ranks.
+
+        But not where a GPU times work, which would then have waits within.
+        """
+        is_timed = self.together is not None and self.together.is_timed
+        return self._engine.size > 1 and not is_timed
 
     def clock(self) -> float:
         """Return the time at which the GPU has done all; no recording could."""
@@ -122,8 +127,8 @@ class GpuCarrier:
     def _pieces(self) -> WindowPieces | MessagePieces:
         if isinstance(self._rows, GpuRows):
             return MessagePieces(self._shard, self._device, self._rows)
-        fault = None if self.together is None else self.together.numbers.fault
-        return WindowPieces(self._shard, self._engine, self._device, fault)
+        given = self._shard, self._engine, self._device
+        return WindowPieces(*given, self._rows.numbers)
 
     @cached_property
     def _rows(self) -> WindowRows | GpuRows:
@@ -133,7 +138,8 @@ class GpuCarrier:
     def over(self, edges: PartEdges) -> GpuEdges:
         """Return what hands over entries of edges likewise."""
         if self.together is not None:
-            return GpuEdges(edges, None, self._device, self._engine)
+            numbers = WindowNumbers(self._device, beside=self.together.numbers)
+            return GpuEdges(edges, None, self._device, (self._engine, numbers))
         rows = GpuRows(self._shard, self._engine, self._device, self.forms)
         return rows.over(edges)
 

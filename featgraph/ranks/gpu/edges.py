@@ -17,6 +17,7 @@ from featgraph.ranks.gpu import edge_kernels as kernels
 from featgraph.ranks.gpu.links import BLOCK, EdgeLinks, blocks_for
 from featgraph.ranks.gpu.messages import Entries
 from featgraph.ranks.gpu.window_channel import Channel, Part
+from featgraph.ranks.gpu.window_numbers import WindowNumbers
 from featgraph.runtime.devices.protocol import Device
 
 __all__ = ["GpuEdges"]
@@ -40,7 +41,7 @@ class GpuEdges:
     rows : GpuRows
         What swaps lists of rows, of vertices or of edges.
     device : CudaDevice
-    engine : Engine, optional
+    windows : (Engine, WindowNumbers), optional
         Of ranks that have windows: then entries go through these.
 
     Raises
@@ -54,7 +55,7 @@ class GpuEdges:
         edges: PartEdges,
         rows: Any,
         device: Device,
-        engine: Engine | None = None,
+        windows: tuple[Engine, WindowNumbers] | None = None,
     ) -> None:
         if edges.count >= _MOST_EDGES:
             raise GraphInputError(
@@ -73,8 +74,9 @@ class GpuEdges:
         self._sent = EdgeLinks(sent, device)
         self._taken = EdgeLinks(ghosts, device)
         self._channel: Channel | None = None
-        if engine is not None:
-            given = engine, device, _ABOUT
+        if windows is not None:
+            engine, numbers = windows
+            given = engine, device, _ABOUT, numbers
             self._channel = Channel(sent, ghosts, *given, are_places=True)
         bounds = edges.bounds
         self._sources = self._sent.along(

@@ -270,7 +270,7 @@ class Channel:
             sets, came_here, len(parts), self._are_places,
             sending.exchange in {"all", "ms"}, counts, self._numbers.own, lists, table,
             columns, numbers.table, numbers.arrays, numbers.room, self._numbers.total,
-            boxes.there, boxes.own, self._numbers.fault,
+            boxes.there, boxes.own, self._numbers.notes,
         )  # fmt: skip
         self._launch(kernels.post, blocks, BLOCK, given, self.stream)
         boxes.turn()
@@ -309,7 +309,7 @@ class Channel:
             posted.came, len(parts), self._are_places, tells, lists, columns, count,
             numbers.table, numbers.arrays, numbers.room,
             self._numbers.total if told is None else told, boxes.here, boxes.own,
-            boxes.alarm, boxes.limit_ns,
+            boxes.alarm, boxes.limit_ns, self._numbers.notes,
         )  # fmt: skip
         if self.stream:
             # One block waits: as many as run at a time would take all registers, and
@@ -331,6 +331,7 @@ class Channel:
         given = (
             target, width, target.dtype.itemsize, count, boxes.here, words,
             _COMBINING[operation], own, boxes.alarm, boxes.limit_ns,
+            self._numbers.notes,
         )  # fmt: skip
         blocks = -(-max(count, self._engine.size) * 32 // BLOCK)
         self._launch(kernels.combine_rows, blocks, BLOCK, given)

@@ -9,7 +9,8 @@ written again.
 
 `there` and `here` have a row for each rank: the address of a mailbox, bytes of a slot,
 and the address of the flag; in the windows of others, and in the rank's own. `own` has
-`GENERATION`, `DONE`, `LOST` and `COUNT`.
+`GENERATION`, `DONE`, `LOST` and `COUNT`, and `notes` what the host asks for: `FAULT`,
+`WORK` and `SINCE`.
 
 A slot has *numbers*, which are combined with those of all ranks, and *parts*, each with
 a set of vertices and rows of these. A part has a bit for each position of a link, in
@@ -48,12 +49,16 @@ __all__ = [
     "BYTES",
     "COUNT",
     "DONE",
+    "FAULT",
     "FLAG",
     "GENERATION",
     "KINDS",
     "LOST",
     "SET_BLOCKS",
+    "SINCE",
     "TOO_LARGE",
+    "WORK",
+    "begin_clock",
     "combine_rows",
     "post",
     "take",
@@ -66,6 +71,9 @@ BASE, BYTES, FLAG = 0, 1, 2
 #: Entries of `own`: the exchange that was posted last, blocks that have posted theirs,
 #: 1 + the rank that did not post in time, or 0, and vertices that were counted.
 GENERATION, DONE, LOST, COUNT = 0, 1, 2, 3
+#: Entries of `notes`: 1 + the number of a vertex with a value that is too large to be
+#: rounded, or 0; how long, in ns, this rank has worked, without waits; since when.
+FAULT, WORK, SINCE = 0, 1, 2
 #: Columns of `links`, which has a row for each chunk: the rank, the word with which its
 #: link begins, and words of the link.
 _LINK, _FIRST, _WORDS = 0, 1, 2
@@ -232,11 +240,10 @@ def _widen(source, target, unit, wire):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _copy_rows(found, numbers, first, columns, column, slot, into_slot, fault):  # type: ignore[no-untyped-def]
+def _copy_rows(found, numbers, first, columns, column, slot, into_slot, notes):  # type: ignore[no-untyped-def]
     """Copy the rows of a word's positions into a slot, or out of it; a whole warp.
 
-    `slot` is the address of the row of the word's first position. `fault` is told of a
-    vertex with a value that is too large to be rounded: 1 + its number.
+    `slot` is the address of the row of the word's first position.
     """
     address, stride = columns[column, _ADDRESS], columns[column, _STRIDE]
     unit, wire = int32(columns[column, _UNIT]), columns[column, _WIRE]
@@ -252,7 +259,7 @@ def _copy_rows(found, numbers, first, columns, column, slot, into_slot, fault): 
                 if not into_slot:
                     _widen(inside, at, unit, wire)
                 elif _round(at, inside, unit, wire):
-                    fault[0] = int64(1) + v
+                    notes[FAULT] = int64(1) + v
             elif into_slot:
                 _copy(at, inside, unit)
             else:
@@ -261,7 +268,7 @@ def _copy_rows(found, numbers, first, columns, column, slot, into_slot, fault): 
 
 @device_function
 def _copy_all(  # type: ignore[no-untyped-def]
-    found, part, numbers, word, columns, count, rows, words, place, into_slot, fault
+    found, part, numbers, word, columns, count, rows, words, place, into_slot, notes
 ):
     """Copy the rows of a word's positions of all properties of a part."""
     for column in range(count):
@@ -269,7 +276,7 @@ def _copy_all(  # type: ignore[no-untyped-def]
             before = words * 32 * columns[column, _BEFORE]
             slot = rows + before + place * 32 * columns[column, _ROW]
             first = word * 32
-            _copy_rows(found, numbers, first, columns, column, slot, into_slot, fault)
+            _copy_rows(found, numbers, first, columns, column, slot, into_slot, notes)
 
 
 @device_function
@@ -304,7 +311,7 @@ def _begin_sets(changed, told, came, counts, own_count, own):  # type: ignore[no
 @kernel(cache=True, launch_bounds=_BOUNDS)
 def post(  # type: ignore[no-untyped-def]
     sets, came, parts, are_places, is_whole, counts, own_count, lists, columns,
-    column_count, numbers, number_count, room, total, there, own, fault,
+    column_count, numbers, number_count, room, total, there, own, notes,
 ):  # fmt: skip
     """Store rows of changed vertices, and numbers, at all ranks; raise flags.
 
@@ -312,11 +319,15 @@ def post(  # type: ignore[no-untyped-def]
     begin that `take` adds to; or, if they `are_places`, the first one is of places in
     the lists. If it `is_whole`, rows that did not change are stored, too. With `counts`
     the first number is `total`: how many own vertices the first set has, and less by
-    `TOO_LARGE` where `fault` says so. A warp takes one of the chunks of `lists`. The
+    `TOO_LARGE` where there is a fault. A warp takes one of the chunks of `lists`. The
     last block to end stores numbers, in `room` bytes, and raises the flags.
     """
     lane, chunk = int32(cuda.laneid), uint32(cuda.grid(1) >> 5)
     links = lists.links
+    if cuda.grid(1) == 0:
+        now = clock_ns()
+        notes[WORK] += now - notes[SINCE]
+        notes[SINCE] = now
     _begin_sets(sets[0], came[0], came[1], counts, own_count, own)
     if chunk < lists.count:  # the whole warp
         link, words = links[chunk, _LINK], links[chunk, _WORDS]
@@ -343,7 +354,7 @@ def post(  # type: ignore[no-untyped-def]
                 if found:
                     _copy_all(
                         found, part, lists.numbers, word, columns, column_count, rows,
-                        words, place, True, fault,
+                        words, place, True, notes,
                     )  # fmt: skip
     cuda.syncthreads()
     is_last = int32(0)
@@ -356,7 +367,7 @@ def post(  # type: ignore[no-untyped-def]
             own[DONE] = int64(0)
             if counts:
                 here = cuda.atomic.add(own, COUNT, int64(0))
-                if cuda.atomic.add(fault, 0, int64(0)) != 0:
+                if cuda.atomic.add(notes, FAULT, int64(0)) != 0:
                     here -= int64(TOO_LARGE)
                 total[0], own[COUNT] = here, int64(0)
     if cuda.syncthreads_or(is_last):
@@ -387,7 +398,7 @@ def _post_numbers(numbers, count, there, own):  # type: ignore[no-untyped-def]
 @kernel(cache=True, launch_bounds=_BOUNDS_TAKING)
 def take(  # type: ignore[no-untyped-def]
     came, parts, are_places, tells, lists, columns, column_count, numbers,
-    number_count, room, total, here, own, alarm, limit_ns,
+    number_count, room, total, here, own, alarm, limit_ns, notes,
 ):  # fmt: skip
     """Copy rows that have come to listed vertices, and add these to the sets of parts.
 
@@ -403,6 +414,8 @@ def take(  # type: ignore[no-untyped-def]
             lost = cuda.atomic.add(own, LOST, int64(0))  # it has been loaded before
             if lost != 0:
                 total[0] = -lost
+        if cuda.threadIdx.x == 0:
+            notes[SINCE] = clock_ns()
         return
     lane, links = int32(cuda.laneid), lists.links
     chunk = uint32(cuda.grid(1) - cuda.blockDim.x) >> uint32(5)
@@ -428,7 +441,7 @@ def take(  # type: ignore[no-untyped-def]
                         warp.set_bit(came[1], number)
                 _copy_all(
                     found, part, lists.numbers, word, columns, column_count, rows, size,
-                    place, False, own,
+                    place, False, notes,
                 )  # fmt: skip
 
 
@@ -493,9 +506,16 @@ def _combined(first, second, operator):  # type: ignore[no-untyped-def]
     return second if first < second else first
 
 
+@kernel(cache=True)
+def begin_clock(notes):  # type: ignore[no-untyped-def]
+    """Have what is launched next count as work, and nothing that was before."""
+    if cuda.grid(1) == 0:
+        notes[WORK], notes[SINCE] = int64(0), clock_ns()
+
+
 @kernel(cache=True, launch_bounds=_BOUNDS)
 def combine_rows(  # type: ignore[no-untyped-def]
-    target, width, item, count, here, words, operation, own, alarm, limit_ns
+    target, width, item, count, here, words, operation, own, alarm, limit_ns, notes
 ):
     """Combine rows that ranks have posted for own vertices, in the order of ranks.
 
@@ -506,6 +526,8 @@ def combine_rows(  # type: ignore[no-untyped-def]
     lane, word = int32(cuda.laneid), int32(cuda.grid(1) >> 5)
     for rank in range(here.shape[0]):
         _wait(here, rank, own, alarm, limit_ns)
+    if cuda.grid(1) == 0:
+        notes[SINCE] = clock_ns()
     if word >= count or own[LOST] != 0:
         return
     slot, any_found = own[GENERATION] & int64(1), uint32(0)

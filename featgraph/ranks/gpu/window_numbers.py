@@ -53,20 +53,25 @@ class WindowNumbers:
     device : CudaDevice
     own : int
         How many vertices this rank owns, which come first where a set is counted.
-    fault : array of int64, optional
-        Where it is told which vertex has a value that is too large to be rounded: 1 +
-        its place, or 0.
+    beside : WindowNumbers, optional
+        Those of another channel of the rank, of which kernels tell the same host.
 
     Attributes
     ----------
     own : int64
+    notes : array of int64
+        What kernels tell the host: see `window_kernels`.
     total : array of int64
         Where a count is left: where the device leaves those of the thread at hand.
     """
 
-    def __init__(self, device: Device, own: int = 0, fault: Array = None) -> None:
+    def __init__(
+        self, device: Device, own: int = 0, beside: WindowNumbers | None = None
+    ) -> None:
         self.own = np.int64(own)
-        self.fault = device.upload(np.zeros(1, np.int64)) if fault is None else fault
+        self.notes: Array = (
+            device.upload(np.zeros(3, np.int64)) if beside is None else beside.notes
+        )
         self._device = device
         self._waiting: list[tuple[Array, int, int]] = []
         self._tables: OrderedDict[Any, NumbersSent] = OrderedDict()

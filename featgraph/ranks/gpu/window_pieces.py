@@ -35,14 +35,14 @@ class WindowPieces:
     shard : Shard
     engine : Engine
     device : CudaDevice
-    fault : array of int64, optional
-        As `WindowNumbers` takes it.
+    numbers : WindowNumbers
+        Those of the rows that go behind a sweep.
     """
 
     def __init__(
-        self, shard: Shard, engine: Engine, device: Device, fault: Any = None
+        self, shard: Shard, engine: Engine, device: Device, numbers: WindowNumbers
     ) -> None:
-        self._fault = fault
+        self._numbers = numbers
         self._shard, self._engine, self._device = shard, engine, device
         self._driver: Any = device.driver  # type: ignore[attr-defined]
         aside = self._driver.aside
@@ -87,7 +87,7 @@ class WindowPieces:
         sent = within(shard.send_lists, pieces.sent[number])
         taken = within(ghosts, pieces.taken[number])
         about = f"rows of ghosts, piece {number + 1} of {len(pieces.words)}"
-        numbers = WindowNumbers(self._device, fault=self._fault)
+        numbers = WindowNumbers(self._device, beside=self._numbers)
         given = self._engine, self._device, about, numbers
         made = Channel(sent, taken, *given)
         made.stream = self._launched_on

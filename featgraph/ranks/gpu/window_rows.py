@@ -22,11 +22,11 @@ from featgraph.distributed.rows.forms import AS_FITS, Sending
 from featgraph.distributed.rows.messages import does_not_fit
 from featgraph.errors import DivergenceError
 from featgraph.graph.partition.shard import Shard
+from featgraph.ranks.gpu import window_kernels as kernels
 from featgraph.ranks.gpu.kernels import mark_used
 from featgraph.ranks.gpu.links import BLOCK
 from featgraph.ranks.gpu.messages import as_rows
 from featgraph.ranks.gpu.window_channel import Channel, Others, Part, Posted
-from featgraph.ranks.gpu.window_kernels import TOO_LARGE
 from featgraph.ranks.gpu.window_numbers import WindowNumbers
 from featgraph.ranks.outboxes import identity
 from featgraph.runtime.devices.protocol import Device
@@ -53,6 +53,8 @@ class WindowRows:
         self._launch: Any = device.launches  # type: ignore[attr-defined]
         self._word_count = -(-shard.numbers.size // 32)
         self.numbers = WindowNumbers(device, shard.own)
+        #: Whether what this rank works is timed, superstep by superstep.
+        self.is_timed = False
         #: What reals were rounded to last.
         self._wire: str | None = None
         #: The set whose count is where sets are counted, until that is asked for: as
@@ -89,15 +91,26 @@ class WindowRows:
 
     def rounding_error(self, number: int) -> DivergenceError | None:
         """Return the error for a count that says that a value did not fit, or None."""
-        if number > -(TOO_LARGE // 2):
+        if number > -(kernels.TOO_LARGE // 2):
             return None
-        place = int(self._device.download(self.numbers.fault)[0]) - 1
-        self._device.fill(self.numbers.fault, 0)
+        notes = self._device.download(self.numbers.notes)
+        self._device.fill(self.numbers.notes, 0)
+        place = int(notes[kernels.FAULT]) - 1
         where = f"rank {self._engine.rank}"
         got = f"a row of vertex {int(self._shard.numbers[place])}, on {where}"
         if place < 0:
             got = f"a row of another rank than {where}"
         return does_not_fit("a property", got, str(self._wire))
+
+    def begin_timed(self) -> None:
+        """Have what is launched from here on be timed, but for its waits."""
+        self.is_timed = True
+        self._launch(kernels.begin_clock, 1, 32, (self.numbers.notes,))
+
+    def worked_ns(self) -> int:
+        """Return how long this rank has worked since, up to the last exchange."""
+        self.is_timed = False
+        return int(self._device.download(self.numbers.notes)[kernels.WORK])
 
     def settle(self) -> None:
         """Combine the numbers that wait."""
@@ -161,14 +174,16 @@ class WindowRows:
         """Own vertices for each rank, and those of each by the user's numbers."""
         own = [np.arange(self._shard.own)] * self._engine.size
         owned = self._owned()
-        return Channel(own, owned, self._engine, self._device, "a mirror")
+        numbers = WindowNumbers(self._device, beside=self.numbers)
+        return Channel(own, owned, self._engine, self._device, "a mirror", numbers)
 
     @cached_property
     def _outboxes(self) -> Channel:
         """All vertices by their owners, and own ones for each rank."""
         own = [np.arange(self._shard.own)] * self._engine.size
-        about = "atomic operations"
-        return Channel(self._owned(), own, self._engine, self._device, about)
+        given = self._engine, self._device, "atomic operations"
+        numbers = WindowNumbers(self._device, beside=self.numbers)
+        return Channel(self._owned(), own, *given, numbers)
 
     def _owned(self) -> list[npt.NDArray[Any]]:
         """Return the user's numbers of each rank's vertices."""

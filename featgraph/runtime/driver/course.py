@@ -59,7 +59,8 @@ class Course:
     def _begin(self, agenda: Agenda, watched: Watched) -> None:
         if self._most > len(agenda.steps):  # whether they may is asked of all edges
             commit_in_place(agenda.steps)
-        loops, self.refused = make_loops(agenda, watched)
+        timed = self._moves is not None
+        loops, self.refused = make_loops(agenda, replace(watched, is_timed=timed))
         self.agenda = agenda
         self.loops: Sequence[SuperstepLoop] = loops
         agenda.moves = self._moves

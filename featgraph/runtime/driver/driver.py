@@ -162,7 +162,7 @@ def iterate(
             next((name for name, given in looks.items() if given), ""), watch, test,
             then is not None, options | {"asynchronous": asynchronous},
         )  # fmt: skip
-        moves = make_moves(repartition, state, device, options)
+        moves = make_moves(repartition, state, options)
         course = Course(asked, *make_agenda(asked), most=max_supersteps, moves=moves)
         agenda = course.agenda
         run = Run(

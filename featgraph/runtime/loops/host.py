@@ -111,6 +111,8 @@ class HostLoop:
     def _begin(self) -> None:
         """Look at what has been exchanged before a superstep."""
         exchange = self._agenda.exchange
+        if self._agenda.moves is not None:
+            exchange.begin_timed()
         self._waited_s, self._forms = exchange.waited_s, dict(exchange.forms)
         self._sent_behind = exchange.sent_behind
 

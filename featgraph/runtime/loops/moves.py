@@ -13,9 +13,7 @@ from typing import Any, Protocol
 from featgraph.errors import ArgumentError, PlanError
 from featgraph.graph.building.arguments import shown
 from featgraph.program.state import State
-from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.superstep.exchange import exchange_of
 
 __all__ = ["Moves", "asking", "make_moves", "makers"]
 
@@ -64,9 +62,7 @@ def asking(repartition: Any) -> Iterator[None]:
         _asked.reset(token)
 
 
-def make_moves(
-    asked: Any, state: State, device: Device, options: Mapping[str, Any]
-) -> Moves | None:
+def make_moves(asked: Any, state: State, options: Mapping[str, Any]) -> Moves | None:
     """Return what moves the State of a run; None where nothing is to.
 
     A State on which another run is in progress stays where that one has it.
@@ -83,9 +79,8 @@ def make_moves(
     ArgumentError
         If it is something else.
     PlanError
-        Where the clock of the host does not tell what kernels take; rows are rounded on
-        their way, for new owners have them exactly; the graph has sides, or ranks that
-        are to stay without vertices.
+        Where rows are rounded on their way, for new owners have them exactly; the graph
+        has sides, or ranks that are to stay without vertices.
     """
     asked = _asked.get() if asked is None else asked
     is_count = type(asked) is int and asked > 0
@@ -98,13 +93,6 @@ def make_moves(
         )
     if asked is False or state.graph.ranks is None or state.live:
         return None
-    if exchange_of(state.graph, device).stays_on_device:
-        raise PlanError(
-            "ranks that tell each other of supersteps on the GPU are not timed",
-            where="repartition=",
-            got=f"target={device.name!r}, over windows",
-            fix='repartition=False, or fg.config.gpu_links = "host"',
-        )
     if options.get("wire_dtype") is not None:
         raise PlanError(
             "rows of ghosts that are rounded stay where they are",

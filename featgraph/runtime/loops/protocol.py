@@ -39,6 +39,8 @@ class Watched:
         Whether other ranks run it, too, and are told behind each superstep.
     stays_on_device : bool
         Whether they are told without the host.
+    is_timed : bool
+        Whether the host asks behind each superstep what ranks have taken.
     """
 
     device: Device
@@ -49,6 +51,7 @@ class Watched:
     key: str = ""
     is_shared: bool = False
     stays_on_device: bool = True
+    is_timed: bool = False
 
 
 @dataclass

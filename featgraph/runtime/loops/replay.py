@@ -84,6 +84,8 @@ class ReplayLoop:
             return f"{watched.device.name} has no launches to record"
         if watched.is_shared and not watched.stays_on_device:
             return SHARED
+        if watched.is_timed:
+            return "repartition= looks at each superstep"
         if watched.by and not watched.looks_at_results:
             return f"{watched.by} looks at each superstep"
         return "" if config.replay else "fg.config.replay is False"

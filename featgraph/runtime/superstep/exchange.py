@@ -191,6 +191,9 @@ class Exchange(Protocol):
         What this rank has of `reach` is counted for itself.
         """
 
+    def begin_timed(self) -> None:
+        """Begin a superstep whose work is timed without its waits."""
+
     def count_and_time(
         self, words: Words, results: Sequence[tuple[Array, bool]], seconds: float
     ) -> tuple[int, list[float], list[float]]:
@@ -215,6 +218,9 @@ class _Alone:
 
     def check_rounded(self, words: Words) -> None:
         """Do nothing: nothing is sent."""
+
+    def begin_timed(self) -> None:
+        """Do nothing: the host tells times."""
 
     def count_and_time(
         self, words: Words, results: Sequence[tuple[Array, bool]], seconds: float
