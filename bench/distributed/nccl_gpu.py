@@ -9,7 +9,7 @@ once and replayed with other contents each time. A row says how many replays wer
 what was said where that failed, and whether the group still works behind it (`group`):
 what cannot be recorded may leave ranks that wait for each other for ever.
 
-Two processes, a GPU each, try one thing after the other. Beyond 45 s for one of them
+Two processes, a GPU each, try one thing after the other. Where that takes over 45 s
 they are killed; the row of what they were at says so, and two others go on behind it.
 ``--target cpu`` rehearses it over Gloo, where nothing is recorded.
 """

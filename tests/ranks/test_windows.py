@@ -558,19 +558,24 @@ def test_windows_are_given_back_when_no_rank_uses_them(gpu: Gpu) -> None:
 
 
 @pytest.mark.parametrize(
-    ("places", "can"),
+    ("places", "near"),
     [
-        (["a 1 x", "a 1 x"], True),  # threads of a process
-        (["a 1 x", "a 2 y"], True),
-        (["a 1 x", "a 2 x"], False),  # one GPU
-        (["a 1 x", "b 2 y"], False),  # two hosts
-        (["a 1 x", "a 1 x", "a 2 y"], False),
+        (["a 1 x", "a 1 x"], {(0, 1)}),  # threads of a process
+        (["a 1 x", "a 2 y"], {(0, 1)}),
+        (["a 1 x", "a 2 x"], set()),  # one GPU
+        (["a 1 x", "b 2 y"], set()),  # two hosts
+        (["a 1 x", "a 1 x", "a 2 y"], set()),
+        (["a 1 x", "a 2 y", "b 1 x", "b 2 y"], {(0, 1), (2, 3)}),
+        (["a 1 x", "b 1 x", "a 2 y", "b 2 x"], {(0, 2)}),
     ],
 )
 def test_windows_are_for_a_process_or_gpus_of_a_host(
-    places: list[str], can: bool
+    places: list[str], near: set[tuple[int, int]]
 ) -> None:
-    assert windows._reach_each_other([place.split() for place in places]) is can
+    found = windows._may_reach([place.split() for place in places])
+    assert found.diagonal().all()
+    assert (found == found.T).all()
+    assert {(r, o) for r, o in np.argwhere(found).tolist() if r < o} == near
 
 
 def run_pagerank(graph: fg.Graph, target: str = "cuda", most: int = 9) -> Any:

@@ -8,6 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from featgraph._cached import cached_property
 from featgraph.arrays.values import DeviceValues
 from featgraph.config import config
@@ -19,11 +22,12 @@ from featgraph.ranks.boundary import Boundary, Pieces
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.gpu.edges import GpuEdges
 from featgraph.ranks.gpu.message_pieces import MessagePieces, SentPiece
+from featgraph.ranks.gpu.mixed_rows import MixedRows
 from featgraph.ranks.gpu.rows import GpuRows
 from featgraph.ranks.gpu.window_numbers import WindowNumbers
 from featgraph.ranks.gpu.window_pieces import PostedPiece, WindowPieces
 from featgraph.ranks.gpu.window_rows import WindowRows
-from featgraph.ranks.gpu.windows import can_map
+from featgraph.ranks.gpu.windows import find_near
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import OPAQUE
 
@@ -31,12 +35,17 @@ __all__ = ["GpuCarrier"]
 
 Words = Any
 _WAYS = ("auto", "windows", "engine", "host")
-#: Engine -> whether its ranks have windows.
-_mapped: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+#: Engine -> which of its ranks store at each other.
+_known: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def have_windows(engine: Engine, device: Device) -> bool:
-    """Whether ranks hand rows over through windows; all of them call it."""
+    """Whether all ranks store at each other; all of them call it."""
+    return engine.size > 1 and bool(near_ranks(engine, device).all())
+
+
+def near_ranks(engine: Engine, device: Device) -> npt.NDArray[np.bool_]:
+    """Return which ranks store at each other, (P, P); all of them call it."""
     way = config.gpu_links
     if way not in _WAYS:
         raise ArgumentError(
@@ -46,16 +55,19 @@ def have_windows(engine: Engine, device: Device) -> bool:
             expected=", ".join(map(repr, _WAYS)),
         )
     if way in {"engine", "host"} or engine.size == 1:
-        return False
-    if engine not in _mapped:
-        _mapped[engine] = can_map(engine, device)
-    return _mapped[engine]
+        return np.eye(engine.size, dtype=np.bool_)
+    if engine not in _known:
+        _known[engine] = find_near(engine, device)
+    found: npt.NDArray[np.bool_] = _known[engine]
+    return found
 
 
 class GpuCarrier:
-    """Hands rows over through windows, or else as messages: a `Carrier`.
+    """Hands rows over through windows, or as messages: a `Carrier`.
 
-    Which it is, is found out when all ranks send something.
+    Which it is, is found out when all ranks send something, for each pair of them. Only
+    where all reach each other do numbers go through windows, too; else rows of ghosts
+    do, and all else goes as messages.
 
     Parameters
     ----------
@@ -125,23 +137,35 @@ class GpuCarrier:
 
     @cached_property
     def _pieces(self) -> WindowPieces | MessagePieces:
-        if isinstance(self._rows, GpuRows):
-            return MessagePieces(self._shard, self._device, self._rows)
+        if self.together is None:
+            return MessagePieces(self._shard, self._device, self._messages)
         given = self._shard, self._engine, self._device
-        return WindowPieces(*given, self._rows.numbers)
+        return WindowPieces(*given, self.together.numbers)
 
     @cached_property
-    def _rows(self) -> WindowRows | GpuRows:
+    def _messages(self) -> GpuRows:
         given = self._shard, self._engine, self._device
-        return self.together or GpuRows(*given, self.forms)
+        return GpuRows(*given, self.forms)
+
+    @property
+    def _rows(self) -> WindowRows | GpuRows:
+        return self.together or self._messages
+
+    @cached_property
+    def _ghosts(self) -> WindowRows | GpuRows | MixedRows:
+        """What shares rows of ghosts."""
+        near, alone = near_ranks(self._engine, self._device), self._engine.size
+        if self.together is not None or near.sum() == alone:
+            return self._rows
+        given = self._shard, self._engine, self._device
+        return MixedRows(*given, near, self.forms)
 
     def over(self, edges: PartEdges) -> GpuEdges:
         """Return what hands over entries of edges likewise."""
         if self.together is not None:
             numbers = WindowNumbers(self._device, beside=self.together.numbers)
             return GpuEdges(edges, None, self._device, (self._engine, numbers))
-        rows = GpuRows(self._shard, self._engine, self._device, self.forms)
-        return rows.over(edges)
+        return self._messages.over(edges)
 
     def share(
         self,
@@ -150,7 +174,7 @@ class GpuCarrier:
         sending: Sending = AS_FITS,
     ) -> Words:
         """Send rows of own vertices to the ranks that have them: see `Carrier`."""
-        return self._rows.share(values, changed, sending)
+        return self._ghosts.share(values, changed, sending)
 
     def begin(
         self,

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from featgraph._cached import cached_property
 from featgraph.arrays.values import DeviceValues
@@ -25,10 +26,11 @@ from featgraph.ranks.outboxes import identity
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import OPAQUE
 
-__all__ = ["GpuRows"]
+__all__ = ["GpuRows", "lists_of"]
 
 Array = Any
 Words = Any
+Lists = list[npt.NDArray[np.integer]]
 
 
 class GpuRows:
@@ -44,6 +46,8 @@ class GpuRows:
     device : CudaDevice
     forms : Counter of str
         Where messages are counted, by their form.
+    others : array of bool, shape (P,), optional
+        The ranks with which rows of ghosts are shared. Default: all.
 
     Attributes
     ----------
@@ -52,14 +56,18 @@ class GpuRows:
     """
 
     def __init__(
-        self, shard: Shard, engine: Engine, device: Device, forms: Counter[str]
+        self,
+        shard: Shard,
+        engine: Engine,
+        device: Device,
+        forms: Counter[str],
+        others: Sequence[bool] | None = None,
     ) -> None:
         self._shard, self._engine, self._device = shard, engine, device
         self._forms = forms
         self.packer = Packer(device)
-        ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
-        self._sent = GpuLinks(shard.send_lists, device)
-        self._taken = GpuLinks(ghosts, device)
+        sent, taken = lists_of(shard, others)
+        self._sent, self._taken = GpuLinks(sent, device), GpuLinks(taken, device)
         self._word_count = -(-shard.numbers.size // 32)
 
     def over(self, edges: PartEdges) -> GpuEdges:
@@ -194,3 +202,19 @@ class GpuRows:
         for rank, outline in enumerate(coming):
             if outline.count:
                 yield packer.came(taken, rank, outline, received[rank])
+
+
+def lists_of(shard: Shard, others: Sequence[bool] | None = None) -> tuple[Lists, Lists]:
+    """Return the vertices that each rank gets, and those that come from it.
+
+    Those of some ranks only, if these are given.
+    """
+    ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
+    sent: Lists = list(shard.send_lists)
+    if others is None:
+        return sent, ghosts
+    chosen = [
+        [one if is_one else one[:0] for one, is_one in zip(of, others, strict=True)]
+        for of in (sent, ghosts)
+    ]
+    return chosen[0], chosen[1]

@@ -141,6 +141,8 @@ class Channel:
         Arrays that go with the rows.
     are_places : bool
         Whether sets are those of places in what is sent, a word for each 32 of a list.
+    near : array of bool, shape (P, P), optional
+        Which ranks exchange at all: see `Mailboxes`. The lists of others are empty.
 
     Attributes
     ----------
@@ -157,8 +159,10 @@ class Channel:
         about: str,
         numbers: WindowNumbers | None = None,
         are_places: bool = False,
+        near: npt.NDArray[np.bool_] | None = None,
     ) -> None:
         self._engine, self._device, self._about = engine, device, about
+        self._near = near
         self._launch: Any = device.launches  # type: ignore[attr-defined]
         self.stream: Any = 0
         self._words: list[int] = []
@@ -198,7 +202,8 @@ class Channel:
                 for n in self._words
             ]
             self._boxes = None  # its memory is given back with what is made now
-            self._boxes = Mailboxes(self._engine, self._device, sizes, self._about)
+            about, near = self._about, self._near
+            self._boxes = Mailboxes(self._engine, self._device, sizes, about, near)
         return self._boxes
 
     def _columns(

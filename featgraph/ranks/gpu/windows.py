@@ -13,8 +13,9 @@ import os
 import socket
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +28,10 @@ from featgraph.ranks.lost import timeout_of, watch_of
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import TURN
 
-__all__ = ["Mailboxes", "can_map"]
+__all__ = ["Mailboxes", "find_near"]
 
+#: Which ranks reach each other: (P, P), of truth values.
+Near = npt.NDArray[np.bool_]
 #: What stands for itself in memory of a GPU, so that no two are written in one sector.
 _APART = 128
 #: What the driver maps at a time: a smaller window would share it with other memory.
@@ -37,28 +40,48 @@ _MAPPED = 2 << 20
 _ALIGNMENT = 256
 
 
-def can_map(engine: Engine, device: Device) -> bool:
-    """Whether all ranks can store into each other's memory; all of them call it.
+def find_near(engine: Engine, device: Device) -> Near:
+    """Return which ranks can store into each other's memory; all of them call it.
 
-    They can in one process, and on different GPUs of one host that reach each other.
+    Those of one process can, and those on different GPUs of one host that reach each
+    other. A rank is near itself.
+
+    Returns
+    -------
+    array of bool, shape (P, P)
+        The same on all ranks.
     """
-    host = f"{socket.gethostname()}/{_system()}"
-    told = f"{host}\n{os.getpid()}\n{uuid_of_current()}".encode()
+    told = place_of_rank().encode()
     found = engine.all_gather(np.frombuffer(told, np.uint8), about="GPUs of ranks")
-    places = [bytes(one).decode().split("\n") for one in found]
-    if not _reach_each_other(places):
-        return False
-    return _registry_of(engine).map(_ALIGNMENT, device) is not None
+    near = _may_reach([bytes(one).decode().split("\n") for one in found])
+    alone = np.eye(engine.size, dtype=np.bool_)
+    if np.array_equal(near, alone):
+        return near
+    opened = _registry_of(engine).map(_ALIGNMENT, device, near).opened
+    return alone | (near & opened & opened.T)
 
 
-def _reach_each_other(places: Sequence[Sequence[str]]) -> bool:
-    """Whether ranks at hosts, in processes and with GPUs may map each other's memory.
+def place_of_rank() -> str:
+    """Return what tells the host, the process and the GPU of this rank from others."""
+    host = f"{socket.gethostname()}/{_system()}"
+    return f"{host}\n{os.getpid()}\n{uuid_of_current()}"
 
-    Processes that share a GPU take turns there: one would wait in vain for another.
+
+def _may_reach(places: Sequence[Sequence[str]]) -> Near:
+    """Return which ranks at hosts, in processes and with GPUs may map their memory.
+
+    Processes that share a GPU take turns there: one would wait in vain for another. So
+    no rank of their host is near another one.
     """
-    hosts, processes, gpus = (len(set(column)) for column in zip(*places, strict=True))
-    is_apart = processes == gpus == len(places)
-    return hosts == 1 and (processes == 1 or is_apart)
+    hosts = np.array([place[0] for place in places])
+    near = hosts[:, None] == hosts
+    for host in set(hosts.tolist()):
+        own = [place for place in places if place[0] == host]
+        processes, gpus = (len({place[n] for place in own}) for n in (1, 2))
+        if not (processes == 1 or processes == gpus == len(own)):
+            near[hosts == host] = False
+    found: Near = near | np.eye(len(places), dtype=np.bool_)
+    return found
 
 
 def _system() -> str:
@@ -73,6 +96,27 @@ def _system() -> str:
 def _takes_turns(engine: Engine | None) -> bool:
     """Whether ranks share a process, and run one at a time."""
     return bool(getattr(engine, "takes_turns", False))
+
+
+class _Window(NamedTuple):
+    """Memory that ranks have mapped.
+
+    Attributes
+    ----------
+    number : int
+        The same on all ranks.
+    memory : array of uint8
+        Of this one.
+    addresses : list of int
+        Of all ranks', here; 0 of those that are not near.
+    opened : Near
+        Of each rank, whose memory it has an address of.
+    """
+
+    number: int
+    memory: Any
+    addresses: list[int]
+    opened: Near
 
 
 class _Registry:
@@ -90,10 +134,10 @@ class _Registry:
         if watch is not None:
             watch.when_lost(lambda: alarm.__setitem__(0, 1))
 
-    def map(self, size: int, device: Device) -> tuple[int, Any, list[int]] | None:
-        """Return a window's number and memory, of zeros, and addresses of all ranks'.
+    def map(self, size: int, device: Device, near: Near) -> _Window:
+        """Return a window of zeros that near ranks have mapped; all ranks call it.
 
-        None where a rank cannot map another's memory. All ranks call it.
+        Where not all could, it is given back.
         """
         engine = self._engine()
         if engine is None:
@@ -109,22 +153,21 @@ class _Registry:
         about = "addresses of windows"
         told = engine.all_gather(own, about=about)
         addresses, mappings = [], []
-        for one in told:
-            try:
-                address, mapping = ipc.open(bytes(one))
-            except DeviceError:
-                address, mapping = 0, None
+        for one, is_near in zip(told, near[engine.rank], strict=True):
+            address, mapping = 0, None
+            if is_near:
+                with suppress(DeviceError):
+                    address, mapping = ipc.open(bytes(one))
             addresses.append(address)
             mappings.append(mapping)
-        is_whole = np.array([all(addresses)])
-        all_whole = engine.all_reduce(is_whole, "and", about="mappings of windows")
+        own_opened = np.array([address != 0 for address in addresses])
+        opened = np.stack(engine.all_gather(own_opened, about="mappings of windows"))
         self._count += 1
         number = self._count
         self._windows[number] = memory, mappings
-        if not all_whole[0]:
+        if not opened[near].all():
             self._dropped.add(number)
-            return None
-        return number, memory, addresses
+        return _Window(number, memory, addresses, opened)
 
     def drop(self, number: int) -> None:
         """Note that a window is not used any more."""
@@ -168,6 +211,10 @@ class Mailboxes:
         Bytes of a slot in this rank's window, by the rank that stores there.
     about : str
         What is stored.
+    near : array of bool, shape (P, P), optional
+        Which ranks store at each other; see `find_near`. Default: all. A rank stands in
+        for those that are not near: it raises their flags in its own window, and takes
+        no rows of them.
 
     Attributes
     ----------
@@ -183,7 +230,12 @@ class Mailboxes:
     """
 
     def __init__(
-        self, engine: Engine, device: Device, sizes: Sequence[int], about: str
+        self,
+        engine: Engine,
+        device: Device,
+        sizes: Sequence[int],
+        about: str,
+        near: Near | None = None,
     ) -> None:
         # What combines numbers for an engine is kept as long as that.
         self._engine = weakref.ref(engine)
@@ -193,10 +245,12 @@ class Mailboxes:
             [-(-_APART * len(sizes) // 256) * 256, *(2 * s for s in slots)]
         )
         self.slots = slots
-        mapped = _registry_of(engine).map(int(begins[-1]), device)
-        if mapped is None:
+        if near is None:
+            near = np.ones((engine.size, engine.size), np.bool_)
+        mapped = _registry_of(engine).map(int(begins[-1]), device, near)
+        if not mapped.opened[near].all():
             raise DeviceError("a rank cannot map the memory of another one's GPU")
-        number, memory, addresses = mapped
+        number, memory, addresses = mapped.number, mapped.memory, mapped.addresses
         weakref.finalize(self, _registry_of(engine).drop, number).atexit = False
         places = [
             np.array([begin, slot, _APART * rank], np.int64)
@@ -205,9 +259,10 @@ class Mailboxes:
         told = engine.all_to_allv(places, about="mailboxes of windows")
         bases = np.array(addresses, np.int64)
         first = np.array([[1, 0, 1]], np.int64)
-        self.there = device.upload(np.array(told) + bases[:, None] * first)
-        own = np.int64(addresses[engine.rank])
-        self.here = device.upload(np.array(places) + own * first)
+        here = np.array(places) + np.int64(addresses[engine.rank]) * first
+        there = np.array(told) + bases[:, None] * first
+        there = np.where(near[engine.rank][:, None], there, here)
+        self.there, self.here = device.upload(there), device.upload(here)
         self.own = device.upload(np.zeros(4, np.int64))
         self.alarm = _registry_of(engine).alarm
         self.limit_ns = np.int64(1e9 * timeout_of(engine))
