@@ -67,6 +67,10 @@ class Choice:
         ]
         return min(found), max(found)
 
+    def of_size(self, vertices: int, edges: int, number: int) -> float:
+        """Return what a superstep takes on so many ranks, with sources at random."""
+        return self.seconds(_work(vertices, edges, number, False))
+
     def for_graph(self, graph: Structure, order: object) -> int:
         """Return how many are right for a graph that is here.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from featgraph.model.times import Work
 from featgraph.model.working import Choice, learned
 from featgraph.ranks.graph import DistributedGraph
 
-__all__ = ["chosen_ranks"]
+__all__ = ["Chosen", "chosen_again", "chosen_ranks"]
 
 
 def chosen_ranks(
@@ -37,8 +38,57 @@ def chosen_ranks(
     return int(engine.broadcast(np.array([found]), 0, about=about)[0])
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """How many ranks are right for a program, by its first supersteps.
+
+    Attributes
+    ----------
+    number : int
+    now_s, then_s : float
+        Seconds of a superstep in which every vertex is active, as ranks work now, and
+        on so many.
+    """
+
+    number: int
+    now_s: float
+    then_s: float
+
+
+def chosen_again(graph: DistributedGraph, run: Any, since: int = 0) -> Chosen:
+    """Return how many ranks should work on a graph in parts; all of them call it.
+
+    Parameters
+    ----------
+    graph : DistributedGraph
+    run : Run
+        On it.
+    since : int
+        The first superstep that ran on it, between its cuts.
+    """
+    engine = graph.engine
+    machine = calibrate(engine=engine)
+    link = machine.links[-1] if machine.links else named_link("gloo")
+    taught = _taught(engine, machine, link, graph, run, since)
+    choice = Choice(machine, link, engine.size, taught)
+    size, working = (
+        (graph.vertex_count, graph.edge_count),
+        graph.shard.partition.working,
+    )
+    number = choice.for_size(*size)[0]
+    told = [float(number), *(choice.of_size(*size, n) for n in (working, number))]
+    about = "how many ranks work"
+    number, now_s, then_s = engine.broadcast(np.array(told), 0, about=about).tolist()
+    return Chosen(int(number), now_s, then_s)
+
+
 def _taught(
-    engine: Engine, machine: Machine, link: Link, graph: DistributedGraph, run: Any
+    engine: Engine,
+    machine: Machine,
+    link: Link,
+    graph: DistributedGraph,
+    run: Any,
+    since: int = 0,
 ) -> Correction:
     """Return what a run says of the model, from what all ranks have taken."""
     own = np.zeros((6, engine.size), np.int64)
@@ -49,9 +99,12 @@ def _taught(
     own[:, engine.rank] = told
     about = "what ranks have taken"
     parts = engine.all_reduce(own, "sum", about=about)
-    if shard.partition.is_led:
+    seconds = np.array(run.seconds[since:])
+    if shard.partition.is_led:  # the others wait for what it tells
         parts = parts[:, :1]
-    seconds = engine.all_reduce(np.array(run.seconds), "max", about=about)
-    active = [graph.vertex_count, *run.active_counts[:-1]]
+        seconds = engine.broadcast(seconds, 0, about=about)
+    else:
+        seconds = engine.all_reduce(seconds, "max", about=about)
+    active = [graph.vertex_count, *run.active_counts[:-1]][since:]
     shares = [count / graph.vertex_count for count in active[: len(seconds)]]
     return learned(Work(*parts), machine, link, shares, seconds.tolist())

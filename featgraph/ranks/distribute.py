@@ -104,7 +104,9 @@ def distribute(
         fix="read or draw the graph in the same way, with the same seed",
         about="the digest of a graph",
     )
-    return part_of_whole(engine, graph, partition, along, is_idle)
+    made = part_of_whole(engine, graph, partition, along, is_idle)
+    made.chooses = ranks == "auto"
+    return made
 
 
 def _partition_for(
@@ -163,5 +165,5 @@ def _of_ranks(graph: DistributedGraph, ranks: Any, after: Run | None) -> Graph:
     if working == graph.shard.partition.working:
         return graph
     made = recut(graph, cuts_for(graph, working))
-    made.keeps_idle = working < engine.size
+    made.keeps_idle, made.chooses = working < engine.size, ranks == "auto"
     return made

@@ -131,9 +131,19 @@ class DistributedGraph(Graph):
         Which of the edges that the rank has are its own.
     keeps_idle : bool
         Whether ranks without vertices are to stay so: ``ranks=`` has said that.
+    chooses : bool
+        Whether the model says how many have any, ``ranks="auto"``: also within runs.
     """
 
-    __slots__ = ("_exchanges", "along", "edges", "engine", "keeps_idle", "shard")
+    __slots__ = (
+        "_exchanges",
+        "along",
+        "chooses",
+        "edges",
+        "engine",
+        "keeps_idle",
+        "shard",
+    )
 
     def __init__(self, whole: Whole, shard: Shard, engine: Engine, here: Here) -> None:
         self._edges = whole  # type: ignore[assignment]
@@ -145,7 +155,7 @@ class DistributedGraph(Graph):
         self.shard, self.engine, self.along = shard, engine, here.along
         self.edges = PartEdges(shard, here.along, here.given_rows, here.starts)
         self._exchanges: dict[Device, RankExchange] = {}
-        self.keeps_idle = False
+        self.keeps_idle = self.chooses = False
         local, numbers = shard.local, shard.numbers
         local._cache["vertex_numbers"] = np.ascontiguousarray(numbers, np.int32)
         set_degrees(local, *here.degrees)

@@ -15,11 +15,13 @@ import featgraph as fg
 from featgraph.algorithms import bfs, connected_components, pagerank
 from featgraph.distributed import run_ranks
 from featgraph.distributed.engines import ahead
+from featgraph.graph import grid
 from featgraph.graph.formats.convert import write_graph
 from featgraph.model import working as model
 from featgraph.model.machine import Curve, Machine
 from featgraph.model.times import Work, superstep_times
 from featgraph.ranks import chosen
+from featgraph.ranks.moving import numbers
 from tests.strategies import seeds
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
@@ -239,6 +241,81 @@ def test_what_has_run_corrects_the_model(is_work: bool) -> None:
         found = run_ranks(3, on_a_rank)
     levels, many = bfs(whole, 3).levels.tolist(), 3 if is_work else 1
     assert found == [(1, many, levels, 0 if rank else V) for rank in range(3)]
+
+
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize("told", [[1, 3, 2], [3, 1], [2, 3, 1], [2, 1, 2]])
+@pytest.mark.parametrize("name", ["levels", "ranks"])
+def test_other_ranks_work_within_a_run(told: list[int], name: str) -> None:
+    """As many as the first supersteps say, and later ones."""
+    whole = grid(6, 40) if name == "levels" else make_graph()
+    calls = {
+        "levels": lambda g, **o: bfs(g, 3, target="cpu", **o),
+        "ranks": lambda g, **o: pagerank(
+            g, max_supersteps=50, tol=0, target="cpu", **o
+        ),
+    }
+    alone = getattr(calls[name](whole), name)
+
+    def again(of: Any, run: Any, since: int) -> chosen.Chosen:
+        looks = {5: 1, 20: 2}[run.supersteps]
+        assert since == (0 if looks == 1 else 5)
+        assert of.shard.partition.working == told[looks - 1]
+        return chosen.Chosen(told[min(looks, len(told) - 1)], 1e3, 1.0)
+
+    def on_a_rank(engine: Any) -> Any:
+        graph: Any = fg.distribute(whole, ranks=told[0])
+        graph.chooses = True
+        found = calls[name](graph, repartition="auto")
+        run = found.run
+        last = run.graph.shard.partition
+        assert [p.superstep for p in run.partitions] == [5, 20][: len(told) - 1]
+        assert last.working == told[-1]
+        assert run.graph.keeps_idle == (told[-1] < 3)
+        assert run.working == (None if told[-1] == 3 else told[-1])
+        assert graph.shard.partition.working == told[0]
+        return getattr(found, name)
+
+    with mock.patch.object(numbers, "chosen_again", again):
+        for found in run_ranks(3, on_a_rank):
+            np.testing.assert_array_equal(found, alone)
+
+
+def test_a_run_that_takes_as_long_as_foretold_moves_nothing() -> None:
+    whole = make_graph()
+
+    def on_a_rank(engine: Any) -> Any:
+        graph: Any = fg.distribute(whole, ranks=1)
+        graph.chooses = True
+        found = pagerank(
+            graph, max_supersteps=30, tol=0, target="cpu", repartition="auto"
+        )
+        return len(found.run.partitions), found.run.graph
+
+    with mock.patch.object(chosen, "calibrate", return_value=machine_of(1e-9, 1e-3)):
+        assert run_ranks(3, on_a_rank) == [(0, None)] * 3
+
+
+@pytest.mark.parametrize(("edge_s", "meant"), [(1e-12, 1), (1e-2, 3)])
+def test_seconds_of_the_rank_that_leads_are_what_counts(
+    edge_s: float, meant: int
+) -> None:
+    whole = make_graph()
+
+    def on_a_rank(engine: Any) -> Any:
+        graph: Any = fg.distribute(whole, ranks=1)
+        run = bfs(graph, 3, target="cpu").run
+        # Followers wait for what they are told.
+        run.seconds = [
+            (edge_s if engine.rank == 0 else 9.0) * max(count, 1)
+            for count in run.active_counts
+        ]
+        found = chosen.chosen_again(graph, run)
+        return found.number, found.now_s >= found.then_s
+
+    machine = machine_of(1e-9, 1e-4)
+    with mock.patch.object(chosen, "calibrate", return_value=machine):
+        assert run_ranks(3, on_a_rank) == [(meant, True)] * 3
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

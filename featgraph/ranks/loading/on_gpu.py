@@ -148,7 +148,9 @@ def build_there(
         return rows
 
     whole = counted.whole(kind)
-    return finish_there(engine, whole, cut, (part, edges), numbers, out)
+    made = finish_there(engine, whole, cut, (part, edges), numbers, out)
+    made.chooses = ranks == "auto"
+    return made
 
 
 def cut_there(

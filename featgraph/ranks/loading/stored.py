@@ -105,6 +105,7 @@ def load_slices(
     found = _found(own, edges, along)
     made = made_graph(engine, whole, own.division.partition, along, found)
     made.keeps_idle = working < engine.size
+    made.chooses = how.ranks == "auto"
     return made
 
 

@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from featgraph._activity import doing
 from featgraph.graph.partition.cuts import Balance, word_places
-from featgraph.program.snapshot import Left
 from featgraph.program.state import State
 from featgraph.ranks.graph import DistributedGraph
 from featgraph.ranks.moving.balancer import Balancer, Expected, Move
@@ -26,11 +25,11 @@ from featgraph.runtime.loops.agenda import Agenda
 from featgraph.runtime.loops.repartition import Repartition
 from featgraph.runtime.loops.run import Run
 
-__all__ = ["RankMoves"]
+__all__ = ["ASSUMED_S", "RankMoves", "move_state", "overlap_of"]
 
 Cuts = npt.NDArray[np.int64]
 #: Seconds that moving takes for each edge and vertex of a rank, until one was measured.
-_ASSUMED_S = 5e-7
+ASSUMED_S = 5e-7
 #: The first superstep compiles, and the first behind a move has fresh memory.
 _NOT_TIMED = 1
 
@@ -51,8 +50,11 @@ class RankMoves:
         self._state, self._most = state, math.inf if most is None else most
         size = (graph.edge_count + graph.vertex_count) / graph.ranks.engine.size
         cuts = graph.shard.partition.cuts  # type: ignore[attr-defined]
-        self._balancer = Balancer(cuts, self._expected, _ASSUMED_S * size)
+        self._balancer = Balancer(cuts, self._expected, ASSUMED_S * size)
         self._untimed = _NOT_TIMED
+
+    #: Ranks tell each other what supersteps have taken.
+    times_ranks = True
 
     def add(self, seconds: Sequence[float]) -> None:
         """Note what each rank has taken for a superstep, without waits."""
@@ -75,11 +77,10 @@ class RankMoves:
         if found is None:
             return None
         begun, before = time.perf_counter(), self._state.graph
-        with doing("loading", "what has other owners"):
-            lefts, rest = self._moved(run, agenda, found)
+        moved = move_state(self._state, run, agenda, found.cuts)
 
         def begin(new: Agenda) -> None:
-            go_on(new, lefts, rest)
+            moved(new)
             taken = np.array([time.perf_counter() - begun])
             engine = new.state.graph.ranks.engine
             taken = engine.all_reduce(taken, "max", about="what moving took")
@@ -92,22 +93,8 @@ class RankMoves:
         self._balancer.settle()
         self._note(run)
 
-    def _moved(
-        self, run: Run, agenda: Agenda, found: Move
-    ) -> tuple[dict[Any, Left], dict[str, Any]]:
-        """Move the State; return what is pending, and the rest of an agenda."""
-        state, graph = self._state, self._state.graph
-        after = recut(graph, found.cuts)  # type: ignore[arg-type]
-        mover = StateMover(graph, after)  # type: ignore[arg-type]
-        snapshot, rest = take(agenda, frozenset(state))
-        lefts = {place: mover.left(left) for place, left in snapshot.left.items()}
-        mover.hand_over(run.active_sets or [], agenda.device)
-        mover.move(state)
-        run.graph = after
-        return lefts, rest
-
     def _note_move(self, run: Run, found: Move, before: Any, took: float) -> None:
-        stays = _overlap(before.shard.partition.cuts, found.cuts)
+        stays = overlap_of(before.shard.partition.cuts, found.cuts)
         made = Repartition(
             superstep=run.supersteps,
             cuts=found.cuts,
@@ -133,6 +120,25 @@ class RankMoves:
         return Expected(work_of(graph), np.unique(names, return_inverse=True)[1])
 
 
+def move_state(
+    state: State, run: Run, agenda: Agenda, cuts: Cuts
+) -> Callable[[Agenda], None]:
+    """Move the State of a run; return what hands over what is pending.
+
+    All ranks call it; what it returns is given the agenda of the moved State.
+    """
+    with doing("loading", "what has other owners"):
+        graph = state.graph
+        after = recut(graph, cuts)  # type: ignore[arg-type]
+        mover = StateMover(graph, after)  # type: ignore[arg-type]
+        snapshot, rest = take(agenda, frozenset(state))
+        lefts = {place: mover.left(left) for place, left in snapshot.left.items()}
+        mover.hand_over(run.active_sets or [], agenda.device)
+        mover.move(state)
+        run.graph = after
+    return lambda new: go_on(new, lefts, rest)
+
+
 def work_of(graph: DistributedGraph) -> Work:
     """Return the work that cuts of a graph make even by default; all ranks call it."""
     engine, shard, weights = graph.engine, graph.shard, Balance()
@@ -146,7 +152,7 @@ def work_of(graph: DistributedGraph) -> Work:
     return Work(places, np.concatenate(([0.0], np.cumsum(np.concatenate(parts)))))
 
 
-def _overlap(before: Cuts, after: Cuts) -> int:
+def overlap_of(before: Cuts, after: Cuts) -> int:
     """Return how many vertices stay with their owners."""
     begin = np.maximum(before[:-1], after[:-1])
     end = np.minimum(before[1:], after[1:])

@@ -27,6 +27,10 @@ class Moves(Protocol):
     All ranks call the same methods in the same order.
     """
 
+    @property
+    def times_ranks(self) -> bool:
+        """Whether `add` is to be told what ranks take: an exchange each superstep."""
+
     def add(self, seconds: Sequence[float]) -> None:
         """Note what each rank has taken for a superstep, without waits."""
 
@@ -46,7 +50,8 @@ class Moves(Protocol):
         """Have the record of a run complete."""
 
 
-#: Takes a State and how many moves there may be; what the layer of ranks has set up.
+#: Take a State and how many moves there may be; what the layer of ranks has set up. The
+#: second one is for graphs of which as many ranks have vertices as pays.
 makers: list[Callable[[State, int | None], Moves]] = []
 #: What a call has been asked for that iterates.
 _asked: ContextVar[Any] = ContextVar("featgraph_repartition", default=False)
@@ -80,7 +85,7 @@ def make_moves(asked: Any, state: State, options: Mapping[str, Any]) -> Moves | 
         If it is something else.
     PlanError
         Where rows are rounded on their way, for new owners have them exactly; the graph
-        has sides, or ranks that are to stay without vertices.
+        has sides, or ranks that are to stay without vertices, because a number was said.
     """
     asked = _asked.get() if asked is None else asked
     is_count = type(asked) is int and asked > 0
@@ -107,12 +112,15 @@ def make_moves(asked: Any, state: State, options: Mapping[str, Any]) -> Moves | 
             got=f"a graph of {len(state.graph.sides)} sides",
             fix="repartition=False",
         )
+    most = asked if is_count else None
+    if state.graph.ranks.chooses:
+        return makers[1](state, most)
     if state.graph.ranks.keeps_idle:
         raise PlanError(
             "ranks that are to have no vertices get none",
             where="repartition=",
             got=f"a graph on {state.graph.shard.partition.working} of the ranks, by "  # type: ignore[attr-defined]
             "ranks=",
-            fix="repartition=False, or no ranks= where the graph is distributed",
+            fix='repartition=False, or ranks="auto" where the graph is distributed',
         )
-    return makers[0](state, asked if is_count else None)
+    return makers[0](state, most)

@@ -1,0 +1,129 @@
+"""How many ranks work, decided anew within a run by its first supersteps (0067).
+
+A graph that was distributed with ``ranks="auto"`` has as many ranks at work as the
+model says, which does not know what functions cost. Behind a few supersteps it does.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from featgraph.program.state import State
+from featgraph.ranks.chosen import Chosen, chosen_again
+from featgraph.ranks.moving.moves import ASSUMED_S, RankMoves, move_state, overlap_of
+from featgraph.ranks.working import cuts_for
+from featgraph.runtime.loops.agenda import Agenda
+from featgraph.runtime.loops.repartition import Repartition
+from featgraph.runtime.loops.run import Run
+
+__all__ = ["FIRST_LOOK", "RankNumbers"]
+
+#: Behind so many supersteps the number is looked at, and then behind so many times as
+#: many each time. The first one compiles, and teaches nothing.
+FIRST_LOOK, _LATER = 5, 4
+
+
+class RankNumbers:
+    """Chooses how many ranks work on the State of a run: see `Moves`.
+
+    Where all of them do, ranges are balanced as for any graph.
+
+    Parameters
+    ----------
+    state : State
+        Of a graph that was distributed with ``ranks="auto"``.
+    most : int or None
+        How many moves there may be.
+    """
+
+    def __init__(self, state: State, most: int | None) -> None:
+        self._state = state
+        self._most = math.inf if most is None else most
+        self._begun, self._look_at = 0, FIRST_LOOK
+        self._balance()
+
+    @property
+    def times_ranks(self) -> bool:
+        """Whether ranks tell each other what supersteps have taken."""
+        return self._balanced is not None
+
+    def add(self, seconds: Sequence[float]) -> None:
+        """Note what each rank has taken for a superstep, without waits."""
+        if self._balanced is not None:
+            self._balanced.add(seconds)
+
+    def move(
+        self, run: Run, agenda: Agenda, left: int
+    ) -> Callable[[Agenda], None] | None:
+        """Have other ranks work if that pays: see `Moves`."""
+        if run.supersteps >= self._look_at and len(run.partitions) < self._most:
+            self._look_at = _LATER * run.supersteps
+            found = self._found(run, left)
+            if found is not None:
+                return self._moved(run, agenda, found)
+        if self._balanced is None:
+            return None
+        go_on = self._balanced.move(run, agenda, left)
+        if go_on is not None:
+            self._state.graph.chooses = True  # type: ignore[attr-defined]
+            self._begun = run.supersteps
+        return go_on
+
+    def end(self, run: Run) -> None:
+        """Have the record of a run complete."""
+        if self._balanced is not None:
+            self._balanced.end(run)
+
+    def _balance(self) -> None:
+        """Balance ranges where all ranks have vertices."""
+        partition = self._state.graph.shard.partition  # type: ignore[attr-defined]
+        self._balanced: RankMoves | None = None
+        if partition.working == partition.parts:
+            most = None if self._most == math.inf else int(self._most)
+            self._balanced = RankMoves(self._state, most)
+
+    def _found(self, run: Run, left: int) -> Chosen | None:
+        """Return another number of ranks that pays within so many supersteps."""
+        graph = self._state.graph
+        found = chosen_again(graph, run, since=self._begun)  # type: ignore[arg-type]
+        working = graph.shard.partition.working  # type: ignore[attr-defined]
+        # As many are expected as have run, at most.
+        gain_s = (found.now_s - found.then_s) * min(left, run.supersteps)
+        if found.number == working or gain_s <= ASSUMED_S * graph.edge_count:
+            return None
+        return found
+
+    def _moved(
+        self, run: Run, agenda: Agenda, found: Chosen
+    ) -> Callable[[Agenda], None]:
+        begun, before = time.perf_counter(), self._state.graph.shard.partition  # type: ignore[attr-defined]
+        cuts = cuts_for(self._state.graph, found.number)  # type: ignore[arg-type]
+        go_on = move_state(self._state, run, agenda, cuts)
+        graph, size = self._state.graph, before.parts
+        graph.keeps_idle = found.number < size  # type: ignore[attr-defined]
+        graph.chooses = True  # type: ignore[attr-defined]
+        run.working = found.number if found.number < size else None
+        self._begun = run.supersteps
+        self._balance()
+
+        def begin(new: Agenda) -> None:
+            go_on(new)
+            taken = np.array([time.perf_counter() - begun])
+            engine = new.state.graph.ranks.engine
+            taken = engine.all_reduce(taken, "max", about="what moving took")
+            run.partitions.append(
+                Repartition(
+                    superstep=run.supersteps,
+                    cuts=cuts,
+                    moved=int(cuts[-1]) - overlap_of(before.cuts, cuts),
+                    slowest_s=found.now_s,
+                    expected_s=found.now_s - found.then_s,
+                    cost_s=float(taken[0]),
+                )
+            )
+
+        return begin
