@@ -178,7 +178,7 @@ class Rank(lux_gpu.Rank):
         import featgraph as fg
         from featgraph.model.foretold import foretell_works
         from featgraph.model.links import Link
-        from featgraph.ranks.worked import works_here
+        from featgraph.ranks.expected.worked import works_here
 
         first = None
         if active is not None:

@@ -27,8 +27,10 @@ Given = dict[str, Any]
 Turn = tuple[Any, Given]
 #: Whether supersteps are cut that are tried, one behind the other. The first of each
 #: kind compiles, or makes pieces, and does not count.
-_TRIED = (False, True, False, True, False, True)
-_UNCOUNTED = 2
+_TRIED = (False, False, True, True, False, True)
+_COUNTED = {False: (1, 4), True: (3, 5)}
+#: Behind so many it is known what can be hidden at most: the wire, or the sweep.
+_LOOK_AT = 2
 #: Pieces are kept where they save a share of the time at least.
 _LEAST_GAIN = 0.03
 
@@ -79,15 +81,31 @@ class Choice:
         """Have no superstep be tried: one that has begun, if any, has failed."""
         self._begun = None
 
-    def end(self, clock: Callable[[], float]) -> None:
-        """Note that the rows of the superstep at hand have come."""
+    def end(self, clock: Callable[[], float], wire_s: Callable[[], float]) -> None:
+        """Note that the rows of the superstep at hand have come.
+
+        Parameters
+        ----------
+        clock : callable
+            As for `take`.
+        wire_s : callable
+            Returns the most seconds that they have taken on their way.
+        """
         if self._begun is None:
             return
         self._seconds.append(clock() - self._begun)
         self._begun = None
-        if len(self._seconds) == len(_TRIED):
-            counted = self._seconds[_UNCOUNTED:]
-            took = np.array([min(counted[::2]), min(counted[1::2])])
+        known = len(self._seconds)
+        if known == _LOOK_AT:
+            # No more than the lesser of wire and sweep goes behind the other.
+            told = np.array([self._seconds[-1], wire_s()])
+            about = "what a superstep took, and its rows on their way"
+            whole, wire = self._engine.all_reduce(told, "max", about=about)
+            if wire <= _LEAST_GAIN * whole:
+                self.best = False
+        elif known == len(_TRIED):
+            took = np.array([min(self._seconds[i] for i in _COUNTED[c])
+                             for c in (False, True)])  # fmt: skip
             about = "what supersteps took, whole and in pieces"
             whole, cut = self._engine.all_reduce(took, "max", about=about)
             self.best = bool(cut <= (1 - _LEAST_GAIN) * whole)
@@ -127,6 +145,8 @@ class Behind:
             choices[plan] = Choice(plan.options.overlap, engine)
         self._choice: Choice = choices[plan]
         self.came: Words | None = None
+        #: Bytes of a row that is sent.
+        self._row = 0
 
     def turns(
         self, buffers: Buffers, own: Any, frontier: Any, given: Given
@@ -142,6 +162,8 @@ class Behind:
             return None
         values = [buffers.held(n, buffers.next_of(n)) for n in self._names]
         row = sum(v.dtype.itemsize * prod(v.shape[1:]) for v in values)
+        self._row = row
+        self._carrier.begin_wire()
         if not self._choice.take(
             self._carrier.clock, self._may_pay(buffers, frontier, row)
         ):
@@ -151,7 +173,15 @@ class Behind:
     def end(self) -> None:
         """Note that all rows have come."""
         self.came = None
-        self._choice.end(self._carrier.clock)
+        self._choice.end(self._carrier.clock, self._wire_s)
+
+    def _wire_s(self) -> float:
+        """Return the seconds that the rows of the superstep at hand were on their way.
+
+        Through windows it is what the model has of a link, which stores take part in:
+        no host sees them.
+        """
+        return float(self._carrier.wire_s(self._row))
 
     def _may_pay(self, buffers: Buffers, frontier: Any, row: int) -> bool:
         """Whether many vertices are due, and rows are worth a piece each."""

@@ -80,7 +80,7 @@ class Boundary:
 
         All ranks call it; so all have as many.
         """
-        rows = self._most_rows * row_bytes
+        rows = self.most_rows * row_bytes
         count = min(max(rows // self._piece_bytes, 1), MOST_PIECES)
         if count not in self._known:
             self._known[count] = self._make(count)
@@ -103,7 +103,7 @@ class Boundary:
         return mask
 
     @cached_property
-    def _most_rows(self) -> int:
+    def most_rows(self) -> int:
         """The most rows that others have of any rank."""
         own = np.array([np.count_nonzero(self._mask)], np.int64)
         about = "vertices that others have as ghosts"

@@ -148,6 +148,13 @@ class Carrier(Protocol):
         """Return the time at which all that was launched has been done."""
         ...
 
+    def begin_wire(self) -> None:
+        """Have `wire_s` count from here."""
+
+    def wire_s(self, row_bytes: int) -> float:
+        """Return the most seconds that rows of so many bytes took on their way."""
+        ...
+
     def collect(self, values: Values, mirror: Values) -> None:
         """Fill the mirror of a property with the rows that each rank owns."""
 

@@ -104,7 +104,16 @@ class HostRows:
         self._links_of: dict[tuple[Pieces, int], _Links] = {}
         self.boundary = Boundary(shard, engine, device)
         self.sends_behind, self.sent_behind = engine.size > 1, 0
+        self._moved_s = 0.0
         self.spent_s = dict.fromkeys(("choose", "encode", "store"), 0.0)
+
+    def begin_wire(self) -> None:
+        """Have `wire_s` count from here."""
+        self._moved_s = self._engine.moved_s
+
+    def wire_s(self, row_bytes: int) -> float:
+        """Return the seconds that exchanges have taken, with waits for other ranks."""
+        return self._engine.moved_s - self._moved_s
 
     def require(self, sending: Sending) -> None:
         """Rows are sent in every form."""

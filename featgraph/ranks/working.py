@@ -55,7 +55,7 @@ def working_ranks(
         return _checked(asked, engine.size)
     if engine.size == 1:
         return 1
-    from featgraph.ranks.chosen import chosen_ranks  # loads the model
+    from featgraph.ranks.expected.chosen import chosen_ranks  # loads the model
 
     return chosen_ranks(engine, size, whole, after)
 

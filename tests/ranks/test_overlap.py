@@ -215,15 +215,35 @@ def test_the_faster_way_is_kept(took: Any, others: list[float], best: bool) -> N
     choice, tried = Choice("auto", engine), []
     while choice.best is None:
         assert not choice.take(lambda: clock[0], may_pay=False)
-        choice.end(lambda: clock[0])
+        choice.end(lambda: clock[0], lambda: 5.0)
         tried.append(choice.take(lambda: clock[0], may_pay=True))
-        clock[0] += took[tried[-1]] + (100.0 if len(tried) < 3 else 0.0)
-        choice.end(lambda: clock[0])
+        clock[0] += took[tried[-1]] + (100.0 if len(tried) in (1, 3) else 0.0)
+        choice.end(lambda: clock[0], lambda: 5.0)
     assert sorted(set(tried)) == [False, True]
     assert choice.best is best
     assert choice.take(lambda: clock[0], may_pay=True) is best
     assert not choice.take(lambda: clock[0], may_pay=False)
-    assert engine.calls == 1
+    assert engine.calls == 2
+
+
+@pytest.mark.parametrize(
+    ("wire", "others", "goes_on"),
+    [(0.2, [0.0, 0.0], False), (0.4, [0.0, 0.0], True), (0.2, [0.0, 0.4], True),
+     (0.4, [20.0, 0.0], False)],
+)  # fmt: skip
+def test_what_cannot_pay_is_not_tried(
+    wire: float, others: list[float], goes_on: bool
+) -> None:
+    """Of 10 seconds 0.3 are 3 %: nothing is gained by hiding less."""
+    engine: Any = Told(others)
+    clock = [0.0]
+    choice = Choice("auto", engine)
+    for _ in range(2):
+        assert choice.take(lambda: clock[0], may_pay=True) is False
+        clock[0] += 10.0
+        choice.end(lambda: clock[0], lambda: wire)
+    assert choice.best is (None if goes_on else False)
+    assert choice.take(lambda: clock[0], may_pay=True) is goes_on
 
 
 def test_a_superstep_that_fails_is_not_counted() -> None:
@@ -233,7 +253,7 @@ def test_a_superstep_that_fails_is_not_counted() -> None:
         assert not choice.take(lambda: 0.0, may_pay=True)  # the first of those tried
         choice.forget()
         assert not choice.take(lambda: 0.0, may_pay=False)
-        choice.end(lambda: 1.0)
+        choice.end(lambda: 1.0, lambda: 1.0)
     assert choice.best is None
 
 

@@ -15,7 +15,7 @@ from featgraph.distributed import run_ranks
 from featgraph.graph import rmat
 from featgraph.model.times import Work
 from featgraph.model.works import works_of
-from featgraph.ranks.worked import works_here
+from featgraph.ranks.expected.worked import works_here
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 CALLS: dict[str, Callable[[Any], Any]] = {

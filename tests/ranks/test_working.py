@@ -20,7 +20,7 @@ from featgraph.graph.formats.convert import write_graph
 from featgraph.model import working as model
 from featgraph.model.machine import Curve, Machine
 from featgraph.model.times import Work, superstep_times
-from featgraph.ranks import chosen
+from featgraph.ranks.expected import chosen
 from featgraph.ranks.moving import numbers
 from tests.strategies import seeds
 

@@ -18,6 +18,7 @@ from featgraph.distributed.engines.protocol import Engine
 from featgraph.distributed.rows.forms import AS_FITS, Sending
 from featgraph.errors import ArgumentError, PlanError
 from featgraph.graph.partition.shard import Shard
+from featgraph.model.links import named_link
 from featgraph.ranks.boundary import Boundary, Pieces
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.gpu.edges import GpuEdges
@@ -134,6 +135,18 @@ class GpuCarrier:
         self._device.driver.note(*OPAQUE)  # type: ignore[attr-defined]
         self._device.synchronize()
         return time.perf_counter()
+
+    def begin_wire(self) -> None:
+        """Nothing is measured: kernels store rows while the host goes on."""
+
+    def wire_s(self, row_bytes: int) -> float:
+        """Return the most seconds that rows take on their way: see `Carrier`.
+
+        They are those of all rows that others have, at half of NVLink's rate, which
+        rows at random places do not fall below (0055).
+        """
+        size = 2 * self.boundary.most_rows * row_bytes
+        return named_link("nvlink").seconds(size, self._engine.size)
 
     @cached_property
     def _pieces(self) -> WindowPieces | MessagePieces:

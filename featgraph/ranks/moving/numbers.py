@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from featgraph.program.state import State
-from featgraph.ranks.chosen import Chosen, chosen_again
+from featgraph.ranks.expected.chosen import Chosen, chosen_again
 from featgraph.ranks.moving.moves import ASSUMED_S, RankMoves, move_state, overlap_of
 from featgraph.ranks.working import cuts_for
 from featgraph.runtime.loops.agenda import Agenda
