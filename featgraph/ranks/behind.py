@@ -178,8 +178,7 @@ class Behind:
     def _wire_s(self) -> float:
         """Return the seconds that the rows of the superstep at hand were on their way.
 
-        Through windows it is what the model has of a link, which stores take part in:
-        no host sees them.
+        Through windows it is what the model has of a link: no host sees stores.
         """
         return float(self._carrier.wire_s(self._row))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from collections import Counter
@@ -143,8 +144,10 @@ class GpuCarrier:
         """Return the most seconds that rows take on their way: see `Carrier`.
 
         They are those of all rows that others have, at half of NVLink's rate, which
-        rows at random places do not fall below (0055).
+        rows at random places do not fall below (0055). Of messages they are not known.
         """
+        if self.together is None:
+            return math.inf
         size = 2 * self.boundary.most_rows * row_bytes
         return named_link("nvlink").seconds(size, self._engine.size)
 
