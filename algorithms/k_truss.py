@@ -17,8 +17,8 @@ of both), ``trussness``; the scalar ``k``. Where one direction falls, the other 
 follows in the next superstep, and loses no triangle again: `within` asks for both.
 Cost: a count of all triangles; then for each edge, once, the shorter of two rows of
 neighbors, searched in the longer, and a test whenever it has lost a triangle; for each
-k that occurs, twice all edges. Memory: 22 bytes a direction, and the graph oriented. All numbers are integers and exact; in which
-order atomics count does not show.
+k that occurs, twice all edges. Memory: 22 bytes a direction, and the graph oriented.
+All numbers are integers and exact; in which order atomics count does not show.
 
 J. Cohen, "Trusses: Cohesive Subgraphs for Social Network Analysis", NSA, 2008. H.
 Kabir, K. Madduri, "Shared-Memory Graph Truss Decomposition", HiPC, 2017: in rounds. The

@@ -85,7 +85,7 @@ def make_moves(asked: Any, state: State, options: Mapping[str, Any]) -> Moves | 
         If it is something else.
     PlanError
         Where rows are rounded on their way, for new owners have them exactly; the graph
-        has sides, or ranks that are to stay without vertices, because a number was said.
+        has sides, or ranks that are to stay without vertices: a number was said.
     """
     asked = _asked.get() if asked is None else asked
     is_count = type(asked) is int and asked > 0
