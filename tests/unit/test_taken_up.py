@@ -224,6 +224,9 @@ def test_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(found._things) <= 2
         assert found.take(number) is thing
         assert found.take(number) is None
+    found.end()
+    found.give(0, thing)  # of a State that was there before
+    assert len(found) == 0
 
 
 def test_threads_share_nothing() -> None:

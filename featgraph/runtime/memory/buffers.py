@@ -77,7 +77,7 @@ class GraphArrays(Mapping[str, Any]):
         #: What was bound to States that are gone. It refers to these arrays, so that it
         #: has to be let go of where the graph goes.
         self.idle = Idle()
-        weakref.finalize(graph, self.idle.clear).atexit = False
+        weakref.finalize(graph, self.idle.end).atexit = False
 
     def is_under(self, limit: int | None) -> bool:
         """Whether these are the arrays of the graph under a memory limit."""
@@ -202,7 +202,7 @@ def graph_arrays(graph: Graph, device: Device) -> GraphArrays:
     known = cached.get(device.name)
     if known is None or not known.is_under(config.memory_limit_bytes):
         if known is not None:
-            known.idle.clear()
+            known.idle.end()
         cached[device.name] = known = GraphArrays(graph, device)
     return known
 

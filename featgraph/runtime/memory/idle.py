@@ -20,6 +20,7 @@ class Idle:
 
     def __init__(self) -> None:
         self._things: dict[Hashable, list[Any]] = {}
+        self._is_over = False
 
     def take(self, key: Hashable) -> Any | None:
         """Return a thing that is nobody else's from here on; None if there is none."""
@@ -33,6 +34,8 @@ class Idle:
 
     def give(self, key: Hashable, thing: Any) -> None:
         """Keep a thing for the next State; where there are many, it goes."""
+        if self._is_over:
+            return
         if key not in self._things and len(self._things) >= _MOST_KEYS:
             self._things.clear()
         found = self._things.setdefault(key, [])
@@ -41,6 +44,11 @@ class Idle:
 
     def clear(self) -> None:
         """Let go of all of them."""
+        self._things.clear()
+
+    def end(self) -> None:
+        """Let go of all of them, and keep none that comes: of a State that is left."""
+        self._is_over = True
         self._things.clear()
 
     def __len__(self) -> int:
