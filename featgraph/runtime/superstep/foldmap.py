@@ -42,7 +42,7 @@ __all__ = ["FoldMap", "edgemap", "foldmap", "trianglemap", "vertexmap"]
 class _Supersteps(dict[Any, Superstep]):
     """What a foldmap has bound to a State, which refers to it weakly.
 
-    Where one of the two is gone, the graph has it for the next State.
+    Where the State is gone, its graph has it for the next one.
     """
 
     def __del__(self, is_over: Callable[[], bool] = sys.is_finalizing) -> None:
