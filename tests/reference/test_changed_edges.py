@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from typing import Any
 
 import numpy as np
@@ -82,3 +84,20 @@ def test_a_run_peels_as_the_interpreter_does(target: str) -> None:
     assert run.supersteps == ran.supersteps > 3
     np.testing.assert_array_equal(state["open"], ran.values["open"])
     np.testing.assert_array_equal(state["at_edge"], ran.values["at_edge"])
+
+
+def test_the_next_state_on_a_graph_finds_all_edges_changed(target: str) -> None:
+    """It takes up what the last one had bound, which refers to nothing of that."""
+    rng = np.random.default_rng(5)
+    ends = np.array(list(itertools.combinations(range(9), 2)))
+    graph = fg.Graph.from_edges(*ends[rng.random(len(ends)) < 0.7].T, directed=False)
+    for _ in range(3):
+        state = fg.State(graph, **make_state(graph, rng))
+        for active in (None, range(0, graph.vertex_count, 2)):
+            compare(state, peel, active, target)
+        residency: Any = state.residency
+        kept = [weakref.ref(array) for array in residency.temporaries.values()]
+        del state, residency
+        if target == "cpu":  # a GPU keeps them for the next State
+            assert kept
+            assert not any(array() is not None for array in kept)

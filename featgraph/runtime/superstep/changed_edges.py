@@ -57,8 +57,8 @@ class ChangedEdges:
             self.given |= {LIST: buffers.temporary(LIST, "int32", room), NUMBER: count}
 
     def forget(self) -> None:
-        """Take no set for right: another State comes."""
-        self._right_at = None
+        """Refer to nothing of a State that is gone; another one comes."""
+        self._right_at, self.given = None, {}
 
     def go_on(self, state: State) -> None:
         """Take the set for right: supersteps have run that the host has not."""
