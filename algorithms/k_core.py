@@ -8,10 +8,11 @@ finds it. With ``degree(v)`` the number of neighbors that have no core number ye
     core(v)    = k, where degree(v) is more than k before, and not behind: v falls
 
 is repeated for one k until nothing more falls. Then k rises to the smallest degree that
-is left, and those that have it have fallen, with core number k (``then=``). What is
+is left, and those that have it have fallen, with core number k (``then=rise``). What is
 active is always what has just fallen. A superstep looks at that and at its neighbors.
 
-State: ``core`` and ``degree`` (V,), the scalar ``k``. Pushed, an edge is passed once
+State: ``core`` and ``degree`` (V,), which is -1 where v has fallen; a reduce leaves
+``k`` where supersteps run. Pushed, an edge is passed once
 from either end in the whole run. For each k that occurs, all degrees are tested
 once: so O(E + V * number of different core numbers), and the overhead of a superstep
 for each round of falling. A path of n vertices falls from its ends, in n / 2 rounds.
@@ -40,6 +41,8 @@ Array = npt.NDArray[Any]
 
 #: More than any degree.
 NO_VERTEX_LEFT = 2**31 - 1
+#: What stands for the degree of a vertex that has a core number.
+FALLEN = -1
 
 
 @fg.vertex
@@ -49,25 +52,26 @@ def count_neighbors(f, v, d):  # type: ignore[no-untyped-def]
     return False
 
 
-@fg.reduce(into="least", combine="min")
+@fg.reduce(into="k", combine="min")
 def least_degree(f, v, d):  # type: ignore[no-untyped-def]
     """Find the smallest degree of vertices that have not fallen."""
-    return d.degree[v] if d.degree[v] > d.k else NO_VERTEX_LEFT
+    return d.degree[v] if d.degree[v] >= 0 else NO_VERTEX_LEFT
 
 
 @fg.vertex
 def fall_first(f, v, d):  # type: ignore[no-untyped-def]
     """Fall as soon as k comes to the degree."""
-    if d.degree[v] != d.k:
+    if d.degree[v] != d.k[0]:
         return False
-    d.core[v] = d.k
+    d.core[v] = d.k[0]
+    d.degree[v] = FALLEN
     return True
 
 
 @fg.vertex
 def is_left(f, v, d):  # type: ignore[no-untyped-def]
     """Pass vertices that have not fallen."""
-    return d.degree[v] > d.k
+    return d.degree[v] >= 0
 
 
 @fg.gather(into="lost", combine="sum", sources="active")
@@ -80,15 +84,18 @@ def fallen(f, u, v, e, d):  # type: ignore[no-untyped-def]
 def fall(f, v, d):  # type: ignore[no-untyped-def]
     """Fall if no more than k neighbors are left."""
     d.degree[v] = d.degree[v] - d.lost[v]
-    d.core[v] = d.k
-    return d.degree[v] <= d.k
+    if d.degree[v] > d.k[0]:
+        return False
+    d.core[v] = d.k[0]
+    d.degree[v] = FALLEN
+    return True
 
 
 @fg.vertex
 def stay(f, v, d):  # type: ignore[no-untyped-def]
     """Take k where the run has ended before one falls."""
-    if d.degree[v] > d.k:
-        d.core[v] = d.k
+    if d.degree[v] >= 0:
+        d.core[v] = d.k[0]
     return False
 
 
@@ -98,8 +105,8 @@ def largest_number(f, v, d):  # type: ignore[no-untyped-def]
     return d.core[v]
 
 
-begin, rise = fg.vertexmap(count_neighbors), fg.vertexmap(fall_first)
-find_least = fg.foldmap(least_degree)
+begin = fg.vertexmap(count_neighbors)
+rise = fg.foldmap(least_degree, fall_first)
 step = fg.foldmap(is_left, fallen, fall)
 end = fg.foldmap(stay, largest_number)
 
@@ -192,25 +199,14 @@ def k_core(
         graph,
         core=fg.vertex_property(np.int64(0)),
         degree=fg.vertex_property(np.int32(0)),
-        k=-1,
     )
     begin(state, **where)
-
-    def raise_k(run: fg.Run | None, state: fg.State) -> fg.ActiveSet | None:
-        find_least(state, **where)
-        least = int(state["least"][0])
-        if least == NO_VERTEX_LEFT:
-            return None
-        state["k"] = least
-        return rise(state, **where)
-
-    first = raise_k(None, state)
     run = fg.iterate(
         step,
         state,
-        active=() if first is None else first,
+        active=rise(state, **where),
         max_supersteps=max_supersteps,
-        then=raise_k,
+        then=rise,
         **options,
     )
     end(state, **where)

@@ -9,12 +9,13 @@ Peeling finds it. With ``support(e)`` the triangles of e whose edges are all lef
         for each triangle of e:  support of its other two edges -= 1
 
 is repeated for one k until nothing more falls. Then k rises to the smallest support
-that is left, plus 2. A triangle falls with the first of its edges, so that all of them
-together are met once.
+that is left, plus 2 (``then=rise``). A triangle falls with the first of its edges, so
+that all of them together are met once.
 
 State, for each direction of an edge: ``left``, ``support`` (that of the edge is the sum
-of both), ``trussness``; the scalar ``k``. Where one direction falls, the other one
-follows in the next superstep, and loses no triangle again: `within` asks for both.
+of both), ``trussness``; a reduce leaves ``smallest``, k - 2, where supersteps run.
+Where one direction falls, the other one follows in the next superstep, and loses no
+triangle again: `within` asks for both.
 Cost: a count of all triangles; then for each edge, once, the shorter of two rows of
 neighbors, searched in the longer, and a test whenever it has lost a triangle; for each
 k that occurs, twice all edges. Memory: 22 bytes a direction, and the graph oriented.
@@ -54,10 +55,10 @@ def support(u, v, w, e_uv, e_uw, e_vw, d):  # type: ignore[no-untyped-def]
 @fg.edge
 def fall(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Leave with trussness k if no more than k - 2 triangles are left."""
-    if not d.left[e] or d.support[e] + d.support[fg.reverse(e)] > d.k - 2:
+    if not d.left[e] or d.support[e] + d.support[fg.reverse(e)] > d.smallest[0]:
         return False
     d.left_next[e] = False
-    d.trussness[e] = d.k
+    d.trussness[e] = d.smallest[0] + 2
     return True
 
 
@@ -88,9 +89,35 @@ def smallest_support(f, v, d):  # type: ignore[no-untyped-def]
     return d.least[v]
 
 
+@fg.vertex
+def goes_on(f, v, d):  # type: ignore[no-untyped-def]
+    """Have all edges tested while some are left."""
+    return d.smallest[0] < NO_SUPPORT
+
+
+@fg.gather(into="innermost", combine="max")
+def trussness_here(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Look at the trussness of an edge that has fallen."""
+    return d.trussness[e]
+
+
+@fg.vertex
+def keep_innermost(f, v, d):  # type: ignore[no-untyped-def]
+    """Keep the largest at a vertex."""
+    d.least[v] = max(d.innermost[v], 2)
+    return True
+
+
+@fg.reduce(into="largest", combine="max")
+def largest_trussness(f, v, d):  # type: ignore[no-untyped-def]
+    """Find the trussness of the innermost truss."""
+    return d.least[v]
+
+
 count = fg.trianglemap(support)
+rise = fg.foldmap(supports_left, keep_fewest, smallest_support, goes_on)
 step = fg.foldmap(fall, lose_triangle)
-find_smallest = fg.foldmap(supports_left, keep_fewest, smallest_support)
+end = fg.foldmap(trussness_here, keep_innermost, largest_trussness)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -173,25 +200,24 @@ def k_truss(
         support=fg.edge_property(np.int32(0), per_direction=True),
         trussness=fg.edge_property(np.int32(0), per_direction=True),
         least=fg.vertex_property(np.int64(0)),
-        k=2,
     )
-    target = options.get("target", "auto")
-    count(state, target=target)
-
-    def raise_k(run: fg.Run, state: fg.State) -> None:
-        if not run.active_counts[-1]:
-            find_smallest(state, target=target)
-            smallest = int(state["smallest"][0])
-            if smallest == NO_SUPPORT:
-                run.converged = True
-            else:
-                state["k"] = smallest + 2
-
+    where = {"target": options.get("target", "auto")}
+    count(state, **where)
     run = fg.iterate(
-        step, state, max_supersteps=max_supersteps, callback=raise_k, **options
+        step,
+        state,
+        active=rise(state, **where),
+        max_supersteps=max_supersteps,
+        then=rise,
+        **options,
     )
-    # Some edge is left when k rises, and has it in the end.
-    most, stored = int(state["k"]), state.view("trussness")
+    left = int(state["smallest"][0])
+    if left == NO_SUPPORT:
+        end(state, **where)
+        most = int(state["largest"][0]) if graph.vertex_count else 2
+    else:  # some edges are left at a limit, and have the last k
+        most = left + 2
+    stored = state.view("trussness")
     of = state.graph  # on ranks, of which the rows are
     chosen = most if k is None else int(k)
     answers: dict[str, Any] = {

@@ -55,6 +55,44 @@ def test_what_then_returns_is_due_and_nothing_else(form: Any) -> None:
     assert not fg.iterate(visits, state, target="cpu", max_supersteps=0).active_counts
 
 
+@fg.reduce(into="least", combine="min")
+def least_size(f, v, d):
+    return d.size[v] if d.visits[v] == 0 else 99
+
+
+@fg.vertex
+def visit_least(f, v, d):
+    if d.visits[v] > 0 or d.size[v] != d.least[0]:
+        return False
+    d.visits[v] = 1
+    return True
+
+
+@fg.vertex
+def note_stage(f, v, d):
+    d.stage[v] = d.least[0]
+    return False
+
+
+def test_a_foldmap_runs_over_all_vertices_between_stages(target: str) -> None:
+    """What it commits is due and nothing else; supersteps read what its reduce left."""
+    line = fg.Graph.from_edges(np.arange(5), np.arange(1, 6))
+    state = fg.State(
+        line,
+        visits=fg.vertex_property(np.zeros(6, np.int32)),
+        size=fg.vertex_property(np.array([4, 1, 7, 1, 7, 2], np.int32)),
+        stage=fg.vertex_property(np.full(6, -1, np.int32)),
+    )
+    rise = fg.foldmap(least_size, visit_least)
+    first = rise(state, target=target)
+    run = fg.iterate(
+        fg.vertexmap(note_stage), state, active=first, target=target, then=rise
+    )
+    assert run.converged and run.active_counts == [0] * 4
+    assert state["stage"].tolist() == [4, 1, 7, 1, 7, 2]
+    assert state["visits"].tolist() == [1] * 6 and state["least"].tolist() == [99]
+
+
 def test_a_limit_ends_a_run_before_then_is_asked() -> None:
     for limit, times in ((3, 0), (4, 1)):
         asked: list[int] = []

@@ -11,6 +11,7 @@ import numpy as np
 
 from featgraph.errors import ArgumentError, ConvergenceWarning, StateError
 from featgraph.graph.building.arguments import require_flag, shown
+from featgraph.program.active import ActiveSet
 from featgraph.program.state import State
 from featgraph.runtime.behind.queue import COMPILER, LONG
 from featgraph.runtime.checkpoints.session import Session, iterating
@@ -36,7 +37,7 @@ def iterate(
     until: Callable[[State], bool] | StoppingTest | None = None,
     progress: bool = False,
     callback: Callable[[Run, State], Any] | None = None,
-    then: Callable[[Run, State], Any] | None = None,
+    then: Callable[[Run, State], Any] | FoldMap | None = None,
     record_active: bool = False,
     watch: str | None = None,
     target: str = "auto",
@@ -72,13 +73,14 @@ def iterate(
         Show a progress bar.
     callback : callable, optional
         ``callback(run, state)`` after each superstep; returning True ends the run.
-    then : callable, optional
+    then : callable or FoldMap, optional
         ``then(run, state)`` whenever nothing is due. It may write to the state, or run
         other foldmaps on it, and returns the vertices to continue with, as `active`: no
         others are due, whatever it has written. None, or no vertex, ends the run as
         converged. It is not called where the limit has been reached; the run has not
         converged then. If it writes and raises an error, every vertex is due in a
-        later call.
+        later call. A foldmap runs over all vertices, on the run's target, and what it
+        commits is continued with; results of its reduces stay where they are.
     record_active : bool, optional
         Keep what each superstep committed.
     watch : str, optional
@@ -137,6 +139,8 @@ def iterate(
     _check_counts(max_supersteps, recompute_every)
     progress = require_flag("progress", progress)
     _check_functions(until=until, callback=callback)
+    if isinstance(then, FoldMap):
+        then = _stage(then, target)
     test, call = (until, None) if isinstance(until, StoppingTest) else (None, until)
     calls = call, callback, then
     told = {
@@ -191,6 +195,15 @@ def iterate(
     if not run.converged and run.supersteps >= max_supersteps:
         _warn_of_limit(run)
     return run
+
+
+def _stage(foldmap: FoldMap, target: str) -> Callable[[Run, State], ActiveSet]:
+    """Return a function ``then=`` that runs a foldmap over all vertices."""
+
+    def begin(run: Run, state: State) -> ActiveSet:
+        return foldmap(state, target=target)
+
+    return begin
 
 
 def _of_ranks(state: State, options: dict[str, Any]) -> dict[str, Any]:
