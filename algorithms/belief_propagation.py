@@ -446,9 +446,7 @@ def belief_propagation(
     answers: dict[str, Any] = {
         "marginals": state.view("marginal"),
         "states": state.view("best"),
-        "messages": lambda _: of.collect_edge_values(
-            np.asarray(stored), per_direction=True
-        ),
+        "messages": lambda _: of.collect_edge_values(stored, per_direction=True),
     }
     return BeliefPropagationResult(
         run=run,

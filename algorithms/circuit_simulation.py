@@ -303,7 +303,7 @@ def circuit_simulation(
         # Of a graph in parts a rank has some of the rows.
         answers = {name: view.reshape(len(view)) for name, view in answers.items()}
     stored, of = state.view("through"), state.graph  # on ranks, of which the rows are
-    answers["currents"] = lambda _: _of_edges(of, np.asarray(stored), one)
+    answers["currents"] = lambda _: _of_edges(of, stored, one)
     return CircuitResult(
         run=run, vertex_names=graph.vertex_names, residuals=residuals, **answers
     )
@@ -316,7 +316,7 @@ def _fed(graph: fg.Graph, currents: fg.GivenArray) -> fg.GivenArray:
     return columns(graph, "currents", currents)
 
 
-def _of_edges(graph: fg.Graph, stored: Array, one: bool) -> Array:
+def _of_edges(graph: fg.Graph, stored: fg.View, one: bool) -> Array:
     """Return (E,) or (E, k): what flows along given edges."""
     found = graph.collect_edge_values(stored)
     return found[:, 0] if one else found

@@ -221,7 +221,7 @@ def k_truss(
     of = state.graph  # on ranks, of which the rows are
     chosen = most if k is None else int(k)
     answers: dict[str, Any] = {
-        "trussness": lambda _: _of_edges(of, np.asarray(stored), most),
+        "trussness": lambda _: _of_edges(of, stored, most, run.converged),
         "edges": lambda result: np.flatnonzero(result.trussness >= chosen),
     }
     return KTrussResult(
@@ -234,9 +234,14 @@ def k_truss(
 
 
 def _of_edges(
-    graph: fg.Graph, stored: npt.NDArray[Any], left: int
+    graph: fg.Graph, stored: fg.View, left: int, have_fallen: bool
 ) -> npt.NDArray[np.int64]:
-    """Return the trussness of edges as given; those that are left have the last k."""
+    """Return the trussness of edges as given; those that are left have the last k.
+
+    At a limit one direction may have fallen, and not yet the other.
+    """
+    if have_fallen:
+        return graph.collect_edge_values(stored).astype(np.int64)
     both = graph.collect_edge_values(stored, per_direction=True)
     found = both.reshape(2, -1).max(axis=0).astype(np.int64)
     found[found == 0] = left

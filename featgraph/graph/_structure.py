@@ -393,6 +393,7 @@ class Structure:
         Parameters
         ----------
         stored : array_like, first axis E
+            On the GPU, too: brought into order there, if that has the edges.
         per_direction : bool
             Undirected graphs: False returns the value of each edge as given, True also
             that of its twin in row E_given + i (self-loops: the same value twice).
@@ -598,13 +599,15 @@ def collect_edge_values(
     graph: Structure, stored: object, per_direction: bool
 ) -> NDArray[Any]:
     """Put values back into given order; see `Graph.collect_edge_values`."""
-    if not isinstance(stored, DeviceValues):
+    there = _there(stored)
+    if there is None and not isinstance(stored, DeviceValues):
         stored = host_array(stored, "stored")
-    if not len(stored.shape) or stored.shape[0] != graph.edge_count:
+    shape: tuple[int, ...] = tuple(stored.shape)  # type: ignore[attr-defined]
+    if not shape or shape[0] != graph.edge_count:
         raise GraphInputError(
             "values in edge-id order do not fit the graph",
             where="stored",
-            got=f"shape {stored.shape}",
+            got=f"shape {shape}",
             expected=f"first axis {graph.edge_count}, one entry for each edge id",
         )
     per_direction = require_flag("per_direction", per_direction)
@@ -615,11 +618,29 @@ def collect_edge_values(
             got=True,
             expected="False",
         )
-    if isinstance(stored, DeviceValues) and graph._edges.is_built_on_gpu:
+    if there is not None and graph._edges.is_built_on_gpu:
+        return gpu_edges(graph).in_given_order(there, per_direction)
+    if there is not None and not isinstance(stored, DeviceValues):
+        from featgraph.arrays.landing import read  # imports the dialect
+
+        stored = read(there)
+    return _put_back(graph, host_values(stored), per_direction)
+
+
+def _there(stored: object) -> Any:
+    """Return an array of the dialect over values that are on the GPU; else None."""
+    if isinstance(stored, DeviceValues):
         from featgraph.arrays.foreign import lent  # imports the dialect
 
-        return gpu_edges(graph).in_given_order(lent(stored), per_direction)
-    return _put_back(graph, host_values(stored), per_direction)
+        return lent(stored)
+    if isinstance(stored, np.ndarray) or not hasattr(
+        stored, "__cuda_array_interface__"
+    ):
+        return None
+    from featgraph.arrays.foreign import foreign_array  # imports the dialect
+
+    found = foreign_array(stored, "stored")
+    return None if found is None else found.array
 
 
 def _put_back(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph import _cuda
 from featgraph.arrays import values as array_values
+from featgraph.graph import _structure
 from tests.strategies import graphs
 
 if not _cuda.is_installed():
@@ -84,7 +85,13 @@ def test_edges_are_brought_into_order_where_their_values_are(
         patch.setattr(edges, "_PIECE_BYTES", piece)
         del gpu.downloads[:]
         found = state["x"]
+        moved_for_it = list(gpu.downloads)
+        if graph.given_edge_count:  # what the host would do
+            patch.setattr(_structure, "_put_back", None)
+        lent = there.collect_edge_values(state.view("x"), doubled)
+        gpu.downloads[:] = moved_for_it
     np.testing.assert_array_equal(found, given_values, strict=True)
+    np.testing.assert_array_equal(lent, given_values, strict=True)
     if graph.given_edge_count:
         item = given_values.itemsize * width
         # What was given, once, in pieces that are bounded, and nothing of the graph.

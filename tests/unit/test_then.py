@@ -88,9 +88,11 @@ def test_a_foldmap_runs_over_all_vertices_between_stages(target: str) -> None:
     run = fg.iterate(
         fg.vertexmap(note_stage), state, active=first, target=target, then=rise
     )
-    assert run.converged and run.active_counts == [0] * 4
+    assert run.converged
+    assert run.active_counts == [0] * 4
     assert state["stage"].tolist() == [4, 1, 7, 1, 7, 2]
-    assert state["visits"].tolist() == [1] * 6 and state["least"].tolist() == [99]
+    assert state["visits"].tolist() == [1] * 6
+    assert state["least"].tolist() == [99]
 
 
 def test_a_limit_ends_a_run_before_then_is_asked() -> None:
