@@ -14,7 +14,7 @@ import numpy.typing as npt
 from featgraph._cuda import cuda
 from featgraph._cuda_driver import Driver, address_of
 from featgraph._cuda_launch import Launches, PlainDriver
-from featgraph._cuda_memory import array_of, is_lent, unused_bytes
+from featgraph._cuda_memory import Strided, array_of, is_lent, unused_bytes
 from featgraph.arrays import elements, landing
 from featgraph.errors import DeviceMemoryError
 
@@ -30,6 +30,7 @@ __all__ = [
     "launch_over",
     "memory_error",
     "on_shortage",
+    "piece_of",
     "place_found",
     "read",
     "read_found",
@@ -78,6 +79,12 @@ def empty(shape: tuple[int, ...], dtype: Any) -> Any:
         return array_of(shape, dtype)
     except Exception as error:
         raise memory_error(wanted, error) from error
+
+
+def piece_of(array: Any, begin: int, nbytes: int, item: int) -> Strided:
+    """Return some bytes of an array, as unsigned integers of so many bytes each."""
+    dtype, address = np.dtype(f"u{item}"), address_of(array) + begin
+    return Strided(array, address, (nbytes // item,), (item,), dtype)
 
 
 def filled(shape: tuple[int], value: int, dtype: Any) -> Any:

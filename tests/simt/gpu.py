@@ -46,10 +46,11 @@ from featgraph.runtime.streaming import pinned as streamed_memory
 from featgraph.runtime.streaming import rows as streamed_rows
 from tests.simt.dialect import conditions, memory_at
 from tests.simt.emulator import Emulator, MemoryFault
+from tests.simt.gpu_streams import EmulatedStreams, Streams, piece_at, pinned
 from tests.simt.memory import GuardedArray
-from tests.simt.streams import HOST, Order, Touches
+from tests.simt.streams import Order, Touches
 
-__all__ = ["Gpu", "emulated_gpu"]
+__all__ = ["Gpu", "Streams", "emulated_gpu"]
 
 
 #: The driver's, in bytes.
@@ -185,23 +186,6 @@ class SeenArray(_cuda_memory.Strided):
         interface = {"data": (self.address, False), "shape": self.shape, "version": 3}
         interface |= {"typestr": self.dtype.str, "strides": self.strides}
         return np.asarray(SimpleNamespace(__array_interface__=interface))
-
-
-#: Page-locked memory of the host that is alive.
-PINNED: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-
-
-def pinned(shape: Any, dtype: Any) -> Any:
-    """Return page-locked memory of the host."""
-    made = np.empty(shape, dtype)
-    PINNED[id(made)] = made
-    return made
-
-
-def lies_in(memory: Any, address: int) -> bool:
-    """Whether an address is within an array."""
-    first = int(memory.ctypes.data)
-    return first <= address < first + int(memory.nbytes)
 
 
 def lent_memory(address: int, size: int) -> Any:
@@ -492,91 +476,6 @@ class Gpu:
         )
 
 
-class Streams:
-    """Stands for the driver's calls on other streams; see `tests.simt.streams`."""
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = weakref.proxy(gpu)
-        #: Those that wait for nothing that they are not told to.
-        self.made: set[int] = set()
-        #: Copies to the host that nothing has waited for: operation, target, bytes.
-        self._landing: list[tuple[tuple[int, int], int, Any]] = []
-
-    def make_stream(self, *, is_urgent: bool = False) -> int:
-        made = next(self._gpu.numbers)
-        self.made.add(made)
-        return made
-
-    def make_event(self) -> SimpleNamespace:
-        return SimpleNamespace(seen=None)
-
-    def mark(self, event: Any, stream: int) -> None:
-        event.seen = self._gpu.order.seen(stream)
-
-    def hold(self, stream: int, event: Any) -> None:
-        self._gpu.order.hold(stream, event.seen)
-
-    def start_write(self, target: int, source: int, size: int, stream: int) -> None:
-        """Copy at once; who has not waited for it, or it for whom, is told so."""
-        if piece_at(self._gpu, source, size) is None:
-            self._take(target, source, size, stream)
-            return
-        assert stream
-        of, first = self._gpu._place(source, size)
-        assert all(of.bytes[first : first + size])
-        to, place = self._gpu._place(target, size)
-        self._gpu.order.begin(stream)
-        of.touches.copy_from(first, size, stream)
-        to.touches.copy_to(place, size, stream)
-        self._gpu._memory(target, size)[:] = self._gpu._memory(source, size)
-        to.bytes[place : place + size] = b"\1" * size
-        self._gpu.streamed.append(size)
-
-    def _take(self, target: int, source: int, size: int, stream: int) -> None:
-        """Copy from page-locked memory that no kernel sees."""
-        self._gpu.uploads.append(size)
-        to, place = self._gpu._place(target, size)
-        self._gpu.order.begin(stream)
-        to.touches.copy_to(place, size, stream)
-        memory = self._gpu._memory(target, size)
-        ctypes.memmove(memory.ctypes.data, source, size)
-        to.bytes[place : place + size] = b"\1" * size
-
-    def start_read(self, target: int, source: int, size: int, stream: int) -> None:
-        """Copy to page-locked memory, where it is when the host has waited for it."""
-        self._gpu.downloads.append(size)
-        of, place = self._gpu._place(source, size)
-        self._gpu.order.begin(stream)
-        of.touches.copy_from(place, size, stream)
-        copied = self._gpu._memory(source, size).copy()
-        self._landing.append((self._gpu.order.current, target, copied))
-        ctypes.memset(target, 0xAB, size)
-
-    def wait(self, event: Any) -> None:
-        order = self._gpu.order
-        order.hold(HOST, event.seen)
-        done = [one for one in self._landing if order.is_before(one[0], HOST)]
-        self._landing = [one for one in self._landing if one not in done]
-        for _, target, copied in done:
-            if any(lies_in(memory, target) for memory in PINNED.values()):
-                ctypes.memmove(target, copied.ctypes.data, copied.size)
-
-    def copy_any(self, target: int, source: int, size: int) -> None:
-        self._gpu.copy(target, source, size)
-
-
-class EmulatedStreams:
-    """Stands for the dialect where streams of the driver are lent to it."""
-
-    @staticmethod
-    def external_stream(handle: int) -> SimpleNamespace:
-        return SimpleNamespace(handle=handle)
-
-    @staticmethod
-    def pinned_array(shape: Any, dtype: Any) -> Any:
-        return pinned(shape, dtype)
-
-
 class PieceDriver:
     """The driver of arrays that come to the host in pieces: each is there at once."""
 
@@ -659,14 +558,6 @@ def argument_of(gpu: Gpu, type_: ParameterType, words: Iterator[int]) -> Any:
     assert size == np.prod(shape)
     assert layout_of(shape, strides, item)[0] == type_.layout or not size
     return view_at(gpu, address, shape, strides, dtype)
-
-
-def piece_at(gpu: Gpu, address: int, size: int) -> tuple[int, Any] | None:
-    """Return where the memory begins that has some bytes, and it; None: none has."""
-    for start, piece in gpu.alive.items():
-        if start <= address and address + size <= start + piece.size:
-            return start, piece
-    return None
 
 
 def view_at(

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from featgraph._cuda import cuda
 from featgraph._cuda_driver import address_of
-from featgraph._cuda_memory import Strided
+from featgraph.arrays.memory import piece_of
 from featgraph.arrays.values import DeviceValues
 from featgraph.distributed.engines.protocol import Beside
 from featgraph.distributed.rows.forms import Sending
@@ -176,11 +176,10 @@ class _Room:
         """Begin with the messages of another piece."""
         self._at = 0
 
-    def units(self, nbytes: int, item: int) -> Strided:
+    def units(self, nbytes: int, item: int) -> Any:
         """Return memory of so many bytes, as unsigned integers of some size."""
         begin, self._at = self._at, -(-(self._at + nbytes) // _ALIGNMENT) * _ALIGNMENT
-        address, dtype = address_of(self._memory) + begin, np.dtype(f"u{item}")
-        return Strided(self._memory, address, (nbytes // item,), (item,), dtype)
+        return piece_of(self._memory, begin, nbytes, item)
 
 
 class _Stream:

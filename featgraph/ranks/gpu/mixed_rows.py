@@ -53,7 +53,8 @@ class MixedRows:
         self._far = GpuRows(shard, engine, device, forms, (~own).tolist())
         sent, taken = lists_of(shard, own.tolist())
         about = "rows of ghosts of this host"
-        self._near = Channel(sent, taken, engine, device, about, near=near)
+        self._near = Channel(sent, taken, engine, device, about)
+        self._near.near = near
         #: Less than 0 where a kernel has waited in vain.
         self._told = device.upload(np.zeros(1, np.int64))
 

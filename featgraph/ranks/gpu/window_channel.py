@@ -141,13 +141,14 @@ class Channel:
         Arrays that go with the rows.
     are_places : bool
         Whether sets are those of places in what is sent, a word for each 32 of a list.
-    near : array of bool, shape (P, P), optional
-        Which ranks exchange at all: see `Mailboxes`. The lists of others are empty.
 
     Attributes
     ----------
     stream : stream of the dialect
         Where its kernels are launched; 0 is the default stream.
+    near : array of bool, shape (P, P), or None
+        Which ranks exchange at all, set before any does: see `Mailboxes`. The lists of
+        others are empty. None: all.
     """
 
     def __init__(
@@ -159,10 +160,9 @@ class Channel:
         about: str,
         numbers: WindowNumbers | None = None,
         are_places: bool = False,
-        near: npt.NDArray[np.bool_] | None = None,
     ) -> None:
         self._engine, self._device, self._about = engine, device, about
-        self._near = near
+        self.near: npt.NDArray[np.bool_] | None = None
         self._launch: Any = device.launches  # type: ignore[attr-defined]
         self.stream: Any = 0
         #: Blocks that run at a time, whatever registers they take.
@@ -204,7 +204,7 @@ class Channel:
                 for n in self._words
             ]
             self._boxes = None  # its memory is given back with what is made now
-            about, near = self._about, self._near
+            about, near = self._about, self.near
             self._boxes = Mailboxes(self._engine, self._device, sizes, about, near)
         return self._boxes
 
