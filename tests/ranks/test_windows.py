@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import re
 import threading
 import warnings
@@ -563,48 +562,6 @@ def test_a_rank_that_a_watch_knows_to_be_lost_is_not_waited_for(
         assert "signal 9" in str(found.value)
 
     run_ranks(2, on_a_rank)
-
-
-def test_windows_are_given_back_when_no_rank_uses_them(gpu: Gpu) -> None:
-    def on_a_rank(engine: Engine) -> None:
-        device = choose_device("cuda")
-        boxes = windows.Mailboxes(engine, device, [64] * 2, "numbers")
-        registry = windows._registry_of(engine)
-        if engine.rank == 0:
-            del boxes
-            gc.collect()
-        windows.Mailboxes(engine, device, [64] * 2, "numbers")
-        # The other one still has it.
-        assert 1 in registry._windows
-        if engine.rank == 1:
-            del boxes
-        gc.collect()
-        kept = windows.Mailboxes(engine, device, [64] * 2, "numbers")
-        assert set(registry._windows) == {3}
-        del kept
-
-    run_ranks(2, on_a_rank)
-
-
-@pytest.mark.parametrize(
-    ("places", "near"),
-    [
-        (["a 1 x", "a 1 x"], {(0, 1)}),  # threads of a process
-        (["a 1 x", "a 2 y"], {(0, 1)}),
-        (["a 1 x", "a 2 x"], set()),  # one GPU
-        (["a 1 x", "b 2 y"], set()),  # two hosts
-        (["a 1 x", "a 1 x", "a 2 y"], set()),
-        (["a 1 x", "a 2 y", "b 1 x", "b 2 y"], {(0, 1), (2, 3)}),
-        (["a 1 x", "b 1 x", "a 2 y", "b 2 x"], {(0, 2)}),
-    ],
-)
-def test_windows_are_for_a_process_or_gpus_of_a_host(
-    places: list[str], near: set[tuple[int, int]]
-) -> None:
-    found = windows._may_reach([place.split() for place in places])
-    assert found.diagonal().all()
-    assert (found == found.T).all()
-    assert {(r, o) for r, o in np.argwhere(found).tolist() if r < o} == near
 
 
 def run_pagerank(graph: fg.Graph, target: str = "cuda", most: int = 9) -> Any:
