@@ -293,6 +293,7 @@ class _Links:
         self._timeout = timeout if watch is None else max(timeout, CONNECT_S)
         self._group: Any = None
         self._gpus: Any = None
+        self._gpus_end = False
         self._is_ours = False
         #: Sockets that were there before ranks met, and those by which they have, once
         #: that is known: their numbers, and what tells each from others.
@@ -363,7 +364,8 @@ class _Links:
 
     def _leave_gpus(self) -> None:
         """Begin to abort transfers between GPUs, on a thread that may be left there."""
-        if self._gpus is not None:
+        if self._gpus is not None and not self._gpus_end:
+            self._gpus_end = True
             abort = Thread(target=self._abort_gpus, name="featgraph abort", daemon=True)
             abort.start()
 
@@ -372,10 +374,8 @@ class _Links:
 
         Whatever waits for them on a GPU goes on, with anything in what was to come.
         """
-        group, self._gpus = self._gpus, None
-        if group is not None:
-            with suppress(RuntimeError):  # it has ended by itself
-                group.abort()
+        with suppress(RuntimeError):  # it has ended by itself
+            self._gpus.abort()
 
     def transfer_on_gpus(
         self,
