@@ -406,6 +406,18 @@ TABLES["repartition-cpu"] = {
     "overhead": _text("overhead"),
     **CHECK,
 }
+TABLES["forecasts"] = {
+    "graph": _graph,
+    "of": _text("contender"),
+    "uneven": _number("uneven", 3),
+    "ghosts/V": _number("ghosts", 3),
+    "MB": _number("rank_mb", 4),
+    "all/V": _number("all_rows", 3),
+    "ms/V": _number("ms_rows", 3),
+    "k = 1, ms": _text("ms_k1_ms"),
+    "k = 32, ms": _text("ms_k32_ms"),
+    "search, vr": _text("search_vr_ms"),
+}
 TABLES["model-blocks"] = {
     **COMMON,
     "ranks": _text("ranks"),

@@ -55,6 +55,7 @@ BENCHES = {
     "model-cpu": "bench.distributed.model_cpu",
     "model-gpu": "bench.distributed.model_gpu",
     "model-blocks": "bench.distributed.model_blocks",
+    "forecasts": "bench.distributed.forecasts",
     "rows-cpu": "bench.distributed.rows_cpu",
     "engines-cpu": "bench.distributed.engines_cpu",
     "faults-cpu": "bench.distributed.faults_cpu",

@@ -12,6 +12,9 @@ import sys
 
 import numpy as np
 
+from featgraph.graph.formats.readers import SLICES, suffix_of
+from featgraph.graph.graph import Graph
+from featgraph.graph.slices.read import map_slices
 from featgraph.model.forecast import COLUMNS, TIMES, forecast
 from featgraph.model.links import LINKS
 from featgraph.model.machine import H200, Machine
@@ -31,7 +34,8 @@ def add_forecast_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "graph",
         metavar="GRAPH",
-        help="a file: Matrix Market, DIMACS or edge list, also gzipped",
+        help="a file: Matrix Market, DIMACS or edge list, also gzipped; or a folder of "
+        "slices, which is gone through row by row in its own order",
     )
     parser.add_argument(
         "--ranks",
@@ -95,10 +99,8 @@ def print_forecast(options: argparse.Namespace) -> None:
     FeatGraphError
         If the file is malformed, or an option is out of range.
     """
-    from featgraph.cli.run import read_given_graph  # loads all algorithms
-
     found = forecast(
-        read_given_graph(options),
+        _graph_of(options),
         options.ranks,
         layout=options.layout,
         order=options.order,
@@ -113,6 +115,15 @@ def print_forecast(options: argparse.Namespace) -> None:
     writer = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
+
+
+def _graph_of(options: argparse.Namespace) -> Graph:
+    """Return the graph; of slices in the order that they have, memory has offsets."""
+    if suffix_of(options.graph) == SLICES and options.order == "given":
+        return Graph(map_slices(options.graph))
+    from featgraph.cli.run import read_given_graph  # loads all algorithms
+
+    return read_given_graph(options)
 
 
 def _ranks_of(options: argparse.Namespace) -> tuple[Machine, list[str]] | None:

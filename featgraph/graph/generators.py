@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -105,10 +106,24 @@ def rmat(
     D. Chakrabarti, Y. Zhan, C. Faloutsos, "R-MAT: A recursive model for graph mining",
     SDM 2004.
     """
+    drawing = drawing_of_rmat(scale, edge_factor, (a, b, c), seed=seed)
+    if require_flag("weighted", weighted):
+        drawing = replace(drawing, weights=np.uint64(seed))
+    return _drawn(drawing, target, directed, duplicates, (partition, along))
+
+
+def drawing_of_rmat(
+    scale: int,
+    edge_factor: int,
+    quadrants: tuple[float, float, float] = (0.57, 0.19, 0.19),
+    *,
+    seed: int,
+) -> Drawing:
+    """Return the edges of an R-MAT graph, for what draws some of them: see `rmat`."""
     scale = _count(scale, "scale", 0, 30)
     edges = _count(edge_factor, "edge_factor", 0, 2**40) << scale
     seed = _count(seed, "seed", 0, 2**63)
-    a, b, c = require_real("a, b, c", (a, b, c))
+    a, b, c = require_real("a, b, c", quadrants)
     if min(a, b, c) < 0 or not a + b + c <= 1 + 1e-9:
         raise GraphInputError(
             "not probabilities",
@@ -118,9 +133,7 @@ def rmat(
         )
     limits = [np.uint64(round(sum_ * 2**32)) for sum_ in (a, a + b, a + b + c)]
     parameters = np.uint64(seed), scale, *limits
-    of_weights = np.uint64(seed) if require_flag("weighted", weighted) else None
-    drawing = Drawing("draw_rmat", parameters, edges, 1 << scale, of_weights)
-    return _drawn(drawing, target, directed, duplicates, (partition, along))
+    return Drawing("draw_rmat", parameters, edges, 1 << scale)
 
 
 def uniform(

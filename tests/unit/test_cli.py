@@ -15,6 +15,7 @@ import pytest
 
 from featgraph.cli import main
 from featgraph.fold.lowering.passes import PASSES
+from featgraph.graph.formats.convert import convert
 
 # A path 0 - 1 - 2 - 3 - 4 and a vertex that no label reaches.
 PATH_MTX = (
@@ -203,6 +204,22 @@ def test_forecast_prints_a_line_for_each_number_of_ranks(
         ["4", "4x1", "32"],
         ["8", "8x1", "32"],
     ]
+
+
+def test_forecast_goes_through_slices_in_their_order(
+    ring_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "ring.fgs"
+    convert(ring_file, folder)
+    told = [
+        run(capsys, "forecast", str(of), "--ranks", "1..4")
+        for of in (ring_file, folder)
+    ]
+    assert told[0] == told[1]
+    (folder / "sources.bin").write_bytes(b"")
+    status, _, err = run(capsys, "forecast", str(folder), "--ranks", "2")
+    assert status != 0
+    assert "sources.bin" in err
 
 
 def test_forecast_writes_csv(

@@ -19,7 +19,7 @@ from featgraph.graph.building.row_edges import RowEdges
 from featgraph.graph.slices.files import Slices
 from featgraph.graph.slices.manifest import Manifest, read_manifest
 
-__all__ = ["StoredRows", "open_slices", "read_slices"]
+__all__ = ["StoredRows", "map_slices", "open_slices", "read_slices"]
 
 Array = NDArray[Any]
 
@@ -131,6 +131,30 @@ def _offsets_of(slices: Slices, first: int, last: int) -> NDArray[np.int64]:
 def _row_bound(manifest: Manifest) -> int:
     """Return the highest row in given order, that of a twin, plus one."""
     return manifest.given_count * (1 if manifest.directed else 2)
+
+
+def map_slices(path: object) -> EdgeList:
+    """Return the edges of a folder by place, of which memory has offsets alone.
+
+    Sources stay in their file, and are checked once: for what goes through rows in
+    turn. Vertices have the numbers of their places.
+
+    Raises
+    ------
+    FileFormatError
+        Slices that are missing or altered, or contradict each other.
+    """
+    slices = open_slices(path)
+    manifest = slices.manifest
+    stored = StoredRows.of(slices, [(0, manifest.vertex_count)])
+    offsets = stored.offsets.astype(offset_dtype(manifest.edge_count), copy=False)
+    in_edges = Adjacency(freeze(offsets), slices.mapped("sources"), None)
+    degrees = np.diff(offsets)
+    name = "in_degree" if manifest.directed else "degree"
+    ends = in_edges, None, None, manifest.given_count, manifest.directed
+    edges = RowEdges(*ends, known={name: degrees, "digest": manifest.digest})
+    edges.sides = manifest.sides
+    return edges
 
 
 def read_slices(path: object) -> EdgeList:

@@ -1,0 +1,243 @@
+"""What graphs take on 2 to 1,024 ranks, counted exactly, and the model's times.
+
+Each graph is cut into ranges by the default balance. Rows that are sent are counted
+under **all**, each rank getting every row of the others, and **ms**, those of send
+lists. Times are those of a superstep in which every vertex pulls, on NVIDIA H200s, by
+the model (0059) on three links. A breadth-first search from the vertex of most edges is
+recorded: **vr** has the rows that it sends, and `search` is what it takes with each
+form; not of graphs whose edges, times supersteps, are more than `MOST_SWEPT`.
+
+R-MAT graphs above `IN_MEMORY` are drawn, sorted on the disk and counted slice by slice:
+memory has four numbers a vertex. ``--markdown FILE`` writes the tables as a page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import featgraph as fg
+from bench.graphs import SEED, make_graph
+from bench.record import Recorder
+from featgraph.cli.forecast import rank_counts
+from featgraph.model.machine import H200
+from featgraph.model.times import Work, superstep_times
+
+DEFAULTS: dict[str, Any] = {
+    "graph": ["delaunay17", "grid1024", "graph500-20-mixed", "uniform-20-16",
+              "rmat-21-16", "rmat-22-16", "rmat-23-16"],
+    "k": [1, 32],
+    "repeat": 1,
+    "ranks": rank_counts("2..1024"),
+}  # fmt: skip
+LINKS = ("nvlink", "400g", "100g")
+#: Scale of an R-MAT graph that is made in memory, and edges that searches go through.
+IN_MEMORY, MOST_SWEPT = 20, 1 << 29
+_CHUNK = 1 << 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add on how many ranks, and where the page is written."""
+    parser.add_argument("--ranks", type=rank_counts, help="2,4,8 or 2..1024")
+    parser.add_argument("--markdown", type=Path, help="a page with the tables")
+
+
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Count and foretell every graph."""
+    page = [HEAD.format(command=recorder.command)]
+    for name in arguments.graph:
+        begun = time.perf_counter()
+        with tempfile.TemporaryDirectory() as folder:
+            graph = graph_of(name, Path(folder))
+            lines = [
+                line
+                for ranks in arguments.ranks
+                for line in _lines(recorder, name, graph, ranks, arguments.k)
+            ]
+        page.append(_section(name, graph, lines, arguments.k))
+        print(f"    {name}: {time.perf_counter() - begun:.0f} s", flush=True)
+        if arguments.markdown:
+            text = "\n".join(page)
+            arguments.markdown.write_text(text, encoding="utf-8")
+
+
+def graph_of(name: str, folder: Path) -> Any:
+    """Return a graph in memory, or in slices that are made there."""
+    found = re.fullmatch(r"rmat-(\d+)-(\d+)", name)
+    if not found or int(found[1]) <= IN_MEMORY:
+        return make_graph(name).graph
+    from featgraph.graph.generators import drawing_of_rmat
+    from featgraph.graph.slices.read import map_slices
+    from featgraph.graph.slices.write import Edges, write_slices
+
+    drawing = drawing_of_rmat(int(found[1]), int(found[2]), seed=SEED)
+
+    def chunks() -> Iterator[Any]:
+        for first in range(0, drawing.count, _CHUNK):
+            yield drawing.on_host(first, min(first + _CHUNK, drawing.count))
+
+    write_slices(folder, Edges(chunks, drawing.vertex_count, False, None))
+    return fg.Graph(map_slices(folder))
+
+
+def _lines(
+    recorder: Recorder, name: str, graph: Any, ranks: int, widths: list[int]
+) -> list[dict[str, Any]]:
+    """Return, and record, what a number of ranks takes."""
+    found = fg.distributed.forecast(graph, [ranks])
+    counts, partition = found.counts[0], found.partitions[0]
+    line: dict[str, Any] = {
+        "ranks": ranks,
+        "uneven": float(counts.edges.max() / counts.edges.mean()),
+        "ghosts": float(counts.ghosts.sum() / graph.vertex_count),
+        "rank_mb": float(counts.memory_bytes(4).max() / 1e6),
+        "all_rows": counts.rows_all / graph.vertex_count,
+        "ms_rows": counts.rows_ms / graph.vertex_count,
+    }
+    work = Work.whole(counts)
+    forms = {"all": _to_all(work, counts), "ms": work}
+    for k in widths:
+        for form, one in forms.items():
+            line[f"{form}_k{k}_ms"] = _milliseconds([one], k)
+    line |= _searched(graph, partition, counts)
+    recorder.add(
+        f"{ranks} ranks", [], graph={"name": name, "edges": graph.edge_count},
+        checks={"ok": True}, **line,
+    )  # fmt: skip
+    return [line]
+
+
+def _to_all(work: Work, counts: Any) -> Work:
+    """Return work in which each rank gets all rows of the others."""
+    peers = work.ranks - 1
+    received = counts.vertex_count - counts.own
+    return replace(work, sent=counts.own * peers, received=received)
+
+
+def _milliseconds(works: list[Work], k: int) -> list[float]:
+    """Return what supersteps take on each link."""
+    links = [fg.model.links.named_link(name) for name in LINKS]
+    return [
+        round(sum(1e3 * superstep_times(w, H200, link, k=k).seconds for w in works), 4)
+        for link in links
+    ]
+
+
+_runs: dict[int, Any] = {}
+
+
+def _searched(graph: Any, partition: Any, counts: Any) -> dict[str, Any]:
+    """Return what a search sends, and takes, in each form."""
+    from featgraph.model.works import works_of
+
+    if id(graph) not in _runs:
+        _runs.clear()
+        # The edges of slices are by place alone, and too many.
+        _runs[id(graph)] = None if graph.edge_count > MOST_SWEPT >> 3 else search(graph)
+    if _runs[id(graph)] is None:
+        return {}
+    run, first = _runs[id(graph)]
+    if run.supersteps * graph.edge_count > MOST_SWEPT:
+        return {}
+    works = works_of(graph, run, partition, first)
+    whole = Work.whole(counts)
+    listed = [replace(w, sent=whole.sent, received=whole.received) for w in works]
+    everything = [_to_all(w, counts) for w in works]
+    rows = sum(int(w.sent.sum()) for w in works)
+    return {
+        "supersteps": run.supersteps,
+        "vr_rows": rows / graph.vertex_count,
+        "search_all_ms": _milliseconds(everything, 1),
+        "search_ms_ms": _milliseconds(listed, 1),
+        "search_vr_ms": _milliseconds(works, 1),
+    }
+
+
+def search(graph: Any) -> tuple[Any, Any]:
+    """Return a search with its sets, and what it began with."""
+    from featgraph.algorithms import bfs
+
+    kept: list[Any] = []
+    iterate = fg.iterate
+
+    def record(steps: Any, state: Any, **options: Any) -> Any:
+        kept.append(iterate(steps, state, **options | {"record_active": True}))
+        return kept[-1]
+
+    hub = int(np.argmax(graph.out_degree))
+    fg.iterate = record
+    try:
+        bfs(graph, hub, target="cpu")
+    finally:
+        fg.iterate = iterate
+    return kept[0], fg.ActiveSet(graph, [hub]).mask
+
+
+# -- the page
+
+HEAD = """# What graphs take on ranks
+
+    {command}
+
+makes this page. Counts are exact, of ranges cut by default: an in-edge weighs 1, a
+vertex 3. *uneven* is the most edges of a rank over the mean; *ghosts* are those of all
+ranks, and rows are those that are sent in a superstep in which every vertex changes,
+both over V; *MB* is what the rank has that has most, with two buffers of a float32.
+Times are milliseconds of such a superstep on NVIDIA H200s, pulled, by the model
+([0059](design/0059-model-of-time.md)): on NVLink, and on networks of 400 and 100 Gb/s
+for each rank. "all" sends each rank every row of the others, "ms" those that it reads.
+Where a search was recorded, "vr" are the rows that it sends in all its supersteps, over
+V, and times are those of the whole search. No network was measured: see the constants.
+"""
+
+
+def _section(
+    name: str, graph: Any, lines: list[dict[str, Any]], widths: list[int]
+) -> str:
+    """Return the tables of a graph."""
+    edges = f"{graph.vertex_count:,} vertices, {graph.edge_count:,} directed edges"
+    heads = ["ranks", "uneven", "ghosts", "MB", "rows, all", "rows, ms"]
+    heads += [f"k = {k}, {form}" for k in widths for form in ("all", "ms")]
+    rows = []
+    for line in lines:
+        told = [f"{line['ranks']:,}", f"{line['uneven']:.2f}"]
+        names = ("ghosts", "rank_mb", "all_rows", "ms_rows")
+        told += [_short(line[n]) for n in names]
+        for k in widths:
+            told += [_on_links(line[f"{form}_k{k}_ms"]) for form in ("all", "ms")]
+        rows.append(told)
+    text = f"\n## {name}\n\n{edges}.\n\n{_table(heads, rows)}"
+    if "vr_rows" in lines[0]:
+        heads = ["ranks", "rows, all", "ms", "vr", "all", "ms ", "vr "]
+        rows = []
+        for line in lines:
+            steps = line["supersteps"]
+            told = [f"{line['ranks']:,}", _short(steps * line["all_rows"])]
+            told += [_short(steps * line["ms_rows"]), _short(line["vr_rows"])]
+            told += [_on_links(line[f"search_{f}_ms"]) for f in ("all", "ms", "vr")]
+            rows.append(told)
+        count = lines[0]["supersteps"]
+        text += f"\nA search of {count} supersteps:\n\n{_table(heads, rows)}"
+    return text
+
+
+def _on_links(milliseconds: list[float]) -> str:
+    return " / ".join(map(_short, milliseconds))
+
+
+def _short(value: float) -> str:
+    """Return three digits, or all of those before the point."""
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+def _table(heads: list[str], rows: list[list[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
