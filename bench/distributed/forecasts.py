@@ -33,7 +33,7 @@ from featgraph.model.times import Work, superstep_times
 
 DEFAULTS: dict[str, Any] = {
     "graph": ["delaunay17", "grid1024", "graph500-20-mixed", "uniform-20-16",
-              "rmat-21-16", "rmat-22-16", "rmat-23-16"],
+              "rmat-21-16", "rmat-22-16"],
     "k": [1, 32],
     "repeat": 1,
     "ranks": rank_counts("2..1024"),

@@ -34,24 +34,30 @@ class Parts:
 
     Notes
     -----
-    O(E log E) time and three arrays of E integers.
+    O(V + E) time, two numbers for each ghost, and three arrays of V integers.
     """
 
     def __init__(self, graph: Graph, partition: Partition) -> None:
+        from featgraph.graph.partition import kernels  # loads Numba
+
         check_fits(graph, partition)
         self.graph, self.ranks = graph, partition.parts
-        count = graph.vertex_count
+        count, rows = graph.vertex_count, graph.in_edges
         self.owner = partition.owner(np.arange(count))
-        rows = graph.in_edges
-        self.targets = np.repeat(np.arange(count), np.diff(rows.row_offsets))
-        self.sources = rows.column_indices
-        reader = self.owner[self.targets]
-        is_cut = reader != self.owner[self.sources]
+        self._rows = rows.row_offsets, rows.column_indices
+        vertices = partition.order
+        if vertices is None:
+            vertices = np.arange(count, dtype=np.int32)
         # Each ghost once: a vertex, and a rank that has it.
-        pairs = np.unique(
-            self.sources[is_cut].astype(np.int64) * self.ranks + reader[is_cut]
-        )
-        self.ghost_of, self.reader = pairs // self.ranks, pairs % self.ranks
+        found = np.empty((0, 2), np.int32)
+        for _ in range(2):  # counted, then stored
+            seen = np.full(count, -1, np.int32)
+            given = *self._rows, vertices, self.owner, seen
+            number = kernels.list_ghosts(*given, found)
+            if found.size or not number:
+                break
+            found = np.empty((number, 2), np.int32)
+        self.ghost_of, self.reader = found.T
         self.reads = self._by_owner(np.ones(count, np.bool_))
         self.reads += np.bincount(self.reader, minlength=self.ranks)
 
@@ -77,26 +83,23 @@ class Parts:
         only_active : bool
             Whether due vertices take active sources alone.
         """
-        due = active.copy()
-        if gathers != "none":
-            leads = active[self.sources]
-            due[self.targets[leads]] = True
+        from featgraph.graph.partition import kernels  # loads Numba
+
         edges, skipped = np.zeros((2, self.ranks), np.int64)
-        if gathers == "due":
-            degree = np.where(due, self.graph.in_degree, 0)
-            edges = np.bincount(self.owner, degree, self.ranks).astype(np.int64)
-            if only_active:
-                owners = self.owner[self.targets[leads]]
-                taken = np.bincount(owners, minlength=self.ranks)
-                edges, skipped = taken, edges - taken
-        elif gathers == "active":
-            owners = self.owner[self.targets[leads]]
-            edges = np.bincount(owners, minlength=self.ranks)
+        if gathers == "none":
+            due = self._by_owner(active)
+        else:
+            counts = np.zeros((3, self.ranks), np.int64)
+            kernels.count_due_by_owner(*self._rows, active, self.owner, counts)
+            due, of_due, taken = counts
+            edges = of_due if gathers == "due" and not only_active else taken
+            if gathers == "due":
+                skipped = of_due - edges
         is_sent = committed[self.ghost_of]
         by = self.owner[self.ghost_of[is_sent]]
         return Work(
             edges=edges,
-            vertices=self._by_owner(due),
+            vertices=due,
             sent=np.bincount(by, minlength=self.ranks),
             received=np.bincount(self.reader[is_sent], minlength=self.ranks),
             combined=np.zeros(self.ranks, np.int64),

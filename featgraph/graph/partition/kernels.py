@@ -16,10 +16,12 @@ from featgraph.graph.building.jit import jit
 __all__ = [
     "collect_ghosts",
     "count_due",
+    "count_due_by_owner",
     "count_row",
     "deal",
     "fill_parts",
     "gather_rows",
+    "list_ghosts",
     "renumber",
     "sweep",
 ]
@@ -60,6 +62,55 @@ def count_due(offsets: _Array, sources: _Array, active: _Array) -> tuple[int, in
             due += 1
             edges += offsets[v + 1] - offsets[v]
     return due, edges, taken
+
+
+@jit
+def count_due_by_owner(
+    offsets: _Array, sources: _Array, active: _Array, owner: _Array, counts: _Array
+) -> None:
+    """Add the counts of `count_due` up by the owners of rows, shape (3, P)."""
+    for v in range(offsets.size - 1):
+        taken = 0
+        for e in range(offsets[v], offsets[v + 1]):
+            taken += active[sources[e]]
+        if active[v] or taken:
+            of = owner[v]
+            counts[0, of] += 1
+            counts[1, of] += offsets[v + 1] - offsets[v]
+            counts[2, of] += taken
+
+
+@jit
+def list_ghosts(
+    offsets: _Array,
+    sources: _Array,
+    vertices: _Array,
+    owner: _Array,
+    seen: _Array,
+    found: _Array,
+) -> int:
+    """Store each vertex that a rank has edges from and does not own, and that rank.
+
+    Parameters
+    ----------
+    vertices : array of int32
+        All of them, those of one owner behind the other.
+    seen : array of int32
+        Of each vertex the rank that has it last; -1 at first.
+    found : array of int32, shape (N, 2)
+        Without entries they are counted only.
+    """
+    count = 0
+    for v in vertices:
+        rank = owner[v]
+        for e in range(offsets[v], offsets[v + 1]):
+            u = sources[e]
+            if owner[u] != rank and seen[u] != rank:
+                seen[u] = rank
+                if found.size:
+                    found[count, 0], found[count, 1] = u, rank
+                count += 1
+    return count
 
 
 @jit
