@@ -296,6 +296,22 @@ def test_a_run_that_takes_as_long_as_foretold_moves_nothing() -> None:
         assert run_ranks(3, on_a_rank) == [(0, None)] * 3
 
 
+def test_a_gain_of_less_than_moving_costs_moves_nothing() -> None:
+    whole = make_graph()
+
+    def on_a_rank(engine: Any) -> Any:
+        graph: Any = fg.distribute(whole, ranks=1)
+        graph.chooses = True
+        found = pagerank(
+            graph, max_supersteps=9, tol=0, target="cpu", repartition="auto"
+        )
+        return len(found.run.partitions)
+
+    little = chosen.Chosen(3, 2e-9, 1e-9)
+    with mock.patch.object(numbers, "chosen_again", return_value=little):
+        assert run_ranks(3, on_a_rank) == [0] * 3
+
+
 @pytest.mark.parametrize(("edge_s", "meant"), [(1e-12, 1), (1e-2, 3)])
 def test_seconds_of_the_rank_that_leads_are_what_counts(
     edge_s: float, meant: int
