@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import threading
 import warnings
 from collections.abc import Iterator
@@ -22,7 +21,6 @@ from featgraph import algorithms as al
 from featgraph.distributed import run_ranks
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.distributed.rows.forms import Sending
-from featgraph.distributed.rows.rounding import widen
 
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
@@ -40,9 +38,7 @@ from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.loops import device_flight, replay
 from featgraph.runtime.recording import cuda_trace
 from featgraph.runtime.recording.cuda_record import _between_turns
-from tests.ranks import test_rounded
 from tests.ranks.test_emulated import PROPERTIES, V, make_graph
-from tests.ranks.test_partitions import GRAPHS
 from tests.simt import dialect
 from tests.simt.dialect import Dialect
 from tests.simt.gpu import Gpu, emulated_gpu
@@ -209,6 +205,11 @@ def test_all_that_is_known_travels_at_once(
     run_ranks(len(shards), on_a_rank)
 
 
+def rows_of(device: Any, array: Any) -> Any:
+    """Return values of a property on a device."""
+    return device.rows.held(device.rows.upload(array), array.shape)
+
+
 @pytest.mark.parametrize("operation", ["add", "min", "max"])
 def test_outboxes_are_combined_as_on_the_host(gpu: Gpu, operation: str) -> None:
     order = np.random.default_rng(0).permutation(V)
@@ -257,78 +258,6 @@ def test_forms_say_which_rows_are_stored(gpu: Gpu, form: str) -> None:
     run_ranks(3, on_a_rank)
 
 
-def rows_of(device: Any, array: Any) -> Any:
-    """Return values of a property on a device."""
-    return device.rows.held(device.rows.upload(array), array.shape)
-
-
-def any_reals(dtype: str, wire_dtype: str) -> Any:
-    """Return reals of all kinds, halfway ones and those that are no number too."""
-    rng, unsigned = np.random.default_rng(3), f"u{np.dtype(dtype).itemsize}"
-    narrow = rng.integers(0, 1 << 16, 64).astype(np.uint16)
-    narrow[:6] = 0, 0x8000, 1, 0x8001, 0x7BFF if wire_dtype == "float16" else 0x7F7F, 7
-    exact = widen(narrow, np.dtype(dtype), wire_dtype)
-    fraction, own = {"float16": 10, "bfloat16": 7}[wire_dtype], np.finfo(dtype).nmant
-    half = 1 << (own - fraction - 1)
-    with np.errstate(invalid="ignore"):
-        off = [exact.view(unsigned) + np.array(n, unsigned) for n in (half, half - 1)]
-        off += [exact.view(unsigned) + np.array(half + 1, unsigned)]
-        near = np.concatenate([exact, *(one.view(dtype) for one in off)])
-        least = np.finfo(dtype).smallest_subnormal
-        near = np.concatenate([near, [np.nan, np.inf, -np.inf, 0, -0.0, least, 1e-6]])
-        most = 65519.0 if wire_dtype == "float16" else 3.3e38
-        return np.where(np.isfinite(near), np.clip(near, -most, most), near).astype(
-            dtype
-        )
-
-
-@pytest.mark.parametrize("wire_dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_reals_are_rounded_as_on_the_host(
-    gpu: Gpu, dtype: str, wire_dtype: str
-) -> None:
-    """Beside what is no real, and a value that is too large: once told, it is over."""
-    shards = make_graph(500).partition(cuts=[0, 64, V])
-    reals = np.resize(any_reals(dtype, wire_dtype), (V, 3))
-
-    def on_a_rank(engine: Engine) -> None:
-        shard, device = shards[engine.rank], choose_device("cuda")
-        carriers = (
-            WindowRows(shard, engine, device),
-            HostRows(shard, engine, choose_device("cpu")),
-        )
-        count, rows, sending = (
-            shard.numbers.size,
-            device.rows,
-            Sending("auto", wire_dtype),
-        )
-        changed = packed(np.arange(count) % 5 > 0)
-        marked = device.sets.upload(changed)
-        arrays = [reals[shard.numbers].copy(), np.arange(count, dtype=np.int16)]
-        values = [rows.held(rows.upload(a.copy()), a.shape) for a in arrays]
-        carriers[0].share(values, marked, sending)
-        carriers[1].share(arrays, changed, sending)
-        for value, array in zip(values, arrays, strict=True):
-            found = rows.download(value.array, array.shape)
-            assert found.tobytes() == array.tobytes()
-        if engine.rank == 1:
-            large = np.full((count, 3), 3.4e38, dtype)
-            values[0] = rows.held(rows.upload(large), large.shape)
-        for is_told in (True, False):
-            told = marked, values if is_told else values[1:]
-            active, _ = carriers[0].tell(told, None, sending)
-            assert carriers[0].leave_known(active)
-            error = carriers[0].rounding_error(device.read_counts(0, 0)[0])
-            if not is_told:
-                assert error is None
-                continue
-            where = {0: "another rank than rank 0", 1: "vertex [0-9]+, on rank 1"}
-            assert re.search(f"does not fit into {wire_dtype}", str(error))
-            assert re.search(where[engine.rank], str(error))
-
-    run_ranks(2, on_a_rank)
-
-
 def test_work_is_timed_without_waits(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the clock of the GPU: from what has been taken to what is posted next."""
     shards, now = make_graph(500).partition(cuts=[0, 64, V]), threading.local()
@@ -358,37 +287,6 @@ def test_work_is_timed_without_waits(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) 
         return found
 
     assert run_ranks(2, on_a_rank) == [[12, 62], [22, 72]]
-
-
-@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
-def test_runs_round_as_on_the_cpu(gpu: Gpu) -> None:
-    """Ghosts are rounded once; nothing that does not fit is passed over."""
-    whole = GRAPHS[True]
-
-    def on_a_rank(target: str) -> Any:
-        state = test_rounded.make_state(fg.distribute(whole, cuts=[0, 40, 97]), 1)
-        run = fg.iterate(
-            test_rounded.step, state, max_supersteps=3, wire_dtype="float16",
-            target=target,
-        )  # fmt: skip
-        assert "ghosts in float16" in repr(run)
-        view = np.array(state.view("x"))
-        state["x"] = state["x"] + np.float32(1e6)
-        told = None
-        if target == "cuda":
-            with pytest.raises(fg.DivergenceError, match="does not fit into float16"):
-                test_rounded.step(state, wire_dtype="float16", target=target)
-            state["x"] = np.zeros_like(state["x"])
-            told = len(test_rounded.step(state, wire_dtype="float16", target=target))
-        return view, told
-
-    found, meant = (
-        run_ranks(2, lambda _, target=target: on_a_rank(target))
-        for target in ("cuda", "cpu")
-    )
-    for (view, told), (right, _) in zip(found, meant, strict=True):
-        np.testing.assert_allclose(view, right, rtol=1e-3)
-        assert told == 97
 
 
 def test_one_kernel_packs_for_all_and_one_stores(gpu: Gpu) -> None:

@@ -127,8 +127,7 @@ def iterate(
         If functions, state and options do not fit; nothing has been changed then.
         PlanError, too, for ``change_driven=False``, ``asynchronous=True`` and
         ``near_far=`` where they could change the result, and for ``repartition=`` where
-        ranks cannot be timed. StateError, too, if there are
-        checkpoints of something else.
+        ranks cannot be timed. StateError, too, for checkpoints of something else.
 
     Warns
     -----
