@@ -138,3 +138,42 @@ def test_results_on_one_rank() -> None:
     assert np.array_equal(again.local("levels"), result.levels)
     ratings = sparse.csr_array(np.random.default_rng(0).integers(0, 2, (9, 7)))
     assert als(ratings, factors=2, iterations=2).local("user_factors").shape[1] == 2
+
+
+@fg.vertex
+def note(f, v, d):
+    d.noted[v] = v + d.more
+    return False
+
+
+@fg.gather(into="around", combine="sum")
+def noted_around(f, u, v, e, d):
+    return d.noted[u]
+
+
+@fg.vertex
+def keep_sum(f, v, d):
+    d.sums[v] = d.around[v]
+    return False
+
+
+def test_what_was_written_before_it_is_read_has_all_waited() -> None:
+    """In several supersteps, each at other vertices, of which none reads it."""
+    whole = make_graph(directed=True)
+    noting, summing = fg.vertexmap(note), fg.foldmap(noted_around, keep_sum)
+
+    def sums(graph: fg.Graph) -> Any:
+        state = fg.State(
+            graph,
+            noted=fg.vertex_property(0.0),
+            sums=fg.vertex_property(0.0),
+            more=0.0,
+        )
+        for turn in range(3):
+            state["more"] = float(turn)
+            noting(state, active_in=np.arange(turn, V, 4), target="cpu")
+        summing(state, target="cpu")
+        return state["sums"]
+
+    for found in run_ranks(2, lambda _: sums(fg.distribute(whole, cuts=[0, 40, V]))):
+        np.testing.assert_array_equal(found, sums(whole))
