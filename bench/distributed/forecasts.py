@@ -33,7 +33,7 @@ from featgraph.model.times import Work, superstep_times
 
 DEFAULTS: dict[str, Any] = {
     "graph": ["delaunay17", "grid1024", "graph500-20-mixed", "uniform-20-16",
-              "rmat-21-16", "rmat-22-16"],
+              "rmat-21-16"],
     "k": [1, 32],
     "repeat": 1,
     "ranks": rank_counts("2..1024"),
@@ -140,7 +140,6 @@ def _searched(graph: Any, partition: Any, counts: Any) -> dict[str, Any]:
 
     if id(graph) not in _runs:
         _runs.clear()
-        # The edges of slices are by place alone, and too many.
         _runs[id(graph)] = None if graph.edge_count > MOST_SWEPT >> 3 else search(graph)
     if _runs[id(graph)] is None:
         return {}

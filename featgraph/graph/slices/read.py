@@ -153,7 +153,7 @@ def map_slices(path: object) -> EdgeList:
     name = "in_degree" if manifest.directed else "degree"
     ends = in_edges, None, None, manifest.given_count, manifest.directed
     edges = RowEdges(*ends, known={name: degrees, "digest": manifest.digest})
-    edges.sides = manifest.sides
+    edges.sides, edges.given_count = manifest.sides, manifest.given_count
     return edges
 
 
