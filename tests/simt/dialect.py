@@ -41,13 +41,13 @@ class ScalarType:
     def __init__(self, name: str) -> None:
         self.name = name
         self.dtype = np.dtype(name)
+        self._is_integer = self.dtype.kind in "iu"
+        self._type = bool if self.dtype.kind == "b" else self.dtype.type
 
     def __call__(self, value: Any) -> Any:
-        if self.dtype.kind in "iu":
-            return wrap_integer(value, self.dtype)
-        if self.dtype.kind == "b":
-            return bool(value)
-        return self.dtype.type(value)
+        return (
+            wrap_integer(value, self.dtype) if self._is_integer else self._type(value)
+        )
 
     def __repr__(self) -> str:
         return self.name
@@ -275,15 +275,20 @@ class _Place:
 
 def _positions(dimensions: int) -> Any:
     lane = current_lane()
+    if dimensions == 1:
+        block = lane.block
+        return block.index[0] * block.shape[0] + lane.thread[0]
     places = zip(lane.block.index, lane.block.shape, lane.thread, strict=True)
     found = tuple(block * size + thread for block, size, thread in places)
-    return found[0] if dimensions == 1 else found[:dimensions]
+    return found[:dimensions]
 
 
 def _extents(dimensions: int) -> Any:
     block = current_lane().block
+    if dimensions == 1:
+        return block.grid[0] * block.shape[0]
     found = tuple(a * b for a, b in zip(block.grid, block.shape, strict=True))
-    return found[0] if dimensions == 1 else found[:dimensions]
+    return found[:dimensions]
 
 
 class Dialect:

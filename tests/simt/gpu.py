@@ -46,8 +46,9 @@ from featgraph.runtime.streaming import pinned as streamed_memory
 from featgraph.runtime.streaming import rows as streamed_rows
 from tests.simt.dialect import conditions, memory_at
 from tests.simt.emulator import Emulator, MemoryFault
-from tests.simt.gpu_streams import EmulatedStreams, Streams, piece_at, pinned
+from tests.simt.gpu_streams import EmulatedStreams, Streams, pinned
 from tests.simt.memory import GuardedArray
+from tests.simt.pieces import Pieces
 from tests.simt.streams import Order, Touches
 
 __all__ = ["Gpu", "Streams", "emulated_gpu"]
@@ -264,9 +265,7 @@ class Gpu:
     """
 
     def __init__(self) -> None:
-        self.alive: weakref.WeakValueDictionary[int, Any] = (
-            weakref.WeakValueDictionary()
-        )
+        self.alive = Pieces()
         self.by_dialect: list[str] = []
         self.by_driver: list[str] = []
         self.compiled_ahead: list[str] = []
@@ -313,7 +312,7 @@ class Gpu:
         first = -whole.ctypes.data % ALIGNMENT
         memory = whole[first : first + count]
         address = int(memory.ctypes.data)
-        self.alive[address] = memory
+        self.alive.add(address, memory)
         # Whoever gets the address next has lent nothing.
         weakref.finalize(memory, _lent.discard, address)
         self.written[address] = Written(address, count, self.order)
@@ -349,14 +348,14 @@ class Gpu:
     # -- the driver
 
     def _memory(self, address: int, size: int) -> Any:
-        found = piece_at(self, address, size)
+        found = self.alive.at(address, size)
         assert found, f"no array lies at {address:#x}: a stale argument"
         start, piece = found
         return piece[address - start : address - start + size]
 
     def _place(self, address: int, size: int) -> tuple[Written, int]:
         """Return what is known of some memory, and where it begins there."""
-        found = piece_at(self, address, size)
+        found = self.alive.at(address, size)
         assert found, f"no array lies at {address:#x}"
         return self.written[found[0]], address - found[0]
 
@@ -382,7 +381,7 @@ class Gpu:
     def copy(self, target: int, source: int, size: int) -> None:
         to, place = self._place(target, size)
         to.touches.fill()
-        if piece_at(self, source, size) is None:
+        if self.alive.at(source, size) is None:
             self._memory(target, size)[:] = lent_memory(source, size)
             to.bytes[place : place + size] = b"\1" * size
             return
@@ -406,7 +405,7 @@ class Gpu:
             self.running.finish()
         self.downloads.append(size)
         self.order.wait_for_default()
-        is_ours = piece_at(self, source, size) is not None
+        is_ours = self.alive.at(source, size) is not None
         whole = self._memory(source, size) if is_ours else lent_memory(source, size)
         memory = np.ascontiguousarray(whole)
         ctypes.memmove(target, memory.ctypes.data, size)
@@ -530,9 +529,7 @@ class Recording:
 
 def is_ours(gpu: Gpu, view: Any) -> bool:
     """Whether an array is of memory that was allocated there, and dense."""
-    first, last = view.ctypes.data, view.ctypes.data + view.nbytes
-    pieces = gpu.alive.items()
-    is_there = any(s <= first and last <= s + piece.size for s, piece in pieces)
+    is_there = gpu.alive.at(view.ctypes.data, view.nbytes) is not None
     return is_there and bool(view.flags.c_contiguous)
 
 
@@ -569,7 +566,7 @@ def view_at(
     steps = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
     before = sum(step for step in steps if step < 0)
     first, size = address + before, sum(map(abs, steps)) + dtype.itemsize
-    is_ours = piece_at(gpu, first, size) is not None
+    is_ours = gpu.alive.at(first, size) is not None
     whole = gpu._memory(first, size) if is_ours else lent_memory(first, size)
     view = np.ndarray(shape, dtype, whole, -before, strides)
     return gpu._guarded(view) if is_ours else GuardedArray(view)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tests.simt.streams import HOST
 
-__all__ = ["EmulatedStreams", "Streams", "piece_at", "pinned"]
+__all__ = ["EmulatedStreams", "Streams", "pinned"]
 
 
 #: Page-locked memory of the host that is alive.
@@ -29,14 +29,6 @@ def lies_in(memory: Any, address: int) -> bool:
     """Whether an address is within an array."""
     first = int(memory.ctypes.data)
     return first <= address < first + int(memory.nbytes)
-
-
-def piece_at(gpu: Any, address: int, size: int) -> tuple[int, Any] | None:
-    """Return where the memory begins that has some bytes, and it; None: none has."""
-    for start, piece in gpu.alive.items():
-        if start <= address and address + size <= start + piece.size:
-            return start, piece
-    return None
 
 
 class Streams:
@@ -65,7 +57,7 @@ class Streams:
 
     def start_write(self, target: int, source: int, size: int, stream: int) -> None:
         """Copy at once; who has not waited for it, or it for whom, is told so."""
-        if piece_at(self._gpu, source, size) is None:
+        if self._gpu.alive.at(source, size) is None:
             self._take(target, source, size, stream)
             return
         assert stream

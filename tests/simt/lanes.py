@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ast
+import contextvars
 import itertools
 import random
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cache
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from greenlet import getcurrent, greenlet
@@ -39,8 +38,11 @@ _FULL_WARP = 0xFFFFFFFF
 
 _TRIP = "_trip_of_loop_"
 
-# File, line, function, and the trip of each loop around the line.
-Site = tuple[tuple[str, int, str, tuple[int, ...]], ...]
+# Which code, which instruction, and the trip of each loop around it, of the kernel and
+# its callees: what lanes that meet have in common.
+Site = tuple[Any, ...]
+# File, line, function, and these trips: a step of a site, for people.
+Step = tuple[str, int, str, tuple[int, ...]]
 # What an operation gives to each lane, from what each lane brought.
 Outcome = Callable[[dict[int, Any]], dict[int, Any]]
 
@@ -61,20 +63,12 @@ class RaceError(EmulationError):
     """Two lanes touched an entry of shared memory with no barrier between."""
 
 
-@dataclass(frozen=True)
-class Meeting:
+class Meeting(NamedTuple):
     """Where a lane waits; lanes meet if all of this is equal."""
 
     operation: str
     mask: int | None  # None: the whole block
     site: Site
-
-    def __str__(self) -> str:
-        steps = []
-        for file, line, function, trips in self.site:
-            loops = f" (trip {', '.join(map(str, trips))})" if trips else ""
-            steps.append(f"{file}:{line} in {function}{loops}")
-        return f"{self.operation} at {' < '.join(steps)}"
 
 
 class CountTrips(ast.NodeTransformer):
@@ -108,15 +102,25 @@ class Lane(greenlet):
         self.meeting: Meeting | None = None
         self.brought: Any = None
         self.outcome: Outcome | None = None
+        self.gr_context = _QUIET
 
     def run(self, _: Any = None) -> None:
-        # NumPy's error state belongs to the greenlet.
-        with np.errstate(all="ignore"):
-            try:
-                self.block.function(*self.block.arguments)
-            except Exception as error:
-                error.add_note(f"block {self.block.index}, thread {self.thread}")
-                raise
+        try:
+            self.block.function(*self.block.arguments)
+        except Exception as error:
+            error.add_note(f"block {self.block.index}, thread {self.thread}")
+            raise
+
+
+def _quiet() -> contextvars.Context:
+    """Return a context in which NumPy says nothing of numbers that overflow."""
+    context = contextvars.Context()
+    context.run(np.seterr, all="ignore")
+    return context
+
+
+#: NumPy's error state belongs to the context of a greenlet: one for all lanes.
+_QUIET = _quiet()
 
 
 def current_lane() -> Lane:
@@ -127,31 +131,73 @@ def current_lane() -> Lane:
     return lane
 
 
-def call_path() -> Site:
-    """Return the lines of the kernel module and its callees that lead here."""
-    path = []
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code is not Lane.run.__code__:
+class _Code(NamedTuple):
+    """What is known of the code of a frame."""
+
+    code: CodeType  # kept, so that its id stays its own
+    is_emulated: bool
+    counters: tuple[str, ...]
+
+
+_codes: dict[int, _Code] = {}
+
+
+def _code_of(frame: FrameType) -> _Code:
+    code = frame.f_code
+    # Codes compare, and are hashed, by all that is in them: too slow for every meeting.
+    known = _codes.get(id(code))
+    if known is None:
         # Only emulated modules carry their own builtins; these modules are left out.
-        if frame.f_globals.get("__name__", "").partition(".")[0] != "tests":
-            code = frame.f_code
-            counters = _trip_counters(code)
-            values = frame.f_locals if counters else {}  # a dict of them is made
-            trips = tuple(at for name in counters if (at := values.get(name)))
+        name = frame.f_globals.get("__name__", "")
+        counters = tuple(name for name in code.co_varnames if name.startswith(_TRIP))
+        known = _Code(code, name.partition(".")[0] != "tests", counters)
+        _codes[id(code)] = known
+    return known
+
+
+def _trips(frame: FrameType, counters: tuple[str, ...]) -> tuple[int, ...]:
+    values = frame.f_locals  # a dict of them is made
+    return tuple([at for name in counters if (at := values.get(name))])
+
+
+def _site() -> Site:
+    """Return what leads here, to compare."""
+    path: list[Any] = []
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code is not _RUN:
+        _, is_emulated, counters = _code_of(frame)
+        if is_emulated:
+            path.append(id(frame.f_code))
+            path.append(frame.f_lasti)
+            if counters:
+                path.append(_trips(frame, counters))
+        frame = frame.f_back
+    return tuple(path)
+
+
+def call_path(frame: FrameType | None = None) -> tuple[Step, ...]:
+    """Return the lines of the kernel module and its callees that lead to a frame.
+
+    To the caller if none is given.
+    """
+    path: list[Step] = []
+    frame = frame or sys._getframe(1)
+    while frame is not None and frame.f_code is not _RUN:
+        code, is_emulated, counters = _code_of(frame)
+        if is_emulated:
+            trips = _trips(frame, counters)
             path.append((code.co_filename, frame.f_lineno, code.co_name, trips))
         frame = frame.f_back
     return tuple(path)
 
 
-@cache
-def _trip_counters(code: CodeType) -> tuple[str, ...]:
-    return tuple(name for name in code.co_varnames if name.startswith(_TRIP))
+_RUN = Lane.run.__code__
 
 
-def _meet(operation: str, mask: int | None, brought: Any, outcome: Outcome) -> Any:
-    lane = current_lane()
-    site = call_path()
-    lane.meeting = Meeting(operation, mask, site)
+def _meet(
+    lane: Lane, operation: str, mask: int | None, brought: Any, outcome: Outcome
+) -> Any:
+    lane.meeting = Meeting(operation, mask, _site())
     lane.brought, lane.outcome = brought, outcome
     return lane.parent.switch()
 
@@ -181,12 +227,12 @@ def meet_warp(operation: str, mask: int, brought: Any, outcome: Outcome) -> Any:
         raise DivergenceError(
             f"lane {lane.lane_id} calls {operation} with mask {mask:#x}, without itself"
         )
-    return _meet(operation, mask, brought, outcome)
+    return _meet(lane, operation, mask, brought, outcome)
 
 
 def meet_block(operation: str, brought: Any, outcome: Outcome) -> Any:
     """Wait for all threads of the block; see `meet_warp`."""
-    return _meet(operation, None, brought, outcome)
+    return _meet(current_lane(), operation, None, brought, outcome)
 
 
 def pause() -> None:
@@ -264,12 +310,21 @@ class Block:
     def _who_waits(self) -> str:
         groups: dict[str, list[int]] = defaultdict(list)
         for lane in self.lanes:
-            groups["left the kernel" if lane.dead else str(lane.meeting)].append(
-                lane.number
-            )
+            groups["left the kernel" if lane.dead else _where(lane)].append(lane.number)
         lines = [f"block {self.index}: lanes that must meet wait apart"]
         lines += [f"  {_ranges(waiting)}: {where}" for where, waiting in groups.items()]
         return "\n".join(lines)
+
+
+def _where(lane: Lane) -> str:
+    """Return where a lane waits, and in which operation."""
+    if lane.meeting is None:
+        return "about to go on"
+    steps = []
+    for file, line, function, trips in call_path(lane.gr_frame):
+        loops = f" (trip {', '.join(map(str, trips))})" if trips else ""
+        steps.append(f"{file}:{line} in {function}{loops}")
+    return f"{lane.meeting.operation} at {' < '.join(steps)}"
 
 
 def _finish(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ def wrap_integer(value: Any, dtype: np.dtype[Any]) -> int:
     int
         The value.
     """
-    least, most = _limits(dtype)
+    least, most = LIMITS[dtype.char]
     if type(value) is int and least <= value <= most:
         return value
     if isinstance(value, float | np.floating):
@@ -44,10 +43,13 @@ def wrap_integer(value: Any, dtype: np.dtype[Any]) -> int:
     return (int(value) - least) % (most - least + 1) + least
 
 
-@cache
-def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
-    limits = np.iinfo(dtype)
+def _limits(code: str) -> tuple[int, int]:
+    limits = np.iinfo(code)
     return int(limits.min), int(limits.max)
+
+
+#: The least and the largest number of each integer type, by its code.
+LIMITS = {code: _limits(code) for code in np.typecodes["AllInteger"]}
 
 
 def poisoned(shape: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -143,6 +145,8 @@ class GuardedArray:
         self.size = data.size
         self.dtype = data.dtype
         self.strides = data.strides
+        #: Integers without a width: Numba computes in 64 bits, not in the array's type.
+        self._is_whole = data.dtype.kind in "iub"
 
     def __len__(self) -> int:
         return int(self.shape[0])
@@ -184,17 +188,37 @@ class GuardedArray:
         offsets = (at * step for at, step in zip(index, self.strides, strict=True))
         return int(self._address + sum(offsets))
 
+    def _entry_at(self, index: Any) -> int | None:
+        """Return the address of an entry; None where `_checked` must look at the index.
+
+        Most are plain integers.
+        """
+        if type(index) is int:
+            index = (index,)
+        elif type(index) is not tuple:
+            return None
+        if len(index) != self.ndim:
+            return None
+        address: int = self._address
+        for at, bound, step in zip(index, self.shape, self.strides, strict=True):
+            if type(at) is not int or not 0 <= at < bound:
+                return None
+            address += at * step
+        return address
+
     def peek(self, index: Any) -> Any:
         """Read an entry without recording it: atomics."""
-        value = self._data[self._checked(index)]
-        # Integers without a width: Numba computes in 64 bits, not in the array's type.
-        return value.item() if self.dtype.kind in "iub" else value
+        if self._entry_at(index) is None:
+            index = self._checked(index)
+        return self._data.item(index) if self._is_whole else self._data[index]
 
     def poke(self, index: Any, value: Any) -> None:
         """Write an entry without recording it: atomics."""
+        if self._entry_at(index) is None:
+            index = self._checked(index)
         if self.dtype.kind in "iu":
             value = wrap_integer(value, self.dtype)
-        self._data[self._checked(index)] = value
+        self._data[index] = value
 
     def touch(self, index: Any) -> None:
         """Record an atomic update of an entry."""
@@ -202,21 +226,29 @@ class GuardedArray:
             self._record.update(self._address_of(self._checked(index)))
 
     def __getitem__(self, index: Any) -> Any:
-        checked = self._checked(index)
-        if not self._is_element(checked):
-            return GuardedArray(self._data[checked], self._record)
+        address = self._entry_at(index)
+        if address is None:
+            index = self._checked(index)
+            if not self._is_element(index):
+                return GuardedArray(self._data[index], self._record)
+            address = self._address_of(index)
         if self._record is not None:
-            self._record.read(self._address_of(checked))
-        return self.peek(checked)
+            self._record.read(address)
+        return self._data.item(index) if self._is_whole else self._data[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        checked = self._checked(index)
-        if not self._is_element(checked):
-            part = self[checked]
-            for position in np.ndindex(part.shape):
-                is_array = isinstance(value, GuardedArray)
-                part[position] = value[position] if is_array else value
-            return
+        address = self._entry_at(index)
+        if address is None:
+            index = self._checked(index)
+            if not self._is_element(index):
+                part = self[index]
+                for position in np.ndindex(part.shape):
+                    is_array = isinstance(value, GuardedArray)
+                    part[position] = value[position] if is_array else value
+                return
+            address = self._address_of(index)
         if self._record is not None:
-            self._record.write(self._address_of(checked))
-        self.poke(checked, value)
+            self._record.write(address)
+        if self.dtype.kind in "iu":
+            value = wrap_integer(value, self.dtype)
+        self._data[index] = value

@@ -74,6 +74,12 @@ else:
         run(body, np.ones(32, np.float32))
 
 
+def test_two_collectives_of_one_line_are_divergence() -> None:
+    sums = "warp.group_sum(a[i], 8)"
+    with pytest.raises(DivergenceError, match="wait apart"):
+        run(f"a[i] = {sums} if i % 2 else {sums}", np.ones(32, np.float32))
+
+
 def test_a_collective_in_a_loop_of_unequal_trips_is_divergence() -> None:
     body = """
 for trip in range(2 + i // 16):
