@@ -44,6 +44,7 @@ from featgraph.algorithms import (
     strongly_connected_components,
     triangle_count,
 )
+from featgraph.runtime.devices import host_arrays
 from featgraph.runtime.loops.host import HostLoop
 from featgraph.runtime.loops.worklist import WorklistLoop
 from featgraph.runtime.superstep.superstep import Superstep
@@ -371,6 +372,8 @@ def test_nothing_over_the_vertices_is_made_on_the_host(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     count = 1 << 18
+    # One chunk of all: a kernel of many takes three times as long to compile.
+    monkeypatch.setattr(host_arrays, "SMALLEST_CHUNK", 1 << 40)
     graph = drawn_graph(count)
     CALLS[name](graph, target="cpu")
     watch = Watch(monkeypatch)
