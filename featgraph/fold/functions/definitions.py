@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from typing import cast
 
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.functions.facts import Context, FunctionFacts
@@ -43,7 +42,7 @@ def form_of(context: Context, phase: Phase, function: Analysed) -> str:
 def defined(facts: FunctionFacts) -> Define:
     """Return a user function as it was analysed."""
     function, form = facts.function, facts.form
-    body = [cast("ast.stmt", copied(statement)) for statement in function.body]
+    body = [copied(statement) for statement in function.body]
     roles, given = facts.roles, facts.temporaries
     if form in {"feature", "triangle"}:
         roles = tuple(r for r in function.declared.roles if _is_taken(facts, r))
@@ -76,7 +75,7 @@ def parts_of(facts: FunctionFacts, node: Define) -> list[Define]:
     ):
         if value is None:
             continue
-        returned = copy_location(ast.Return(cast("ast.expr", copied(value))), value)
+        returned = copy_location(ast.Return(copied(value)), value)
         is_column = part == "column" and in_vectors
         made.append(
             Define(

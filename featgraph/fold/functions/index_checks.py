@@ -80,7 +80,7 @@ class IndexChecks(Rewriting):
         """Leave out an atomic whose index is out of range."""
         indices = [copied(index) for index in node.indices]
         self.generic_visit(node)
-        tests = self._tests(node, cast("list[ast.expr]", indices))
+        tests = self._tests(node, indices)
         test = tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
         zeros = [ast.Constant(0) for _ in indices]
         return ast.IfExp(test, node, Access(node.name, "now", zeros))
@@ -95,7 +95,7 @@ class IndexChecks(Rewriting):
             tests.append(
                 expression(
                     f"{text}{vertex}, {edge}, d.fault)",
-                    INDEX=self._checked(cast("ast.expr", copied(index))),
+                    INDEX=self._checked(copied(index)),
                     BOUND=bound_of(node, axis, self.memory),
                 )
             )

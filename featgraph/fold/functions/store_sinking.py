@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
-from typing import cast
 
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.functions.facts import FunctionFacts
@@ -50,7 +49,7 @@ def with_sunk_stores(facts: FunctionFacts, node: Define) -> Define:
         else:
             early.insert(0, statement)
     if late:
-        test = cast("ast.expr", copied(verdict))
+        test = copied(verdict)
         stores = ast.copy_location(ast.If(test, late, []), late[0])
         node.body = [*early, stores, last]
         sends = verdict is not narrowed(last, ast.Return).value

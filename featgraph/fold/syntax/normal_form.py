@@ -7,7 +7,6 @@ an assignment to a local name.
 from __future__ import annotations
 
 import ast
-import copy
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +23,7 @@ from featgraph.fold.syntax.nodes import (
     narrowed,
 )
 from featgraph.fold.syntax.resolve import Resolved
+from featgraph.fold.tree.statements import copied
 from featgraph.program.operation import Collaborative
 from featgraph.program.operations import broadcast
 from featgraph.program.source import FunctionSource
@@ -63,7 +63,7 @@ def normal_form(
         For a collective in a while loop or in a helper that cannot be inlined.
     """
     lowering = _Lowering(function.source, function.tree, resolve_called, taken)
-    return lowering.block(copy.deepcopy(function.tree.body))
+    return lowering.block([copied(s) for s in function.tree.body])
 
 
 class _Expressions:
@@ -226,12 +226,12 @@ class _Expressions:
         self, vector: ast.expr, index: ast.expr, out: list[ast.stmt]
     ) -> ast.expr:
         if isinstance(vector, Access) and _is_feature(vector.indices[-1]):
-            indices = [*copy.deepcopy(vector.indices[:-1]), copy.deepcopy(index)]
+            indices = [copied(i) for i in (*vector.indices[:-1], index)]
             return copy_location(Access(vector.name, vector.version, indices), vector)
-        vector = self.value(copy.deepcopy(vector), out)
+        vector = self.value(copied(vector), out)
         if _is_feature(index):
             return vector
-        call = copy_location(Operate(broadcast, [vector, copy.deepcopy(index)]), vector)
+        call = copy_location(Operate(broadcast, [vector, copied(index)]), vector)
         return self._bind("shared", call, out)
 
     def _inline(
@@ -242,7 +242,7 @@ class _Expressions:
         options: dict[str, ast.expr | None],
         out: list[ast.stmt],
     ) -> ast.expr:
-        body = copy.deepcopy(callee.tree.body)
+        body = [copied(s) for s in callee.tree.body]
         *assignments, last = body
         straight = all(
             isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name)
@@ -370,7 +370,7 @@ class _Substitution(ast.NodeTransformer):
         if isinstance(node.ctx, ast.Store):
             name = narrowed(value, ast.Name).id
             return copy_location(ast.Name(name, ast.Store()), self.call)
-        return copy.deepcopy(value)
+        return copied(value)
 
     def visit_Operate(self, node: Operate) -> ast.expr:
         left = {}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +25,7 @@ from featgraph.fold.syntax.nodes import (
     narrowed,
 )
 from featgraph.fold.syntax.resolve_calls import Calls
+from featgraph.fold.tree.statements import copied
 from featgraph.program.source import FunctionSource
 
 __all__ = ["Resolved", "resolve_function"]
@@ -103,7 +103,7 @@ def resolve_function(
     UserFunctionError
         For unsupported Python, unknown names and properties, captured arrays.
     """
-    tree = copy.deepcopy(source.tree)
+    tree = copied(source.tree)
     tree.decorator_list = []
     if not returns:
         _end_with_true(source, tree)
@@ -316,7 +316,7 @@ class _Resolver(Calls):
         return self.visit_Assign(ast.copy_location(plain, node))
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.Assign:
-        read = copy.deepcopy(node.target)
+        read = copied(node.target)
         for inner in ast.walk(read):
             if hasattr(inner, "ctx") and inner is read:
                 inner.ctx = ast.Load()

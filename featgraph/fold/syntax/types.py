@@ -8,7 +8,6 @@ folder gives every value the storage type instead. Types are "bool", "int32", "i
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -42,6 +41,7 @@ from featgraph.fold.syntax.nodes import (
     is_matrix_sum,
     narrowed,
 )
+from featgraph.fold.tree.statements import copied
 from featgraph.program.source import FunctionSource
 
 __all__ = ["assign_types", "type_of_dtype"]
@@ -98,12 +98,12 @@ def assign_types(
     while True:
         values = _Expressions(source, variables, dtypes, call_helper, real)
         typer = _Statements(values, returns)
-        typer.block(copy.deepcopy(body))
+        typer.block([copied(s) for s in body])
         if values.variables == variables and typer.returned == returned:
             break
         variables, returned = values.variables, typer.returned
     values = _Expressions(source, variables, dtypes, call_helper, real)
-    typed = _Statements(values, returns, returned).block(copy.deepcopy(body))
+    typed = _Statements(values, returns, returned).block([copied(s) for s in body])
     return typed, variables, returned
 
 
@@ -222,7 +222,7 @@ class _Expressions:
         return node, type_ if type_ == "real" else "int64"
 
     def _boolop(self, node: ast.BoolOp) -> Typed:
-        typed = [self.value(copy.deepcopy(v)) for v in node.values]
+        typed = [self.value(copied(v)) for v in node.values]
         common = join(*(t for _, t in typed))
         if common == "bool":
             node.values = [v for v, _ in typed]

@@ -633,4 +633,4 @@ def _while(
 
 
 def _copies(body: Body, times: int) -> Body:
-    return [copied(node) for _ in range(times) for node in body]  # type: ignore[misc]
+    return [copied(node) for _ in range(times) for node in body]

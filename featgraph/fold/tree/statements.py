@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 __all__ = [
     "SHARED",
@@ -34,6 +34,12 @@ Body = list[ast.stmt]
 
 #: What of syntax trees Python itself shares among all of them.
 SHARED = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
+#: Where these stand.
+_NO_NODES = frozenset({"ctx", "op", "ops"})
+#: Most nodes: nothing is in them.
+_ENDS = (ast.Name, ast.Constant)
+
+_Tree = TypeVar("_Tree", bound=ast.AST)
 
 
 class Node(ast.stmt):
@@ -180,12 +186,13 @@ def placed(body: Body, node: ast.AST | None = None) -> Body:
     return body
 
 
-def copied(node: ast.AST) -> ast.AST:
+def copied(node: _Tree) -> _Tree:
     """Return a tree of its own; what is no part of the syntax is shared."""
     new = type(node).__new__(type(node))
     for name, value in vars(node).items():
         if isinstance(value, ast.AST):
-            value = copied(value)
+            if not isinstance(value, SHARED):
+                value = copied(value)
         elif isinstance(value, list):
             value = [copied(v) if isinstance(v, ast.AST) else v for v in value]
         setattr(new, name, value)
@@ -193,13 +200,15 @@ def copied(node: ast.AST) -> ast.AST:
 
 
 def every(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield all nodes of a body, at any depth, but whether a name is read or bound."""
+    """Yield all nodes of a body, at any depth, but operators and uses of names."""
     for statement in body:
         found = [statement]
         for node in found:  # which grows
             yield node
+            if isinstance(node, _ENDS):
+                continue
             for name in node._fields:
-                if name == "ctx":  # of no interest, and a third of all nodes
+                if name in _NO_NODES:
                     continue
                 value = getattr(node, name, None)
                 if isinstance(value, ast.AST):

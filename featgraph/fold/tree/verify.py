@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from featgraph.fold.tree import nodes
-from featgraph.fold.tree.statements import SHARED, Body, Node, agrees, every
+from featgraph.fold.tree.statements import Body, Node, agrees, every
 
 __all__ = ["Stage", "TreeError", "verify"]
 
@@ -69,8 +69,6 @@ def _once(tree: Body, gone: tuple[type[ast.AST], ...]) -> None:
     """Refuse what is gone, and a node in two places: a pass would change both."""
     seen: set[int] = set()
     for node in every(tree):
-        if isinstance(node, SHARED):
-            continue
         if isinstance(node, gone):
             raise TreeError(f"{type(node).__name__} is rewritten by an earlier pass")
         if id(node) in seen:
