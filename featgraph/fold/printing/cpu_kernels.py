@@ -68,9 +68,9 @@ def constants(plan: FoldPlan) -> list[str]:
     lines = [
         "# nnan and ninf are never allowed: inf and nan stay testable.",
         'FAST = {"reassoc", "contract", "nsz", "arcp", "afn"}',
-        'CODE = {"error_model": "numpy", "fastmath": FAST}',
+        'CODE = {"error_model": "numpy", "fastmath": FAST, "no_cfunc_wrapper": True}',
         "# Called by compiled code alone: no entries from Python are compiled.",
-        'INLINE = {**CODE, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}',
+        'INLINE = {**CODE, "no_cpython_wrapper": True}',
         "# What Python calls; its other threads, which may hand over bytes, go on.",
         'CALLED = {**CODE, "cache": True, "nogil": True}',
         "# Rows are short: lanes sharing a sum of few edges cost more than they save.",
@@ -112,8 +112,10 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     )
     print_function(writer, made)
     bounds = ["chunk", "chunks[chunk]", "chunks[chunk + 1]"]
+    # Numba would make a second parallel loop of `np.zeros`, to compile and to launch.
     turns = code(
-        "taken = np.zeros(1, np.int64)\n"
+        "taken = np.empty(1, np.int64)\n"
+        "taken[0] = 0\n"
         "for turn in prange(chunks.size - 1):\n"
         "    chunk = cpu.atomic_add(taken, 0, 1)\n"
         "    while chunk < chunks.size - 1:\n"

@@ -19,7 +19,7 @@ _HEADS = {
         "",
         "from featgraph.device import cpu",
         "",
-        'CODE = {"error_model": "numpy", "cache": True}',
+        'CODE = {"error_model": "numpy", "cache": True, "no_cfunc_wrapper": True}',
     ],
     "cuda": [
         "from numba import int32, int64, uint32, uint64",
