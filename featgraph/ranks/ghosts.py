@@ -33,32 +33,28 @@ Words = Any
 class Together(Protocol):
     """What carries all that is known behind a superstep in one exchange.
 
-    How many vertices are active is known to who counts them next.
+    What is posted early may be taken late: the set of what is active is whole then, and
+    how many own vertices it has on all ranks is known to who counts it next.
     """
 
-    def tell(
-        self,
-        told: Any,
-        waiting: Any | None,
-        sending: Sending = AS_FITS,
-        others: Sequence[Values | None] = (),
+    def post_told(
+        self, told: Any, waiting: Any | None, sending: Sending = AS_FITS
+    ) -> Any:
+        """Post what is active, and what was written before, each with its rows.
+
+        Both are pairs: the vertices, and values of properties. The latter is None where
+        nothing waits.
+        """
+
+    def take_told(
+        self, posted: Any, others: Sequence[Values | None] = ()
     ) -> tuple[Words, Words]:
-        """Tell what is active, and what was written before, each with its rows.
+        """Take the same of others; rows go to other buffers of properties, too.
 
-        Parameters
-        ----------
-        told, waiting : pairs
-            Vertices, and values of properties. The latter is None where nothing waits.
-        sending : Sending
-        others : sequence of values or None
-            Of each of these properties another buffer, in which rows that come are
-            stored, too.
+        `others` has one for each that was posted, or None.
 
-        Returns
-        -------
-        (words, words)
-            What is active, with the ghosts that are; and the ghosts whose rows have
-            come besides.
+        Returns what is active, with the ghosts that are; and the ghosts whose rows have
+        come besides.
         """
         ...
 
@@ -313,14 +309,15 @@ class RankGhosts:
             distinct = {id(waiting[name]): waiting[name] for name in also}
             changed = reduce(self._sets.union, distinct.values())
             parts.append((changed, self._held(buffers, also)))
+        together = self._carrier.together
         waits = parts[1] if also else None
+        posted = together.post_told(parts[0], waits, self._sending)
         # Rows go to both buffers of a property: in neither a ghost is stale by that.
         others = [
             buffers.held(name, buffers.next[name]) if name in buffers.next else None
             for name in (*sent, *also)
         ]
-        together = self._carrier.together
-        active, _ = together.tell(parts[0], waits, self._sending, others)
+        active, _ = together.take_told(posted, others)
         return active
 
     @staticmethod

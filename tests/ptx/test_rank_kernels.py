@@ -33,13 +33,6 @@ SIGNATURES = [
         (SETS, SETS, N, FLAG, FLAG, FLAG, N, LISTS, *SENT, OWN, TABLE, OWN, OWN),
     ),
     (kernels.take, (SETS, N, FLAG, FLAG, LISTS, *SENT, OWN, TABLE, OWN, OWN, N, OWN)),
-    (
-        kernels.exchange,
-        (
-            *(SETS, SETS, N, FLAG, FLAG, FLAG, N, LISTS, TABLE, N, FLAG),
-            *(LISTS, TABLE, N, TABLE, N, N, OWN, TABLE, TABLE, OWN, OWN, N, OWN, N),
-        ),
-    ),
     (kernels.combine_rows, (ROWS, N, N, N, TABLE, WORDS, N, OWN, OWN, N, OWN)),
 ]
 
@@ -51,16 +44,12 @@ def test_it_compiles(kernel: Any, signature: tuple[types.Type, ...]) -> None:
     bounds = kernel.targetoptions.get("launch_bounds")
     ptx = _cuda.compile_ptx(kernel, signature, (9, 0), launch_bounds=bounds)
     # What takes numbers takes those of 64 bits, too.
-    takes = {kernels.take, kernels.exchange}
-    assert kernel in takes or not re.search(r"\bf64\b", ptx)
-    if kernel in {
-        kernels.post,
-        kernels.exchange,
-    }:  # one fence of the system, then a store a rank
+    assert kernel is kernels.take or not re.search(r"\bf64\b", ptx)
+    if kernel is kernels.post:  # one fence of the system, then a store a rank
         fence, flag = ptx.find("membar.sys"), ptx.find("st.relaxed.sys")
         assert 0 <= fence < flag
         assert ptx.count("membar.sys") == 1
-    if kernel is not kernels.post:
+    else:
         assert "ld.acquire.sys" in ptx
     _, found = _cuda_code.link_cubin(ptx, (9, 0))
     assert found.spill_stores_bytes == found.spill_loads_bytes == found.stack_bytes == 0

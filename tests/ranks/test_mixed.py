@@ -69,13 +69,13 @@ def test_programs_run_on_ranks_of_several_hosts(
     whole, cuts = make_graph(), [0, *[12, 32, 50][: len(hosts) - 1], V]
     meant, wanted = program(whole, "cpu")
     used: set[str] = set()
-    post = window_channel.Channel._to_post
+    post = window_channel.Channel.post
 
-    def posts(self: Any, *given: Any) -> Any:
+    def posts(self: Any, parts: Any, **given: Any) -> Any:
         used.add("windows")
-        return post(self, *given)
+        return post(self, parts, **given)
 
-    monkeypatch.setattr(window_channel.Channel, "_to_post", posts)
+    monkeypatch.setattr(window_channel.Channel, "post", posts)
 
     def on_a_rank(engine: Any) -> Any:
         run, labels = program(fg.distribute(whole, cuts=cuts), "cuda")

@@ -89,7 +89,8 @@ def test_reals_are_rounded_as_on_the_host(
             values[0] = rows.held(rows.upload(large), large.shape)
         for is_told in (True, False):
             told = marked, values if is_told else values[1:]
-            active, _ = carriers[0].tell(told, None, sending)
+            posted = carriers[0].post_told(told, None, sending)
+            active, _ = carriers[0].take_told(posted)
             assert carriers[0].leave_known(active)
             error = carriers[0].rounding_error(device.read_counts(0, 0)[0])
             if not is_told:

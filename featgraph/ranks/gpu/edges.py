@@ -125,8 +125,8 @@ class GpuEdges:
     ) -> None:
         """Send entries of own edges to the ranks that have them: see `EdgeCarrier`."""
         if self._channel is not None:
-            parts = [Part(marks, values)]
-            self._channel.swap(parts, sending=sending, others=others)
+            posted = self._channel.post([Part(marks, values)], sending=sending)
+            self._channel.take(posted, values, others=others)
             return
         entries = [Entries.of(one) for one in values]
         stored = [None if one is None else Entries.of(one) for one in others]

@@ -165,8 +165,6 @@ class Channel:
         self.near: npt.NDArray[np.bool_] | None = None
         self._launch: Any = device.launches  # type: ignore[attr-defined]
         self.stream: Any = 0
-        #: Blocks that run at a time, whatever registers they take.
-        self._together: int = device.multiprocessors  # type: ignore[attr-defined]
         self._words: list[int] = []
         self._from = self._lists(sent)
         self._to = self._lists(taken)
@@ -256,15 +254,6 @@ class Channel:
             As "all" or "ms", rows that did not change are stored, too; else those that
             did. Reals may be rounded.
         """
-        posted, given, blocks = self._to_post(parts, counts, rows, sending)
-        self._launch(kernels.post, blocks, BLOCK, given, self.stream)
-        posted.boxes.turn()
-        return posted
-
-    def _to_post(
-        self, parts: Sequence[Part], counts: bool, rows: int, sending: Sending
-    ) -> tuple[Posted, tuple[Any, ...], int]:
-        """Return what is posted, what a kernel is given for it, and how many blocks."""
         numbers = self._numbers.send(counts)
         table, columns, row = self._columns(parts, sending.wire_dtype)
         boxes = self._boxes_for(numbers.room, len(parts), row)
@@ -288,60 +277,17 @@ class Channel:
             columns, numbers.table, numbers.arrays, numbers.room, self._numbers.total,
             boxes.there, boxes.own, self._numbers.notes,
         )  # fmt: skip
+        self._launch(kernels.post, blocks, BLOCK, given, self.stream)
+        boxes.turn()
         told = counts, (table, columns), numbers, sending.wire_dtype
-        return Posted(boxes, parts, came_here, *told), given, blocks
-
-    def swap(
-        self,
-        parts: Sequence[Part],
-        counts: bool = False,
-        sending: Sending = AS_FITS,
-        others: Others = (),
-        tells: bool = False,
-    ) -> _Pair:
-        """Post, and take what all ranks have posted: what is not apart.
-
-        Few blocks do both in one kernel: all of them run at a time then. Where ranks
-        take turns none of them may wait before the others have posted.
-
-        Parameters
-        ----------
-        parts, counts, sending
-            As for `post`.
-        others
-            As for `take`.
-        tells : bool
-            Whether the count that numbers are of says if a rank is lost.
-        """
-        posted, given, blocks = self._to_post(parts, counts, 0, sending)
-        told = self._numbers.total if tells else None
-        taking, most = self._to_take(posted, None, others, told)
-        most = max(most, blocks)
-        if not self._goes_in_one(posted.boxes, most):
-            self._launch(kernels.post, blocks, BLOCK, given)
-            posted.boxes.turn()
-            self._launch(kernels.take, most, BLOCK, taking)
-            return posted.came
-        *sets, table, columns, numbers, arrays, room, total, there, own, notes = given
-        _, _, _, is_told, taken, into, count, *_, here, _, alarm, limit, _ = taking
-        both = (
-            *sets, table, columns, is_told, taken, into, count, numbers, arrays, room,
-            total, there, here, own, alarm, limit, notes, self._engine.rank,
-        )  # fmt: skip
-        self._launch(kernels.exchange, most, BLOCK, both)
-        posted.boxes.turn()
-        return posted.came
-
-    def _goes_in_one(self, boxes: Mailboxes, blocks: int) -> bool:
-        """Whether one kernel of so many blocks may post and wait for others."""
-        return not boxes.takes_turns and blocks <= self._together
+        return Posted(boxes, parts, came_here, *told)
 
     def take(
         self,
         posted: Posted,
         values: Sequence[DeviceValues] | None = None,
-        others: Others = (),
         told: Array = None,
+        others: Others = (),
     ) -> _Pair:
         """Copy the rows that have come, and combine numbers; return the sets.
 
@@ -350,36 +296,19 @@ class Channel:
         posted : Posted
         values : sequence of values, optional
             Where rows go, if not to the properties that were posted.
-        others : sequence of values or None, optional
-            Where rows of each of the values go, too.
         told : array of int64, optional
             A count that is told, less than 0, if a rank is lost: default that of the
             first part, if it was counted.
+        others : sequence of values or None, optional
+            Where rows of each of the values go, too.
         """
-        given, blocks = self._to_take(posted, values, others, told)
-        if self.stream:
-            # One block waits: as many as run at a time would take all registers, and
-            # what is swept beside would wait, too.
-            self._launch(kernels.take, 1, BLOCK, given, self.stream)
-        self._launch(kernels.take, blocks, BLOCK, given, self.stream)
-        return posted.came
-
-    def _to_take(
-        self,
-        posted: Posted,
-        values: Sequence[DeviceValues] | None,
-        others: Others,
-        told: Array,
-    ) -> tuple[tuple[Any, ...], int]:
-        """Return what a kernel is given that takes what has come, and its blocks."""
         columns, count = posted.columns
         parts = posted.parts if values is None else [Part(None, values)]
         if values is not None or any(one is not None for one in others):
             columns, count, _ = self._columns(parts, posted.wire, others)
         numbers, boxes = posted.numbers, posted.boxes
         lists = self._to if parts else self._to._replace(count=np.int64(0))
-        blocks = -(-int(lists.count) * 32 // BLOCK)
-        blocks = 1 if blocks <= 1 else 1 + blocks  # of several, one has numbers
+        blocks = 1 + -(-int(lists.count) * 32 // BLOCK)
         tells = posted.counts or told is not None
         given = (
             posted.came, len(parts), self._are_places, tells, lists, columns, count,
@@ -387,7 +316,12 @@ class Channel:
             self._numbers.total if told is None else told, boxes.here, boxes.own,
             boxes.alarm, boxes.limit_ns, self._numbers.notes,
         )  # fmt: skip
-        return given, blocks
+        if self.stream:
+            # One block waits: as many as run at a time would take all registers, and
+            # what is swept beside would wait, too.
+            self._launch(kernels.take, 1, BLOCK, given, self.stream)
+        self._launch(kernels.take, blocks, BLOCK, given, self.stream)
+        return posted.came
 
     def combine(
         self, values: DeviceValues, posted: Posted, words: Words, operation: str

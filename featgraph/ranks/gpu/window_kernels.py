@@ -60,7 +60,6 @@ __all__ = [
     "WORK",
     "begin_clock",
     "combine_rows",
-    "exchange",
     "post",
     "take",
 ]
@@ -117,14 +116,14 @@ def _raise_flags(there, own):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _wait(here, rank, generation, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
+def _wait(here, rank, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
     """Have a warp wait for what a rank has posted, or note that it is lost.
 
     It is if it takes too long, or if the host rings the alarm meanwhile: memory of the
     host, which is read by one thread after the other, so only the first block looks.
     """
     if cuda.laneid == 0:
-        flag = here[rank, FLAG]
+        flag, generation = here[rank, FLAG], own[GENERATION]
         is_behind = acquire_at(flag) < generation
         # Atomically: blocks that begin later must not wait for a lost rank again.
         if is_behind and cuda.atomic.add(own, LOST, int64(0)) == 0:
@@ -314,18 +313,6 @@ def post(  # type: ignore[no-untyped-def]
     sets, came, parts, are_places, is_whole, counts, own_count, lists, columns,
     column_count, numbers, number_count, room, total, there, own, notes,
 ):  # fmt: skip
-    """Store rows of changed vertices, and numbers, at all ranks; raise flags."""
-    _post(
-        sets, came, parts, are_places, is_whole, counts, own_count, lists, columns,
-        column_count, numbers, number_count, room, total, there, own, notes,
-    )  # fmt: skip
-
-
-@device_function
-def _post(  # type: ignore[no-untyped-def]
-    sets, came, parts, are_places, is_whole, counts, own_count, lists, columns,
-    column_count, numbers, number_count, room, total, there, own, notes,
-):  # fmt: skip
     """Store rows of changed vertices, and numbers, at all ranks; raise flags.
 
     ``sets[0]`` and ``sets[1]`` are the sets of one or two parts, and `came` where those
@@ -413,69 +400,32 @@ def take(  # type: ignore[no-untyped-def]
     came, parts, are_places, tells, lists, columns, column_count, numbers,
     number_count, room, total, here, own, alarm, limit_ns, notes,
 ):  # fmt: skip
-    """Copy rows that have come to listed vertices, and combine numbers."""
-    _take(
-        came, parts, are_places, tells, lists, columns, column_count, numbers,
-        number_count, room, total, here, own, own[GENERATION], alarm, limit_ns, notes,
-    )  # fmt: skip
-
-
-@kernel(cache=True, launch_bounds=_BOUNDS_TAKING)
-def exchange(  # type: ignore[no-untyped-def]
-    sets, came, parts, are_places, is_whole, counts, own_count, sent, columns,
-    column_count, tells, taken, columns_taken, taken_count, numbers, number_count,
-    room, total, there, here, own, alarm, limit_ns, notes, rank,
-):  # fmt: skip
-    """Do both, where all blocks run at a time: no block waits for one of this rank.
-
-    This rank's own flag says that its sets have been begun, and its numbers stored.
-    """
-    generation = own[GENERATION] + int64(1)
-    _post(
-        sets, came, parts, are_places, is_whole, counts, own_count, sent, columns,
-        column_count, numbers, number_count, room, total, there, own, notes,
-    )  # fmt: skip
-    _wait(here, rank, generation, own, alarm, limit_ns)
-    _take(
-        came, parts, are_places, tells, taken, columns_taken, taken_count, numbers,
-        number_count, room, total, here, own, generation, alarm, limit_ns, notes,
-    )  # fmt: skip
-
-
-@device_function
-def _take(  # type: ignore[no-untyped-def]
-    came, parts, are_places, tells, lists, columns, column_count, numbers,
-    number_count, room, total, here, own, generation, alarm, limit_ns, notes,
-):  # fmt: skip
     """Copy rows that have come to listed vertices, and add these to the sets of parts.
 
     But where sets were those of places.
 
     The first block waits for each rank, whether that has rows for this one or not, and
     combines the numbers. With `tells`, `total` is less than 0 where a rank is lost:
-    -1 - rank. A warp of the others, if there are any, takes a chunk of `lists`.
+    -1 - rank. A warp of the others takes one of the chunks of `lists`.
     """
     if cuda.blockIdx.x == 0:
-        _take_numbers(numbers, number_count, here, generation, own, alarm, limit_ns)
+        _take_numbers(numbers, number_count, here, own, alarm, limit_ns)
         if tells and cuda.threadIdx.x == 0:
             lost = cuda.atomic.add(own, LOST, int64(0))  # it has been loaded before
             if lost != 0:
                 total[0] = -lost
         if cuda.threadIdx.x == 0:
             notes[SINCE] = clock_ns()
-        if cuda.gridDim.x > 1:
-            return
-    lane, links, before = int32(cuda.laneid), lists.links, int32(0)
-    if cuda.gridDim.x > 1:
-        before = int32(cuda.blockDim.x)
-    chunk = uint32(cuda.grid(1) - before) >> uint32(5)
+        return
+    lane, links = int32(cuda.laneid), lists.links
+    chunk = uint32(cuda.grid(1) - cuda.blockDim.x) >> uint32(5)
     if chunk >= lists.count:
         return
     link, size = links[chunk, _LINK], links[chunk, _WORDS]
-    _wait(here, link, generation, own, alarm, limit_ns)
+    _wait(here, link, own, alarm, limit_ns)
     if own[LOST] != 0:
         return
-    base = here[link, BASE] + (generation & int64(1)) * here[link, BYTES] + room
+    base = here[link, BASE] + (own[GENERATION] & int64(1)) * here[link, BYTES] + room
     aligned = (size * 4 + 15) // 16 * 16
     rows = base + parts * aligned
     for word in range(lists.chunks[chunk], lists.chunks[uint32(chunk + uint32(1))]):
@@ -496,42 +446,41 @@ def _take(  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _take_numbers(numbers, count, here, generation, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
+def _take_numbers(numbers, count, here, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
     """Wait for all ranks, and combine the numbers of all in their order; a block."""
     warps = cuda.blockDim.x >> 5
     for rank in range(cuda.threadIdx.x >> 5, here.shape[0], warps):
-        _wait(here, rank, generation, own, alarm, limit_ns)
+        _wait(here, rank, own, alarm, limit_ns)
     cuda.syncthreads()
-    slot = generation & int64(1)
     for number in range(count):
         kind = numbers[number, _KIND]
         if kind == 0:
-            _combine_all(numbers, number, here, slot, float32)
+            _combine_all(numbers, number, here, own, float32)
         elif kind == 1:
-            _combine_all(numbers, number, here, slot, float64)
+            _combine_all(numbers, number, here, own, float64)
         elif kind == 2:
-            _combine_all(numbers, number, here, slot, int8)
+            _combine_all(numbers, number, here, own, int8)
         elif kind == 3:
-            _combine_all(numbers, number, here, slot, int16)
+            _combine_all(numbers, number, here, own, int16)
         elif kind == 4:
-            _combine_all(numbers, number, here, slot, int32)
+            _combine_all(numbers, number, here, own, int32)
         elif kind == 5:
-            _combine_all(numbers, number, here, slot, int64)
+            _combine_all(numbers, number, here, own, int64)
         elif kind == 6:
-            _combine_all(numbers, number, here, slot, uint8)
+            _combine_all(numbers, number, here, own, uint8)
         elif kind == 7:
-            _combine_all(numbers, number, here, slot, uint16)
+            _combine_all(numbers, number, here, own, uint16)
         elif kind == 8:
-            _combine_all(numbers, number, here, slot, uint32)
+            _combine_all(numbers, number, here, own, uint32)
         else:
-            _combine_all(numbers, number, here, slot, uint64)
+            _combine_all(numbers, number, here, own, uint64)
     cuda.syncthreads()
 
 
 @device_function
-def _combine_all(numbers, number, here, slot, dtype):  # type: ignore[no-untyped-def]
+def _combine_all(numbers, number, here, own, dtype):  # type: ignore[no-untyped-def]
     """Combine the entries of an array of some type."""
-    item = numbers[number, _ITEM]
+    slot, item = own[GENERATION] & int64(1), numbers[number, _ITEM]
     operator, begin = numbers[number, _OPERATOR], numbers[number, _BEGIN]
     values, entries = numbers[number, _VALUES], numbers[number, _ENTRIES]
     for entry in range(cuda.threadIdx.x, entries, cuda.blockDim.x):
@@ -576,7 +525,7 @@ def combine_rows(  # type: ignore[no-untyped-def]
     """
     lane, word = int32(cuda.laneid), int32(cuda.grid(1) >> 5)
     for rank in range(here.shape[0]):
-        _wait(here, rank, own[GENERATION], own, alarm, limit_ns)
+        _wait(here, rank, own, alarm, limit_ns)
     if cuda.grid(1) == 0:
         notes[SINCE] = clock_ns()
     if word >= count or own[LOST] != 0:

@@ -26,7 +26,7 @@ from featgraph.ranks.gpu import window_kernels as kernels
 from featgraph.ranks.gpu.kernels import mark_used
 from featgraph.ranks.gpu.links import BLOCK
 from featgraph.ranks.gpu.messages import as_rows
-from featgraph.ranks.gpu.window_channel import Channel, Others, Part
+from featgraph.ranks.gpu.window_channel import Channel, Others, Part, Posted
 from featgraph.ranks.gpu.window_numbers import WindowNumbers
 from featgraph.ranks.outboxes import identity
 from featgraph.runtime.devices.protocol import Device
@@ -72,21 +72,22 @@ class WindowRows:
         Numbers that wait go with them.
         """
         self._wire = sending.wire_dtype or self._wire
-        return self._ghosts.swap([Part(changed, values)], sending=sending).first
+        posted = self._ghosts.post([Part(changed, values)], sending=sending)
+        return self._ghosts.take(posted).first
 
-    def tell(
-        self,
-        told: Pair,
-        waiting: Pair | None,
-        sending: Sending = AS_FITS,
-        others: Others = (),
-    ) -> tuple[Words, Words]:
-        """Tell what is known behind a superstep, and hear the same: see `Together`."""
+    def post_told(
+        self, told: Pair, waiting: Pair | None, sending: Sending = AS_FITS
+    ) -> Posted:
+        """Store what is known behind a superstep: see `Together`."""
         self._wire = sending.wire_dtype or self._wire
         parts = [Part(*told)] if waiting is None else [Part(*told), Part(*waiting)]
-        active, came = self._ghosts.swap(parts, True, sending, others)
-        self._counted = active
-        return active, came
+        return self._ghosts.post(parts, counts=True, sending=sending)
+
+    def take_told(self, posted: Posted, others: Others = ()) -> tuple[Words, Words]:
+        """Take what others have stored: see `Together`."""
+        told, came = self._ghosts.take(posted, others=others)
+        self._counted = told
+        return told, came
 
     def rounding_error(self, number: int) -> DivergenceError | None:
         """Return the error for a count that says that a value did not fit, or None."""
@@ -114,7 +115,7 @@ class WindowRows:
     def settle(self) -> None:
         """Combine the numbers that wait."""
         if self.numbers.any_wait:
-            self._ghosts.swap([])
+            self._ghosts.take(self._ghosts.post([]))
 
     def leave_known(self, words: Words) -> bool:
         """Leave how many vertices a set has, where sets are counted, if that was told.
@@ -132,7 +133,7 @@ class WindowRows:
         own = self._device.own  # type: ignore[attr-defined]
         self._device.sets.leave_count(words, ())  # type: ignore[attr-defined]
         self.numbers.add(own.total, "sum", 1)
-        self._ghosts.swap([], tells=True)
+        self._ghosts.take(self._ghosts.post([]), told=own.total)
 
     def collect(self, values: DeviceValues, mirror: DeviceValues) -> None:
         """Fill the mirror of a property with the rows that each rank owns."""

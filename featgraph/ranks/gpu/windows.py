@@ -227,8 +227,6 @@ class Mailboxes:
         Memory of the host, by which kernels that wait hear that a rank is lost.
     limit_ns : int64
         How long they wait.
-    takes_turns : bool
-        Whether ranks run one at a time, so that none waits before others have posted.
     """
 
     def __init__(
@@ -269,7 +267,6 @@ class Mailboxes:
         self.alarm = _registry_of(engine).alarm
         self.limit_ns = np.int64(1e9 * timeout_of(engine))
         self._memory: npt.NDArray[Any] | Any = memory
-        self.takes_turns = _takes_turns(engine)
 
     def turn(self) -> None:
         """Let ranks that take turns with this one post, too.
@@ -277,10 +274,11 @@ class Mailboxes:
         Behind what a rank posts, and before it takes what others have. Where each rank
         has a process, nothing is to be done. A recording does it again.
         """
-        if self.takes_turns:
+        takes_turns = _takes_turns(self._engine())
+        if takes_turns:
             self._pass_on()
         note = self._device.driver.note  # type: ignore[attr-defined]
-        note(TURN, self._pass_on if self.takes_turns else None)
+        note(TURN, self._pass_on if takes_turns else None)
 
     def _pass_on(self) -> None:
         engine = self._engine()
