@@ -127,7 +127,7 @@ def iterate(
         If functions, state and options do not fit; nothing has been changed then.
         PlanError, too, for ``change_driven=False``, ``asynchronous=True`` and
         ``near_far=`` where they could change the result, and for ``repartition=`` where
-        ranks cannot be timed. StateError, too, for checkpoints of something else.
+        ranks keep theirs. StateError, too, for checkpoints of something else.
 
     Warns
     -----
@@ -143,9 +143,8 @@ def iterate(
     test, call = (until, None) if isinstance(until, StoppingTest) else (None, until)
     calls = call, callback, then
     told = {
-        "asynchronous": asynchronous, "near_far": near_far, "until": test,
-        "recompute_every": recompute_every, "watch": watch,
-        "record_active": record_active,
+        "asynchronous": asynchronous, "record_active": record_active, "until": test,
+        "near_far": near_far, "recompute_every": recompute_every, "watch": watch,
     }  # fmt: skip
     with (
         iterating(checkpoint, every) as saved,
