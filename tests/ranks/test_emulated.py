@@ -29,6 +29,7 @@ from featgraph.ranks.gpu import links as gpu_links
 from featgraph.ranks.gpu.edges import GpuEdges
 from featgraph.ranks.gpu.messages import FORMS, Outline
 from featgraph.ranks.gpu.rows import GpuRows
+from featgraph.ranks.gpu.window_numbers import WindowNumbers
 from featgraph.ranks.host_rows import HostRows
 from featgraph.ranks.members import packed
 from featgraph.runtime.devices.choose import choose_device
@@ -396,7 +397,7 @@ def share_edges_and_compare(
     on_host = HostRows(shard, engine, cpu).over(edges)
     on_gpu = GpuRows(shard, engine, device, Counter()).over(edges)
     if seed % 2:  # through windows
-        on_gpu = GpuEdges(edges, None, device, engine)
+        on_gpu = GpuEdges(edges, None, device, (engine, WindowNumbers(device)))
 
     def marked(carrier: Any, sets: Any, held: Any, others: Any) -> Any:
         one, two = (carrier.out_of(sets.upload(words)) for words in sources)
