@@ -439,10 +439,11 @@ def test_factors_are_moved_once(gpu: Gpu, factorise: Any) -> None:
     """Ratings are a graph of their own in each call; factors and errors stay there."""
     options: dict[str, Any] = {"factors": 2, "iterations": 1, "history": True}
     rng = np.random.default_rng(11)
-    ratings = sp.random(8 * V, V, density=0.1, random_state=rng, format="csr")
+    ratings = sp.random(8 * V, 7 * V, density=0.01, random_state=rng, format="csr")
     del gpu.downloads[:]
     result = factorise(ratings, target="cuda", **options)
-    assert max(gpu.downloads) < 8 * V, gpu.downloads  # such as counts of degrees
+    # Fewer bytes than there are users, or items: counts of degrees are the most.
+    assert max(gpu.downloads) < 7 * V, gpu.downloads
     del gpu.downloads[:]
     users = result.user_factors
     assert np.shares_memory(users, result.factors)
