@@ -133,6 +133,14 @@ def _row_bound(manifest: Manifest) -> int:
     return manifest.given_count * (1 if manifest.directed else 2)
 
 
+def _all_rows(path: object) -> tuple[StoredRows, Array]:
+    """Return all rows of a folder, and their offsets in the width of a graph's."""
+    slices = open_slices(path)
+    manifest = slices.manifest
+    stored = StoredRows.of(slices, [(0, manifest.vertex_count)])
+    return stored, stored.offsets.astype(offset_dtype(manifest.edge_count), copy=False)
+
+
 def map_slices(path: object) -> EdgeList:
     """Return the edges of a folder by place, of which memory has offsets alone.
 
@@ -144,10 +152,8 @@ def map_slices(path: object) -> EdgeList:
     FileFormatError
         Slices that are missing or altered, or contradict each other.
     """
-    slices = open_slices(path)
-    manifest = slices.manifest
-    stored = StoredRows.of(slices, [(0, manifest.vertex_count)])
-    offsets = stored.offsets.astype(offset_dtype(manifest.edge_count), copy=False)
+    stored, offsets = _all_rows(path)
+    slices, manifest = stored.slices, stored.slices.manifest
     in_edges = Adjacency(freeze(offsets), slices.mapped("sources"), None)
     degrees = np.diff(offsets)
     name = "in_degree" if manifest.directed else "degree"
@@ -165,10 +171,8 @@ def read_slices(path: object) -> EdgeList:
     FileFormatError
         Slices that are missing or altered, or contradict each other.
     """
-    slices = open_slices(path)
-    manifest = slices.manifest
-    stored = StoredRows.of(slices, [(0, manifest.vertex_count)])
-    offsets = stored.offsets.astype(offset_dtype(manifest.edge_count), copy=False)
+    stored, offsets = _all_rows(path)
+    slices, manifest = stored.slices, stored.slices.manifest
     in_edges = Adjacency(freeze(offsets), freeze(stored.read("sources")), None)
     rows = stored.read("rows").astype(offset_dtype(_row_bound(manifest)), copy=False)
     weights = stored.read("weights") if "weights" in manifest.arrays else None
