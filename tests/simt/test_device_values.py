@@ -576,3 +576,19 @@ def test_views_say_where_they_are(gpu: Gpu) -> None:
     for name in ("s", "missing"):
         with pytest.raises(StateError):
             state.view(name)
+
+
+class Masked(Foreign):
+    """An array of which some entries are said not to be there."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return super().__cuda_array_interface__ | {"mask": self}
+
+
+def test_a_masked_array_is_refused(gpu: Gpu) -> None:
+    """Its entries would be read as if all were there."""
+    values = Masked(np.zeros(3, np.float32))
+    with pytest.raises(StateError, match="cannot be read") as error:
+        fg.State(fg.Graph.from_edges([0, 1], [1, 2]), x=fg.vertex_property(values))
+    assert "__cuda_array_interface__ without a mask" in str(error.value)
