@@ -33,18 +33,18 @@ Words = Any
 _MOST_FULL_SETS = 16
 
 
-def full_words(device: Device, vertex_count: int) -> Words:
-    """Return the bitvector of all vertices, or edges; others have it, too."""
-    known = device.full_sets.get(vertex_count)
+def full_words(device: Device, count: int) -> Words:
+    """Return the bitvector of `count` things; do not write it, others have it, too."""
+    known = device.full_sets.get(count)
     if known is not None:
         return known
-    words = np.full(word_count(vertex_count), 0xFFFFFFFF, np.uint32)
-    tail = vertex_count % 32
+    words = np.full(word_count(count), 0xFFFFFFFF, np.uint32)
+    tail = count % 32
     if tail:
         words[-1] = (1 << tail) - 1
     if len(device.full_sets) >= _MOST_FULL_SETS:
         device.full_sets.clear()
-    device.full_sets[vertex_count] = uploaded = device.upload(words)
+    device.full_sets[count] = uploaded = device.upload(words)
     return uploaded
 
 
