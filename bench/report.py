@@ -88,6 +88,8 @@ TIME: Columns = {
     "range ms": lambda line: _spread(line) if "trials_ms" in line else "",
 }
 CHECK: Columns = {"check": _check}
+#: For benches without columns of their own.
+PLAIN: Columns = {"graph": _graph, **COMMON, **TIME, **CHECK}
 TABLES: dict[str, Columns] = {
     "superstep-cpu": {
         "graph": _graph,
@@ -363,6 +365,16 @@ TABLES["loading-cpu"] = {
     "most bytes over these": _text("peak_over_final"),
     **CHECK,
 }
+TABLES["out-of-core-gpu"] = {
+    "graph": _graph,
+    "under": _text("contender"),
+    **TIME,
+    "link GB/s": _text("gb_s"),
+    "bytes copied": _text("copied_bytes"),
+    "of link": _text("of_link"),
+    "of edges": _text("of_edges"),
+    **CHECK,
+}
 TABLES["faults-cpu"] = {
     "fault": _text("contender"),
     "ranks": _text("ranks"),
@@ -502,7 +514,7 @@ def print_report(lines: list[Line]) -> None:
             if bench.startswith("agreement"):
                 _print_agreement(here)
             else:
-                _print_table(TABLES[bench], here)
+                _print_table(TABLES.get(bench, PLAIN), here)
             print()
 
 

@@ -1,9 +1,9 @@
 """featgraph: graph-based learning from small functions, folded into one kernel."""
 
-from importlib import metadata as _metadata
 from pathlib import Path as _Path
 
 from featgraph import distributed
+from featgraph._version import VERSION as _VERSION
 from featgraph.config import config
 from featgraph.errors import (
     ArgumentError,
@@ -94,10 +94,7 @@ _is_checkout = (_here.parent / "pyproject.toml").exists()
 if _is_checkout and not (_here / "algorithms" / "__init__.py").exists():
     __path__.append(str(_here.parent))
 
-try:
-    __version__ = _metadata.version("featgraph")
-except _metadata.PackageNotFoundError:  # a checkout that is not installed
-    __version__ = "0"
+__version__ = _VERSION
 
 __all__ = [
     "ActiveSet",

@@ -6,10 +6,10 @@ import atexit
 import os
 import sys
 from collections.abc import Callable
-from importlib import metadata
 from types import TracebackType
 
 from featgraph._activity import doing
+from featgraph._version import VERSION
 from featgraph.distributed.choice import engine_class, require_engine
 from featgraph.distributed.current import engine_of_context, engine_of_process
 from featgraph.distributed.engines.null import NullEngine
@@ -95,7 +95,7 @@ def init(*, timeout: float = 30.0, engine: str = "auto") -> Engine:
             joined = ending.engine = _engine_for(
                 engine, rank, size, float(timeout), watch
             )
-        joined.barrier(about=f"the start of featgraph {_version()}")
+        joined.barrier(about=f"the start of featgraph {VERSION}")
         made = joined
     _process.append(os.getpid())
     engine_of_process.append(made)
@@ -167,13 +167,6 @@ def _number(name: str, *, least: int, below: int | None = None) -> int:
             "WORLD_SIZE to run it on one rank",
         )
     return number
-
-
-def _version() -> str:
-    try:
-        return metadata.version("featgraph")
-    except metadata.PackageNotFoundError:  # a checkout that is not installed
-        return "0"
 
 
 class _Ending:

@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import blake2b
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
 from featgraph._interrupts import import_whole
+from featgraph._version import VERSION
 from featgraph.config import config
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.distributed.rows.forms import SendList, choose
@@ -150,7 +150,7 @@ def _place(device: str, engine: Engine | None) -> tuple[str, Path]:
     threads = int(import_whole("numba").get_num_threads())
     name = f"{_processor()}, {threads} threads" if device == "cpu" else device
     told = (
-        name, platform.node(), device, _engine_name(engine), version("featgraph"),
+        name, platform.node(), device, _engine_name(engine), VERSION,
         "1" if engine is None else str(engine.size), str(LARGE[device]),
     )  # fmt: skip
     digest = blake2b(repr(told).encode(), digest_size=8).hexdigest()

@@ -258,6 +258,21 @@ def test_wrong_answer_is_found() -> None:
     assert not problem.check(np.full_like(moved, np.nan), committed)["ok"]
 
 
+KEPT = sorted((Path(report.__file__).parent / "results").rglob("*.jsonl"))
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_kept_results_have_tables(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    report.print_report(lines)
+    shown = capsys.readouterr().out
+    benches = {line["bench"] for line in lines}
+    assert lines
+    assert all(f"{bench}: " in shown for bench in benches)
+
+
 def test_failures_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     recorder = Recorder("superstep-cpu", ["superstep-cpu"], None)
     recorder.attempt("broken", lambda: 1 / 0, k=4)

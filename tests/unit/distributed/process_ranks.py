@@ -405,7 +405,7 @@ def _run_rank(kind: str, name: str, rank: int, port: int, output: Path) -> None:
     begun = time.monotonic()
     try:
         if name == "versions" and rank == 2:
-            start._version = lambda: "0.0.9"
+            start.VERSION = "0.0.9"
         if name == "beside_the_programs_own":
             os.environ["MASTER_ADDR"] = "127.0.0.1"
             torch_engine.import_whole("torch.distributed").init_process_group("gloo")
