@@ -375,7 +375,7 @@ TABLES["out-of-core-gpu"] = {
     "of edges": _text("of_edges"),
     **CHECK,
 }
-TABLES["faults-cpu"] = {
+TABLES["faults-cpu"] = TABLES["faults-gpu"] = {
     "fault": _text("contender"),
     "ranks": _text("ranks"),
     "went on": _text("again"),

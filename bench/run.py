@@ -58,7 +58,8 @@ BENCHES = {
     "forecasts": "bench.distributed.forecasts",
     "rows-cpu": "bench.distributed.rows_cpu",
     "engines-cpu": "bench.distributed.engines_cpu",
-    "faults-cpu": "bench.distributed.faults_cpu",
+    "faults-cpu": "bench.distributed.faults",
+    "faults-gpu": "bench.distributed.faults",
     "forms-cpu": "bench.distributed.forms_cpu",
     "overlap-cpu": "bench.distributed.overlap",
     "overlap-gpu": "bench.distributed.overlap",
@@ -101,7 +102,7 @@ def main(argv: list[str] | None = None) -> int:
     module: Any = importlib.import_module(BENCHES[argv[0]])
     module.add_arguments(parser)
     defaults = dict(module.DEFAULTS)
-    if argv[0] in {"agreement-gpu", "overlap-gpu"}:
+    if argv[0] in {"agreement-gpu", "faults-gpu", "overlap-gpu"}:
         defaults["target"] = "cuda"
     parser.set_defaults(**defaults)
     arguments = parser.parse_args(argv)

@@ -36,7 +36,7 @@ def make_graph(seed: int, directed: bool) -> fg.Graph:
 
 
 def run(
-    program: BankProgram, graph: fg.Graph, seed: int, target: str
+    program: BankProgram, graph: fg.Graph, seed: int, target: str, supersteps: int = 5
 ) -> dict[str, Any] | None:
     """Return all values behind some supersteps; None where a foldmap is refused."""
     whole, k = make_graph(seed, graph.directed), program.widths[0]
@@ -52,7 +52,8 @@ def run(
                 np.testing.assert_array_equal(state[name], value)
             return None
     if program.iterable:
-        fg.iterate(list(program.foldmaps), state, max_supersteps=5, target=target)
+        most = {"max_supersteps": supersteps, "target": target}
+        fg.iterate(list(program.foldmaps), state, **most)
     return {name: state[name] for name in state} | {"": active.mask}
 
 

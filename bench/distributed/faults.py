@@ -1,4 +1,4 @@
-"""Faults of ranks under ``featgraph launch``, on either engine: who is named, how soon.
+"""Faults of ranks under ``featgraph launch``, on any engine: who is named, how soon.
 
 In each launch a rank that is drawn fails in a superstep and phase that are drawn: it is
 killed, stopped, raises, ends as it would for want of memory, or computes for ever; in a
@@ -12,6 +12,9 @@ In some more launches the launcher is killed, or interrupted: "ms" is then the t
 until no process of the launch is left, and checked is that it is below 5 s. Memory that
 ranks share, and where they meet, has no name in a folder; that there is none in
 /dev/shm is checked, too.
+
+With the target "cuda" ranks have a GPU each, and hand rows over as
+``FEATGRAPH_GPU_LINKS`` says. No rank fails within a message then: kernels store rows.
 """
 
 from __future__ import annotations
@@ -24,15 +27,24 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import featgraph as fg
 from bench.distributed import faulty
-from bench.record import Recorder, child_environment
+from bench.record import Recorder, child_environment, gpu_name
 
-DEFAULTS = {"repeat": 30, "seed": 1, "timeout": 5.0, "engine": "shared", "ends": 6}
+DEFAULTS = {
+    "repeat": 30, "seed": 1, "timeout": 5.0, "engine": "shared", "ends": 6,
+    "target": "cpu", "most": 4, "together": 1,
+}  # fmt: skip
 KINDS = ("kill", "stop", "raise", "memory", "computes")
 PLACES = ("phase", "exchange", "message", "write")
+#: The times of a launch in ms, and the fields of its record.
+Found = tuple[list[float], dict[str, Any]]
 #: What is done to the launcher instead.
 ENDS = ("killed launcher", "Ctrl-C")
 #: Seconds in which nothing of a launch may be left behind that.
@@ -46,36 +58,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=float, help="of ranks, in seconds")
     parser.add_argument("--engine", choices=("shared", "gloo"), help="of ranks")
     parser.add_argument("--ends", type=int, help="launches whose launcher is ended")
+    parser.add_argument("--target", choices=("cpu", "cuda"), help="of ranks")
+    parser.add_argument("--most", type=int, help="ranks of a launch")
+    parser.add_argument("--together", type=int, help="launches at a time")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Launch ranks again and again, one of which fails."""
     rng = random.Random(arguments.seed)  # noqa: S311
+    most, on_gpus = arguments.most, arguments.target == "cuda"
+    places = [p for p in PLACES if p != "message" or not on_gpus]
+    if on_gpus:
+        recorder.device = gpu_name()
+    launches: list[tuple[str, Callable[[], Found]]] = []
     for number in range(arguments.repeat):
         kind = KINDS[number % len(KINDS)]
-        ranks = rng.choice([2, 3, 4])
+        ranks = rng.choice(range(2, most + 1))
         fault = {
             "kind": kind,
             "rank": number // len(KINDS) % ranks,  # 0 in the first ones
             "superstep": rng.randrange(1, faulty.SUPERSTEPS - 1),
             "phase": rng.randrange(2),
-            "place": rng.choice(PLACES),
+            "place": rng.choice(places),
         }
         if kind == "computes":  # writing for ever is none, nor is waiting
             fault["place"] = "phase"
         if fault["place"] == "write":
             fault["rank"] = 0  # it writes
-        again = number // 3 % 4 + 1 if number % 3 == 0 else None
+        again = number // 3 % most + 1 if number % 3 == 0 else None
         # A killed rank is to be known in 2 s, any in the timeout.
         limit_s = arguments.timeout if kind in ("stop", "computes") else 2.0
-        recorder.attempt(
-            kind,
-            lambda f=fault, n=ranks, a=again, most=limit_s: record(
-                recorder, arguments, f, (n, a), most
-            ),
+        launches.append(
+            (kind, partial(fail, arguments, fault, (ranks, again), limit_s))
         )
     for number in range(arguments.ends):
-        kind, ranks = ENDS[number % len(ENDS)], 2 + number % 3
+        kind, ranks = ENDS[number % len(ENDS)], min(2 + number % 3, most)
         fault = {
             "kind": kind,
             "rank": rng.randrange(ranks),
@@ -83,18 +100,25 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             "phase": rng.randrange(2),
             "place": rng.choice(PLACES[:2]),
         }
-        recorder.attempt(
-            kind, lambda f=fault, n=ranks: record_end(recorder, arguments, f, n)
-        )
+        launches.append((kind, partial(end, arguments, fault, ranks)))
+    with ThreadPoolExecutor(arguments.together) as threads:
+        futures = [(kind, threads.submit(launched)) for kind, launched in launches]
+        for kind, future in futures:
+            recorder.attempt(kind, partial(record, recorder, kind, future.result))
 
 
-def record(
-    recorder: Recorder,
+def record(recorder: Recorder, kind: str, result: Callable[[], Found]) -> None:
+    """Record what was found in a launch."""
+    trials, fields = result()
+    recorder.add(kind, trials, **fields)
+
+
+def fail(
     arguments: argparse.Namespace,
     fault: dict[str, Any],
     ranks: tuple[int, int | None],
     limit_s: float,
-) -> None:
+) -> Found:
     """Launch ranks, one of which fails, and those that go on."""
     with tempfile.TemporaryDirectory() as name:
         plan = plan_of(arguments, fault, name)
@@ -118,23 +142,16 @@ def record(
             checks["digest"] = len(digests) == 1
             folder = Path(plan["folder"])
             checks["nothing left"] &= all(p.name.isdecimal() for p in folder.iterdir())
-    recorder.add(
-        fault["kind"],
-        [1000 * seconds for seconds in waits_s],
-        engine=arguments.engine,
-        ranks=ranks[0],
-        again=ranks[1],
-        fault=fault,
-        checks=checks | {"ok": all(checks.values())},
-    )
+    return [1000 * seconds for seconds in waits_s], {
+        **_options(arguments),
+        "ranks": ranks[0],
+        "again": ranks[1],
+        "fault": fault,
+        "checks": checks | {"ok": all(checks.values())},
+    }
 
 
-def record_end(
-    recorder: Recorder,
-    arguments: argparse.Namespace,
-    fault: dict[str, Any],
-    ranks: int,
-) -> None:
+def end(arguments: argparse.Namespace, fault: dict[str, Any], ranks: int) -> Found:
     """Launch ranks, one of which ends the launcher."""
     with tempfile.TemporaryDirectory() as name:
         plan = plan_of(arguments, fault, name)
@@ -145,14 +162,18 @@ def record_end(
         while (left := left_of(name)) and time.time() < until:
             time.sleep(0.01)
         took_s = time.time() - ended
-    recorder.add(
-        fault["kind"],
-        [1000 * took_s],
-        engine=arguments.engine,
-        ranks=ranks,
-        fault=fault,
-        checks={"nothing left": not left, "ok": not left and took_s < GONE_S},
-    )
+    return [1000 * took_s], {
+        **_options(arguments),
+        "ranks": ranks,
+        "fault": fault,
+        "checks": {"nothing left": not left, "ok": not left and took_s < GONE_S},
+    }
+
+
+def _options(arguments: argparse.Namespace) -> dict[str, Any]:
+    if arguments.target == "cpu":
+        return {"engine": arguments.engine}
+    return {"engine": arguments.engine, "links": fg.config.gpu_links}
 
 
 def plan_of(
@@ -164,6 +185,7 @@ def plan_of(
         "faults": [fault],
         "seed": arguments.seed,
         "folder": str(Path(folder) / "checkpoints"),
+        "target": arguments.target,
     }
 
 
