@@ -32,6 +32,10 @@ __all__ = ["ReplayLoop"]
 #: Supersteps that take longer, in s, gain nothing: they keep the device busy, and one
 #: that is launched ahead for nothing costs as long.
 _MOST_SECONDS = 1e-3
+#: The same on ranks, of which none is ahead of what it knows. What the host takes from
+#: one superstep to the next is not divided by their number, and each waits for the
+#: slowest host.
+_MOST_SHARED_SECONDS = 2e-2
 #: Supersteps are launched as they were recorded, though they would be run otherwise by
 #: now, until they have taken so long, in s: to change takes the host about as much,
 #: which runs three or four supersteps and records them (NVIDIA H200). So no run takes
@@ -115,9 +119,12 @@ class ReplayLoop:
         """Run supersteps of a cycle, if one was seen; False if none was run."""
         if self._is_shared and not self._agenda.knows_counts:
             return False  # hosts count together what is pending
+        longest = _MOST_SECONDS
+        if self._is_shared:
+            longest = max(longest, _MOST_SHARED_SECONDS)
         for cycle in self._cycles.find():
             length = len(cycle)
-            if sum(run.seconds[-length:]) > length * _MOST_SECONDS:
+            if sum(run.seconds[-length:]) > length * longest:
                 continue
             may_all = all(may_be_late(self._agenda, t) for t in cycle)
             # Another rank may run a superstep as its host does: none is run here that
