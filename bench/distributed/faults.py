@@ -11,7 +11,8 @@ unbroken run's digest.
 In some more launches the launcher is killed, or interrupted: "ms" is then the time
 until no process of the launch is left, and checked is that it is below 5 s. Memory that
 ranks share, and where they meet, has no name in a folder; that there is none in
-/dev/shm is checked, too.
+/dev/shm is checked, too. And in some a rank compiles for longer than others wait: no
+one is lost, and "ms" is how long the others have waited for it, at least.
 
 With the target "cuda" ranks have a GPU each, and hand rows over as
 ``FEATGRAPH_GPU_LINKS`` says. No rank fails within a message then: kernels store rows.
@@ -39,7 +40,7 @@ from bench.record import Recorder, child_environment, gpu_name
 
 DEFAULTS = {
     "repeat": 30, "seed": 1, "timeout": 5.0, "engine": "shared", "ends": 6,
-    "target": "cpu", "most": 4, "together": 1,
+    "slow": 2, "target": "cpu", "most": 4, "together": 1,
 }  # fmt: skip
 KINDS = ("kill", "stop", "raise", "memory", "computes")
 PLACES = ("phase", "exchange", "message", "write")
@@ -58,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=float, help="of ranks, in seconds")
     parser.add_argument("--engine", choices=("shared", "gloo"), help="of ranks")
     parser.add_argument("--ends", type=int, help="launches whose launcher is ended")
+    parser.add_argument("--slow", type=int, help="launches with a rank that compiles")
     parser.add_argument("--target", choices=("cpu", "cuda"), help="of ranks")
     parser.add_argument("--most", type=int, help="ranks of a launch")
     parser.add_argument("--together", type=int, help="launches at a time")
@@ -101,6 +103,16 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             "place": rng.choice(PLACES[:2]),
         }
         launches.append((kind, partial(end, arguments, fault, ranks)))
+    for number in range(arguments.slow):
+        ranks = rng.choice(range(2, most + 1))
+        fault = {
+            "kind": "compiles",
+            "rank": number % ranks,
+            "superstep": rng.randrange(1, faulty.SUPERSTEPS - 1),
+            "phase": rng.randrange(2),
+            "place": "phase",
+        }
+        launches.append(("compiles", partial(wait, arguments, fault, ranks)))
     with ThreadPoolExecutor(arguments.together) as threads:
         futures = [(kind, threads.submit(launched)) for kind, launched in launches]
         for kind, future in futures:
@@ -168,6 +180,25 @@ def end(arguments: argparse.Namespace, fault: dict[str, Any], ranks: int) -> Fou
         "fault": fault,
         "checks": {"nothing left": not left, "ok": not left and took_s < GONE_S},
     }
+
+
+def wait(arguments: argparse.Namespace, fault: dict[str, Any], ranks: int) -> Found:
+    """Launch ranks, one of which compiles for longer than others wait."""
+    with tempfile.TemporaryDirectory() as name:
+        lines = launch(plan_of(arguments, fault, name), ranks, status=0)
+        begun = next(line["at"] for line in lines if line["what"] == "fault")
+        told = [line for line in lines if line["what"] == "digests"]
+        same = len({d for line in told for d in line["digests"]}) == 1
+        has_waited = all(line["at"] - begun > arguments.timeout for line in told)
+    return [1000 * (line["at"] - begun) for line in told], {
+        **_options(arguments),
+        "ranks": ranks,
+        "fault": fault,
+        "checks": {
+            "digest": same, "has waited": has_waited,
+            "ok": same and has_waited and len(told) == ranks,
+        },
+    }  # fmt: skip
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:

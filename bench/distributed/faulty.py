@@ -107,6 +107,15 @@ def say(engine: Any, what: str, attempt: int, **told: Any) -> None:
     print(json.dumps(line | told), flush=True)
 
 
+def exchanges(plan: dict[str, Any], engine: Any) -> tuple[Any, str]:
+    """Return what is called for each exchange, of what it is one of."""
+    if plan.get("target") == "cuda" and fg.config.gpu_links in {"auto", "windows"}:
+        from featgraph.ranks.gpu.window_channel import Channel
+
+        return Channel, "post"
+    return engine, "_require_usable"
+
+
 def arm(fault: dict[str, Any], plan: dict[str, Any], engine: Any, attempt: int) -> None:
     """Have the rank fail in a superstep and phase: there, or in what comes next.
 
@@ -122,6 +131,10 @@ def arm(fault: dict[str, Any], plan: dict[str, Any], engine: Any, attempt: int) 
         Path(plan["folder"] + ".ended").write_text(json.dumps(time.time()))
         if fault["kind"] == "raise":
             raise ValueError("row 7 is bad")
+        if fault["kind"] == "compiles":  # which is none
+            with ACTIVITY.doing("compiling"):
+                time.sleep(1.6 * plan["timeout"])
+            return
         FAULTS[fault["kind"]]()
 
     def hook(object_: Any, name: str, is_due: Callable[..., bool]) -> None:
@@ -150,7 +163,7 @@ def arm(fault: dict[str, Any], plan: dict[str, Any], engine: Any, attempt: int) 
             if fault["place"] == "phase":
                 fail()
             elif fault["place"] == "exchange":
-                hook(engine, "_require_usable", next_one)
+                hook(*exchanges(plan, engine), next_one)
             elif fault["place"] == "message":
                 sent = itertools.count()
                 hook(*sends, lambda *_: next(sent) > 0 or engine.size == 2)

@@ -59,6 +59,8 @@ class Watch:
         self._are_present = self._is_over = False
         self._offers: dict[str, str] = {}
         self._wakes: list[Callable[[], None]] = []
+        #: What else the rank may wait for: kernels do.
+        self._asked: list[Callable[[], str]] = []
         #: The exchange that the rank waits in; what it did last, and since when.
         self._call: object = None
         self._last: tuple[Any, ...] = ()
@@ -93,6 +95,19 @@ class Watch:
             yield
         finally:
             self._call = None
+
+    def ask_too(self, awaited: Callable[[], str]) -> Callable[[], None]:
+        """Have something asked what else the rank waits for, with each beat.
+
+        It returns that, or nothing. What is returned ends it.
+        """
+        self._asked.append(awaited)
+
+        def end() -> None:
+            with suppress(ValueError):
+                self._asked.remove(awaited)
+
+        return end
 
     def offer(self, name: str, text: str) -> None:
         """Give all ranks something to know."""
@@ -201,6 +216,8 @@ class Watch:
     def _beat(self, now: float) -> dict[str, Any]:
         """Return what the rank does, and for how long it has."""
         activity, call = self._activity, self._call
+        for awaited in [] if call is not None else list(self._asked):
+            call = call or awaited() or None
         doing = "waiting" if call is not None else activity.kind
         if not self._are_present:
             doing = "meeting"

@@ -84,12 +84,13 @@ def _compared(program: Any, target: str, engine: Any) -> str:
     alone = run(program, whole, seed, target, SUPERSTEPS)
     if found is None or alone is None:
         return "refused" if found is None else "refused alone"
-    for key, meant in alone.items():
-        same = np.array_equal(found[key], meant, equal_nan=meant.dtype.kind == "f")
+    for key, value in alone.items():
+        meant, given = np.asarray(value), np.asarray(found[key])
+        same = np.array_equal(given, meant, equal_nan=meant.dtype.kind == "f")
         if not program.exact and not same:
-            same = np.allclose(found[key], meant, rtol=1e-4, atol=1e-5, equal_nan=True)
+            same = np.allclose(given, meant, rtol=1e-4, atol=1e-5, equal_nan=True)
         if not same:
-            return f"{key!r}: {found[key].tolist()} for {meant.tolist()}"[:300]
+            return f"{key!r}: {given.tolist()} for {meant.tolist()}"[:300]
     return "same"
 
 

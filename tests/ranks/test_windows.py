@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import threading
 import warnings
 from collections.abc import Iterator
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -217,7 +217,7 @@ def test_forms_say_which_rows_are_stored(gpu: Gpu, form: str) -> None:
         words = device.sets.upload(packed(changed))
         ghosts = carrier.share([values], words, sending)
         came = int(device.sets.count(ghosts))
-        owned = [range(a, b) for a, b in pairwise([0, 40, 90, V])]
+        owned = [range(a, b) for a, b in itertools.pairwise([0, 40, 90, V])]
         first = {v for r in owned for v in list(r)[::7]}
         assert came == sum(v in first for v in shard.numbers[shard.own :])
         stored = device.download(carrier._ghosts._boxes._memory)  # type: ignore[union-attr]
@@ -393,9 +393,14 @@ class Heard:
 
     def __init__(self) -> None:
         self.wakes: list[Any] = []
+        self.asked: list[Any] = []
 
     def when_lost(self, wake: Any) -> None:
         self.wakes.append(wake)
+
+    def ask_too(self, awaited: Any) -> Any:
+        self.asked.append(awaited)
+        return self.asked.clear
 
     def word_of_loss(self) -> WorkerLostError:
         return WorkerLostError("rank 1 of 2 was lost", rank=1, got="signal 9")
@@ -429,6 +434,43 @@ def test_a_rank_that_a_watch_knows_to_be_lost_is_not_waited_for(
         assert "signal 9" in str(found.value)
 
     run_ranks(2, on_a_rank)
+
+
+def test_a_kernel_that_waits_says_so_and_goes_on(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For as long as a watch knows of no lost rank, beyond the engine's timeout."""
+    whole = make_graph(200)
+    heard: dict[int, Heard] = {}
+    told: list[str] = []
+
+    def sleep(nanoseconds: int) -> None:
+        told.append(heard[0].asked[0]())
+        if told[-1]:
+            heard[0].wakes[0]()
+
+    clock = SimpleNamespace(perf_counter_ns=itertools.count(0, 10**7).__next__)
+    monkeypatch.setattr(dialect, "time", clock)
+    monkeypatch.setattr(Dialect, "nanosleep", staticmethod(sleep))
+
+    def on_a_rank(engine: Any) -> None:
+        engine.watch = heard[engine.rank] = watch = Heard()
+        engine.timeout = 1e-3
+        graph = fg.distribute(whole, cuts=[0, 64, V])
+        exchange = graph.ranks.exchange(choose_device("cuda"))
+        words = exchange.own(None)
+        assert exchange.count(words) == V
+        assert [ask() for ask in watch.asked] == [""]
+        if engine.rank == 1:
+            engine.barrier(about="rows of ghosts")
+            return
+        with pytest.raises(WorkerLostError, match="rank 1 of 2"):
+            exchange.count(words)
+        assert [ask() for ask in watch.asked] == [""]
+
+    run_ranks(2, on_a_rank)
+    assert len(told) > 5
+    assert set(told) == {"", "what rank 1 stores, in a kernel"}
 
 
 def run_pagerank(graph: fg.Graph, target: str = "cuda", most: int = 9) -> Any:

@@ -159,7 +159,10 @@ class DeviceArray:
 
 
 class MappedArray(DeviceArray):
-    """Memory of the host that kernels read."""
+    """Memory of the host that kernels read, and write."""
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.view()[place].copy()
 
     def __setitem__(self, place: Any, value: Any) -> None:
         if isinstance(place, slice):  # not a flag that is to be seen meanwhile

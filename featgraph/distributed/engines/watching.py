@@ -27,6 +27,13 @@ class Watching(Protocol):
         """Have something called, on another thread, when a rank is lost."""
         ...
 
+    def ask_too(self, awaited: Callable[[], str]) -> Callable[[], None]:
+        """Have something asked what else the rank waits for, on another thread.
+
+        It returns that, or nothing. What is returned ends it.
+        """
+        ...
+
     def raise_lost(self) -> None:
         """Raise `WorkerLostError` if a rank was lost."""
         ...

@@ -95,6 +95,8 @@ KINDS = (
 _LOOKS = 16
 #: How long, in ns, a warp pauses between looks at first, and at last.
 _FIRST_PAUSE, _LAST_PAUSE = 64, 1024
+#: How long, in ns, a warp has waited when it tells the host so.
+_TOLD_NS = 100_000_000
 #: Blocks that go over the words of sets, at most.
 SET_BLOCKS = 528
 #: What a count is less by where a value does not fit into what it is rounded to.
@@ -120,7 +122,8 @@ def _wait(here, rank, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
     """Have a warp wait for what a rank has posted, or note that it is lost.
 
     It is if it takes too long, or if the host rings the alarm meanwhile: memory of the
-    host, which is read by one thread after the other, so only the first block looks.
+    host, which is read by one thread after the other, so only the first block looks. It
+    says there, too, for which rank it has waited for a while.
     """
     if cuda.laneid == 0:
         flag, generation = here[rank, FLAG], own[GENERATION]
@@ -128,11 +131,16 @@ def _wait(here, rank, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
         # Atomically: blocks that begin later must not wait for a lost rank again.
         if is_behind and cuda.atomic.add(own, LOST, int64(0)) == 0:
             begun, looks, pause = clock_ns(), int32(0), _FIRST_PAUSE
+            has_told = False
             while acquire_at(flag) < generation:
-                is_lost = clock_ns() - begun > limit_ns
+                waited_ns = clock_ns() - begun
+                is_lost = waited_ns > limit_ns
                 if looks % _LOOKS == 0:
                     if cuda.blockIdx.x == 0:
                         is_lost = is_lost or cuda.ldcv(alarm, 0) != 0
+                        if not has_told and waited_ns > _TOLD_NS:
+                            has_told = True
+                            cuda.stwt(alarm, 1 + rank, int64(1))
                     elif cuda.atomic.add(own, LOST, int64(0)) != 0:
                         break
                 if is_lost:
@@ -142,6 +150,8 @@ def _wait(here, rank, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
                 cuda.nanosleep(uint32(pause))
                 if cuda.blockIdx.x != 0:  # thousands of warps ask the same memory
                     pause = min(2 * pause, _LAST_PAUSE)
+            if has_told:
+                cuda.stwt(alarm, 1 + rank, int64(0))
     cuda.syncwarp()
 
 

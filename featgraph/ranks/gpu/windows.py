@@ -9,6 +9,7 @@ have said so.
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 import weakref
@@ -36,6 +37,8 @@ Near = npt.NDArray[np.bool_]
 _APART = 128
 #: What the driver maps at a time: a smaller window would share it with other memory.
 _MAPPED = 2 << 20
+#: For how many ns a kernel waits where a watch says that a rank is lost.
+_NO_LIMIT = np.int64(2**62)
 #: Bytes that slots are multiples of.
 _ALIGNMENT = 256
 
@@ -119,6 +122,12 @@ class _Window(NamedTuple):
     opened: Near
 
 
+def _awaited(alarm: npt.NDArray[np.int64]) -> str:
+    """Return what a kernel has waited for, for a while; empty if for nothing."""
+    ranks = np.flatnonzero(alarm[1:]).tolist()
+    return f"what rank {ranks[0]} stores, in a kernel" if ranks else ""
+
+
 class _Registry:
     """The windows of a rank, by numbers that all ranks give them alike."""
 
@@ -128,11 +137,15 @@ class _Registry:
         #: Number -> memory, and mappings of the others'.
         self._windows: dict[int, tuple[Any, list[Any]]] = {}
         self._dropped: set[int] = set()
-        self.alarm = alarm = cuda.mapped_array(1, np.int64)
-        alarm[0] = 0
+        #: Memory of the host: whether a rank is lost, and, behind that, for which ranks
+        #: a kernel waits.
+        self.alarm = alarm = cuda.mapped_array(1 + engine.size, np.int64)
+        alarm[:] = 0
         watch = watch_of(engine)
         if watch is not None:
             watch.when_lost(lambda: alarm.__setitem__(0, 1))
+            # At the end of the process memory goes while the watch still asks.
+            atexit.register(watch.ask_too(lambda: _awaited(alarm)))
 
     def map(self, size: int, device: Device, near: Near) -> _Window:
         """Return a window of zeros that near ranks have mapped; all ranks call it.
@@ -265,7 +278,9 @@ class Mailboxes:
         self.there, self.here = device.upload(there), device.upload(here)
         self.own = device.upload(np.zeros(4, np.int64))
         self.alarm = _registry_of(engine).alarm
-        self.limit_ns = np.int64(1e9 * timeout_of(engine))
+        # A watch says when a rank is lost: one that compiles may take its time.
+        watched = watch_of(engine) is not None
+        self.limit_ns = _NO_LIMIT if watched else np.int64(1e9 * timeout_of(engine))
         self._memory: npt.NDArray[Any] | Any = memory
 
     def turn(self) -> None:

@@ -77,6 +77,22 @@ def test_what_a_rank_does_is_told(launcher: Launcher, tmp_path: Path) -> None:
     assert told["call"] == "barrier(), its exchange 3"
 
 
+def test_what_else_is_waited_for_is_told(launcher: Launcher) -> None:
+    awaited = ["what rank 1 stores"]
+    end = launcher.watch.ask_too(lambda: awaited[0])
+    with launcher.activity.doing("compiling"):
+        while (told := launcher.hear("beat"))["doing"] != "waiting":
+            pass
+        assert told["call"] == "what rank 1 stores"
+        awaited[0] = ""
+        while (told := launcher.hear("beat"))["doing"] != "compiling":
+            pass
+        assert told["call"] == ""
+        awaited[0] = "more"
+        end()
+        assert [launcher.hear("beat")["doing"] for _ in range(3)][-1] == "compiling"
+
+
 def test_the_compiler_is_told(launcher: Launcher) -> None:
     from numba.core.compiler_lock import global_compiler_lock
 
