@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms._objective import Options
+from featgraph.algorithms._sides import Sides, sides_of
 
 __all__ = [
     "Ratings",
@@ -32,10 +33,12 @@ class Ratings:
         Undirected, of two sides. Its weights are the ratings.
     values : array of shape (N,)
         These, in the type of the factors; on ranks, those of this one's edges.
+    sides : Sides
     """
 
     graph: fg.Graph
     values: Any
+    sides: Sides = field(repr=False)
 
     @property
     def count(self) -> int:
@@ -47,16 +50,6 @@ class Ratings:
         """How many users there are."""
         sides: Any = self.graph.sides
         return int(sides[0])
-
-    @property
-    def users(self) -> Array:
-        """The vertices of users."""
-        return np.arange(self.user_count)
-
-    @property
-    def items(self) -> Array:
-        """The vertices of items."""
-        return np.arange(self.user_count, self.graph.vertex_count)
 
     def name(self, vertex: int) -> str:
         """Return what a vertex stands for."""
@@ -82,7 +75,7 @@ def checked_ratings(ratings: Any, dtype: np.dtype[Any], target: str = "cpu") -> 
         graph = _checked_graph(ratings)
     else:
         graph = _graph_of(ratings, dtype, target)
-    return Ratings(graph, graph.weights_as(dtype))
+    return Ratings(graph, graph.weights_as(dtype), sides_of(graph))
 
 
 def _checked_graph(graph: fg.Graph) -> fg.Graph:
@@ -189,7 +182,7 @@ class Totals:
 
 
 def look_through(given: Ratings, chosen: Options, *, target: str) -> Totals:
-    """Add the ratings up, where they are.
+    """Add the ratings up, where they are, once for each way to look at them.
 
     Raises
     ------
@@ -198,6 +191,12 @@ def look_through(given: Ratings, chosen: Options, *, target: str) -> Totals:
     """
     if not given.count:
         return Totals(0.0, 0.0)
+    asked = chosen.of_rating(given.values.dtype)
+    # A sum is rounded as its target and its type have it.
+    key = target, given.values.dtype.name, chosen.implicit, *asked.values()
+    known = given.sides.totals.get(key)
+    if known is not None:
+        return known
     state = fg.State(
         given.graph,
         rating=fg.edge_property(given.values, copy=False),
@@ -205,7 +204,7 @@ def look_through(given: Ratings, chosen: Options, *, target: str) -> Totals:
         user_count=given.user_count,
         kind=np.array(KINDS),
         seen=fg.vertex_property(np.float64(0), shape=(len(KINDS),)),
-        **chosen.of_rating(given.values.dtype),
+        **asked,
     )
     survey(state, target=target)
     size, error, aside = map(float, state["all_seen"])
@@ -217,4 +216,5 @@ def look_through(given: Ratings, chosen: Options, *, target: str) -> Totals:
             seen = state["seen"][:, kind]
             vertex = int(np.argmax(~np.isfinite(seen) if kind == SIZE else seen > 0))
             raise fg.GraphInputError(what, where=given.name(vertex))
-    return Totals(size / 2 / given.count, error / 2)
+    found = given.sides.totals[key] = Totals(size / 2 / given.count, error / 2)
+    return found

@@ -278,11 +278,10 @@ def als(
         **_properties(given, chosen, factors, real),
     )  # fmt: skip
     half = cg_half if chosen.uses_cg else cholesky_half
-    users, items = given.users, given.items
-    steps = [half.on(users), half.on(items)]
+    steps = list(given.sides.halves(half))
     if implicit:
-        others = [gram_of_others.on(items), gram_of_others.on(users)]
-        steps = [others[0], steps[0], others[1], steps[1]]
+        of_users, of_items = given.sides.halves(gram_of_others)
+        steps = [of_items, steps[0], of_users, steps[1]]
     last, record = len(steps) * iterations, None
     if history or tolerance > 0:
         record = _Record(
@@ -290,6 +289,7 @@ def als(
         )
     if iterations == 0 or not given.count:
         steps = [half.on([])]
+    items = given.sides.items
     run = iterate_halves(steps, state, last, record, active=items, **options)
     _check_failed(state, given, target)
     return ALSResult(
@@ -350,7 +350,7 @@ class _Record:
         self.last = last
         self.tolerance = tolerance
         self.target = target
-        self.measures = measure.on(given.users), measure.on(given.items)
+        self.measures = given.sides.halves(measure)
         #: The error of factors that explain nothing.
         self.unexplained = unexplained
         self.has_settled = False
@@ -437,8 +437,8 @@ def solve_side(
     more = _properties(given, chosen, others.shape[1], others.dtype)
     state = fg.State(given.graph, x=x, **more)
     if implicit:
-        gram_of_others.on(given.items)(state, target=target)
-    cholesky_half.on(given.users)(state, target=target)
+        gram_of_others.on(given.sides.items)(state, target=target)
+    cholesky_half.on(given.sides.users)(state, target=target)
     _check_failed(state, given, target)
     found: npt.NDArray[Any] = state["x"][: given.user_count]
     return found

@@ -208,10 +208,11 @@ def gradient_factorization(
     last, record = 2 * iterations, None
     if history or tolerance > 0:
         record = _Record(given, last, tolerance, target)
-    steps = [half.on(given.users), half.on(given.items)]
+    steps = list(given.sides.halves(half))
     if iterations == 0 or not given.count:
         steps = [half.on([])]
-    run = iterate_halves(steps, state, last, record, active=given.items, **options)
+    items = given.sides.items
+    run = iterate_halves(steps, state, last, record, active=items, **options)
     return GradientFactorizationResult(
         run=run,
         residuals=np.array(run.notes.get("errors", [])),
@@ -228,7 +229,7 @@ class _Record:
     ) -> None:
         self.count, self.last, self.target = given.count, last, target
         self.tolerance = tolerance
-        self.errors = measure_errors.on(given.users)
+        self.errors, _ = given.sides.halves(measure_errors)
 
     def __call__(self, run: fg.Run, state: fg.State) -> bool:
         self._note(run.notes, state)

@@ -133,13 +133,21 @@ class Inputs:
         ends = (np.asarray(self.graph.sources), np.asarray(self.graph.targets))
         return scipy.sparse.coo_matrix((data, ends), shape).tocsr()
 
+    @cached_property
+    def rated(self) -> fg.Graph:
+        """The graph of these, on the target."""
+        return fg.Graph.from_biadjacency(self.ratings, **self.options)
+
 
 few: dict[str, Any] = {"max_supersteps": LIMIT}
 alike = np.full((K, K), 1.0) + np.eye(K)
 
 #: Program -> a call of it.
 CALLS: dict[str, Callable[[Inputs], Any]] = {
-    "als": lambda i: of.als(i.ratings, factors=8, iterations=2, **i.options),
+    "als": lambda i: of.als(i.rated, factors=8, iterations=2, **i.options),
+    "als of a matrix": lambda i: of.als(
+        i.ratings, factors=8, iterations=2, **i.options
+    ),
     "belief_propagation": lambda i: of.belief_propagation(
         i.graph, i.columns, alike, epsilon=0.0, **few, **i.options
     ),
@@ -159,7 +167,7 @@ CALLS: dict[str, Callable[[Inputs], Any]] = {
         i.graph, nstart=i.column, weights=i.weights, tol=1e-30, **few, **i.options
     ),
     "gradient_factorization": lambda i: of.gradient_factorization(
-        i.ratings, factors=8, iterations=LIMIT, **i.options
+        i.rated, factors=8, iterations=LIMIT, **i.options
     ),
     "heat_simulation": lambda i: of.heat_simulation(
         i.graph, i.columns, conductivities=i.weights, epsilon=0.0, **few, **i.options

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
+import weakref
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import featgraph as fg
-from featgraph.algorithms import AlternatingLeastSquares, _objective
+from featgraph.algorithms import AlternatingLeastSquares, _objective, _ratings
 from featgraph.algorithms._objective import checked_options
 from featgraph.algorithms.als import als, solve_side, verify_als
 from featgraph.algorithms.ranking_metrics import (
@@ -196,6 +198,32 @@ def test_runs_are_repeated_bit_by_bit() -> None:
 def test_bad_options(change: dict[str, Any], message: str) -> None:
     with pytest.raises(fg.GraphInputError, match=message):
         als(some_ratings(0), **{"target": "cpu", **change})
+
+
+def test_what_is_made_of_a_graph_of_ratings_is_kept_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sides and totals are, by what was asked, and not longer than the graph."""
+    looked: list[Any] = []
+    look = _ratings.survey
+    monkeypatch.setattr(
+        _ratings, "survey", lambda state, **k: looked.append(1) or look(state, **k)
+    )
+    graph = fg.Graph.from_biadjacency(some_ratings(3))
+    asked: dict[str, Any] = {"factors": 2, "iterations": 2, "target": "cpu"}
+    expected = als(some_ratings(3), **asked)
+    for _ in range(3):
+        found = als(graph, **asked)
+        np.testing.assert_array_equal(found.factors, expected.factors)
+    assert len(looked) == 2  # of the matrix, and of the graph
+    for other in ({"implicit": True}, {"dtype": np.float64}):
+        given = [als(x, **asked, **other) for x in (graph, some_ratings(3))]
+        np.testing.assert_array_equal(given[0].factors, given[1].factors)
+    assert len(looked) == 6
+    known = weakref.ref(graph)
+    del graph, found, given
+    gc.collect()
+    assert known() is None
 
 
 def test_bad_ratings() -> None:
