@@ -140,7 +140,8 @@ class Flight:
         agenda, accounts = self._agenda, self._accounts
         recording = self._recordings[accounts.done % len(self._recordings)]
         before = agenda.pending[accounts.following.place].active_count
-        number, seen = recording.wait()
+        is_last = self._launched == accounts.done + 1
+        number, seen = recording.wait(is_last=is_last)
         agenda.exchange.check_count(number)
         begun, self._begun = self._begun, time.perf_counter()
         seconds = self._begun - begun
