@@ -67,14 +67,14 @@ class ArrayWords:
         self._address_of = address_of
         #: Identity of an array -> a reference to it, its type and its words. That is
         #: found sooner than by the array itself, at every launch.
-        self._known: dict[int, tuple[weakref.ref[Array], ParameterType, Words]] = {}
+        self.known: dict[int, tuple[weakref.ref[Array], ParameterType, Words]] = {}
         self._types: dict[ParameterType, ParameterType] = {}
 
     def find(self, array: Array) -> tuple[weakref.ref[Array], ParameterType, Words]:
         """Return a reference to an array, its type and its words."""
-        known = self._known.get(id(array))
+        known = self.known.get(id(array))
         if known is None or known[0]() is not array:
-            key, own = id(array), self._known
+            key, own = id(array), self.known
 
             def forget(reference: weakref.ref[Array]) -> None:
                 if key in own and own[key][0] is reference:
@@ -154,13 +154,16 @@ class PackedArguments:
         """
         if len(values) != self._count:
             raise OtherTypesError
-        bound, find = self._bound, self._array_words.find
+        bound, known_as = self._bound, self._array_words.known.get
         for place, own, type_ in self._arrays:
             array = values[place]
             if bound[place]() is array:
                 continue
             bound[place] = _nothing  # until all of it is written
-            reference, found, words = find(array)
+            known = known_as(id(array))
+            if known is None or known[0]() is not array:
+                known = self._array_words.find(array)
+            reference, found, words = known
             if found is not type_:
                 raise OtherTypesError
             own[:] = words

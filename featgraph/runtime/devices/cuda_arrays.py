@@ -239,10 +239,14 @@ class CudaArrays:
 
     def fill(self, array: Array, value: Any) -> None:
         """Set all elements."""
-        typed = np.dtype(array.dtype).type(value)
-        item, size = typed.tobytes(), array.size * array.dtype.itemsize
+        size = array.size * array.dtype.itemsize
         if size == 0:
             return
+        if type(value) is int and value == 0 and size % 4 == 0:
+            self.driver.set_words(address_of(array), 0, size // 4)
+            return
+        typed = np.dtype(array.dtype).type(value)
+        item = typed.tobytes()
         if item == item[:1] * len(item) and size % 4:
             self.driver.set_bytes(address_of(array), item[0], size)
         elif item[:4] * (len(item) // 4) == item or item == item[:1] * len(item):

@@ -52,6 +52,8 @@ class Kit:
         #: Those that the State has, and those that an earlier one has left.
         self._own: dict[Hashable, Array] = {}
         self._left: dict[Hashable, list[Array]] = {}
+        #: How many bytes the arrays take that are left.
+        self.byte_count = 0
 
     def take(self, use: Hashable, shape: tuple[int, ...], dtype: Any) -> Array | None:
         """Return an array with any contents that a State before had for some use."""
@@ -72,13 +74,10 @@ class Kit:
 
     def end(self) -> None:
         """Have the arrays for the next State; what this one did not use is dropped."""
+        left = self._own.values()
+        self.byte_count = sum([a.size * a.dtype.itemsize for a in left])
         self._left = {use: [array] for use, array in self._own.items()}
         self._own = {}
-
-    @property
-    def byte_count(self) -> int:
-        """How many bytes the arrays take that are left."""
-        return sum(a.size * a.dtype.itemsize for [a] in self._left.values())
 
 
 class SpareMemory:

@@ -59,8 +59,9 @@ class Course:
     def _begin(self, agenda: Agenda, watched: Watched) -> None:
         if self._most > len(agenda.steps):  # whether they may is asked of all edges
             commit_in_place(agenda.steps)
-        timed = self._moves is not None
-        loops, self.refused = make_loops(agenda, replace(watched, is_timed=timed))
+        if self._moves is not None:
+            watched = replace(watched, is_timed=True)
+        loops, self.refused = make_loops(agenda, watched)
         self.agenda = agenda
         self.loops: Sequence[SuperstepLoop] = loops
         agenda.moves = self._moves

@@ -107,8 +107,9 @@ def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
         else begin_pending(asked.active, state, exchange_of(state.graph, device).holder)
         for f in asked.foldmaps
     ]
-    key = "" if waiting is None else waiting.key
-    return Agenda(steps, pending, waiting, watching), replace(watched, key=key)
+    if waiting is not None:
+        watched = replace(watched, key=waiting.key)
+    return Agenda(steps, pending, waiting, watching), watched
 
 
 def _make_waiting(asked: Asked, steps: list[Step], watched: Watched) -> Waiting | None:

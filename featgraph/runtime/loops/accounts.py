@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import cycle
 
 from featgraph.runtime.loops.agenda import Agenda
 from featgraph.runtime.loops.pending import announce
@@ -94,10 +93,8 @@ class Accounts:
             numbers[:many], seconds[:many], [t.direction for t in self._cycle] * cycles,
             [t.work for t in self._cycle] * cycles,
         )  # fmt: skip
-        if self._agenda.watching.extremes:
-            plans = cycle(self._agenda.steps[t.place].plan for t in self._cycle)
-            for plan, extremes in zip(plans, seen[:many], strict=False):
-                self._agenda.watching.note(plan, extremes)
+        plans = [self._agenda.steps[t.place].plan for t in self._cycle]
+        self._agenda.watching.note_all(plans, seen[:many])
         self.done += many
         for rest in zip(numbers[many:], seconds[many:], seen[many:], strict=True):
             self.add(*rest)

@@ -69,13 +69,26 @@ class Watching:
 
         What comes behind them means nothing.
         """
+        self.note_all([plan], [values])
+
+    def note_all(
+        self, plans: Sequence[FoldPlan], seen: Sequence[Sequence[float]]
+    ) -> None:
+        """Look at what supersteps have left, of foldmaps that take turns."""
         if not self.extremes:
             return
-        given = self.given_by(plan)
-        if (self.log, True) in given:
-            self.values.append(values[given.index((self.log, True))])
-        if self.test is not None and self.test.name in plan.facts.reductions:
-            self.is_met = self.test.holds(values[len(given) - 1])
+        places = []
+        for plan in plans:
+            given = self.given_by(plan)
+            is_logged = (self.log, True) in given
+            logged = given.index((self.log, True)) if is_logged else None
+            places.append((logged, self.tested(plan)))
+        for number, values in enumerate(seen):
+            logged, tested = places[number % len(places)]
+            if logged is not None:
+                self.values.append(values[logged])
+            if tested and self.test is not None:
+                self.is_met = self.test.holds(values[tested - 1])
 
 
 def make_watching(

@@ -7,9 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from featgraph.program.column import Column
+from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
 
 __all__ = ["ScalarsRead"]
+
+_SCALAR = PropertyKind.SCALAR
 
 
 class ScalarsRead:
@@ -45,10 +49,12 @@ class ScalarsRead:
                 return self._values
         version = state.version
         seen = [(name, columns.get(name)) for name in self._names]
-        self._values = tuple(
-            (name, np.asarray(state.stored(name)).tobytes())
-            for name in self._names
-            if name in columns
-        )
+        has = [(name, column) for name, column in seen if column is not None]
+        self._values = tuple([(name, self._bytes_of(name, c)) for name, c in has])
         self._version, self._seen = version, seen
         return self._values
+
+    def _bytes_of(self, name: str, column: Column) -> bytes:
+        is_there = column.type.kind is _SCALAR
+        found = column.values if is_there else self._state.stored(name)
+        return np.asarray(found).tobytes()
