@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph import _cuda
+from featgraph import algorithms as al
+from featgraph.config import config
 from featgraph.distributed import run_ranks
 from featgraph.ranks.gpu.carrier import GpuCarrier
 
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from tests.ranks.forced import cut
+from tests.ranks.forced import cut, loops
 from tests.ranks.test_partitions import ageing
 from tests.simt.gpu import Gpu, Streams, emulated_gpu
 
@@ -69,6 +71,30 @@ def test_windows_give_the_same_bits_in_pieces(
             np.testing.assert_array_equal(ages, wanted)
             for one, other in zip(sets, meant.active_sets or (), strict=True):
                 np.testing.assert_array_equal(one, other.mask)
+
+
+def test_supersteps_in_pieces_run_in_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the bits of those that the host asks for, and as many pieces each."""
+    whole = make_graph()
+
+    def on_a_rank(engine: Any) -> Any:
+        graph = fg.distribute(whole, cuts=[0, 32, V])
+        options: Any = {"tol": 0.0, "max_supersteps": 9, "overlap": True}
+        found = al.pagerank(graph, target="cuda", **options)
+        return found.run.pieces, found.local("ranks")
+
+    with cut(40), loops() as made:
+        looped = run_ranks(2, on_a_rank)
+        assert sum(loop.ran for loop in made.loops) >= 6
+        asked = [o[0] for loop in made.loops for w, _ in loop.supersteps for o in w]
+        assert asked.count("hold") > asked.count("mark") / 2 > 0
+        monkeypatch.setattr(config, "replay", False)
+        by_host = run_ranks(2, on_a_rank)
+    for (pieces, ranks), (meant, wanted) in zip(looped, by_host, strict=True):
+        assert pieces == meant
+        assert len(pieces) == 9
+        assert min(pieces) > 1
+        np.testing.assert_array_equal(ranks, wanted)
 
 
 @pytest.mark.slow

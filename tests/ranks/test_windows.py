@@ -38,6 +38,7 @@ from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.loops import device_flight, replay
 from featgraph.runtime.recording import cuda_trace
 from featgraph.runtime.recording.cuda_record import _between_turns
+from tests.ranks.forced import loops
 from tests.ranks.test_emulated import PROPERTIES, V, make_graph
 from tests.simt import dialect
 from tests.simt.dialect import Dialect
@@ -523,25 +524,10 @@ def test_supersteps_on_ranks_are_replayed(
 
 
 @pytest.fixture
-def looping(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+def looping() -> Iterator[Gpu]:
     """A GPU on which loops pay at once, and ranks take turns in loops of their own."""
-    monkeypatch.setattr(replay, "_MOST_SECONDS", np.inf)  # lanes take their time
-    monkeypatch.setattr(device_flight, "_MOST_AWAY", np.inf)
-    monkeypatch.setattr(cuda_trace, "_LOOP_SECONDS", 0.0)
-    monkeypatch.setattr(
-        cuda_trace.RecordedSuperstep, "takes_turns", Never(), raising=False
-    )
-    with emulated_gpu() as made:
+    with loops() as made:
         yield made
-
-
-class Never:
-    """An attribute that is False, whatever is set."""
-
-    def __get__(self, *_: Any) -> bool:
-        return False
-
-    def __set__(self, *_: Any) -> None: ...
 
 
 def run_components(graph: fg.Graph, target: str = "cuda") -> Any:

@@ -590,6 +590,8 @@ def ask(gpu: Gpu, operations: Iterable[tuple[Any, ...]]) -> None:
             words, pointers = point_to_words(arguments[-1])
             gpu.launch(*arguments[:-1], int(pointers.ctypes.data))
             del words
+        elif name in {"mark", "hold"}:
+            getattr(gpu.streams, name)(*arguments)
         else:
             getattr(gpu, name)(*arguments)
 

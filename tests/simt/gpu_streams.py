@@ -31,6 +31,12 @@ def lies_in(memory: Any, address: int) -> bool:
     return first <= address < first + int(memory.nbytes)
 
 
+class Event:
+    """What a stream had been given when it was put there."""
+
+    seen: Any = None
+
+
 class Streams:
     """Stands for the driver's calls on other streams; see `tests.simt.streams`."""
 
@@ -46,13 +52,13 @@ class Streams:
         self.made.add(made)
         return made
 
-    def make_event(self) -> SimpleNamespace:
-        return SimpleNamespace(seen=None)
+    def make_event(self) -> Event:
+        return Event()
 
-    def mark(self, event: Any, stream: int) -> None:
+    def mark(self, event: Event, stream: int) -> None:
         event.seen = self._gpu.order.seen(stream)
 
-    def hold(self, stream: int, event: Any) -> None:
+    def hold(self, stream: int, event: Event) -> None:
         self._gpu.order.hold(stream, event.seen)
 
     def start_write(self, target: int, source: int, size: int, stream: int) -> None:

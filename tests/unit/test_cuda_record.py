@@ -9,9 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from featgraph.errors import DeviceError
 from featgraph.runtime.recording.cuda_record import (
     ConditionalLoop,
     Recording,
@@ -292,6 +294,51 @@ def test_operations_of_other_streams_run_side_by_side() -> None:
     calls: Any = FakeDriver()
     Repetition(calls, asked, beside=False).launch()
     assert [stream for stream, _ in calls.api.calls] == [0, 0, 7, 8, 7, 0, 0, 8, 0]
+
+
+def test_a_stream_that_events_hold_waits_for_these_alone() -> None:
+    """So does the default one for what it was given, until an event holds it."""
+    kernel, side = np.array([5], np.int64).tobytes(), 7
+    begun, done = SimpleEvent(), SimpleEvent()
+
+    def on(stream: int) -> Any:
+        return "launch", 1, 1, 32, stream, kernel
+
+    asked = [
+        on(0), ("mark", begun, 0), ("hold", side, begun), on(side), on(0),
+        ("mark", begun, 0), ("hold", side, begun), on(side), on(0),
+        ("mark", done, side), ("hold", 0, done), on(0),
+    ]  # fmt: skip
+    driver: Any = FakeDriver()
+    Recording(driver, asked, beside=False)
+    first, sent, second, sent_then, third, last = driver.api.nodes
+    waits = {node: before for node, (before, _) in driver.api.nodes.items()}
+    assert waits == {
+        first: set(), sent: {first}, second: {first}, sent_then: {sent, second},
+        third: {second}, last: {third, sent_then},
+    }  # fmt: skip
+    calls: Any = FakeDriver()
+    waited: list[Any] = []
+    calls.api.cuEventRecord = lambda *given: (waited.append(given), (0,))[1]
+    calls.api.cuStreamWaitEvent = lambda *given: (waited.append(given), (0,))[1]
+    Repetition(calls, asked, beside=False).launch()
+    assert waited[:2] == [(begun, 0), (side, begun, 0)]
+    assert waited[-2:] == [(done, side), (0, done, 0)]
+    with pytest.raises(DeviceError, match="was launched before"):
+        Recording(driver, asked[2:], beside=False)
+
+
+def test_a_graph_waits_for_all_that_it_has_begun() -> None:
+    kernel, event = np.array([5], np.int64).tobytes(), SimpleEvent()
+    asked: Any = [("mark", event, 0), ("hold", 7, event)]
+    asked.append(("launch", 1, 1, 32, 7, kernel))
+    driver: Any = FakeDriver()
+    Recording(driver, asked, beside=False)
+    assert len(driver.api.nodes) == 1
+
+
+class SimpleEvent:
+    """An event of the driver."""
 
 
 def test_what_is_launched_behind_another_waits_for_its_event() -> None:

@@ -65,9 +65,8 @@ class WindowPieces:
         key = pieces, number
         if key not in self._channels:
             self._channels[key] = self._channel(pieces, number)
-        aside = self._driver.aside
-        aside.mark(self._swept, 0)
-        aside.hold(self._stream, self._swept)
+        self._driver.mark(self._swept, 0)
+        self._driver.hold(self._stream, self._swept)
         self._held.append(changed)
         channel = self._channels[key]
         posted = channel.post([Part(changed, values)], sending=sending)
@@ -75,9 +74,8 @@ class WindowPieces:
 
     def join(self) -> None:
         """Have what is launched next wait for all that has come."""
-        aside = self._driver.aside
-        aside.mark(self._taken, self._stream)
-        aside.hold(0, self._taken)
+        self._driver.mark(self._taken, self._stream)
+        self._driver.hold(0, self._taken)
         self._held.clear()
 
     def _channel(self, pieces: Pieces, number: int) -> Channel:

@@ -63,6 +63,8 @@ class Accounts:
             self._idle += 1
             return False
         self._run.add(number, seconds, traced.direction, traced.work)
+        if traced.pieces is not None:
+            self._run.pieces.append(traced.pieces)
         step = agenda.steps[place]
         if seen:
             agenda.watching.note(step.plan, seen)
@@ -93,6 +95,9 @@ class Accounts:
             numbers[:many], seconds[:many], [t.direction for t in self._cycle] * cycles,
             [t.work for t in self._cycle] * cycles,
         )  # fmt: skip
+        self._run.pieces += [
+            t.pieces for t in self._cycle if t.pieces is not None
+        ] * cycles
         plans = [self._agenda.steps[t.place].plan for t in self._cycle]
         self._agenda.watching.note_all(plans, seen[:many])
         self.done += many

@@ -137,9 +137,11 @@ class HostLoop:
         count = agenda.state.graph.vertex_count
         seconds = time.perf_counter() - begun
         run.add(number, seconds, step.direction, step.work)
+        pieces = None
         if agenda.state.graph.ranks is not None:
+            pieces = agenda.exchange.sent_behind - self._sent_behind
             run.waits.append(agenda.exchange.waited_s - self._waited_s)
-            run.pieces.append(agenda.exchange.sent_behind - self._sent_behind)
+            run.pieces.append(pieces)
             for form, sent in agenda.exchange.forms.items():
                 more = sent - self._forms.get(form, 0)
                 if more:
@@ -159,7 +161,7 @@ class HostLoop:
                 place, decisions, everything, weakref.ref(committed),
                 [_nothing if words is None else weakref.ref(words) for words in sets],
                 step.direction, step.work,
-                frozenset(buffers_of(agenda.state, agenda.device).unsent),
+                frozenset(buffers_of(agenda.state, agenda.device).unsent), pieces,
             )  # fmt: skip
         agenda.superstep = agenda.state.superstep
 

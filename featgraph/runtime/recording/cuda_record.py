@@ -7,11 +7,12 @@ again, until a kernel there says no.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from featgraph._cuda_arguments import point_to_words
 from featgraph._cuda_driver import Driver
+from featgraph.errors import DeviceError
 from featgraph.runtime.recording.control import Nodes
 
 __all__ = ["ConditionalLoop", "Recording", "Repetition", "Superstep"]
@@ -86,8 +87,16 @@ class Repetition(_Launched):
     ) -> None:
         super().__init__(driver, beside)
         self._given = _Calls(self._api, operations)
-        default = self._stream
-        self._calls = list(self._given.on(lambda asked: asked or default))
+        default, api = self._stream, self._api
+
+        def mark(event: Any, stream: Any) -> Any:
+            return api.cuEventRecord(event, stream or default)
+
+        def hold(stream: Any, event: Any) -> Any:
+            return api.cuStreamWaitEvent(stream or default, event, 0)
+
+        waits = {"mark": mark, "hold": hold}
+        self._calls = list(self._given.on(lambda asked: asked or default, waits))
 
     def _launch(self) -> None:
         for call, arguments in self._calls:
@@ -237,13 +246,22 @@ class _Calls:
         packed = b"".join(o[-1] for o in operations if o[0] == "launch")
         self._words, self._pointers = point_to_words(packed)
 
-    def on(self, stream_of: Callable[[int], Any]) -> Iterator[tuple[Any, Operation]]:
-        """Give each call, with its arguments on the stream for the one asked for."""
+    def on(
+        self, stream_of: Callable[[int], Any], waits: Mapping[str, Any]
+    ) -> Iterator[tuple[Any, Operation]]:
+        """Give each call, with its arguments on the stream for the one asked for.
+
+        What puts events behind streams, and has streams wait for them, is called as
+        `waits` has it.
+        """
         address = int(self._pointers.ctypes.data)
         for name, *given in self._operations:
             if name == "turn":
                 if given[0] is not None:
                     yield _turning(given[0]), ()
+                continue
+            if name in waits:
+                yield waits[name], tuple(given)
                 continue
             if name != "launch":
                 yield getattr(self._api, _CALLS[name]), (*given, stream_of(0))
@@ -282,7 +300,8 @@ class _Capture:
     """Asks for operations once more, on streams that capture them.
 
     One stream stands for the default one, and each other stream waits for it and it for
-    them, as the driver has it.
+    them, as the driver has it. But where a stream is held by an event, it waits for
+    such events alone, and others for those that are put behind it.
 
     Parameters
     ----------
@@ -299,12 +318,20 @@ class _Capture:
         self._others: dict[int, Any] = {}
         #: Those with work that the main one has not waited for.
         self._ahead: set[int] = set()
+        #: Those that events hold.
+        self._aside: set[int] = set()
         self._events: list[Any] = []
+        #: Event that was asked for -> the one that was captured last.
+        self._marks: dict[Any, Any] = {}
 
-    def _make_stream(self) -> Any:
+    def _make_stream(self, like: Any = None) -> Any:
+        """Return a stream that captures, as urgent as another one."""
         # A stream that waits for the default one by itself cannot capture.
-        flag = self._api.CUstream_flags.CU_STREAM_NON_BLOCKING
-        return self._check(self._api.cuStreamCreate(int(flag)))
+        flag = int(self._api.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        if like is None:
+            return self._check(self._api.cuStreamCreate(flag))
+        priority = self._check(self._api.cuStreamGetPriority(like))
+        return self._check(self._api.cuStreamCreateWithPriority(flag, priority))
 
     def run(self, supersteps: Sequence[Superstep]) -> Any:
         """Return the graph of some supersteps."""
@@ -334,16 +361,45 @@ class _Capture:
         for number, (operations, others) in enumerate(supersteps):
             if number > 1 and beside:
                 self._wait_for(self._main, beside.pop(0))
-            for call, arguments in _Calls(self._api, operations).on(self._stream):
-                self._check(call(*arguments))
+            self._ask_on(self._stream, operations)
             self._join()
             if others:
                 self._let_wait(self._beside(), self._main)
-                for call, arguments in _Calls(self._api, others).on(self._beside):
-                    self._check(call(*arguments))
+                self._ask_on(self._beside, others)
                 beside.append(self._record(self._beside()))
         if beside:
             self._wait_for(self._main, beside[-1])
+        for stream in self._aside:  # nothing may be left that none has waited for
+            self._let_wait(self._main, self._others[stream])
+
+    def _ask_on(
+        self, stream_of: Callable[[int], Any], operations: Sequence[Operation]
+    ) -> None:
+        waits = {"mark": self._mark, "hold": self._hold}
+        for call, arguments in _Calls(self._api, operations).on(stream_of, waits):
+            self._check(call(*arguments))
+
+    def _mark(self, event: Any, stream: Any) -> tuple[int]:
+        """Put an event behind what a stream was given."""
+        self._marks[event] = self._record(self._stream(int(stream)))
+        return (0,)
+
+    def _hold(self, stream: Any, event: Any) -> tuple[int]:
+        """Have a stream wait for an event, and from then on for nothing else."""
+        asked, into = int(stream), self._main
+        if event not in self._marks:
+            raise DeviceError(
+                "a recording cannot wait for what was launched before it",
+                got="an event that it has put nowhere",
+            )
+        if asked:
+            if asked not in self._others:
+                self._others[asked] = self._make_stream(stream)
+            self._ahead.discard(asked)
+            self._aside.add(asked)
+            into = self._others[asked]
+        self._wait_for(into, self._marks[event])
+        return (0,)
 
     def _record(self, stream: Any) -> Any:
         no_timing = self._api.CUevent_flags.CU_EVENT_DISABLE_TIMING
@@ -375,7 +431,7 @@ class _Capture:
             return self._join()
         if asked not in self._others:
             self._others[asked] = self._make_stream()
-        if asked not in self._ahead:
+        if asked not in self._ahead and asked not in self._aside:
             self._let_wait(self._others[asked], self._main)
             self._ahead.add(asked)
         return self._others[asked]

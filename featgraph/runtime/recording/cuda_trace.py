@@ -371,7 +371,7 @@ class TracedDriver:
     def aside(self) -> Any:
         """What is done on other streams, which no recording can do again.
 
-        A superstep that asks for it is not recorded.
+        A superstep that asks for it is not recorded; but see `mark` and `hold`.
         """
         self.note(*OPAQUE)
         return self._driver.streams
@@ -404,6 +404,19 @@ class TracedDriver:
         """Set `count` bytes."""
         self._driver.set_bytes(address, value, count)
         self.note("set_bytes", address, value, count)
+
+    def mark(self, event: Any, stream: Any) -> None:
+        """Put an event behind what a stream was given; 0 is the default one."""
+        self._driver.streams.mark(event, stream)
+        self.note("mark", event, stream)
+
+    def hold(self, stream: Any, event: Any) -> None:
+        """Have what a stream is given from now on wait for an event.
+
+        A recording waits for those that were put somewhere by itself.
+        """
+        self._driver.streams.hold(stream, event)
+        self.note("hold", stream, event)
 
     def copy(self, target: int, source: int, size: int) -> None:
         """Copy `size` bytes within the device."""

@@ -40,6 +40,8 @@ class Traced:
         Properties of which something waits behind it that other ranks were not told.
     operations : tuple or None
         What it asked the device for; None if that cannot be recorded.
+    pieces : int or None
+        On several ranks, in how many pieces it sent rows while it swept others.
     behind : tuple of int
         Identities of the sets that are held behind it. They are in pools, which stay as
         long as their State, and then mostly go to another.
@@ -53,6 +55,7 @@ class Traced:
     direction: str
     work: str
     unsent: frozenset[str] = frozenset()
+    pieces: int | None = None
     operations: tuple[Any, ...] | None = None
     behind: tuple[int, ...] = ()
 
