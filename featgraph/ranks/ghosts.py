@@ -8,7 +8,7 @@ that tell other ranks which vertices it has committed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any, Protocol
 
@@ -282,6 +282,7 @@ class RankGhosts:
                 self._wait(buffers, [name], changed)
         ghosts = self._behind.came
         if ghosts is not None:  # they are in the buffers that are current by now
+            self._refresh_late(buffers, dict.fromkeys(sent, ghosts))
             buffers.ghosts_came(sent, ghosts)
             sent = []
         if self._carrier.together is not None:
@@ -289,9 +290,19 @@ class RankGhosts:
         else:
             if ghosts is None:
                 ghosts = self._share(buffers, sent, told)
+                self._refresh_late(buffers, dict.fromkeys(sent, ghosts))
             active = self._sets.union(told, ghosts)
         self._behind.end()
         return active
+
+    @staticmethod
+    def _refresh_late(buffers: Buffers, came: Mapping[str, Words]) -> None:
+        """Refresh ghosts that the superstep has left, but for those that have come."""
+        late, buffers.late_ghosts = buffers.late_ghosts, {}
+        for name, ghosts in late.items():
+            current, before = buffers.property(name), buffers.next_of(name)
+            sets = buffers.device.sets
+            sets.refresh_vertices(ghosts, current, before, came.get(name))
 
     def _tell_together(
         self, buffers: Buffers, sent: Sequence[str], told: Words
@@ -317,7 +328,9 @@ class RankGhosts:
             buffers.held(name, buffers.next[name]) if name in buffers.next else None
             for name in (*sent, *also)
         ]
-        active, _ = together.take_told(posted, others)
+        active, came = together.take_told(posted, others)
+        told_of = dict.fromkeys(sent, active) | dict.fromkeys(also, came)
+        self._refresh_late(buffers, told_of)
         return active
 
     @staticmethod

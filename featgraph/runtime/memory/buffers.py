@@ -234,9 +234,11 @@ class Buffers:
         #: Property -> where its next buffer differs from the current one: None, words,
         #: or `ALL`.
         self.stale: dict[str, Stale] = {}
-        #: Properties of which such words may have ghosts. It grows, and is cleared for
-        #: one where nothing of that is stale any more.
-        self.stale_at_ghosts: set[str] = set()
+        #: Property -> ghosts at which it differs besides.
+        self.stale_ghosts: dict[str, Any] = {}
+        #: Of these, ghosts that the superstep at hand has left as they were: behind it
+        #: those are refreshed that have not come.
+        self.late_ghosts: dict[str, Any] = {}
         #: What a State before has left for this one, and what gives it back.
         self._kit: Kit | None = None
         #: Sets of the next superstep, and of the one behind it, by their numbers of
@@ -393,6 +395,7 @@ class Buffers:
             self._kit = None
         self._everywhere.clear()
         self.stale.clear()
+        self.stale_ghosts.clear()
         self._shared.clear()
         self.state.residency = None
 
@@ -406,12 +409,11 @@ class Buffers:
     def ghosts_came(self, names: Iterable[str], ghosts: Any) -> None:
         """Note that rows of ghosts have come: the other buffers have earlier ones."""
         for name in names:
-            stale = self.stale.get(name, ALL)
-            if isinstance(stale, str):
+            if isinstance(self.stale.get(name, ALL), str):
                 continue
-            self.stale_at_ghosts.add(name)
-            self.stale[name] = (
-                ghosts if stale is None else self.device.sets.union(stale, ghosts)
+            known = self.stale_ghosts.get(name)
+            self.stale_ghosts[name] = (
+                ghosts if known is None else self.device.sets.union(known, ghosts)
             )
 
     # -- kernel arguments

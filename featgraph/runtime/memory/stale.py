@@ -94,7 +94,8 @@ class StaleEntries:
         """Refresh ``_next`` entries that a phase reads, or writes but leaves out.
 
         Of edges, it leaves out those that are no out-edges of `sources`; where that is
-        None, of `swept`.
+        None, of `swept`. No phase looks at ghosts but where it reads; else those that
+        are stale are left until it is known which of them come anyway.
         """
         if self._in_place:
             return
@@ -109,12 +110,16 @@ class StaleEntries:
             next_ = buffers.next_of(name)
             stale = buffers.stale.get(name, ALL)
             is_whole = written is self._full or stale is written
-            if not (is_whole or isinstance(stale, str) or stale is None):
-                at_ghosts = name in buffers.stale_at_ghosts
-                is_whole = of_vertices and written is self._own and not at_ghosts
+            if not (is_whole or isinstance(stale, str)):
+                is_whole = of_vertices and written is self._own
             # From here on nothing holds that set, and its memory is used again.
             buffers.stale[name] = None
-            buffers.stale_at_ghosts.discard(name)
+            ghosts = buffers.stale_ghosts.pop(name, None)
+            if ghosts is not None and not isinstance(stale, str):
+                if reads or self._commits_in_kernel:
+                    self._refresh(buffers, name, ghosts, None)
+                else:
+                    buffers.late_ghosts[name] = ghosts
             if stale is None or (not reads and is_whole):
                 continue
             if isinstance(stale, str):
@@ -173,4 +178,5 @@ class StaleEntries:
         The next buffers may hold what was never committed, or the current ones do.
         """
         touched = self._written if self._in_place else self._touched
+        buffers.late_ghosts.clear()
         buffers.stale.update(dict.fromkeys(touched, ALL))
