@@ -132,6 +132,29 @@ def test_any_graph_has_the_bits_of_one_that_fits(
     both_ways(program, make, size, buffers, **options)
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_rows_that_share_a_warp_have_the_bits_of_those_in_memory(seed: int) -> None:
+    """Long rows among short ones: windows have few vertices; then few are due."""
+    rng = np.random.default_rng(seed)
+    degree = (rng.pareto(1.0, 256) * 8).astype(int).clip(0, 480)
+    targets = np.repeat(np.arange(256), degree)
+    sources = rng.integers(0, 256, targets.size)
+    found = []
+    for limit in (None, 1 << 20):
+        graph = fg.Graph.from_edges(sources, targets, vertex_count=256)
+        x = np.random.default_rng(2).random((256, 1), np.float32)
+        state = fg.State(graph, x=fg.vertex_property(x, iterated=True))
+        with limited(limit, 4096, 3) as gpu:
+            if limit is not None:
+                stream(graph)
+            for active in (None, np.arange(0, 256, 90)):
+                options = {"target": "cuda", "schedule": "warp_segmentation"}
+                step(state, active_in=active, **options)
+        found.append(bits(state))
+    assert found[0] == found[1]
+    assert gpu.streamed
+
+
 def weighted() -> fg.Graph:
     rng = np.random.default_rng(5)
     u, v = rng.integers(0, 97, (2, 220))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any
 
 from featgraph._cuda_driver import address_of
+from featgraph.fold.plan.layout import windows_of
 from featgraph.program.signature import PropertyKind
 from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.recording.cuda_trace import OPAQUE
@@ -71,7 +72,7 @@ class Turns:
         """Note that a sweep has ended early: copies may be on their way."""
         self._buffers.forget()
 
-    def over(self, own: Any, given: Given) -> Iterator[Turn] | None:
+    def over(self, own: Any, given: Given, form: str) -> Iterator[Turn] | None:
         """Give what runs a phase on each slice; None where it runs as any other.
 
         Parameters
@@ -79,9 +80,13 @@ class Turns:
         own : BoundPhase
         given : dict
             What the phase is given.
+        form : str
+            The form of the kernel that would run it.
         """
         sources = self._sources(own, given)
-        if sources is None:
+        # Sums of vertices that share a warp depend on which these are: windows of a
+        # slice are those in memory, and a list is swept where its rows are.
+        if sources is None or (form != "plain" and _has_windows(own)):
             return None
         self._device.driver.note(*OPAQUE)
         cut = self._cut(own, sources)
@@ -193,7 +198,9 @@ class _Slices:
         copied = sources.copied.values()
         self._refs = tuple(weakref.ref(array) for array in copied)
         self._versions = tuple(array.version for array in copied)
-        self._form = "listed" if own.can_be_listed else "plain"
+        self._has_windows = _has_windows(own)
+        can_be_listed = own.can_be_listed and not self._has_windows
+        self._form = "listed" if can_be_listed else "plain"
         #: Byte of a buffer where each array begins.
         self._places = dict(zip(sources.copied, cut.places, strict=True))
 
@@ -241,7 +248,7 @@ class _Slices:
         """Return what runs one slice, and what it is given."""
         cut, phase = self._cut, self._own.phase
         arrays = self._arrays(of, buffer)
-        cut.bind(of, everywhere=self._form == "plain")
+        cut.bind(of, everywhere=self._form == "plain" and not self._has_windows)
         given = dict(self._given)
         if phase.kind == "vertex":
             for name in ("due", "swept"):
@@ -287,6 +294,13 @@ class _Slices:
             of_graph = {n: a for n, a in arrays.items() if n in names}
             known = self._cut.arrays[key] = SliceArrays(self._cut, of, of_graph)
         return known
+
+
+def _has_windows(own: Any) -> bool:
+    """Whether a phase goes by windows of the rows whose edges it sweeps."""
+    windows = own.phase.rows.windows
+    found = map(windows_of, own.graph_arrays)
+    return any(one is not None and one[0].windows == windows for one in found)
 
 
 def rows_of(array: Array, begin: int, end: int) -> Array:

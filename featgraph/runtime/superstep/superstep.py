@@ -135,7 +135,7 @@ class Superstep:
                 form = own.form(given.get("active_count"), frontier.only)
                 if form == "listed" and frontier.only is not None:
                     given["listed"] = frontier.only.find_listed()
-                for entries, given_now in self._turns(own, frontier, given):
+                for entries, given_now in self._turns(own, frontier, given, form):
                     for launched in entries(form):
                         device.launch(launched, given_now)
                 launched = None
@@ -172,7 +172,9 @@ class Superstep:
             return told
         return ghosts.announce(buffers, frontier.passed, told)
 
-    def _turns(self, own: BoundPhase, frontier: Frontier, given: Given) -> Any:
+    def _turns(
+        self, own: BoundPhase, frontier: Frontier, given: Given, form: str
+    ) -> Any:
         """Return what runs a phase: entries, and what they are given, turn by turn."""
         bound, ghosts = self.bound, self.bound.ghosts
         if ghosts is not None and own.phase.kind == "triangle":
@@ -180,7 +182,7 @@ class Superstep:
             return ghosts.turns(bound.buffers, own, given, fields)
         if own.phase.in_a_tree:
             return bound.exchange.turns_in_a_tree(own.entries, given)
-        turns: Any = bound.turns and bound.turns.over(own, given)
+        turns: Any = bound.turns and bound.turns.over(own, given, form)
         if turns is None and ghosts is not None:
             turns = ghosts.in_pieces(bound.buffers, own, frontier, given)
         return turns or ((own.entries, given),)
