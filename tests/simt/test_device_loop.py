@@ -18,6 +18,7 @@ from featgraph import _cuda
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
+from featgraph._activity import ACTIVITY
 from featgraph.runtime.devices import cuda_arrays, cuda_device
 from featgraph.runtime.loops import device_flight, replay
 from featgraph.runtime.recording import cuda_trace
@@ -103,6 +104,8 @@ def test_the_host_waits_once_in_sixteen_supersteps(
     before, reads = looped(gpu), len(gpu.downloads)
     done = fg.iterate(labels, state, target="cuda", active=[0])
     assert done.supersteps == VERTICES
+    assert ACTIVITY.phase == "all, in a loop of the GPU"
+    assert 0 < ACTIVITY.superstep - state.superstep + VERTICES < 6
     assert looped(gpu) - before >= VERTICES - 6
     assert sum(r.launched for r in gpu.recordings) == launched
     assert len(gpu.downloads) - reads <= 5

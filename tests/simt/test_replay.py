@@ -19,6 +19,7 @@ from featgraph import _cuda
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
+from featgraph._activity import ACTIVITY
 from featgraph.runtime.loops import replay
 from featgraph.runtime.recording.cuda_trace import RecordedSuperstep
 from tests.simt.gpu import Gpu, Recording, emulated_gpu
@@ -310,6 +311,8 @@ def test_behind_an_interrupt_a_state_is_of_one_superstep(at: int, gpu: Gpu) -> N
     assert not gpu.waiting
     number = state.superstep
     assert 10 < number < 30
+    assert ACTIVITY.phase == "all, from a recording"
+    assert ACTIVITY.superstep == number - 1
     assert set(state["clock"]) == {number}
     assert (state["label"] == 0).sum() == number + 1
 

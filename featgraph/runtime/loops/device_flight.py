@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import chain
 
+from featgraph._activity import ACTIVITY
 from featgraph._interrupts import deferred_interrupts
 from featgraph.runtime.loops.accounts import Accounts
 from featgraph.runtime.loops.agenda import Agenda
@@ -75,6 +76,7 @@ class DeviceFlight:
         begun = time.perf_counter()
         with deferred_interrupts() as came:
             try:
+                ACTIVITY.enter(agenda.state.superstep, "all, in a loop of the GPU")
                 loop.launch(orders)
                 try:
                     while not loop.is_done():

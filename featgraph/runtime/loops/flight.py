@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from featgraph._activity import ACTIVITY
 from featgraph._interrupts import deferred_interrupts
 from featgraph.runtime.loops.accounts import Accounts
 from featgraph.runtime.loops.agenda import Agenda
@@ -69,7 +70,7 @@ class Flight:
         self._agenda = agenda
         self._accounts = Accounts(agenda, run, cycle)
         self._recordings = recordings
-        self._launched = 0
+        self._first, self._launched = agenda.state.superstep, 0
         self._begun = time.perf_counter()
         #: How long supersteps have been run otherwise than was decided, in s.
         self._late, self._how = 0.0, how
@@ -117,6 +118,7 @@ class Flight:
         return self._launched % len(self._recordings) != 0
 
     def _launch(self) -> None:
+        ACTIVITY.enter(self._first + self._launched, "all, from a recording")
         self._recordings[self._launched % len(self._recordings)].launch()
         self._launched += 1
 
