@@ -24,7 +24,7 @@ from featgraph.arrays import memory
 from featgraph.runtime.devices import spare
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory import buffers
-from featgraph.runtime.memory.buffers import Buffers, graph_arrays
+from featgraph.runtime.memory.buffers import Buffers, buffers_of, graph_arrays
 from tests.simt.gpu import Gpu, emulated_gpu
 
 V = 40
@@ -123,6 +123,33 @@ def test_the_next_state_gets_the_arrays_of_the_last(gpu: Gpu) -> None:
     assert arrays_of(again) == before
     assert not arrays_of(ran(path(), 3)) & before
     assert not arrays_of(ran(graph, 3)) & before  # `again` has them
+
+
+@fg.vertex
+def turn(f, v, d):  # type: ignore[no-untyped-def]
+    d.x_next[v, f] = d.x[v, f] + d.by[f]
+    return True
+
+
+turned = fg.foldmap(turn)
+
+
+def test_a_vector_is_where_the_last_one_was_with_its_own_values(gpu: Gpu) -> None:
+    """So that what was recorded of supersteps is found again."""
+    graph, places, recorded = path(), [], []
+    for by in ([1.0, 2.0], [3.0, 5.0], [7.0, 4.0], [1.0, 2.0, 3.0], [2.0, 2.0]):
+        first = state_of(graph, len(by))["x"]
+        x, vector = fg.vertex_property(first, iterated=True), np.float32(by)
+        state = fg.State(graph, x=x, by=vector)
+        fg.iterate(turned, state, max_supersteps=6, target="cuda")
+        np.testing.assert_array_equal(state["x"], first + 6 * vector)
+        np.testing.assert_array_equal(state["by"], vector)
+        current = buffers_of(state, choose_device("cuda")).current
+        places.append(id(current["by"].memory))
+        recorded.append(len(gpu.recordings))
+        del state, current
+    assert places[0] == places[1] == places[2]
+    assert recorded[1] == recorded[2]
 
 
 @given(st.data())

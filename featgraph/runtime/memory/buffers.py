@@ -427,13 +427,21 @@ class Buffers:
                 found = self.graph.shared(column.values)
                 self._shared.add(name)
             elif column.type.kind is _VECTOR:
-                memory = self.outdated.pop(name, None)
-                found = self.device.upload(column.values, memory)
+                found = self._upload_vector(name, column.values)
             else:
                 found = self._upload(name, column.values)
             self.current[name] = found
             if not isinstance(column.values, np.ndarray):
                 column.values = None  # they are in the buffer, or it is they
+        return found
+
+    def _upload_vector(self, name: str, values: Any) -> Any:
+        """Return what belongs to no vertex where the State before had it."""
+        kit, use = self._kit, ("vector", name)
+        memory = None if kit is None else kit.take(use, values.shape, values.dtype)
+        found = self.device.upload(values, memory)
+        if kit is not None and found is not memory:
+            kit.note(use, found)
         return found
 
     def _upload(self, name: str, values: Any) -> Any:
