@@ -11,10 +11,10 @@ superstep if a path of resistors leads from each free vertex to a held one, whic
 checked. Large grids need many supersteps: about the square of their side.
 
 State: ``voltage``, ``fed`` and ``supplied`` (V, k), a column for each set of sources;
-``held`` and ``linked`` (V,), whether a path leads to a held one; ``total`` (V,), the
-conductances of a vertex added up; ``weight``, the conductances, one a given edge, and
-``through`` (k), one a direction. A superstep reads E * k values and moves V * k of
-them; vertices none of whose neighbors has moved by more than epsilon are skipped.
+``held`` (V,); ``total`` (V,), the conductances of a vertex added up; ``weight``, the
+conductances, one a given edge, and ``through`` (k), one a direction. A superstep reads
+E * k values and moves V * k of them; vertices none of whose neighbors has moved by more
+than epsilon are skipped.
 
 The benchmark CS of F. Khorasani, K. Vora, R. Gupta, L. N. Bhuyan, "CuSha:
 Vertex-Centric Graph Processing on GPUs", HPDC, 2014, and of F. Khorasani, R. Gupta,
@@ -44,6 +44,7 @@ from featgraph.algorithms._checks import (
 from featgraph.algorithms._columns import columns, columns_property, width_of
 from featgraph.algorithms._held import component_of, held_values
 from featgraph.algorithms._labels import checked_weights
+from featgraph.algorithms._linked import path_properties, require_paths
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
@@ -69,27 +70,7 @@ def add_up(f, v, d):  # type: ignore[no-untyped-def]
     return True
 
 
-@fg.vertex
-def not_linked(f, v, d):  # type: ignore[no-untyped-def]
-    """Pass vertices that no path is known to."""
-    return not d.linked[v]
-
-
-@fg.gather(into="leads", combine="any", sources="active")
-def linked_by(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Look for a resistor to a vertex with a path."""
-    return d.linked[u] and d.weight[e] > 0
-
-
-@fg.vertex
-def link(f, v, d):  # type: ignore[no-untyped-def]
-    """Have a path as well."""
-    d.linked_next[v] = True
-    return d.leads[v]
-
-
 begin = fg.foldmap(conductances_of_edges, add_up)
-spread = fg.foldmap(not_linked, linked_by, link)
 
 
 # -- a superstep
@@ -275,16 +256,20 @@ def circuit_simulation(
         graph,
         voltage=columns_property(graph, known, width, real, iterated=True),
         held=fg.vertex_property(held),
-        linked=fg.vertex_property(held, iterated=True),
         total=fg.vertex_property(real.type(0)),
         supplied=fg.vertex_property(real.type(0), shape=(width,)),
         through=fg.edge_property(real.type(0), shape=(width,), per_direction=True),
         epsilon=float(epsilon),
+        **path_properties(graph, held),
         **properties,
     )
     where = {"target": options.get("target", "auto")}
     begin(state, **where)
-    _require_paths(state, found.count, where)
+    require_paths(
+        state, found.count, where["target"],
+        what="no path of resistors leads to a held vertex, so any voltage would do",
+        fix="hold one vertex of each component, such as at 0",
+    )  # fmt: skip
     run, residuals = iterate_recorded(
         step_with_residual if history else step,
         state,
@@ -320,23 +305,6 @@ def _of_edges(graph: fg.Graph, stored: fg.View, one: bool) -> Array:
     """Return (E,) or (E, k): what flows along given edges."""
     found = graph.collect_edge_values(stored)
     return found[:, 0] if one else found
-
-
-def _require_paths(state: fg.State, held: int, where: dict[str, Any]) -> None:
-    """Refuse free vertices whose voltage nothing determines.
-
-    Each of the others is committed once, when a path to a held one is found.
-    """
-    count = state.graph.vertex_count
-    run = fg.iterate(spread, state, max_supersteps=count + 1, **where)
-    if held + sum(run.active_counts) < count:
-        floating = ~state["linked"]
-        raise fg.GraphInputError(
-            "no path of resistors leads to a held vertex, so any voltage would do",
-            where=f"vertex {int(np.argmax(floating))}",
-            got=f"{int(floating.sum())} such vertices",
-            fix="hold one vertex of each component, such as at 0",
-        )
 
 
 def verify_circuit_simulation(

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
+from featgraph.algorithms._held import component_of
 from featgraph.algorithms.circuit_simulation import (
     circuit_simulation,
     verify_circuit_simulation,
@@ -49,6 +50,28 @@ def path() -> fg.Graph:
 
 
 # -- circuits
+
+
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+@given(graphs(directed=False, max_edges=60), st.floats(0, 1), seeds)
+def test_a_path_of_resistors_leads_to_each_vertex(
+    target: str, graph: fg.Graph, share: float, seed: int
+) -> None:
+    """Or vertices that none leads to are counted, and the first of them is named."""
+    rng = np.random.default_rng(seed)
+    is_open = rng.random(graph.given_edge_count) < 0.7
+    held = rng.random(graph.vertex_count) < share
+    component = component_of(graph, is_open)
+    floats = ~np.isin(component, component[held])
+    voltages = np.where(held, 1.0, np.nan)
+    asked: dict[str, Any] = {"conductances": 2.0 * is_open, "max_supersteps": 1}
+    if not floats.any():
+        circuit_simulation(graph, voltages, target=target, **asked)
+        return
+    with pytest.raises(fg.GraphInputError) as refused:
+        circuit_simulation(graph, voltages, target=target, **asked)
+    assert refused.value.where == f"vertex {int(np.argmax(floats))}"
+    assert refused.value.got == f"{floats.sum()} such vertices"
 
 
 @given(graphs(directed=False, max_edges=60), cases, seeds)
