@@ -12,6 +12,7 @@ import pytest
 
 import featgraph as fg
 from featgraph import _cuda
+from featgraph import algorithms as al
 
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
@@ -129,6 +130,24 @@ def test_few_warps_look_at_several_words(
             )  # fmt: skip
     assert any(name.startswith("packed_") for name in gpu.by_dialect)
     assert_same(*states)
+
+
+def test_sources_of_a_push_are_packed_next_to_hubs(gpu: Gpu) -> None:
+    """It is known how many they are; a hub among them has a block of its own."""
+    count = 2100
+    ends = (
+        np.concatenate([[0] * count, [1, 7, 7]]),
+        np.concatenate([range(count), [0, 1, 9]]),
+    )
+    graph = fg.Graph.from_edges(*ends, vertex_count=count)
+    levels = [
+        al.bfs(graph, 7, target=target, direction="push").levels
+        for target in ("cuda", "cpu")
+    ]
+    np.testing.assert_array_equal(*levels)
+    told = " ".join(gpu.by_dialect)
+    assert "packed_push_phase_1" in told
+    assert "push_phase_1_hubs" in told
 
 
 @pytest.mark.parametrize("has_hub", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -52,6 +53,9 @@ _PACKING_BLOCKS = 2112
 #: due took 31 against 53 us, with one in 8 the same; eight lanes a vertex never took
 #: less but for the blocks that have nothing to do, 20 us on 4M vertices (NVIDIA H200).
 _PACKED_ALONE, _PACKED_SHARED = 16, 512
+#: The same of vertices that a push begins at: of 8.8M and 15.6M with 16 lanes each, for
+#: ten of them, it took 360 and 820 us with a place for each (NVIDIA H100).
+_PACKED_SOURCES = 64
 _WARP = 32
 #: Foldmaps restricted to at most such a share of the vertices go by a list of them.
 _LISTED = 3 / 4
@@ -60,6 +64,26 @@ _LISTED = 3 / 4
 _SHARING_BLOCKS = 2112
 #: Sets of sources, by their names in a module.
 _SOURCES = ("sources", "active_sources")
+
+
+def _one_in(phase: Phase) -> int:
+    """Return of how many vertices one may be swept where a phase packs them."""
+    if phase.kind == "push":
+        return _PACKED_SOURCES
+    return _PACKED_ALONE if phase.mapping.lanes_per_vertex == 1 else _PACKED_SHARED
+
+
+def _most_swept(phase: Phase, graph: GraphSize, count: int) -> float:
+    """Return how many vertices a phase sweeps, at most or as far as that can be told.
+
+    A push sweeps the active ones. What few of them reach is not known next to hubs.
+    """
+    if phase.kind == "push":
+        return count
+    if phase.mapping.hubs:
+        return math.inf
+    # A rank may have no vertices.
+    return count * (1 + graph.edge_count / max(graph.vertex_count, 1))
 
 
 class CudaDevice(CudaArrays):
@@ -104,15 +128,9 @@ class CudaDevice(CudaArrays):
         is_listed: bool,
     ) -> str:
         """Return which form of a kernel runs a phase."""
-        # What few vertices reach cannot be told where there are hubs.
-        can_pack = plan.can_take("packed", phase) and not phase.mapping.hubs
-        if count is not None and can_pack:
-            # A rank may have no vertices.
-            due = count * (1 + graph.edge_count / max(graph.vertex_count, 1))
-            one_in = (
-                _PACKED_ALONE if phase.mapping.lanes_per_vertex == 1 else _PACKED_SHARED
-            )
-            if due * one_in <= graph.vertex_count:
+        if count is not None and plan.can_take("packed", phase):
+            one_in = _one_in(phase)
+            if _most_swept(phase, graph, count) * one_in <= graph.vertex_count:
                 return "packed"
         return "listed" if is_listed and plan.can_take("listed", phase) else "plain"
 
