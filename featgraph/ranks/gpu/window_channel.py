@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,9 +26,10 @@ __all__ = ["Channel", "Part", "Posted"]
 
 Array = Any
 Words = Any
-#: Words of a chunk: few, so that there are warps enough to fill a link; and where lists
-#: have no more than so many words, one, since a warp goes through its words in turn.
-_CHUNK_WORDS, _FEW_WORDS = 4, 1 << 12
+#: Words of a chunk, at most, and warps that there are before a chunk has more than one:
+#: so many run at a time, and a warp goes through its words in turn, but has to find
+#: where they are first.
+_CHUNK_WORDS, _WARPS = 16, 1 << 12
 #: Tables of properties that a channel keeps.
 _MOST_TABLES = 64
 _COMBINING = {"add": 0, "min": 1, "max": 2}
@@ -180,7 +182,7 @@ class Channel:
     def _lists(self, lists: Sequence[npt.NDArray[np.integer]]) -> _Lists:
         """Return lists; of each chunk the rank, first word and words of its list."""
         words = sum(-(-numbers.size // 32) for numbers in lists)
-        size = 1 if words <= _FEW_WORDS else _CHUNK_WORDS
+        size = min(max(words // _WARPS, 1), _CHUNK_WORDS)
         listed = Listed(lists, self._device, size)
         self._words = listed.words
         counts = np.diff(listed.links)
@@ -211,7 +213,7 @@ class Channel:
     ) -> tuple[Array, int, int]:
         """Return a table of properties, how many they are, and bytes of their rows.
 
-        Behind these come others, which stand where the first of them do.
+        What comes goes to the others, too, of which there is one for each of the first.
         """
         rows = tuple(
             (_row_of(values, wire), number)
@@ -222,11 +224,13 @@ class Channel:
         table = self._tables.get((rows, more))
         if table is None:
             before = np.cumsum([0, *(row.size for row, _ in rows)])
-            found = [(n, row, part) for n, (row, part) in enumerate(rows)]
-            found += [(n, row, rows[n][1]) for n, row in enumerate(more) if row]
-            made = [(*row[:4], before[n], part, row.wire) for n, row, part in found]
+            pairs = zip_longest(rows, more)
+            made = [
+                (*row[:4], before[n], part, row.wire, other.address if other else 0)
+                for n, ((row, part), other) in enumerate(pairs)
+            ]
             # Kernels take no array without entries.
-            uploaded = self._device.upload(np.array(made or [(0,) * 7], np.int64))
+            uploaded = self._device.upload(np.array(made or [(0,) * 8], np.int64))
             self._tables[rows, more] = table = uploaded, len(made), int(before[-1])
             if len(self._tables) > _MOST_TABLES:
                 self._tables.popitem(last=False)

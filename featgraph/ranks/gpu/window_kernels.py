@@ -80,8 +80,9 @@ _LINK, _FIRST, _WORDS = 0, 1, 2
 #: Columns of `columns`, which has a row for each property: the address of its rows,
 #: bytes from one to the next, bytes of a row in a slot, those of an entry that is
 #: copied at a time, bytes of a row of all properties before it, the part that it
-#: belongs to, and bits of the fraction of what reals are rounded to, or 0.
-_ADDRESS, _STRIDE, _ROW, _UNIT, _BEFORE, _PART, _WIRE = 0, 1, 2, 3, 4, 5, 6
+#: belongs to, bits of the fraction of what reals are rounded to, or 0, and the address
+#: of other rows where what comes is stored, too, or 0.
+_ADDRESS, _STRIDE, _ROW, _UNIT, _BEFORE, _PART, _WIRE, _OTHER = 0, 1, 2, 3, 4, 5, 6, 7
 #: Columns of `numbers`, which has a row for each array: its address, how many entries,
 #: bytes of one, the place of their type in `KINDS`, the operator's in (sum, product,
 #: minimum, maximum), and where they stand in a slot.
@@ -169,6 +170,22 @@ def _copy(source, target, unit):  # type: ignore[no-untyped-def]
 
 
 @device_function
+def _copy_twice(source, target, other, unit):  # type: ignore[no-untyped-def]
+    """Copy a unit from one address to two others."""
+    if unit == 8:
+        wide = load_at(source, uint64)
+        store_at(target, wide, uint64)
+        store_at(other, wide, uint64)
+    elif unit == 4:
+        value = load_at(source, uint32)
+        store_at(target, value, uint32)
+        store_at(other, value, uint32)
+    else:
+        _copy(source, target, unit)
+        _copy(source, other, unit)
+
+
+@device_function
 def _round(source, target, unit, wire):  # type: ignore[no-untyped-def]
     """Store a real of `unit` bytes in 16 bits, to the nearest, ties to even.
 
@@ -250,43 +267,68 @@ def _widen(source, target, unit, wire):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _copy_rows(found, numbers, first, columns, column, slot, into_slot, notes):  # type: ignore[no-untyped-def]
-    """Copy the rows of a word's positions into a slot, or out of it; a whole warp.
-
-    `slot` is the address of the row of the word's first position.
-    """
-    address, stride = columns[column, _ADDRESS], columns[column, _STRIDE]
+def _copy_entry(v, into_slot, entry, f, address, columns, column, slot, notes):  # type: ignore[no-untyped-def]
+    """Copy an entry of a vertex's row into a slot, or out of it."""
     unit, wire = int32(columns[column, _UNIT]), columns[column, _WIRE]
     size = int32(2) if wire else unit
+    from_row = v * columns[column, _STRIDE] + int64(f) * unit
+    at, inside = address + from_row, slot + int64(entry) * size
+    if into_slot:
+        if not wire:
+            _copy(at, inside, unit)
+        elif _round(at, inside, unit, wire):
+            notes[FAULT] = int64(1) + v
+        return
+    other = columns[column, _OTHER]
+    if wire:
+        _widen(inside, at, unit, wire)
+        if other != 0:
+            _widen(inside, other + from_row, unit, wire)
+    elif other != 0:
+        _copy_twice(inside, at, other + from_row, unit)
+    else:
+        _copy(inside, at, unit)
+
+
+@device_function
+def _copy_rows(found, number, columns, column, slot, into_slot, notes):  # type: ignore[no-untyped-def]
+    """Copy the rows of a word's positions into a slot, or out of it; a whole warp.
+
+    `number` is the vertex at a lane's position, and `slot` the address of the row of
+    the first position. Lanes go through the entries of all rows side by side.
+    """
+    address, lane = columns[column, _ADDRESS], int32(cuda.laneid)
+    size = int32(2) if columns[column, _WIRE] else int32(columns[column, _UNIT])
     width = int32(columns[column, _ROW]) // size
-    for entry in range(int32(cuda.laneid), int32(32) * width, int32(32)):
-        row = entry // width
+    if width == 1:  # a row each
+        if (found >> uint32(lane)) & uint32(1):
+            v = int64(number)
+            _copy_entry(
+                v, into_slot, lane, int32(0), address, columns, column, slot, notes
+            )
+        return
+    row, rows = lane // width, int32(32) // width
+    f, features = lane - row * width, int32(32) - rows * width
+    for turn in range(width):
+        v = int64(warp.broadcast(number, row, 32))
         if (found >> uint32(row)) & uint32(1):
-            v = int64(numbers[uint32(first + row)])
-            at = address + v * stride + int64(entry - row * width) * unit
-            inside = slot + int64(entry) * size
-            if wire:
-                if not into_slot:
-                    _widen(inside, at, unit, wire)
-                elif _round(at, inside, unit, wire):
-                    notes[FAULT] = int64(1) + v
-            elif into_slot:
-                _copy(at, inside, unit)
-            else:
-                _copy(inside, at, unit)
+            entry = int32(turn * 32 + lane)
+            _copy_entry(v, into_slot, entry, f, address, columns, column, slot, notes)
+        row, f = int32(row + rows), int32(f + features)
+        if f >= width:
+            row, f = int32(row + 1), int32(f - width)
 
 
 @device_function
 def _copy_all(  # type: ignore[no-untyped-def]
-    found, part, numbers, word, columns, count, rows, words, place, into_slot, notes
+    found, part, number, columns, count, rows, words, place, into_slot, notes
 ):
     """Copy the rows of a word's positions of all properties of a part."""
     for column in range(count):
         if columns[column, _PART] == part:
             before = words * 32 * columns[column, _BEFORE]
             slot = rows + before + place * 32 * columns[column, _ROW]
-            first = word * 32
-            _copy_rows(found, numbers, first, columns, column, slot, into_slot, notes)
+            _copy_rows(found, number, columns, column, slot, into_slot, notes)
 
 
 @device_function
@@ -345,8 +387,12 @@ def post(  # type: ignore[no-untyped-def]
         base = there[link, BASE] + slot * there[link, BYTES] + room
         aligned = (words * 4 + 15) // 16 * 16
         rows = base + parts * aligned
-        for word in range(lists.chunks[chunk], lists.chunks[uint32(chunk + uint32(1))]):
-            number = lists.numbers[uint32(word * 32 + lane)]
+        first, end = lists.chunks[chunk], lists.chunks[uint32(chunk + uint32(1))]
+        following = lists.numbers[uint32(first * 32 + lane)]
+        for word in range(first, end):
+            number = following
+            if word + 1 < end:  # on its way while this word is dealt with
+                following = lists.numbers[uint32((word + 1) * 32 + lane)]
             place = int64(word) - links[chunk, _FIRST]
             for part in range(parts):
                 is_set = False
@@ -363,8 +409,8 @@ def post(  # type: ignore[no-untyped-def]
                     found = warp.group_bits(number >= 0, 32)
                 if found:
                     _copy_all(
-                        found, part, lists.numbers, word, columns, column_count, rows,
-                        words, place, True, notes,
+                        found, part, number, columns, column_count, rows, words, place,
+                        True, notes,
                     )  # fmt: skip
     cuda.syncthreads()
     is_last = int32(0)
@@ -438,21 +484,50 @@ def take(  # type: ignore[no-untyped-def]
     base = here[link, BASE] + (own[GENERATION] & int64(1)) * here[link, BYTES] + room
     aligned = (size * 4 + 15) // 16 * 16
     rows = base + parts * aligned
-    for word in range(lists.chunks[chunk], lists.chunks[uint32(chunk + uint32(1))]):
-        place = int64(word) - links[chunk, _FIRST]
-        for part in range(parts):
-            found = load_at(base + part * aligned + place * 4, uint32)
-            if found:
-                if not are_places and (found >> uint32(lane)) & uint32(1):
-                    number = uint32(lists.numbers[uint32(word * 32 + lane)])
-                    if part == 0:
-                        warp.set_bit(came[0], number)
-                    else:
-                        warp.set_bit(came[1], number)
-                _copy_all(
-                    found, part, lists.numbers, word, columns, column_count, rows, size,
-                    place, False, notes,
-                )  # fmt: skip
+    first, end = lists.chunks[chunk], lists.chunks[uint32(chunk + uint32(1))]
+    for part in range(parts):
+        # A lane loads the bits of a word: a chunk has no more words than a warp lanes.
+        bits = uint32(0)
+        if first + lane < end:
+            place = int64(first + lane) - links[chunk, _FIRST]
+            bits = load_at(base + part * aligned + place * 4, uint32)
+        for word in range(first, end):
+            found = uint32(warp.broadcast(int32(bits), word - first, 32))
+            if found == 0:
+                continue
+            number = lists.numbers[uint32(word * 32 + lane)]
+            if not are_places and part == 0:
+                _add_listed(came[0], found, number)
+            elif not are_places:
+                _add_listed(came[1], found, number)
+            place = int64(word) - links[chunk, _FIRST]
+            _copy_all(
+                found, part, number, columns, column_count, rows, size, place, False,
+                notes,
+            )  # fmt: skip
+
+
+@device_function
+def _add_listed(words, found, number):  # type: ignore[no-untyped-def]
+    """Add the vertices at some positions of a word of a list; a whole warp.
+
+    Ghosts of a rank have numbers that follow each other: then two words have them all.
+    """
+    lane = int32(cuda.laneid)
+    is_set = (found >> uint32(lane)) & uint32(1) != 0
+    first = int32(warp.broadcast(number, 0, 32))
+    if warp.group_all(not is_set or number == first + lane, 32):
+        # Not lane 0, see `memory.set_bits`.
+        if lane == int32(warp.trailing_zeros(found)):
+            place, behind = uint32(first) >> uint32(5), uint32(first) & uint32(31)
+            cuda.atomic.or_(words, place, uint32(found << behind))
+            rest = uint32(0)
+            if behind != 0:
+                rest = uint32(found >> (uint32(32) - behind))
+            if rest != 0:
+                cuda.atomic.or_(words, uint32(place + uint32(1)), rest)
+    elif is_set:
+        warp.set_bit(words, uint32(number))
 
 
 @device_function
