@@ -11,6 +11,7 @@ all of them. So these are intrinsics, each a straight line of fused multiply-add
                                         triangle, with the diagonal's reciprocals
 ``backward(piece, factor)``             the x with L^T x = piece
 ``minus_turned(piece, tile, other)``    piece - tile^T @ other
+``on_diagonal(tile, piece)``            tile, the piece added to its diagonal
 ``turned(tile)``                        its transpose
 ``load_piece(array, row, column, s)``   s entries of a row; ``store_piece`` stores them
 ``load_tile(array, row, column, s)``    s rows of them; ``store_tile`` stores them
@@ -43,6 +44,7 @@ __all__ = [
     "load_tile",
     "minus_product",
     "minus_turned",
+    "on_diagonal",
     "plus_piece",
     "plus_product",
     "plus_tile",
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     load_tile: Any
     minus_product: Any
     minus_turned: Any
+    on_diagonal: Any
     plus_piece: Any
     plus_product: Any
     plus_tile: Any
@@ -173,6 +176,13 @@ def _minus_turned(lines: _Lines, piece: Values, tile: Values, other: Values) -> 
     for j in range(s):
         for i in range(s):
             found[i] = lines.minus(tile[j * s + i], other[j], found[i])
+    return found
+
+
+def _on_diagonal(lines: _Lines, tile: Values, piece: Values) -> Values:
+    s, found = len(piece), list(tile)
+    for j, value in enumerate(piece):
+        found[j * s + j] = lines.builder.fadd(found[j * s + j], value)
     return found
 
 
@@ -377,6 +387,7 @@ _ARITHMETIC = {
         _factored,
         _minus_product,
         _minus_turned,
+        _on_diagonal,
         _plus_product,
         _turned,
     )

@@ -21,6 +21,7 @@ from featgraph._cuda_tiles import (
     load_tile,
     minus_product,
     minus_turned,
+    on_diagonal,
     plus_piece,
     plus_product,
     plus_tile,
@@ -169,10 +170,39 @@ def leave_whole(reduced, k, count, entry, value):
 
 
 @device_function
-def of_band(tile, panel, band, row, column):
-    """Return a thread's tile, which a panel has if it is one of the band."""
+def plus_matrix(tile, matrix, row, column):
+    """Add the tile of a matrix of whole tiles that is in a thread's place."""
+    if row >= 0:
+        tile = plus_tile(tile, matrix, row * SIDE, column * SIDE, SIDE)
+    return tile
+
+
+@device_function
+def plus_band(tile, panel, band, row, column):
+    """Add the one that a panel has, if a thread's tile is one of the band."""
     if row == band:
-        tile = load_tile(panel, 0, column * SIDE, SIDE)
+        tile = plus_tile(tile, panel, 0, column * SIDE, SIDE)
+    return tile
+
+
+@device_function
+def plus_diagonal(tile, shift, one, row, column, k):
+    """Add a number to the diagonal of a matrix; beyond k columns there stands `one`."""
+    if row == column and row >= 0:
+        left = k - row * SIDE
+        tile = on_diagonal(
+            tile,
+            (
+                shift,
+                shift if left > 1 else one,
+                shift if left > 2 else one,
+                shift if left > 3 else one,
+                shift if left > 4 else one,
+                shift if left > 5 else one,
+                shift if left > 6 else one,
+                shift if left > 7 else one,
+            ),
+        )
     return tile
 
 

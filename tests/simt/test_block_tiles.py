@@ -137,7 +137,7 @@ def solve(matrix, right, count, k):
                 matrix[band * 8 + place // (8 * count), place % (8 * count)]
             )
         cuda.syncthreads()
-        tile = block_tiles.of_band(tile, panel, band, row, column)
+        tile = block_tiles.plus_band(tile, panel, band, row, column)
         cuda.syncthreads()
     for place in range(thread, 8 * count, {threads}):
         panel[16, place] = right[place]

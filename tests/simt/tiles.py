@@ -100,6 +100,7 @@ def tiles_module() -> dict[str, Any]:
         "minus_turned": lambda p, t, x: _tuple(
             np.array(p) - _square(t).T @ np.array(x)
         ),
+        "on_diagonal": lambda t, p: _tuple(_square(t) + np.diag(p)),
         "turned": lambda tile: _tuple(_square(tile).T),
         "load_piece": lambda a, i, j, s: _load(a, i, j, s, 1),
         "load_tile": lambda a, i, j, s: _load(a, i, j, s, s),

@@ -37,6 +37,7 @@ def values(count: int, real: str, seed: int) -> tuple[Any, ...]:
         ("minus_product", (64, 8, 8)),
         ("backward", (8, 64)),
         ("minus_turned", (8, 64, 8)),
+        ("on_diagonal", (64, 8)),
         ("turned", (64,)),
     ],
 )

@@ -111,7 +111,8 @@ def is_only_solved(name: str, bodies: Iterable[ast.stmt], spd: bool = False) -> 
     bodies : iterable of ast.stmt
         Statements of all functions that may read it.
     spd : bool
-        Whether only solutions count that take it as positive definite.
+        Whether only solutions count that take it as positive definite: they read one
+        triangle. Then entries of the diagonal may be read, too.
     """
     nodes = [n for s in bodies for n in ast.walk(s)]
     solved = {
@@ -122,4 +123,14 @@ def is_only_solved(name: str, bodies: Iterable[ast.stmt], spd: bool = False) -> 
         for inner in ast.walk(n.args[0])
     }
     reads = [n for n in nodes if isinstance(n, Access | Whole) and n.name == name]
-    return bool(reads) and all(id(n) in solved for n in reads)
+    return bool(reads) and all(
+        id(n) in solved or (spd and _is_on_diagonal(n)) for n in reads
+    )
+
+
+def _is_on_diagonal(node: Access | Whole) -> bool:
+    """Return whether an access is to an entry of a matrix's diagonal."""
+    if not isinstance(node, Access) or len(node.indices) < 3:
+        return False
+    row, column = map(ast.unparse, node.indices[-2:])
+    return row == column

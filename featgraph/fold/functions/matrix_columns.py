@@ -96,6 +96,23 @@ class MatrixColumns:
             expected="d.name[v] or d.name, k x k, outer(x, y), inverse(A)",
         )
 
+    def in_whole_tiles(self, matrix: ast.expr) -> str:
+        """Return the array that a matrix is, if it consists of whole tiles; else "".
+
+        Sums of a block are padded to tiles; matrices of the whole graph are as they
+        were given.
+        """
+        facts = self.facts
+        if not isinstance(matrix, Whole) or facts.needs_guard(matrix):
+            return ""
+        if matrix.name in facts.temporaries:
+            return matrix.name
+        real = {"real", facts.context.real}
+        is_whole = not matrix.indices and facts.width % facts.mapping.tile == 0
+        if not is_whole or facts.analysis.signature[matrix.name].dtype not in real:
+            return ""
+        return f"d.{matrix.name}"
+
     def column(self, node: Operate) -> Column:
         """Return which entries A[f, i] there are for i, one for each copy.
 

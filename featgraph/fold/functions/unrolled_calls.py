@@ -131,6 +131,9 @@ class _UnrolledCall:
     ) -> ast.expr:
         return self.columns.element(matrix, row, column, j)
 
+    def in_whole_tiles(self, matrix: ast.expr) -> str:
+        return self.columns.in_whole_tiles(matrix)
+
     def column(self, call: Operate) -> Column:
         return self.columns.column(call)
 

@@ -413,23 +413,25 @@ class InTiles(Home):
 
     def finish(self) -> Body:
         """Copy one triangle of a symmetric matrix into the other."""
-        if not self.parts.symmetric or self._reads_one_triangle():
+        looped = self.facts.binding.features.is_looped
+        if not self.parts.symmetric or (looped and _is_one_triangle(self)):
             return []
         return code(f"tiles.mirror({self.name}, {self.facts.phase.width})")
 
-    def _reads_one_triangle(self) -> bool:
-        """Whether the matrix goes nowhere but into `fg.solve`, positive definite.
 
-        In loops that reads the upper triangle. Copying it down goes across the cache
-        lines: for 64 features and more it costs as much as the solution.
-        """
-        facts = self.facts
-        statements = [s for f in facts.functions.values() for s in f.body]
-        return (
-            facts.binding.features.is_looped
-            and self.name not in facts.phase.stores
-            and is_only_solved(self.name, statements, spd=True)
-        )
+def _is_one_triangle(home: Home) -> bool:
+    """Return whether nothing reads the other triangle of a symmetric matrix.
+
+    It goes into `fg.solve`, positive definite, and nowhere else but for its diagonal.
+    In loops that reads the upper triangle: copying it down goes across the cache lines,
+    which for 64 features and more costs as much as the solution. In tiles it reads the
+    lower one, and the other would be half of what a block stores.
+    """
+    facts = home.facts
+    statements = [s for f in facts.functions.values() for s in f.body]
+    return home.name not in facts.phase.stores and is_only_solved(
+        home.name, statements, spd=True
+    )
 
 
 class StagedRows:
@@ -611,8 +613,9 @@ class InBlockTiles(_InTiles):
 
     def finish(self) -> Body:
         """Leave all of the sum in the matrix."""
-        adds = _adds(self.facts, self.name)
-        return self._put_together(adds, mirrors=self.rows.is_symmetric)
+        adds, is_symmetric = _adds(self.facts, self.name), self.rows.is_symmetric
+        mirrors = is_symmetric and not _is_one_triangle(self)
+        return self._put_together(adds, mirrors=mirrors)
 
     def _put_together(self, adds: str, *, mirrors: bool) -> Body:
         rows = self.rows

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 
 from featgraph.fold.operations.contexts import Unrolled
 from featgraph.fold.operations.lanes import named
-from featgraph.fold.syntax.nodes import Operate
+from featgraph.fold.syntax.nodes import Operate, is_matrix_sum, narrowed
 from featgraph.fold.tree.statements import expression
 
 __all__ = ["call_in_block", "fill_in_block", "right_in_block", "solve_in_tiles"]
@@ -25,13 +25,14 @@ def solve_in_tiles(
 ) -> None:
     """Solve a positive definite system in tiles; see `featgraph.device.block_tiles`.
 
-    The matrix comes band by band: threads fill one, and those with tiles of it take
-    them. What is above the diagonal is never read.
+    Threads with tiles take those of matrices that stand in whole tiles. All else comes
+    band by band: threads fill one, and those with tiles of it take them. What is above
+    the diagonal is never read.
     """
     matrix, right = call.args
     k, side, count = copies.width, copies.tile, -(-copies.width // copies.tile)
-    panel, tile, band, row, column = (
-        copies.fresh(f"tile_{n}") for n in ("panel", "sums", "band", "row", "column")
+    panel, tile, row, column = (
+        copies.fresh(f"tile_{n}") for n in ("panel", "sums", "row", "column")
     )
     shape = f"({2 * side + 1}, {count * side})"
     copies.line(f"{panel} = cuda.shared.array({shape}, {copies.real}, alignment=16)")
@@ -40,13 +41,16 @@ def solve_in_tiles(
         f"{column}, {row}, {column} = block_tiles.lower_place({THREAD}, {count}, 1)\n"
         f"{tile} = block_tiles.zeros({copies.real}(0.0))"
     )
-    with copies.block(f"for {band} in range({count}):"):
-        _fill_band(matrix, panel, band, shift, copies)
+    in_tiles, others = _terms(matrix, copies)
+    for array in in_tiles:
         copies.line(
-            "cuda.syncthreads()\n"
-            f"{tile} = block_tiles.of_band({tile}, {panel}, {band}, {row}, {column})\n"
-            "cuda.syncthreads()"
+            f"{tile} = block_tiles.plus_matrix({tile}, {array}, {row}, {column})"
         )
+    if others is not None:
+        _take_bands(others, (panel, tile, row, column), copies)
+    one = f"{copies.real}(1.0)"
+    own = f"{tile}, {shift}, {one}, {row}, {column}, {k}"
+    copies.line(f"{tile} = block_tiles.plus_diagonal({own})")
     if count * side > k:
         place = copies.fresh("place")
         places = f"range({k} + {THREAD}, {count * side}, {copies.threads})"
@@ -58,14 +62,46 @@ def solve_in_tiles(
         copies.line(f"{name} = {panel}[{2 * side}, F]", F=copies.feature(j))
 
 
-def _fill_band(
-    matrix: ast.expr, panel: str, band: str, shift: str, copies: Unrolled
+def _terms(matrix: ast.expr, copies: Unrolled) -> tuple[list[str], ast.expr | None]:
+    """Return the arrays whose tiles a matrix is the sum of, and what it is besides."""
+    array = copies.in_whole_tiles(matrix)
+    if array:
+        return [array], None
+    if is_matrix_sum(matrix):
+        sum_ = narrowed(matrix, ast.BinOp)
+        arrays, others = _terms(sum_.left, copies)
+        if isinstance(sum_.op, ast.Add):
+            more, rest = _terms(sum_.right, copies)
+            if others is not None and rest is not None:
+                return arrays + more, ast.BinOp(others, sum_.op, rest)
+            return arrays + more, rest if others is None else others
+        if others is not None:
+            return arrays, ast.BinOp(others, sum_.op, sum_.right)
+    return [], matrix
+
+
+def _take_bands(
+    matrix: ast.expr, names: tuple[str, str, str, str], copies: Unrolled
 ) -> None:
+    """Add a matrix to the tiles, a band of it after the other."""
+    panel, tile, row, column = names
+    band = copies.fresh("tile_band")
+    with copies.block(f"for {band} in range({-(-copies.width // copies.tile)}):"):
+        _fill_band(matrix, panel, band, copies)
+        own = f"{tile}, {panel}, {band}, {row}, {column}"
+        copies.line(
+            "cuda.syncthreads()\n"
+            f"{tile} = block_tiles.plus_band({own})\n"
+            "cuda.syncthreads()"
+        )
+
+
+def _fill_band(matrix: ast.expr, panel: str, band: str, copies: Unrolled) -> None:
     """Fill rows of a panel with a band of a matrix, as far as its diagonal."""
     k, side = copies.width, copies.tile
     padded = -(-k // side) * side
-    place, within, row, column, entry = (
-        copies.fresh(n) for n in ("place", "within", "row", "column", "entry")
+    place, within, row, column = (
+        copies.fresh(n) for n in ("place", "within", "row", "column")
     )
     with _each_place(matrix, place, side * padded, copies):
         copies.line(
@@ -75,15 +111,9 @@ def _fill_band(
         )
         own = copies.element(matrix, named(row), named(column))
         if padded > k:
-            # Rows that there are not are those of the identity.
-            other = f"{copies.real}(1.0 if {row} == {column} else 0.0)"
-            own = expression(f"X if {row} < {k} else {other}", X=own)
+            own = expression(f"X if {row} < {k} else {copies.real}(0.0)", X=own)
         with copies.block(f"if {column} <= {row}:"):
-            copies.line(f"{entry} = X", X=own)
-            inside = f" and {row} < {k}" if padded > k else ""
-            with copies.block(f"if {row} == {column}{inside}:"):
-                copies.line(f"{entry} += {shift}")
-            copies.line(f"{panel}[{within}, {column}] = {entry}")
+            copies.line(f"{panel}[{within}, {column}] = X", X=own)
 
 
 def fill_in_block(matrix: ast.expr, columns: int, copies: Unrolled) -> str:

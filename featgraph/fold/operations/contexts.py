@@ -133,6 +133,9 @@ class Unrolled(_MatrixForm, Protocol):
     ) -> ast.expr:
         """Return ``matrix[row, column]`` in copy `j`."""
 
+    def in_whole_tiles(self, matrix: ast.expr) -> str:
+        """Return the array that a matrix is, if it consists of whole tiles; else ""."""
+
     def column(self, call: Operate) -> Column:
         """Return which entries of the matrix of a product go with one of the vector.
 
