@@ -7,10 +7,10 @@ same bits as with CSR; everywhere they agree with the interpreter.
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +30,7 @@ from featgraph.fold.printing.emit import emit
 from featgraph.fold.printing.module import Entry
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.statements import Body, code
+from featgraph.program.functions import EdgeFunction, GatherFunction
 from featgraph.program.signature import PropertyKind
 from tests.bank import BANK, BY_NAME, BankProgram
 from tests.generated.check import check
@@ -107,15 +108,28 @@ def _width(program: BankProgram, turn: int) -> int:
     return widths[turn % len(widths)]
 
 
-@cache
-def cases(target: str) -> list[Any]:
-    """Return every program with kernels of a kind that go along edges."""
-    return [
-        pytest.param(program, kind, _width(program, turn), id=f"{program}-{kind}")
-        for kind in KINDS
-        for turn, program in enumerate(BANK)
-        if any(map(_takes_extents, _entries(kind, program, target)))
-    ]
+#: Programs whose gathers are none of those that sources can push.
+ONLY_PULLED = {"along_all", "along_out", "extremes_int32", "notes"}
+
+
+def _has(program: BankProgram, kind: str) -> bool:
+    """Return whether a program has kernels of a kind that go along edges.
+
+    It goes by functions: to fold them all takes longer than to collect all other tests.
+    """
+    wanted = EdgeFunction if kind == "edge" else GatherFunction
+    if kind == "push" and program.name in ONLY_PULLED:
+        return False
+    return any(isinstance(f, wanted) for f in program.foldmaps[0].program.functions)
+
+
+#: Every program with kernels of a kind that go along edges.
+CASES = [
+    pytest.param(program, kind, _width(program, turn), id=f"{program}-{kind}")
+    for kind in KINDS
+    for turn, program in enumerate(BANK)
+    if _has(program, kind)
+]
 
 
 #: Programs that the CPU sums in vectors and tiles, at such a width.
@@ -126,11 +140,14 @@ WIDE = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "least"), [("push", 50), ("edge", 5)])
-def test_kernels_take_no_other_layout(kind: str, least: int) -> None:
-    kernels = [e for program in BANK for e in _entries(kind, program)]
-    assert len(kernels) > least
-    assert all(map(_takes_extents, kernels))
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("folded_for", ["cpu", "cuda"])
+def test_cases_are_all_programs_with_such_kernels(folded_for: str, kind: str) -> None:
+    found = {p: [*map(_takes_extents, _entries(kind, p, folded_for))] for p in BANK}
+    assert {p for p in BANK if any(found[p])} == {p for p in BANK if _has(p, kind)}
+    if kind != "vertex":  # which some have that go along no edges
+        assert all(itertools.chain(*found.values())), "a kernel takes another layout"
 
 
 # -- the arrays
@@ -175,7 +192,7 @@ def same_bits(ours: Any, theirs: Any, name: str) -> None:
 
 
 @pytest.mark.drawn(22)
-@pytest.mark.parametrize(("program", "kind", "k"), [*cases("cpu"), *WIDE])
+@pytest.mark.parametrize(("program", "kind", "k"), [*CASES, *WIDE])
 def test_on_the_cpu(program: BankProgram, kind: str, k: int) -> None:
     options = KINDS[kind]
 
@@ -305,7 +322,7 @@ class Emulated:
 
 def _in_turn() -> Iterator[Any]:
     """Every program in every schedule."""
-    for program, kind, k in (case.values for case in cases("cuda")):
+    for program, kind, k in (case.values for case in CASES):
         for schedule, options in SCHEDULES.items():
             if kind == "vertex" and options == SCHEDULES["edges shared out"]:
                 continue  # no source writes

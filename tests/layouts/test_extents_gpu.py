@@ -16,7 +16,7 @@ import featgraph as fg
 from featgraph import reference
 from tests.bank import BY_NAME, BankProgram
 from tests.layouts.laid_out import extents_known, laid_out
-from tests.layouts.test_extents import KINDS, cases, same_bits
+from tests.layouts.test_extents import CASES, KINDS, same_bits
 from tests.reference.test_agreement import check_agreement
 from tests.strategies import seeds
 
@@ -46,7 +46,7 @@ def _graph(directed: bool, rng: np.random.Generator, hub: bool) -> fg.Graph:
 
 
 def _in_turn() -> Iterator[Any]:
-    for turn, case in enumerate(cases("cuda")):
+    for turn, case in enumerate(CASES):
         yield pytest.param(*case.values, SCHEDULES[turn % 4], id=case.id)
 
 
