@@ -422,8 +422,8 @@ KERNELS: dict[str, dict[str, SetKernel]] = {
                 ("active", "due", "hubs"), _find_together, _BLOCK,
             ),
             SetKernel(
-                "count", f"Add {_COUNT} to `total`.",
-                ("words", "total", "vertex_count"), _count, _LANES,
+                "count", f"Add {_COUNT} to `total`.", ("words", "total"), _count,
+                _LANES, "packed",
             ),
             SetKernel(
                 "find_targets", _TARGETS, ("edge_state", "targets", "vertex_count"),

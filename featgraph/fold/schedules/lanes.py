@@ -63,7 +63,7 @@ class LaneSchedule(Schedule):
         body, vertex = node.body, node.vertex
         body = body + marked(node, binding, shape)
         if node.words and shape.form == "packed":
-            return each_packed(node, lanes, body)
+            return each_packed(node, lanes, body) + node.behind
         if node.words and shape.form == "listed":
             return each_listed(node, lanes, leave_idle(node, "return") + body)
         shift = lanes.bit_length() - 1

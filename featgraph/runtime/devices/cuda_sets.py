@@ -77,9 +77,8 @@ class _RowWalks:
     ) -> None:
         """Leave how many edges a set has in some rows."""
         self._arrays.driver.set_words(address_of(total), 0, 2)
-        blocks = min(block_count(words.size * 32), 1 << 12)
-        given = words, total, graph.vertex_count
-        self.run(graph.kernel("count", along), blocks, given)
+        kernel = graph.kernel("count", along)
+        self.run(kernel, scanning(words), (words, total))
 
     def found(self, active: Words, graph: DeviceGraph, along: str) -> Words:
         """Have all others look for an active vertex."""

@@ -182,7 +182,8 @@ class VertexSets(Protocol):
         Parameters
         ----------
         full : words
-            All vertices.
+            All vertices. On several ranks ghosts are among them, which have edges of
+            their own: none of them looks for a source where all are in it.
         """
 
     def differ(self, last: Array, now: Array) -> Any:

@@ -232,7 +232,7 @@ class Step:
         """Return what a set reaches, with its counts: a wait, where there are any."""
         sets, bound = self.device.sets, self.plain.bound
         arrays = bound.buffers.graph
-        reach = sets.reach(active, arrays, bound.full)
+        reach = sets.reach(active, arrays, bound.everyone)
         if reach is not None:
             sets.count_and_look(active, (), reach)
             return reach
@@ -249,7 +249,7 @@ class Step:
         if self._looks_ahead:
             bound = self.plain.bound
             arrays = bound.buffers.graph
-            self._reach = self.device.sets.reach(committed, arrays, bound.full)
+            self._reach = self.device.sets.reach(committed, arrays, bound.everyone)
         return self._reach
 
     def unproven(self) -> Words | None:
