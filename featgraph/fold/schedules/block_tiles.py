@@ -30,8 +30,10 @@ SIDE = 8
 WAITING = 16
 #: Edges that a lane has on the way together, at most.
 MOST_ON_THE_WAY = 8
-#: Threads beyond those that have a tile would wait, so small matrices have several
-#: tiles of one place, which take a share of the edges each.
+#: Threads of a block at least, by tiles in a row of the matrix, where there are hubs:
+#: threads beyond those that have a tile would wait, so they have further tiles of one
+#: place, which take a share of the edges each. Elsewhere solutions take most of the
+#: time, in which shares wait: a block has its tiles once, and more blocks are at work.
 LEAST_THREADS = {1: 32, 5: 128}
 #: Threads of a block: they have up to 128 registers each.
 MOST_THREADS = 512
@@ -68,7 +70,7 @@ class BlockTileSchedule(Schedule):
                 where="schedule='block_tiles'",
                 fix="ask for schedule='auto'",
             )
-        threads = _threads(work.width, products)
+        threads = _threads(work.width, products, work.has_hubs)
         piece = products.piece
         while piece > 1 and work.width <= piece:
             piece //= 2  # lanes that share features meet, one alone does not
@@ -90,7 +92,7 @@ class BlockTileSchedule(Schedule):
     def refusal(width: int, size: int, products: Products) -> str:
         """Return why it cannot sum some matrices, in words; "" where it can."""
         most = MOST_THREADS // power_of_two(products.count * size // 4)
-        threads = _threads(width, products)
+        threads = _threads(width, products, has_hubs=True)
         if threads > most and not products.refused:
             count = -(-width // SIDE)
             tiles = f"{count} x {count} tiles of {SIDE} x {SIDE}"
@@ -140,12 +142,12 @@ class BlockTileSchedule(Schedule):
         return front + lanes_of(binding, "cuda.threadIdx.x") + agreed(loop, "block")
 
 
-def _threads(width: int, products: Products) -> int:
-    """Return the threads of a block: one for each tile, and some more."""
+def _threads(width: int, products: Products, has_hubs: bool) -> int:
+    """Return the threads of a block: one for each tile, and some more for hubs."""
     count = -(-width // SIDE)
     tiles = count * (count + 1) // 2 if products.symmetric else count * count
     least = max(n for side, n in LEAST_THREADS.items() if count >= side)
-    return max(least, -(-tiles // WARP) * WARP)
+    return max(least if has_hubs else WARP, -(-tiles // WARP) * WARP)
 
 
 def padded_to_tiles(width: int) -> int:
@@ -159,7 +161,7 @@ def _waiting_bytes(work: Work, edges: int) -> int:
     if products is None:
         return 0
     rows = edges * 2 * products.count + (2 * SIDE + 2) * products.solutions
-    boxes = 2 * _threads(work.width, products)
+    boxes = 2 * _threads(work.width, products, work.has_hubs)
     return (rows * padded_to_tiles(work.width) + boxes) * work.size
 
 
