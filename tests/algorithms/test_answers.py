@@ -212,7 +212,7 @@ GIVEN: dict[str, list[int]] = {
     "modalities": [4, 8],
     "neurons": [4, 1],
     "heat": [4],
-    "circuit": [8, 1, 1],
+    "circuit": [8, 1],
     "beliefs": [16],
     "beliefs by edges": [16],
 }
