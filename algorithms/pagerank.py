@@ -108,7 +108,8 @@ begin = {
 @fg.reduce(into="lost", combine="sum")
 def mass_of_dangling(f, v, d):  # type: ignore[no-untyped-def]
     """Add up what would vanish: the ranks of vertices without out-edges."""
-    return d.share[v, f] if d.out[v] == 0 else 0.0
+    rank = d.share[v, f]  # read whether or not it counts: no branch waits for `out`
+    return rank if d.out[v] == 0 else 0.0
 
 
 @fg.gather(into="inflow", combine="sum")
