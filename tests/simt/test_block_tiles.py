@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import featgraph as fg
 from featgraph.algorithms.als import cholesky_half
 from featgraph.device import block_tiles
 from featgraph.fold.plan import planner
+from featgraph.fold.plan.options import Options
+from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.schedules.block_tiles import SIDE
 from tests.bank import BY_NAME
 from tests.simt.emulator import Emulator
@@ -53,6 +56,7 @@ RUNS: list[tuple[str, int, dict[str, Any]]] = [
     ("least_squares", 8, {"dtype": "float64"}),
     ("least_squares", 17, {}),
     ("implicit_least_squares", 12, {"long_rows": True}),
+    ("implicit_least_squares", 16, {"hubs": True}),
 ]
 
 
@@ -67,6 +71,60 @@ def test_agrees_with_the_interpreter(
     run = run_of(name, k, **options)
     assert "block_tiles.add_products" in run.kernels.text
     run.check()
+
+
+@fg.vertex
+def solve_sum(f, v, d):
+    shift = fg.feature_sum(d.A[v, f, f])
+    d.y[v, f] = fg.solve(d.A[v] + d.gram, d.x[v, f], diagonal=shift, spd=True)
+    return True
+
+
+@fg.vertex
+def solve_difference(f, v, d):
+    d.y[v, f] = fg.solve(d.A[v] - d.gram, d.x[v, f], spd=True)
+    return True
+
+
+@fg.vertex
+def solve_and_multiply(f, v, d):
+    x = fg.solve(d.gram + d.A[v], d.x[v, f], spd=True)
+    d.y[v, f] = fg.matvec(d.A[v], x)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("function", "k", "in_tiles", "in_bands", "mirrors"),
+    [
+        (solve_sum, 24, ["A", "d.gram"], False, False),
+        (solve_sum, 20, ["A"], True, False),
+        (solve_difference, 24, [], True, False),
+        (solve_and_multiply, 24, ["d.gram", "A"], False, True),
+    ],
+)
+def test_what_stands_in_whole_tiles_is_taken_there(
+    function: Any, k: int, in_tiles: list[str], in_bands: bool, mirrors: bool
+) -> None:
+    kernel = fg.foldmap(squares, function).fold(k=k, target="cuda", **ASKED)
+    text = " ".join(kernel.source.split())
+    taken = re.findall(r"plus_matrix\(\w+, ([\w.]+)", text)
+    assert taken == in_tiles
+    assert ("block_tiles.plus_band(" in text) is in_bands
+    assert f"tile_column_0, False, {mirrors})" in text
+
+
+@pytest.mark.parametrize(
+    ("k", "has_hubs", "threads"),
+    [(32, True, 32), (64, True, 128), (64, False, 64), (128, False, 160)],
+)
+def test_threads_without_a_tile_are_for_hubs(
+    k: int, has_hubs: bool, threads: int
+) -> None:
+    graph, case = fg.Graph.from_edges([0, 1], [1, 2]), OfBank("least_squares")
+    _, types = case.values(graph, k, np.random.default_rng(0))
+    options = Options(target="cuda", schedule="block_tiles")
+    plan = planner.make_plan(case.program(), types, options, GraphTraits(16, has_hubs))
+    assert plan.phases[-1].mapping.lanes_per_vertex == threads
 
 
 # -- what it takes, and what it refuses
@@ -139,6 +197,7 @@ def solve(matrix, right, count, k):
         cuda.syncthreads()
         tile = block_tiles.plus_band(tile, panel, band, row, column)
         cuda.syncthreads()
+    tile = block_tiles.plus_diagonal(tile, {real}(0.0), {real}(1.0), row, column, k)
     for place in range(thread, 8 * count, {threads}):
         panel[16, place] = right[place]
     block_tiles.solve_spd(tile, panel, count, row, column)
@@ -150,10 +209,10 @@ def solve(matrix, right, count, k):
 def solved(
     matrix: np.ndarray, right: np.ndarray, sources: dict[str, str] | None = None
 ) -> np.ndarray:
-    """Return what a block solves; the matrix is padded by rows of the identity."""
+    """Return what a block solves; beyond the matrix there is nothing."""
     k, real = len(right), right.dtype
     count = -(-k // SIDE)
-    whole, found = np.eye(count * SIDE, dtype=real), np.zeros(count * SIDE, real)
+    whole, found = np.zeros((count * SIDE,) * 2, real), np.zeros(count * SIDE, real)
     whole[:k, :k], found[:k] = matrix, right
     threads = -(-(count * (count + 1) // 2) // 32) * 32
     text = KERNEL.format(shape=(2 * SIDE + 1, count * SIDE), real=real, threads=threads)
@@ -192,6 +251,7 @@ FAULTS = [
     ("place + SIDE + thread, size + 1", "place + SIDE + thread, size"),
     ("half, place = (step & 1) * SIDE", "half, place = 0 * SIDE"),
     ("0 <= column < step", "0 < column < step"),
+    ("shift if left > 6 else one", "shift"),
 ]
 
 

@@ -20,7 +20,7 @@ from featgraph.fold.syntax.nodes import (
 )
 from featgraph.fold.syntax.types import type_of_dtype
 
-__all__ = ["operand_type"]
+__all__ = ["is_real_matrix", "operand_type"]
 
 
 def operand_type(node: ast.expr, function: Analysed, analysis: Analysis) -> str:
@@ -57,6 +57,16 @@ def operand_type(node: ast.expr, function: Analysed, analysis: Analysis) -> str:
     return (
         found if found == "real" or isinstance(node, ast.IfExp | MathCall) else "int64"
     )
+
+
+def is_real_matrix(node: ast.expr, function: Analysed, analysis: Analysis) -> bool:
+    """Return whether a matrix is given whole, and stored in the real type."""
+    if not isinstance(node, Whole):
+        return False
+    type_ = analysis.signature.get(node.name)
+    if type_ is not None:
+        return type_.dtype in {analysis.real, "real"}
+    return operand_type(node, function, analysis) == "real"
 
 
 def _stored_type(name: str, analysis: Analysis) -> str:

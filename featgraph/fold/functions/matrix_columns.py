@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Protocol
 
-from featgraph.fold.analysis.operand_type import operand_type
+from featgraph.fold.analysis.operand_type import is_real_matrix, operand_type
 from featgraph.fold.functions.facts import FunctionFacts
 from featgraph.fold.functions.nodes import Array, Place
 from featgraph.fold.functions.staging import STAGED_REGISTERS, Staged
@@ -107,9 +107,8 @@ class MatrixColumns:
             return ""
         if matrix.name in facts.temporaries:
             return matrix.name
-        real = {"real", facts.context.real}
         is_whole = not matrix.indices and facts.width % facts.mapping.tile == 0
-        if not is_whole or facts.analysis.signature[matrix.name].dtype not in real:
+        if not is_whole or not is_real_matrix(matrix, facts.function, facts.analysis):
             return ""
         return f"d.{matrix.name}"
 

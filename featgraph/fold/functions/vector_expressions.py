@@ -7,7 +7,7 @@ from typing import cast
 
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathered_values import INDEXED
-from featgraph.fold.analysis.operand_type import operand_type
+from featgraph.fold.analysis.operand_type import is_real_matrix, operand_type
 from featgraph.fold.functions.facts import Context, FunctionFacts
 from featgraph.fold.functions.nodes import Array
 from featgraph.fold.syntax.nodes import (
@@ -105,12 +105,7 @@ class VectorTypes:
 
     def is_real_matrix(self, node: ast.expr) -> bool:
         """Return whether a matrix is given whole, and stored in the real type."""
-        if not isinstance(node, Whole):
-            return False
-        type_ = self.context.analysis.signature.get(node.name)
-        if type_ is not None:
-            return type_.dtype in {self.context.real, "real"}
-        return operand_type(node, self.function, self.context.analysis) == "real"
+        return is_real_matrix(node, self.function, self.context.analysis)
 
 
 def matrix_array(facts: FunctionFacts, matrix: ast.expr) -> ast.expr:
