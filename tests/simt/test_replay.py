@@ -434,7 +434,8 @@ def test_what_no_graph_can_be_made_of_is_launched_call_by_call(
     assert (done.supersteps, done.converged) == (VERTICES, True)
     assert (state["label"] == 0).all()
     assert len(gpu.recordings) == 4  # two supersteps, each with its count
-    assert all(r.launched > 10 and not r.is_graph for r in gpu.recordings)
+    # Some times each: then a loop pays, where no superstep is launched ahead.
+    assert all(r.launched > 4 and not r.is_graph for r in gpu.recordings)
 
 
 def _count_by_host(monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -28,7 +28,7 @@ def made(
     behind = id(words) if held is None else held, id(None)
     sets = [weakref.ref(words)]
     given = 0, decided, False, sets[0], sets, "pull", "-", frozenset[str]()
-    return Traced(*given, operations, behind)
+    return Traced(*given, operations=operations, behind=behind)
 
 
 def run(
