@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from featgraph.distributed.rows.forms import AS_FITS, Sending
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.runtime.memory.buffers import Buffers
@@ -35,6 +38,9 @@ class EdgeCarrier(Protocol):
 
     def out_of(self, sources: Words) -> Marks:
         """Mark those that lead out of some vertices."""
+
+    def marked(self, members: npt.NDArray[np.bool_]) -> Marks:
+        """Mark those of a mask of own edges."""
 
     def union(self, a: Marks, b: Marks) -> Marks:
         """Return what either has."""

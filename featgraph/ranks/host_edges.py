@@ -54,6 +54,11 @@ class HostEdges:
         found: Mask = members[self._edges.sources]
         return found
 
+    def marked(self, members: Mask) -> Mask:
+        """Mark those of a mask of own edges."""
+        found: Mask = members[self._edges.sent]
+        return found
+
     def union(self, a: Mask, b: Mask) -> Mask:
         """Return what either has."""
         return a | b

@@ -94,8 +94,6 @@ def make_graph(directed: bool, is_simple: bool = False) -> fg.Graph:
 def test_an_algorithm_runs_on_ranks(target: str, name: str, directed: bool) -> None:
     case = CASES[name]
     whole = make_graph(directed, case.is_simple)
-    if case.is_simple and target == "cuda":
-        pytest.skip("triangles are looked for on ranks of the CPU only")
 
     def answers(graph: fg.Graph) -> list[Any]:
         result = case.run(graph, target=target)

@@ -103,16 +103,16 @@ def make_state(graph: fg.Graph, seed: int) -> fg.State:
     )
 
 
-def run(graph: fg.Graph, seed: int, rounds: int, **options: Any) -> list[Any]:
+def run(graph: fg.Graph, seed: int, rounds: int, target: str = "cpu") -> list[Any]:
     """Return all that a user may look at behind some supersteps and a run."""
     rng, state, told = np.random.default_rng(rounds), make_state(graph, seed), []
     for number in rng.integers(0, len(every), rounds).tolist():
         active = np.flatnonzero(rng.random(V) < rng.choice([0.05, 0.5, 1.0]))
         active_in = None if active.size == V else active
-        out = every[number](state, active_in=active_in, target="cpu", **options)
+        out = every[number](state, active_in=active_in, target=target)
         told += [out.mask, len(out)]
     ran = fg.iterate(
-        [behind, parted], state, active=[1, 4], max_supersteps=4, target="cpu"
+        [behind, parted], state, active=[1, 4], max_supersteps=4, target=target
     )
     told += [ran.active_counts]
     return told + [state[name] for name in state]

@@ -149,7 +149,7 @@ class BitmapSchedule(Intersection):
 
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
         """Return the active set, the long rows, and the rows above and below."""
-        sets = ("active", "all_active", "hubs", "vertex_count")
+        sets = ("active", "all_active", "hubs")
         arrays = ("order_vertex", *rows.upper.arrays, *rows.lower.arrays)
         return (*sets, *arrays, *rows.filtered_by)
 
@@ -198,7 +198,7 @@ def _cleared(threads: int) -> Body:
     return what + code(
         f"bits = cuda.shared.array({BITMAP_WORDS}, uint32)\n"
         f"before = cuda.shared.array({BITMAP_WORDS}, int32)\n"
-        f"base = int32(max(vertex_count - {32 * BITMAP_WORDS}, 0))\n"
+        f"base = int32(max(order_vertex.size - {32 * BITMAP_WORDS}, 0))\n"
         f"for word in range(thread, {BITMAP_WORDS}, {threads}):\n"
         "    bits[word] = uint32(0)"
     )

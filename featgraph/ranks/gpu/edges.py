@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from featgraph._cached import cached_property
 from featgraph.arrays.values import DeviceValues
@@ -70,7 +71,7 @@ class GpuEdges:
             np.arange(first, first + taken.numbers.size, dtype=np.int32)
             for first, taken in edges.taken
         ]
-        sent = [link.numbers for link in edges.links]
+        self._lists = sent = [link.numbers for link in edges.links]
         self._sent = EdgeLinks(sent, device)
         self._taken = EdgeLinks(ghosts, device)
         self._channel: Channel | None = None
@@ -90,8 +91,15 @@ class GpuEdges:
 
     @cached_property
     def _everything(self) -> Words:
-        members = self._sent.along([np.ones(n, np.int32) for n in self._sent.sizes])
-        is_there = self._device.download(members) > 0
+        return self._marked([np.ones(n, np.bool_) for n in self._sent.sizes])
+
+    def marked(self, members: npt.NDArray[np.bool_]) -> Words:
+        """Mark those of a mask of own edges."""
+        return self._marked([members[numbers] for numbers in self._lists])
+
+    def _marked(self, masks: Sequence[npt.NDArray[np.bool_]]) -> Words:
+        listed = self._sent.along([mask.astype(np.int32) for mask in masks])
+        is_there = self._device.download(listed) > 0
         words = np.packbits(is_there, bitorder="little").view("<u4")
         return self._device.upload(words.astype(np.uint32))
 

@@ -32,13 +32,21 @@ _EDGE_BYTES = 64
 
 @dataclass(frozen=True, eq=False)
 class BatchRows:
-    """What kernels are given of an oriented graph: see `Oriented`."""
+    """What kernels are given of an oriented graph: see `Oriented`.
+
+    Attributes
+    ----------
+    is_own, is_middle : array of bool
+        By degree order: vertices of this rank, and those in the middle of triangles.
+    """
 
     vertices: Array
     degree_order: Array
     upper: Adjacency
     lower: Adjacency
     work: Array
+    is_own: Array
+    is_middle: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +245,8 @@ class TrianglePart:
         edges = np.append(self._edges, edges)[placed].astype(dtype)
         begins = np.searchsorted(low, np.arange(count + 1))
         upper = Adjacency(begins.astype(dtype), high.astype(np.int32), edges)
-        is_middle = (self._vertices < own) & with_own
+        begins_here = self._vertices < own
+        is_middle = begins_here & with_own
         is_middle[middle] = True
         slots = np.flatnonzero(is_own & is_middle[high])
         slots = slots[np.argsort(high[slots], kind="stable")]
@@ -246,7 +255,9 @@ class TrianglePart:
         lower = Adjacency(ends.astype(dtype), columns, slots.astype(dtype))
         behind = np.bincount(high[slots], begins[low[slots] + 1] - slots, count)
         work = 1 + np.diff(begins) + behind.astype(np.int64)
-        return BatchRows(self._vertices, self._order, upper, lower, work)
+        return BatchRows(
+            self._vertices, self._order, upper, lower, work, begins_here, is_middle
+        )
 
 
 def _cut(sizes: Sequence[int] | Array, most: int) -> Array:

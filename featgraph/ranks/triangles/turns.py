@@ -22,10 +22,11 @@ from featgraph.ranks.edge_ghosts import EdgeCarrier
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.members import packed
 from featgraph.ranks.outboxes import combine_rows, identity, in_outbox
+from featgraph.ranks.triangles.arrays import BatchArrays, GpuBatchArrays
 from featgraph.ranks.triangles.parts import Batch, TrianglePart
-from featgraph.runtime.devices.host_arrays import oriented_array, row_chunks
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import Buffers
+from featgraph.runtime.recording.cuda_trace import OPAQUE
 
 __all__ = ["TriangleTurns"]
 
@@ -43,7 +44,7 @@ class TriangleTurns:
     edges : PartEdges
     carrier : EdgeCarrier
         What hands over entries of these.
-    device : CpuDevice
+    device : Device
     part : callable
         Returns the oriented edges of this rank.
     engine : Engine
@@ -72,25 +73,28 @@ class TriangleTurns:
     ) -> Iterator[tuple[Callable[[str], list[Any]], Given]]:
         """Give what runs a phase on each batch: see `Ghosts.turns`."""
         halo, part = self._halos[own.number], self._part()
-        state = given.get("edge_state")
-        if state is not None:
-            state = state.copy()  # later phases ask what own edges did
-            self._carrier.share([state], self._carrier.all(), [None])
+        if self._is_on_gpu:  # the host hands edges over, which no recording can
+            self._device.driver.note(*OPAQUE)  # type: ignore[attr-defined]
+        state = self._state(given)
         told = {} if state is None else {("edge_state", ""): state}
         # What is asked of edges themselves.
         of_graph = {
-            (field.source, field.of): buffers.graph[field.of]
+            (field.source, field.of): self._plain(buffers.graph[field.of])
             for field in fields
             if field.of == "edge_is_twin"
         }
-        values = {name: buffers.property(name) for name, _ in halo.updates}
+        values = {
+            name: self._seen(buffers, name, buffers.property(name))
+            for name, _ in halo.updates
+        }
         boxes = {
             name: np.full_like(values[name], identity(op, values[name].dtype))
             for name, op in halo.updates
         }
         for number in range(part.rounds):
             batch = part.batch(number)
-            made = self._wide(buffers, halo, boxes, {**of_graph, **told}, batch)
+            wide = self._wide(buffers, halo, boxes, {**of_graph, **told}, batch)
+            made = {name: self._put(array) for name, array in wide.items()}
             in_data = {
                 field.name: made[field.source, field.of]
                 for field in fields
@@ -99,13 +103,68 @@ class TriangleTurns:
             given_now = {**given, "d": given["d"]._replace(**in_data)}
             if state is not None:
                 given_now["edge_state"] = made["edge_state", ""]
-            arrays = _BatchArrays(buffers.graph, batch)
-            yield own.entries_on(arrays), given_now
+            yield own.entries_on(self._arrays(buffers, batch)), given_now
             for name, op in halo.updates:
+                box = self._back(made["property", name], wide["property", name])
                 if name in self._of_edges:
-                    boxes[name] = self._returned(made["property", name], op, batch)
+                    box = self._returned(box, op, batch)
+                boxes[name] = box
         for name, op in halo.updates:
             self._deliver(buffers, name, op, boxes[name], values[name])
+            if self._is_on_gpu:
+                self._device.rows.upload(values[name], buffers.property(name))
+
+    # -- arrays where they are, and on the host
+
+    @property
+    def _is_on_gpu(self) -> bool:
+        return self._device.name != "cpu"
+
+    def _state(self, given: Given) -> Array | None:
+        """Return what became of edges, those of other ranks, too; None without any.
+
+        Later phases ask what own edges did, so that is left as it is.
+        """
+        state = given.get("edge_state")
+        if state is None:
+            return None
+        if not self._is_on_gpu:
+            state = state.copy()
+            self._carrier.share([state], self._carrier.all(), [None])
+            return state  # type: ignore[no-any-return]
+        copied = self._put(self._plain(state))
+        held = self._device.rows.held(copied, tuple(copied.shape))
+        self._carrier.share([held], self._carrier.all(), [None])
+        return self._plain(copied)
+
+    def _arrays(self, buffers: Buffers, batch: Batch) -> Mapping[str, Any]:
+        """Return the arrays of the graph with those of a batch."""
+        if self._is_on_gpu:
+            return GpuBatchArrays(buffers.graph, batch, self._device)
+        return BatchArrays(buffers.graph, batch)
+
+    def _plain(self, array: Any) -> Array:
+        """Return an array without padding on the host."""
+        return self._device.download(array) if self._is_on_gpu else array
+
+    def _seen(self, buffers: Buffers, name: str, array: Any) -> Array:
+        """Return a buffer of a property on the host."""
+        if not self._is_on_gpu:
+            return array  # type: ignore[no-any-return]
+        held: Any = buffers.held(name, array)
+        return self._device.rows.download(held.array, held.shape)
+
+    def _put(self, array: Array) -> Any:
+        """Return an array of the host where kernels are given it."""
+        return self._device.rows.upload(array) if self._is_on_gpu else array
+
+    def _back(self, there: Any, array: Array) -> Array:
+        """Return what kernels have left of an array that was put there."""
+        if not self._is_on_gpu:
+            return array
+        return self._device.rows.download(there, array.shape)
+
+    # -- what ranks hand over
 
     def _wide(
         self,
@@ -119,7 +178,9 @@ class TriangleTurns:
         found = dict(others)
         for source, names in (("property", halo.reads), ("next", halo.reads_next)):
             of = buffers.property if source == "property" else buffers.next_of
-            found |= {(source, name): of(name) for name in names}
+            found |= {
+                (source, name): self._seen(buffers, name, of(name)) for name in names
+            }
         wide = dict(zip(found, self._fetched(list(found.values()), batch), strict=True))
         wide["builtin", "edge_twin"] = batch.twins
         for name, op in halo.updates:
@@ -195,7 +256,7 @@ class TriangleTurns:
             reached[ids[changed]] = True
         known = buffers.unsent.get(name)
         if name in self._of_edges:
-            marks = reached[self._edges.sent]
+            marks = self._carrier.marked(reached)
             union = self._carrier.union
         else:
             everyone = np.zeros(self._shard.numbers.size, np.bool_)
@@ -217,29 +278,6 @@ class TriangleTurns:
             taken = list(shard.send_lists)
         given[rank], taken[rank] = slice(0, own), np.arange(own)
         return given, taken, own
-
-
-class _BatchArrays(Mapping[str, Any]):
-    """The arrays of a part, but oriented rows and twins are those of a batch."""
-
-    def __init__(self, part: Mapping[str, Any], batch: Batch) -> None:
-        self._part, self._batch = part, batch
-
-    def __getitem__(self, name: str) -> Any:
-        if name == "edge_twin":
-            return self._batch.twins
-        if name == "triangle_chunks":
-            return row_chunks(self._batch.rows.work)
-        oriented = name.partition("_")[0] in {"upper", "lower"}
-        if oriented or name in {"order_vertex", "degree_order"}:
-            return oriented_array(self._batch.rows, name)
-        return self._part[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._part)
-
-    def __len__(self) -> int:
-        return len(self._part)
 
 
 def _bytes(rows: Array) -> npt.NDArray[np.uint8]:

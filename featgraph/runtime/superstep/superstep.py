@@ -230,13 +230,6 @@ def _check_shared(kernel: Kernel, state: State) -> None:
             got=f"target={kernel.plan.target!r}",
             fix="target='cpu', or gather what they combine",
         )
-    if facts.triangles_at and kernel.plan.target != "cpu":
-        raise PlanError(
-            "triangles are looked for on ranks of the CPU only",
-            where=facts.triangles_at,
-            got=f"target={kernel.plan.target!r}",
-            fix="target='cpu'",
-        )
 
 
 def _check_graph(kernel: Kernel, state: State) -> None:

@@ -1,0 +1,106 @@
+"""Triangle functions on ranks whose kernels run on an emulated GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import featgraph as fg
+from featgraph import _cuda
+from featgraph import algorithms as al
+from featgraph.distributed import run_ranks
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
+
+from featgraph.ranks.triangles import arrays, parts
+from featgraph.runtime.devices import bound
+from tests.ranks.test_triangles import (
+    GRAPHS,
+    V,
+    behind,
+    make_state,
+    require_same,
+    run,
+    sums,
+)
+from tests.simt.gpu import Gpu, emulated_gpu
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Iterator[Gpu]:
+    with emulated_gpu() as made:
+        yield made
+
+
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+@settings(max_examples=max(settings.default.max_examples // 25, 1), deadline=None)
+@example(seed=2, rounds=4, inner=[9, 32], order="given", batch=64)
+@given(
+    seed=st.integers(0, 2),
+    rounds=st.integers(1, 4),
+    inner=st.lists(st.integers(0, V), max_size=3).map(sorted),
+    order=st.sampled_from(["given", "spread", "locality"]),
+    batch=st.sampled_from([64, 640, 1 << 20]),
+)
+def test_triangles_are_the_same_on_any_number_of_ranks(
+    gpu: Gpu, seed: int, rounds: int, inner: list[int], order: str, batch: int
+) -> None:
+    cuts, alone = [0, *inner, V], run(GRAPHS[seed], seed, rounds)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "BATCH_BYTES", batch)
+
+        def on_a_rank(engine: Any) -> list[Any]:
+            graph = fg.distribute(GRAPHS[seed], order=order, cuts=cuts)
+            return run(graph, seed, rounds, "cuda")
+
+        for found in run_ranks(len(cuts) - 1, on_a_rank):
+            require_same(found, alone)
+
+
+def test_trusses_are_those_of_one_rank(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "BATCH_BYTES", 640)
+    plain = fg.Graph.from_edges(
+        *_without_loops(GRAPHS[2]), vertex_count=V, directed=False
+    )
+    meant = al.k_truss(plain, target="cpu")
+
+    def on_a_rank(engine: Any) -> None:
+        graph = fg.distribute(plain, cuts=[0, 9, 32, V])
+        found = al.k_truss(graph, target="cuda")
+        np.testing.assert_array_equal(found.trussness, meant.trussness)
+
+    run_ranks(3, on_a_rank)
+
+
+def test_long_rows_have_blocks(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows in the middle, each in the batch that has it."""
+    monkeypatch.setattr(parts, "BATCH_BYTES", 640)
+    for module in (arrays, bound):
+        monkeypatch.setattr(module, "LONG_ROW", 3)
+    alone = make_state(GRAPHS[2], 2)
+    for step in (sums, behind):
+        step(alone, target="cpu")
+
+    def on_a_rank(engine: Any) -> None:
+        state = make_state(fg.distribute(GRAPHS[2], cuts=[0, 9, 32, V]), 2)
+        for step in (sums, behind):
+            step(state, target="cuda", schedule="mark")
+        for name in state:
+            np.testing.assert_array_equal(state[name], alone[name], err_msg=name)
+
+    run_ranks(3, on_a_rank)
+
+
+def _without_loops(graph: fg.Graph) -> tuple[Any, Any]:
+    ends = np.asarray(graph.sources), np.asarray(graph.targets)
+    given = slice(graph.given_edge_count)
+    u, v = ends[0][given], ends[1][given]
+    return u[u != v], v[u != v]
