@@ -425,9 +425,9 @@ def test_an_edge_function_that_leaves_early_compiles(k: int) -> None:
 
 @pytest.mark.parametrize("k", [20, 64, 128])
 def test_matrices_in_tiles_leave_registers_for_other_blocks(k: int) -> None:
-    """Some of what stands for all vertices is put aside, for more blocks at a time."""
+    """A matrix in bands has loops, around which some registers are put aside."""
     kernel = cholesky_half.fold(k=k, target="cuda", direction="pull")
     [used] = kernel.resources((9, 0)).values()
     assert used.registers <= 128
-    assert used.spill_stores_bytes <= 256
+    assert used.spill_stores_bytes <= (256 if k % 8 else 16)
     assert used.shared_bytes <= 48_000
