@@ -13,7 +13,9 @@ import featgraph as fg
 from featgraph import _cuda
 from featgraph import algorithms as of
 from featgraph.config import config
+from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.loops import replay
+from featgraph.runtime.memory.buffers import buffers_of
 
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
@@ -129,3 +131,44 @@ def test_a_first_call_compiles_few_kernels(gpu: Gpu, name: str) -> None:
     call()
     first = [kernel for kernel in gpu.by_dialect[before:] if "_phase_" in kernel]
     assert len(first) == KERNELS[name], first
+
+
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+def test_a_known_cycle_is_joined_behind_one_superstep(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless something holds a set that the next superstep would take."""
+    recorder: Any = choose_device("cuda").recorder
+    begin, by_host = recorder.begin, [0]
+
+    def count(pools: Any) -> None:
+        by_host[-1] += 1
+        begin(pools)
+
+    monkeypatch.setattr(recorder, "begin", count)
+    graph = made_graph()
+    few: dict[str, Any] = {"target": "cuda", "tol": 0.0, "max_supersteps": 7}
+    monkeypatch.setattr(config, "replay", False)
+    expected = of.pagerank(graph, **few).ranks
+    monkeypatch.setattr(config, "replay", True)
+    next_pool: dict[int, list[Any]] = {}
+    ask = replay.ReplayLoop._may_join
+
+    def note(loop: Any, following: Any) -> bool:
+        buffers = buffers_of(loop._agenda.state, loop._agenda.device)
+        next_pool.update(buffers.pools[0])
+        return ask(loop, following)
+
+    monkeypatch.setattr(replay.ReplayLoop, "_may_join", note)
+    for _ in range(4):
+        by_host.append(0)
+        np.testing.assert_array_equal(of.pagerank(graph, **few).ranks, expected)
+    assert by_host[-1] == 1 < by_host[1]
+    held = [words for sets in next_pool.values() for words in sets]
+    for words in held:
+        words.view()[...] = 0xAB
+    by_host.append(0)
+    np.testing.assert_array_equal(of.pagerank(graph, **few).ranks, expected)
+    assert held
+    assert by_host[-1] > 1
+    assert all((words.view() == 0xAB).all() for words in held)

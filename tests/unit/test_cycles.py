@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from featgraph.runtime.recording.cuda_trace import TracedDriver
 from featgraph.runtime.recording.cycles import Cycles, KnownCycles, Traced
 
 
@@ -125,3 +127,68 @@ def test_a_stage_knows_nothing_of_the_one_before() -> None:
     cycles.forget()
     cycles.add(made(1))
     assert not list(cycles.find())
+
+
+def joined(*supersteps: Traced, turns: int = 1, is_free: bool = True) -> list[Any]:
+    """Return which cycle one joins behind some supersteps, by its operations."""
+    known, asked = knowing(0, 1), []
+    cycles = Cycles(turns, known)
+    for one in supersteps:
+        cycles.add(one)
+    found = cycles.find(lambda following: asked.append(following) or is_free)
+    given = [[t.operations for t in cycle] for cycle in found]
+    assert all(one.operations == 1 - supersteps[-1].operations for one in asked)
+    return given
+
+
+def test_a_known_cycle_is_joined_behind_one_superstep_like_one_of_it() -> None:
+    assert joined(made(0)) == [[1, 0]]
+    assert joined(made("else", ELSE), made(1)) == [[0, 1]]
+    assert joined(made(0, decided=ALL_DUE)) == [[1, 0]]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"behind": (5, id(None))},
+        {"stale": frozenset({("x", 5)})},
+        {"everything": True},
+        {"committed": weakref.ref(ELSE)},
+        {"work": "kept"},
+    ],
+)
+def test_what_has_left_something_else_joins_none(change: dict[str, Any]) -> None:
+    assert joined(replace(made(0), **change)) == []
+
+
+def test_sets_of_the_next_superstep_must_be_free() -> None:
+    assert joined(made(0), is_free=False) == []
+    assert joined(made(0), turns=2) == []
+
+
+@pytest.mark.parametrize(
+    "change", [{"decisions": ALL_DUE}, {"everything": True}, {"work": "patched"}]
+)
+def test_a_cycle_that_is_not_alike_is_not_joined(change: dict[str, Any]) -> None:
+    known = KnownCycles()
+    known.add([made(0), replace(made(1), **change)])
+    cycles = Cycles(1, known)
+    cycles.add(made(0))
+    assert not list(cycles.find(lambda _: True))
+
+
+def test_free_sets_are_in_their_pool_and_nobody_s() -> None:
+    first, second = Words(), Words()
+    taken = [weakref.ref(first), weakref.ref(second)]
+    pools = {7: [first], 8: [second]}
+    are_free = TracedDriver.are_free
+    assert not are_free(taken, pools)
+    del first
+    assert not are_free(taken, pools)
+    del second
+    assert are_free(taken, pools)
+    assert not are_free(taken, {7: pools[7]})
+    held = pools[8][0]
+    assert not are_free(taken, pools)
+    del held, pools[8][0]
+    assert not are_free(taken, pools)

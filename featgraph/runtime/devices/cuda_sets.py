@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -41,17 +40,6 @@ _SCAN_BLOCKS = 2112
 
 #: Infinity as the bits of a float64.
 _INF = 0x7FF << 52
-
-
-def _count_references(pool: list[Any]) -> int:
-    """Return how many references to its first entry there are, seen by a loop."""
-    for entry in pool:
-        return sys.getrefcount(entry)
-    return 0
-
-
-#: The same of a set that only its pool holds.
-_UNHELD = _count_references([object()])
 
 
 def scanning(words: Words) -> int:
@@ -119,17 +107,8 @@ class CudaSets:
         )
 
     def some_words(self, count: int) -> Words:
-        """Return a bitvector without another reference.
-
-        A State has its own, and those of a superstep are those of the one before the
-        last, so that supersteps repeat, in whatever run.
-        """
-        pool = self._arrays.recorder.pools.setdefault(count, [])
-        for words in pool:
-            if sys.getrefcount(words) == _UNHELD:
-                return words
-        pool.append(self._arrays.empty((count,), "uint32"))
-        return pool[-1]
+        """Return a bitvector without another reference."""
+        return self._arrays.recorder.take(count, self._arrays.empty)
 
     def upload(self, words: npt.NDArray[np.uint32]) -> Words:
         """Return a bitvector with what `words` of the host has."""

@@ -114,6 +114,15 @@ class Recorder(Protocol):
     def end(self) -> Any:
         """Return what was asked for since; None if it cannot be recorded."""
 
+    @property
+    def taken(self) -> tuple[Callable[[], Words], ...]:
+        """References to the sets that were taken since it began to remember."""
+
+    def are_free(
+        self, taken: Sequence[Callable[[], Words]], pools: dict[int, list[Words]]
+    ) -> bool:
+        """Whether sets that were taken from some pools are there, and nobody's."""
+
     def record(self, operations: Any) -> Any:
         """Return operations as an object with `launch`, and `wait` for the count.
 

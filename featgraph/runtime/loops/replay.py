@@ -109,7 +109,9 @@ class ReplayLoop:
             operations = self._recorder.end()
         made, self._host.traced = self._host.traced, None
         if is_run and made is not None:
-            made.operations = operations
+            made.operations, made.taken = operations, self._recorder.taken
+            stale = buffers_of(agenda.state, agenda.device).stale
+            made.stale = frozenset([(name, id(words)) for name, words in stale.items()])
             sets = [s for p in agenda.pending for s in (p.words, p.left)]
             made.behind = tuple(map(id, sets))
             self._cycles.add(made)
@@ -122,7 +124,7 @@ class ReplayLoop:
         longest = _MOST_SECONDS
         if self._is_shared:
             longest = max(longest, _MOST_SHARED_SECONDS)
-        for cycle in self._cycles.find():
+        for cycle in self._cycles.find(self._may_join):
             length = len(cycle)
             if sum(run.seconds[-length:]) > length * longest:
                 continue
@@ -181,6 +183,19 @@ class ReplayLoop:
         if agenda.asks_within is not None:
             most = min(most, agenda.asks_within())
         return min([most if is_exact else most - most % length, *lefts])
+
+    def _may_join(self, following: Traced) -> bool:
+        """Whether a superstep may come that was run behind one like the last.
+
+        Ranks run what they have seen to come round, and nothing is left out.
+        """
+        agenda, place = self._agenda, following.place
+        if self._is_shared or agenda.steps[place].on is not None:
+            return False
+        if agenda.pending[place].words is not None and agenda.reads_others(place):
+            return False
+        pools = buffers_of(agenda.state, agenda.device).pools
+        return self._recorder.are_free(following.taken, pools[0])
 
     def _continues(self, first: Traced) -> bool:
         """Whether the next superstep is due, and would be like the first of a cycle."""

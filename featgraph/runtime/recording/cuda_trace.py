@@ -59,6 +59,17 @@ _LOOP_SAVES, _LOOP_SAVES_ALONE = 5e-6, 4e-5
 _MOST_LOOPS = 32
 
 
+def _count_references(pool: list[Any]) -> int:
+    """Return how many references to its first entry there are, seen by a loop."""
+    for entry in pool:
+        return sys.getrefcount(entry)
+    return 0
+
+
+#: The same of a set that only its pool holds.
+_UNHELD = _count_references([object()])
+
+
 class RecordedSuperstep:
     """The operations of a superstep, to be launched again.
 
@@ -200,6 +211,8 @@ class _Traces(threading.local):
     operations: list[tuple[Any, ...]] | None = None
 
     def __init__(self) -> None:
+        #: The sets that were taken since it traces.
+        self.taken: list[weakref.ref[Any]] = []
         #: Of sets that are made between supersteps.
         self.own_pools: Pools = {}
         self.pools = self.own_pools
@@ -262,13 +275,42 @@ class TracedDriver:
 
     def begin(self, pools: Pools) -> None:
         """Begin to remember what this thread asks for, with sets from some pools."""
-        self._own.operations = []
+        self._own.operations, self._own.taken = [], []
         self._own.pools = pools
 
+    def take(self, count: int, make: Callable[[tuple[int], str], Any]) -> Any:
+        """Return a set of so many words that nothing refers to; `make` makes arrays.
+
+        A State has its own, and those of a superstep are those of the one before the
+        last, so that supersteps repeat, in whatever run.
+        """
+        own = self._own
+        pool = own.pools.setdefault(count, [])
+        for words in pool:
+            if sys.getrefcount(words) == _UNHELD:
+                break
+        else:
+            words = make((count,), "uint32")
+            pool.append(words)
+        if own.operations is not None:
+            own.taken.append(weakref.ref(words))
+        return words
+
     @property
-    def pools(self) -> Pools:
-        """Where this thread takes its sets from."""
-        return self._own.pools
+    def taken(self) -> tuple[weakref.ref[Any], ...]:
+        """The sets that this thread has taken since it began to remember."""
+        return tuple(self._own.taken)
+
+    @staticmethod
+    def are_free(taken: Sequence[Callable[[], Any]], pools: Pools) -> bool:
+        """Whether sets that were taken from some pools are there, and nobody's."""
+        free = {
+            id(words)
+            for pool in pools.values()
+            for words in pool
+            if sys.getrefcount(words) == _UNHELD
+        }
+        return all(id(made()) in free for made in taken)
 
     def end(self) -> Operations | None:
         """Return what was asked for since; None if that cannot be recorded.

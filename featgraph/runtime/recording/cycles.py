@@ -45,6 +45,10 @@ class Traced:
     behind : tuple of int
         Identities of the sets that are held behind it. They are in pools, which stay as
         long as their State, and then mostly go to another.
+    stale : frozenset of (str, int)
+        Where next buffers are stale behind it: properties, and identities of sets.
+    taken : tuple of weakref
+        The sets that it took from a pool.
     """
 
     place: int
@@ -58,6 +62,8 @@ class Traced:
     pieces: int | None = None
     operations: tuple[Any, ...] | None = None
     behind: tuple[int, ...] = ()
+    stale: frozenset[tuple[str, int]] = frozenset()
+    taken: tuple[Callable[[], Any], ...] = ()
 
     @property
     def keeps(self) -> bool:
@@ -102,6 +108,13 @@ class Cycles:
     runs: then the sets that are held behind it must be those that were held a cycle
     ago, or behind it in one of those runs, where it committed the same sets.
 
+    Where there is one foldmap, a known cycle may be joined behind a single superstep of
+    a run, which has asked for all that one of the cycle asks for, and has left what
+    that had left. What comes next there is then right here: it is the same kernel, on
+    buffers that have changed places, with sets of the other pool. These must be there,
+    and nobody's, which `find` asks for; and all of the cycle is decided alike, so that
+    it works in the same memory besides.
+
     Parameters
     ----------
     turns : int
@@ -110,7 +123,7 @@ class Cycles:
     """
 
     def __init__(self, turns: int, known: KnownCycles) -> None:
-        self._known = known
+        self._known, self._turns = known, turns
         self._traced: deque[Traced] = deque(maxlen=2 * _LONGEST * turns)
         #: Length of a cycle -> how many supersteps have repeated those before them.
         # Of even lengths, since sets come from two pools in turn.
@@ -142,10 +155,18 @@ class Cycles:
             self._followed = self._followed + 1 if follows else 1
         self._traced.append(made)
 
-    def find(self) -> Iterator[list[Traced]]:
+    def find(
+        self, may_join: Callable[[Traced], bool] | None = None
+    ) -> Iterator[list[Traced]]:
         """Give the cycles that may come next, as they were run here or elsewhere.
 
         They ask for the same operations, but may have been decided on other grounds.
+
+        Parameters
+        ----------
+        may_join : callable, optional
+            Whether the sets that a superstep has taken are there, and nobody's. None:
+            whole cycles have to come round.
         """
         traced = list(self._traced)
         for length, count in self._repeated.items():
@@ -159,15 +180,34 @@ class Cycles:
             return
         known, place = self._place
         length, behind = len(known), traced[-1].behind
+        cycle = [*known[place + 1 :], *known[: place + 1]]
         if self._followed < length:
+            is_like = self._turns == 1 and _leaves_the_same(traced[-1], known, place)
+            if is_like and may_join is not None and may_join(cycle[0]):
+                yield cycle
             return
         last = traced[-length:]
         if behind in [t.behind for t in traced[-length - 1 : -length]]:
             yield last
         # The first of a run does what another one does, but since everything is due.
-        cycle = [*known[place + 1 :], *known[: place + 1]]
         if behind == known[place].behind and _commit_the_same(last, cycle):
             yield cycle
+
+
+def _leaves_the_same(made: Traced, known: Sequence[Traced], place: int) -> bool:
+    """Whether a superstep has left what one of a cycle has, all of which is alike."""
+    like = known[place]
+    are_alike = all(
+        not t.keeps and (t.decisions, t.everything) == (like.decisions, like.everything)
+        for t in known
+    )
+    return (
+        are_alike
+        and not made.keeps
+        and made.everything == like.everything
+        and (made.behind, made.stale) == (like.behind, like.stale)
+        and _commit_the_same([made], [like])
+    )
 
 
 def _commit_the_same(some: Sequence[Traced], others: Sequence[Traced]) -> bool:
