@@ -112,6 +112,17 @@ class RankExchange:
         return found
 
     @property
+    def sent_bytes(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Bytes that this rank has sent to each, from the beginning.
+
+        "messages" are those that the engine has handed over. The others are what
+        kernels have stored in windows of GPUs, which is read from the device.
+        """
+        carrier: Any = self._carrier
+        stored = carrier.sent_bytes() if hasattr(carrier, "sent_bytes") else {}
+        return {"messages": self.engine.traffic.sent.copy(), **stored}
+
+    @property
     def spent_s(self) -> dict[str, float]:
         """Seconds of this rank's exchanges, from the beginning, by what took them.
 

@@ -30,7 +30,7 @@ SENT = TABLE, N, TABLE, N, N
 SIGNATURES = [
     (
         kernels.post,
-        (SETS, SETS, N, FLAG, FLAG, FLAG, N, LISTS, *SENT, OWN, TABLE, OWN, OWN),
+        (SETS, SETS, N, FLAG, N, FLAG, N, LISTS, *SENT, OWN, TABLE, OWN, OWN, OWN),
     ),
     (kernels.take, (SETS, N, FLAG, FLAG, LISTS, *SENT, OWN, TABLE, OWN, OWN, N, OWN)),
     (kernels.combine_rows, (ROWS, N, N, N, TABLE, WORDS, N, OWN, OWN, N, OWN)),

@@ -203,7 +203,10 @@ def test_outboxes_are_combined_as_on_the_host(gpu: Gpu, operation: str) -> None:
 
 @pytest.mark.parametrize("form", ["auto", "all", "ms", "vr", "vr-list"])
 def test_forms_say_which_rows_are_stored(gpu: Gpu, form: str) -> None:
-    """Those of all ghosts, or of those that changed; which these are, is told."""
+    """Those of all vertices, ghosts, or what changed; bytes are counted exactly.
+
+    The second time slots are used that forms have left as they found them.
+    """
     shards = make_graph(500).partition(cuts=[0, 40, 90, V])
 
     def on_a_rank(engine: Engine) -> None:
@@ -216,16 +219,95 @@ def test_forms_say_which_rows_are_stored(gpu: Gpu, form: str) -> None:
         changed[: shard.own : 7] = True
         sending = Sending("auto" if form == "auto" else form)
         words = device.sets.upload(packed(changed))
-        ghosts = carrier.share([values], words, sending)
+        for _ in range(3):
+            ghosts = carrier.share([values], words, sending)
         came = int(device.sets.count(ghosts))
         owned = [range(a, b) for a, b in itertools.pairwise([0, 40, 90, V])]
         first = {v for r in owned for v in list(r)[::7]}
         assert came == sum(v in first for v in shard.numbers[shard.own :])
-        stored = device.download(carrier._ghosts._boxes._memory)  # type: ignore[union-attr]
-        whole = form in {"all", "ms"}
-        assert (stored == 0x77).sum() == (count - shard.own if whole else came)
+        channel: Any = carrier._rows(sending)
+        slots = channel._boxes._memory
+        stored = int((device.download(slots) == 0x77).sum())
+        meant = {"all": V - shard.own, "ms": count - shard.own}.get(form, came)
+        assert stored == 2 * meant
+        counted = carrier.numbers.stored(engine.size).read(engine.rank)
+        name = "vr-list" if form == "auto" else form
+        for rank, listed in enumerate(shard.send_lists):
+            marked = changed[: shard.own] if form == "all" else changed[listed]
+            if rank == engine.rank:
+                marked = marked[:0]
+            octets = np.packbits(marked)
+            bits = 4 * -(-marked.size // 32)
+            size = {
+                "all": bits + marked.size,
+                "ms": bits + marked.size,
+                "vr": bits + marked.sum(),
+                "vr-list": np.count_nonzero(octets) + marked.sum(),
+            }[name]
+            assert counted[name][rank] == 3 * size
+        assert {n for n, sent in counted.items() if sent.any()} == {name}
 
     run_ranks(3, on_a_rank)
+
+
+def test_forms_of_a_channel_follow_each_other(gpu: Gpu) -> None:
+    """With other rows and numbers each time, which move what stands in a slot."""
+    order = np.random.default_rng(1).permutation(V)
+    shards = make_graph(500).partition(cuts=[0, 40, 90, V], order=order)
+    forms = ("vr", "auto", "ms", "vr-list", "all", "auto", "vr-list", "vr", "all")
+
+    def on_a_rank(engine: Engine) -> None:
+        shard, rng = shards[engine.rank], np.random.default_rng(engine.rank)
+        cpu, device = choose_device("cpu"), choose_device("cuda")
+        carrier, host = WindowRows(shard, engine, device), HostRows(shard, engine, cpu)
+        count, numbers = shard.numbers.size, np.random.default_rng(0)
+        for form in forms:
+            width, share = numbers.integers(1, 4), numbers.choice([0.0, 0.05, 0.6])
+            array = rng.random((count, width)).astype(np.float32)
+            changed = packed(rng.random(count) < share)
+            result = device.upload(np.ones(numbers.integers(1, 9)))
+            carrier.numbers.add(result, "sum")
+            values = rows_of(device, array.copy())
+            sets = device.sets.upload(changed)
+            ghosts = carrier.share([values], sets, Sending(form))
+            meant = host.share([array], changed)
+            np.testing.assert_array_equal(device.download(ghosts), meant)
+            found = device.rows.download(values.array, array.shape)
+            np.testing.assert_array_equal(found, array)
+
+    run_ranks(3, on_a_rank)
+
+
+@pytest.mark.parametrize("form", ["all", "auto"])
+def test_a_run_tells_what_it_has_sent(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """As many bytes replayed as by the host: what its sets say."""
+    ends = np.arange(39)
+    whole = fg.Graph.from_edges(ends, ends + 1, vertex_count=40, directed=False)
+    name = "vr-list" if form == "auto" else form
+
+    def on_a_rank(_: Engine) -> Any:
+        graph = fg.distribute(whole, cuts=[0, 32, 40])
+        run = al.bfs(graph, 26, target="cuda", exchange=form).run
+        assert f"as {name!r}" in run.explain()
+        # What is said before the first exchange of a graph is not of the run.
+        sent = {kind: run.sent_bytes[kind] for kind in (name, "numbers")}
+        return run.supersteps, sent
+
+    found: dict[bool, Any] = {}
+    for replays in (False, True):
+        monkeypatch.setattr(config, "replay", replays)
+        found[replays] = run_ranks(2, on_a_rank)
+    assert found[True] == found[False]
+    for rank, (supersteps, sent) in enumerate(found[True]):
+        assert supersteps == 27
+        # One vertex of each rank is a ghost, and changes once, by a float32.
+        own = (32, 8)[rank]
+        whole_range = supersteps * (4 * -(-own // 32) + 4 * own)
+        assert sent[name][1 - rank] == (5 if form == "auto" else whole_range)
+        assert sent["numbers"][1 - rank] == 8 * supersteps
+        assert sent[name][rank] == sent["numbers"][rank] == 0
 
 
 def test_work_is_timed_without_waits(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

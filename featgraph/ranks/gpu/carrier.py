@@ -122,6 +122,20 @@ class GpuCarrier:
             return None
         return WindowRows(self._shard, self._engine, self._device)
 
+    @cached_property
+    def _numbers(self) -> WindowNumbers:
+        """Those of windows between some pairs of ranks: none, but bytes are counted."""
+        return WindowNumbers(self._device)
+
+    def sent_bytes(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Return the bytes that kernels have stored at each rank: see `Carrier`."""
+        engine = self._engine
+        if self.together is not None:
+            return self.together.numbers.stored(engine.size).read(engine.rank)
+        if "_numbers" not in vars(self):
+            return {}
+        return self._numbers.stored(engine.size).read(engine.rank)
+
     @property
     def sends_behind(self) -> bool:
         """Whether rows can go while others are swept: where there are other ranks.
@@ -174,7 +188,7 @@ class GpuCarrier:
         if self.together is not None or near.sum() == alone:
             return self._rows
         given = self._shard, self._engine, self._device
-        return MixedRows(*given, near, self.forms)
+        return MixedRows(*given, near, self.forms, self._numbers)
 
     def over(self, edges: PartEdges) -> GpuEdges:
         """Return what hands over entries of edges likewise."""

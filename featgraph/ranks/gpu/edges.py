@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -133,6 +134,8 @@ class GpuEdges:
     ) -> None:
         """Send entries of own edges to the ranks that have them: see `EdgeCarrier`."""
         if self._channel is not None:
+            if sending.exchange == "all":
+                sending = replace(sending, exchange="ms")
             posted = self._channel.post([Part(marks, values)], sending=sending)
             self._channel.take(posted, values, others=others)
             return

@@ -15,6 +15,7 @@ from featgraph.distributed.rows.forms import AS_FITS, Sending
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.gpu.rows import GpuRows, lists_of
 from featgraph.ranks.gpu.window_channel import Channel, Part
+from featgraph.ranks.gpu.window_numbers import WindowNumbers
 from featgraph.ranks.lost import lost_rank
 from featgraph.runtime.devices.protocol import Device
 
@@ -38,6 +39,8 @@ class MixedRows:
         See `find_near`.
     forms : Counter of str
         Where messages are counted, by their form.
+    numbers : WindowNumbers
+        Those of the rank: none go through these windows.
     """
 
     def __init__(
@@ -47,13 +50,14 @@ class MixedRows:
         device: Device,
         near: npt.NDArray[np.bool_],
         forms: Counter[str],
+        numbers: WindowNumbers,
     ) -> None:
         self._engine, self._device = engine, device
         own = near[engine.rank]
         self._far = GpuRows(shard, engine, device, forms, (~own).tolist())
         sent, taken = lists_of(shard, own.tolist())
         about = "rows of ghosts of this host"
-        self._near = Channel(sent, taken, engine, device, about)
+        self._near = Channel(sent, taken, engine, device, about, numbers)
         self._near.near = near
         #: Less than 0 where a kernel has waited in vain.
         self._told = device.upload(np.zeros(1, np.int64))

@@ -88,6 +88,15 @@ class _Lists(NamedTuple):
     count: Any
 
 
+#: What is asked for -> how windows have it. No list of positions has fewer bytes than
+#: what is stored of the bits where zeros are not (0077).
+_FORMS = {
+    "all": kernels.ALL,
+    "ms": kernels.MS,
+    "vr": kernels.VR,
+    "vr-list": kernels.LISTED,
+    "auto": kernels.LISTED,
+}
 #: What reals are rounded to -> bits of its fraction.
 _FRACTIONS = {"float16": 10, "bfloat16": 7}
 
@@ -171,9 +180,10 @@ class Channel:
         self._from = self._lists(sent)
         self._to = self._lists(taken)
         self._numbers = numbers or WindowNumbers(device)
+        self._stored = self._numbers.stored(engine.size).places
         self._are_places = are_places
-        #: Bytes of numbers, bits of parts and bytes of rows that there is room for.
-        self._room = (0, 0, -1)
+        #: Bytes of numbers, and of rows, that there is room for.
+        self._room = (0, -1)
         self._boxes: Mailboxes | None = None
         self._tables: OrderedDict[Any, tuple[Array, int, int]] = OrderedDict()
         #: Stands for a set that is not asked for.
@@ -193,14 +203,13 @@ class Channel:
         links = self._device.upload(table)
         return _Lists(listed.numbers, listed.chunks, links, np.int64(listed.count))
 
-    def _boxes_for(self, numbers: int, parts: int, row: int) -> Mailboxes:
+    def _boxes_for(self, numbers: int, row: int) -> Mailboxes:
         """Return mailboxes with room for all that; all ranks call it alike."""
-        pairs = zip((numbers, parts, row), self._room, strict=True)
-        room: Any = tuple(map(max, pairs))
+        room = max(numbers, self._room[0]), max(row, self._room[1])
         if self._boxes is None or room != self._room:
             self._room = room
             sizes = [
-                room[0] + room[1] * (-(-4 * n // 16) * 16) + 32 * n * room[2]
+                room[0] + 32 * n * room[1] + 2 * (-(-4 * n // 16) * 16)
                 for n in self._words
             ]
             self._boxes = None  # its memory is given back with what is made now
@@ -256,11 +265,11 @@ class Channel:
             How many vertices there are where rows are taken; default as many as here.
         sending : Sending
             As "all" or "ms", rows that did not change are stored, too; else those that
-            did. Reals may be rounded.
+            did. What is listed is the caller's. Reals may be rounded.
         """
         numbers = self._numbers.send(counts)
         table, columns, row = self._columns(parts, sending.wire_dtype)
-        boxes = self._boxes_for(numbers.room, len(parts), row)
+        boxes = self._boxes_for(numbers.room, row)
         empty = self._device.sets.some_words  # type: ignore[attr-defined]
         words = [part.changed for part in parts]
         came = [
@@ -277,9 +286,9 @@ class Channel:
         )
         given = (
             sets, came_here, len(parts), self._are_places,
-            sending.exchange in {"all", "ms"}, counts, self._numbers.own, lists, table,
+            _FORMS[sending.exchange], counts, self._numbers.own, lists, table,
             columns, numbers.table, numbers.arrays, numbers.room, self._numbers.total,
-            boxes.there, boxes.own, self._numbers.notes,
+            boxes.there, boxes.own, self._numbers.notes, self._stored,
         )  # fmt: skip
         self._launch(kernels.post, blocks, BLOCK, given, self.stream)
         boxes.turn()

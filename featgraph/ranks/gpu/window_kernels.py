@@ -12,11 +12,18 @@ and the address of the flag; in the windows of others, and in the rank's own. `o
 `GENERATION`, `DONE`, `LOST` and `COUNT`, and `notes` what the host asks for: `FAULT`,
 `WORK` and `SINCE`.
 
-A slot has *numbers*, which are combined with those of all ranks, and *parts*, each with
-a set of vertices and rows of these. A part has a bit for each position of a link, in
-whole words; behind the bits of all parts come, of each property, a row for each
-position, whether it changed or not. So no row waits for how many there are before it,
-and nothing is counted. The place of a row that did not change is not written.
+A slot has *numbers*, which are combined with those of all ranks, and up to two *parts*,
+each with a set of vertices and rows of these. Behind the numbers comes, of each
+property of a part, a row for each position of a link, whether it changed or not. So no
+row waits for how many there are before it. The place of a row that did not change is
+not written. The slot ends with a bit for each position, of both parts, in whole words.
+These are zero until they are posted, and whoever takes them makes them so again, before
+it posts the next exchange: so zeros need not be posted.
+
+Forms (0077): `ALL` and `MS` post all rows and all bits, `VR` rows that changed and all
+bits, `LISTED` rows that changed, and the bytes of bits that are not zero. `stored` adds
+up the bytes, by form and rank, in `STRIPES` places, so that chunks do not wait for each
+other's additions; what goes to all ranks as `NUMBERS` has a form of its own.
 """
 
 from numba import (
@@ -45,6 +52,7 @@ from featgraph._cuda import (
 from featgraph.device import warp
 
 __all__ = [
+    "ALL",
     "BASE",
     "BYTES",
     "COUNT",
@@ -53,10 +61,15 @@ __all__ = [
     "FLAG",
     "GENERATION",
     "KINDS",
+    "LISTED",
     "LOST",
+    "MS",
+    "NUMBERS",
     "SET_BLOCKS",
     "SINCE",
+    "STRIPES",
     "TOO_LARGE",
+    "VR",
     "WORK",
     "begin_clock",
     "combine_rows",
@@ -66,6 +79,10 @@ __all__ = [
 
 #: Threads of a block, and blocks of a multiprocessor: as many as registers suffice for.
 _BOUNDS, _BOUNDS_TAKING = (256, 3), (256, 2)
+#: Forms, and what else is stored.
+ALL, MS, VR, LISTED, NUMBERS = 0, 1, 2, 3, 4
+#: Places in which the bytes of a form for a rank are added up.
+STRIPES = 64
 #: Columns of `there` and `here`.
 BASE, BYTES, FLAG = 0, 1, 2
 #: Entries of `own`: the exchange that was posted last, blocks that have posted theirs,
@@ -323,12 +340,47 @@ def _copy_rows(found, number, columns, column, slot, into_slot, notes):  # type:
 def _copy_all(  # type: ignore[no-untyped-def]
     found, part, number, columns, count, rows, words, place, into_slot, notes
 ):
-    """Copy the rows of a word's positions of all properties of a part."""
+    """Copy the rows of a word's positions of all properties of a part.
+
+    Returns the bytes of one row of each.
+    """
+    size = int32(0)
     for column in range(count):
         if columns[column, _PART] == part:
             before = words * 32 * columns[column, _BEFORE]
             slot = rows + before + place * 32 * columns[column, _ROW]
             _copy_rows(found, number, columns, column, slot, into_slot, notes)
+            size += int32(columns[column, _ROW])
+    return size
+
+
+@device_function
+def _bits_of(mailboxes, rank, slot, words):  # type: ignore[no-untyped-def]
+    """Return where the bits of a slot's first part begin: those of both end it."""
+    end = mailboxes[rank, BASE] + (slot + int64(1)) * mailboxes[rank, BYTES]
+    return end - int64(2) * _aligned(words)
+
+
+@device_function
+def _aligned(words):  # type: ignore[no-untyped-def]
+    """Return the bytes that so many words of bits take."""
+    return (int64(words) * 4 + 15) // 16 * 16
+
+
+@device_function
+def _store_bits(found, address, form):  # type: ignore[no-untyped-def]
+    """Store the bits of a word, in a form; a whole warp. Returns how many bytes."""
+    lane, size = uint32(cuda.laneid), int32(4)
+    if form == LISTED:
+        octet = uint32(0)
+        if lane < 4:
+            octet = (found >> (uint32(8) * lane)) & uint32(255)
+        size = int32(warp.count_bits(warp.group_bits(octet != 0, 32)))
+        if octet != 0:
+            store_at(address + int64(lane), uint8(octet), uint8)
+    elif lane == 0:
+        store_at(address, found, uint32)
+    return size
 
 
 @device_function
@@ -362,14 +414,14 @@ def _begin_sets(changed, told, came, counts, own_count, own):  # type: ignore[no
 
 @kernel(cache=True, launch_bounds=_BOUNDS)
 def post(  # type: ignore[no-untyped-def]
-    sets, came, parts, are_places, is_whole, counts, own_count, lists, columns,
-    column_count, numbers, number_count, room, total, there, own, notes,
+    sets, came, parts, are_places, form, counts, own_count, lists, columns,
+    column_count, numbers, number_count, room, total, there, own, notes, stored,
 ):  # fmt: skip
     """Store rows of changed vertices, and numbers, at all ranks; raise flags.
 
     ``sets[0]`` and ``sets[1]`` are the sets of one or two parts, and `came` where those
     begin that `take` adds to; or, if they `are_places`, the first one is of places in
-    the lists. If it `is_whole`, rows that did not change are stored, too. With `counts`
+    the lists. Rows go in a `form`, and `stored` is told of their bytes. With `counts`
     the first number is `total`: how many own vertices the first set has, and less by
     `TOO_LARGE` where there is a fault. A warp takes one of the chunks of `lists`. The
     last block to end stores numbers, in `room` bytes, and raises the flags.
@@ -384,9 +436,6 @@ def post(  # type: ignore[no-untyped-def]
     if chunk < lists.count:  # the whole warp
         link, words = links[chunk, _LINK], links[chunk, _WORDS]
         slot = (own[GENERATION] + int64(1)) & int64(1)
-        base = there[link, BASE] + slot * there[link, BYTES] + room
-        aligned = (words * 4 + 15) // 16 * 16
-        rows = base + parts * aligned
         first, end = lists.chunks[chunk], lists.chunks[uint32(chunk + uint32(1))]
         following = lists.numbers[uint32(first * 32 + lane)]
         for word in range(first, end):
@@ -403,15 +452,22 @@ def post(  # type: ignore[no-untyped-def]
                 elif number >= 0:
                     is_set = warp.test_bit(sets[1], uint32(number))
                 found = warp.group_bits(is_set, 32)
-                if lane == 0:
-                    store_at(base + part * aligned + place * 4, found, uint32)
-                if is_whole:
+                # Asked for again each time: to be kept they would take registers.
+                bits = _bits_of(there, link, slot, words) + part * _aligned(words)
+                size = _store_bits(found, bits + place * 4, form)
+                if form <= MS:
                     found = warp.group_bits(number >= 0, 32)
                 if found:
-                    _copy_all(
+                    rows = there[link, BASE] + slot * there[link, BYTES] + room
+                    row = _copy_all(
                         found, part, number, columns, column_count, rows, words, place,
                         True, notes,
                     )  # fmt: skip
+                    size += row * int32(warp.count_bits(found))
+                if lane == 0 and size != 0:
+                    stripe = int64(form) * STRIPES + int64(word) % STRIPES
+                    at = stripe * there.shape[0] + link
+                    cuda.atomic.add(stored, at, int64(size))
     cuda.syncthreads()
     is_last = int32(0)
     if cuda.threadIdx.x == 0:  # its fence is for the stores of the block, too
@@ -427,14 +483,14 @@ def post(  # type: ignore[no-untyped-def]
                     here -= int64(TOO_LARGE)
                 total[0], own[COUNT] = here, int64(0)
     if cuda.syncthreads_or(is_last):
-        _post_numbers(numbers, number_count, there, own)
+        _post_numbers(numbers, number_count, there, own, stored)
         cuda.syncthreads()
         if is_last:
             _raise_flags(there, own)
 
 
 @device_function
-def _post_numbers(numbers, count, there, own):  # type: ignore[no-untyped-def]
+def _post_numbers(numbers, count, there, own, stored):  # type: ignore[no-untyped-def]
     """Store numbers of this rank at all ranks, itself included; a block does.
 
     A warp takes an array for a rank, so that none waits for another's loads.
@@ -449,6 +505,9 @@ def _post_numbers(numbers, count, there, own):  # type: ignore[no-untyped-def]
         base = there[rank, BASE] + slot * there[rank, BYTES] + begin
         for place in range(lane, entries, int32(32)):
             _copy(values + place * item, base + place * item, item)
+        if lane == 0:
+            at = int64(NUMBERS * STRIPES) * ranks + rank
+            cuda.atomic.add(stored, at, entries * item)
 
 
 @kernel(cache=True, launch_bounds=_BOUNDS_TAKING)
@@ -481,21 +540,23 @@ def take(  # type: ignore[no-untyped-def]
     _wait(here, link, own, alarm, limit_ns)
     if own[LOST] != 0:
         return
-    base = here[link, BASE] + (own[GENERATION] & int64(1)) * here[link, BYTES] + room
-    aligned = (size * 4 + 15) // 16 * 16
-    rows = base + parts * aligned
+    slot = own[GENERATION] & int64(1)
+    rows = here[link, BASE] + slot * here[link, BYTES] + room
     first, end = lists.chunks[chunk], lists.chunks[uint32(chunk + uint32(1))]
     for part in range(parts):
-        # A lane loads the bits of a word: a chunk has no more words than a warp lanes.
+        # A lane takes the bits of a word: a chunk has no more words than a warp lanes.
         bits = uint32(0)
         if first + lane < end:
             place = int64(first + lane) - links[chunk, _FIRST]
-            bits = load_at(base + part * aligned + place * 4, uint32)
+            begin = _bits_of(here, link, slot, size) + part * _aligned(size)
+            bits = _taken(begin + place * 4)
         for word in range(first, end):
             found = uint32(warp.broadcast(int32(bits), word - first, 32))
             if found == 0:
                 continue
             number = lists.numbers[uint32(word * 32 + lane)]
+            # Of the rows of all vertices there, those of ghosts.
+            found &= warp.group_bits(number >= 0, 32)
             if not are_places and part == 0:
                 _add_listed(came[0], found, number)
             elif not are_places:
@@ -516,7 +577,8 @@ def _add_listed(words, found, number):  # type: ignore[no-untyped-def]
     lane = int32(cuda.laneid)
     is_set = (found >> uint32(lane)) & uint32(1) != 0
     first = int32(warp.broadcast(number, 0, 32))
-    if warp.group_all(not is_set or number == first + lane, 32):
+    follows = first >= 0 and number == first + lane
+    if warp.group_all(not is_set or follows, 32):
         # Not lane 0, see `memory.set_bits`.
         if lane == int32(warp.trailing_zeros(found)):
             place, behind = uint32(first) >> uint32(5), uint32(first) & uint32(31)
@@ -528,6 +590,15 @@ def _add_listed(words, found, number):  # type: ignore[no-untyped-def]
                 cuda.atomic.or_(words, uint32(place + uint32(1)), rest)
     elif is_set:
         warp.set_bit(words, uint32(number))
+
+
+@device_function
+def _taken(address):  # type: ignore[no-untyped-def]
+    """Return a word of bits, and make it zero; a lane does."""
+    found = load_at(address, uint32)
+    if found != 0:
+        store_at(address, uint32(0), uint32)
+    return found
 
 
 @device_function
@@ -616,10 +687,13 @@ def combine_rows(  # type: ignore[no-untyped-def]
     if word >= count or own[LOST] != 0:
         return
     slot, any_found = own[GENERATION] & int64(1), uint32(0)
-    begin = (int64(count) * 4 + 15) // 16 * 16 + int64(word) * 32 * width * item
+    begin = int64(word) * 32 * width * item
     for rank in range(here.shape[0]):
         base = here[rank, BASE] + slot * here[rank, BYTES]
-        found = load_at(base + int64(word) * 4, uint32)
+        found = uint32(0)
+        if lane == 0:
+            found = _taken(_bits_of(here, rank, slot, count) + int64(word) * 4)
+        found = uint32(warp.broadcast(int32(found), 0, 32))
         any_found |= found
         for entry in range(lane, int32(32) * width, int32(32)):
             row = entry // width

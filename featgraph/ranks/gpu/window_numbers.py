@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from featgraph._cuda_driver import address_of
+from featgraph.ranks.gpu.stored_bytes import StoredBytes
 from featgraph.ranks.gpu.window_kernels import KINDS
 from featgraph.runtime.devices.protocol import Device
 
@@ -72,7 +73,8 @@ class WindowNumbers:
         self.notes: Array = (
             device.upload(np.zeros(3, np.int64)) if beside is None else beside.notes
         )
-        self._device = device
+        self._device, self._beside = device, beside
+        self._stored: StoredBytes | None = None
         self._waiting: list[tuple[Array, int, int]] = []
         self._tables: OrderedDict[Any, NumbersSent] = OrderedDict()
         self._as_bytes: weakref.WeakKeyDictionary[Array, Array] = (
@@ -83,6 +85,14 @@ class WindowNumbers:
     def total(self) -> Array:
         """Where a count is left."""
         return self._device.own.total  # type: ignore[attr-defined]
+
+    def stored(self, ranks: int) -> StoredBytes:
+        """Return what is counted of the bytes that kernels store at other ranks."""
+        if self._beside is not None:
+            return self._beside.stored(ranks)
+        if self._stored is None:
+            self._stored = StoredBytes(self._device, ranks)
+        return self._stored
 
     @property
     def any_wait(self) -> bool:

@@ -60,6 +60,8 @@ class WindowRows:
         #: The set whose count is where sets are counted, until that is asked for: as
         #: long as it is held, its memory is no other set's.
         self._counted: Words | None = None
+        #: What has posted what is known behind a superstep.
+        self._told: Channel
 
     def share(
         self,
@@ -72,8 +74,10 @@ class WindowRows:
         Numbers that wait go with them.
         """
         self._wire = sending.wire_dtype or self._wire
-        posted = self._ghosts.post([Part(changed, values)], sending=sending)
-        return self._ghosts.take(posted).first
+        channel = self._rows(sending)
+        return channel.take(
+            channel.post([Part(changed, values)], sending=sending)
+        ).first
 
     def post_told(
         self, told: Pair, waiting: Pair | None, sending: Sending = AS_FITS
@@ -81,11 +85,12 @@ class WindowRows:
         """Store what is known behind a superstep: see `Together`."""
         self._wire = sending.wire_dtype or self._wire
         parts = [Part(*told)] if waiting is None else [Part(*told), Part(*waiting)]
-        return self._ghosts.post(parts, counts=True, sending=sending)
+        self._told = self._rows(sending)
+        return self._told.post(parts, counts=True, sending=sending)
 
     def take_told(self, posted: Posted, others: Others = ()) -> tuple[Words, Words]:
         """Take what others have stored: see `Together`."""
-        told, came = self._ghosts.take(posted, others=others)
+        told, came = self._told.take(posted, others=others)
         self._counted = told
         return told, came
 
@@ -159,6 +164,29 @@ class WindowRows:
         posted = self._outboxes.post([Part(used, [outbox])])
         self._outboxes.combine(values, posted, reached, operation)
         return reached
+
+    def _rows(self, sending: Sending) -> Channel:
+        """Return what rows of ghosts go through: as "all", with all others."""
+        return self._everything if sending.exchange == "all" else self._ghosts
+
+    @cached_property
+    def _everything(self) -> Channel:
+        """All vertices of a rank for each other, of which it takes its ghosts."""
+        shard, engine = self._shard, self._engine
+        cuts = shard.partition.cuts
+        sent = [np.arange(shard.own, dtype=np.int32)] * engine.size
+        sent[engine.rank] = sent[engine.rank][:0]
+        places = shard.numbers
+        if shard.partition.places is not None:
+            places = shard.partition.places[places]
+        taken = []
+        for rank, (begin, end) in enumerate(pairwise(shard.ghosts)):
+            count = 0 if rank == engine.rank else int(cuts[rank + 1] - cuts[rank])
+            numbers = np.full(count, -1, np.int32)
+            numbers[places[begin:end] - cuts[rank]] = np.arange(begin, end)
+            taken.append(numbers)
+        about = "rows of all vertices"
+        return Channel(sent, taken, engine, self._device, about, self.numbers)
 
     @cached_property
     def _ghosts(self) -> Channel:

@@ -63,6 +63,7 @@ class Course:
             watched = replace(watched, is_timed=True)
         loops, self.refused = make_loops(agenda, watched)
         self.agenda = agenda
+        self._sent = agenda.exchange.sent_bytes
         self.loops: Sequence[SuperstepLoop] = loops
         agenda.moves = self._moves
 
@@ -75,6 +76,7 @@ class Course:
         if go_on is None:
             return
         before.let_go()
+        self.note_sent(run)
         self._begin(*make_agenda(replace(self._asked, active=None)))
         agenda = self.agenda
         agenda.watching, agenda.wants_host = before.watching, before.wants_host
@@ -86,6 +88,14 @@ class Course:
     def left_over(self) -> dict[FoldMap, Left]:
         """Return what a later call would have to know if the run ended here."""
         return left_over(self.agenda)
+
+    def note_sent(self, run: Run) -> None:
+        """Record the bytes that this rank has sent; once for each agenda."""
+        for kind, sent in self.agenda.exchange.sent_bytes.items():
+            more = sent - self._sent[kind]
+            if more.any():
+                known = run.sent_bytes.get(kind, [0] * more.size)
+                run.sent_bytes[kind] = (more + known).tolist()
 
     def end(self, run: Run) -> None:
         """Have the record of a run complete."""

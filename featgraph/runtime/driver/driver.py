@@ -280,6 +280,7 @@ def _run(
             course.look(run)
     else:
         run.converged = run.converged or (then is None and not course.agenda.has_work())
+    course.note_sent(run)
     session.end(run, course.agenda, ends or run.converged)
     exchange_of(state.graph, course.agenda.device).catch_up()
 

@@ -41,6 +41,10 @@ class Run:
     forms : dict of str to int
         On several ranks, how many messages of rows this one has sent in each form: see
         ``exchange=``. What kernels store into other GPUs' memory has none.
+    sent_bytes : dict of str to list of int
+        On several ranks, the bytes that this one has sent to each, by rank: "messages",
+        and of what kernels have stored into other GPUs' memory the rows and what says
+        which they are, by their form, and "numbers", which are counts and results.
     pieces : list of int
         On several ranks, in how many pieces each superstep has sent its rows while it
         swept others; 0 where they went behind it: see ``overlap=``. Empty on one.
@@ -82,6 +86,7 @@ class Run:
     seconds: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     forms: dict[str, int] = field(default_factory=dict)
+    sent_bytes: dict[str, list[int]] = field(default_factory=dict)
     pieces: list[int] = field(default_factory=list)
     wire_dtype: str | None = None
     working: int | None = None
@@ -114,6 +119,9 @@ class Run:
         if self.forms:
             told = (f"{count} as {form!r}" for form, count in self.forms.items())
             lines.append(f"  messages of rows to other ranks: {', '.join(told)}")
+        if self.sent_bytes:
+            told = (f"{sum(to):,} as {kind!r}" for kind, to in self.sent_bytes.items())
+            lines.append(f"  bytes to other ranks: {', '.join(told)}")
         if any(self.pieces):
             count = sum(n > 0 for n in self.pieces)
             lines.append(

@@ -110,6 +110,11 @@ class Exchange(Protocol):
         ...
 
     @property
+    def sent_bytes(self) -> Mapping[str, npt.NDArray[np.int64]]:
+        """Bytes that this rank has sent to each, from the beginning, by their kind."""
+        ...
+
+    @property
     def sent_behind(self) -> int:
         """Pieces of rows that have gone while others were swept."""
         ...
@@ -207,6 +212,7 @@ class _Alone:
     waited_s = 0.0
     sent_behind = 0
     forms: Mapping[str, int] = MappingProxyType({})
+    sent_bytes: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({})
 
     def __init__(self, device: Device) -> None:
         self.holder = self.device = device
