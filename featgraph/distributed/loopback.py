@@ -30,7 +30,12 @@ __all__ = ["run_ranks"]
 _R = TypeVar("_R")
 
 
-def run_ranks(size: int, function: Callable[[Engine], _R]) -> list[_R]:
+def run_ranks(
+    size: int,
+    function: Callable[[Engine], _R],
+    *,
+    hosts: Sequence[str] | None = None,
+) -> list[_R]:
     """Run a function on ranks of this process, and return their results by rank.
 
     Each rank has a thread, of which one at a time runs: they take turns at each
@@ -42,6 +47,9 @@ def run_ranks(size: int, function: Callable[[Engine], _R]) -> list[_R]:
         How many ranks, 1 or more.
     function : callable
         Takes the engine of its rank.
+    hosts : sequence of str, optional
+        The host that each rank is to believe to be on, to try what ranks of several
+        hosts do. Default: this one.
 
     Returns
     -------
@@ -50,6 +58,8 @@ def run_ranks(size: int, function: Callable[[Engine], _R]) -> list[_R]:
 
     Raises
     ------
+    ArgumentError
+        No such number of ranks; hosts of more ranks, or of fewer.
     Exception
         What the function raised on a rank, with a note that names it. All other ranks
         raise `WorkerLostError` in their exchanges.
@@ -70,12 +80,21 @@ def run_ranks(size: int, function: Callable[[Engine], _R]) -> list[_R]:
     """
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise ArgumentError("not a number of ranks", got=size, expected="1 or more")
+    if hosts is not None and len(hosts) != size:
+        raise ArgumentError(
+            "each rank is on a host",
+            where="hosts=",
+            got=f"{len(hosts)} names",
+            expected=f"{size}, one a rank",
+        )
     baton = _Baton(size)
     results: dict[int, _R] = {}
     errors: dict[int, BaseException] = {}
 
     def run(rank: int) -> None:
         engine = _LoopbackEngine(rank, size, baton)
+        if hosts is not None:
+            engine.host = hosts[rank]
         engine_of_context.set(engine)
         try:
             baton.wait(rank)

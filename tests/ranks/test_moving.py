@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
+from featgraph import algorithms as al
 from featgraph.distributed import run_ranks
+from featgraph.ranks.moving.moves import RankMoves
 from featgraph.ranks.moving.state import StateMover
 from tests.bank import BANK
 from tests.programs.common import BankProgram
@@ -272,3 +274,46 @@ def test_nothing_moves_what_is_not_in_parts() -> None:
     state = make_state(GRAPHS[True], 0)
     run = fg.iterate(step, state, max_supersteps=3, target="cpu", repartition="auto")
     assert (run.partitions, run.graph) == ([], None)
+
+
+def test_hosts_share_their_ranges_anew_before_they_change_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ranks on two hosts, by declared names; the last superstep is that of one rank."""
+    count = 16 * 32
+    rng = np.random.default_rng(2)
+    whole = fg.Graph.from_edges(*rng.integers(0, count, (2, 4 * count)))
+    # Seconds of a vertex, by its place: other ranges take other times.
+    before = np.concatenate(
+        ([0.0], np.cumsum(np.repeat([5.0, 1.0, 2.0, 2.0], count // 4)))
+    )
+    add = RankMoves.add
+
+    def timed(self: RankMoves, seconds: Any) -> None:
+        cuts = self._state.graph.shard.partition.cuts  # type: ignore[attr-defined]
+        add(self, np.diff(before[cuts]))
+
+    monkeypatch.setattr(RankMoves, "add", timed)
+
+    def ranks_of(graph: fg.Graph) -> Any:
+        return al.pagerank(
+            graph, tol=0.0, max_supersteps=40, repartition="auto", target="cpu"
+        )
+
+    def on_a_rank(engine: Any) -> Any:
+        even = np.arange(5) * (count // 4)
+        result = ranks_of(fg.distribute(whole, cuts=even))
+        return engine.host, result.run.partitions, result.ranks
+
+    wanted = ranks_of(whole).ranks
+    hosts = ["a", "a", "b", "b"]
+    found = run_ranks(4, on_a_rank, hosts=hosts)
+    assert [host for host, _, _ in found] == hosts
+    for _, moves, ranks in found:
+        assert [move.within_hosts for move in moves[:2]] == [True, False]
+        assert moves[0].cuts[2] == count // 2 != moves[1].cuts[2]
+        assert np.diff(before[moves[-1].cuts]).max() <= before[-1] / 4 / 0.9
+        np.testing.assert_allclose(ranks, wanted, rtol=1e-6)
+    # All on one host: there is nothing to stay within.
+    _, moves, _ = run_ranks(4, on_a_rank)[0]
+    assert moves[0].cuts[2] != count // 2

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.distributed.engines.calls import Call, lent, ragged, whole
+from featgraph.distributed.engines.hosts import host_of_process
 from featgraph.distributed.engines.protocol import (
     Array,
     Begun,
@@ -57,7 +58,7 @@ class MessageEngine(ABC):
 
     Attributes
     ----------
-    rank, size, traffic
+    rank, size, host, traffic
         As `Engine` has them.
     exchanges : int
         How many exchanges there have been.
@@ -72,6 +73,7 @@ class MessageEngine(ABC):
     def __init__(self, rank: int, size: int) -> None:
         self.rank = rank
         self.size = size
+        self.host = host_of_process()
         self.traffic = Traffic.none(size)
         self.exchanges = 0
         self.waited_s = self.moved_s = 0.0

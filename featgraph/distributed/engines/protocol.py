@@ -93,6 +93,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def host(self) -> str:
+        """The name of the host that this rank is on; see `hosts_of`."""
+        ...
+
+    @property
     def traffic(self) -> Traffic:
         """Bytes by rank, counted from the beginning."""
         ...

@@ -9,6 +9,9 @@ Noise moves nothing: a gain must be beyond the spread of what ranks take. A load
 wanders, such as the wave of a search, is not chased: cuts found from older supersteps
 must do better on nearly all later ones, too; and a move that has not brought half of
 what it promised has the next one wait for four times as many supersteps.
+
+Ranks of a host share its range anew before hosts do: that costs less, and behind it
+work is known better. What a move costs is measured for either kind by itself.
 """
 
 from __future__ import annotations
@@ -46,8 +49,9 @@ _PATIENCE = 4
 _MOST_KNOWN = 6
 #: In all later supersteps but so large a share of them, a move must gain.
 _EXCEPT = 0.25
-#: A move within hosts is taken where it gains so much of what any move would.
-_ENOUGH = 0.8
+#: A move within hosts comes first where it gains so much of what any move would; where
+#: it gains less, the one between hosts would follow at once.
+_ENOUGH = 0.7
 
 Numbers = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -80,11 +84,14 @@ class Move:
         Seconds that the slowest rank has taken of late.
     gain_s : float
         Seconds that a superstep is expected to take less.
+    is_within : bool
+        Whether each host keeps its range.
     """
 
     cuts: Numbers
     before_s: float
     gain_s: float
+    is_within: bool = True
 
 
 class Balancer:
@@ -97,7 +104,7 @@ class Balancer:
     cuts : ndarray of int64, shape (P + 1,)
     expected : callable
         Returns what is `Expected`; it is called once, on all ranks, when it is first
-        needed. Moves within hosts are preferred.
+        needed.
     cost_s : float
         What a move is expected to take, until one has been measured.
 
@@ -110,7 +117,8 @@ class Balancer:
     def __init__(
         self, cuts: Numbers, expected: Callable[[], Expected], cost_s: float
     ) -> None:
-        self.cuts, self._find, self._cost_s = cuts, expected, cost_s
+        self.cuts, self._find = cuts, expected
+        self._costs = _Costs(cost_s)
         self._expected: Expected | None = None
         self._window, self._added = WINDOW, 0
         self._seen: list[Reals] = []
@@ -136,7 +144,7 @@ class Balancer:
             return None
         if (
             self._added % _EVERY
-            or self._seen[-1].max() * supersteps_left <= self._cost_s
+            or self._seen[-1].max() * supersteps_left <= self._costs.least_s
         ):
             return None
         seen = np.array(self._seen)
@@ -147,7 +155,7 @@ class Balancer:
         # No cuts gain more than this.
         excess = float(typical.max() - typical.mean())
         is_even = excess <= TOLERATED * typical.mean()
-        if is_even or excess * supersteps_left <= self._cost_s:
+        if is_even or excess * supersteps_left <= self._costs.least_s:
             return None
         return self._found(seen, typical, supersteps_left)
 
@@ -157,32 +165,44 @@ class Balancer:
         self._measured.append((self.cuts, typical))
         del self._measured[:-_MOST_KNOWN]
         self._last, self.found_s = move, math.nan
-        self.cuts, self._cost_s = move.cuts, took_s
+        self.cuts = move.cuts
+        self._costs.note(move.is_within, took_s)
         self.forget()
 
     def _found(self, seen: Reals, typical: Reals, left: float) -> Move | None:
-        """Return the best move, if it has gained in supersteps that it is not of."""
+        """Return a move that pays: within hosts, or else between them."""
         older, later = np.array_split(seen, 2)
-        gains = self._gains(np.median(older, axis=0), later)
-        if (gains <= 0).sum() > _EXCEPT * gains.size:
-            return None  # the load is on its way
-        work = self._work(typical)
-        moves = [self._move(cuts, work, typical) for cuts in self._choices(work)]
-        near, any_ = moves[0], moves[-1]
-        best = near if near.gain_s >= _ENOUGH * any_.gain_s else any_
-        gain, least = float(np.median(gains)), LEAST_GAIN * best.before_s
+        before, work = self._work(np.median(older, axis=0)), self._work(typical)
         spread = np.median(np.abs(seen - typical).max(axis=1)) * _DEVIATION
         error = spread * _OF_MEDIAN * (2 / len(later)) ** 0.5
-        gain = min(best.gain_s, gain)
-        if gain <= max(least, _SIGNIFICANT * error) or gain * left <= self._cost_s:
-            return None
-        return best
+        slowest = float(typical.max())
+        least = max(LEAST_GAIN * slowest, _SIGNIFICANT * error)
+        moves = [self._move(work, slowest, within) for within in self._kinds]
+        enough = _ENOUGH * moves[-1].gain_s
+        for move in moves:
+            # What it would have gained in supersteps that it is not of.
+            gains = self._gains(self._cuts(before, move.is_within), before, later)
+            gain = min(move.gain_s, float(np.median(gains)))
+            stays = (gains <= 0).sum() <= _EXCEPT * gains.size
+            pays = gain > least and gain * left > self._costs.of(move.is_within)
+            if stays and pays and move.gain_s >= enough:
+                return move
+        return None
 
-    def _gains(self, older: Reals, later: Reals) -> Reals:
-        """Return what the cuts of older supersteps would have saved of later ones."""
-        work = self._work(older)
-        cuts = self._choices(work)[-1]
-        after = [work.measured(self.cuts, one).between(cuts).max() for one in later]
+    def _move(self, work: Work, slowest: float, is_within: bool) -> Move:
+        """Return the best move of a kind."""
+        cuts = self._cuts(work, is_within)
+        gain = slowest - float(work.between(cuts).max())
+        return Move(cuts, slowest, gain, is_within)
+
+    @property
+    def _kinds(self) -> tuple[bool, ...]:
+        """Whether moves stay within hosts; of a single one all do."""
+        return (True, False)[: len(set(self._known().hosts))]
+
+    def _gains(self, cuts: Numbers, before: Work, later: Reals) -> Reals:
+        """Return what cuts would have saved of supersteps, by work known before."""
+        after = [before.measured(self.cuts, one).between(cuts).max() for one in later]
         gains: Reals = later.max(axis=1) - np.array(after)
         return gains
 
@@ -190,29 +210,23 @@ class Balancer:
         """Return the work that has made ranks take so long now."""
         return agreeing(self._known().work, [*self._measured, (self.cuts, seconds)])
 
-    def _move(self, cuts: Numbers, work: Work, typical: Reals) -> Move:
-        slowest = float(typical.max())
-        return Move(cuts, slowest, slowest - float(work.between(cuts).max()))
-
     def _known(self) -> Expected:
         if self._expected is None:
             self._expected = self._find()
         return self._expected
 
-    def _choices(self, work: Work) -> list[Numbers]:
-        """Return cuts that leave each host its range, and cuts that do not."""
-        allowed = word_places(int(self.cuts[-1]))
-        last = int(self.cuts[-1])
-        anywhere = cut_evenly(work, allowed, self.cuts.size - 1, 0, last)
-        sizes = [len(list(ranks)) for _, ranks in groupby(self._known().hosts)]
-        if len(sizes) == 1:
-            return [anywhere]
-        within, rank = [np.zeros(1, np.int64)], 0
+    def _cuts(self, work: Work, is_within: bool) -> Numbers:
+        """Return the best cuts, of those that leave each host its range or of all."""
+        last, ranks = int(self.cuts[-1]), self.cuts.size - 1
+        allowed, sizes = word_places(last), [ranks]
+        if is_within and len(self._kinds) > 1:
+            sizes = [len(list(one)) for _, one in groupby(self._known().hosts)]
+        found, rank = [np.zeros(1, np.int64)], 0
         for size in sizes:
             begin, end = self.cuts[[rank, rank + size]].tolist()
-            within.append(cut_evenly(work, allowed, size, begin, end)[1:])
+            found.append(cut_evenly(work, allowed, size, begin, end)[1:])
             rank += size
-        return [np.concatenate(within), anywhere]
+        return np.concatenate(found)
 
     def settle(self) -> None:
         """Find what the last move has brought, as far as that is known by now."""
@@ -230,3 +244,36 @@ class Balancer:
         is_broken = self.found_s < 0.5 * last.gain_s
         self._window *= _PATIENCE if is_broken else 1
         return is_broken
+
+
+class _Costs:
+    """What moves take, within hosts and between them.
+
+    Parameters
+    ----------
+    cost_s : float
+        What is expected of either, until it is measured. One between hosts never counts
+        for less than one within them.
+    """
+
+    def __init__(self, cost_s: float) -> None:
+        self._expected_s = cost_s
+        self._measured_s: dict[bool, float] = {}
+
+    def note(self, is_within: bool, took_s: float) -> None:
+        """Note what a move has taken."""
+        self._measured_s[is_within] = took_s
+
+    def of(self, is_within: bool) -> float:
+        """Return what a move would take, within hosts or between them."""
+        within = self._measured_s.get(True, self._expected_s)
+        if True not in self._measured_s and False in self._measured_s:
+            within = min(within, self._measured_s[False])
+        if is_within:
+            return within
+        return max(within, self._measured_s.get(False, self._expected_s))
+
+    @property
+    def least_s(self) -> float:
+        """What the cheapest move takes."""
+        return self.of(True)

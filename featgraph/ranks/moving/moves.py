@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import socket
 import time
-import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._activity import doing
+from featgraph.distributed.engines.hosts import hosts_of
 from featgraph.graph.partition.cuts import Balance, word_places
 from featgraph.program.state import State
 from featgraph.ranks.graph import DistributedGraph
@@ -102,6 +101,7 @@ class RankMoves:
             slowest_s=found.before_s,
             expected_s=found.gain_s,
             cost_s=took,
+            within_hosts=found.is_within,
         )
         run.partitions.append(made)
         self._balancer.moved(found, took)
@@ -115,9 +115,7 @@ class RankMoves:
         """Return the work that the graph has, and on which host each rank is."""
         graph: Any = self._state.graph
         engine = graph.engine
-        host = np.array([zlib.crc32(socket.gethostname().encode())], np.int64)
-        names = np.concatenate(engine.all_gather(host, about="hosts of ranks"))
-        return Expected(work_of(graph), np.unique(names, return_inverse=True)[1])
+        return Expected(work_of(graph), hosts_of(engine))
 
 
 def move_state(

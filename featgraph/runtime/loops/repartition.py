@@ -32,6 +32,8 @@ class Repartition:
         has run since.
     cost_s : float
         Seconds that moving has taken.
+    within_hosts : bool
+        Whether each host has kept its range, and only its ranks have shared it anew.
     """
 
     superstep: int
@@ -41,3 +43,4 @@ class Repartition:
     expected_s: float
     gained_s: float = math.nan
     cost_s: float = math.nan
+    within_hosts: bool = True
