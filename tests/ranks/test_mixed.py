@@ -22,6 +22,7 @@ from featgraph._cuda_driver import IpcMemory
 from featgraph.ranks.gpu import window_channel, windows
 from featgraph.ranks.gpu.carrier import near_ranks
 from featgraph.ranks.gpu.mixed_rows import MixedRows
+from featgraph.ranks.gpu.window_numbers import WindowNumbers
 from featgraph.ranks.host_rows import HostRows
 from featgraph.ranks.members import packed
 from featgraph.runtime.devices.choose import choose_device
@@ -97,7 +98,8 @@ def test_rows_reach_ghosts_as_on_the_host(gpu: Gpu) -> None:
         shard, rng = shards[engine.rank], np.random.default_rng(engine.rank)
         cpu, device = choose_device("cpu"), choose_device("cuda")
         near, rows = near_ranks(engine, device), device.rows
-        mixed = MixedRows(shard, engine, device, near, Counter())
+        numbers = WindowNumbers(device)
+        mixed = MixedRows(shard, engine, device, near, Counter(), numbers)
         array = rng.random((shard.numbers.size, 3))
         changed = packed(rng.random(shard.numbers.size) < 0.5)
         held = rows.held(rows.upload(array.copy()), array.shape)
@@ -111,6 +113,9 @@ def test_rows_reach_ghosts_as_on_the_host(gpu: Gpu) -> None:
         np.testing.assert_array_equal(rows.download(held.array, array.shape), array)
         for rank in {0, 1, 2} - {engine.rank}:
             assert (sent[rank] == 16) == near[engine.rank, rank]
+        stored = numbers.stored(engine.size).read(engine.rank)["vr-list"]
+        others = near[engine.rank] & (np.arange(3) != engine.rank)
+        np.testing.assert_array_equal(stored > 0, others)
 
     with on_hosts("aab"):
         run_ranks(3, on_a_rank)

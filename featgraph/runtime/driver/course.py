@@ -92,7 +92,7 @@ class Course:
     def note_sent(self, run: Run) -> None:
         """Record the bytes that this rank has sent; once for each agenda."""
         for kind, sent in self.agenda.exchange.sent_bytes.items():
-            more = sent - self._sent[kind]
+            more = sent - self._sent.get(kind, 0)
             if more.any():
                 known = run.sent_bytes.get(kind, [0] * more.size)
                 run.sent_bytes[kind] = (more + known).tolist()
