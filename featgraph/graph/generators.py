@@ -182,13 +182,18 @@ def uniform(
     >>> uniform(1000, 5000, seed=1)
     Graph(1000 vertices, 5000 edges, directed)
     """
+    drawing = drawing_of_uniform(vertex_count, edge_count, seed=seed)
+    if require_flag("weighted", weighted):
+        drawing = replace(drawing, weights=np.uint64(seed))
+    return _drawn(drawing, target, directed, duplicates, (partition, along))
+
+
+def drawing_of_uniform(vertex_count: int, edge_count: int, *, seed: int) -> Drawing:
+    """Return the edges of a uniform graph, for what draws some: see `uniform`."""
     n = _count(vertex_count, "vertex_count", 1, MAX_VERTEX_COUNT)
     edges = _count(edge_count, "edge_count", 0, 2**40)
     seed = _count(seed, "seed", 0, 2**63)
-    of_weights = np.uint64(seed) if require_flag("weighted", weighted) else None
-    parameters = np.uint64(seed), np.uint64(n)
-    drawing = Drawing("draw_uniform", parameters, edges, n, of_weights)
-    return _drawn(drawing, target, directed, duplicates, (partition, along))
+    return Drawing("draw_uniform", (np.uint64(seed), np.uint64(n)), edges, n)
 
 
 def erdos_renyi(

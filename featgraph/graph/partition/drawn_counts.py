@@ -1,0 +1,103 @@
+"""What ranks have and send of a graph that is drawn: no edge of it is kept (0077)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph.graph.partition.counts import Counts
+from featgraph.graph.partition.cuts import WORD, Balance, even_cuts, word_places
+from featgraph.graph.partition.partition import Partition
+
+if TYPE_CHECKING:
+    from featgraph.arrays.drawn import Drawing
+
+__all__ = ["count_drawn"]
+
+#: Edges that are drawn at a time.
+_PIECE = 1 << 22
+#: Bytes of marks that are kept at a time, unless one word of vertices has more.
+MARK_BYTES = 3 << 30
+
+
+def count_drawn(
+    drawing: Drawing,
+    ranks: Sequence[int],
+    *,
+    directed: bool,
+    balance: Balance | None = None,
+    mark_bytes: int = MARK_BYTES,
+) -> list[tuple[Counts, Partition]]:
+    """Count exactly what ranges of a drawn graph have, for several numbers of ranks.
+
+    As `count_traffic` counts the graph, which never is: edges are drawn once for
+    in-degrees, by which vertices are cut, and once for each slice of the sources. Of a
+    source a bit is kept for each *cell*, a range between two neighboring cuts of any
+    number of ranks, that an edge leads to. So a pass counts for all numbers of ranks,
+    and nothing is sorted.
+
+    Parameters
+    ----------
+    drawing : Drawing
+    ranks : sequence of int
+    directed : bool
+        Otherwise edges lead both ways; one from a vertex to itself does once.
+    balance : Balance, optional
+        Of which ghosts weigh nothing.
+    mark_bytes : int
+        About how much memory marks may take: the less, the more slices.
+
+    Returns
+    -------
+    list of (Counts, Partition)
+        For each number of ranks.
+    """
+    from featgraph.graph.partition import drawn_kernels  # loads Numba
+
+    count = drawing.vertex_count
+    into = np.zeros(-(-count // WORD), np.int64)
+    for u, v in _pieces(drawing):
+        drawn_kernels.count_words(u, v, directed, into)
+    before = np.concatenate(([0], np.cumsum(into)))
+    weights = Balance() if balance is None else balance
+    cuts = [even_cuts(before.astype(float), count, n, weights) for n in ranks]
+    bounds = np.unique(np.concatenate(cuts))
+    bounds = bounds[bounds < count]
+    words = np.minimum(word_places(count)[:-1], count)
+    cells = (np.searchsorted(bounds, words, "right") - 1).astype(np.int32)
+    # Of each number of ranks, the rank that owns a cell.
+    owners = np.array([np.searchsorted(c, bounds, "right") - 1 for c in cuts], np.int32)
+    ghosts, elsewhere = np.zeros((2, len(ranks), max(ranks)), np.int64)
+    wide = -(-bounds.size // 64)
+    size = max(mark_bytes // (8 * wide), WORD) // WORD * WORD
+    for first in range(0, count, size):
+        marks = np.zeros((min(size, count - first), wide), np.uint64)
+        for u, v in _pieces(drawing):
+            drawn_kernels.mark_cells(u, v, directed, first, cells, marks)
+        drawn_kernels.count_marks(marks, first, cells, owners, ghosts, elsewhere)
+    found = []
+    for number, (parts, one) in enumerate(zip(ranks, cuts, strict=True)):
+        edges = np.array([before[-(-b // WORD)] for b in one])
+        none = np.zeros(parts, np.int64)
+        counts = Counts(
+            vertex_count=count,
+            columns=1,
+            edges=np.diff(edges),
+            own=np.array([end - begin for begin, end in pairwise(one.tolist())]),
+            ghosts=ghosts[number, :parts],
+            partials=none,
+            ghosts_elsewhere=elsewhere[number, :parts],
+            partials_elsewhere=none.copy(),
+        )
+        found.append((counts, Partition(one)))
+    return found
+
+
+def _pieces(drawing: Drawing) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Draw all edges, some at a time."""
+    for first in range(0, drawing.count, _PIECE):
+        yield drawing.on_host(first, min(first + _PIECE, drawing.count))[:2]
