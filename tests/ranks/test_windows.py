@@ -278,6 +278,7 @@ def test_forms_of_a_channel_follow_each_other(gpu: Gpu) -> None:
     run_ranks(3, on_a_rank)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("form", ["all", "auto"])
 def test_a_run_tells_what_it_has_sent(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch, form: str
