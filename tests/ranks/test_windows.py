@@ -255,17 +255,21 @@ def test_forms_of_a_channel_follow_each_other(gpu: Gpu) -> None:
     order = np.random.default_rng(1).permutation(V)
     shards = make_graph(500).partition(cuts=[0, 40, 90, V], order=order)
     forms = ("vr", "auto", "ms", "vr-list", "all", "auto", "vr-list", "vr", "all")
+    # The first ones are as wide as any: the window stays, with what is left there.
+    wide = [(form, 3, 8) for form in ("auto", "all")]
+    sizes = np.random.default_rng(0).integers(1, (4, 9), (len(forms), 2)).tolist()
+    asked = [*wide, *((f, *two) for f, two in zip(forms, sizes, strict=True))]
 
     def on_a_rank(engine: Engine) -> None:
         shard, rng = shards[engine.rank], np.random.default_rng(engine.rank)
         cpu, device = choose_device("cpu"), choose_device("cuda")
         carrier, host = WindowRows(shard, engine, device), HostRows(shard, engine, cpu)
-        count, numbers = shard.numbers.size, np.random.default_rng(0)
-        for form in forms:
-            width, share = numbers.integers(1, 4), numbers.choice([0.0, 0.05, 0.6])
+        count = shard.numbers.size
+        for number, (form, width, entries) in enumerate(asked):
+            share = (0.6, 0.05, 0.0)[number % 3]
             array = rng.random((count, width)).astype(np.float32)
             changed = packed(rng.random(count) < share)
-            result = device.upload(np.ones(numbers.integers(1, 9)))
+            result = device.upload(np.ones(entries))
             carrier.numbers.add(result, "sum")
             values = rows_of(device, array.copy())
             sets = device.sets.upload(changed)
@@ -274,8 +278,28 @@ def test_forms_of_a_channel_follow_each_other(gpu: Gpu) -> None:
             np.testing.assert_array_equal(device.download(ghosts), meant)
             found = device.rows.download(values.array, array.shape)
             np.testing.assert_array_equal(found, array)
+            np.testing.assert_array_equal(device.download(result), [3.0] * entries)
+        stored = carrier.numbers.stored(engine.size).read(engine.rank)["numbers"]
+        total = 8 * sum(entries for _, _, entries in asked)
+        assert stored.tolist() == [total * (r != engine.rank) for r in range(3)]
 
     run_ranks(3, on_a_rank)
+
+
+def test_ghosts_of_all_vertices_may_begin_anywhere(gpu: Gpu) -> None:
+    """Numbers follow each other from where vertices that are no ghosts have -1."""
+    whole = fg.Graph.from_edges([3, 4], [0, 0], vertex_count=40)
+    shards = whole.partition(cuts=[0, 1, 40])
+
+    def on_a_rank(engine: Engine) -> list[int]:
+        shard, device = shards[engine.rank], choose_device("cuda")
+        count = shard.numbers.size
+        changed = device.sets.upload(packed(np.arange(count) < shard.own))
+        ghosts = WindowRows(shard, engine, device).share([], changed, Sending("all"))
+        return np.flatnonzero(unpacked(device.download(ghosts))[:count]).tolist()
+
+    # Rank 0 has vertex 0, and 3 and 4 behind it.
+    assert run_ranks(2, on_a_rank) == [[1, 2], []]
 
 
 @pytest.mark.drawn(2)
