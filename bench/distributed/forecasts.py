@@ -235,6 +235,9 @@ Times are milliseconds of such a superstep on NVIDIA H200s, pulled, by the model
 for each rank. "all" sends each rank every row of the others, "ms" those that it reads.
 Where a search was recorded, "vr" are the rows that it sends in all its supersteps, over
 V, and times are those of the whole search. No network was measured: see the constants.
+Graphs above R-MAT 21 are directed, as they are drawn, and are counted without being
+made ([0077](design/0077-bytes-through-windows.md)): `--graph rmat-24-16`, one command
+each.
 """
 
 
