@@ -26,7 +26,6 @@ from featgraph.ranks.triangles.arrays import BatchArrays, GpuBatchArrays
 from featgraph.ranks.triangles.parts import Batch, TrianglePart
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import Buffers
-from featgraph.runtime.recording.cuda_trace import OPAQUE
 
 __all__ = ["TriangleTurns"]
 
@@ -74,7 +73,7 @@ class TriangleTurns:
         """Give what runs a phase on each batch: see `Ghosts.turns`."""
         halo, part = self._halos[own.number], self._part()
         if self._is_on_gpu:  # the host hands edges over, which no recording can
-            self._device.driver.note(*OPAQUE)  # type: ignore[attr-defined]
+            self._note_host()
         state = self._state(given)
         told = {} if state is None else {("edge_state", ""): state}
         # What is asked of edges themselves.
@@ -119,6 +118,12 @@ class TriangleTurns:
     @property
     def _is_on_gpu(self) -> bool:
         return self._device.name != "cpu"
+
+    def _note_host(self) -> None:
+        # The dialect is imported where there is a GPU.
+        from featgraph.runtime.recording.cuda_trace import OPAQUE
+
+        self._device.driver.note(*OPAQUE)  # type: ignore[attr-defined]
 
     def _state(self, given: Given) -> Array | None:
         """Return what became of edges, those of other ranks, too; None without any.
