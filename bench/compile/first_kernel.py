@@ -10,7 +10,8 @@ Without a GPU, ``--target cuda`` compiles to machine code and launches nothing.
 64 vertices instead, or an R-MAT graph of 2^S with ``--scale S``: the first call of a
 process with an empty store, the first with a filled one, and the second of a process
 ("warm"). The target must be there then. With ``--wait``, calls wait for all that they
-want compiled.
+want compiled. Each row has s of the compiler's parts and of kernels, behind calls, too,
+in the last of its processes (`bench.compile.parts`).
 """
 
 from __future__ import annotations
@@ -97,6 +98,7 @@ def _record_calls(recorder: Recorder, arguments: argparse.Namespace, name: str) 
         recorder.add(
             f"{name}, {contender}", times, algorithm=name, target=target, stages=stages,
             scale=arguments.scale, waits=arguments.wait,
+            parts_s=runs[-1]["parts_s"], kernels_s=runs[-1]["kernels_s"],
         )  # fmt: skip
 
 

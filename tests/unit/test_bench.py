@@ -13,6 +13,7 @@ import pytest
 
 from bench import report, run
 from bench.compile import agreement, agreement_task
+from bench.compile.parts import Parts, _name
 from bench.distributed import ranks_cpu, ranks_gpu
 from bench.graphs import make_graph
 from bench.programs import Problem, step
@@ -331,3 +332,26 @@ def test_agreement_task_compares() -> None:
     found = agreement_task.run_combination(task, {}, [case], check)
     assert found["failures"] == []
     assert (found["graphs"], found["supersteps"]) == (1, 2)
+
+
+def test_parts_of_compiling_count_a_part_within_itself_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times = iter([1.0, 2.0, 3.0, 4.0, 8.0])
+    monkeypatch.setattr("bench.compile.parts.time.perf_counter", lambda: next(times))
+
+    class Compiler:
+        def compile(self, depth: int) -> int:
+            return depth and self.compile(depth - 1)
+
+    spent: dict[str, float] = {"front_end": 0.5}
+    Parts._time(Compiler, "compile", lambda *_: (spent, "front_end"))
+    assert Compiler().compile(3) == 0
+    assert spent == {"front_end": 7.5}
+
+
+def test_kernels_are_named_without_digests() -> None:
+    def sweep() -> None: ...
+
+    sweep.__module__ = f"featgraph_kernel_settle_{'0a' * 16}"
+    assert _name(sweep) == "settle.sweep"
