@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from featgraph.ranks.agreed import on_all
 from featgraph.ranks.edges import LazyArray, PartEdges
 from featgraph.ranks.exchange import RankExchange
 from featgraph.ranks.joined import join_at, join_rows
+from featgraph.ranks.lost import of_lost_rank
 from featgraph.ranks.members import packed, unpacked
 from featgraph.ranks.pieces import Pieces, gather_first
 from featgraph.ranks.triangles.parts import TrianglePart
@@ -188,6 +190,10 @@ class DistributedGraph(Graph):
             )
             self._exchanges[device] = made
         return self._exchanges[device]
+
+    def losses(self) -> AbstractContextManager[None]:
+        """Have errors of this rank's GPU name a lost rank, if there is one."""
+        return of_lost_rank(self.engine)
 
     def orient(self, target: object = "auto") -> None:
         """Have what it takes to find triangles: see `Graph`; all ranks call it."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.distributed.engines.watching import Watching
-from featgraph.errors import WorkerLostError
+from featgraph.errors import DeviceError, WorkerLostError
 
-__all__ = ["lost_rank", "timeout_of", "watch_of"]
+__all__ = ["lost_rank", "of_lost_rank", "timeout_of", "watch_of"]
 
 _LOST_FIX = (
     "what that rank wrote last tells more; if it was still computing, "
@@ -30,6 +34,28 @@ def lost_rank(engine: Engine, number: int) -> WorkerLostError:
         got=f"nothing within {timeout_of(engine):g} s",
         fix=_LOST_FIX,
     )
+
+
+@contextmanager
+def of_lost_rank(engine: Engine) -> Iterator[None]:
+    """Have an error of this rank's GPU be that of a lost rank, if one is.
+
+    Memory that kernels store into goes with the rank that has it.
+    """
+    try:
+        yield
+    except Exception as error:
+        watch = watch_of(engine) if _is_of_gpu(error) else None
+        known = None if watch is None else watch.word_of_loss()
+        if known is None:
+            raise
+        raise known from error
+
+
+def _is_of_gpu(error: Exception) -> bool:
+    dialect = sys.modules.get("numba.cuda.cudadrv.driver")
+    of_dialect = () if dialect is None else (dialect.CudaAPIError,)
+    return isinstance(error, (DeviceError, *of_dialect))
 
 
 def timeout_of(engine: Engine) -> float:

@@ -25,7 +25,7 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.config import config
-from featgraph.errors import ArgumentError, WorkerLostError
+from featgraph.errors import ArgumentError, DeviceError, WorkerLostError
 from featgraph.ranks.gpu import window_numbers, windows
 from featgraph.ranks.gpu.window_channel import Channel
 from featgraph.ranks.gpu.window_numbers import WindowNumbers
@@ -444,6 +444,45 @@ def test_a_kernel_that_waits_says_so_and_goes_on(
     run_ranks(2, on_a_rank)
     assert len(told) > 5
     assert set(told) == {"", "what rank 1 stores, in a kernel"}
+
+
+@pytest.mark.parametrize("call", ["iterate", "a foldmap"])
+@pytest.mark.parametrize("knows", [True, False])
+def test_an_error_of_the_gpu_is_of_the_rank_that_is_lost(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, knows: bool, call: str
+) -> None:
+    """Whose memory is gone, which kernels have stored into: if a watch knows of one."""
+    whole, step = make_graph(200), fg.foldmap(add_up, climb)
+
+    def on_a_rank(engine: Any) -> None:
+        engine.watch = Heard()
+        if not knows:
+            engine.watch.word_of_loss = lambda: None
+        graph = fg.distribute(whole, cuts=[0, 64, V])
+        x = fg.vertex_property(np.arange(V) % 7, iterated=True)
+        state = fg.State(graph, x=x, noted=fg.vertex_property(0))
+        step(state, target="cuda")
+        if engine.rank == 1:
+            engine.barrier(about="the end")
+            return
+        post = Channel.post
+
+        def fails(*given: Any, **more: Any) -> Any:
+            raise DeviceError("a call of the CUDA driver failed", got="ILLEGAL_ADDRESS")
+
+        monkeypatch.setattr(Channel, "post", fails)
+        error = WorkerLostError if knows else DeviceError
+        calls = {
+            "iterate": lambda: fg.iterate(step, state, target="cuda"),
+            "a foldmap": lambda: step(state, target="cuda"),
+        }
+        with pytest.raises(error) as found:
+            calls[call]()
+        assert isinstance(found.value.__cause__, DeviceError) == knows
+        monkeypatch.setattr(Channel, "post", post)
+        engine.barrier(about="the end")
+
+    run_ranks(2, on_a_rank)
 
 
 def run_pagerank(graph: fg.Graph, target: str = "cuda", most: int = 9) -> Any:

@@ -22,7 +22,7 @@ from featgraph.runtime.loops.moves import make_moves
 from featgraph.runtime.loops.near_far import NearFar
 from featgraph.runtime.loops.run import Run, progress_bar
 from featgraph.runtime.loops.stopping import StoppingTest
-from featgraph.runtime.superstep.exchange import exchange_of
+from featgraph.runtime.superstep.exchange import exchange_of, losses_on
 from featgraph.runtime.superstep.foldmap import FoldMap, require_state
 
 __all__ = ["Run", "iterate"]
@@ -149,6 +149,7 @@ def iterate(
     with (
         iterating(checkpoint, every) as saved,
         require_state(state).in_use.hold("fg.iterate"),
+        losses_on(state.graph),
     ):
         is_written = calls != (None, None, None)
         session = Session(saved, foldmaps, state, options | told, is_written)

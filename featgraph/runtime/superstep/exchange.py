@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ from featgraph.runtime.devices.protocol import Array, Device, Reach
 from featgraph.runtime.memory.buffers import Buffers, GraphArrays
 from featgraph.runtime.superstep.fixed_tree import COMBINES, combine_all, nodes_of
 
-__all__ = ["Exchange", "Ghosts", "exchange_of"]
+__all__ = ["Exchange", "Ghosts", "exchange_of", "losses_on"]
 
 Words = Any
 HostArray = npt.NDArray[Any]
@@ -293,6 +294,12 @@ class _Alone:
 
 
 _alone: Any = cache(_Alone)
+
+
+def losses_on(graph: Graph) -> AbstractContextManager[None]:
+    """Have errors that a lost rank has brought about name it, in a block."""
+    ranks = graph.ranks
+    return nullcontext() if ranks is None else ranks.losses()
 
 
 def exchange_of(graph: Graph, device: Device) -> Exchange:

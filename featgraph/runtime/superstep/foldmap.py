@@ -32,7 +32,7 @@ from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import arrays_for
 from featgraph.runtime.streaming.needs import explain_limit
-from featgraph.runtime.superstep.exchange import exchange_of
+from featgraph.runtime.superstep.exchange import exchange_of, losses_on
 from featgraph.runtime.superstep.frontier import Frontier, Restriction
 from featgraph.runtime.superstep.superstep import Superstep
 
@@ -162,11 +162,12 @@ class FoldMap:
             if active_in is not None:
                 active = as_active(active_in, state).on(step.bound.exchange.holder)
             only = None if self.vertices is None else self.restriction(state, device)
-            told = step.run(Frontier(active, only=only))
-            if step.plan.options.wire_dtype is not None:
-                step.bound.exchange.check_rounded(told)
-            words = device.sets.snapshot(told)
-            step.bound.exchange.catch_up()
+            with losses_on(state.graph):
+                told = step.run(Frontier(active, only=only))
+                if step.plan.options.wire_dtype is not None:
+                    step.bound.exchange.check_rounded(told)
+                words = device.sets.snapshot(told)
+                step.bound.exchange.catch_up()
             count = state.graph.vertex_count
             made = ActiveSet.held(count, step.bound.exchange.holder, words)
         finally:
