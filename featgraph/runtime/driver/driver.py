@@ -96,8 +96,7 @@ def iterate(
         fixpoint is promised. The functions must be monotone: values have an order such
         that a vertex commits only values better than its own, commits them whenever the
         gathered values allow it, and gathers better values from better sources. Of
-        several sources with equal keys a different one may be kept. Functions that are
-        visibly not monotone are refused.
+        sources with equal keys, any may be kept. Functions visibly not so are refused.
     near_far : NearFar, optional
         Vertices whose key is beyond a moving threshold wait, and stay due: fewer edges
         are evaluated. Only the fixpoint is promised, for functions as above.
