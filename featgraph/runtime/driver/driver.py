@@ -96,7 +96,8 @@ def iterate(
         fixpoint is promised. The functions must be monotone: values have an order such
         that a vertex commits only values better than its own, commits them whenever the
         gathered values allow it, and gathers better values from better sources. Of
-        sources with equal keys, any may be kept. Functions visibly not so are refused.
+        several sources with equal keys a different one may be kept. Functions that are
+        visibly not monotone are refused.
     near_far : NearFar, optional
         Vertices whose key is beyond a moving threshold wait, and stay due: fewer edges
         are evaluated. Only the fixpoint is promised, for functions as above.
@@ -154,10 +155,9 @@ def iterate(
         session = Session(saved, foldmaps, state, options | told, is_written)
         device = choose_device(target)
         looks = {
-            "until=": call is not None,
-            "callback=": callback is not None,
+            "until=": call is not None, "callback=": callback is not None,
             "record_active=": record_active,
-        }
+        }  # fmt: skip
         asked = Asked(
             foldmaps, state, device, None if session.goes_on else active,
             recompute_every, near_far,
