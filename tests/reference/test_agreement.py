@@ -249,6 +249,7 @@ def test_one_superstep(
     agrees()
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("k", [1, 8])
 @pytest.mark.parametrize(
     "name",
