@@ -31,7 +31,8 @@ def test_every_cell_of_the_gpu_table_is_checked(tmp_path: Path) -> None:
 def test_calls_of_all_algorithms_are_measured() -> None:
     """But of those that are about Python objects: tables of factors, estimators."""
     functions = {name for name in algorithms.__all__ if name.islower()}
-    assert functions - {"factor_propagation"} == {*answers.CALLS}
+    calls = {name for name in answers.CALLS if name != "als of a matrix"}
+    assert functions - {"factor_propagation"} == calls
 
 
 @pytest.mark.parametrize("program", ["bfs", "triangle_count"])
