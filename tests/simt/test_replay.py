@@ -429,13 +429,13 @@ def test_what_no_graph_can_be_made_of_is_launched_call_by_call(
 
     recorder: Any = cuda_device().recorder
     monkeypatch.setattr(recorder, "_record", refuse)
+    monkeypatch.setattr(recorder, "_loop_seconds", np.inf)  # no loop pays
     state = path_state()
     done = fg.iterate(labels, state, active=[0], target="cuda")
     assert (done.supersteps, done.converged) == (VERTICES, True)
     assert (state["label"] == 0).all()
     assert len(gpu.recordings) == 4  # two supersteps, each with its count
-    # Some times each: then a loop pays, where no superstep is launched ahead.
-    assert all(r.launched > 4 and not r.is_graph for r in gpu.recordings)
+    assert all(r.launched > 10 and not r.is_graph for r in gpu.recordings)
 
 
 def _count_by_host(monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -22,7 +22,7 @@ from featgraph.ranks.edge_ghosts import EdgeCarrier
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.members import packed
 from featgraph.ranks.outboxes import combine_rows, identity, in_outbox
-from featgraph.ranks.triangles.arrays import BatchArrays, GpuBatchArrays
+from featgraph.ranks.triangles.memory import memory_of
 from featgraph.ranks.triangles.parts import Batch, TrianglePart
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import Buffers
@@ -66,24 +66,25 @@ class TriangleTurns:
         }
         self._shard, self._edges, self._carrier = shard, edges, carrier
         self._engine, self._device, self._part = engine, device, part
+        self._memory = memory_of(device)
 
     def over(
         self, buffers: Buffers, own: Any, given: Given, fields: Any
     ) -> Iterator[tuple[Callable[[str], list[Any]], Given]]:
         """Give what runs a phase on each batch: see `Ghosts.turns`."""
         halo, part = self._halos[own.number], self._part()
-        if self._is_on_gpu:  # the host hands edges over, which no recording can
-            self._note_host()
-        state = self._state(given)
+        memory = self._memory
+        memory.begin()
+        state = memory.state(given.get("edge_state"), self._carrier)
         told = {} if state is None else {("edge_state", ""): state}
         # What is asked of edges themselves.
         of_graph = {
-            (field.source, field.of): self._plain(buffers.graph[field.of])
+            (field.source, field.of): memory.plain(buffers.graph[field.of])
             for field in fields
             if field.of == "edge_is_twin"
         }
         values = {
-            name: self._seen(buffers, name, buffers.property(name))
+            name: memory.values(buffers, name, buffers.property(name))
             for name, _ in halo.updates
         }
         boxes = {
@@ -93,7 +94,7 @@ class TriangleTurns:
         for number in range(part.rounds):
             batch = part.batch(number)
             wide = self._wide(buffers, halo, boxes, {**of_graph, **told}, batch)
-            made = {name: self._put(array) for name, array in wide.items()}
+            made = {name: memory.put(array) for name, array in wide.items()}
             in_data = {
                 field.name: made[field.source, field.of]
                 for field in fields
@@ -102,74 +103,15 @@ class TriangleTurns:
             given_now = {**given, "d": given["d"]._replace(**in_data)}
             if state is not None:
                 given_now["edge_state"] = made["edge_state", ""]
-            yield own.entries_on(self._arrays(buffers, batch)), given_now
+            yield own.entries_on(memory.arrays(buffers.graph, batch)), given_now
             for name, op in halo.updates:
-                box = self._back(made["property", name], wide["property", name])
+                box = memory.back(made["property", name], wide["property", name])
                 if name in self._of_edges:
                     box = self._returned(box, op, batch)
                 boxes[name] = box
         for name, op in halo.updates:
             self._deliver(buffers, name, op, boxes[name], values[name])
-            if self._is_on_gpu:
-                self._device.rows.upload(values[name], buffers.property(name))
-
-    # -- arrays where they are, and on the host
-
-    @property
-    def _is_on_gpu(self) -> bool:
-        return self._device.name != "cpu"
-
-    def _note_host(self) -> None:
-        # The dialect is imported where there is a GPU.
-        from featgraph.runtime.recording.cuda_trace import OPAQUE
-
-        self._device.driver.note(*OPAQUE)  # type: ignore[attr-defined]
-
-    def _state(self, given: Given) -> Array | None:
-        """Return what became of edges, those of other ranks, too; None without any.
-
-        Later phases ask what own edges did, so that is left as it is.
-        """
-        state = given.get("edge_state")
-        if state is None:
-            return None
-        if not self._is_on_gpu:
-            state = state.copy()
-            self._carrier.share([state], self._carrier.all(), [None])
-            return state  # type: ignore[no-any-return]
-        copied = self._put(self._plain(state))
-        held = self._device.rows.held(copied, tuple(copied.shape))
-        self._carrier.share([held], self._carrier.all(), [None])
-        return self._plain(copied)
-
-    def _arrays(self, buffers: Buffers, batch: Batch) -> Mapping[str, Any]:
-        """Return the arrays of the graph with those of a batch."""
-        if self._is_on_gpu:
-            return GpuBatchArrays(buffers.graph, batch, self._device)
-        return BatchArrays(buffers.graph, batch)
-
-    def _plain(self, array: Any) -> Array:
-        """Return an array without padding on the host."""
-        return self._device.download(array) if self._is_on_gpu else array
-
-    def _seen(self, buffers: Buffers, name: str, array: Any) -> Array:
-        """Return a buffer of a property on the host."""
-        if not self._is_on_gpu:
-            return array  # type: ignore[no-any-return]
-        held: Any = buffers.held(name, array)
-        return self._device.rows.download(held.array, held.shape)
-
-    def _put(self, array: Array) -> Any:
-        """Return an array of the host where kernels are given it."""
-        return self._device.rows.upload(array) if self._is_on_gpu else array
-
-    def _back(self, there: Any, array: Array) -> Array:
-        """Return what kernels have left of an array that was put there."""
-        if not self._is_on_gpu:
-            return array
-        return self._device.rows.download(there, array.shape)
-
-    # -- what ranks hand over
+            memory.store(values[name], buffers.property(name))
 
     def _wide(
         self,
@@ -184,7 +126,8 @@ class TriangleTurns:
         for source, names in (("property", halo.reads), ("next", halo.reads_next)):
             of = buffers.property if source == "property" else buffers.next_of
             found |= {
-                (source, name): self._seen(buffers, name, of(name)) for name in names
+                (source, name): self._memory.values(buffers, name, of(name))
+                for name in names
             }
         wide = dict(zip(found, self._fetched(list(found.values()), batch), strict=True))
         wide["builtin", "edge_twin"] = batch.twins
