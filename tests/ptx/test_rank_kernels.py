@@ -24,7 +24,7 @@ WORDS, NUMBERS, OWN = (
 TABLE = types.Array(types.int64, 2, "C")
 ROWS = types.Array(types.float32, 2, "C")
 
-LISTS = types.NamedTuple((NUMBERS, NUMBERS, TABLE, N), _Lists)
+LISTS = types.NamedTuple((NUMBERS, TABLE, N), _Lists)
 SETS = types.NamedUniTuple(WORDS, 2, _Pair)
 SENT = TABLE, N, TABLE, N, N
 SIGNATURES = [

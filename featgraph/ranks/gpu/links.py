@@ -49,7 +49,7 @@ class Listed:
         How many words of bits each has.
     numbers : array of int32
         The lists themselves; negative where a list ends within a word.
-    chunks : array of int32
+    ends : ndarray of int32
         The word with which each chunk begins, and the one behind the last.
     links : list of int
         The chunk with which each list begins, and how many there are.
@@ -74,7 +74,7 @@ class Listed:
         self.links, self.count = links, links[-1]
         self._device = device
         self.numbers = self.along(lists)
-        self.chunks = device.upload(np.array(chunks, np.int32))
+        self.ends = np.array(chunks, np.int32)
 
     def along(self, lists: Sequence[npt.NDArray[np.integer]]) -> Array:
         """Return a number for each vertex of the lists; -1 behind the end of one."""
@@ -98,6 +98,8 @@ class GpuLinks(Listed):
 
     Attributes
     ----------
+    chunks : array of int32
+        `ends`, on the GPU.
     taken, positions : arrays of int32 and uint32
         From each list's begin on: marked vertices, and where they stand in the list.
     totals : array of int32
@@ -113,6 +115,7 @@ class GpuLinks(Listed):
         super().__init__(lists, device, _CHUNK_WORDS)
         self._launch: Any = device.launches  # type: ignore[attr-defined]
         self._stream = stream
+        self.chunks = device.upload(self.ends)
         begin_of_chunk = np.repeat(self.firsts[:-1], np.diff(self.links))
         self._begins = device.upload(begin_of_chunk.astype(np.int32))
         self._on_device = device.upload(np.array(self.links, np.int32))

@@ -83,7 +83,6 @@ class _Lists(NamedTuple):
     """Lists of vertices, as kernels take them."""
 
     numbers: Array
-    chunks: Array
     links: Array
     count: Any
 
@@ -190,18 +189,26 @@ class Channel:
         self._nothing = device.upload(np.zeros(1, np.uint32))
 
     def _lists(self, lists: Sequence[npt.NDArray[np.integer]]) -> _Lists:
-        """Return lists; of each chunk the rank, first word and words of its list."""
+        """Return lists, and what `window_kernels` has of each chunk of them.
+
+        Chunks of lists alternate, by how far each list has got: so a rank stores at all
+        others at a time, and not at one that all others store at.
+        """
         words = sum(-(-numbers.size // 32) for numbers in lists)
         size = min(max(words // _WARPS, 1), _CHUNK_WORDS)
         listed = Listed(lists, self._device, size)
         self._words = listed.words
         counts = np.diff(listed.links)
         columns = range(counts.size), listed.firsts[:-1], listed.words
-        rows = np.stack([np.repeat(np.asarray(c), counts) for c in columns], axis=1)
+        rows = [np.repeat(np.asarray(c), counts) for c in columns]
+        rows += [listed.ends[:-1], listed.ends[1:]]
+        reached = (listed.ends[1:] - rows[1]) / np.maximum(rows[2], 1)
+        order = np.argsort(reached, kind="stable")
         # Kernels take no array without entries.
-        table = np.concatenate([rows, [[0, 0, 0]]]).astype(np.int64)
+        table = np.zeros((max(order.size, 1), len(rows)), np.int64)
+        table[: order.size] = np.stack(rows, axis=1)[order]
         links = self._device.upload(table)
-        return _Lists(listed.numbers, listed.chunks, links, np.int64(listed.count))
+        return _Lists(listed.numbers, links, np.int64(listed.count))
 
     def _boxes_for(self, numbers: int, row: int) -> Mailboxes:
         """Return mailboxes with room for all that; all ranks call it alike."""

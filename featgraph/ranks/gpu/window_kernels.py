@@ -92,8 +92,8 @@ GENERATION, DONE, LOST, COUNT = 0, 1, 2, 3
 #: rounded, or 0; how long, in ns, this rank has worked, without waits; since when.
 FAULT, WORK, SINCE = 0, 1, 2
 #: Columns of `links`, which has a row for each chunk: the rank, the word with which its
-#: link begins, and words of the link.
-_LINK, _FIRST, _WORDS = 0, 1, 2
+#: link begins, words of the link, and the words that the chunk has.
+_LINK, _FIRST, _WORDS, _FROM, _TO = 0, 1, 2, 3, 4
 #: Columns of `columns`, which has a row for each property: the address of its rows,
 #: bytes from one to the next, bytes of a row in a slot, those of an entry that is
 #: copied at a time, bytes of a row of all properties before it, the part that it
@@ -324,6 +324,14 @@ def _copy_rows(found, number, columns, column, slot, into_slot, notes):  # type:
                 v, into_slot, lane, int32(0), address, columns, column, slot, notes
             )
         return
+    if not columns[column, _WIRE] and size >= 4:
+        stride, other = columns[column, _STRIDE], columns[column, _OTHER]
+        lent = found, number, width, address, stride, other, slot, into_slot
+        if size == 8:
+            _copy_whole(lent, uint64, int32(8))
+        else:
+            _copy_whole(lent, uint32, int32(4))
+        return
     row, rows = lane // width, int32(32) // width
     f, features = lane - row * width, int32(32) - rows * width
     for turn in range(width):
@@ -331,9 +339,81 @@ def _copy_rows(found, number, columns, column, slot, into_slot, notes):  # type:
         if (found >> uint32(row)) & uint32(1):
             entry = int32(turn * 32 + lane)
             _copy_entry(v, into_slot, entry, f, address, columns, column, slot, notes)
-        row, f = int32(row + rows), int32(f + features)
-        if f >= width:
-            row, f = int32(row + 1), int32(f - width)
+        row, f = _moved(row, f, rows, features, width)
+
+
+@device_function
+def _moved(row, f, rows, features, width):  # type: ignore[no-untyped-def]
+    """Return the row of an entry that comes so much later, and its place there."""
+    row, f = int32(row + rows), int32(f + features)
+    if f >= width:
+        row, f = int32(row + 1), int32(f - width)
+    return row, f
+
+
+@device_function
+def _place_of(found, number, row, f, stride, unit):  # type: ignore[no-untyped-def]
+    """Return whether an entry is copied, and where it is among the rows of vertices."""
+    lane = row & int32(31)
+    v = int64(warp.broadcast(number, lane, 32))
+    is_copied = row < 32 and (found >> uint32(lane)) & uint32(1) != 0
+    return is_copied, v * stride + int64(f) * unit
+
+
+@device_function
+def _copy_whole(lent, kind, unit):  # type: ignore[no-untyped-def]
+    """Copy rows of entries of a type; of four entries of a lane all are on their way.
+
+    One behind the other they would take as long as memory does, each.
+    """
+    found, number, width, address, stride, other, slot, into_slot = lent
+    lane = int32(cuda.laneid)
+    row, rows = lane // width, int32(32) // width
+    f, features = lane - row * width, int32(32) - rows * width
+    for turn in range(0, width, 4):
+        is_a, a = _place_of(found, number, row, f, stride, unit)
+        row, f = _moved(row, f, rows, features, width)
+        is_b, b = _place_of(found, number, row, f, stride, unit)
+        row, f = _moved(row, f, rows, features, width)
+        is_c, c = _place_of(found, number, row, f, stride, unit)
+        row, f = _moved(row, f, rows, features, width)
+        is_d, d = _place_of(found, number, row, f, stride, unit)
+        row, f = _moved(row, f, rows, features, width)
+        inside, step = slot + int64(turn * 32 + lane) * unit, int64(32 * unit)
+        if into_slot:
+            value_a = _loaded(is_a, address + a, kind)
+            value_b = _loaded(is_b, address + b, kind)
+            value_c = _loaded(is_c, address + c, kind)
+            value_d = _loaded(is_d, address + d, kind)
+            _stored(is_a, inside, int64(0), value_a, kind)
+            _stored(is_b, inside + step, int64(0), value_b, kind)
+            _stored(is_c, inside + 2 * step, int64(0), value_c, kind)
+            _stored(is_d, inside + 3 * step, int64(0), value_d, kind)
+        else:
+            value_a = _loaded(is_a, inside, kind)
+            value_b = _loaded(is_b, inside + step, kind)
+            value_c = _loaded(is_c, inside + 2 * step, kind)
+            value_d = _loaded(is_d, inside + 3 * step, kind)
+            beside = other - address if other != 0 else int64(0)
+            _stored(is_a, address + a, beside, value_a, kind)
+            _stored(is_b, address + b, beside, value_b, kind)
+            _stored(is_c, address + c, beside, value_c, kind)
+            _stored(is_d, address + d, beside, value_d, kind)
+
+
+@device_function
+def _loaded(is_copied, address, kind):  # type: ignore[no-untyped-def]
+    """Return what is at an address, if it is to be copied."""
+    return load_at(address, kind) if is_copied else kind(0)
+
+
+@device_function
+def _stored(is_copied, address, beside, value, kind):  # type: ignore[no-untyped-def]
+    """Store what is copied, and so many bytes beside it, too, if these are any."""
+    if is_copied:
+        store_at(address, value, kind)
+        if beside != 0:
+            store_at(address + beside, value, kind)
 
 
 @device_function
@@ -436,7 +516,7 @@ def post(  # type: ignore[no-untyped-def]
     if chunk < lists.count:  # the whole warp
         link, words = links[chunk, _LINK], links[chunk, _WORDS]
         slot = (own[GENERATION] + int64(1)) & int64(1)
-        first, end = lists.chunks[chunk], lists.chunks[uint32(chunk + uint32(1))]
+        first, end = int32(links[chunk, _FROM]), int32(links[chunk, _TO])
         following = lists.numbers[uint32(first * 32 + lane)]
         for word in range(first, end):
             number = following
@@ -542,7 +622,7 @@ def take(  # type: ignore[no-untyped-def]
         return
     slot = own[GENERATION] & int64(1)
     rows = here[link, BASE] + slot * here[link, BYTES] + room
-    first, end = lists.chunks[chunk], lists.chunks[uint32(chunk + uint32(1))]
+    first, end = int32(links[chunk, _FROM]), int32(links[chunk, _TO])
     for part in range(parts):
         # A lane takes the bits of a word: a chunk has no more words than a warp lanes.
         bits = uint32(0)
