@@ -111,15 +111,18 @@ def measure_flags(rank: Rank) -> None:
 
 
 def measure_rows(rank: Rank, rows: Sequence[tuple[int, int, float]] = ROWS) -> None:
-    """Time what kernels store, and what they take, by events of the GPU."""
+    """Time what kernels store, and what they take, by events of the GPU.
+
+    A rank stores at the next one, and the last one at the first.
+    """
     from featgraph._cuda import cuda
     from featgraph.ranks.gpu.window_channel import Channel, Part
 
-    device, peer = rank.device, rank.peer
+    device, ranks = rank.device, np.arange(rank.engine.size)
+    ahead, behind = ((rank.engine.rank + step) % ranks.size for step in (1, -1))
     for count, k, share in rows:
-        ends = [count if r == peer else 0 for r in range(2)]
-        sent = [np.arange(last) for last in ends]
-        taken = [np.arange(count, count + last) for last in ends]
+        sent = [np.arange(count * (r == ahead)) for r in ranks]
+        taken = [np.arange(count, count + count * (r == behind)) for r in ranks]
         channel = Channel(sent, taken, rank.engine, device, "rows")
         rng = np.random.default_rng(0)  # both have the same rows
         data = rng.random((2 * count, k)).astype(np.float32)

@@ -330,7 +330,7 @@ class Program:
 def _link_of(rank: Rank) -> float | None:
     """Return the bytes a second that a kernel stores, or the engine hands over."""
     engine = rank.engine
-    if rank.target == "cuda" and engine.size == 2:
+    if rank.target == "cuda":
         from featgraph.ranks.gpu.carrier import have_windows
         from featgraph.runtime.devices.choose import choose_device
 

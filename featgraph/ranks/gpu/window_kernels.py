@@ -448,6 +448,12 @@ def _aligned(words):  # type: ignore[no-untyped-def]
 
 
 @device_function
+def _is_in(words, number):  # type: ignore[no-untyped-def]
+    """Return whether a vertex is in a set; a negative number is in none."""
+    return number >= 0 and warp.test_bit(words, uint32(number))
+
+
+@device_function
 def _store_bits(found, address, form):  # type: ignore[no-untyped-def]
     """Store the bits of a word, in a form; a whole warp. Returns how many bytes."""
     lane, size = uint32(cuda.laneid), int32(4)
@@ -517,20 +523,25 @@ def post(  # type: ignore[no-untyped-def]
         link, words = links[chunk, _LINK], links[chunk, _WORDS]
         slot = (own[GENERATION] + int64(1)) & int64(1)
         first, end = int32(links[chunk, _FROM]), int32(links[chunk, _TO])
-        following = lists.numbers[uint32(first * 32 + lane)]
+        number = lists.numbers[uint32(first * 32 + lane)]
+        is_changed = are_places or _is_in(sets[0], number)
+        following = number
+        if first + 1 < end:
+            following = lists.numbers[uint32((first + 1) * 32 + lane)]
         for word in range(first, end):
-            number = following
-            if word + 1 < end:  # on its way while this word is dealt with
-                following = lists.numbers[uint32((word + 1) * 32 + lane)]
+            # Of the words behind this one a set and numbers are on their way.
+            follows, behind = False, following
+            if word + 1 < end and not are_places:
+                follows = _is_in(sets[0], following)
+            if word + 2 < end:
+                behind = lists.numbers[uint32((word + 2) * 32 + lane)]
             place = int64(word) - links[chunk, _FIRST]
             for part in range(parts):
-                is_set = False
+                is_set = is_changed
                 if are_places:
                     is_set = warp.test_bit(sets[0], uint32(word * 32 + lane))
-                elif number >= 0 and part == 0:
-                    is_set = warp.test_bit(sets[0], uint32(number))
-                elif number >= 0:
-                    is_set = warp.test_bit(sets[1], uint32(number))
+                elif part == 1:
+                    is_set = _is_in(sets[1], number)
                 found = warp.group_bits(is_set, 32)
                 # Asked for again each time: to be kept they would take registers.
                 bits = _bits_of(there, link, slot, words) + part * _aligned(words)
@@ -548,6 +559,7 @@ def post(  # type: ignore[no-untyped-def]
                     stripe = int64(form) * STRIPES + int64(word) % STRIPES
                     at = stripe * there.shape[0] + link
                     cuda.atomic.add(stored, at, int64(size))
+            number, is_changed, following = following, follows, behind
     cuda.syncthreads()
     is_last = int32(0)
     if cuda.threadIdx.x == 0:  # its fence is for the stores of the block, too
@@ -630,11 +642,19 @@ def take(  # type: ignore[no-untyped-def]
             place = int64(first + lane) - links[chunk, _FIRST]
             begin = _bits_of(here, link, slot, size) + part * _aligned(size)
             bits = _taken(begin + place * 4)
+        following, coming = int32(-1), uint32(warp.broadcast(int32(bits), 0, 32))
+        if coming != 0:
+            following = lists.numbers[uint32(first * 32 + lane)]
         for word in range(first, end):
-            found = uint32(warp.broadcast(int32(bits), word - first, 32))
+            number, found, coming = following, coming, uint32(0)
+            if word + 1 < end:  # what is on its way while this word is dealt with
+                coming = uint32(
+                    warp.broadcast(int32(bits), int32(word + 1 - first), 32)
+                )
+            if coming != 0:
+                following = lists.numbers[uint32((word + 1) * 32 + lane)]
             if found == 0:
                 continue
-            number = lists.numbers[uint32(word * 32 + lane)]
             # Of the rows of all vertices there, those of ghosts.
             found &= warp.group_bits(number >= 0, 32)
             if not are_places and part == 0:
