@@ -178,7 +178,8 @@ def measure_nccl(rank: Rank) -> None:
 
 def be_a_rank(repeat: int, told: Path) -> None:
     """Measure on this rank; the first one writes what it has found."""
-    rank = Rank(fg.distributed.init(timeout=LIMIT_S / 4), repeat)
+    # What NCCL is asked through.
+    rank = Rank(fg.distributed.init(timeout=LIMIT_S / 4, engine="gloo"), repeat)
     for measure in (measure_flags, measure_rows, measure_nccl):
         measure(rank)
     if rank.engine.rank == 0:

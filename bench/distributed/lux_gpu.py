@@ -2,13 +2,13 @@
 
 Ranks of each number are started once, draw each graph in parts, and run all programs,
 of which they tell each result at once. A row's time is that of the supersteps of a
-call; `call_ms` is that of the whole call, `first_s` that of the first one, which
-compiles. *efficiency* is the time on one rank, by ranks and the time on these. *bound*
-is what the link leaves of it: the sweep, by the longer one of sweep and wire, where the
-sweep is the time on one rank by ranks, and the wire `wire_bytes` at the measured rate
-of the link. `wire_bytes` of a rank are those of all rows that other ranks have, in
-supersteps in which all change; of searches a bit of each row in each superstep, and a
-row for each vertex that changed.
+call, behind some that warm up; `call_ms` is that of the whole call, `first_s` that of
+the first one, which compiles. *efficiency* is the time on one rank, by ranks and the
+time on these. *bound* is what the link leaves of it: the sweep, by the longer one of
+sweep and wire, where the sweep is the time on one rank by ranks, and the wire
+`wire_bytes` at the measured rate of the link. `wire_bytes` of a rank are those of all
+rows that other ranks have, in supersteps in which all change; of searches a bit of each
+row in each superstep, and a row for each vertex that changed.
 
 Levels, labels and distances have one digest on all numbers of ranks; of ranks,
 distributions and factors `checks` has the largest difference at 4096 vertices or fewer,
@@ -46,6 +46,8 @@ MODULE = "bench.distributed.lux_gpu"
 SEED = 20261121
 #: Supersteps of programs that would go on.
 SUPERSTEPS, LP_SUPERSTEPS, ITERATIONS = 20, 10, 3
+#: Calls before the trials: loops of supersteps are made in the second or third.
+_WARM_UP = 2
 #: Vertices whose reals are compared, and numbers of them all.
 SAMPLE, SAMPLED = 4096, 1 << 15
 #: How far reals may be apart, of the largest.
@@ -256,6 +258,8 @@ class Rank:
             return None
         first, trials, calls = time.perf_counter() - begun, [], []
         runs: list[Any] = []
+        for _ in range(_WARM_UP):
+            result = how.call()
         for _ in range(self.given["repeat"]):
             del result
             self.wait()
