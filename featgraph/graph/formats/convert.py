@@ -25,7 +25,7 @@ from featgraph.graph.partition.orders import choose_order
 from featgraph.graph.partition.sides import side_bounds
 from featgraph.graph.slices.folder import require_free, writing
 from featgraph.graph.slices.manifest import Manifest
-from featgraph.graph.slices.write import Edges, write_slices
+from featgraph.graph.slices.write import Edges, Rows, write_rows, write_slices
 
 __all__ = ["convert", "write_graph"]
 
@@ -109,6 +109,9 @@ def write_graph(
         # One side behind the other, for ranks read a range of each.
         side_of = np.searchsorted(side_bounds(graph.sides), ordered, "right")
         ordered = ordered[np.argsort(side_of, kind="stable")]
+    if ordered is None:
+        with writing(Path(target)) as beside:
+            return write_rows(beside, _rows_of(graph))
     u, v, weights = graph.sources, graph.targets, graph.weights
 
     def chunks() -> Iterator[tuple[Array, Array, Array | None]]:
@@ -122,6 +125,22 @@ def write_graph(
     )
     with writing(Path(target)) as beside:
         return write_slices(beside, edges)
+
+
+def _rows_of(graph: Graph) -> Rows:
+    """Return the edges of a graph as they are stored, with what is told of them."""
+    weights = graph.weights
+    return Rows(
+        graph.in_edges,
+        graph.given_index,
+        None if weights is None else graph.expand_edge_values(weights),
+        None if not graph.directed else np.asarray(graph.out_degree),
+        None if graph.vertex_names is None else np.asarray(graph.vertex_names),
+        graph.given_edge_count,
+        graph.digest,
+        graph.weights_digest,
+        graph.sides,
+    )
 
 
 def _is_compressed(path: Any) -> bool:

@@ -1,4 +1,4 @@
-"""A folder of slices, written of edges that come in given order.
+"""A folder of slices, written of edges in given order, or of those of a graph.
 
 Edges are stored by target, and in the order given within a row: as kernels take them.
 Twins of an undirected graph are stored, too, so that a rank finds its rows whole.
@@ -17,13 +17,16 @@ from numpy.typing import NDArray
 
 from featgraph.errors import FileFormatError
 from featgraph.graph._structure import structure_digest
+from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.slices.files import SliceWriter
 from featgraph.graph.slices.manifest import Manifest, SliceArray, write_manifest
 from featgraph.graph.slices.sorting import Sorter
 
-__all__ = ["Edges", "write_slices"]
+__all__ = ["Edges", "Rows", "write_rows", "write_slices"]
 
 Array = NDArray[Any]
+#: Edges that are written at a time.
+_CHUNK = 1 << 22
 #: What sorting may take.
 MEMORY_BYTES = 1 << 28
 
@@ -55,6 +58,79 @@ class Edges:
     sides: tuple[int, ...] | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Edges by target, in given order within a row.
+
+    Attributes
+    ----------
+    in_edges : Adjacency
+    given_index : ndarray of integers, shape (E,)
+        The row in given order of each edge; twins have others, behind all given ones.
+    weights : ndarray, shape (E,), or None
+    out_degree : ndarray, shape (V,), or None
+        None where that is how many edges there are into a vertex.
+    names : ndarray of integers or None
+    given : int
+    digest, weights_digest : str
+    sides : tuple of int, or None
+    """
+
+    in_edges: Adjacency
+    given_index: Array
+    weights: Array | None
+    out_degree: Array | None
+    names: Array | None
+    given: int
+    digest: str
+    weights_digest: str
+    sides: tuple[int, ...] | None
+
+
+def write_rows(folder: Path, rows: Rows) -> Manifest:
+    """Write arrays and manifest of sorted edges into a folder that is there."""
+    offsets, count = rows.in_edges.row_offsets, rows.in_edges.column_indices.size
+    directed = rows.out_degree is not None
+    edges = {
+        "sources": (rows.in_edges.column_indices, "<i4"),
+        "rows": (rows.given_index, _row_type(rows.given * (1 if directed else 2))),
+    }
+    if rows.weights is not None:
+        edges["weights"] = rows.weights, rows.weights.dtype.str
+    arrays = {name: _write_array(folder, name, *of) for name, of in edges.items()}
+    vertices = _vertex_arrays(np.diff(offsets).astype(np.int64), rows.names)
+    if rows.out_degree is not None:
+        vertices["outs"] = rows.out_degree.astype(np.int64)
+    for name, array in vertices.items():
+        arrays[name] = _write_array(folder, name, array, array.dtype)
+    told = rows.digest, rows.weights_digest, rows.sides, arrays
+    manifest = Manifest(offsets.size - 1, rows.given, count, directed, *told)
+    write_manifest(folder, manifest)
+    return manifest
+
+
+def _write_array(folder: Path, name: str, array: Array, dtype: Any) -> SliceArray:
+    """Write an array by chunks, which are cast; return what the manifest says of it."""
+    with SliceWriter(folder, name, dtype) as writer:
+        for begin in range(0, array.size, _CHUNK):
+            writer.write(array[begin : begin + _CHUNK])
+        return writer.finish()
+
+
+def _row_type(bound: int) -> str:
+    """Return the type of rows in given order, which are below a bound."""
+    return "<i4" if bound <= 1 << 31 else "<i8"
+
+
+def _vertex_arrays(into: Array, names: Array | None) -> dict[str, Array]:
+    """Return what is stored of all vertices, by how many edges are stored of each."""
+    found = {
+        "offsets": np.concatenate(([0], np.cumsum(into))),
+        "words": np.add.reduceat(into, np.arange(0, into.size, 32)),
+    }
+    return found if names is None else found | {"names": names}
+
+
 def write_slices(folder: Path, edges: Edges, memory: int = MEMORY_BYTES) -> Manifest:
     """Write arrays and manifest into a folder that is there.
 
@@ -77,7 +153,7 @@ def write_slices(folder: Path, edges: Edges, memory: int = MEMORY_BYTES) -> Mani
     sorter = Sorter(scratch, in_counts, edges.weights_dtype, most)
     try:
         handed = _fill(sorter, edges, places, counted.given)
-        rows = "<i4" if counted.bound <= 1 << 31 else "<i8"
+        rows = _row_type(counted.bound)
         arrays, written = _write_edges(folder, sorter, rows, edges.weights_dtype)
     finally:
         sorter.close()
@@ -205,22 +281,13 @@ def _write_edges(
 def _write_vertices(
     folder: Path, edges: Edges, counted: _Counted, into: Array
 ) -> dict[str, SliceArray]:
-    order = edges.order
-    begins = np.arange(0, edges.vertex_count, 32)
-    arrays: dict[str, Array] = {
-        "offsets": np.concatenate(([0], np.cumsum(into))),
-        "words": np.add.reduceat(into, begins),
-    }
+    order, arrays = edges.order, _vertex_arrays(into, edges.names)
     if counted.out is not None:
         arrays["outs"] = counted.out if order is None else counted.out[order]
     if order is not None:
         starts = np.cumsum(counted.into) - counted.into
         arrays |= {"order": order, "starts": starts[order]}
-    if edges.names is not None:
-        arrays["names"] = edges.names
-    found = {}
-    for name, array in arrays.items():
-        with SliceWriter(folder, name, array.dtype) as writer:
-            writer.write(array)
-            found[name] = writer.finish()
-    return found
+    return {
+        name: _write_array(folder, name, array, array.dtype)
+        for name, array in arrays.items()
+    }

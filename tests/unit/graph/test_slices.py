@@ -35,7 +35,7 @@ def test_nothing_half_written_is_read(
     path = tmp_path / "graph.fgs"
     for module, name in (
         (write, "write_manifest"),
-        (write, "_write_edges"),
+        (write, "_write_array"),
         (folders, "_sync"),
     ):
         with monkeypatch.context() as patch:
@@ -60,8 +60,28 @@ def test_edges_that_are_altered_while_they_are_sorted(
     found = sorting.Sorter.sorted
     monkeypatch.setattr(sorting.Sorter, "sorted", swapped)
     with pytest.raises(fg.FileFormatError, match="not those that were"):
-        write_graph(RING, tmp_path / "graph.fgs")
+        write_graph(RING, tmp_path / "graph.fgs", order="locality")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("weights", [None, "int32", "float64"])
+def test_rows_of_a_graph_are_what_is_sorted_of_its_edges(
+    tmp_path: Path, rng: np.random.Generator, directed: bool, weights: Any
+) -> None:
+    for count in (1, 31, 400):
+        u, v = rng.integers(0, 40, (2, count))
+        w = None if weights is None else rng.integers(0, 9, count).astype(weights)
+        given: dict[str, Any] = {"vertex_count": 65, "directed": directed}
+        whole = fg.Graph.from_edges(u, v, weights=w, **given)
+        path, beside = tmp_path / f"{count}.fgs", tmp_path / f"{count}"
+        write_graph(whole, path)
+        beside.mkdir()
+        edges = write.Edges(lambda: iter([(u, v, w)]), 65, directed, weights)  # noqa: B023
+        write.write_slices(beside, edges)
+        for one in beside.iterdir():
+            assert one.read_bytes() == (path / one.name).read_bytes(), one.name
+        assert len(list(path.iterdir())) == len(list(beside.iterdir()))
 
 
 @pytest.mark.parametrize(
