@@ -365,6 +365,25 @@ TABLES["loading-cpu"] = {
     "most bytes over these": _text("peak_over_final"),
     **CHECK,
 }
+TABLES["loading-gpu"] = {
+    "graph": _graph,
+    "ranks": _text("ranks"),
+    "what": _text("contender"),
+    **TIME,
+    "bytes of files": _text("file_bytes"),
+    "of reading the bytes": _text("of_read"),
+    **CHECK,
+}
+TABLES["checkpoints"] = {
+    "graph": _graph,
+    "ranks": _text("ranks"),
+    "checkpoints": _text("contender"),
+    **TIME,
+    "written": _text("written"),
+    "ms longer for each": _text("each_ms"),
+    "of 60 s": _text("of_a_minute"),
+    **CHECK,
+}
 TABLES["out-of-core-gpu"] = {
     "graph": _graph,
     "under": _text("contender"),

@@ -65,6 +65,8 @@ BENCHES = {
     "overlap-gpu": "bench.distributed.overlap",
     "ranks-cpu": "bench.distributed.ranks_cpu",
     "loading-cpu": "bench.distributed.loading_cpu",
+    "loading-gpu": "bench.distributed.loading_gpu",
+    "checkpoints": "bench.distributed.checkpoints",
     "repartition-cpu": "bench.distributed.repartition_cpu",
     "ranks-gpu": "bench.distributed.ranks_gpu",
     "forms-gpu": "bench.distributed.forms_gpu",

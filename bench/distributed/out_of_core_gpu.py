@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     recorder.device = gpu_name()
     link = _measure_link(arguments.repeat, recorder)
     begun = time.perf_counter()
-    graph = _graph(arguments.scale, arguments.edge_factor)
+    graph = graph_of(arguments.scale, arguments.edge_factor)
     wait_for_gpu(TARGET)
     print(f"    {graph}, made in {time.perf_counter() - begun:.1f} s", flush=True)
     told = {"vertices": graph.vertex_count, "edges": graph.edge_count}
@@ -95,8 +95,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         recorder.add(name, trials, graph=told, checks=checks, **fields)
 
 
-def _graph(scale: int, edge_factor: int) -> fg.Graph:
-    """Return the graph, with weights, its rows in the host's memory.
+def graph_of(scale: int, edge_factor: int, weighted: bool = True) -> fg.Graph:
+    """Return the graph, its rows in the host's memory.
 
     The GPU draws and sorts it; edges are given in the order of its rows. On the host it
     takes 8 bytes an edge, and as much page-locked memory when it is streamed; on the
@@ -105,11 +105,13 @@ def _graph(scale: int, edge_factor: int) -> fg.Graph:
     sums = np.uint64(round(0.57 * 2**32)), np.uint64(round(0.76 * 2**32))
     parameters = np.uint64(1), scale, *sums, np.uint64(round(0.95 * 2**32))
     count = edge_factor << scale
-    drawing = Drawing("draw_rmat", parameters, count, 1 << scale, np.uint64(2))
+    seed = np.uint64(2) if weighted else None
+    drawing = Drawing("draw_rmat", parameters, count, 1 << scale, seed)
     there = drawn_rows(drawing, directed=True)
     rows = there.on_gpu.rows("in")
-    arrays = [rows.offsets, rows.ends, there.there_by_id]
-    offsets, ends, weights = (host_values(DeviceValues(array)) for array in arrays)
+    arrays = [rows.offsets, rows.ends, *[there.there_by_id] * weighted]
+    found = [host_values(DeviceValues(array)) for array in arrays]
+    offsets, ends, weights = [*found, None][:3]
     known = {"is_in_given_order": True}
     edges = RowEdges(
         Adjacency(offsets, ends, None), None, weights, count, True, known=known
