@@ -365,6 +365,16 @@ TABLES["loading-cpu"] = {
     "most bytes over these": _text("peak_over_final"),
     **CHECK,
 }
+TABLES["large-gpu"] = {
+    "graph": _graph,
+    "call": _text("contender"),
+    **TIME,
+    "supersteps": _text("supersteps"),
+    "directions": _text("directions"),
+    "in supersteps ms": _number("superstep_ms", 4),
+    "reached": _text("reached"),
+    **CHECK,
+}
 TABLES["loading-gpu"] = {
     "graph": _graph,
     "ranks": _text("ranks"),

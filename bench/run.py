@@ -49,6 +49,7 @@ BENCHES = {
     "fusing-cpu": "bench.algorithms.fusing_cpu",
     "classics-cpu": "bench.classics.cpu",
     "classics-gpu": "bench.classics.gpu",
+    "large-gpu": "bench.classics.large_gpu",
     "answers-gpu": "bench.classics.answers",
     "links-gpu": "bench.distributed.links_gpu",
     "nccl-gpu": "bench.distributed.nccl_gpu",
