@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 from featgraph.fold.analysis.access import AccessRecord, check_accesses, find_accesses
 from featgraph.fold.analysis.checks import (
@@ -225,6 +226,10 @@ class Analysis:
         return any(uses_numbers(body, cuda) for body in bodies)
 
 
+#: Program -> what was found for a signature, as long as the program lives.
+_known: WeakKeyDictionary[Program, dict[Any, Analysis]] = WeakKeyDictionary()
+
+
 def analyse(
     program: Program,
     signature: Signature,
@@ -232,7 +237,7 @@ def analyse(
     *,
     renumbered: bool = False,
 ) -> Analysis:
-    """Run the middle end.
+    """Run the middle end, once for all plans of a program.
 
     Parameters
     ----------
@@ -242,15 +247,29 @@ def analyse(
         Types of the State's properties and scalars.
     real : str, optional
         Storage type; default the widest of the floating-point properties in use.
-
     renumbered : bool, optional
         Whether the numbers of vertices are other ones in kernels.
+
+    Returns
+    -------
+    Analysis
+        Nothing behind it may change it, nor the trees in it.
 
     Raises
     ------
     UserFunctionError
         If a function does not fit the model or the signature; names its file and line.
     """
+    known = _known.setdefault(program, {})
+    asked = tuple(signature.items()), real, renumbered
+    if asked not in known:
+        known[asked] = _analyse(program, signature, real, renumbered)
+    return known[asked]
+
+
+def _analyse(
+    program: Program, signature: Signature, real: str | None, renumbered: bool
+) -> Analysis:
     if real is None:
         real = _widest(signature, signature)
         found = _Analyser(program, signature, real, renumbered).run()

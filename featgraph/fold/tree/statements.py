@@ -9,7 +9,8 @@ stand for.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar, TypeVar, cast
 
 __all__ = [
@@ -36,8 +37,6 @@ Body = list[ast.stmt]
 SHARED = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
 #: Where these stand.
 _NO_NODES = frozenset({"ctx", "op", "ops"})
-#: Most nodes: nothing is in them.
-_ENDS = (ast.Name, ast.Constant)
 
 _Tree = TypeVar("_Tree", bound=ast.AST)
 
@@ -52,21 +51,33 @@ class Node(ast.stmt):
         cls._fields = tuple(cls.__annotations__)
 
 
+class _Parts(dict[type[ast.AST], tuple[str, ...]]):
+    """Class of node -> its fields in which nodes may stand; most have none."""
+
+    def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
+        ends = issubclass(kind, ast.Name | ast.Constant)
+        fields = [] if ends else [n for n in kind._fields if n not in _NO_NODES]
+        return self.setdefault(kind, tuple(fields))
+
+
+_PARTS = _Parts()
+
+
 class Rewriting(ast.NodeTransformer):
     """A pass, or a part of one: methods ``visit_X`` say what becomes of a node X.
 
     What they say is as for Python's own class. Trees are walked for every pass of every
-    kernel, so nothing is looked up here that is no node.
+    kernel, so nothing is looked up here that is no node, and a method once a class.
     """
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         """Return a node with what becomes of its parts."""
-        for name in node._fields:
+        for name in _PARTS[type(node)]:
             value = getattr(node, name, None)
             if isinstance(value, list):
                 value[:] = _rewritten(value, self)
-            elif isinstance(value, ast.AST) and not isinstance(value, SHARED):
-                new = self.visit(value)
+            elif isinstance(value, ast.AST):
+                new = _become(value, self)
                 if new is None:
                     delattr(node, name)
                 elif new is not value:
@@ -77,9 +88,26 @@ class Rewriting(ast.NodeTransformer):
         """Return statements as they are behind this pass."""
         out: Body = []
         for node in body:
-            new = self.visit(node)
+            new = _become(node, self)
             out += new if isinstance(new, list) else [new]
         return out
+
+
+#: Class of a pass and of a node -> the method that says what becomes of it.
+_METHODS: dict[tuple[type[Rewriting], type[ast.AST]], Callable[[Any, Any], Any]] = {}
+
+
+def _become(node: ast.AST, rewriting: Rewriting) -> Any:
+    """Return what becomes of a node."""
+    asked = type(rewriting), type(node)
+    method = _METHODS.get(asked)
+    if method is None:
+        method = getattr(asked[0], f"visit_{asked[1].__name__}", None)
+        if method is None or method is ast.NodeVisitor.visit_Constant:
+            # Python's own looks for methods by names of older releases.
+            method = asked[0].generic_visit
+        _METHODS[asked] = method
+    return method(rewriting, node)
 
 
 def _rewritten(values: list[Any], rewriting: Rewriting) -> list[Any]:
@@ -89,7 +117,7 @@ def _rewritten(values: list[Any], rewriting: Rewriting) -> list[Any]:
         if not isinstance(value, ast.AST):
             out.append(value)
             continue
-        new = rewriting.visit(value)
+        new = _become(value, rewriting)
         if isinstance(new, list):
             out += new
         elif new is not None:
@@ -119,14 +147,24 @@ def code(text: str, **parts: Body | ast.expr) -> Body:
     A name in capitals stands for a body, or for an expression, which may stand in
     several places. Lines of the template are no lines of the user's: see `placed`.
     """
-    statements = placed(ast.parse(text).body)
+    statements = [copied(statement) for statement in _parsed(text)]
     return _Filled(parts).over(statements) if parts else statements
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> Body:
+    return placed(ast.parse(text).body)
 
 
 def expression(text: str, **parts: ast.expr) -> ast.expr:
     """Return the expression of a template; a name in capitals stands for another."""
-    made = ast.parse(text, mode="eval").body
+    made = copied(_parsed_expression(text))
     return cast("ast.expr", _Filled(parts).visit(made)) if parts else made
+
+
+@lru_cache(maxsize=4096)
+def _parsed_expression(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
 
 
 def when(
@@ -188,14 +226,16 @@ def placed(body: Body, node: ast.AST | None = None) -> Body:
 
 def copied(node: _Tree) -> _Tree:
     """Return a tree of its own; what is no part of the syntax is shared."""
-    new = type(node).__new__(type(node))
-    for name, value in vars(node).items():
+    kind = type(node)
+    new = kind.__new__(kind)
+    held = vars(new)
+    held.update(vars(node))
+    for name in _PARTS[kind]:
+        value = held.get(name)
         if isinstance(value, ast.AST):
-            if not isinstance(value, SHARED):
-                value = copied(value)
+            held[name] = copied(value)
         elif isinstance(value, list):
-            value = [copied(v) if isinstance(v, ast.AST) else v for v in value]
-        setattr(new, name, value)
+            held[name] = [copied(v) if isinstance(v, ast.AST) else v for v in value]
     return new
 
 
@@ -205,11 +245,7 @@ def every(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
         found = [statement]
         for node in found:  # which grows
             yield node
-            if isinstance(node, _ENDS):
-                continue
-            for name in node._fields:
-                if name in _NO_NODES:
-                    continue
+            for name in _PARTS[type(node)]:
                 value = getattr(node, name, None)
                 if isinstance(value, ast.AST):
                     found.append(value)

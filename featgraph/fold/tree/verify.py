@@ -67,13 +67,17 @@ def verify(tree: Body, stage: Stage) -> None:
 
 def _once(tree: Body, gone: tuple[type[ast.AST], ...]) -> None:
     """Refuse what is gone, and a node in two places: a pass would change both."""
-    seen: set[int] = set()
-    for node in every(tree):
-        if isinstance(node, gone):
-            raise TreeError(f"{type(node).__name__} is rewritten by an earlier pass")
-        if id(node) in seen:
+    found = list(every(tree))
+    for kind in set(map(type, found)):
+        if issubclass(kind, gone):
+            raise TreeError(f"{kind.__name__} is rewritten by an earlier pass")
+    seen = set(map(id, found))
+    if len(seen) == len(found):
+        return
+    for node in found:
+        if id(node) not in seen:
             raise TreeError(f"this stands twice in the tree: {_shown(node)}")
-        seen.add(id(node))
+        seen.remove(id(node))
 
 
 def _meets(body: Body, companies: Mapping[str, str], apart: list[ast.stmt]) -> None:
