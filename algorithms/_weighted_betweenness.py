@@ -95,7 +95,9 @@ def depend(f, v, d):  # type: ignore[no-untyped-def]
     """Add what the sources contribute to the vertices that they reach."""
     delta = d.sigma[v, f] * d.after[v, f] + d.at_ends
     is_inner = d.distance[v, f] > 0 and d.distance[v, f] < np.inf
-    d.dependency[v] = d.dependency[v] + fg.feature_sum(delta if is_inner else 0.0)
+    total = fg.feature_sum(delta if is_inner else 0.0)
+    if f == 0:
+        d.dependency[v] = d.dependency[v] + total
     return True
 
 
@@ -109,7 +111,9 @@ def count_reached(f, v, d):  # type: ignore[no-untyped-def]
 def add_ends(f, v, d):  # type: ignore[no-untyped-def]
     """Add the paths of a source that end at it."""
     own = d.reached[f] if v == d.source[f] else 0
-    d.dependency[v] = d.dependency[v] + fg.feature_sum(own)
+    total = fg.feature_sum(own)
+    if f == 0:
+        d.dependency[v] = d.dependency[v] + total
     return True
 
 

@@ -106,7 +106,6 @@ def begin(f, v, d):  # type: ignore[no-untyped-def]
     r = d.sc[v, f] - (d.ax[v, f] + fg.matvec(d.gram, x) + ridge * x)
     d.r[v, f] = r
     d.p[v, f] = r
-    d.r_r[v] = fg.dot(r, r)
     d.x_next[v, f] = x
     return True
 
@@ -125,16 +124,15 @@ def advance(f, v, d):  # type: ignore[no-untyped-def]
     ridge = d.ridge + d.ridge_each * d.in_degree[v]
     ap = d.ap[v, f] + fg.matvec(d.gram, p) + ridge * p
     curvature = fg.dot(p, ap)
+    before = fg.dot(d.r[v, f], d.r[v, f])
     # A residual that is rounding has no direction: stay.
-    moves = d.r_r[v] > d.resolution * fg.dot(d.sc[v, f], d.sc[v, f])
-    size = d.r_r[v] / curvature if moves and curvature > 0 else 0.0
+    moves = before > d.resolution * fg.dot(d.sc[v, f], d.sc[v, f])
+    size = before / curvature if moves and curvature > 0 else 0.0
     r = d.r[v, f] - size * ap
-    r_r = fg.dot(r, r)
-    turn = r_r / d.r_r[v] if d.r_r[v] > 0 else 0.0
+    turn = fg.dot(r, r) / before if before > 0 else 0.0
     d.x_next[v, f] = d.x_next[v, f] + size * p
     d.r[v, f] = r
     d.p[v, f] = r + turn * p
-    d.r_r[v] = r_r
     return True
 
 
@@ -315,7 +313,7 @@ def _properties(
     more: dict[str, Any] = {}
     if chosen.uses_cg:
         zeros = fg.vertex_property(0, dtype=real, shape=(k,))
-        more |= {"r": zeros, "p": zeros, "r_r": fg.vertex_property(0, dtype=real)}
+        more |= {"r": zeros, "p": zeros}
         more["resolution"] = (8 * float(np.finfo(real).eps)) ** 2
     return {
         "rating": fg.edge_property(given.values, copy=False),

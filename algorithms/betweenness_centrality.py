@@ -113,7 +113,9 @@ def depend(f, v, d):  # type: ignore[no-untyped-def]
     delta = d.sigma[v, f] * d.beyond[v, f] + d.at_ends
     share = 1 / d.sigma[v, f] + d.beyond[v, f] if is_turn else d.share[v, f]
     d.share_next[v, f] = share
-    d.dependency[v] = d.dependency[v] + fg.feature_sum(delta if is_turn else 0.0)
+    total = fg.feature_sum(delta if is_turn else 0.0)
+    if f == 0:
+        d.dependency[v] = d.dependency[v] + total
     return True
 
 

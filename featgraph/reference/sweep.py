@@ -98,9 +98,12 @@ class Sweep:
     def _write_all(self, lanes: list[Lane]) -> None:
         """Store what the lanes wrote; they must not get in each other's way."""
         wrote: dict[Place, Lane] = {}
+        several: set[Place] = set()
         for lane in lanes:
             for place, value in lane.writes.items():
                 other = wrote.setdefault(place, lane)
+                if other is not lane:
+                    several.add(place)
                 if not np.array_equal(other.writes[place], value, equal_nan=True):
                     raise self._function.source.error(
                         "features write different values to one entry",
@@ -112,7 +115,7 @@ class Sweep:
             return
         for lane in lanes:
             for place in lane.reads:
-                if place in wrote and (wrote[place] is not lane):
+                if place in wrote and (wrote[place] is not lane or place in several):
                     raise self._function.source.error(
                         "a feature reads what another one writes",
                         got=f"d.{place[0]}{list(place[1])}",

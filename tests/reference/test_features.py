@@ -149,6 +149,14 @@ def reads_a_neighbor(f, v, d):
 
 
 @fg.vertex
+def one_reads_what_all_write(f, v, d):
+    if f == 0:
+        d.y[v, f] = d.one[v]
+    d.one[v] = 2.0
+    return True
+
+
+@fg.vertex
 def writes_apart(f, v, d):
     d.one[v] = d.x[v, f]
     return True
@@ -161,6 +169,7 @@ def writes_apart(f, v, d):
         (other_calls, "not all features"),
         (other_options, "diagonal= differs"),
         (reads_a_neighbor, "reads what another one writes"),
+        (one_reads_what_all_write, "reads what another one writes"),
         (writes_apart, "different values to one entry"),
     ],
 )

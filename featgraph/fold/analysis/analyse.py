@@ -27,6 +27,7 @@ from featgraph.fold.analysis.gathered_values import (
     separate_gathered,
 )
 from featgraph.fold.analysis.outer_products import OuterProduct, find_outer_product
+from featgraph.fold.analysis.shared_entries import check_shared_entries
 from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.syntax.arithmetic import contributed, uses_numbers
 from featgraph.fold.syntax.names import (
@@ -400,6 +401,7 @@ class _Analyser:
         width, is_scalar = width_of(source, body, names.kinds, self._item_shape)
         check_groups(source, body, width)
         varying = find_varying(source, body)
+        check_shared_entries(source, body, width, varying)
         check_gathered(source, function.kind, body, names.kinds)
         accesses = find_accesses(source, function.kind, body, names.kinds)
         shared = frozenset(n for n, t in self.result.signature.items() if t.shared)
