@@ -182,6 +182,10 @@ class DistributedGraph(Graph):
         """What is done together with other ranks."""
         return self
 
+    def compare(self, given: str) -> None:
+        """Have ranks compare what they were given, with what they call next."""
+        self.engine.compare(given)
+
     def exchange(self, device: Device) -> RankExchange:
         """Return how runs on a device exchange rows with those of other ranks."""
         if device not in self._exchanges:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -163,6 +164,64 @@ def test_different_graphs_are_told_on_all_ranks() -> None:
             fg.distribute(other, cuts=[0, 2, 4])
 
     run_ranks(2, on_a_rank)
+
+
+def _x(values: Any, **more: Any) -> dict[str, Any]:
+    return {"x": fg.vertex_property(values, iterated=True, **more)}
+
+
+#: What is given -> a State, or a call on one, that differs between ranks.
+DIFFERENT: dict[str, Callable[[fg.Graph, int], Any]] = {
+    "a = 1": lambda graph, rank: fg.State(graph, a=1 + rank, **_x(0)),
+    "x = 2": lambda graph, rank: fg.State(graph, **_x(2 + rank)),
+    r"x = \[5, ... 8\]": lambda graph, rank: fg.State(
+        graph, **_x([5 + rank, 6, 7, 8 + rank])
+    ),
+    r"x = \[0.5, ... 0.5\]": lambda graph, rank: fg.State(
+        graph, **_x(np.array([0.5, rank, 2.0, 0.5]))
+    ),
+    r"x = -1 at \[1\] with \[9\]": lambda graph, rank: fg.State(
+        graph, **_x(-1, at=[1 + rank], entries=[9])
+    ),
+    r"b = \[1, 2\]": lambda graph, rank: fg.State(graph, b=[1, 2 + rank], **_x(0)),
+    r"an active set = \[2\]": lambda graph, rank: _called(graph, active_in=[2 + rank]),
+    "a = 4": lambda graph, rank: _assigned(graph, "a", 4 + rank),
+}
+
+
+def _called(graph: fg.Graph, **options: Any) -> fg.State:
+    state = fg.State(graph, **_x(0))
+    fg.foldmap(lowest, adopt)(state, target="cpu", **options)
+    return state
+
+
+def _assigned(graph: fg.Graph, name: str, value: Any) -> fg.State:
+    state = fg.State(graph, a=0, **_x(0))
+    state[name] = value
+    return state
+
+
+@pytest.mark.parametrize("given", DIFFERENT)
+def test_different_values_are_told_on_all_ranks(given: str) -> None:
+    def on_a_rank(engine: Any) -> None:
+        graph = fg.distribute(WHOLE, cuts=[0, 2, 4])
+        assert DIFFERENT[given](graph, 0)["x"].size == 4  # alike
+        with pytest.raises(fg.RankMismatchError, match="different values") as caught:
+            DIFFERENT[given](graph, engine.rank)["x"]
+        assert re.search(f"rank 0: {given}", str(caught.value))
+
+    run_ranks(2, on_a_rank)
+
+
+def test_what_is_rounded_differently_is_alike() -> None:
+    def on_a_rank(engine: Any) -> list[float]:
+        graph = fg.distribute(WHOLE, cuts=[0, 2, 4])
+        x = np.array([0.1, 0.2, 0.3, np.nan]) * (1 + 1e-9 * engine.rank)
+        state = fg.State(graph, a=1 / 3 + 1e-9 * engine.rank, **_x(x))
+        return state["x"].round(6).tolist()
+
+    first, second = run_ranks(2, on_a_rank)
+    np.testing.assert_equal(first, second)
 
 
 def test_one_rank_has_the_graph_itself() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 import numpy as np
 
@@ -28,15 +29,19 @@ class Call:
         The call with what must agree: operator, root, dtype, sizes.
     about : str
         What the caller says that it is for.
+    given : str
+        What the rank has been given since the call before, and must agree, too.
     """
 
     number: int
     text: str
     about: str = ""
+    given: str = ""
 
     def __str__(self) -> str:
         about = f", for {self.about}" if self.about else ""
-        return f"{self.text}, its exchange {self.number}{about}"
+        given = f", given {self.given}" if self.given else ""
+        return f"{self.text}, its exchange {self.number}{about}{given}"
 
 
 def lent(array: Array) -> Array:
@@ -89,6 +94,15 @@ def mismatch(
         if not different:
             return None
         other = different[0]
+        if replace(calls[other], given=call.given) == call:
+            one, two = _different(call.given, calls[other].given)
+            return RankMismatchError(
+                f"ranks {rank} and {other} were given different values",
+                got=f"rank {rank}: {one}; rank {other}: {two}",
+                expected="the same scalars and arrays on every rank",
+                fix="let no argument differ between ranks, and give seeds to random "
+                "numbers",
+            )
         got = f"calls {calls[other]}"
     return RankMismatchError(
         f"ranks {rank} and {other} went different ways",
@@ -97,3 +111,9 @@ def mismatch(
         fix="let nothing that differs between ranks decide what is called: not the "
         "rank, nor what only this rank has, nor a clock",
     )
+
+
+def _different(one: str, other: str) -> tuple[str, str]:
+    """Return what two ranks were given at the first place where that differs."""
+    pairs = zip_longest(one.split("; "), other.split("; "), fillvalue="nothing")
+    return next((a, b) for a, b in pairs if a != b)

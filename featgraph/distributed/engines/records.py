@@ -17,14 +17,14 @@ from featgraph.distributed.engines.calls import Call
 from featgraph.distributed.engines.messages import Bytes
 from featgraph.errors import DistributedError
 
-__all__ = ["INLINE_BYTES", "RECORD_BYTES", "Record", "pack", "unpack"]
+__all__ = ["INLINE_BYTES", "RECORD_BYTES", "Record", "called", "pack", "unpack"]
 
 RECORD_BYTES = 512
 #: Messages of so many bytes are within their record.
 INLINE_BYTES = 192
 
 #: Ends with the version of the protocol.
-_MAGIC = b"fgr1"
+_MAGIC = b"fgr2"
 _HEAD = struct.Struct("<4sBqqiH")
 _TEXT_BYTES = RECORD_BYTES - INLINE_BYTES - _HEAD.size
 _KINDS = ("call", "ended", "failed")
@@ -40,7 +40,7 @@ class Record:
         "call"; "ended": it has come to its end; "failed": `rank` failed.
     number : int
         Its exchanges, this one included.
-    text, about : str
+    text, about, given : str
         Of a call, as `Call` has them; why it failed.
     rank : int
         The rank that failed first, else -1.
@@ -54,16 +54,22 @@ class Record:
     about: str = ""
     rank: int = -1
     nbytes: int = 0
+    given: str = ""
 
     @property
     def call(self) -> Call:
         """The call, as it can be compared with those of other ranks."""
-        return Call(self.number, self.text, self.about)
+        return Call(self.number, self.text, self.about, self.given)
+
+
+def called(call: Call) -> Record:
+    """Return what a rank says of its call."""
+    return Record("call", call.number, call.text, call.about, given=call.given)
 
 
 def pack(record: Record, message: Bytes) -> Bytes:
     """Return a record as bytes, with the message if that is short."""
-    said = f"{record.text}\0{record.about}".encode()
+    said = "\0".join([record.text, record.about, record.given]).encode()
     if len(said) > _TEXT_BYTES:
         # Long texts that differ must stay different.
         digest = b"... " + hashlib.sha256(said).hexdigest()[:16].encode()
@@ -89,7 +95,7 @@ def unpack(data: Bytes, peer: int) -> tuple[Record, Bytes]:
             fix="start all ranks with one version of featgraph, on a port of their own",
         )
     said = bytes(data[_HEAD.size : _HEAD.size + length]).decode(errors="replace")
-    text, _, about = said.partition("\0")
+    text, about, given = [*said.split("\0"), "", ""][:3]
     inline = data[RECORD_BYTES - INLINE_BYTES :]
     message = inline[: nbytes if nbytes <= INLINE_BYTES else 0].copy()
-    return Record(_KINDS[kind], number, text, about, rank, nbytes), message
+    return Record(_KINDS[kind], number, text, about, rank, nbytes, given), message

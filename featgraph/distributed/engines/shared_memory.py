@@ -36,7 +36,13 @@ from featgraph.distributed.engines.processes import (
     require_usable,
 )
 from featgraph.distributed.engines.protocol import Read, Write
-from featgraph.distributed.engines.records import INLINE_BYTES, Record, pack, unpack
+from featgraph.distributed.engines.records import (
+    INLINE_BYTES,
+    Record,
+    called,
+    pack,
+    unpack,
+)
 from featgraph.distributed.engines.watching import (
     CONNECT_S,
     MEETING,
@@ -217,7 +223,7 @@ class SharedEngine(MessageEngine):
 
     def _publish(self, call: Call, rank: int, place: int, message: Bytes) -> None:
         """Have a rank see a message, which is long and in the window, or short."""
-        turn, said = self._told % 2, Record("call", call.number, call.text, call.about)
+        turn, said = self._told % 2, called(call)
         self._own.words[self._layout.offset(turn, rank)] = place
         self._own.control[self._layout.record(turn, rank)] = pack(said, message)
         self._peers.tell(rank, self._told)
@@ -227,7 +233,7 @@ class SharedEngine(MessageEngine):
         heard, absent = self._peers.hear(self._told)
         calls, ended, found = {self.rank: call}, {}, {self.rank: (own.size, own)}
         # As the others read it, whatever its length.
-        said = Record("call", call.number, call.text, call.about)
+        said = called(call)
         calls = {self.rank: unpack(pack(said, NOTHING), self.rank)[0].call}
         for rank, is_last in heard.items():
             data = self._peers.record(rank, self._told, is_last)

@@ -43,6 +43,7 @@ from featgraph.distributed.engines.records import (
     INLINE_BYTES,
     RECORD_BYTES,
     Record,
+    called,
     pack,
     unpack,
 )
@@ -230,7 +231,7 @@ class TorchEngine(MessageEngine):
             self.watch.raise_lost()
 
     def _exchanged(self, call: Call, messages: Sequence[Bytes]) -> list[Bytes]:
-        said = Record("call", call.number, call.text, call.about)
+        said = called(call)
         heard, absent = self._tell(said, messages)
         records = {rank: record for rank, (record, _) in heard.items()}
         for rank, record in records.items():

@@ -24,6 +24,7 @@ from featgraph.fold.plan.options import (
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.graph import Graph
 from featgraph.program.active import ActiveSet
+from featgraph.program.alike import said_behind
 from featgraph.program.by_name import name_in, named
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind
@@ -416,6 +417,8 @@ def as_active(given: Any, state: State, what: str = "an active set") -> ActiveSe
     """Return `given` as an ActiveSet of the state's graph."""
     count = state.graph.vertex_count
     if not isinstance(given, ActiveSet):
+        if state.graph.ranks is not None:
+            state.graph.ranks.compare(f"{what}{said_behind(' = ', given)}")
         return ActiveSet(count, given)
     if given.vertex_count != count:
         raise StateError(

@@ -198,17 +198,20 @@ def test_ranks_of_one_host_listen_there_alone(
         assert environment["GLOO_SOCKET_IFNAME"] == "eth3"
 
 
+WORDS = st.text(max_size=400).filter(lambda text: "\0" not in text)
+
+
 @given(
     st.sampled_from(["call", "ended", "failed"]),
     st.integers(0, 2**40),
-    st.text(max_size=400).filter(lambda text: "\0" not in text),
-    st.text(max_size=400),
+    st.lists(WORDS, min_size=3, max_size=3),
     st.integers(0, 2 * INLINE_BYTES),
 )
 def test_records_say_what_was_said(
-    kind: str, number: int, text: str, about: str, size: int
+    kind: str, number: int, words: list[str], size: int
 ) -> None:
-    record = Record(kind, number, text, about, rank=number % 7 - 1)
+    text, about, given = words
+    record = Record(kind, number, text, about, rank=number % 7 - 1, given=given)
     message = np.arange(size).astype(np.uint8)
     data = pack(record, message)
     assert data.size == RECORD_BYTES
@@ -216,10 +219,14 @@ def test_records_say_what_was_said(
     assert (found.kind, found.number, found.rank) == (kind, number, record.rank)
     assert found.nbytes == size
     assert inline.tolist() == (message.tolist() if size <= INLINE_BYTES else [])
-    if len(f"{text}{about}".encode()) < 250:
-        assert (found.text, found.about) == (text, about)
-    other = unpack(pack(Record(kind, number, text, about + "."), message), 1)[0]
-    assert other.call != found.call  # however long
+    if len("".join(words).encode()) < 250:
+        assert [found.text, found.about, found.given] == words
+    for changed in (
+        Record(kind, number, text, about + ".", given=given),
+        Record(kind, number, text, about, given=given + "."),
+    ):
+        other = unpack(pack(changed, message), 1)[0]
+        assert other.call != found.call  # however long
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 40))
