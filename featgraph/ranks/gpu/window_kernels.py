@@ -134,9 +134,10 @@ def _raise_flags(there, own):  # type: ignore[no-untyped-def]
 def _wait(here, rank, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
     """Have a warp wait for what a rank has posted, or note that it is lost.
 
-    It is if it takes too long, or if the host rings the alarm meanwhile: memory of the
-    host, which is read by one thread after the other, so only the first block looks. It
-    says there, too, for which rank it has waited for a while.
+    It is if it takes too long, or if the host rings the alarm meanwhile, at an address
+    of the host's memory. That is read by one thread after the other, so only the first
+    block looks. It says there, too, for which rank it has waited for a while. What the
+    compiler takes for a plain load, as `cuda.ldcv`, it reads once, before the loop.
     """
     if cuda.laneid == 0:
         flag, generation = here[rank, FLAG], own[GENERATION]
@@ -144,16 +145,16 @@ def _wait(here, rank, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
         # Atomically: blocks that begin later must not wait for a lost rank again.
         if is_behind and cuda.atomic.add(own, LOST, int64(0)) == 0:
             begun, looks, pause = clock_ns(), int32(0), _FIRST_PAUSE
-            has_told = False
+            has_told, waits = False, alarm + int64(8) * (int64(rank) + int64(1))
             while acquire_at(flag) < generation:
                 waited_ns = clock_ns() - begun
                 is_lost = waited_ns > limit_ns
                 if looks % _LOOKS == 0:
                     if cuda.blockIdx.x == 0:
-                        is_lost = is_lost or cuda.ldcv(alarm, 0) != 0
+                        is_lost = is_lost or acquire_at(alarm) != 0
                         if not has_told and waited_ns > _TOLD_NS:
                             has_told = True
-                            cuda.stwt(alarm, 1 + rank, int64(1))
+                            raise_at(waits, int64(1))
                     elif cuda.atomic.add(own, LOST, int64(0)) != 0:
                         break
                 if is_lost:
@@ -164,7 +165,7 @@ def _wait(here, rank, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
                 if cuda.blockIdx.x != 0:  # thousands of warps ask the same memory
                     pause = min(2 * pause, _LAST_PAUSE)
             if has_told:
-                cuda.stwt(alarm, 1 + rank, int64(0))
+                raise_at(waits, int64(0))
     cuda.syncwarp()
 
 

@@ -236,8 +236,9 @@ class Mailboxes:
         `window_kernels`.
     own : array of int64
         What the kernels of this rank count.
-    alarm : array of int64
-        Memory of the host, by which kernels that wait hear that a rank is lost.
+    alarm : int64
+        Address of memory of the host, by which kernels that wait hear that a rank is
+        lost, and tell for which they wait.
     limit_ns : int64
         How long they wait.
     """
@@ -277,7 +278,7 @@ class Mailboxes:
         there = np.where(near[engine.rank][:, None], there, here)
         self.there, self.here = device.upload(there), device.upload(here)
         self.own = device.upload(np.zeros(4, np.int64))
-        self.alarm = _registry_of(engine).alarm
+        self.alarm = np.int64(address_of(_registry_of(engine).alarm))
         # A watch says when a rank is lost: one that compiles may take its time.
         watched = watch_of(engine) is not None
         self.limit_ns = _NO_LIMIT if watched else np.int64(1e9 * timeout_of(engine))
