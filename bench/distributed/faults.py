@@ -14,6 +14,10 @@ ranks share, and where they meet, has no name in a folder; that there is none in
 /dev/shm is checked, too. And in some a rank compiles for longer than others wait: no
 one is lost, and "ms" is how long the others have waited for it, at least.
 
+Of a launch that is not as it should be, `ends` has how it went: what ranks said, by
+the seconds since the fault, the last lines of each one's errors, with the stack of one
+that had to be ended, and the launcher's.
+
 With the target "cuda" ranks have a GPU each, and hand rows over as
 ``FEATGRAPH_GPU_LINKS`` says. No rank fails within a message then: kernels store rows.
 """
@@ -32,7 +36,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import featgraph as fg
 from bench.distributed import faulty
@@ -52,6 +56,41 @@ ENDS = ("killed launcher", "Ctrl-C")
 GONE_S = 5.0
 #: Longest that a launch may take.
 LIMIT_S = 240
+#: Lines of each rank's errors that are kept.
+TAIL = 20
+
+
+class Launched(NamedTuple):
+    """What a launch has left.
+
+    Attributes
+    ----------
+    said : list of dict
+        By the ranks.
+    errors : dict of str to str
+        The last lines of each rank's, and the launcher's.
+    ended : float
+        When it had ended.
+    """
+
+    said: list[dict[str, Any]]
+    errors: dict[str, str]
+    ended: float
+
+    def ends(self) -> dict[str, Any]:
+        """Return how it went, by the seconds since the fault."""
+        faults = [line["at"] for line in self.said if line["what"] == "fault"]
+        since = faults[0] if faults else self.ended
+        said = [
+            {"s": round(line["at"] - since, 3), "by": line["by"]}
+            | {
+                n: line[n]
+                for n in ("what", "rank", "superstep", "phase", "text")
+                if n in line
+            }
+            for line in sorted(self.said, key=lambda line: line["at"])
+        ]
+        return {"said": said, "s": round(self.ended - since, 3)} | self.errors
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -123,6 +162,8 @@ def record(recorder: Recorder, kind: str, result: Callable[[], Found]) -> None:
     """Record what was found in a launch."""
     trials, fields = result()
     recorder.add(kind, trials, **fields)
+    for name, told in fields.get("ends", {}).items():
+        print(f"    {name}:", *str(told).splitlines(), sep="\n        ", flush=True)
 
 
 def fail(
@@ -134,7 +175,8 @@ def fail(
     """Launch ranks, one of which fails, and those that go on."""
     with tempfile.TemporaryDirectory() as name:
         plan = plan_of(arguments, fault, name)
-        lines = launch(plan, ranks[0], status=1)
+        launched = launch(plan, ranks[0], status=1)
+        lines = launched.said
         failed = next(line for line in lines if line["what"] == "fault")
         saw = [line for line in lines if line["what"] == "saw"]
         waits_s = [line["at"] - failed["at"] for line in saw]
@@ -149,17 +191,19 @@ def fail(
             "nothing left": not left_of(name),
         }
         if ranks[1] is not None:
-            found = launch(plan | {"before": 1}, ranks[1], status=0)
+            found = launch(plan | {"before": 1}, ranks[1], status=0).said
             digests = {d for line in found for d in line.get("digests", ())}
             checks["digest"] = len(digests) == 1
             folder = Path(plan["folder"])
             checks["nothing left"] &= all(p.name.isdecimal() for p in folder.iterdir())
+    is_right = all(checks.values())
     return [1000 * seconds for seconds in waits_s], {
         **_options(arguments),
         "ranks": ranks[0],
         "again": ranks[1],
         "fault": fault,
-        "checks": checks | {"ok": all(checks.values())},
+        "checks": checks | {"ok": is_right},
+        **({} if is_right else {"ends": launched.ends()}),
     }
 
 
@@ -185,7 +229,7 @@ def end(arguments: argparse.Namespace, fault: dict[str, Any], ranks: int) -> Fou
 def wait(arguments: argparse.Namespace, fault: dict[str, Any], ranks: int) -> Found:
     """Launch ranks, one of which compiles for longer than others wait."""
     with tempfile.TemporaryDirectory() as name:
-        lines = launch(plan_of(arguments, fault, name), ranks, status=0)
+        lines = launch(plan_of(arguments, fault, name), ranks, status=0).said
         begun = next(line["at"] for line in lines if line["what"] == "fault")
         told = [line for line in lines if line["what"] == "digests"]
         same = len({d for line in told for d in line["digests"]}) == 1
@@ -220,8 +264,8 @@ def plan_of(
     }
 
 
-def launch(plan: dict[str, Any], ranks: int, status: int) -> list[dict[str, Any]]:
-    """Return what the ranks of a launch said, which is to end with a status."""
+def launch(plan: dict[str, Any], ranks: int, status: int) -> Launched:
+    """Return what a launch has left, which is to end with a status."""
     command = [sys.executable, "-m", "featgraph", "launch", "-n", str(ranks)]
     with tempfile.TemporaryDirectory() as logs:
         done = subprocess.run(
@@ -232,14 +276,22 @@ def launch(plan: dict[str, Any], ranks: int, status: int) -> list[dict[str, Any]
             timeout=LIMIT_S,
             check=False,
         )
+        ended = time.time()
+        errors = {"launcher": _tail(done.stderr)} | {
+            path.stem: _tail(path.read_text()) for path in Path(logs).glob("*.err")
+        }
         if done.returncode != status:
-            errors = (p.read_text() for p in Path(logs).glob("*.err"))
-            raise RuntimeError(f"status {done.returncode}\n{done.stderr}\n{[*errors]}")
-        return [
+            raise RuntimeError(f"status {done.returncode}\n{errors}")
+        said = [
             json.loads(line)
             for path in Path(logs).glob("*.out")
             for line in path.read_text().splitlines()
         ]
+        return Launched(said, errors, ended)
+
+
+def _tail(text: str) -> str:
+    return "\n".join(text.splitlines()[-TAIL:])
 
 
 def left_of(text: str) -> list[str]:

@@ -7,6 +7,7 @@ what they saw as lines of JSON.
 
 from __future__ import annotations
 
+import faulthandler
 import hashlib
 import itertools
 import json
@@ -65,6 +66,10 @@ def main(plan: dict[str, Any]) -> None:
     except fg.WorkerLostError as error:
         names = ("rank", "host", "superstep", "phase", "checkpoint")
         say(engine, "saw", attempt, **{n: getattr(error, n) for n in names})
+        raise
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"[:500]
+        say(engine, "raised", attempt, text=text)
         raise
     digests = [found, run(graph, target), run(whole, target)]
     say(engine, "digests", attempt, by_engine=type(engine).__name__, digests=digests)
@@ -179,4 +184,6 @@ def arm(fault: dict[str, Any], plan: dict[str, Any], engine: Any, attempt: int) 
 
 
 if __name__ == "__main__":
+    # Where a rank is that does not end by itself: also if that is within the driver.
+    faulthandler.register(signal.SIGTERM, chain=True)
     main(json.loads(sys.argv[1]))
