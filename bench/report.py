@@ -298,7 +298,8 @@ TABLES["repartition-gpu"] = {
     "moves": _text("moves"),
     "before ms": _text("before_ms"),
     "after ms": _text("after_ms"),
-    "of balanced": _text("of_balanced"),
+    "of even": _text("of_even"),
+    "overhead": _text("overhead"),
     **CHECK,
 }
 TABLES["lux-gpu"] = {

@@ -3,9 +3,12 @@
 The program and the cases of ``repartition-cpu``, by the clock: the same load for all
 vertices, 2 and 4 times as much over an eighth of the range, and first cuts at an
 eighth. `before` and `after` are the median times of supersteps before the first move
-and behind the last one; `of_balanced` is the speed behind it, of that of the balanced
-case without moves, which comes first. Answers of a case have the same bits, whatever
-was moved. ``--target cpu`` rehearses it.
+and behind the last one. `of_even` is the speed behind it, of that between cuts that
+make the case's own load even, which is run before. `overhead` is what the whole run
+takes more than without moves. Answers of a case have the same bits, whatever was moved.
+Notes say what the ranks were last measured to take, what is gained at most, and what a
+move is expected to cost: nothing moves where the gain over as many supersteps as have
+run, or as are left, is less. ``--target cpu`` rehearses it.
 """
 
 from __future__ import annotations
@@ -26,18 +29,19 @@ from bench.record import Recorder, gpu_name
 
 DEFAULTS = {
     "graph": ["uniform-20-16"],
-    "repeat": 3,
+    "repeat": 1,
     "gpus": 2,
     "target": "cuda",
     "budget": 90.0,
-    "rounds": 10_000,
+    "rounds": 40_000,
+    "supersteps": 150,
     "links": "host",
     "engine": "shared",
 }
 MODULE = "bench.distributed.repartition_gpu"
 CASES = ("balanced", "skew 2", "skew 4", "bad cuts")
-SUPERSTEPS = 60
-#: Supersteps that are looked at before any move, and at the end.
+#: Supersteps that are looked at before any move, and at the end; of runs between even
+#: cuts, which are as long as all that is looked at.
 FIRST, LAST = 6, 10
 
 
@@ -46,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", type=int, help="ranks")
     parser.add_argument("--target", choices=["cuda", "cpu"])
     parser.add_argument("--rounds", type=int, help="of arithmetic at a vertex")
+    parser.add_argument("--supersteps", type=int, help="of a run")
     parser.add_argument("--budget", type=float, help="seconds, all in all")
     parser.add_argument("--links", help="fg.config.gpu_links")
     parser.add_argument("--engine", help="as of init()")
@@ -54,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Run each case on ranks."""
     recorder.device = gpu_name() if arguments.target == "cuda" else None
-    names = ("repeat", "target", "rounds", "engine")
+    names = ("repeat", "target", "rounds", "engine", "supersteps")
     given = {name: getattr(arguments, name) for name in names}
     given |= {"graphs": arguments.graph, "until": time.time() + arguments.budget}
     links = {"FEATGRAPH_GPU_LINKS": arguments.links}
@@ -67,97 +72,159 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         recorder.add(case, trials, **cell)
         print(
             f"    {cell['moves']} moves, superstep {cell['before_ms']} to "
-            f"{cell['after_ms']} ms, {cell['of_balanced']} of balanced",
+            f"{cell['after_ms']} ms, {cell['of_even']} of even",
             flush=True,
         )
 
 
+class Looked:
+    """What balancers of this rank have looked at, where most was to be gained."""
+
+    def __init__(self) -> None:
+        from featgraph.ranks.moving.balancer import Balancer
+
+        self._gain_s, self._said = 0.0, ""
+        plain = Balancer.proposal
+
+        def proposal(balancer: Any, supersteps_left: float) -> Any:
+            found = plain(balancer, supersteps_left)
+            if found is None and len(balancer._seen) > 1:
+                self._look(balancer, supersteps_left)
+            return found
+
+        Balancer.proposal = proposal  # type: ignore[method-assign]
+
+    def _look(self, balancer: Any, left: float) -> None:
+        typical = np.median(balancer._seen, axis=0)
+        excess = float(typical.max() - typical.mean())
+        if left * excess >= self._gain_s:
+            self._gain_s = left * excess
+            self._said = (
+                f"ranks take {(1000 * typical).round(2).tolist()} ms; at most "
+                f"{1000 * excess:.2f} ms are gained, {self._gain_s:.3f} s in "
+                f"{left:.0f} supersteps; a move costs {balancer._costs.least_s:.3f} s"
+            )
+
+    def told(self) -> str:
+        """Say it, once."""
+        said, self._gain_s, self._said = self._said, 0.0, ""
+        return said
+
+
 def be_a_rank(given: dict[str, Any], told: str) -> None:
     """Run all cases on this rank."""
-    rank, step = lux_gpu.Rank(given, Teller(told)), program()
+    rank, step, looked = lux_gpu.Rank(given, Teller(told)), program(), Looked()
     for name in given["graphs"]:
         named = make_graph(name)
         rank.note(f"{name} made in {named.seconds:.1f} s")
-        balanced: list[float] = []
         for case in CASES:
-            answers: set[str] = set()
+            cell = Case(rank, named, step, case)
             for asked in (False, "auto"):
                 if not rank.is_time():
                     rank.note(f"no time for {case}")
                     return
-                _run(rank, named, step, (case, asked), balanced, answers)
+                cell.run(asked)
+                if asked:
+                    rank.note(looked.told())
 
 
-def _run(
-    rank: lux_gpu.Rank,
-    named: Any,
-    step: Any,
-    asked: tuple[str, Any],
-    balanced: list[float],
-    answers: set[str],
-) -> None:
-    """Run a case with or without moves, and tell what it took."""
-    import featgraph as fg
-    from featgraph.graph.building import digests
+class Case:
+    """A load, and first cuts.
 
-    (case, moves), engine = asked, rank.engine
-    count, size = named.graph.vertex_count, rank.engine.size
-    rounds = np.full(count, rank.given["rounds"])
-    cuts = [32 * round(count * r / size / 32) for r in range(size)]
-    if case.startswith("skew"):
-        rounds[count // 8 : count // 4] *= int(case.split()[1])
-    if case == "bad cuts":
-        cuts[1:] = [32 * (count // 8 // 32 + r) for r in range(size - 1)]
-    graph = fg.distribute(named.graph, cuts=[*cuts, count])
-    trials, seconds, runs = [], [], []
-    for _ in range(1 + rank.given["repeat"]):
+    Parameters
+    ----------
+    rank : lux_gpu.Rank
+    named : NamedGraph
+    step : FoldMap
+    name : str
+        Of `CASES`.
+    """
+
+    def __init__(self, rank: lux_gpu.Rank, named: Any, step: Any, name: str) -> None:
+        self._rank, self._named, self._step, self._name = rank, named, step, name
+        count, size = named.graph.vertex_count, rank.engine.size
+        self._rounds = np.full(count, rank.given["rounds"])
+        if name.startswith("skew"):
+            self._rounds[count // 8 : count // 4] *= int(name.split()[1])
+        inner = [32 * round(count * r / size / 32) for r in range(1, size)]
+        if name == "bad cuts":
+            inner = [32 * (count // 8 // 32 + r) for r in range(size - 1)]
+        self._cuts = [0, *inner, count]
+        before = np.cumsum(self._rounds)
+        goals = before[-1] * np.arange(1, size) / size
+        even = 32 * np.round(np.searchsorted(before, goals) / 32).astype(int)
+        found = self._iterated([0, *even.tolist(), count], FIRST + LAST, False)
+        self._even_ms = float(np.median(found[1][-LAST:]))
+        self._answers: set[str] = set()
+        self._plain_ms = 0.0
+
+    def run(self, asked: Any) -> None:
+        """Run it with or without moves, and tell what it took."""
+        rank, size = self._rank, self._rank.engine.size
+        trials, times, runs = [], [], []
+        for _ in range(rank.given["repeat"]):
+            took, seconds, run, answer = self._iterated(
+                self._cuts, rank.given["supersteps"], asked
+            )
+            trials.append(took)
+            times.append(seconds)
+            runs.append(run)
+            self._answers.add(answer)
+        seen, spent = np.array(times), float(np.median(trials))
+        if not asked:
+            self._plain_ms = spent
+        before, after = (
+            float(np.median(some)) for some in (seen[:, 1:FIRST], seen[:, -LAST:])
+        )
+        rank.tell(
+            case=f"{self._name}, {'moves' if asked else 'no moves'}",
+            graph=self._named.describe(),
+            ranks=size,
+            trials_ms=trials,
+            checks={"ok": len(self._answers) == 1},
+            moves=max(len(run.partitions) for run in runs),
+            before_ms=round(before, 4),
+            after_ms=round(after, 4),
+            of_even=round(self._even_ms / after, 3),
+            overhead=round(spent / self._plain_ms - 1, 4),
+            told=[
+                {
+                    "superstep": one.superstep,
+                    "cuts": one.cuts.tolist(),
+                    "expected_ms": 1000 * one.expected_s,
+                    "gained_ms": 1000 * one.gained_s,
+                    "cost_ms": 1000 * one.cost_s,
+                }
+                for one in runs[-1].partitions
+            ],
+        )
+
+    def _iterated(
+        self, cuts: list[int], supersteps: int, asked: Any
+    ) -> tuple[float, Any, Any, str]:
+        """Return what a run takes, and its supersteps, in ms; the run; its answer."""
+        import featgraph as fg
+        from featgraph.graph.building import digests
+
+        rank, engine = self._rank, self._rank.engine
         state = fg.State(
-            graph,
+            fg.distribute(self._named.graph, cuts=cuts),
             x=fg.vertex_property(1.0, iterated=True, dtype="float64"),
-            rounds=fg.vertex_property(rounds),
+            rounds=fg.vertex_property(self._rounds),
         )
         rank.wait()
         begun = time.perf_counter()
         run = fg.iterate(
-            step, state, max_supersteps=SUPERSTEPS, target=rank.target,
-            repartition=moves,
+            self._step, state, max_supersteps=supersteps, target=rank.target,
+            repartition=asked,
         )  # fmt: skip
         rank.wait()
-        trials.append(1000 * (time.perf_counter() - begun))
-        seconds.append(
-            engine.all_reduce(np.array(run.seconds), "max", about="supersteps")
-        )
-        runs.append(run)
+        took = 1000 * (time.perf_counter() - begun)
+        times = engine.all_reduce(np.array(run.seconds), "max", about="supersteps")
         sums = digests.no_sums()
         digests.add_values(sums, state.graph.own_vertices, state.local("x"))
         sums = engine.all_reduce(sums, "sum", about="a digest")
-        answers.add(digests.text_of(sums))
-        del state
-    times = 1000 * np.array(seconds[1:])
-    before = float(np.median(times[:, 1:FIRST]))
-    after = float(np.median(times[:, -LAST:]))
-    if not balanced:
-        balanced.append(after)
-    rank.tell(
-        case=f"{case}, {'moves' if moves else 'no moves'}",
-        graph=named.describe(),
-        ranks=size,
-        trials_ms=trials[1:],
-        checks={"ok": len(answers) == 1},
-        moves=max(len(run.partitions) for run in runs[1:]),
-        before_ms=round(before, 4),
-        after_ms=round(after, 4),
-        of_balanced=round(balanced[0] / after, 3),
-        told=[
-            {
-                "superstep": one.superstep,
-                "cuts": one.cuts.tolist(),
-                "gained_ms": 1000 * one.gained_s,
-                "cost_ms": 1000 * one.cost_s,
-            }
-            for one in runs[-1].partitions
-        ],
-    )
+        return took, 1000 * times, run, digests.text_of(sums)
 
 
 if __name__ == "__main__":
