@@ -27,6 +27,7 @@ from bench.distributed.streaming import Teller, stream_from_ranks
 from bench.graphs import make_graph
 from bench.record import Recorder, gpu_name
 
+CASES = ("balanced", "skew 2", "skew 4", "bad cuts")
 DEFAULTS = {
     "graph": ["uniform-20-16"],
     "repeat": 1,
@@ -35,11 +36,11 @@ DEFAULTS = {
     "budget": 90.0,
     "rounds": 40_000,
     "supersteps": 150,
+    "cases": CASES,
     "links": "host",
     "engine": "shared",
 }
 MODULE = "bench.distributed.repartition_gpu"
-CASES = ("balanced", "skew 2", "skew 4", "bad cuts")
 #: Supersteps that are looked at before any move, and at the end; of runs between even
 #: cuts, which are as long as all that is looked at.
 FIRST, LAST = 6, 10
@@ -50,6 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", type=int, help="ranks")
     parser.add_argument("--target", choices=["cuda", "cpu"])
     parser.add_argument("--rounds", type=int, help="of arithmetic at a vertex")
+    parser.add_argument(
+        "--cases", type=lambda text: text.split(","), help="some of them, by commas"
+    )
     parser.add_argument("--supersteps", type=int, help="of a run")
     parser.add_argument("--budget", type=float, help="seconds, all in all")
     parser.add_argument("--links", help="fg.config.gpu_links")
@@ -59,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Run each case on ranks."""
     recorder.device = gpu_name() if arguments.target == "cuda" else None
-    names = ("repeat", "target", "rounds", "engine", "supersteps")
+    names = ("repeat", "target", "rounds", "engine", "supersteps", "cases")
     given = {name: getattr(arguments, name) for name in names}
     given |= {"graphs": arguments.graph, "until": time.time() + arguments.budget}
     links = {"FEATGRAPH_GPU_LINKS": arguments.links}
@@ -117,7 +121,7 @@ def be_a_rank(given: dict[str, Any], told: str) -> None:
     for name in given["graphs"]:
         named = make_graph(name)
         rank.note(f"{name} made in {named.seconds:.1f} s")
-        for case in CASES:
+        for case in rank.given["cases"]:
             cell = Case(rank, named, step, case)
             for asked in (False, "auto"):
                 if not rank.is_time():

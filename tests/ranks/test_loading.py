@@ -20,14 +20,14 @@ from featgraph.fold.plan.traits import graph_traits
 from featgraph.graph.formats import ranges
 from featgraph.graph.formats.convert import convert, write_graph
 from featgraph.graph.slices import sorting
-from featgraph.ranks.loading import build, public, rounds, stored
+from featgraph.ranks.loading import build, public, rounds, rows
 
 
 @pytest.fixture(autouse=True)
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a few edges be many rounds, blocks of text, and blocks with checksums."""
     monkeypatch.setattr(rounds, "ROUND_EDGES", 40)
-    monkeypatch.setattr(stored, "ROUND_EDGES", 40)
+    monkeypatch.setattr(rows, "ROUND_EDGES", 40)
     monkeypatch.setattr(build, "ROUND_EDGES", 40)
     monkeypatch.setattr(ranges, "BLOCK_BYTES", 200)
     for module in ("manifest", "files"):

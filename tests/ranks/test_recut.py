@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.distributed import run_ranks
-from featgraph.ranks.loading import rounds
+from featgraph.ranks.loading import rows
 from tests.ranks.test_loading import edge_lists, require_equal
 
 
 @pytest.fixture(autouse=True)
 def many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "ROUND_EDGES", 40)
+    monkeypatch.setattr(rows, "ROUND_EDGES", 40)
 
 
 @settings(max_examples=15)

@@ -89,6 +89,11 @@ class RowEdges(EdgeList):
         """Their weights; None without."""
         return None if self._by_id is None else self._in_given_order(self._by_id)
 
+    @property
+    def by_id(self) -> NDArray[Any] | None:
+        """Their weights by edge id; None without."""
+        return self._by_id
+
     @cached_property
     def on_gpu(self) -> GpuEdges:
         """The edges on the GPU, uploaded as the rows that they are; needs one."""

@@ -1,8 +1,4 @@
-"""A graph in parts, made of slices: each rank reads its own rows, as kernels take them.
-
-Rows of ghosts come from their owners, who have them in the order in which they are
-needed: nothing is sorted.
-"""
+"""A graph in parts, made of slices: each rank reads its own rows, and no others."""
 
 from __future__ import annotations
 
@@ -13,15 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays.values import offset_dtype
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.errors import FileFormatError
 from featgraph.fold.plan.traits import GraphTraits
-from featgraph.graph import Graph
-from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.arguments import require_path
-from featgraph.graph.building.edges import freeze
-from featgraph.graph.building.row_edges import RowEdges
 from featgraph.graph.formats.readers import require_no_options
 from featgraph.graph.partition.asked import Asked
 from featgraph.graph.partition.partition import Partition
@@ -31,13 +22,8 @@ from featgraph.graph.slices.read import StoredRows, open_slices
 from featgraph.ranks.agreed import on_all, require_same
 from featgraph.ranks.graph import DistributedGraph, Whole
 from featgraph.ranks.loading.division import Division
-from featgraph.ranks.loading.parts import (
-    Found,
-    cuts_of_words,
-    localized,
-    made_graph,
-)
-from featgraph.ranks.loading.rounds import ROUND_EDGES, by_owner, hand_over
+from featgraph.ranks.loading.parts import cuts_of_words, made_graph
+from featgraph.ranks.loading.rows import OwnRows, part_of_rows
 from featgraph.ranks.working import with_idle, working_ranks
 
 __all__ = ["load_slices"]
@@ -85,24 +71,23 @@ def load_slices(
     require_same(engine, f"checksum {manifest.checksum}", what, fix, about)
     along, size = how.along, (manifest.vertex_count, manifest.edge_count)
     working = working_ranks(engine, how.ranks, size)
-    own = on_all(engine, lambda: _Own.read(slices, engine, working), about)
-    joins_sides = _joins_sides(engine, own)
-    own.renumber()
-    edges = _with_ghosts(engine, own, along, about)
+    read = on_all(engine, lambda: _Read.of(slices, engine, working), about)
+    joins_sides = _joins_sides(engine, read)
+    own = read.renumbered()
+    found = part_of_rows(engine, own, along, about)
     whole = Whole(
         manifest.vertex_count,
         manifest.given_count,
         manifest.edge_count,
         manifest.directed,
         manifest.weights_dtype,
-        own.names,
+        read.names,
         manifest.digest,
         manifest.weights_digest,
         GraphTraits(),
         manifest.sides,
         joins_sides,
     )
-    found = _found(own, edges, along)
     made = made_graph(engine, whole, own.division.partition, along, found)
     made.keeps_idle = working < engine.size
     made.chooses = how.ranks == "auto"
@@ -110,36 +95,25 @@ def load_slices(
 
 
 @dataclass(eq=False)
-class _Own:
+class _Read:
     """What a rank reads of its own vertices.
 
     Attributes
     ----------
-    division : Division
-    rank : int
+    own : OwnRows
+        Sources are places in the folder.
     rows : StoredRows
-        Edges into them.
-    sources : ndarray of int32
-        Places in the folder, edge by edge, then numbers; let go of when they are among
-        those of all edges.
-    out : ndarray of int64, or None
-        Out-degrees; None where they are the in-degrees.
-    starts : ndarray of int64, or None
-        The edge id of the first in-edge of each, where it does not follow from ranks.
+        Where they are.
     names : ndarray or None
         Names of all vertices, in their file.
     """
 
-    division: Division
-    rank: int
+    own: OwnRows
     rows: StoredRows
-    sources: npt.NDArray[np.int32]
-    out: Array | None
-    starts: Array | None
     names: Array | None
 
     @classmethod
-    def read(cls, slices: Slices, engine: Engine, working: int) -> _Own:
+    def of(cls, slices: Slices, engine: Engine, working: int) -> _Read:
         """Read it, and map what all vertices have."""
         manifest, rank = slices.manifest, engine.rank
         division, ranges = _divided(slices, engine.size, rank, working)
@@ -154,13 +128,18 @@ class _Own:
         if manifest.directed:
             out = rows.vertices("outs")
         sources = rows.read("sources")
-        return cls(division, rank, rows, sources, out, starts, names)
+        kind = manifest.weights_dtype, manifest.given_count, manifest.directed
+        own = OwnRows(
+            division, rank, rows.offsets, sources, rows.read, *kind, out, starts
+        )
+        return cls(own, rows, names)
 
-    def renumber(self) -> None:
+    def renumbered(self) -> OwnRows:
         """Have sources be numbers of the division."""
-        numbers = self.division.numbers
+        own, numbers = self.own, self.own.division.numbers
         if numbers is not None:
-            self.sources = numbers[self.sources]
+            own.sources = numbers[own.sources]
+        return own
 
 
 def _divided(
@@ -207,129 +186,16 @@ def _require_sides(slices: Slices, order: Array, bounds: Array) -> None:
             )
 
 
-def _joins_sides(engine: Engine, own: _Own) -> bool:
+def _joins_sides(engine: Engine, read: _Read) -> bool:
     """Return whether each edge of all ranks joins two sides; all of them call it."""
-    sides = own.rows.slices.manifest.sides
+    sides = read.rows.slices.manifest.sides
     if sides is None:
         return False
     aside, at, bounds = 0, 0, side_bounds(sides)
-    for place, (begin, end) in zip(own.rows.ranges, own.rows.spans, strict=True):
-        found = own.sources[at : at + end - begin]
+    for place, (begin, end) in zip(read.rows.ranges, read.rows.spans, strict=True):
+        found = read.own.sources[at : at + end - begin]
         at += end - begin
         side = int(np.searchsorted(bounds, place[0], "right")) - 1
         aside += bool(((found >= bounds[side]) & (found < bounds[side + 1])).any())
     told = np.array([aside], np.int64)
     return not engine.all_reduce(told, "max", about="edges in a side")[0]
-
-
-@dataclass(frozen=True, eq=False)
-class _Edges:
-    """The edges into own vertices, and behind them those that have come.
-
-    Attributes
-    ----------
-    sources : ndarray of int32
-        Numbers of the division.
-    targets : ndarray of int32
-        Likewise, of those that have come.
-    rows : ndarray of integers
-        In given order.
-    weights : ndarray or None
-    """
-
-    sources: npt.NDArray[np.int32]
-    targets: npt.NDArray[np.int32]
-    rows: Array
-    weights: Array | None
-
-
-def _with_ghosts(engine: Engine, own: _Own, along: str, about: str) -> _Edges:
-    """Read what else is known of edges, and hand those that are cut to other ends."""
-    from featgraph.graph.partition import part_kernels  # loads Numba
-
-    manifest, owners = own.rows.slices.manifest, own.division.owners
-    going, size = np.zeros(engine.size, np.int64), own.rows.size
-    if along == "both":
-        part_kernels.count_owners(own.sources, owners, going)
-        going[engine.rank] = 0
-    told = engine.all_to_allv(list(going.reshape(-1, 1)), about="edges of a graph")
-    coming = np.concatenate(told)
-    came = int(coming.sum())
-    dtype = manifest.weights_dtype
-    edges = _Edges(
-        np.empty(size + came, np.int32),
-        np.empty(came, np.int32),
-        np.empty(size + came, offset_dtype(2 * manifest.given_count)),
-        None if dtype is None else np.empty(size + came, dtype),
-    )
-    edges.sources[:size] = own.sources
-    own.sources = edges.sources[:size]
-
-    def read() -> None:
-        own.rows.read("rows", edges.rows[:size])
-        if edges.weights is not None:
-            own.rows.read("weights", edges.weights[:size])
-
-    on_all(engine, read, about)
-    if along == "both":
-        _exchange(engine, own, edges, owners, coming)
-    return edges
-
-
-def _exchange(
-    engine: Engine, own: _Own, edges: _Edges, owners: Array, coming: Array
-) -> None:
-    """Hand cut edges to the owners of their sources, some at a time."""
-    size = own.rows.size
-    rounds = np.array([-(-size // ROUND_EDGES)])
-    most = engine.all_reduce(rounds, "max", about="rounds of edges")
-    at = np.cumsum(coming) - coming
-    for turn in range(int(most[0])):
-        begin = min(turn * ROUND_EDGES, size)
-        some = slice(begin, min(begin + ROUND_EDGES, size))
-        which = by_owner(edges.sources[some], owners, engine.size)
-        which[engine.rank] = which[engine.rank][:0]
-        columns = [
-            (edges.sources[some], edges.sources[size:]),
-            (_targets(own, some), edges.targets),
-            (edges.rows[some], edges.rows[size:]),
-        ]
-        if edges.weights is not None:
-            columns.append((edges.weights[some], edges.weights[size:]))
-        hand_over(engine, columns, which, at)
-
-
-def _targets(own: _Own, some: slice) -> npt.NDArray[np.int32]:
-    """Return the targets of some of the edges into own vertices."""
-    offsets, at = own.rows.offsets, own.division.own(own.rank)[0]
-    first = max(int(np.searchsorted(offsets, some.start, "right")) - 1, 0)
-    last = int(np.searchsorted(offsets, some.stop, "left"))
-    ends = offsets[first : last + 1].clip(some.start, some.stop)
-    sizes: Array = np.diff(ends)
-    numbers = np.arange(at + first, at + first + sizes.size, dtype=np.int32)
-    return np.repeat(numbers, sizes)
-
-
-def _found(own: _Own, edges: _Edges, along: str) -> Found:
-    """Return the part of this rank."""
-    from featgraph.graph.building import kernels  # loads Numba
-
-    both, manifest = (edges.sources, edges.targets), own.rows.slices.manifest
-    ghosts = localized(both, own.division, own.rank)
-    into = np.diff(own.rows.offsets)
-    degrees = np.concatenate((into, np.zeros(ghosts.size, np.int64)))
-    kernels.count_one(edges.targets, degrees)
-    offsets = np.zeros(degrees.size + 1, offset_dtype(edges.sources.size))
-    np.cumsum(degrees, out=offsets[1:])
-    in_edges = Adjacency(freeze(offsets), freeze(edges.sources), None)
-    local = Graph(
-        RowEdges(
-            in_edges,
-            None if along == "in" else edges.rows,
-            edges.weights,
-            manifest.given_count,
-            manifest.directed or along == "in",
-        )
-    )
-    out = into if own.out is None else own.out
-    return Found(local, ghosts, edges.rows, (into, out), own.starts)

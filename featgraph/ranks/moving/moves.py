@@ -28,7 +28,7 @@ __all__ = ["ASSUMED_S", "RankMoves", "move_state", "overlap_of"]
 
 Cuts = npt.NDArray[np.int64]
 #: Seconds that moving takes for each edge and vertex of a rank, until one was measured.
-ASSUMED_S = 5e-7
+ASSUMED_S = 5e-8
 #: The first superstep compiles, and the first behind a move has fresh memory.
 _NOT_TIMED = 1
 

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays.values import offset_dtype
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.errors import GraphInputError
+from featgraph.graph.building.row_edges import RowEdges
 from featgraph.graph.partition.cuts import WORD, round_cuts
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.agreed import require_same
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.graph import DistributedGraph
-from featgraph.ranks.loading.build import part_of_edges
 from featgraph.ranks.loading.division import Division
-from featgraph.ranks.loading.given import Chunk, Given
 from featgraph.ranks.loading.parts import made_graph
-from featgraph.ranks.loading.rounds import exchange_edges
+from featgraph.ranks.loading.rows import OwnRows, part_of_rows
 
 __all__ = ["Mover", "recut"]
 
@@ -87,7 +84,8 @@ def recut(graph: DistributedGraph, cuts: object) -> DistributedGraph:
     """Return a graph in parts with other cuts; all ranks call it.
 
     It is what `distribute` makes of the whole graph with these cuts, in the same order
-    of the vertices. No rank has more than its parts, and the messages of a round.
+    of the vertices. Rows go to their new owners as they are, and nothing is sorted.
+    While they are on their way a rank has them once more, beside its two parts.
 
     Parameters
     ----------
@@ -129,44 +127,53 @@ def recut(graph: DistributedGraph, cuts: object) -> DistributedGraph:
         fix="give the same on all of them",
         about="cuts",
     )
-    mover, part, own = Mover(engine, before, after), graph.part, graph.shard.own
-    both_ends = graph.along == "both" or not graph.directed
-    given = _given(graph)
-    division = Division.of(after)
-    arrived = exchange_edges(engine, given, division, graph.given_edge_count, both_ends)
-    out = mover.rows(np.asarray(part.out_degree)[:own])
-    at = division, engine.rank
-    found = part_of_edges(arrived, graph.whole, at, graph.along, out)
-    starts = mover.rows(np.asarray(graph.edges.starts))
-    found = replace(found, starts=starts)
+    mover = Mover(engine, before, after)
+    own = _moved(graph, mover, Division.of(after))
+    found = part_of_rows(engine, own, graph.along, "edges of other owners")
     return made_graph(engine, graph.whole, after, graph.along, found)
 
 
-def _given(graph: DistributedGraph) -> Given:
-    """Return the edges as given that lead into vertices of this rank, by places."""
+def _moved(graph: DistributedGraph, mover: Mover, division: Division) -> OwnRows:
+    """Return the edges into the vertices that this rank owns behind it."""
     shard, edges, part = graph.shard, graph.edges, graph.part
-    partition = shard.partition
-    rows = np.asarray(edges.given_rows[: edges.own])
-    # The others are twins, of which other ranks may have the edges as given.
-    is_given = rows < graph.given_edge_count
-    which = np.flatnonzero(is_given)
-    first = int(partition.cuts[shard.rank])
+    partition, rows = shard.partition, part.in_edges
+    offsets = np.asarray(rows.row_offsets[: shard.own + 1])
     ghosts = shard.numbers[shard.own :]
     if partition.places is not None:
         ghosts = partition.places[ghosts]
+    first = int(partition.cuts[shard.rank])
     own = np.arange(first, first + shard.own, dtype=np.int32)
-    places = np.concatenate((own, ghosts))
-    adjacency = part.in_edges
-    degrees = np.diff(np.asarray(adjacency.row_offsets)[: shard.own + 1])
-    targets = np.repeat(own, degrees)
-    weights = part.weights
+    places = np.concatenate((own, ghosts.astype(np.int32, copy=False)))
+    sources = places[np.asarray(rows.column_indices[: edges.own])]
+    moved = {"rows": mover.slots(offsets, np.asarray(edges.given_rows[: edges.own]))}
+    weights = _weights_by_id(graph)
     if weights is not None:
-        weights = weights[np.asarray(part.given_index)[which]]
-    dtype = None if weights is None else weights.dtype
-    chunk = Chunk(
-        places[np.asarray(adjacency.column_indices)[which]],
-        targets[which],
-        weights,
-        rows[which].astype(offset_dtype(2 * graph.given_edge_count)),
+        moved["weights"] = mover.slots(offsets, weights[: edges.own])
+
+    def read(name: str, into: Array) -> None:
+        into[...] = moved.pop(name)
+
+    degrees = mover.rows(np.diff(offsets))
+    return OwnRows(
+        division,
+        shard.rank,
+        np.concatenate(([0], np.cumsum(degrees))).astype(np.int64),
+        mover.slots(offsets, sources),
+        read,
+        graph.whole.weights_dtype,
+        graph.given_edge_count,
+        graph.directed,
+        mover.rows(np.asarray(part.out_degree)[: shard.own]),
+        mover.rows(np.asarray(edges.starts)),
     )
-    return Given([chunk], graph.vertex_count, graph.directed, dtype)
+
+
+def _weights_by_id(graph: DistributedGraph) -> Array | None:
+    """Return the weight of each edge of the part."""
+    part = graph.part
+    if isinstance(part._edges, RowEdges):
+        return part._edges.by_id
+    if part.weights is None:
+        return None
+    index, count = np.asarray(part.given_index), part.given_edge_count
+    return np.asarray(part.weights[index - (index >= count) * count])

@@ -1,0 +1,188 @@
+"""A rank's part made of the rows of its own vertices, as kernels take them.
+
+Rows of ghosts come from their owners, who have them in the order in which they are
+needed: nothing is sorted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.arrays.values import offset_dtype
+from featgraph.distributed.engines.protocol import Engine
+from featgraph.graph import Graph
+from featgraph.graph.building.adjacency import Adjacency
+from featgraph.graph.building.edges import freeze
+from featgraph.graph.building.row_edges import RowEdges
+from featgraph.ranks.agreed import on_all
+from featgraph.ranks.loading.division import Division
+from featgraph.ranks.loading.parts import Found, localized
+from featgraph.ranks.loading.rounds import ROUND_EDGES, by_owner, hand_over
+
+__all__ = ["OwnRows", "part_of_rows"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(eq=False)
+class OwnRows:
+    """The edges into a rank's own vertices, row by row, in given order within a row.
+
+    Attributes
+    ----------
+    division : Division
+    rank : int
+    offsets : ndarray of int64
+        Where each row begins, and the last one ends.
+    sources : ndarray of int32
+        Numbers of the division; let go of when they are among those of all edges.
+    read : callable
+        Puts "rows", those in given order, or "weights" into an array.
+    weights_dtype : dtype or None
+    given_count : int
+        Of the whole graph: twins have rows from there on.
+    directed : bool
+    out : ndarray of integers, or None
+        Out-degrees; None where they are the in-degrees.
+    starts : ndarray of int64, or None
+        The edge id of the first in-edge of each, where it does not follow from ranks.
+    """
+
+    division: Division
+    rank: int
+    offsets: Array
+    sources: npt.NDArray[np.int32]
+    read: Callable[[str, Array], Any]
+    weights_dtype: np.dtype[Any] | None
+    given_count: int
+    directed: bool
+    out: Array | None
+    starts: Array | None
+
+    @property
+    def size(self) -> int:
+        """How many edges there are."""
+        return int(self.offsets[-1])
+
+
+def part_of_rows(engine: Engine, own: OwnRows, along: str, about: str) -> Found:
+    """Return the part of this rank; all ranks call it."""
+    return _found(own, _with_ghosts(engine, own, along, about), along)
+
+
+@dataclass(frozen=True, eq=False)
+class _Edges:
+    """The edges into own vertices, and behind them those that have come.
+
+    Attributes
+    ----------
+    sources : ndarray of int32
+        Numbers of the division.
+    targets : ndarray of int32
+        Likewise, of those that have come.
+    rows : ndarray of integers
+        In given order.
+    weights : ndarray or None
+    """
+
+    sources: npt.NDArray[np.int32]
+    targets: npt.NDArray[np.int32]
+    rows: Array
+    weights: Array | None
+
+
+def _with_ghosts(engine: Engine, own: OwnRows, along: str, about: str) -> _Edges:
+    """Read what else is known of edges, and hand those that are cut to other ends."""
+    from featgraph.graph.partition import part_kernels  # loads Numba
+
+    owners = own.division.owners
+    going, size = np.zeros(engine.size, np.int64), own.size
+    if along == "both":
+        part_kernels.count_owners(own.sources, owners, going)
+        going[engine.rank] = 0
+    told = engine.all_to_allv(list(going.reshape(-1, 1)), about="edges of a graph")
+    coming = np.concatenate(told)
+    came = int(coming.sum())
+    dtype = own.weights_dtype
+    edges = _Edges(
+        np.empty(size + came, np.int32),
+        np.empty(came, np.int32),
+        np.empty(size + came, offset_dtype(2 * own.given_count)),
+        None if dtype is None else np.empty(size + came, dtype),
+    )
+    edges.sources[:size] = own.sources
+    own.sources = edges.sources[:size]
+
+    def read() -> None:
+        own.read("rows", edges.rows[:size])
+        if edges.weights is not None:
+            own.read("weights", edges.weights[:size])
+
+    on_all(engine, read, about)
+    if along == "both":
+        _exchange(engine, own, edges, owners, coming)
+    return edges
+
+
+def _exchange(
+    engine: Engine, own: OwnRows, edges: _Edges, owners: Array, coming: Array
+) -> None:
+    """Hand cut edges to the owners of their sources, some at a time."""
+    size = own.size
+    rounds = np.array([-(-size // ROUND_EDGES)])
+    most = engine.all_reduce(rounds, "max", about="rounds of edges")
+    at = np.cumsum(coming) - coming
+    for turn in range(int(most[0])):
+        begin = min(turn * ROUND_EDGES, size)
+        some = slice(begin, min(begin + ROUND_EDGES, size))
+        which = by_owner(edges.sources[some], owners, engine.size)
+        which[engine.rank] = which[engine.rank][:0]
+        columns = [
+            (edges.sources[some], edges.sources[size:]),
+            (_targets(own, some), edges.targets),
+            (edges.rows[some], edges.rows[size:]),
+        ]
+        if edges.weights is not None:
+            columns.append((edges.weights[some], edges.weights[size:]))
+        hand_over(engine, columns, which, at)
+
+
+def _targets(own: OwnRows, some: slice) -> npt.NDArray[np.int32]:
+    """Return the targets of some of the edges into own vertices."""
+    offsets, at = own.offsets, own.division.own(own.rank)[0]
+    first = max(int(np.searchsorted(offsets, some.start, "right")) - 1, 0)
+    last = int(np.searchsorted(offsets, some.stop, "left"))
+    ends = offsets[first : last + 1].clip(some.start, some.stop)
+    sizes: Array = np.diff(ends)
+    numbers = np.arange(at + first, at + first + sizes.size, dtype=np.int32)
+    return np.repeat(numbers, sizes)
+
+
+def _found(own: OwnRows, edges: _Edges, along: str) -> Found:
+    """Return the part of this rank."""
+    from featgraph.graph.building import kernels  # loads Numba
+
+    both = edges.sources, edges.targets
+    ghosts = localized(both, own.division, own.rank)
+    into = np.diff(own.offsets)
+    degrees = np.concatenate((into, np.zeros(ghosts.size, np.int64)))
+    kernels.count_one(edges.targets, degrees)
+    offsets = np.zeros(degrees.size + 1, offset_dtype(edges.sources.size))
+    np.cumsum(degrees, out=offsets[1:])
+    in_edges = Adjacency(freeze(offsets), freeze(edges.sources), None)
+    local = Graph(
+        RowEdges(
+            in_edges,
+            None if along == "in" else edges.rows,
+            edges.weights,
+            own.given_count,
+            own.directed or along == "in",
+        )
+    )
+    out = into if own.out is None else own.out
+    return Found(local, ghosts, edges.rows, (into, out), own.starts)
