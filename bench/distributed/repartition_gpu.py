@@ -172,11 +172,12 @@ class Case:
         inner = [32 * round(count * r / size / 32) for r in range(1, size)]
         if name == "bad cuts":
             inner = [32 * (count // 8 // 32 + r) for r in range(size - 1)]
-        self._cuts = [0, *inner, count]
+        self._graph = self._distributed([0, *inner, count])
         before = np.cumsum(self._rounds)
         goals = before[-1] * np.arange(1, size) / size
         even = 32 * np.round(np.searchsorted(before, goals) / 32).astype(int)
-        found = self._iterated([0, *even.tolist(), count], FIRST + LAST, False)
+        even_graph = self._distributed([0, *even.tolist(), count])
+        found = self._iterated(even_graph, FIRST + LAST, False)
         self._even_ms = float(np.median(found[1][-LAST:]))
         self._answers: set[str] = set()
 
@@ -187,7 +188,7 @@ class Case:
         self._looked.spent_s = 0.0
         for _ in range(rank.given["repeat"]):
             took, seconds, run, answer = self._iterated(
-                self._cuts, rank.given["supersteps"], asked
+                self._graph, rank.given["supersteps"], asked
             )
             trials.append(took)
             times.append(seconds)
@@ -220,8 +221,13 @@ class Case:
             ],
         )
 
+    def _distributed(self, cuts: list[int]) -> Any:
+        import featgraph as fg
+
+        return fg.distribute(self._named.graph, cuts=cuts)
+
     def _iterated(
-        self, cuts: list[int], supersteps: int, asked: Any
+        self, graph: Any, supersteps: int, asked: Any
     ) -> tuple[float, Any, Any, str]:
         """Return what a run takes, and its supersteps, in ms; the run; its answer."""
         import featgraph as fg
@@ -229,7 +235,7 @@ class Case:
 
         rank, engine = self._rank, self._rank.engine
         state = fg.State(
-            fg.distribute(self._named.graph, cuts=cuts),
+            graph,
             x=fg.vertex_property(1.0, iterated=True, dtype="float64"),
             rounds=fg.vertex_property(self._rounds),
         )
