@@ -10,9 +10,10 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.interpolate import PchipInterpolator
 
 from featgraph.ranks.moving.balancer import Balancer, Expected, _Costs
-from featgraph.ranks.moving.work import Work, cut_evenly
+from featgraph.ranks.moving.work import Work, _monotone, cut_evenly
 
 WORD = 32
 V = 64 * WORD
@@ -26,6 +27,16 @@ def expected(hosts: tuple[int, ...] = (0,)) -> Expected:
 
 def even(parts: int) -> npt.NDArray[np.int64]:
     return np.arange(parts + 1) * (V // parts)
+
+
+@given(st.integers(2, 9), st.integers(0, 2**32))
+def test_the_cubic_is_that_of_scipy(points: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = np.cumsum(rng.uniform(0.01, 5, points))
+    y = np.cumsum(rng.integers(0, 3, points) * rng.random(points))
+    at = np.concatenate((x, rng.uniform(x[0], x[-1], 50)))
+    meant = PchipInterpolator(x, y)(at)
+    np.testing.assert_allclose(_monotone(x, y, at), meant, rtol=1e-9, atol=1e-9)
 
 
 @given(
