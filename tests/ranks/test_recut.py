@@ -20,7 +20,7 @@ def many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "ROUND_EDGES", 40)
 
 
-@settings(max_examples=15)
+@settings(max_examples=60)
 @given(edge_lists(), st.integers(2, 4), st.sampled_from(["both", "in"]),
        st.sampled_from(["given", "locality"]), st.data())  # fmt: skip
 def test_other_cuts_give_the_graph_that_distribute_makes(
