@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import combinations_with_replacement, pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.interpolate import PchipInterpolator
 
 from featgraph.ranks.moving.balancer import Balancer, Expected, _Costs
-from featgraph.ranks.moving.work import Work, _monotone, cut_evenly
+from featgraph.ranks.moving.work import Work, _monotone, cut_evenly, joined
 
 WORD = 32
 V = 64 * WORD
@@ -162,6 +163,30 @@ def test_a_wave_is_not_chased(supersteps: int) -> None:
         return of(density)(step, cuts)
 
     assert len(run(wave, Balancer(even(4), expected, 0.05), supersteps)) - 1 <= 3
+
+
+def test_a_move_that_does_not_pay_is_looked_for_ever_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[int] = []
+
+    def found(balancer: Balancer, *_: Any) -> None:
+        looks.append(balancer._added)
+
+    monkeypatch.setattr(Balancer, "_found", found)
+    balancer = Balancer(even(2), expected, 0.0)
+    for _ in range(1000):
+        balancer.add([1.0, 1.3])
+        assert balancer.proposal(1000) is None
+    assert looks[0] == 8
+    assert all(4 <= after - one >= one // 8 for one, after in pairwise(looks))
+    assert 10 < len(looks) < 50
+
+
+@given(st.sets(st.integers(0, 90)), st.lists(st.integers(0, 100), max_size=9))
+def test_joined_places_are_those_of_both(places: set[int], others: list[int]) -> None:
+    both = np.array([0, *sorted(places - {0}), 100]), np.array(others, np.int64)
+    np.testing.assert_array_equal(joined(*both), np.union1d(*both))
 
 
 def test_no_move_pays_near_the_end() -> None:

@@ -36,8 +36,9 @@ TOLERATED = 0.08
 LEAST_GAIN = 0.05
 #: Supersteps that are looked at before a move: so many at least, and at most.
 WINDOW, _MOST_SEEN = 8, 32
-#: A move is looked for each time behind so many more.
-_EVERY = 4
+#: A move is looked for each time behind so many more; behind a share of all more where
+#: none was found: looking takes some milliseconds for a million vertices.
+_EVERY, _SHARE = 4, 8
 #: A gain must be so many times its standard error.
 _SIGNIFICANT = 3.0
 #: Of a normal distribution: the standard deviation over the median deviation, and the
@@ -121,6 +122,7 @@ class Balancer:
         self._costs = _Costs(cost_s)
         self._expected: Expected | None = None
         self._window, self._added = WINDOW, 0
+        self._look_at = 0
         self._seen: list[Reals] = []
         #: Cuts, and what ranks have typically taken, before each move.
         self._measured: list[tuple[Numbers, Reals]] = []
@@ -144,6 +146,7 @@ class Balancer:
             return None
         if (
             self._added % _EVERY
+            or self._added < self._look_at
             or self._seen[-1].max() * supersteps_left <= self._costs.least_s
         ):
             return None
@@ -157,7 +160,10 @@ class Balancer:
         is_even = excess <= TOLERATED * typical.mean()
         if is_even or excess * supersteps_left <= self._costs.least_s:
             return None
-        return self._found(seen, typical, supersteps_left)
+        found = self._found(seen, typical, supersteps_left)
+        if found is None:
+            self._look_at = self._added + self._added // _SHARE
+        return found
 
     def moved(self, move: Move, took_s: float) -> None:
         """Note that ranks own the ranges of a move, and what moving took."""
@@ -202,6 +208,7 @@ class Balancer:
 
     def _gains(self, cuts: Numbers, before: Work, later: Reals) -> Reals:
         """Return what cuts would have saved of supersteps, by work known before."""
+        before = before.only_at(np.union1d(self.cuts, cuts))
         after = [before.measured(self.cuts, one).between(cuts).max() for one in later]
         gains: Reals = later.max(axis=1) - np.array(after)
         return gains

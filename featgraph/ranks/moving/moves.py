@@ -18,7 +18,7 @@ from featgraph.ranks.graph import DistributedGraph
 from featgraph.ranks.moving.balancer import Balancer, Expected, Move
 from featgraph.ranks.moving.recut import recut
 from featgraph.ranks.moving.state import StateMover
-from featgraph.ranks.moving.work import Work
+from featgraph.ranks.moving.work import Work, joined
 from featgraph.runtime.checkpoints.moment import go_on, take
 from featgraph.runtime.loops.agenda import Agenda
 from featgraph.runtime.loops.repartition import Repartition
@@ -142,7 +142,7 @@ def work_of(graph: DistributedGraph) -> Work:
     engine, shard, weights = graph.engine, graph.shard, Balance()
     cuts = shard.partition.cuts
     first, last = cuts[engine.rank : engine.rank + 2].tolist()
-    places = np.union1d(word_places(graph.vertex_count), cuts)
+    places = joined(word_places(graph.vertex_count), cuts)
     own = places[(places >= first) & (places <= last)] - first
     edges = np.asarray(graph.part.in_edges.row_offsets)[own]
     work = weights.edge * edges + weights.vertex * own

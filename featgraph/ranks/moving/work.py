@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from featgraph.graph.partition.cuts import TOLERANCE
 
-__all__ = ["Work", "agreeing", "cut_evenly"]
+__all__ = ["Work", "agreeing", "cut_evenly", "joined"]
 
 #: How often measurements are gone through: what is left of their disagreement then is
 #: below that of clocks.
@@ -54,7 +54,7 @@ class Work:
         seconds : ndarray of float64, shape (P,)
             What each has taken; of an empty one it counts for nothing.
         """
-        places = np.union1d(self.places, cuts)
+        places = joined(self.places, cuts)
         inside = np.diff(self.at(places))
         ranges = np.searchsorted(cuts, places[:-1], "right") - 1
         parts = len(seconds)
@@ -64,6 +64,10 @@ class Work:
         share = inside / np.bincount(ranges, inside, parts)[ranges]
         return Work(places, _summed(seconds[ranges] * share))
 
+    def only_at(self, places: Numbers) -> Work:
+        """Return it at some places alone, the first and the last among them."""
+        return Work(places, self.at(places))
+
     def smooth(self, expected: Work) -> Work:
         """Return the same work at its places, at those of another one smooth.
 
@@ -71,7 +75,7 @@ class Work:
         what it is on both sides, so that a dense range that ends within a part is found
         in fewer moves than by lines.
         """
-        places = np.union1d(self.places, expected.places)
+        places = joined(expected.places, self.places)
         # Ascending, where nothing is expected of some vertices, too.
         of = expected.at(places) + 1e-9 * expected.before[-1] * places / places[-1]
         at = of[np.searchsorted(places, self.places)]
@@ -113,6 +117,18 @@ def _monotone(x: Reals, y: Reals, at: Reals) -> Reals:
     # Both ends' slopes, as they differ from the line's.
     rest = (slopes[piece] - rises[piece]) * width
     return line + t * (1 - t) * (rest - t * bend)
+
+
+def joined(places: Numbers, others: Numbers) -> Numbers:
+    """Return ascending places with a few others among them, each of them once.
+
+    Nothing that is as long as all places is sorted: looking for a move must not take
+    longer than one.
+    """
+    few = np.unique(others)
+    at = np.searchsorted(places, few)
+    is_new = places[np.minimum(at, places.size - 1)] != few
+    return np.insert(places, at[is_new], few[is_new]) if is_new.any() else places
 
 
 def _summed(work: Reals) -> Reals:
