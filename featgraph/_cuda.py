@@ -36,6 +36,7 @@ Contraction to fused multiply-add, the one gain that loses nothing, is on withou
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterator
@@ -51,6 +52,7 @@ __all__ = [
     "clock_ns",
     "compile_ltoir",
     "compile_ptx",
+    "compiling",
     "cuda",
     "device_function",
     "is_available",
@@ -468,15 +470,56 @@ def launcher(kernel: Any, blocks: int, threads: int, stream: Any = 0) -> Any:
     Returns
     -------
     callable
-        Takes the kernel's arguments and launches it.
+        Takes the kernel's arguments, compiles it for their types unless it is, and
+        launches it.
     """
     settings: Any = import_whole("numba.cuda.core.config")
     advice = settings.CUDA_LOW_OCCUPANCY_WARNINGS
     settings.CUDA_LOW_OCCUPANCY_WARNINGS = 0
     try:
-        return kernel[blocks, threads, stream]
+        configured = kernel[blocks, threads, stream]
     finally:
         settings.CUDA_LOW_OCCUPANCY_WARNINGS = advice
+
+    def launch(*arguments: Any) -> None:
+        with compiling():
+            configured(*arguments)
+
+    return launch
+
+
+@contextlib.contextmanager
+def compiling() -> Iterator[None]:
+    """Have the dialect compile kernels without what takes long and serves nothing.
+
+    That is Python's collector, which goes through all that was imported, again and
+    again, for a compiler whose trees are freed without it, and the PTX of kernels that
+    are linked from LTO-IR: the dialect makes it to search it for names of its library.
+    The LLVM code, of which both are made, has the same names. No other thread compiles
+    meanwhile.
+    """
+    codegen: Any = import_whole("numba.cuda.codegen")
+    settings: Any = import_whole("numba.cuda.core.config")
+    locks: Any = import_whole("numba.cuda.core.compiler_lock")
+    library = codegen.CUDACodeLibrary
+    make_ptx = library.get_asm_str
+    # Its memory management is known by declarations of PTX.
+    needs_ptx = getattr(settings, "CUDA_ENABLE_NRT", False)
+
+    def searched(own: Any, cc: Any = None) -> str:
+        is_linked_from_ltoir = getattr(own, "_lto", False) and not needs_ptx
+        return str(own.get_llvm_str() if is_linked_from_ltoir else make_ptx(own, cc))
+
+    with locks.global_compiler_lock:
+        collects = gc.isenabled()
+        gc.disable()
+        library.get_asm_str = searched
+        try:
+            yield
+        finally:
+            library.get_asm_str = make_ptx
+            if collects:
+                gc.enable()
 
 
 @contextlib.contextmanager

@@ -106,7 +106,8 @@ def compiled_ahead(kernel: Any, types: Sequence[Any]) -> Compiled | None:
         As `compiled`.
     """
     _cuda.cuda.current_context()
-    kernel.compile(tuple(types))
+    with _cuda.compiling():
+        kernel.compile(tuple(types))
     return _compiled_for(kernel, tuple(types))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+from typing import Any
 
 import pytest
 
@@ -182,6 +184,53 @@ def test_a_kernel_and_the_options_of_its_decorator() -> None:
         _cuda.kernel(lineinfo=False)(body), signature, (8, 0), launch_bounds=128
     )
     assert ".maxntid 128" in bounded
+
+
+def folded_in(x, out):
+    i = cuda.grid(1)
+    out[i] = x.reshape((2, x.size // 2))[1, i]
+
+
+@pytest.mark.parametrize("is_linked_from_ltoir", [True, False])
+@pytest.mark.parametrize(("body", "links"), [(groups, []), (folded_in, [True])])
+def test_ptx_is_made_for_kernels_that_are_linked_from_it_alone(
+    is_linked_from_ltoir: bool,
+    body: Any,
+    links: list[bool],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The dialect finds what of its own a kernel calls without it."""
+    from numba.cuda import codegen, dispatcher
+
+    made, make = [], codegen.CUDACodeLibrary.get_asm_strs
+
+    def get_asm_strs(own: Any, cc: Any = None) -> Any:
+        made.append(own)
+        return make(own, (9, 0, "a"))
+
+    monkeypatch.setattr(codegen.CUDACodeLibrary, "get_asm_strs", get_asm_strs)
+    with _cuda.target_cc((9, 0)), _cuda.compiling():
+        kernel = dispatcher._Kernel(
+            body, arrays(float32, 1, 1), lto=is_linked_from_ltoir
+        )
+    assert bool(made) is not is_linked_from_ltoir
+    files = kernel._codelibrary._linking_files
+    assert ["reshape_funcs" in str(file) for file in files] == links
+
+
+def test_the_collector_is_as_it_was_behind_what_is_compiled() -> None:
+    with _cuda.compiling():
+        with pytest.raises(ZeroDivisionError), _cuda.compiling():
+            raise ZeroDivisionError
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with _cuda.compiling():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_resources_are_read_from_the_assemblers_report() -> None:

@@ -83,6 +83,36 @@ def test_jobs_come_one_after_the_other(behind: BehindRuns) -> None:
     assert found == list(range(20))
 
 
+def test_what_takes_long_waits_until_runs_compile_nothing(
+    behind: BehindRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "QUIET_S", 0.01)
+    compiled, asked, begun = iter([1, 2, 3, 3, 4]), [], threading.Event()
+
+    def firsts() -> int:
+        asked.append(begun.is_set())
+        return next(compiled)
+
+    behind.ask(Job("", lambda: [begun.set], firsts))
+    behind.begin()
+    assert begun.wait(60)
+    assert asked == [False] * 4
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_who_waits_or_ends_does_not_wait_for_quiet(
+    ends: bool, behind: BehindRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "QUIET_S", 600.0)
+    job, asked = Job("", lambda: [lambda: None]), threading.Event()
+    job.firsts = lambda: len([asked.set()])
+    behind.ask(job)
+    behind.begin()
+    assert asked.wait(60)
+    behind.stop() if ends else behind.wait()
+    assert job.is_done is not ends
+
+
 @pytest.mark.parametrize("users", [5e-3, 1e-5])
 @pytest.mark.parametrize("changed", [None, 2e-3])
 def test_runs_get_the_interpreter_soon(

@@ -2,7 +2,8 @@
 
 A run that could do with a kernel which does not exist goes on without it, and asks for
 it here. Compiling begins when that run is over, or has gone on for long: the compiler
-has one lock, for which a run would wait where it compiles something itself.
+has one lock, for which a run would wait where it compiles something itself. What takes
+longest waits until no run has compiled anything for a while.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ __all__ = ["COMPILER", "LONG", "BehindRuns", "Job"]
 #: Supersteps behind which a run is so long that what it has asked for is compiled while
 #: it runs: it has compiled what it takes itself by then.
 LONG = 32
+#: So long, in s, runs have compiled nothing before a job begins that knows what they
+#: do. What a call of an algorithm runs behind its loop, it asks for within that.
+QUIET_S = 0.25
 #: The name of the thread.
 _THREAD = "featgraph compiler"
 #: So long, in s, the thread keeps the interpreter while others want it. A search
@@ -52,6 +56,9 @@ class Job:
         Returns calls that compile it part by part. It is called on a thread that runs,
         and may print modules: two threads that make syntax trees at a time end in a
         SystemError of Python 3.11, up to 3.11.4.
+    firsts : callable, optional
+        Returns how often runs may have compiled so far. The job begins once they have
+        not for a while: it takes long, and no run that goes on profits from it.
 
     Attributes
     ----------
@@ -63,9 +70,14 @@ class Job:
         Why it could not be.
     """
 
-    def __init__(self, what: str, prepare: Callable[[], Sequence[Part]]) -> None:
+    def __init__(
+        self,
+        what: str,
+        prepare: Callable[[], Sequence[Part]],
+        firsts: Callable[[], int] | None = None,
+    ) -> None:
         self.what = what
-        self.prepare = prepare
+        self.prepare, self.firsts = prepare, firsts
         self.is_asked = self.is_done = False
         self.error: Exception | None = None
 
@@ -90,6 +102,8 @@ class BehindRuns:
         self._failed: list[Job] = []
         self._thread: threading.Thread | None = None
         self._is_over = False
+        #: How many wait until all is compiled.
+        self._waiting = 0
 
     @property
     def is_idle(self) -> bool:
@@ -130,8 +144,13 @@ class BehindRuns:
         """Wait until all that was asked for is compiled, or could not be."""
         self.begin()
         with self._changed:
-            while self._queue or self._current is not None:
-                self._changed.wait()
+            self._waiting += 1
+            self._changed.notify_all()
+            try:
+                while self._queue or self._current is not None:
+                    self._changed.wait()
+            finally:
+                self._waiting -= 1
         self._tell()
 
     def stop(self) -> None:
@@ -140,6 +159,7 @@ class BehindRuns:
             self._is_over = True
             self._asked.clear()
             self._queue.clear()
+            self._changed.notify_all()
             thread = self._thread
         if thread is None:
             return
@@ -158,6 +178,7 @@ class BehindRuns:
             left.insert(0, self._current)
         self._asked = left + self._asked
         self._queue, self._current, self._thread = deque(), None, None
+        self._waiting = 0
 
     def _fail(self, job: Job, error: Exception) -> None:
         with self._changed:
@@ -209,6 +230,7 @@ class BehindRuns:
             job, parts = self._queue.popleft()
             self._current = job
         try:
+            self._wait_for_quiet(job)
             for part in parts:
                 part()
             job.is_done = True
@@ -221,6 +243,16 @@ class BehindRuns:
                 self.ended += 1
                 self._changed.notify_all()
         return True
+
+    def _wait_for_quiet(self, job: Job) -> None:
+        """Wait until runs compile nothing, unless someone waits for the job."""
+        before, now = None, job.firsts and job.firsts()
+        with self._changed:
+            while now != before and not self._waiting and not self._is_over:
+                self._changed.wait_for(lambda: self._waiting or self._is_over, QUIET_S)
+                before, now = now, job.firsts and job.firsts()
+            if self._is_over:
+                raise _Stopped
 
 
 def _report(hook: Callable[[Any], Any], given: Any) -> None:

@@ -240,7 +240,8 @@ def count_in_one_block(words, total):  # type: ignore[no-untyped-def]
 def copy_marked(mine, first, step, next_, current):  # type: ignore[no-untyped-def]
     """Copy the rows of the vertices in a warp's words, that of lane l ``l * step`` on.
 
-    The lanes go through the entries of 32 rows side by side.
+    The lanes go through the entries of 32 rows side by side. Numbers have the types
+    that kernels of due sets give the same functions: each other one is compiled again.
     """
     lane, width = int32(cuda.laneid), uint32(current.shape[1])
     before, count = warp.bits_before(mine)
@@ -251,7 +252,7 @@ def copy_marked(mine, first, step, next_, current):  # type: ignore[no-untyped-d
         for begin in range(uint32(0), entries, uint32(32)):
             entry = begin + uint32(lane)
             row = entry // width
-            v = uint32(warp.broadcast(own, min(row, uint32(31)), 32))
+            v = uint32(warp.broadcast(own, int64(min(row, uint32(31))), 32))
             if entry < entries:
                 f = entry - row * width
                 next_[v, f] = current[v, f]
@@ -262,8 +263,9 @@ def refresh_vertices(words, next_, current):  # type: ignore[no-untyped-def]
     """Copy the rows of the vertices in `words`, both of shape (V, N)."""
     lane, step = int32(cuda.laneid), int32(cuda.gridsize(1) >> 5)
     turn = warp.words_a_turn(words)
-    for first in range(cuda.grid(1) >> 5, words.size, turn * step):
-        mine = warp.word_of_lane(words, first + lane * step, turn)
+    for place in range(cuda.grid(1) >> 5, words.size, turn * step):
+        first = int32(place)
+        mine = warp.word_of_lane(words, int32(first + lane * step), turn)
         copy_marked(mine, first, step, next_, current)
 
 
@@ -272,8 +274,9 @@ def refresh_vertices_without(words, without, next_, current):  # type: ignore[no
     """Copy the rows of the vertices in `words` but not in `without`, shape (V, N)."""
     lane, step = int32(cuda.laneid), int32(cuda.gridsize(1) >> 5)
     turn = warp.words_a_turn(words)
-    for first in range(cuda.grid(1) >> 5, words.size, turn * step):
-        place = first + lane * step
-        mine = warp.word_of_lane(words, place, turn)
-        mine &= ~warp.word_of_lane(without, place, turn)
+    for place in range(cuda.grid(1) >> 5, words.size, turn * step):
+        first = int32(place)
+        own = int32(first + lane * step)
+        others = warp.word_of_lane(without, own, turn)
+        mine = uint32(warp.word_of_lane(words, own, turn) & ~others)
         copy_marked(mine, first, step, next_, current)

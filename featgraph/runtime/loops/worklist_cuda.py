@@ -199,4 +199,5 @@ def _job(kernel: Kernel, device: Any) -> Job:
         types = loop.signature(told.entry)
         return [lambda: device.launches.prepare(queue, types)]
 
-    return Job(f"the loop over few vertices of {kernel}", prepare)
+    what = f"the loop over few vertices of {kernel}"
+    return Job(what, prepare, lambda: int(device.launches.firsts))
