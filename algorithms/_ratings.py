@@ -114,7 +114,9 @@ def _graph_of(ratings: Any, dtype: np.dtype[Any], target: str) -> fg.Graph:
         _require_finite(ratings.tocoo(copy=False), dtype)
     if values.dtype.kind == "b" or values.dtype.itemsize > 8:
         entries = entries.astype(dtype)
-    return fg.Graph.from_biadjacency(entries, target=target)
+    # Of few ratings the host makes the graph before a GPU has compiled how to.
+    made_on = "cpu" if target == "cpu" else "auto"
+    return fg.Graph.from_biadjacency(entries, target=made_on)
 
 
 def _require_finite(entries: Any, dtype: np.dtype[Any]) -> None:

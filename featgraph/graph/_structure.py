@@ -446,6 +446,10 @@ def _builder(graph: Structure) -> Any:
         from featgraph.graph.building import fetch
 
         return fetch
+    if graph._edges.is_few:
+        from featgraph.graph.building import few
+
+        return few
     from featgraph.graph.building import build  # loads Numba
 
     return build

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from featgraph.arrays.repeats import Repeats
 
 __all__ = [
+    "FEW",
     "MANY_EDGES",
     "EdgeList",
     "edge_list",
@@ -47,6 +48,9 @@ Values: TypeAlias = NDArray[Any] | DeviceValues
 #: From so many edges given on the host a GPU builds their rows itself. The host takes
 #: 1 to 3 ms for those of fewer, and a GPU has to compile its kernels once.
 MANY_EDGES = 1 << 18
+#: NumPy sorts so many edges, and numbers of so many vertices, in a millisecond; above,
+#: loops are compiled for it.
+FEW = 1 << 16
 #: Bytes that building the rows of both directions takes a GPU for each directed edge,
 #: with its edges and what sorts need.
 _BUILT_BYTES = 48
@@ -140,6 +144,11 @@ class EdgeList:
         if isinstance(given, DeviceValues):
             return given.array
         return None if given is None else memory.upload(given)
+
+    @property
+    def is_few(self) -> bool:
+        """Whether NumPy builds their rows as soon as compiled loops."""
+        return max(self.given_count, self.vertex_count) <= FEW
 
     @property
     def is_built_on_gpu(self) -> bool:
