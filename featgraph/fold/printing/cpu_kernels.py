@@ -15,7 +15,11 @@ from featgraph.fold.plan.worklist import is_queued
 from featgraph.fold.printing.cpu_queue import print_queue
 from featgraph.fold.printing.module import Entry
 from featgraph.fold.printing.phase import PhaseToPrint
-from featgraph.fold.printing.statements import make_function, print_function
+from featgraph.fold.printing.statements import (
+    make_function,
+    print_function,
+    print_once,
+)
 from featgraph.fold.printing.writer import Writer
 from featgraph.fold.schedules.intersection import Intersection
 from featgraph.fold.schedules.table import SCHEDULES
@@ -222,5 +226,5 @@ def _print_finish(writer: Writer, facts: Facts, number: int, name: str) -> Entry
     body = finished(accumulator, in_blocks)
     doc = "Combine the partial results in order."
     made = make_function("njit(**CODE, cache=True)", name, arguments, doc, body)
-    print_function(writer, made)
+    print_once(writer, made)
     return Entry(name, number, "finish", arguments)

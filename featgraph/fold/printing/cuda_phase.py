@@ -16,7 +16,11 @@ from featgraph.fold.plan.pulled_edges import WORDS as PULLED
 from featgraph.fold.plan.schedules import BLOCK_THREADS, HUB_THREADS
 from featgraph.fold.printing.module import Entry
 from featgraph.fold.printing.phase import PhaseToPrint
-from featgraph.fold.printing.statements import make_function, print_function
+from featgraph.fold.printing.statements import (
+    make_function,
+    print_function,
+    print_once,
+)
 from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.intersection import Intersection
 from featgraph.fold.schedules.table import SCHEDULES
@@ -222,4 +226,4 @@ class CudaPhase:
             "Combine the partial results pairwise, a block for each element.",
             unsigned_indices(finished_by_blocks(home, BLOCK_THREADS)),
         )
-        print_function(self.writer, made)
+        print_once(self.writer, made)

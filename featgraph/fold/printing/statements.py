@@ -13,7 +13,14 @@ from featgraph.fold.printing.writer import WIDTH, Writer, filled
 from featgraph.fold.tree.nodes import Comment
 from featgraph.fold.tree.statements import Body, expression, note_of
 
-__all__ = ["head_of", "line_of", "make_function", "print_body", "print_function"]
+__all__ = [
+    "head_of",
+    "line_of",
+    "make_function",
+    "print_body",
+    "print_function",
+    "print_once",
+]
 
 _Block = ast.If | ast.While | ast.For
 
@@ -50,6 +57,20 @@ def print_function(writer: Writer, node: ast.FunctionDef, file: str = "") -> Non
     header = f"def {node.name}({ast.unparse(node.args)}):"
     with writer.block(header, (file, node.lineno) if file else None):
         print_body(writer, node.body, file)
+
+
+def print_once(writer: Writer, node: ast.FunctionDef) -> None:
+    """Write a kernel, or where the same has been written, that by this name, too.
+
+    Each function is compiled, as soon as it is called.
+    """
+    text = ast.unparse(node).replace(f"def {node.name}(", "def (", 1)
+    known = writer.written.setdefault(text, node.name)
+    if known == node.name:
+        print_function(writer, node)
+        return
+    for line in ("", "", f"{node.name} = {known}"):
+        writer.line(line)
 
 
 def print_body(writer: Writer, body: Body, file: str = "") -> None:

@@ -25,11 +25,14 @@ class Writer:
         The text so far.
     origins : dict
         Generated line number -> ``(file, line)`` of the user's code it came from.
+    written : dict
+        A function without its name -> the first that was written so.
     """
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.origins: dict[int, Origin] = {}
+        self.written: dict[str, str] = {}
         self.depth = 0
 
     @property
