@@ -35,6 +35,8 @@ LONG_ROW = 64
 SUM_BLOCK = 512
 #: So many rows like the longest hide how long one takes.
 MANY_ROWS = 1024
+#: A row of so many edges takes no time that others would have to hide.
+SHORT_ROW = 64
 #: No block works on more edges at a time: it has at most that many threads.
 _MOST_SLOTS = 1024
 
@@ -63,8 +65,8 @@ class GraphTraits:
         How edges are stored: see `fold.lowering.layouts`.
     rows_of_longest : int
         How many rows like the longest that is no hub's all edges would make, to the
-        nearest power of two, at most 1024; that, too, where no row is long; 0 for no
-        graph.
+        nearest power of two, at most 1024; that, too, where all rows are short; 0 for
+        no graph.
     renumbered : bool
         Whether kernels know vertices by other numbers than the user: those of a shard.
     """
@@ -161,7 +163,7 @@ def _longest(graph: Graph, target: str, below: int | None = None) -> int:
 
 
 def _rows_of_longest(edge_count: int, longest: int) -> int:
-    if longest <= SUM_BLOCK:
+    if longest <= SHORT_ROW:
         return MANY_ROWS
     return min(MANY_ROWS, 1 << round(math.log2(edge_count / longest)))
 

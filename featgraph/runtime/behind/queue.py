@@ -2,8 +2,8 @@
 
 A run that could do with a kernel which does not exist goes on without it, and asks for
 it here. Compiling begins when that run is over, or has gone on for long: the compiler
-has one lock, for which a run would wait where it compiles something itself. What takes
-longest waits until no run has compiled anything for a while.
+has one lock, for which a run would wait where it compiles something itself. What is for
+a GPU waits until no run has compiled anything for a while: it takes seconds there.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ __all__ = ["COMPILER", "LONG", "BehindRuns", "Job"]
 #: Supersteps behind which a run is so long that what it has asked for is compiled while
 #: it runs: it has compiled what it takes itself by then.
 LONG = 32
-#: So long, in s, runs have compiled nothing before a job begins that knows what they
-#: do. What a call of an algorithm runs behind its loop, it asks for within that.
+#: So long, in s, runs have compiled nothing when a job begins that is told what they
+#: do. A call of an algorithm soon runs what it runs behind its loop.
 QUIET_S = 0.25
 #: The name of the thread.
 _THREAD = "featgraph compiler"
@@ -58,7 +58,7 @@ class Job:
         SystemError of Python 3.11, up to 3.11.4.
     firsts : callable, optional
         Returns how often runs may have compiled so far. The job begins once they have
-        not for a while: it takes long, and no run that goes on profits from it.
+        not for `QUIET_S`.
 
     Attributes
     ----------

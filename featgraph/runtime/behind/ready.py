@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from featgraph.config import config
 from featgraph.fold.compiling.kernel import Kernel
@@ -48,7 +49,7 @@ def is_ready(
         if with_sets:
             functions += set_functions_of(superstep)
         missing = [f.compile for f in functions if not f.is_compiled]
-        made = Job(repr(superstep.kernel), lambda: missing)
+        made = Job(repr(superstep.kernel), lambda: missing, _firsts(superstep.device))
         jobs[key] = made if missing else None
     job = jobs[key]
     if job is None:
@@ -56,6 +57,11 @@ def is_ready(
     if asks:
         COMPILER.ask(job)
     return job.is_done
+
+
+def _firsts(device: Any) -> Callable[[], int] | None:
+    """Return what tells how often runs may have compiled, where calls soon do again."""
+    return None if device.name == "cpu" else lambda: int(device.launches.firsts)
 
 
 def _are_cut(superstep: Superstep, forms: Sequence[str]) -> list[bool]:
