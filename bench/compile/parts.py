@@ -1,9 +1,9 @@
 """Where a first call's compiling goes: seconds of each part, and of each kernel.
 
 On a GPU a kernel is typed and lowered (``front_end``, Python that holds the
-interpreter), made PTX, which only tells the dialect what else to link, made LTO-IR, and
-linked. On a CPU only kernels are told apart: Numba's compiler is one part. What is
-compiled within another function counts for both.
+interpreter), made LTO-IR, and linked; PTX is made where it is linked from that. On a
+CPU only kernels are told apart: Numba's compiler is one part. What is compiled within
+another function counts for both.
 """
 
 from __future__ import annotations

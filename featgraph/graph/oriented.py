@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,7 +13,7 @@ from featgraph._cached import cached_property
 from featgraph.arrays.values import offset_dtype
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.adjacency import Adjacency
-from featgraph.graph.building.edges import freeze
+from featgraph.graph.building.edges import FEW, freeze
 
 __all__ = ["Oriented", "orient", "refuse_directed"]
 
@@ -43,15 +44,13 @@ class Oriented:
     @cached_property
     def lower(self) -> Adjacency:
         """The places below r with an edge to r; `edge_ids` are slots of `upper`."""
-        from featgraph.graph import _orient
-
         upper = self.upper
         count, dtype = self.vertices.size, upper.row_offsets.dtype
         offsets = np.zeros(count + 1, dtype)
         np.cumsum(np.bincount(upper.column_indices, minlength=count), out=offsets[1:])
         columns = np.empty(upper.column_indices.size, np.int32)
         slots = np.empty(columns.size, dtype)
-        _orient.fill_lower(
+        _loops(count, columns.size).fill_lower(
             upper.row_offsets, upper.column_indices, offsets[:-1].copy(), columns, slots
         )
         return Adjacency(freeze(offsets), freeze(columns), freeze(slots))
@@ -59,8 +58,6 @@ class Oriented:
     @cached_property
     def both(self) -> Adjacency:
         """All neighbors, ascending; `edge_ids` are those of lower to higher ones."""
-        from featgraph.graph import _orient
-
         upper = self.upper
         degree = np.diff(upper.row_offsets)
         degree += np.bincount(upper.column_indices, minlength=degree.size).astype(
@@ -71,7 +68,7 @@ class Oriented:
         columns = np.empty(int(offsets[-1]), np.int32)
         edge_ids = np.empty(columns.size, offsets.dtype)
         own: Any = upper.edge_ids
-        _orient.fill_both(
+        _loops(degree.size, columns.size).fill_both(
             upper.row_offsets,
             upper.column_indices,
             own,
@@ -84,11 +81,21 @@ class Oriented:
     @cached_property
     def work(self) -> NDArray[np.int64]:
         """Work of row r, (V,): itself, and what its members below have above it."""
-        from featgraph.graph import _orient
-
-        work = np.empty(self.vertices.size, np.int64)
-        _orient.measure_work(self.upper.row_offsets, self.upper.column_indices, work)
+        work, upper = np.empty(self.vertices.size, np.int64), self.upper
+        loops = _loops(work.size, upper.column_indices.size)
+        loops.measure_work(upper.row_offsets, upper.column_indices, work)
         return freeze(work)
+
+
+def _loops(vertex_count: int, edge_count: int) -> ModuleType:
+    """Return what goes through so many edges."""
+    if max(vertex_count, edge_count) <= FEW:
+        from featgraph.graph import _orient_few
+
+        return _orient_few
+    from featgraph.graph import _orient  # loads Numba
+
+    return _orient
 
 
 def refuse_directed() -> NoReturn:
@@ -120,18 +127,17 @@ def orient(graph: Any) -> Oriented:
 
 def _orient_on_host(graph: Any) -> Oriented:
     """Orient a graph, or find an edge that is there twice."""
-    from featgraph.graph import _orient  # loads Numba
-
     ins, count = graph.in_edges, graph.vertex_count
+    loops = _loops(count, ins.column_indices.size)
     vertices = np.argsort(graph.in_degree, kind="stable").astype(np.int32)
     degree_order = np.empty(count, np.int32)
     degree_order[vertices] = np.arange(count, dtype=np.int32)
     offsets = np.zeros(count + 1, ins.row_offsets.dtype)
-    _orient.count_upper(ins.row_offsets, ins.column_indices, degree_order, offsets[1:])
+    loops.count_upper(ins.row_offsets, ins.column_indices, degree_order, offsets[1:])
     np.cumsum(offsets, out=offsets)
     columns = np.empty(int(offsets[-1]), np.int32)
     edge_ids = np.empty(columns.size, offsets.dtype)
-    repeated = _orient.fill_upper(
+    repeated = loops.fill_upper(
         ins.row_offsets,
         ins.column_indices,
         vertices,

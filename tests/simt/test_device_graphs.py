@@ -30,6 +30,7 @@ from featgraph.fold.plan.layout import REVERSED, rows_along
 from featgraph.graph import degrees
 from featgraph.graph.building import build as host_build
 from featgraph.graph.building import edges as edge_lists
+from featgraph.graph.building import few
 from featgraph.graph.building.merge import POLICIES
 from featgraph.runtime.devices import cuda_device, host_arrays
 from featgraph.runtime.devices.choose import choose_device
@@ -507,7 +508,7 @@ def test_weights_of_the_host_are_put_in_order_on_the_gpu(
 def test_wide_offsets_are_those_of_the_host(gpu: Gpu, graph: fg.Graph) -> None:
     """As if there were 2^31 edges: int64, on the host and on the GPU."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (host_build, gpu_edge_lists, sorting):
+        for module in (host_build, few, gpu_edge_lists, sorting):
             patch.setattr(module, "offset_dtype", lambda count: np.int64)
         here = fg.Graph.from_edges(
             graph.sources, graph.targets, vertex_count=graph.vertex_count,

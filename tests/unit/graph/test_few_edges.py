@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.graph._structure import _builder
 from featgraph.graph.building import build, edges, few
+from featgraph.graph.oriented import orient
 from tests.strategies import graphs
 
 
@@ -48,6 +50,40 @@ def test_both_build_the_same(graph: fg.Graph) -> None:
             assert not array.flags.writeable, name
 
 
+def oriented(graph: fg.Graph, few: bool) -> Any:
+    """Return all of a graph that is oriented, or what it is refused for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("featgraph.graph.oriented.FEW", edges.FEW if few else -1)
+        try:
+            found = orient(graph)
+        except fg.GraphInputError as error:
+            return str(error)
+        rows = [getattr(found, name) for name in ("upper", "lower", "both")]
+        return [found.vertices, found.degree_order, found.work] + [
+            array
+            for each in rows
+            for array in (each.row_offsets, each.column_indices, each.edge_ids)
+        ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs(directed=False), st.booleans())
+def test_both_orient_the_same(graph: fg.Graph, has_repeats: bool) -> None:
+    if not has_repeats:
+        graph = fg.Graph.from_edges(
+            graph.sources, graph.targets, vertex_count=graph.vertex_count,
+            directed=False, duplicates="first",
+        )  # fmt: skip
+    told, found = oriented(graph, few=False), oriented(graph, few=True)
+    assert type(told) is type(found)
+    if isinstance(told, str):
+        assert found == told
+        return
+    for array, expected in zip(found, told, strict=True):
+        np.testing.assert_array_equal(array, expected)
+        assert array.dtype == expected.dtype
+
+
 @pytest.mark.parametrize(("count", "ends"), [(1, 5), (5, 1)])
 def test_many_edges_or_vertices_are_left_to_loops(
     count: int, ends: int, monkeypatch: pytest.MonkeyPatch
@@ -68,8 +104,9 @@ def test_the_highest_numbers_of_few_vertices_fit_16_bits() -> None:
 def test_few_edges_need_no_compiler() -> None:
     script = (
         "import sys, featgraph as fg\n"
-        "graph = fg.Graph.from_edges([0, 1, 2], [1, 2, 2], directed=False)\n"
+        "graph = fg.Graph.from_edges([0, 1, 2, 2], [1, 2, 2, 0], directed=False)\n"
         "graph.in_edges, graph.twins, graph.given_index, graph.in_degree\n"
+        "graph.oriented.both, graph.oriented.lower, graph.oriented.work\n"
         "sys.exit('numba' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
