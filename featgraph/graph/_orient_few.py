@@ -25,16 +25,10 @@ def count_upper(
 
 
 def fill_upper(
-    in_offsets: _Array,
-    sources: _Array,
-    vertices: _Array,
-    degree_order: _Array,
-    offsets: _Array,
-    cursors: _Array,
-    columns: _Array,
-    edge_ids: _Array,
+    in_offsets: _Array, sources: _Array, _: _Array, degree_order: _Array, *rows: _Array
 ) -> int:
     """Fill the rows of neighbors above; return an edge that is there twice, or -1."""
+    *_offsets, columns, edge_ids = rows
     low, high, edges = _upper(in_offsets, sources, degree_order)
     order = np.lexsort((edges, high, low))
     columns[:], edge_ids[:] = high[order], edges[order]
