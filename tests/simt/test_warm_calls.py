@@ -120,7 +120,7 @@ def first_calls() -> dict[str, Callable[[], Any]]:
 
 
 #: Program -> kernels of its own that its first call has compiled: each takes a second.
-KERNELS = {"als": 7, "hits": 11, "circuit_simulation": 8}
+KERNELS = {"als": 7, "hits": 8, "circuit_simulation": 8}
 
 
 @pytest.mark.drawn(3)
