@@ -141,9 +141,9 @@ def test_a_known_cycle_is_joined_behind_one_superstep(
     recorder: Any = choose_device("cuda").recorder
     begin, by_host = recorder.begin, [0]
 
-    def count(pools: Any) -> None:
+    def count(*given: Any) -> None:
         by_host[-1] += 1
-        begin(pools)
+        begin(*given)
 
     monkeypatch.setattr(recorder, "begin", count)
     graph = made_graph()

@@ -16,6 +16,7 @@ from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph
 from featgraph.runtime.devices.bound import BoundEntry, GraphSize, RowKernel
 from featgraph.runtime.devices.spare import SpareMemory
+from featgraph.runtime.recording.aside import Aside
 from featgraph.runtime.recording.cycles import KnownCycles
 from featgraph.runtime.recording.device_loop import DeviceLoop
 
@@ -108,8 +109,11 @@ class Recorder(Protocol):
     def lend_pools(self, to: object) -> tuple[dict[int, list[Words]], ...]:
         """Return two pools of sets, for as long as an object lives."""
 
-    def begin(self, pools: dict[int, list[Words]]) -> None:
-        """Begin to remember; sets come from pools, by their numbers of words."""
+    def begin(self, pools: dict[int, list[Words]], aside: Aside | None = None) -> None:
+        """Begin to remember; sets come from pools, by their numbers of words.
+
+        The device is asked for nothing as long as `aside` takes it.
+        """
 
     def end(self) -> Any:
         """Return what was asked for since; None if it cannot be recorded."""

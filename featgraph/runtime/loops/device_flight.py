@@ -18,6 +18,7 @@ from featgraph.runtime.recording.control import (
     BELOW,
     EVERYTHING,
     Orders,
+    Report,
 )
 from featgraph.runtime.recording.cycles import Traced
 from featgraph.runtime.recording.device_loop import DeviceLoop
@@ -54,10 +55,28 @@ class DeviceFlight:
         self, agenda: Agenda, run: Run, cycle: Sequence[Traced], loop: DeviceLoop
     ) -> None:
         self._agenda, self._cycle, self._loop = agenda, cycle, loop
-        self._accounts = Accounts(agenda, run, cycle)
+        self._run = run
+        self._report: Report | None = None
 
     def run(self, how: Flown) -> bool:
         """Run supersteps, some at least; return whether the last cycle is whole."""
+        with deferred_interrupts() as came:
+            try:
+                try:
+                    self.fly(how, came)
+                finally:
+                    is_whole = self.account()
+            except BaseException:
+                for waiting in self._agenda.pending:
+                    waiting.words = None
+                raise
+        return is_whole
+
+    def fly(self, how: Flown, came: list[int]) -> Report:
+        """Run supersteps, some at least; return what they have left.
+
+        Interrupts are deferred, and end the loop where one is in `came`.
+        """
         agenda, loop = self._agenda, self._loop
         orders = Orders(
             limit=min(how.limit - how.limit % loop.step, loop.most),
@@ -74,22 +93,18 @@ class DeviceFlight:
             test=self._test(),
         )
         begun = time.perf_counter()
-        with deferred_interrupts() as came:
-            try:
-                ACTIVITY.enter(agenda.state.superstep, "all, in a loop of the GPU")
-                loop.launch(orders)
-                try:
-                    while not loop.is_done():
-                        if came:
-                            loop.stop()
-                finally:
+        ACTIVITY.enter(agenda.state.superstep, "all, in a loop of the GPU")
+        loop.launch(orders)
+        try:
+            while not loop.is_done():
+                if came:
                     loop.stop()
-                    self._account(begun)
-            except BaseException:
-                for waiting in agenda.pending:
-                    waiting.words = None
-                raise
-        return self._accounts.is_whole
+        finally:
+            loop.stop()
+            self._report = report = loop.read()
+            seconds = report.seconds
+            seconds[0] = max(time.perf_counter() - begun - sum(seconds), 0.0)
+        return report
 
     def _test(self) -> tuple[int, float]:
         """Return the stopping test of the run, as the device takes it."""
@@ -101,19 +116,34 @@ class DeviceFlight:
         """Return which of the values that a superstep hands over is tested, or 0."""
         return self._agenda.watching.tested(self._agenda.steps[traced.place].plan)
 
-    def _account(self, begun: float) -> None:
-        """Account for what has run, all of it but a superstep that a rank has left."""
-        report = self._loop.read()
-        seconds = report.seconds
-        seconds[0] = max(time.perf_counter() - begun - sum(seconds), 0.0)
-        shape, lost = self._loop.shape, min(report.counts[-1], 0)
-        count = len(seconds) - (lost < 0)
+    def account(self, first: int = 0) -> bool:
+        """Account for what has run, all of it but a superstep that a rank has left.
+
+        Parameters
+        ----------
+        first : int
+            Supersteps that the host has accounted for.
+
+        Returns
+        -------
+        bool
+            Whether what comes next is what has come behind these.
+        """
+        report, shape, cycle = self._report, self._loop.shape, self._cycle
+        if report is None:
+            return True
+        accounts = Accounts(self._agenda, self._run, [*cycle[first:], *cycle[:first]])
+        lost = min(report.counts[-1], 0)
+        ran = slice(first, len(report.counts) - (lost < 0))
+        counts = report.counts[ran]
         # An exact loop has run nothing that the host would not have run.
-        last = count % shape.length if shape.is_exact else shape.together
-        counts, seen = report.counts[:count], report.seen[:count]
-        self._accounts.add_all(counts, seconds[:count], seen, last)
-        self._accounts.settle()
+        last = shape.together + -first % shape.length
+        last = len(counts) % shape.length if shape.is_exact else last
+        last = min(last, len(counts))
+        accounts.add_all(counts, report.seconds[ran], report.seen[ran], last)
+        accounts.settle()
         self._agenda.exchange.check_count(lost)
+        return accounts.is_whole
 
     def _counts(self, traced: Traced) -> Counts:
         """Return the counts of pending vertices with which a superstep is run so."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from featgraph._interrupts import deferred_interrupts
@@ -39,6 +39,8 @@ class HostLoop:
         self._agenda = agenda
         self._traces = traces
         self.traced: Traced | None = None
+        #: Tells how long others have run since a superstep began, in s.
+        self.others_s: Callable[[], float] = float
         self._waited_s = 0.0
         self._forms: dict[str, int] = {}
         self._sent_behind = 0
@@ -135,7 +137,7 @@ class HostLoop:
         results = agenda.watched_results(place)
         number, seen = self._counted(step, committed, results, begun)
         count = agenda.state.graph.vertex_count
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - begun - self.others_s()
         run.add(number, seconds, step.direction, step.work)
         pieces = None
         if agenda.state.graph.ranks is not None:

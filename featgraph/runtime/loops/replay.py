@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
 
+from featgraph._interrupts import deferred_interrupts
 from featgraph.config import config
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.runtime.loops.agenda import Agenda
@@ -23,8 +24,9 @@ from featgraph.runtime.loops.flight import Flight, Flown
 from featgraph.runtime.loops.host import HostLoop
 from featgraph.runtime.loops.protocol import SHARED, Watched
 from featgraph.runtime.loops.run import Run
+from featgraph.runtime.loops.started import StartedLoop
 from featgraph.runtime.loops.step import patches_left
-from featgraph.runtime.memory.buffers import buffers_of
+from featgraph.runtime.memory.buffers import Buffers, buffers_of, stale_sets
 from featgraph.runtime.recording.cycles import Cycles, Traced
 
 __all__ = ["ReplayLoop"]
@@ -77,6 +79,8 @@ class ReplayLoop:
         self._recorder = recorder
         self._cycles = Cycles(len(agenda.steps), recorder.known)
         self._stage = agenda.stage
+        #: By what it is known what the run begins with, once it has begun.
+        self._begins: tuple[int, int] | None = None
         self._is_shared = agenda.state.graph.ranks is not None
         for step in agenda.steps:  # so that the first superstep asks for what others do
             step.plain.bound.bring()
@@ -102,7 +106,17 @@ class ReplayLoop:
             self._cycles.forget()
         if self._replay(run, most):
             return True
-        self._recorder.begin(buffers_of(agenda.state, agenda.device).pools[0])
+        if self._begins is None:
+            self._begins = id(agenda.steps[0].plain.kernel), id(self._buffers.pools[0])
+            cycle = self._recorder.known.begins(self._begins)
+            if cycle is not None and self._is_likely(cycle):
+                return self._start(run, cycle, most)
+        return self._trace(run, most)
+
+    def _trace(self, run: Run, most: int, aside: Any = None) -> bool:
+        """Run a superstep as the host does, and remember what it asks for."""
+        agenda = self._agenda
+        self._recorder.begin(self._buffers.pools[0], aside)
         try:
             is_run = self._host.run(run, most)
         finally:
@@ -110,11 +124,47 @@ class ReplayLoop:
         made, self._host.traced = self._host.traced, None
         if is_run and made is not None:
             made.operations, made.taken = operations, self._recorder.taken
-            stale = buffers_of(agenda.state, agenda.device).stale
-            made.stale = frozenset([(name, id(words)) for name, words in stale.items()])
+            made.stale = stale_sets(self._buffers)
             sets = [s for p in agenda.pending for s in (p.words, p.left)]
             made.behind = tuple(map(id, sets))
             self._cycles.add(made)
+        return is_run
+
+    @property
+    def _buffers(self) -> Buffers:
+        return buffers_of(self._agenda.state, self._agenda.device)
+
+    def _is_likely(self, cycle: Sequence[Traced]) -> bool:
+        """Whether the first superstep of a run may be that of a cycle."""
+        [pending], [step] = self._agenda.pending, self._agenda.steps
+        is_all = pending.words is None and pending.left is None and step.on is None
+        return is_all and not self._is_shared and self._continues(cycle[0])
+
+    def _start(self, run: Run, cycle: Sequence[Traced], most: int) -> bool:
+        """Run a superstep, and with it all that a loop which it begins can run."""
+        how = self._how(cycle, most)
+        recordings = [self._recorder.record(t.operations) for t in cycle]
+        loop = None
+        if None not in recordings:
+            loop = self._recorder.loop(recordings, 1, how.is_exact)
+        if loop is None or loop.step > how.limit:
+            return self._trace(run, most)
+        with deferred_interrupts() as came:
+            started = StartedLoop(
+                self._agenda, run, cycle, loop, how, came, self._recorder.are_free
+            )
+            self._host.others_s = lambda: started.away_s
+            try:
+                is_run = self._trace(run, most, started.aside)
+            except BaseException:
+                started.account()
+                for waiting in self._agenda.pending:
+                    waiting.words = None
+                raise
+            finally:
+                self._host.others_s = float
+            if not started.account():
+                self._cycles.forget()
         return is_run
 
     def _replay(self, run: Run, most: int) -> bool:
@@ -128,20 +178,27 @@ class ReplayLoop:
             length = len(cycle)
             if sum(run.seconds[-length:]) > length * longest:
                 continue
-            may_all = all(may_be_late(self._agenda, t) for t in cycle)
-            # Another rank may run a superstep as its host does: none is run here that
-            # the host would not run, and all hosts decide that by the same counts.
-            late = _MOST_LATE if may_all and not self._is_shared else 0
-            is_exact = late == 0 or self._agenda.watching.test is not None
-            limit = self._limit(cycle, most, is_exact)
-            if limit == 0 or not self._continues(cycle[0]):
+            how = self._how(cycle, most)
+            if how.limit == 0 or not self._continues(cycle[0]):
                 continue
             recordings = [self._recorder.record(t.operations) for t in cycle]
             if None in recordings:
                 continue
-            self._fly(run, cycle, recordings, Flown(limit, late, is_exact))
+            if run.supersteps == 1 == len(self._agenda.steps):
+                begun = [cycle[-1], *cycle[:-1]]
+                self._recorder.known.note_beginning(self._begins, begun)
+            self._fly(run, cycle, recordings, how)
             return True
         return False
+
+    def _how(self, cycle: Sequence[Traced], most: int) -> Flown:
+        """Return how supersteps of a cycle are to be run."""
+        may_all = all(may_be_late(self._agenda, t) for t in cycle)
+        # Another rank may run a superstep as its host does: none is run here that
+        # the host would not run, and all hosts decide that by the same counts.
+        late = _MOST_LATE if may_all and not self._is_shared else 0
+        is_exact = late == 0 or self._agenda.watching.test is not None
+        return Flown(self._limit(cycle, most, is_exact), late, is_exact)
 
     def _fly(
         self, run: Run, cycle: list[Traced], recordings: list[Any], how: Flown
@@ -164,7 +221,7 @@ class ReplayLoop:
         if not is_whole:  # what comes next is not the first of the cycle
             self._cycles.forget()
 
-    def _limit(self, cycle: list[Traced], most: int, is_exact: bool) -> int:
+    def _limit(self, cycle: Sequence[Traced], most: int, is_exact: bool) -> int:
         """Return how many supersteps may be replayed: whole cycles, unless exactly."""
         agenda, length = self._agenda, len(cycle)
         if is_exact and any(t.work == "kept" for t in cycle):
@@ -194,7 +251,7 @@ class ReplayLoop:
             return False
         if agenda.pending[place].words is not None and agenda.reads_others(place):
             return False
-        pools = buffers_of(agenda.state, agenda.device).pools
+        pools = self._buffers.pools
         return self._recorder.are_free(following.taken, pools[0])
 
     def _continues(self, first: Traced) -> bool:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from featgraph.runtime.streaming.placement import Placement
 
 __all__ = ["ALL", "Buffers", "GraphArrays", "arrays_for", "buffers_of"]
+__all__ += ["stale_sets"]
 
 #: Stale everywhere.
 ALL = "all"
@@ -555,6 +556,11 @@ class Buffers:
         self.stale = {**self.stale, **stale}
         self.pools = self.pools[::-1]
         self.state.superstep += number
+
+
+def stale_sets(buffers: Buffers) -> frozenset[tuple[str, int]]:
+    """Return where next buffers are stale: properties, and identities of sets."""
+    return frozenset([(name, id(words)) for name, words in buffers.stale.items()])
 
 
 def buffers_of(state: State, device: Device) -> Buffers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import threading
 import time
@@ -9,14 +10,15 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._cuda_arguments import PackedArguments
+from featgraph._cuda_arguments import PackedArguments, point_to_words
 from featgraph._cuda_launch import OPAQUE
 from featgraph.errors import DeviceError
+from featgraph.runtime.recording.aside import Aside
 from featgraph.runtime.recording.control import Shape
 from featgraph.runtime.recording.cycles import KnownCycles
 from featgraph.runtime.recording.device_loop import DeviceLoop
@@ -205,10 +207,18 @@ def _is_given(operation: tuple[Any, ...], address: int) -> bool:
     return address in operation[1:3]
 
 
+class _Stream(NamedTuple):
+    """A stream by its handle."""
+
+    handle: int
+
+
 class _Traces(threading.local):
     """What a thread traces, and what it has recorded."""
 
     operations: list[tuple[Any, ...]] | None = None
+    #: Has all of these, of which nothing has been asked of the driver; or None.
+    aside: Aside | None = None
 
     def __init__(self) -> None:
         #: The sets that were taken since it traces.
@@ -273,10 +283,13 @@ class TracedDriver:
         if len(self._spare) < _MOST_SPARE:
             self._spare.append(pools)
 
-    def begin(self, pools: Pools) -> None:
-        """Begin to remember what this thread asks for, with sets from some pools."""
+    def begin(self, pools: Pools, aside: Aside | None = None) -> None:
+        """Begin to remember what this thread asks for, with sets from some pools.
+
+        As long as `aside` takes it, the driver is not asked.
+        """
         self._own.operations, self._own.taken = [], []
-        self._own.pools = pools
+        self._own.pools, self._own.aside = pools, aside
 
     def take(self, count: int, make: Callable[[tuple[int], str], Any]) -> Any:
         """Return a set of so many words that nothing refers to; `make` makes arrays.
@@ -318,6 +331,8 @@ class TracedDriver:
         It can if all of it stays on the device but for one read: of the count.
         """
         own = self._own
+        if own.aside is not None:  # a failure: it has not come to its read
+            self._ask_for_all()
         operations, own.operations, own.pools = own.operations, None, own.own_pools
         if not operations or OPAQUE in operations:
             return None
@@ -362,8 +377,9 @@ class TracedDriver:
 
         It ends behind any superstep where it has to be exact.
 
-        It is made when launching the cycle from the host has cost as much time. None,
-        too, where none can be made, as for ranks that take turns.
+        It is made when launching the cycle from the host has cost as much time, or has
+        before there was one that begins elsewhere in the cycle. None, too, where none
+        can be made, as for ranks that take turns.
         """
         loops, cycle = self._own.loops, tuple(recordings)
         key = cycle, is_exact
@@ -373,7 +389,9 @@ class TracedDriver:
         lost = 0.0  # asked behind each cycle that the host launches
         for recording in cycle:
             lost += recording.lost
-        if lost < self._loop_seconds or any(r.takes_turns for r in cycle):
+        turned = [(cycle[n:] + cycle[:n], is_exact) for n in range(1, len(cycle))]
+        pays = lost >= self._loop_seconds or any(map(loops.get, turned))
+        if not pays or any(r.takes_turns for r in cycle):
             return None
         if len(loops) == _MOST_LOOPS:
             loops.popitem(last=False)
@@ -405,6 +423,8 @@ class TracedDriver:
 
     def note(self, *operation: Any) -> None:
         """Remember an operation if this thread traces."""
+        if self._own.aside is not None:
+            self._ask_for_all()
         operations = self._own.operations
         if operations is not None:
             operations.append(operation)
@@ -418,6 +438,32 @@ class TracedDriver:
         self.note(*OPAQUE)
         return self._driver.streams
 
+    def _takes(self, operation: tuple[Any, ...]) -> bool:
+        """Remember an operation; return whether it is put aside, for later or never."""
+        own = self._own
+        is_aside = own.aside is not None and own.aside.takes(operation)
+        if not is_aside:
+            self._ask_for_all()
+        if own.operations is not None:
+            own.operations.append(operation)
+        return is_aside
+
+    def _ask_for_all(self) -> None:
+        """Ask the driver for what was put aside, and put nothing aside from here on."""
+        own = self._own
+        if own.aside is None:
+            return
+        own.aside = None
+        for name, *given in own.operations or ():
+            if name == "launch":
+                *grid, stream, packed = given
+                words, pointers = point_to_words(packed)
+                where = _Stream(stream) if stream else 0
+                self._driver.launch(*grid, where, int(pointers.ctypes.data))
+                del words  # they had to stay until here
+            else:
+                getattr(self._driver, name)(*given)
+
     # -- the driver's calls
 
     def launch(
@@ -429,26 +475,26 @@ class TracedDriver:
         packed: PackedArguments,
     ) -> None:
         """Launch a kernel with packed arguments."""
-        self._driver.launch(handle, blocks, threads, stream, packed.address)
-        operations = self._own.operations
-        if operations is not None:
+        if self._own.operations is not None:
             where, words = int(stream.handle) if stream else 0, packed.copy_words()
-            operations.append(("launch", handle, blocks, threads, where, words))
+            if self._takes(("launch", handle, blocks, threads, where, words)):
+                return
+        self._driver.launch(handle, blocks, threads, stream, packed.address)
 
     def set_words(self, address: int, value: int, count: int) -> None:
         """Set `count` words of 32 bits."""
-        self._driver.set_words(address, value, count)
-        operations = self._own.operations
-        if operations is not None:
-            operations.append(("set_words", address, value, count))
+        is_traced = self._own.operations is not None
+        if not (is_traced and self._takes(("set_words", address, value, count))):
+            self._driver.set_words(address, value, count)
 
     def set_bytes(self, address: int, value: int, count: int) -> None:
         """Set `count` bytes."""
-        self._driver.set_bytes(address, value, count)
-        self.note("set_bytes", address, value, count)
+        if not self._takes(("set_bytes", address, value, count)):
+            self._driver.set_bytes(address, value, count)
 
     def mark(self, event: Any, stream: Any) -> None:
         """Put an event behind what a stream was given; 0 is the default one."""
+        self._ask_for_all()
         self._driver.streams.mark(event, stream)
         self.note("mark", event, stream)
 
@@ -457,20 +503,36 @@ class TracedDriver:
 
         A recording waits for those that were put somewhere by itself.
         """
+        self._ask_for_all()
         self._driver.streams.hold(stream, event)
         self.note("hold", stream, event)
 
     def copy(self, target: int, source: int, size: int) -> None:
         """Copy `size` bytes within the device."""
-        self._driver.copy(target, source, size)
-        self.note("copy", target, source, size)
+        if not self._takes(("copy", target, source, size)):
+            self._driver.copy(target, source, size)
 
     def write(self, target: int, source: int, size: int) -> None:
         """Copy `size` bytes from the host, which may then write there again."""
+        self._ask_for_all()
         self._driver.write(target, source, size)
         self.note(*OPAQUE)
 
     def read(self, target: int, source: int, size: int) -> None:
         """Copy `size` bytes to page-locked memory, and wait for all work."""
+        own = self._own
+        aside, operation = own.aside, ("read", target, source, size)
+        if aside is not None and aside.takes(operation):
+            operations, own.operations, own.aside = own.operations, None, None
+            try:
+                words = aside.instead()
+            finally:
+                own.operations, own.aside = operations, aside
+            if words is not None:
+                own.aside = None
+                ctypes.memmove(target, int(words.ctypes.data), size)
+                self.note(*operation)
+                return
+        self._ask_for_all()
         self._driver.read(target, source, size)
-        self.note("read", target, source, size)
+        self.note(*operation)

@@ -15,6 +15,8 @@ __all__ = ["Cycles", "KnownCycles", "Traced"]
 _LONGEST = 4
 #: Supersteps of cycles that a thread remembers.
 _MOST_KNOWN = 512
+#: Beginnings of runs that a thread remembers.
+_MOST_BEGUN = 64
 
 
 @dataclass(eq=False)
@@ -87,6 +89,8 @@ class KnownCycles(threading.local):
     def __init__(self) -> None:
         #: Operations -> their cycle, and their place in it.
         self._places: OrderedDict[Any, tuple[Sequence[Traced], int]] = OrderedDict()
+        #: What a run begins with, as its caller has it -> the cycle that came.
+        self._begun: OrderedDict[Any, Sequence[Traced]] = OrderedDict()
 
     def add(self, cycle: Sequence[Traced]) -> None:
         """Remember a cycle that has repeated; it refers to its sets weakly."""
@@ -99,6 +103,17 @@ class KnownCycles(threading.local):
     def find(self, traced: Traced) -> tuple[Sequence[Traced], int] | None:
         """Return a cycle with what a superstep did, and its place there."""
         return self._places.get(traced.operations)
+
+    def note_beginning(self, key: Any, cycle: Sequence[Traced]) -> None:
+        """Remember that a run has begun with a known cycle, from its first on."""
+        self._begun[key] = cycle
+        self._begun.move_to_end(key)
+        if len(self._begun) > _MOST_BEGUN:
+            self._begun.popitem(last=False)
+
+    def begins(self, key: Any) -> Sequence[Traced] | None:
+        """Return the cycle with which a run like this has begun last, or None."""
+        return self._begun.get(key)
 
 
 class Cycles:
