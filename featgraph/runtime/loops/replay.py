@@ -27,6 +27,7 @@ from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.started import StartedLoop
 from featgraph.runtime.loops.step import patches_left
 from featgraph.runtime.memory.buffers import Buffers, buffers_of, stale_sets
+from featgraph.runtime.recording.aside import Aside
 from featgraph.runtime.recording.cycles import Cycles, Traced
 
 __all__ = ["ReplayLoop"]
@@ -80,7 +81,7 @@ class ReplayLoop:
         self._cycles = Cycles(len(agenda.steps), recorder.known)
         self._stage = agenda.stage
         #: By what it is known what the run begins with, once it has begun.
-        self._begins: tuple[int, int] | None = None
+        self._begins: tuple[Any, ...] | None = None
         self._is_shared = agenda.state.graph.ranks is not None
         for step in agenda.steps:  # so that the first superstep asks for what others do
             step.plain.bound.bring()
@@ -106,8 +107,8 @@ class ReplayLoop:
             self._cycles.forget()
         if self._replay(run, most):
             return True
-        if self._begins is None:
-            self._begins = id(agenda.steps[0].plain.kernel), id(self._buffers.pools[0])
+        if self._begins is None and len(agenda.steps) == 1:
+            self._begins = self._beginning()
             cycle = self._recorder.known.begins(self._begins)
             if cycle is not None and self._is_likely(cycle):
                 return self._start(run, cycle, most)
@@ -134,6 +135,16 @@ class ReplayLoop:
     def _buffers(self) -> Buffers:
         return buffers_of(self._agenda.state, self._agenda.device)
 
+    def _beginning(self) -> tuple[Any, ...]:
+        """Return by what it is known what a run of one foldmap begins with.
+
+        Another run with the same may ask for something else all the same.
+        """
+        buffers, agenda = self._buffers, self._agenda
+        arrays = map(id, buffers.current.values())
+        extremes, kernel = agenda.watching.extremes, agenda.steps[0].plain.kernel
+        return id(kernel), extremes, id(buffers.pools[0]), *arrays
+
     def _is_likely(self, cycle: Sequence[Traced]) -> bool:
         """Whether the first superstep of a run may be that of a cycle."""
         [pending], [step] = self._agenda.pending, self._agenda.steps
@@ -153,9 +164,11 @@ class ReplayLoop:
             started = StartedLoop(
                 self._agenda, run, cycle, loop, how, came, self._recorder.are_free
             )
+            # Nothing refers back to it: the State is gone without the collector.
+            aside = Aside(cycle[0].operations or (), started.run)
             self._host.others_s = lambda: started.away_s
             try:
-                is_run = self._trace(run, most, started.aside)
+                is_run = self._trace(run, most, aside)
             except BaseException:
                 started.account()
                 for waiting in self._agenda.pending:
@@ -184,7 +197,7 @@ class ReplayLoop:
             recordings = [self._recorder.record(t.operations) for t in cycle]
             if None in recordings:
                 continue
-            if run.supersteps == 1 == len(self._agenda.steps):
+            if run.supersteps == 1 and self._begins is not None:
                 begun = [cycle[-1], *cycle[:-1]]
                 self._recorder.known.note_beginning(self._begins, begun)
             self._fly(run, cycle, recordings, how)

@@ -19,7 +19,6 @@ from featgraph.runtime.loops.device_flight import DeviceFlight
 from featgraph.runtime.loops.flight import Flown
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.memory.buffers import buffers_of, stale_sets
-from featgraph.runtime.recording.aside import Aside
 from featgraph.runtime.recording.cycles import Traced
 from featgraph.runtime.recording.device_loop import DeviceLoop
 
@@ -45,8 +44,6 @@ class StartedLoop:
 
     Attributes
     ----------
-    aside : Aside
-        For the recorder, while the host runs the superstep.
     away_s : float
         How long supersteps behind that one have taken.
     """
@@ -64,10 +61,9 @@ class StartedLoop:
         self._agenda, self._cycle, self._how, self._came = agenda, cycle, how, came
         self._flight = DeviceFlight(agenda, run, cycle, loop)
         self._are_free = are_free
-        self.aside = Aside(cycle[0].operations or (), self._run)
         self.away_s = 0.0
 
-    def _run(self) -> npt.NDArray[np.int64] | None:
+    def run(self) -> npt.NDArray[np.int64] | None:
         """Run the loop; return what its first superstep has handed over.
 
         The host has asked for all of that by now. None where what comes next is not
