@@ -10,6 +10,11 @@ from typing import Any
 
 __all__ = ["deferred_interrupts", "import_whole"]
 
+# What these wrap: they look for each handler among members of an enumeration, which
+# takes longer than all else that is done here.
+_handler_of: Any = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
+_set_handler: Any = getattr(signal.signal, "__wrapped__", signal.signal)
+
 
 class deferred_interrupts:
     """Defer interrupts until the end; give the list of those that have come.
@@ -29,16 +34,16 @@ class deferred_interrupts:
         self._came: list[int] = []
         self._before: Any = None
         if self._defers and threading.current_thread() is threading.main_thread():
-            before = self._before = signal.getsignal(signal.SIGINT)
+            before = self._before = _handler_of(signal.SIGINT)
             if before is not None:
                 came = self._came
-                signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+                _set_handler(signal.SIGINT, lambda number, _: came.append(number))
         return self._came
 
     def __exit__(self, *error: object) -> None:
         if self._before is None:
             return
-        signal.signal(signal.SIGINT, self._before)
+        _set_handler(signal.SIGINT, self._before)
         if self._came:
             signal.raise_signal(signal.SIGINT)
 

@@ -51,6 +51,8 @@ class Watching:
             wanted.append((self.test.name, self.test.side == "below"))
         #: What is looked at, each once.
         self.extremes = tuple(dict.fromkeys(wanted))
+        #: Plan -> where in what it gives the logged one stands, and the tested one.
+        self._places: dict[FoldPlan, tuple[int | None, int]] = {}
 
     def given_by(self, plan: FoldPlan) -> tuple[Extreme, ...]:
         """Return the extremes of results that a foldmap gives."""
@@ -77,18 +79,22 @@ class Watching:
         """Look at what supersteps have left, of foldmaps that take turns."""
         if not self.extremes:
             return
-        places = []
-        for plan in plans:
-            given = self.given_by(plan)
-            is_logged = (self.log, True) in given
-            logged = given.index((self.log, True)) if is_logged else None
-            places.append((logged, self.tested(plan)))
+        places = [self._place_of(plan) for plan in plans]
         for number, values in enumerate(seen):
             logged, tested = places[number % len(places)]
             if logged is not None:
                 self.values.append(values[logged])
             if tested and self.test is not None:
                 self.is_met = self.test.holds(values[tested - 1])
+
+    def _place_of(self, plan: FoldPlan) -> tuple[int | None, int]:
+        """Return where what is logged stands among what a foldmap gives, and tested."""
+        known = self._places.get(plan)
+        if known is None:
+            given, logged = self.given_by(plan), (self.log, True)
+            place = given.index(logged) if logged in given else None
+            self._places[plan] = known = place, self.tested(plan)
+        return known
 
 
 def make_watching(

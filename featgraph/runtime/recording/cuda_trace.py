@@ -441,11 +441,12 @@ class TracedDriver:
     def _takes(self, operation: tuple[Any, ...]) -> bool:
         """Remember an operation; return whether it is put aside, for later or never."""
         own = self._own
-        is_aside = own.aside is not None and own.aside.takes(operation)
-        if not is_aside:
+        aside, operations = own.aside, own.operations
+        is_aside = aside is not None and aside.takes(operation)
+        if aside is not None and not is_aside:
             self._ask_for_all()
-        if own.operations is not None:
-            own.operations.append(operation)
+        if operations is not None:
+            operations.append(operation)
         return is_aside
 
     def _ask_for_all(self) -> None:
@@ -489,7 +490,8 @@ class TracedDriver:
 
     def set_bytes(self, address: int, value: int, count: int) -> None:
         """Set `count` bytes."""
-        if not self._takes(("set_bytes", address, value, count)):
+        is_traced = self._own.operations is not None
+        if not (is_traced and self._takes(("set_bytes", address, value, count))):
             self._driver.set_bytes(address, value, count)
 
     def mark(self, event: Any, stream: Any) -> None:
@@ -509,7 +511,8 @@ class TracedDriver:
 
     def copy(self, target: int, source: int, size: int) -> None:
         """Copy `size` bytes within the device."""
-        if not self._takes(("copy", target, source, size)):
+        is_traced = self._own.operations is not None
+        if not (is_traced and self._takes(("copy", target, source, size))):
             self._driver.copy(target, source, size)
 
     def write(self, target: int, source: int, size: int) -> None:
