@@ -213,7 +213,8 @@ class CudaArrays:
             self.driver.note(*OPAQUE)
             return landing.read(array)
         with self._reading:
-            self.driver.read(self._landing_address, address_of(array), size)
+            address = self.launches.address_of(array)
+            self.driver.read(self._landing_address, address, size)
             landed = np.array(self._landing[:size])
         return np.ndarray(array.shape, array.dtype, landed)
 
@@ -233,8 +234,9 @@ class CudaArrays:
 
     def make_spare_memory(self) -> SpareMemory:
         """Return what keeps memory of States on a graph for the next ones."""
+        address = self.launches.address_of
         return SpareMemory(
-            self.recorder.lend_pools, lambda array: is_lent(address_of(array))
+            self.recorder.lend_pools, lambda array: is_lent(address(array))
         )
 
     def fill(self, array: Array, value: Any) -> None:
@@ -242,16 +244,17 @@ class CudaArrays:
         size = array.size * array.dtype.itemsize
         if size == 0:
             return
+        address = self.launches.address_of(array)
         if type(value) is int and value == 0 and size % 4 == 0:
-            self.driver.set_words(address_of(array), 0, size // 4)
+            self.driver.set_words(address, 0, size // 4)
             return
         typed = np.dtype(array.dtype).type(value)
         item = typed.tobytes()
         if item == item[:1] * len(item) and size % 4:
-            self.driver.set_bytes(address_of(array), item[0], size)
+            self.driver.set_bytes(address, item[0], size)
         elif item[:4] * (len(item) // 4) == item or item == item[:1] * len(item):
             word = int.from_bytes((item * 4)[:4], sys.byteorder)
-            self.driver.set_words(address_of(array), word, size // 4)
+            self.driver.set_words(address, word, size // 4)
         else:
             flat = array.reshape(array.size) if array.ndim > 1 else array
             blocks = min(block_count(flat.size), 1 << 12)
@@ -285,7 +288,8 @@ class CudaArrays:
         """Copy an array to another one of the same type and shape."""
         size = source.size * source.dtype.itemsize
         if size:
-            self.driver.copy(address_of(target), address_of(source), size)
+            address = self.launches.address_of
+            self.driver.copy(address(target), address(source), size)
 
     def read_counts(
         self, extremes: int, others: int
