@@ -177,6 +177,66 @@ def test_a_cycle_that_is_not_alike_is_not_joined(change: dict[str, Any]) -> None
     assert not list(cycles.find(lambda _: True))
 
 
+def behind_first(
+    begun: Traced, again: Traced | None = None, is_free: bool = True, turns: int = 1
+) -> list[Any]:
+    """Return which cycle one joins behind a first superstep, by its operations.
+
+    It is in none, and a run has begun with `begun` before, and gone on with a cycle.
+    """
+    known = knowing(0, 1)
+    before = Cycles(1, known)
+    for one in (begun, made(1)):
+        before.add(one)
+    assert [len(cycle) for cycle in before.find(lambda _: True)] == [2]
+    cycles = Cycles(turns, known)
+    cycles.add(begun if again is None else again)
+    found = cycles.find(lambda following: is_free and following.operations == 1)
+    return [[t.operations for t in cycle] for cycle in found]
+
+
+def test_a_known_cycle_is_joined_behind_a_first_superstep_that_is_in_none() -> None:
+    """It copies what others refresh, say; the cycle came behind one like it before."""
+    begun = made("begun", POOL[0])
+    assert behind_first(begun) == [[1, 0]]
+    assert behind_first(begun, made("else", POOL[0])) == []
+    assert behind_first(begun, is_free=False) == []
+    assert behind_first(begun, turns=2) == []
+    unknown = replace(begun, operations=None)
+    assert behind_first(unknown) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"behind": (5, id(None))},
+        {"stale": frozenset({("x", 5)})},
+        {"everything": True},
+        {"committed": weakref.ref(ELSE)},
+        {"decisions": ALL_DUE},
+        {"work": "kept"},
+    ],
+)
+def test_a_first_superstep_that_leaves_something_else_joins_none(
+    change: dict[str, Any],
+) -> None:
+    begun = made("begun", POOL[0])
+    assert behind_first(begun, replace(begun, **change)) == []
+    if "decisions" in change or "everything" in change or "work" in change:
+        assert behind_first(replace(begun, **change)) == []
+
+
+def test_only_a_first_superstep_stands_before_a_cycle() -> None:
+    known = knowing(0, 1)
+    for supersteps in ((made("a", ELSE), made("b", POOL[0]), made(1)),) * 2:
+        cycles = Cycles(1, known)
+        for one in supersteps[:2]:
+            cycles.add(one)
+            assert not list(cycles.find(lambda _: True))
+        cycles.add(supersteps[2])
+        assert list(cycles.find(lambda _: True))
+
+
 def test_free_sets_are_in_their_pool_and_nobody_s() -> None:
     first, second = Words(), Words()
     taken = [weakref.ref(first), weakref.ref(second)]

@@ -32,6 +32,10 @@ from featgraph.runtime.recording.cycles import Cycles, Traced
 
 __all__ = ["ReplayLoop"]
 
+#: Up to so many supersteps before the limit of a run a loop has nodes for each, to end
+#: behind any: each takes some 4 us longer, and the host half a millisecond for those
+#: that are left of a loop that ends behind several (NVIDIA H100).
+_FEW = 64
 #: Supersteps that take longer, in s, gain nothing: they keep the device busy, and one
 #: that is launched ahead for nothing costs as long.
 _MOST_SECONDS = 1e-3
@@ -153,7 +157,7 @@ class ReplayLoop:
 
     def _start(self, run: Run, cycle: Sequence[Traced], most: int) -> bool:
         """Run a superstep, and with it all that a loop which it begins can run."""
-        how = self._how(cycle, most)
+        _, how = self._how(cycle, most)
         recordings = [self._recorder.record(t.operations) for t in cycle]
         loop = None
         if None not in recordings:
@@ -191,40 +195,56 @@ class ReplayLoop:
             length = len(cycle)
             if sum(run.seconds[-length:]) > length * longest:
                 continue
-            how = self._how(cycle, most)
-            if how.limit == 0 or not self._continues(cycle[0]):
+            how, looped = self._how(cycle, most)
+            if looped.limit == 0 or not self._continues(cycle[0]):
                 continue
             recordings = [self._recorder.record(t.operations) for t in cycle]
             if None in recordings:
                 continue
-            if run.supersteps == 1 and self._begins is not None:
-                begun = [cycle[-1], *cycle[:-1]]
-                self._recorder.known.note_beginning(self._begins, begun)
-            self._fly(run, cycle, recordings, how)
+            if not self._fly(run, cycle, recordings, how, looped):
+                continue
             return True
         return False
 
-    def _how(self, cycle: Sequence[Traced], most: int) -> Flown:
-        """Return how supersteps of a cycle are to be run."""
+    def _how(self, cycle: Sequence[Traced], most: int) -> tuple[Flown, Flown]:
+        """Return how the host launches supersteps of a cycle, and how a loop runs them.
+
+        A loop that ends behind any of few supersteps leaves none of them to the host.
+        """
         may_all = all(may_be_late(self._agenda, t) for t in cycle)
         # Another rank may run a superstep as its host does: none is run here that
         # the host would not run, and all hosts decide that by the same counts.
         late = _MOST_LATE if may_all and not self._is_shared else 0
         is_exact = late == 0 or self._agenda.watching.test is not None
-        return Flown(self._limit(cycle, most, is_exact), late, is_exact)
+        how = Flown(self._limit(cycle, most, is_exact), late, is_exact)
+        if is_exact or most > _FEW or any(t.work == "kept" for t in cycle):
+            return how, how
+        return how, Flown(self._limit(cycle, most, True), late, True)
 
     def _fly(
-        self, run: Run, cycle: list[Traced], recordings: list[Any], how: Flown
-    ) -> None:
-        """Run supersteps of a cycle, by the device if it pays."""
+        self,
+        run: Run,
+        cycle: list[Traced],
+        recordings: list[Any],
+        how: Flown,
+        looped: Flown,
+    ) -> bool:
+        """Run supersteps of a cycle, by the device if it pays; False if none is run."""
         agenda = self._agenda
         turns = len(agenda.steps)
-        loop_of = partial(self._recorder.loop, recordings, turns, how.is_exact)
+        loop_of = partial(self._recorder.loop, recordings, turns, looped.is_exact)
         loop = loop_of()
         wants_host = agenda.wants_host or bool
         known = agenda.knows_counts
-        if loop is not None and loop.step <= how.limit and known:
-            is_whole = DeviceFlight(agenda, run, cycle, loop).run(how)
+        is_looped = loop is not None and loop.step <= looped.limit and known
+        if not is_looped and how.limit == 0:
+            return False
+        is_first = run.supersteps == 1 and self._begins is not None
+        if is_first and self._cycles.begin_with(cycle[-1]):
+            begun = [cycle[-1], *cycle[:-1]]
+            self._recorder.known.note_beginning(self._begins, begun)
+        if is_looped and loop is not None:
+            is_whole = DeviceFlight(agenda, run, cycle, loop).run(looped)
         else:
             flight = Flight(agenda, run, cycle, recordings, how)
             is_short = loop is not None and known
@@ -233,6 +253,7 @@ class ReplayLoop:
             )
         if not is_whole:  # what comes next is not the first of the cycle
             self._cycles.forget()
+        return True
 
     def _limit(self, cycle: Sequence[Traced], most: int, is_exact: bool) -> int:
         """Return how many supersteps may be replayed: whole cycles, unless exactly."""

@@ -91,6 +91,9 @@ class KnownCycles(threading.local):
         self._places: OrderedDict[Any, tuple[Sequence[Traced], int]] = OrderedDict()
         #: What a run begins with, as its caller has it -> the cycle that came.
         self._begun: OrderedDict[Any, Sequence[Traced]] = OrderedDict()
+        #: Operations of a run's first superstep, which is in no cycle -> that, and the
+        #: cycle that came behind it.
+        self._before: OrderedDict[Any, tuple[Traced, Sequence[Traced]]] = OrderedDict()
 
     def add(self, cycle: Sequence[Traced]) -> None:
         """Remember a cycle that has repeated; it refers to its sets weakly."""
@@ -111,6 +114,17 @@ class KnownCycles(threading.local):
         if len(self._begun) > _MOST_BEGUN:
             self._begun.popitem(last=False)
 
+    def note_before(self, first: Traced, cycle: Sequence[Traced]) -> None:
+        """Remember that a known cycle has come behind the first superstep of a run."""
+        self._before[first.operations] = first, cycle
+        self._before.move_to_end(first.operations)
+        if len(self._before) > _MOST_BEGUN:
+            self._before.popitem(last=False)
+
+    def behind(self, first: Traced) -> tuple[Traced, Sequence[Traced]] | None:
+        """Return a first superstep that did what one does, and the cycle behind it."""
+        return self._before.get(first.operations)
+
     def begins(self, key: Any) -> Sequence[Traced] | None:
         """Return the cycle with which a run like this has begun last, or None."""
         return self._begun.get(key)
@@ -128,7 +142,9 @@ class Cycles:
     that had left. What comes next there is then right here: it is the same kernel, on
     buffers that have changed places, with sets of the other pool. These must be there,
     and nobody's, which `find` asks for; and all of the cycle is decided alike, so that
-    it works in the same memory besides.
+    it works in the same memory besides. It may be joined so behind the first superstep
+    of a run, too, which does something else, such as to copy all of what later ones
+    refresh, if it has come behind one that did and left the same.
 
     Parameters
     ----------
@@ -170,6 +186,10 @@ class Cycles:
             self._followed = self._followed + 1 if follows else 1
         self._traced.append(made)
 
+    def begin_with(self, traced: Traced) -> bool:
+        """Whether one superstep has been run, which did what another one does."""
+        return [t.operations for t in self._traced] == [traced.operations]
+
     def find(
         self, may_join: Callable[[Traced], bool] | None = None
     ) -> Iterator[list[Traced]]:
@@ -192,13 +212,16 @@ class Cycles:
                 yield cycle
                 return
         if self._place is None:
+            yield from self._behind_first(traced, may_join)
             return
         known, place = self._place
         length, behind = len(known), traced[-1].behind
         cycle = [*known[place + 1 :], *known[: place + 1]]
         if self._followed < length:
-            is_like = self._turns == 1 and _leaves_the_same(traced[-1], known, place)
-            if is_like and may_join is not None and may_join(cycle[0]):
+            is_like = self._turns == 1 and _leaves_the_same(traced[-1], known[place])
+            if is_like and _are_alike(known) and may_join and may_join(cycle[0]):
+                if len(traced) == 2 and traced[0].operations is not None:
+                    self._known.note_before(traced[0], [cycle[-1], *cycle[:-1]])
                 yield cycle
             return
         last = traced[-length:]
@@ -208,17 +231,31 @@ class Cycles:
         if behind == known[place].behind and _commit_the_same(last, cycle):
             yield cycle
 
+    def _behind_first(
+        self, traced: Sequence[Traced], may_join: Callable[[Traced], bool] | None
+    ) -> Iterator[list[Traced]]:
+        """Give the cycle that has come behind a first superstep that did the same."""
+        if len(traced) != 1 or self._turns != 1 or may_join is None:
+            return
+        found = self._known.behind(traced[0])
+        if found is None:
+            return
+        first, cycle = found
+        is_same = traced[0].repeats(first) and _leaves_the_same(traced[0], first)
+        if is_same and _are_alike([first, *cycle]) and may_join(cycle[0]):
+            yield list(cycle)
 
-def _leaves_the_same(made: Traced, known: Sequence[Traced], place: int) -> bool:
-    """Whether a superstep has left what one of a cycle has, all of which is alike."""
-    like = known[place]
-    are_alike = all(
-        not t.keeps and (t.decisions, t.everything) == (like.decisions, like.everything)
-        for t in known
-    )
+
+def _are_alike(supersteps: Sequence[Traced]) -> bool:
+    """Whether supersteps of one foldmap were decided alike, and keep no aggregates."""
+    decided = {(t.decisions, t.everything, t.keeps) for t in supersteps}
+    return len(decided) == 1 and not supersteps[0].keeps
+
+
+def _leaves_the_same(made: Traced, like: Traced) -> bool:
+    """Whether a superstep has left what another one has that did the same."""
     return (
-        are_alike
-        and not made.keeps
+        not made.keeps
         and made.everything == like.everything
         and (made.behind, made.stale) == (like.behind, like.stale)
         and _commit_the_same([made], [like])
