@@ -25,6 +25,7 @@ __all__ = [
     "flatten",
     "layout_of",
     "point_to_words",
+    "tuples_of",
 ]
 
 Array = Any
@@ -43,14 +44,16 @@ class OtherTypesError(Exception):
     """The arguments are of other types than those that were packed for."""
 
 
-def flatten(arguments: Iterable[Any]) -> list[Any]:
-    """Return the arguments with the fields of namedtuples in their place."""
-    flat: list[Any] = []
-    for argument in arguments:
-        if isinstance(argument, tuple):
-            flat += argument
-        else:
-            flat.append(argument)
+def tuples_of(arguments: Iterable[Any]) -> tuple[int, ...]:
+    """Return which of the arguments are namedtuples."""
+    return tuple(n for n, given in enumerate(arguments) if isinstance(given, tuple))
+
+
+def flatten(arguments: Iterable[Any], tuples: Iterable[int]) -> list[Any]:
+    """Return the arguments with the fields of some in their place."""
+    flat = list(arguments)
+    for place in reversed([*tuples]):
+        flat[place : place + 1] = flat[place]
     return flat
 
 

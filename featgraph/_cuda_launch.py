@@ -12,6 +12,7 @@ from featgraph._cuda_arguments import (
     OtherTypesError,
     PackedArguments,
     flatten,
+    tuples_of,
 )
 from featgraph._cuda_memory import Strided
 
@@ -31,6 +32,20 @@ class _Prepared:
     def __init__(self, compiled: _cuda_driver.Compiled, words: ArrayWords) -> None:
         self.handle = compiled.handle
         self.packed = PackedArguments(compiled.parameters, words)
+        #: Which of the arguments are namedtuples, once it has been launched.
+        self._tuples: tuple[int, ...] | None = None
+
+    def pack(self, arguments: Sequence[Any]) -> None:
+        """Pack the arguments of a launch.
+
+        Raises
+        ------
+        OtherTypesError
+            If they are of other types.
+        """
+        if self._tuples is None:
+            self._tuples = tuples_of(arguments)
+        self.packed.pack(flatten(arguments, self._tuples))
 
 
 class PlainDriver:
@@ -129,7 +144,7 @@ class Launches:
         for prepared in self._prepared.get(kernel, ()):
             with self._lock:
                 try:
-                    prepared.packed.pack(flatten(arguments))
+                    prepared.pack(arguments)
                 except OtherTypesError:
                     continue
                 self._driver.launch(

@@ -10,10 +10,9 @@ from typing import Any
 
 __all__ = ["deferred_interrupts", "import_whole"]
 
-# What these wrap: they look for each handler among members of an enumeration, which
-# takes longer than all else that is done here.
-_handler_of: Any = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
-_set_handler: Any = getattr(signal.signal, "__wrapped__", signal.signal)
+# What `signal` wraps: that looks for each handler among members of an enumeration,
+# which takes longer than all else that is done here.
+_bare: Any = importlib.import_module("_signal")
 
 
 class deferred_interrupts:
@@ -34,16 +33,16 @@ class deferred_interrupts:
         self._came: list[int] = []
         self._before: Any = None
         if self._defers and threading.current_thread() is threading.main_thread():
-            before = self._before = _handler_of(signal.SIGINT)
+            before = self._before = _bare.getsignal(signal.SIGINT)
             if before is not None:
                 came = self._came
-                _set_handler(signal.SIGINT, lambda number, _: came.append(number))
+                _bare.signal(signal.SIGINT, lambda number, _: came.append(number))
         return self._came
 
     def __exit__(self, *error: object) -> None:
         if self._before is None:
             return
-        _set_handler(signal.SIGINT, self._before)
+        _bare.signal(signal.SIGINT, self._before)
         if self._came:
             signal.raise_signal(signal.SIGINT)
 

@@ -23,7 +23,12 @@ import numpy as np
 import pytest
 
 from featgraph import _cuda, _cuda_memory
-from featgraph._cuda_arguments import flatten, layout_of, point_to_words
+from featgraph._cuda_arguments import (
+    flatten,
+    layout_of,
+    point_to_words,
+    tuples_of,
+)
 from featgraph._cuda_driver import Compiled, IpcMemory, ParameterType, _parameters
 from featgraph._cuda_launch import Launches, PlainDriver
 from featgraph._cuda_memory import _lent
@@ -451,7 +456,9 @@ class Gpu:
         return argument
 
     def compiled(self, kernel: Any, arguments: Any) -> Compiled:
-        types = tuple(_type_of(value) for value in flatten(arguments))
+        types = tuple(
+            _type_of(value) for value in flatten(arguments, tuples_of(arguments))
+        )
         shapes = [type(a) if isinstance(a, tuple) else None for a in arguments]
         return Compiled((kernel, types, tuple(shapes)), types)
 

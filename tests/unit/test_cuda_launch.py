@@ -22,6 +22,7 @@ from featgraph._cuda_arguments import (
     flatten,
     layout_of,
     point_to_words,
+    tuples_of,
 )
 from featgraph._cuda_driver import Compiled, ParameterType
 from featgraph._cuda_launch import Launches
@@ -269,7 +270,9 @@ def test_a_launch_that_fails_is_not_prepared() -> None:
 
 
 def test_flatten_puts_fields_in_their_place() -> None:
-    assert flatten([1, Data(2, 3, 4), 5]) == [1, 2, 3, 4, 5]
+    given = [1, Data(2, 3, 4), 5, Data(6, 7, 8)]
+    assert flatten(given, tuples_of(given)) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert flatten([1, 5], tuples_of([1, 5])) == [1, 5]
 
 
 def test_a_gpu_that_was_found_is_not_looked_for_again(

@@ -89,13 +89,13 @@ def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
     size = state.graph.vertex_count + state.graph.edge_count
     watching = make_watching(asked.log, asked.test, [step.plan for step in steps])
     is_shared = state.graph.ranks is not None
+    by, looks_at_results = asked.by, False
+    if watching.extremes and not by:
+        by, looks_at_results = "watch=" if asked.test is None else "until=", True
     watched = Watched(
-        device, size, asked.by, is_dense=is_dense, is_shared=is_shared,
+        device, size, by, looks_at_results, is_dense, is_shared=is_shared,
         stays_on_device=exchange_of(state.graph, device).stays_on_device,
     )  # fmt: skip
-    if watching.extremes and not asked.by:
-        by = "watch=" if asked.test is None else "until="
-        watched = replace(watched, by=by, looks_at_results=True)
     waiting = _make_waiting(asked, steps, watched)
     for step in steps:
         step.may_be_incremental = not (waiting or is_asynchronous)

@@ -98,7 +98,10 @@ class Accounts:
         self._run.pieces += [
             t.pieces for t in self._cycle if t.pieces is not None
         ] * cycles
-        plans = [self._agenda.steps[t.place].plan for t in self._cycle]
+        # Where there is one foldmap, all of the cycle is its.
+        plans = [step.plan for step in self._agenda.steps]
+        if len(plans) > 1:
+            plans = [plans[t.place] for t in self._cycle]
         self._agenda.watching.note_all(plans, seen[:many])
         self.done += many
         for rest in zip(numbers[many:], seconds[many:], seen[many:], strict=True):

@@ -79,13 +79,23 @@ class Watching:
         """Look at what supersteps have left, of foldmaps that take turns."""
         if not self.extremes:
             return
-        places = [self._place_of(plan) for plan in plans]
-        for number, values in enumerate(seen):
-            logged, tested = places[number % len(places)]
+        places, count = [self._place_of(plan) for plan in plans], len(plans)
+        if count == 1:
+            [(logged, _)] = places
             if logged is not None:
-                self.values.append(values[logged])
-            if tested and self.test is not None:
-                self.is_met = self.test.holds(values[tested - 1])
+                self.values += [values[logged] for values in seen]
+        else:
+            for number, values in enumerate(seen):
+                logged, _ = places[number % count]
+                if logged is not None:
+                    self.values.append(values[logged])
+        if self.test is None:
+            return
+        for number in range(len(seen) - 1, -1, -1):  # the last one tells
+            _, tested = places[number % count]
+            if tested:
+                self.is_met = self.test.holds(seen[number][tested - 1])
+                return
 
     def _place_of(self, plan: FoldPlan) -> tuple[int | None, int]:
         """Return where what is logged stands among what a foldmap gives, and tested."""

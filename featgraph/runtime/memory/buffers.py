@@ -510,14 +510,23 @@ class Buffers:
             self._kit.note(use, made)
         return made
 
-    def temporary(self, name: str, dtype: str, shape: tuple[int, ...]) -> Any:
-        """Return memory of the foldmap's own, cached between supersteps."""
-        key = (name, dtype, shape)
-        if key not in self.temporaries:
-            self.temporaries[key] = self._working_memory(key)
-        return self.temporaries[key]
+    def temporary(
+        self, name: str, dtype: str, shape: tuple[int, ...], *, is_whole: bool = False
+    ) -> Any:
+        """Return memory of the foldmap's own, cached between supersteps.
 
-    def _working_memory(self, key: tuple[str, str, tuple[int, ...]]) -> Any:
+        It begins as zeros, unless `is_whole` says that kernels write all of it before
+        they read any.
+        """
+        key = (name, dtype, shape)
+        found = self.temporaries.get(key)
+        if found is None:
+            found = self.temporaries[key] = self._working_memory(key, is_whole)
+        return found
+
+    def _working_memory(
+        self, key: tuple[str, str, tuple[int, ...]], is_whole: bool
+    ) -> Any:
         name, dtype, shape = key
         placed = self.places.working_memory(name, shape, dtype)
         if placed is not None:
@@ -525,7 +534,8 @@ class Buffers:
         kit = self._kit
         found = None if kit is None else kit.take(key, shape, np.dtype(dtype))
         if found is not None:
-            self.device.fill(found, 0)  # as new memory is
+            if not is_whole:
+                self.device.fill(found, 0)  # as new memory is
             return found
         made = self.device.working_memory(shape, dtype)
         if kit is not None:

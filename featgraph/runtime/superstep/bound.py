@@ -200,7 +200,8 @@ class BoundState:
         rows = self.device.reduce_rows(buffers.graph, phase)
         size = phase.mapping.part_size or math.prod(found.shape)
         of_phase = f"partials {number}", found.partial_dtype, (rows, size)
-        return buffers.temporary(*of_phase)
+        # Each block leaves a row; of a tree, a rank may have a part.
+        return buffers.temporary(*of_phase, is_whole=not phase.in_a_tree)
 
     def store_reduction(self, name: str, reduced: Any) -> None:
         """Have the State know that a reduce has left its result in some memory."""
