@@ -16,16 +16,24 @@ import numpy.typing as npt
 
 from featgraph._cached import cached_property
 from featgraph.distributed.engines.protocol import Engine
+from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
 from featgraph.program.combine import Combine
-from featgraph.runtime.superstep import fixed_tree
-from featgraph.runtime.superstep.fixed_tree import BRANCHES, COMBINES, Nodes
+from featgraph.runtime.trees import fixed
+from featgraph.runtime.trees.fixed import BRANCHES, COMBINES, Nodes
 
-__all__ = ["BlocksOfUsers"]
+__all__ = ["BlocksOfUsers", "are_words_blocks"]
 
 Array = npt.NDArray[Any]
 #: Bits of the place of a node in its level.
 _PLACE_BITS = 40
+
+
+def are_words_blocks(partition: Partition) -> bool:
+    """Whether a word of each rank's vertices is a block of the users' numbers."""
+    cuts = partition.cuts
+    ends = (cuts % BRANCHES == 0) | (cuts == partition.vertex_count)
+    return partition.order is None and bool(ends.all())
 
 
 class BlocksOfUsers:
@@ -41,10 +49,8 @@ class BlocksOfUsers:
         self._shard, self._engine = shard, engine
         partition = shard.partition
         self._count = -(-partition.vertex_count // BRANCHES)
-        cuts = partition.cuts
-        ends = (cuts % BRANCHES == 0) | (cuts == partition.vertex_count)
         #: Whether a word of own vertices is a block of the users' numbers.
-        self._are_words = partition.order is None and bool(ends.all())
+        self._are_words = are_words_blocks(partition)
         #: Where the blocks of each rank begin, if not.
         self._begins = np.arange(engine.size + 1) * self._count // engine.size
         self._of_vertices: Array = np.empty((0, 0, 0))
@@ -68,18 +74,18 @@ class BlocksOfUsers:
             due = self._due & np.uint32(1 << bit)
             yield entries, {**given, "due": due, "partials": rows}
 
-    def combine(self, partials: Array, result: Array, combine: Combine) -> None:
+    def combine(self, given: Mapping[str, Any], combine: Combine) -> None:
         """Combine partial results of all ranks; all of them call it."""
-        how = COMBINES[combine.name]
+        partials, how = given["partials"], COMBINES[combine.name]
         if self._are_words:
             first = int(self._shard.partition.cuts[self._engine.rank]) // BRANCHES
             blocks = partials[: -(-self._shard.own // BRANCHES)]
         else:
             first = int(self._begins[self._engine.rank])
             blocks = self._put_together(how)
-        own = [*fixed_tree.nodes_of(first, blocks, how)]
+        own = [*fixed.nodes_of(first, blocks, how)]
         nodes = self._of_all_ranks(own, blocks)
-        result[...] = fixed_tree.combine_all(nodes, self._count, how)
+        given["reduced"][...] = fixed.combine_all(nodes, self._count, how)
 
     @cached_property
     def _homes(self) -> Array:
@@ -87,7 +93,7 @@ class BlocksOfUsers:
         blocks = self._shard.numbers[: self._shard.own] // BRANCHES
         return np.searchsorted(self._begins, blocks, "right") - 1
 
-    def _put_together(self, how: fixed_tree.Combine) -> Array:
+    def _put_together(self, how: fixed.Combine) -> Array:
         """Return this rank's range of blocks, of what all ranks have of vertices."""
         shard, engine, rows = self._shard, self._engine, self._of_vertices
         bits = self._due.astype("<u4", copy=False).view(np.uint8)
@@ -102,7 +108,7 @@ class BlocksOfUsers:
         shape = (last - first) * BRANCHES, rows.shape[2]
         found = np.full(shape, how.identity, rows.dtype)
         found[np.concatenate(places) - first * BRANCHES] = np.concatenate(received)
-        return fixed_tree.combine_groups(found, how)
+        return fixed.combine_groups(found, how)
 
     def _of_all_ranks(self, own: list[Nodes], like: Array) -> list[Nodes]:
         """Return the nodes that ranks have."""

@@ -318,17 +318,19 @@ class RankExchange:
         self, entries: Callable[[str], list[Any]], given: dict[str, Any]
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
         """Give what runs a reduce over words of vertices: see `BlocksOfUsers`."""
-        return self._blocks.turns(entries, given)
+        yield from self._blocks.turns(entries, given)
 
-    def combine_in_a_tree(
-        self, partials: Array, result: Array, combine: Combine
-    ) -> None:
+    def combine_in_a_tree(self, given: Mapping[str, Any], combine: Combine) -> None:
         """Make a result of partial ones, of words of vertices, on all ranks."""
-        self._blocks.combine(partials, result, combine)
+        self._blocks.combine(given, combine)
 
     @cached_property
-    def _blocks(self) -> BlocksOfUsers:
-        return BlocksOfUsers(self.shard, self.engine)
+    def _blocks(self) -> Any:
+        if self.device.name == "cpu":
+            return BlocksOfUsers(self.shard, self.engine)
+        from featgraph.ranks.gpu.blocks import GpuBlocks
+
+        return GpuBlocks(self.shard, self.device, self, self._carrier)
 
 
 class _OwnEdges(Mapping[str, Array]):

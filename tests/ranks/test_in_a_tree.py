@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph import algorithms as al
 from featgraph.distributed import run_ranks
-from featgraph.runtime.superstep.fixed_tree import (
+from featgraph.runtime.trees.fixed import (
     COMBINES,
     combine_all,
     combine_groups,

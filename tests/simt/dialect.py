@@ -355,6 +355,8 @@ class Dialect:
         int_as_float=lambda x: np.int32(x).view(np.float32),
         double_as_longlong=lambda x: int(np.float64(x).view(np.int64)),
         longlong_as_double=lambda x: np.int64(x).view(np.float64),
+        fadd_rn=lambda a, b: np.float32(a) + np.float32(b),
+        dadd_rn=lambda a, b: np.float64(a) + np.float64(b),
         rsqrtf=lambda x: np.float32(1) / np.sqrt(np.float32(x)),
     )
 

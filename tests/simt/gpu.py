@@ -45,7 +45,13 @@ from featgraph.ranks.gpu import (
     windows,
 )
 from featgraph.runtime.behind import functions
-from featgraph.runtime.devices import cuda_arrays, cuda_device, cuda_rows, cuda_sets
+from featgraph.runtime.devices import (
+    cuda_arrays,
+    cuda_device,
+    cuda_rows,
+    cuda_sets,
+    cuda_trees,
+)
 from featgraph.runtime.recording.control import Nodes
 from featgraph.runtime.streaming import pinned as streamed_memory
 from featgraph.runtime.streaming import rows as streamed_rows
@@ -696,8 +702,9 @@ def emulated_gpu() -> Iterator[Gpu]:
         for module in (through_host, windows):
             patch.setattr(module, "uuid_of_current", lambda: "emulated")
         patch.setattr(windows, "IpcMemory", partial(IpcMemory, Unmapped()))
-        for module in (cuda_arrays, cuda_device, cuda_sets):
+        for module in (cuda_arrays, cuda_device, cuda_sets, cuda_trees):
             patch.setattr(module, "BLOCK", 32)
+        patch.setattr(cuda_trees, "THREADS", 32)
         for module in (cuda_rows, links, packing, window_channel, window_rows):
             patch.setattr(module, "BLOCK", 32)
         patch.setattr(through_host, "cuda", gpu)

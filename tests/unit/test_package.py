@@ -96,6 +96,7 @@ FLOORS = (
     "distributed",
     "runtime.recording",
     "runtime.graphs",
+    "runtime.trees",
     "runtime.devices",
     "runtime.streaming",
     "runtime.memory",

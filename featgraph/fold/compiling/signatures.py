@@ -25,6 +25,8 @@ def entry_signature(
         "d": data,
         "vertex_count": types.int64,
         "hub_degree": types.int64,
+        "together": types.int64,
+        "part_count": types.int64,
         "edge_state": _array("uint8", 1),
         "all_sources": types.boolean,
         "all_active": types.boolean,

@@ -44,6 +44,9 @@ class Accumulator:
         Text of the identity.
     shape : tuple of int
         Shape of one entry.
+    adds : str
+        What adds a contribution that is rounded before, as one from elsewhere is; ""
+        where it may be contracted with what it is added to.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Accumulator:
     function: str
     identity: str
     shape: tuple[int, ...]
+    adds: str = ""
 
     @property
     def rules(self) -> Rules:
@@ -99,6 +103,8 @@ class Accumulator:
 
     def update(self, name: str, value: str) -> str:
         """Return the statement that combines a value; for those without a source."""
+        if self.adds:
+            return f"{name} = {self.adds}({name}, {value})"
         custom = f"{{0}} = {self.function}({{0}}, {{1}})"
         return (self.rules.update or custom).format(name, value)
 

@@ -22,7 +22,7 @@ from featgraph.fold.schedules.block import BlockSchedule
 from featgraph.fold.schedules.cpu import CpuSchedule
 from featgraph.fold.schedules.lanes import LaneSchedule
 from featgraph.fold.schedules.mapping import Mapping
-from featgraph.fold.schedules.word_ranges import WordRangesSchedule
+from featgraph.fold.schedules.words import WordRangesSchedule
 from featgraph.fold.tree.layout import AdjacencyLayout
 from featgraph.fold.tree.nodes import (
     AllEdges,

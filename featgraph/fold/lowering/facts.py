@@ -29,6 +29,9 @@ from featgraph.program.signature import PropertyKind
 
 __all__ = ["Facts", "RowFacts", "element", "shape_of"]
 
+#: What the compiler of a GPU contracts with nothing, by the type of what is added.
+_ADDS = {"float32": "cuda.libdevice.fadd_rn", "float64": "cuda.libdevice.dadd_rn"}
+
 
 class RowFacts(Protocol):
     """What passes ask about any kernel that goes through rows of edges."""
@@ -119,11 +122,16 @@ class Facts:
         """
         analysis = self.plan.analysis
         passed = Accumulator("edge_passed", "bool", Combine("any"), "", "False", ())
-        return {"edge_passed": passed} | {
+        found = {"edge_passed": passed} | {
             str(f.into): accumulator_of(f, analysis)
             for f in analysis.functions
             if f.kind in {"gather", "reduce"}
         }
+        name = self.phase.into
+        if self.phase.in_a_tree and self.target is Target.CUDA:
+            adds = _ADDS[self.context.real] if found[name].rules.is_sum else ""
+            found[name] = replace(found[name], adds=adds)
+        return found
 
     @cached_property
     def layout(self) -> AdjacencyLayout:

@@ -148,7 +148,9 @@ class Meets(Rewriting):
         place = places.get(home.shape, f"i * {k} + f")
         store = code(f"partials[{facts.binding.partial}, {place}] = {one}")
         if scope.lanes == 1:
-            return [Features(home.shape, store)]
+            leaves = [facts.binding.leaves] if facts.binding.leaves else []
+            guarded = Features(home.shape, store, guarded=bool(leaves))
+            return when(leaves, [guarded])
         several = accumulator.is_wide and axis.lanes > 1
         first = f"thread < {axis.lanes}" if several else "thread == 0"
         boxed, combined = self._in_block(scope, accumulator, one)

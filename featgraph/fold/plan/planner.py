@@ -46,6 +46,7 @@ from featgraph.fold.plan.schedules import (
     MOST_HELD,
     choose_mapping,
     intersect_at_edges,
+    map_over_words,
 )
 from featgraph.fold.plan.traits import SUM_BLOCK, GraphTraits
 from featgraph.fold.schedules.mapping import INTERSECTIONS
@@ -273,14 +274,14 @@ def _sum_in_trees(
     What a user's combine does may be contracted with what it combines, and products are
     with what tiles have.
     """
-    if not options.deterministic or options.target != "cpu":
+    if not options.deterministic:
         return phases
     made: list[Phase] = []
     for phase in phases:
         own = [functions[i] for i in phase.functions]
         sums = all(rounds(f) and not combine_of(f).is_custom for f in own)
         if phase.kind == "reduce" and sums:
-            mapping = dataclasses.replace(phase.mapping, block=0)
+            mapping = map_over_words(phase.mapping, own, phase.width, options)
             phase = dataclasses.replace(
                 phase, in_a_tree=True, tiles=(), mapping=mapping
             )

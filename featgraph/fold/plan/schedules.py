@@ -26,7 +26,7 @@ from featgraph.fold.schedules.mapping import (
 from featgraph.fold.schedules.shares import ShareTileSchedule
 from featgraph.fold.schedules.table import SCHEDULES
 
-__all__ = ["choose_mapping"]
+__all__ = ["choose_mapping", "intersect_at_edges", "map_over_words"]
 
 #: Up to here one thread keeps a named copy of every feature; above, features are loops
 #: over small arrays (on the CPU vectors, where it can be). Measured on the CPU target:
@@ -208,6 +208,23 @@ def _of_all_vertices(products: Products | None, width: int, size: int) -> Mappin
     if mapping is None:
         return Mapping(1, 1, 1, False, "elements")
     return replace(mapping, stride=row_stride(width))
+
+
+def map_over_words(
+    mapping: Mapping, members: Sequence[Analysed], width: int, options: Options
+) -> Mapping:
+    """Return how lanes share a word of vertices, whose sum is a leaf of a tree."""
+    if options.target == "cpu":
+        return replace(mapping, block=0)
+    if any(map(is_matrix, members)):
+        return Mapping(1, 1, 1, False, "word_elements")
+    lanes, copies = mapping.lanes_per_edge, mapping.features_per_lane
+    if mapping.is_looped:
+        lanes, copies = share_features(width, 1)
+    return replace(
+        mapping, lanes_per_edge=lanes, features_per_lane=copies, is_looped=False,
+        lanes_per_vertex=lanes, schedule="words", block=0, unroll=1, resident=0,
+    )  # fmt: skip
 
 
 def _suits_tiles(

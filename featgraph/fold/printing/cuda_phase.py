@@ -46,6 +46,7 @@ _DOCS = {
         "their ends where the verdict is True, a list the edges."
     ),
     "reduce": "Reduce the due vertices, a row of `partials` for each block.",
+    "tree": "Reduce the due vertices, a row of `partials` for each word of them.",
 }
 
 
@@ -147,7 +148,13 @@ class CudaPhase:
                 *edges,
                 *["edge_state"] * self.plan.has_edge_state,
             ],
-            "reduce": ["d", "due", *count, "partials"],
+            "reduce": [
+                "d",
+                "due",
+                *count,
+                *["together", "part_count"] * self.phase.in_a_tree,
+                "partials",
+            ],
         }[self.phase.kind]
         active = self.plan.takes_active(self.phase)
         return [
@@ -163,6 +170,8 @@ class CudaPhase:
             return self.schedule.does
         if self.phase.changed_only:
             return _DOCS["changed"]
+        if self.phase.in_a_tree:
+            return _DOCS["tree"]
         doc = _DOCS["pulled" if self.phase.pulls_edges else self.phase.kind]
         if self.phase.kind == "push" and self.phase.along != "in":
             doc = _DOCS["pushed"]
@@ -200,7 +209,7 @@ class CudaPhase:
             self._strides(),
             self.covers and self.role == "main",
         )
-        if self.phase.kind != "reduce":
+        if self.phase.kind != "reduce" or self.phase.in_a_tree:
             return [main]
         finish = f"{self.name}_finish"
         self._print_finish(finish)

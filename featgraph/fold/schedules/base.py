@@ -261,6 +261,8 @@ class Binding:
         Whether a lane may end a vertex before it gathers anything.
     partial : str
         Number of the part of all vertices that a reduce comes to here.
+    leaves : str
+        Test that a lane has such a part; "" where all have.
     batch : int
         Vertices that all lanes of a block take together, one after the other; 0 where
         each lane has its own.
@@ -281,6 +283,7 @@ class Binding:
     block: int = 0
     leaves_early: bool = False
     partial: str = "cuda.blockIdx.x"
+    leaves: str = ""
     together: Walk | None = None
     in_rows: bool = False
     batch: int = 0

@@ -25,6 +25,7 @@ from featgraph.fold.schedules.shares import ElementSchedule, ShareTileSchedule
 from featgraph.fold.schedules.thread import EdgeWordSchedule, ThreadSchedule
 from featgraph.fold.schedules.virtual_warp import VirtualWarpSchedule
 from featgraph.fold.schedules.warp_segmentation import WarpSegmentationSchedule
+from featgraph.fold.schedules.words import WordElementSchedule, WordSchedule
 
 __all__ = ["NAMES", "OWN_OPTIONS", "SCHEDULES", "check_own", "describe"]
 
@@ -37,6 +38,8 @@ _ALL: tuple[Schedule, ...] = (
     BlockTileSchedule(),
     ElementSchedule(),
     ShareTileSchedule(),
+    WordSchedule(),
+    WordElementSchedule(),
     WarpSegmentationSchedule(),
     BalancedPushSchedule(),
     MarkSchedule(),

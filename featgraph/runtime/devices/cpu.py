@@ -14,6 +14,7 @@ from featgraph.runtime.devices.bound import GraphSize
 from featgraph.runtime.devices.cpu_sweeps import CpuSweeps
 from featgraph.runtime.devices.host_arrays import host_graph_array
 from featgraph.runtime.devices.protocol import Array, DeviceGraph, Values, Words
+from featgraph.runtime.trees.fixed import HostTrees
 
 __all__ = ["CpuDevice"]
 
@@ -47,7 +48,7 @@ class CpuDevice(CpuSweeps):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rows = CpuRows()
+        self.rows, self.trees = CpuRows(), HostTrees()
         self.full_sets: dict[int, Words] = {}
 
     def upload(self, values: Values, memory: Array | None = None) -> Array:

@@ -17,14 +17,17 @@ from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import HUB_DEGREE, LONG_ROW
 from featgraph.graph import Graph
 from featgraph.graph._structure import is_built_on_gpu
+from featgraph.program.active import word_count
 from featgraph.runtime.devices import cuda_lists
 from featgraph.runtime.devices.bound import BoundEntry, GraphSize
 from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
 from featgraph.runtime.devices.cuda_rows import CudaRows
 from featgraph.runtime.devices.cuda_sets import CudaKeys, CudaSets
+from featgraph.runtime.devices.cuda_trees import CudaTrees
 from featgraph.runtime.devices.host_arrays import host_graph_array
 from featgraph.runtime.devices.protocol import DeviceGraph
 from featgraph.runtime.graphs.gpu_arrays import built_array, longest_first
+from featgraph.runtime.trees.fixed import Subtree
 
 __all__ = ["REDUCE_BLOCKS", "CudaDevice", "cuda_device"]
 
@@ -96,6 +99,7 @@ class CudaDevice(CudaArrays):
         super().__init__()
         self.sets, self.rows = CudaSets(self), CudaRows(self)
         self.keys = CudaKeys(self, self.sets)
+        self.trees = CudaTrees(self)
         # Hubs and all other vertices run side by side. Both streams wait for the
         # default one and it for them.
         self._streams = {"hubs": cuda.stream(), "main": cuda.stream()}
@@ -116,7 +120,10 @@ class CudaDevice(CudaArrays):
         return self.upload(host_graph_array(graph, name))
 
     def reduce_rows(self, graph: DeviceGraph, phase: Phase) -> int:
-        """Return how many partial results a reduce leaves."""
+        """Return how many partial results a reduce leaves, or a tree has nodes."""
+        if phase.in_a_tree:
+            words = word_count(graph.vertex_count)
+            return max(Subtree(0, words, words).row_count, 1)
         return _reduce_blocks(graph.vertex_count, phase)
 
     def form_of(
@@ -168,9 +175,14 @@ class CudaDevice(CudaArrays):
         if entry.role == "finish":
             entries = int(values[bound.place["partials"]].shape[1])
             return min(entries, _FINISHING_BLOCKS)
+        lanes = phase.mapping.lanes_per_vertex
+        if phase.in_a_tree:
+            parts = int(values[bound.place["part_count"]])
+            by_block = phase.mapping.schedule == "word_elements"
+            blocks = parts if by_block else block_count(parts * lanes, block)
+            return min(blocks, _SHARING_BLOCKS)
         if phase.kind == "reduce":
             return _reduce_blocks(bound.vertex_count, phase)
-        lanes = phase.mapping.lanes_per_vertex
         if phase.mapping.lists_rows:
             return min(block_count(bound.edge_count * lanes, block), _SHARING_BLOCKS)
         if form == "listed":

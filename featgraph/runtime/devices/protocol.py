@@ -303,6 +303,16 @@ class PropertyRows(Protocol):
         """Return an array with values of a shape, for who holds or lends them."""
 
 
+class Trees(Protocol):
+    """What combines the blocks of a reduce, of which one rank has all."""
+
+    def given(self, words: int) -> dict[str, int]:
+        """Return what a kernel that leaves a block for each word is given beside."""
+
+    def combine(self, rows: Array, words: int, result: Array, name: str) -> None:
+        """Leave what all blocks come to, which stand first in `rows`."""
+
+
 class Device(Protocol):
     """A target's arrays and launches, and its sets."""
 
@@ -323,6 +333,10 @@ class Device(Protocol):
     @property
     def rows(self) -> PropertyRows:
         """What is done with the values of properties."""
+
+    @property
+    def trees(self) -> Trees:
+        """What combines the blocks of a reduce in a fixed tree."""
 
     @property
     def recorder(self) -> Recorder | None:

@@ -17,7 +17,6 @@ from featgraph.program.active import Holder
 from featgraph.program.combine import Combine
 from featgraph.runtime.devices.protocol import Array, Device, Reach
 from featgraph.runtime.memory.buffers import Buffers, GraphArrays
-from featgraph.runtime.superstep.fixed_tree import COMBINES, combine_all, nodes_of
 
 __all__ = ["Exchange", "Ghosts", "exchange_of", "losses_on"]
 
@@ -178,10 +177,11 @@ class Exchange(Protocol):
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
         """Give what runs a reduce over words of vertices, and what it is given."""
 
-    def combine_in_a_tree(
-        self, partials: Array, result: Array, combine: Combine
-    ) -> None:
-        """Make a result of partial ones, of words of vertices, on all ranks."""
+    def combine_in_a_tree(self, given: Mapping[str, Any], combine: Combine) -> None:
+        """Make a result of partial ones, of words of vertices, on all ranks.
+
+        `given` is what the reduce was given: what is due, partial results, the result.
+        """
 
     def count(self, words: Words) -> int:
         """Return how many vertices a set has on all ranks."""
@@ -216,7 +216,8 @@ class _Alone:
     sent_bytes: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({})
 
     def __init__(self, device: Device) -> None:
-        self.holder = self.device = device
+        self.holder = device
+        self.device: Any = device
         self.count = device.sets.count
         self.count_and_look = device.sets.count_and_look
 
@@ -281,16 +282,13 @@ class _Alone:
     def turns_in_a_tree(
         self, entries: Callable[[str], list[Any]], given: dict[str, Any]
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
-        """Give it as it is."""
-        yield entries, given
+        """Give it, with what says that a word is a block."""
+        yield entries, {**given, **self.device.trees.given(int(given["due"].size))}
 
-    def combine_in_a_tree(
-        self, partials: Array, result: Array, combine: Combine
-    ) -> None:
+    def combine_in_a_tree(self, given: Mapping[str, Any], combine: Combine) -> None:
         """Combine those of all words: their vertices are the user's."""
-        how = COMBINES[combine.name]
-        nodes = [*nodes_of(0, partials, how)]
-        result[...] = combine_all(nodes, len(partials), how)
+        words, own = int(given["due"].size), (given["partials"], given["reduced"])
+        self.device.trees.combine(own[0], words, own[1], combine.name)
 
 
 _alone: Any = cache(_Alone)

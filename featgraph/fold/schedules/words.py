@@ -1,0 +1,127 @@
+"""Schedules that go by the words of a set: by ranges of them, or a word a part."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from featgraph.fold.schedules.base import Binding, KernelShape, Scope
+from featgraph.fold.schedules.lanes import LaneSchedule, lanes_of
+from featgraph.fold.schedules.mapping import WARP, Mapping
+from featgraph.fold.schedules.shares import ElementSchedule
+from featgraph.fold.tree.nodes import Areas, Sweep
+from featgraph.fold.tree.statements import Body, agreed, code, when
+
+__all__ = ["WordElementSchedule", "WordRangesSchedule", "WordSchedule"]
+
+
+class WordRangesSchedule(LaneSchedule):
+    """A warp has vertices in a row, so that what it leaves is in their order.
+
+    ``everything`` stands for the set of all vertices.
+    """
+
+    name = "word_ranges"
+    is_asked_for = False
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return what passes have to know of it."""
+        return replace(super().bind(mapping, shape), uninvited=True)
+
+    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return the loop over the vertices of `node`, its body in it."""
+        wanted = f"everything or warp.test_bit({node.words}, index)"
+        each = code(
+            "index = int32(word * 32 + cuda.laneid)\n"
+            f"{node.wanted} = index < vertex_count and ({wanted})\n"
+            f"{node.vertex} = min(index, int32(vertex_count - 1))"
+        )
+        loop = "for word in range(first_word, last_word):\n    BODY"
+        out = code(
+            "warp_count = cuda.gridsize(1) >> 5\n"
+            "all_words = int64(vertex_count + 31 >> 5)\n"
+            "each_words = (all_words + warp_count - 1) // warp_count\n"
+            "first_word = min((cuda.grid(1) >> 5) * each_words, all_words)\n"
+            "last_word = min(first_word + each_words, all_words)"
+        )
+        swept = agreed(code(loop, BODY=each + node.body), "warp")
+        return [Areas(), *out, *swept, *node.behind]
+
+
+class WordSchedule(LaneSchedule):
+    """Lanes have the vertices of a word, one behind the other, and their features.
+
+    What they come to is the same wherever else vertices are: see
+    `featgraph.runtime.trees`. A part is a word, or, with ``together = 1``, a vertex.
+    """
+
+    name = "words"
+    is_asked_for = False
+
+    def describe(self, mapping: Mapping, width: int) -> str:
+        """Return a mapping in words."""
+        return f"{mapping.shares}, over a word of vertices"
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return what passes have to know of it."""
+        binding = super().bind(mapping, shape)
+        scopes = {**binding.scopes, "partial": Scope()}
+        return replace(binding, scopes=scopes, partial="part", leaves="is_part")
+
+    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return the loop over the vertices of `node`, its body in it."""
+        lanes = binding.scopes["vertex"].lanes
+        place = "cuda.laneid" if lanes == WARP else f"(cuda.laneid & {lanes - 1})"
+        each = code(
+            "index = int64(part) * together + place\n"
+            f"{node.wanted} = index < vertex_count and "
+            f"warp.test_bit({node.words}, index)\n"
+            f"{node.vertex} = int32(min(index, int64(vertex_count - 1)))"
+        )
+        loop = code("for place in range(together):\n    BODY", BODY=each + node.body)
+        shift = lanes.bit_length() - 1
+        group = f"cuda.laneid >> {shift}" if shift else "cuda.laneid"
+        own = code(f"own_part = int32({group})\nwarp_parts = {WARP // lanes}")
+        return [*own, *lanes_of(binding, place), *agreed(loop, "warp"), *node.behind]
+
+    def around(self, body: Body, shape: KernelShape) -> Body:
+        """Return a warp's loop over parts; all its lanes stay in it."""
+        [front] = [n for n, part in enumerate(body, 1) if isinstance(part, Areas)]
+        each = code("part = int32(base + own_part)\nis_part = part < part_count")
+        loop = code(
+            "for base in range(int64(cuda.grid(1) >> 5) * warp_parts, part_count, "
+            "int64(cuda.gridsize(1) >> 5) * warp_parts):\n    BODY",
+            BODY=each + body[front:],
+        )
+        return [*body[:front], *agreed(loop, "warp")]
+
+
+class WordElementSchedule(ElementSchedule):
+    """A thread sums one element over the vertices of a word, then the next one."""
+
+    name = "word_elements"
+    is_asked_for = False
+
+    def describe(self, mapping: Mapping, width: int) -> str:
+        """Return a mapping in words."""
+        return f"one thread an element of {width} x {width}, over a word of vertices"
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return what passes have to know of it."""
+        return replace(super().bind(mapping, shape), partial="part")
+
+    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return the loop over the vertices of `node`, its body in it."""
+        each = code(f"{node.vertex} = int32(int64(part) * together + place)")
+        wanted = f"{node.vertex} < vertex_count", f"warp.test_bit({node.words}, v)"
+        each += when([*wanted], node.body)
+        loop = "for place in range(together):\n    BODY"
+        return [Areas(), *code(loop, BODY=each), *node.behind]
+
+    def around(self, body: Body, shape: KernelShape) -> Body:
+        """Return a block's loop over parts, and a thread's over its elements."""
+        k = shape.width
+        each = code(f"i = int32(element // {k})\nf = int32(element - i * {k})")
+        elements = f"range(cuda.threadIdx.x, {k * k}, {shape.threads})"
+        loop = code(f"for element in {elements}:\n    BODY", BODY=each + body)
+        parts = "range(cuda.blockIdx.x, part_count, cuda.gridDim.x)"
+        return code(f"for part in {parts}:\n    BODY", BODY=loop)

@@ -1,0 +1,119 @@
+"""Reduces in a fixed tree on a GPU: what combines the nodes that kernels leave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
+from featgraph.runtime.trees import kernels
+from featgraph.runtime.trees.fixed import BRANCHES, Joined, Subtree
+
+__all__ = ["CudaTrees", "JoinedNodes"]
+
+Array = Any
+#: Entries of a level up to which one block combines it, with all above it: a launch
+#: takes longer.
+_ONE_BLOCK = 1 << 10
+_MOST_BLOCKS = 1 << 12
+#: Threads of that block.
+THREADS = kernels.THREADS
+
+
+class _Steps(NamedTuple):
+    """What is launched of a subtree.
+
+    Attributes
+    ----------
+    grids : sequence of (int, int, int)
+        Levels that take many blocks: see `Subtree`.
+    rest : array of int64, shape (N, 3)
+        Those above, which one block combines.
+    tops : array of int64
+        Rows of the top nodes; -1 where there are none.
+    """
+
+    grids: Sequence[tuple[int, int, int]]
+    rest: Array
+    tops: Array
+
+
+class CudaTrees:
+    """Combines blocks in the memory of one device."""
+
+    def __init__(self, arrays: CudaArrays) -> None:
+        self._arrays = arrays
+        self._known: dict[tuple[Subtree, int], _Steps] = {}
+
+    def given(self, words: int) -> dict[str, int]:
+        """Return what a kernel that leaves a block for each word is given beside."""
+        return {"together": BRANCHES, "part_count": words}
+
+    def combine(self, rows: Array, words: int, result: Array, name: str) -> None:
+        """Leave what all blocks come to, which stand first in memory."""
+        self.climb(rows, Subtree(0, words, words), 0, result, name)
+
+    def climb(
+        self, rows: Array, subtree: Subtree, slot: int, nodes: Array, name: str
+    ) -> None:
+        """Combine blocks as far as they go, and leave the top nodes from a slot on.
+
+        `nodes` has one axis; all other slots become zeros.
+        """
+        width, is_product = int(rows.shape[1]), name == "product"
+        steps = self._known.get((subtree, width))
+        if steps is None:
+            steps = self._known[subtree, width] = self._steps(subtree, width)
+        launches = self._arrays.launches
+        for step in steps.grids:
+            entries = -(-step[1] // BRANCHES) * width
+            blocks = min(block_count(entries), _MOST_BLOCKS)
+            given = *map(np.int64, step), is_product
+            launches(kernels.combine_level, blocks, BLOCK, (rows, *given))
+        own = rows, steps.rest, steps.tops, np.int64(slot), is_product, nodes
+        launches(kernels.finish, 1, THREADS, own)
+
+    def join(self, nodes: Array, joined: JoinedNodes, result: Array, name: str) -> None:
+        """Leave what the top nodes of all ranks come to."""
+        work = joined.work(int(result.size), nodes.dtype.name)
+        given = joined.children, joined.begins, joined.root, name == "product", result
+        own = nodes, work, *given
+        self._arrays.launches(kernels.finish_joined, 1, THREADS, own)
+
+    def _steps(self, subtree: Subtree, width: int) -> _Steps:
+        steps = list(subtree.steps)
+        few = [-(-n // BRANCHES) * width <= _ONE_BLOCK for _, n, _ in steps]
+        many = few.index(True) if True in few else len(few)
+        rest = np.array(steps[many:] or [(0, 0, 0)], np.int64)
+        tops = [row for _, _, row in subtree.tops]
+        upload = self._arrays.upload
+        found = upload(np.array(tops or [-1], np.int64))
+        return _Steps(steps[:many], upload(rest), found)
+
+
+class JoinedNodes:
+    """How top nodes of ranks make one tree, on a device.
+
+    Parameters
+    ----------
+    arrays : CudaArrays
+    joined : Joined
+    """
+
+    def __init__(self, arrays: CudaArrays, joined: Joined) -> None:
+        self._arrays = arrays
+        children = joined.children if len(joined.children) else np.full((1, 32), -1)
+        self.children = arrays.upload(children.astype(np.int32))
+        self.begins = arrays.upload(np.array(joined.begins, np.int64))
+        self.root = np.int64(joined.root)
+        self._count = len(children)
+        self._work: dict[tuple[int, str], Array] = {}
+
+    def work(self, width: int, dtype: str) -> Array:
+        """Return memory for nodes above them."""
+        key = width, dtype
+        if key not in self._work:
+            self._work[key] = self._arrays.empty((self._count, width), dtype)
+        return self._work[key]
