@@ -3,8 +3,10 @@
 ``python -m tests.ranks --gpus 2 --links windows,engine,host --groups 4 --budget 120``
 begins so many groups of ranks for each way over which rows go; a group has its share of
 the programs, and runs each as it is asked for by the host, and from recordings. All is
-compared with the same programs on the GPU alone. A line of JSON is printed for each
-program; the exit status is 1 where something was wrong, or a rank did not end.
+compared with the same programs on the GPU alone. Programs with reduces run likewise
+with ``deterministic=True``, cut within a word or in another order: there each bit is
+compared. A line of JSON is printed for each program; the exit status is 1 where
+something was wrong, or a rank did not end.
 """
 
 from __future__ import annotations
@@ -40,12 +42,23 @@ def _arguments() -> argparse.Namespace:
 def _names(options: argparse.Namespace) -> list[str]:
     from tests.bank import BANK
 
-    names = [p.name for p in BANK if not p.thresholds]
+    names = [p.name for p in BANK if not p.thresholds or _reduces(p)]
+    names += _TREES
     asked = set(filter(None, options.programs.split(",")))
     return [n for n in names if not asked or n in asked]
 
 
+def _reduces(program: Any) -> bool:
+    functions = (f for step in program.foldmaps for f in step.program.functions)
+    return any(f.kind == "reduce" for f in functions)
+
+
 # -- a rank
+
+#: Reduces of each shape, over more words of vertices than a node has branches.
+_TREES = ("in_a_tree_float32", "in_a_tree_float64")
+#: How ranks have parts of a graph where all bits have to be the same.
+_WAYS = ("words", "cut", "spread")
 
 
 def _run_share(options: argparse.Namespace) -> None:
@@ -61,33 +74,61 @@ def _run_share(options: argparse.Namespace) -> None:
             break
         told = {"program": name, "links": fg.config.gpu_links, "rank": engine.rank}
         begun = time.monotonic()
-        program = BY_NAME[name]
+        program = BY_NAME.get(name)
         for replay in (False, True):
             fg.config.replay = replay
-            told[f"replayed {replay}"] = _compared(program, options.target, engine)
+            given = options.target, engine
+            if program is not None and not program.thresholds:
+                told[f"replayed {replay}"] = _compared(program, *given)
+            for how in _WAYS if program is None or _reduces(program) else ():
+                key = f"{how}, replayed {replay}"
+                if program is None:
+                    dtype = name.rpartition("_")[2]
+                    told[key] = _compared_digests(dtype, *given, how)
+                else:
+                    told[key] = _compared(program, *given, how)
         told["seconds"] = round(time.monotonic() - begun, 2)
         print(json.dumps(told), flush=True)
 
 
-def _compared(program: Any, target: str, engine: Any) -> str:
+def _parts(whole: Any, engine: Any, how: str, word: int = 32) -> Any:
+    """Return a graph on ranks: of whole words each, cut within them, or in an order."""
+    import featgraph as fg
+
+    if how == "spread":
+        return fg.distribute(whole, order=how)
+    count = whole.vertex_count
+    inner = [word * (r + 1) - 9 * (how == "cut") for r in range(engine.size - 1)]
+    return fg.distribute(whole, cuts=[0, *(min(i, count) for i in inner), count])
+
+
+def _compared_digests(dtype: str, target: str, engine: Any, how: str) -> str:
+    """Return "same", or what differs of a program of reduces in a tree."""
+    from tests.ranks.test_in_a_tree import WHOLE, told
+
+    alone = told(WHOLE, 0, dtype, target=target)
+    found = told(_parts(WHOLE, engine, how, 512), 0, dtype, target=target)
+    return "same" if found == alone else f"a digest of {dtype}"
+
+
+def _compared(program: Any, target: str, engine: Any, how: str = "") -> str:
     """Return "same", "refused", or what differs between ranks and the GPU alone."""
     import numpy as np
 
-    import featgraph as fg
-    from tests.ranks.test_bank import V, make_graph, run
+    from tests.ranks.test_bank import make_graph, run
 
     seed = zlib.crc32(program.name.encode()) % 1000
     whole = make_graph(seed, directed=seed % 2 == 0 and not program.undirected)
-    inner = [32 * (r + 1) for r in range(engine.size - 1)]
-    graph = fg.distribute(whole, cuts=[0, *(min(i, V) for i in inner), V])
-    found = run(program, graph, seed, target, SUPERSTEPS)
-    alone = run(program, whole, seed, target, SUPERSTEPS)
+    graph = _parts(whole, engine, how)
+    given: Any = {"deterministic": True} if how else {}
+    found = run(program, graph, seed, target, SUPERSTEPS, **given)
+    alone = run(program, whole, seed, target, SUPERSTEPS, **given)
     if found is None or alone is None:
         return "refused" if found is None else "refused alone"
     for key, value in alone.items():
         meant, given = np.asarray(value), np.asarray(found[key])
         same = np.array_equal(given, meant, equal_nan=meant.dtype.kind == "f")
-        if not program.exact and not same:
+        if not (program.exact or how or same):
             same = np.allclose(given, meant, rtol=1e-4, atol=1e-5, equal_nan=True)
         if not same:
             return f"{key!r}: {given.tolist()} for {meant.tolist()}"[:300]
@@ -98,7 +139,8 @@ def _compared(program: Any, target: str, engine: Any) -> str:
 
 
 def _begin(options: argparse.Namespace) -> list[subprocess.Popen[str]]:
-    begun = []
+    begun, seen = [], os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    gpus = seen.split(",") if seen else [*map(str, range(options.gpus))]
     for link in options.links.split(","):
         for share in range(options.groups):
             with socket.socket() as free:
@@ -113,7 +155,7 @@ def _begin(options: argparse.Namespace) -> list[subprocess.Popen[str]]:
             for rank in range(options.gpus):
                 own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
                 if options.target == "cuda":
-                    own["CUDA_VISIBLE_DEVICES"] = str(rank)
+                    own["CUDA_VISIBLE_DEVICES"] = gpus[rank]
                 begun.append(
                     subprocess.Popen(
                         [*command, "--share", str(share)],
@@ -142,7 +184,7 @@ def main() -> int:
         failed += process.returncode != 0
         for line in out.splitlines():
             told = json.loads(line)
-            kinds = [v for k, v in told.items() if k.startswith("replayed")]
+            kinds = [v for k, v in told.items() if "replayed" in k]
             for kind in kinds:
                 is_known = kind in ("same", "refused")
                 counts[f"{told['links']}: {kind if is_known else 'WRONG'}"] += 1

@@ -36,7 +36,12 @@ def make_graph(seed: int, directed: bool) -> fg.Graph:
 
 
 def run(
-    program: BankProgram, graph: fg.Graph, seed: int, target: str, supersteps: int = 5
+    program: BankProgram,
+    graph: fg.Graph,
+    seed: int,
+    target: str,
+    supersteps: int = 5,
+    **options: Any,
 ) -> dict[str, Any] | None:
     """Return all values behind some supersteps; None where a foldmap is refused."""
     whole, k = make_graph(seed, graph.directed), program.widths[0]
@@ -46,14 +51,14 @@ def run(
     for step in program.foldmaps:
         before = {name: state[name] for name in state}
         try:
-            active = step(state, active_in=active, target=target)
+            active = step(state, active_in=active, target=target, **options)
         except fg.PlanError:
             for name, value in before.items():
                 np.testing.assert_array_equal(state[name], value)
             return None
     if program.iterable:
         most = {"max_supersteps": supersteps, "target": target}
-        fg.iterate(list(program.foldmaps), state, **most)
+        fg.iterate(list(program.foldmaps), state, **most, **options)
     return {name: state[name] for name in state} | {"": active.mask}
 
 
