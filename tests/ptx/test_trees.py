@@ -1,0 +1,58 @@
+"""Kernels of reduces in a tree compile for a GPU, and round what they add."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from featgraph import _cuda, _cuda_code
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the compiler", allow_module_level=True)
+
+from numba import types
+
+from featgraph.runtime.trees import kernels
+from tests.ranks.test_in_a_tree import step
+
+N, FLAG = types.int64, types.boolean
+ROWS, TABLE = (types.Array(t, 2, "C") for t in (types.float32, types.int64))
+NODES, PLACES = (types.Array(t, 1, "C") for t in (types.float32, types.int64))
+CHILDREN = types.Array(types.int32, 2, "C")
+SIGNATURES = [
+    (kernels.combine_level, (ROWS, N, N, N, FLAG)),
+    (kernels.finish, (ROWS, TABLE, PLACES, N, FLAG, NODES)),
+    (kernels.finish_joined, (NODES, ROWS, CHILDREN, PLACES, N, FLAG, NODES)),
+]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "signature"), SIGNATURES, ids=lambda x: getattr(x, "__name__", None)
+)
+def test_it_compiles(kernel: Any, signature: tuple[types.Type, ...]) -> None:
+    bounds = kernel.targetoptions.get("launch_bounds")
+    ptx = _cuda.compile_ptx(kernel, signature, (9, 0), launch_bounds=bounds)
+    assert not re.search(r"\.f64\b", ptx)
+    _, found = _cuda_code.link_cubin(ptx, (9, 0))
+    assert found.spill_stores_bytes == found.spill_loads_bytes == found.stack_bytes == 0
+
+
+def test_what_is_added_is_rounded_before() -> None:
+    """``total`` adds products: contracted, they would be other numbers elsewhere."""
+    plain, whole = (
+        step.fold(target="cuda", deterministic=whole, k=3) for whole in (False, True)
+    )
+    for kernel, contracts in ((plain, True), (whole, False)):
+        own = next(
+            e for e in kernel.entries if kernel.plan.phases[e.phase].into == "total"
+        )
+        ptx = _cuda.compile_ptx(
+            kernel.function(own).py_func, kernel.signature(own), (9, 0),
+            launch_bounds=own.launch_bounds,
+        )  # fmt: skip
+        assert bool(re.search(r"\bfma\.rn\.f32", ptx)) is contracts
+        assert ("add.rn.f32" in ptx) is not contracts
+    found = whole.resources()
+    assert not any(r.spill_stores_bytes + r.stack_bytes for r in found.values())
