@@ -287,12 +287,17 @@ class RankExchange:
         told = self.engine.all_reduce(told, "sum", about="a count, and times")
         return int(told[0]), seen, (told[1:] / 1e9).tolist()
 
-    def combine(self, result: Array, combine: Combine) -> None:
-        """Make the result of a reduce that of all ranks, in place."""
+    def combine(
+        self, result: Array, combine: Combine, behind: Callable[[], None] | None = None
+    ) -> None:
+        """Make the result of a reduce that of all ranks, in place.
+
+        That is followed by `behind`, wherever it waits.
+        """
         operator = None if combine.is_custom else _OPERATORS[combine.name]
         together = self._together
         if together is not None and together.numbers.can_combine(result, operator):
-            together.numbers.add(result, operator)
+            together.numbers.add(result, operator, behind=behind)
             return
         own, about = self.device.download(result), "the result of a reduce"
         if operator is not None:
@@ -303,6 +308,8 @@ class RankExchange:
         made = self.device.upload(np.asarray(found, own.dtype), result)
         if made is not result:
             self.device.copy(result, made)
+        if behind is not None:
+            behind()
 
     def settle(self) -> None:
         """See that results of reduces are those of all ranks: they are read next."""

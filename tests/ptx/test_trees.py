@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import featgraph as fg
 from featgraph import _cuda, _cuda_code
 
 if not _cuda.is_installed():
@@ -15,7 +16,7 @@ if not _cuda.is_installed():
 from numba import types
 
 from featgraph.runtime.trees import kernels
-from tests.ranks.test_in_a_tree import step
+from tests.ranks.test_in_a_tree import total
 
 N, FLAG = types.int64, types.boolean
 ROWS, TABLE = (types.Array(t, 2, "C") for t in (types.float32, types.int64))
@@ -41,18 +42,15 @@ def test_it_compiles(kernel: Any, signature: tuple[types.Type, ...]) -> None:
 
 def test_what_is_added_is_rounded_before() -> None:
     """``total`` adds products: contracted, they would be other numbers elsewhere."""
-    plain, whole = (
-        step.fold(target="cuda", deterministic=whole, k=3) for whole in (False, True)
-    )
-    for kernel, contracts in ((plain, True), (whole, False)):
-        own = next(
-            e for e in kernel.entries if kernel.plan.phases[e.phase].into == "total"
-        )
+    alone = fg.foldmap(total)
+    for deterministic in (False, True):
+        kernel = alone.fold(target="cuda", deterministic=deterministic)
+        own = kernel.entries[0]
         ptx = _cuda.compile_ptx(
             kernel.function(own).py_func, kernel.signature(own), (9, 0),
             launch_bounds=own.launch_bounds,
         )  # fmt: skip
-        assert bool(re.search(r"\bfma\.rn\.f32", ptx)) is contracts
-        assert ("add.rn.f32" in ptx) is not contracts
-    found = whole.resources()
-    assert not any(r.spill_stores_bytes + r.stack_bytes for r in found.values())
+        assert bool(re.search(r"\bfma\.rn\.f32", ptx)) is not deterministic
+        assert ("add.rn.f32" in ptx) is deterministic
+        _, found = _cuda_code.link_cubin(ptx, (9, 0))
+        assert found.spill_stores_bytes == found.stack_bytes == 0

@@ -72,12 +72,10 @@ class WordSchedule(LaneSchedule):
         lanes = binding.scopes["vertex"].lanes
         place = "cuda.laneid" if lanes == WARP else f"(cuda.laneid & {lanes - 1})"
         each = code(
-            "index = int64(part) * together + place\n"
-            f"{node.wanted} = index < vertex_count and "
-            f"warp.test_bit({node.words}, index)\n"
-            f"{node.vertex} = int32(min(index, int64(vertex_count - 1)))"
+            f"{node.wanted} = part_bits >> uint32(place) & uint32(1) != 0\n"
+            f"{node.vertex} = int32(min(first + place, int64(vertex_count - 1)))"
         )
-        loop = code("for place in range(together):\n    BODY", BODY=each + node.body)
+        loop = _places(node, each + node.body)
         shift = lanes.bit_length() - 1
         group = f"cuda.laneid >> {shift}" if shift else "cuda.laneid"
         own = code(f"own_part = int32({group})\nwarp_parts = {WARP // lanes}")
@@ -86,7 +84,10 @@ class WordSchedule(LaneSchedule):
     def around(self, body: Body, shape: KernelShape) -> Body:
         """Return a warp's loop over parts; all its lanes stay in it."""
         [front] = [n for n, part in enumerate(body, 1) if isinstance(part, Areas)]
-        each = code("part = int32(base + own_part)\nis_part = part < part_count")
+        each = code(
+            "is_part = base + own_part < part_count\n"
+            "part = int32(min(base + own_part, part_count - 1))"
+        )
         loop = code(
             "for base in range(int64(cuda.grid(1) >> 5) * warp_parts, part_count, "
             "int64(cuda.gridsize(1) >> 5) * warp_parts):\n    BODY",
@@ -111,11 +112,9 @@ class WordElementSchedule(ElementSchedule):
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
-        each = code(f"{node.vertex} = int32(int64(part) * together + place)")
-        wanted = f"{node.vertex} < vertex_count", f"warp.test_bit({node.words}, v)"
-        each += when([*wanted], node.body)
-        loop = "for place in range(together):\n    BODY"
-        return [Areas(), *code(loop, BODY=each), *node.behind]
+        each = code(f"{node.vertex} = int32(first + place)") + node.body
+        each = when(["part_bits >> uint32(place) & uint32(1) != 0"], each)
+        return [Areas(), *_places(node, each), *node.behind]
 
     def around(self, body: Body, shape: KernelShape) -> Body:
         """Return a block's loop over parts, and a thread's over its elements."""
@@ -125,3 +124,12 @@ class WordElementSchedule(ElementSchedule):
         loop = code(f"for element in {elements}:\n    BODY", BODY=each + body)
         parts = "range(cuda.blockIdx.x, part_count, cuda.gridDim.x)"
         return code(f"for part in {parts}:\n    BODY", BODY=loop)
+
+
+def _places(node: Sweep, body: Body) -> Body:
+    """Return the loop over the places of a part, whose bits are in one word."""
+    out = code(
+        "first = int64(part) * together\n"
+        f"part_bits = {node.words}[first >> 5] >> uint32(first & 31)"
+    )
+    return out + code("for place in range(together):\n    BODY", BODY=body)

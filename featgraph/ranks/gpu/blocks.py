@@ -8,18 +8,17 @@ Elsewhere what each vertex contributes goes to all ranks, and each makes the who
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
-
-import numpy as np
+from typing import Any, Protocol
 
 from featgraph._cached import cached_property
-from featgraph.arrays.values import DeviceValues, name_of
+from featgraph.arrays.values import DeviceValues
 from featgraph.graph.partition.shard import Shard
 from featgraph.program.combine import Combine
 from featgraph.ranks.blocks import are_words_blocks
-from featgraph.runtime.devices.cuda_trees import JoinedNodes
+from featgraph.runtime.devices.cuda_trees import JoinTables
 from featgraph.runtime.trees.fixed import BRANCHES, Joined, Subtree, join
 
 __all__ = ["GpuBlocks"]
@@ -31,18 +30,10 @@ Entries = Callable[[str], list[Any]]
 class Together(Protocol):
     """What combines arrays of all ranks."""
 
-    def combine(self, result: Array, combine: Combine) -> None:
-        """Make an array that of all ranks, in place."""
-
-    def settle(self) -> None:
-        """See that it is."""
-
-
-class _Bits(NamedTuple):
-    """Numbers, and the same memory as integers, which sums do not round."""
-
-    values: Array
-    bits: Array
+    def combine(
+        self, result: Array, combine: Combine, behind: Callable[[], None]
+    ) -> None:
+        """Make an array that of all ranks, in place, and launch what comes behind."""
 
 
 class GpuBlocks:
@@ -62,7 +53,10 @@ class GpuBlocks:
         self._shard, self._device = shard, device
         self._ranks, self._carrier = ranks, carrier
         self._are_words = are_words_blocks(shard.partition)
-        self._memory: dict[Any, Any] = {}
+        #: Numbers -> the same memory as integers, of which sums round nothing.
+        self._bits: weakref.WeakKeyDictionary[Array, Array] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def turns(
         self, entries: Entries, given: dict[str, Any]
@@ -71,58 +65,65 @@ class GpuBlocks:
         own = self._shard.own
         parts = {"together": BRANCHES, "part_count": -(-own // BRANCHES)}
         if not self._are_words:
-            contributed = self._contributions(given["partials"])
+            contributed = self._contributions(given)
             parts = {"together": 1, "part_count": own, "partials": contributed}
         yield entries, {**given, **parts}
 
     def combine(self, given: Mapping[str, Any], combine: Combine) -> None:
-        """Combine partial results of all ranks; all of them call it."""
-        partials, result = given["partials"], given["reduced"]
+        """Combine partial results of all ranks; all of them call it.
+
+        That waits for the next exchange, as other results do.
+        """
         if self._are_words:
-            self._combine_words(partials, result, combine.name)
+            self._combine_words(given, combine.name)
         else:
-            self._combine_vertices(partials, result, combine.name)
+            self._combine_vertices(given, combine.name)
 
-    def _combine_words(self, partials: Array, result: Array, name: str) -> None:
+    def _combine_words(self, given: Mapping[str, Any], name: str) -> None:
         """Combine blocks as far as they go, then the nodes of all ranks."""
-        joined, trees = self._joined, self._device.trees
-        rank = self._shard.rank
-        nodes = self._of_bits("nodes", joined.firsts[-1] * result.size, result.dtype)
-        first = joined.firsts[rank]
-        trees.climb(partials, self._subtrees[rank], first, nodes.values, name)
-        self._add_up(nodes)
-        trees.join(nodes.values, self._joined_nodes, result, name)
+        joined, trees, rank = self._joined, self._device.trees, self._shard.rank
+        partials, result = given["partials"], given["reduced"]
+        width, first = int(result.size), joined.firsts[rank]
+        nodes = given["memory"]("nodes", (joined.firsts[-1] * width,))
+        work = given["memory"]("nodes above", (max(len(joined.children), 1), width))
+        trees.climb(partials, self._subtrees[rank], first, nodes, name)
+        tables = self._tables
+        self._add_up(nodes, lambda: trees.join(nodes, work, tables, result, name))
 
-    def _combine_vertices(self, partials: Array, result: Array, name: str) -> None:
+    def _combine_vertices(self, given: Mapping[str, Any], name: str) -> None:
         """Give all ranks what vertices contribute, by the users' numbers."""
-        partition, size = self._shard.partition, int(result.size)
-        count = partition.vertex_count
-        rows = Subtree(0, count, count).row_count
-        every = self._of("mirror", (rows, size), result.dtype)
-        contributed = self._contributions(partials)
+        partition, result = self._shard.partition, given["reduced"]
+        count, copy = partition.vertex_count, self._device.copy
         if not partition.is_led:
-            self._carrier.collect(DeviceValues(contributed), DeviceValues(every))
-            self._device.trees.combine(every, count, result, name)
+            self._combine_all(given, count, result, name)
             return
         # Rank 0 has all vertices, and tells the others what they come to.
-        found = self._of_bits("root", size, result.dtype)
-        self._device.fill(found.values, 0)
+        found = given["memory"]("root", (int(result.size),))
+        self._device.fill(found, 0)
         if self._shard.own:
-            self._carrier.collect(DeviceValues(contributed), DeviceValues(every))
-            self._device.trees.combine(every, count, found.values, name)
-        self._add_up(found)
-        self._device.copy(result, found.values)
+            self._combine_all(given, count, found, name)
+        self._add_up(found, lambda: copy(result, found))
 
-    def _add_up(self, own: _Bits) -> None:
+    def _combine_all(
+        self, given: Mapping[str, Any], count: int, result: Array, name: str
+    ) -> None:
+        rows = Subtree(0, count, count).row_count
+        every = given["memory"]("mirror", (rows, int(result.size)))
+        contributed = self._contributions(given)
+        self._carrier.collect(DeviceValues(contributed), DeviceValues(every))
+        self._device.trees.combine(every, count, result, name)
+
+    def _add_up(self, own: Array, behind: Callable[[], None]) -> None:
         """Have all ranks have what one of them has, and the others zeros for."""
-        self._ranks.combine(own.bits, Combine("sum"))
-        self._ranks.settle()
+        bits = self._bits.get(own)
+        if bits is None:
+            self._bits[own] = bits = own.view(f"i{own.dtype.itemsize}")
+        self._ranks.combine(bits, Combine("sum"), behind)
 
     @cached_property
     def _subtrees(self) -> list[Subtree]:
         """What each rank can combine."""
-        partition = self._shard.partition
-        ends = (-(-partition.cuts // BRANCHES)).tolist()
+        ends = (-(-self._shard.partition.cuts // BRANCHES)).tolist()
         return [Subtree(begin, end, ends[-1]) for begin, end in pairwise(ends)]
 
     @cached_property
@@ -130,24 +131,11 @@ class GpuBlocks:
         return join(self._subtrees)
 
     @cached_property
-    def _joined_nodes(self) -> JoinedNodes:
-        return JoinedNodes(self._device, self._joined)
+    def _tables(self) -> JoinTables:
+        return JoinTables.of(self._joined, self._device)
 
-    def _contributions(self, partials: Array) -> Array:
+    def _contributions(self, given: Mapping[str, Any]) -> Array:
         """Return memory for what each own vertex contributes."""
-        shape = max(self._shard.own, 1), int(partials.shape[1])
-        return self._of("contributions", shape, partials.dtype)
-
-    def _of_bits(self, name: str, size: int, dtype: np.dtype[Any]) -> _Bits:
-        key = name, size, dtype.name
-        if key not in self._memory:
-            values = self._of(name, (size,), dtype)
-            self._memory[key] = _Bits(values, values.view(f"i{dtype.itemsize}"))
-        found: _Bits = self._memory[key]
+        shape = max(self._shard.own, 1), int(given["reduced"].size)
+        found: Array = given["memory"]("contributions", shape)
         return found
-
-    def _of(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        key = name, shape, dtype.name
-        if key not in self._memory:
-            self._memory[key] = self._device.empty(shape, name_of(dtype))
-        return self._memory[key]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -61,6 +61,8 @@ class Posted(NamedTuple):
     numbers : NumbersSent
     wire : str or None
         What reals were rounded to.
+    behind : sequence of callable
+        What is launched when its numbers have been combined.
     """
 
     boxes: Mailboxes
@@ -70,6 +72,7 @@ class Posted(NamedTuple):
     columns: tuple[Array, int]
     numbers: NumbersSent
     wire: str | None
+    behind: Sequence[Callable[[], None]]
 
 
 class _Pair(NamedTuple):
@@ -300,7 +303,7 @@ class Channel:
         self._launch(kernels.post, blocks, BLOCK, given, self.stream)
         boxes.turn()
         told = counts, (table, columns), numbers, sending.wire_dtype
-        return Posted(boxes, parts, came_here, *told)
+        return Posted(boxes, parts, came_here, *told, self._numbers.take_behind())
 
     def take(
         self,
@@ -341,6 +344,8 @@ class Channel:
             # what is swept beside would wait, too.
             self._launch(kernels.take, 1, BLOCK, given, self.stream)
         self._launch(kernels.take, blocks, BLOCK, given, self.stream)
+        for launch in posted.behind:
+            launch()
         return posted.came
 
     def combine(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,6 +77,7 @@ class WindowNumbers:
         self._device, self._beside = device, beside
         self._stored: StoredBytes | None = None
         self._waiting: list[tuple[Array, int, int]] = []
+        self._behind: list[Callable[[], None]] = []
         self._tables: OrderedDict[Any, NumbersSent] = OrderedDict()
         self._as_bytes: weakref.WeakKeyDictionary[Array, Array] = (
             weakref.WeakKeyDictionary()
@@ -107,8 +109,19 @@ class WindowNumbers:
         is_known = operator in _OPERATORS and array.dtype.name in KINDS
         return is_known and 0 < size <= MOST_NUMBERS
 
-    def add(self, array: Array, operator: str, count: int | None = None) -> None:
-        """Have the first entries of an array combined in place; default all."""
+    def add(
+        self,
+        array: Array,
+        operator: str,
+        count: int | None = None,
+        behind: Callable[[], None] | None = None,
+    ) -> None:
+        """Have the first entries of an array combined in place; default all.
+
+        What is launched `behind` that is asked for when they have been.
+        """
+        if behind is not None:
+            self._behind.append(behind)
         if array.dtype == np.bool_:
             operator = {"or": "max", "and": "min"}[operator]
             flags = self._as_bytes.get(array)
@@ -121,6 +134,12 @@ class WindowNumbers:
     def forget(self) -> None:
         """Have no array wait."""
         self._waiting.clear()
+        self._behind.clear()
+
+    def take_behind(self) -> Sequence[Callable[[], None]]:
+        """Return what is launched behind all that wait, once."""
+        behind, self._behind = self._behind, []
+        return behind
 
     def send(self, counts: bool) -> NumbersSent:
         """Return all that wait, behind `total` if it `counts`; none waits any more."""

@@ -11,7 +11,7 @@ from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
 from featgraph.runtime.trees import kernels
 from featgraph.runtime.trees.fixed import BRANCHES, Joined, Subtree
 
-__all__ = ["CudaTrees", "JoinedNodes"]
+__all__ = ["CudaTrees", "JoinTables"]
 
 Array = Any
 #: Entries of a level up to which one block combines it, with all above it: a launch
@@ -38,6 +38,30 @@ class _Steps(NamedTuple):
     grids: Sequence[tuple[int, int, int]]
     rest: Array
     tops: Array
+
+
+class JoinTables(NamedTuple):
+    """How top nodes of ranks make one tree: see `Joined`.
+
+    Attributes
+    ----------
+    children, begins : arrays
+    root : int64
+    """
+
+    children: Array
+    begins: Array
+    root: Any
+
+    @classmethod
+    def of(cls, joined: Joined, arrays: CudaArrays) -> JoinTables:
+        """Return them on a device."""
+        children = joined.children
+        if not len(children):  # kernels take no array without entries
+            children = np.full((1, BRANCHES), -1, np.int32)
+        begins = np.array(joined.begins, np.int64)
+        root = np.int64(joined.root)
+        return cls(arrays.upload(children), arrays.upload(begins), root)
 
 
 class CudaTrees:
@@ -75,12 +99,12 @@ class CudaTrees:
         own = rows, steps.rest, steps.tops, np.int64(slot), is_product, nodes
         launches(kernels.finish, 1, THREADS, own)
 
-    def join(self, nodes: Array, joined: JoinedNodes, result: Array, name: str) -> None:
-        """Leave what the top nodes of all ranks come to."""
-        work = joined.work(int(result.size), nodes.dtype.name)
-        given = joined.children, joined.begins, joined.root, name == "product", result
-        own = nodes, work, *given
-        self._arrays.launches(kernels.finish_joined, 1, THREADS, own)
+    def join(
+        self, nodes: Array, work: Array, tables: JoinTables, result: Array, name: str
+    ) -> None:
+        """Leave what the top nodes of all ranks come to; `work` is for those above."""
+        given = nodes, work, *tables, name == "product", result
+        self._arrays.launches(kernels.finish_joined, 1, THREADS, given)
 
     def _steps(self, subtree: Subtree, width: int) -> _Steps:
         steps = list(subtree.steps)
@@ -91,29 +115,3 @@ class CudaTrees:
         upload = self._arrays.upload
         found = upload(np.array(tops or [-1], np.int64))
         return _Steps(steps[:many], upload(rest), found)
-
-
-class JoinedNodes:
-    """How top nodes of ranks make one tree, on a device.
-
-    Parameters
-    ----------
-    arrays : CudaArrays
-    joined : Joined
-    """
-
-    def __init__(self, arrays: CudaArrays, joined: Joined) -> None:
-        self._arrays = arrays
-        children = joined.children if len(joined.children) else np.full((1, 32), -1)
-        self.children = arrays.upload(children.astype(np.int32))
-        self.begins = arrays.upload(np.array(joined.begins, np.int64))
-        self.root = np.int64(joined.root)
-        self._count = len(children)
-        self._work: dict[tuple[int, str], Array] = {}
-
-    def work(self, width: int, dtype: str) -> Array:
-        """Return memory for nodes above them."""
-        key = width, dtype
-        if key not in self._work:
-            self._work[key] = self._arrays.empty((self._count, width), dtype)
-        return self._work[key]

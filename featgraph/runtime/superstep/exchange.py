@@ -180,7 +180,8 @@ class Exchange(Protocol):
     def combine_in_a_tree(self, given: Mapping[str, Any], combine: Combine) -> None:
         """Make a result of partial ones, of words of vertices, on all ranks.
 
-        `given` is what the reduce was given: what is due, partial results, the result.
+        `given` is what the reduce was given: what is due, partial results, the result,
+        and what gives memory by a name and a shape. As `combine`, that may wait.
         """
 
     def count(self, words: Words) -> int:

@@ -7,6 +7,7 @@ entries are launched (`featgraph.runtime.superstep.superstep`), and it is finish
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from featgraph.arrays.values import name_of
 from featgraph.fold.plan.plan import Phase
 from featgraph.fold.printing.module import Field
+from featgraph.runtime.memory.buffers import Buffers
 from featgraph.runtime.superstep.bound import BoundPhase, BoundState
 from featgraph.runtime.superstep.directions import pulls_all
 from featgraph.runtime.superstep.frontier import Frontier
@@ -234,9 +236,18 @@ def _prepare_reduce(bound: BoundState, own: BoundPhase, frontier: Frontier) -> G
         "partials": parts,
         "reduced": reduced,
     }
+    if own.phase.in_a_tree:
+        given["memory"] = partial(_memory_of, buffers, own.number, parts.dtype)
     if reduction.is_read and frontier.tracks and own.is_followed:
         given["last"] = _last_result(bound, name, frontier)
     return given
+
+
+def _memory_of(
+    buffers: Buffers, number: int, dtype: Any, name: str, shape: tuple[int, ...]
+) -> Any:
+    """Return memory for numbers of a reduce, by its phase."""
+    return buffers.temporary(f"{name} {number}", name_of(dtype), shape)
 
 
 def _last_result(bound: BoundState, name: str, frontier: Frontier) -> Any:
