@@ -20,13 +20,13 @@ from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
 from featgraph.program.combine import Combine
 from featgraph.program.signature import PropertyKind
-from featgraph.ranks.blocks import BlocksOfUsers
 from featgraph.ranks.edge_ghosts import EdgeCarrier, EdgeGhosts, send_waiting
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.ghosts import RankGhosts
 from featgraph.ranks.host_rows import HostRows
 from featgraph.ranks.lost import lost_rank
 from featgraph.ranks.members import Members, packed
+from featgraph.ranks.trees.host import BlocksOfUsers
 from featgraph.ranks.triangles.parts import TrianglePart
 from featgraph.ranks.triangles.turns import TriangleTurns
 from featgraph.runtime.devices.protocol import Array, Device, Reach
@@ -335,7 +335,7 @@ class RankExchange:
     def _blocks(self) -> Any:
         if self.device.name == "cpu":
             return BlocksOfUsers(self.shard, self.engine)
-        from featgraph.ranks.gpu.blocks import GpuBlocks
+        from featgraph.ranks.trees.gpu import GpuBlocks
 
         return GpuBlocks(self.shard, self.device, self, self._carrier)
 

@@ -17,7 +17,7 @@ from featgraph._cached import cached_property
 from featgraph.arrays.values import DeviceValues
 from featgraph.graph.partition.shard import Shard
 from featgraph.program.combine import Combine
-from featgraph.ranks.blocks import are_words_blocks
+from featgraph.ranks.trees.host import are_words_blocks
 from featgraph.runtime.devices.cuda_trees import JoinTables
 from featgraph.runtime.trees.fixed import BRANCHES, Joined, Subtree, join
 

@@ -1,0 +1,1 @@
+"""Reduces of all ranks in one tree: see `featgraph.runtime.trees`."""
