@@ -56,8 +56,10 @@ __all__ = [
     "launch",
 ]
 
-_DEVICE = Path(__file__).resolve().parents[2] / "featgraph" / "device"
+_ROOT = Path(__file__).resolve().parents[2]
 _PACKAGE = "featgraph.device"
+#: Modules elsewhere whose device functions kernels call.
+_ELSEWHERE = ("featgraph.ranks.gpu.row_copies",)
 
 
 class Emulator:
@@ -160,14 +162,18 @@ class Emulator:
                 setattr(self._modules[_PACKAGE], each, self._device(each))
         elif name.startswith(f"{_PACKAGE}."):
             return self._device(name.removeprefix(f"{_PACKAGE}."))
+        elif name in _ELSEWHERE:
+            return self._of_file(name)
         if name in self._modules:
             return self._modules[name]
         return builtins.__import__(name, globals_, locals_, fromlist or (), level)
 
     def _device(self, name: str) -> types.ModuleType:
-        full_name = f"{_PACKAGE}.{name}"
+        return self._of_file(f"{_PACKAGE}.{name}")
+
+    def _of_file(self, full_name: str) -> types.ModuleType:
         if full_name not in self._modules:
-            path = _DEVICE / f"{name}.py"
+            path = _ROOT.joinpath(*full_name.split(".")).with_suffix(".py")
             source = self._sources.get(full_name) or path.read_text(encoding="utf-8")
             self._modules[full_name] = self._execute(source, full_name, str(path))
         return self._modules[full_name]
