@@ -75,7 +75,7 @@ class WordSchedule(LaneSchedule):
             f"{node.wanted} = part_bits >> uint32(place) & uint32(1) != 0\n"
             f"{node.vertex} = int32(min(first + place, int64(vertex_count - 1)))"
         )
-        loop = _places(node, each + node.body)
+        loop = _places(node, each + node.body, " if is_part else uint32(0)")
         shift = lanes.bit_length() - 1
         group = f"cuda.laneid >> {shift}" if shift else "cuda.laneid"
         own = code(f"own_part = int32({group})\nwarp_parts = {WARP // lanes}")
@@ -126,10 +126,10 @@ class WordElementSchedule(ElementSchedule):
         return code(f"for part in {parts}:\n    BODY", BODY=loop)
 
 
-def _places(node: Sweep, body: Body) -> Body:
+def _places(node: Sweep, body: Body, otherwise: str = "") -> Body:
     """Return the loop over the places of a part, whose bits are in one word."""
     out = code(
         "first = int64(part) * together\n"
-        f"part_bits = {node.words}[first >> 5] >> uint32(first & 31)"
+        f"part_bits = {node.words}[first >> 5] >> uint32(first & 31){otherwise}"
     )
     return out + code("for place in range(together):\n    BODY", BODY=body)
