@@ -11,9 +11,6 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from featgraph.distributed.rows.forms import AS_FITS, Sending
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.runtime.memory.buffers import Buffers
@@ -39,8 +36,11 @@ class EdgeCarrier(Protocol):
     def out_of(self, sources: Words) -> Marks:
         """Mark those that lead out of some vertices."""
 
-    def marked(self, members: npt.NDArray[np.bool_]) -> Marks:
-        """Mark those of a mask of own edges."""
+    def marked(self, members: Words) -> Marks:
+        """Mark those of a set of own edges."""
+
+    def that_are(self, values: Values, value: int) -> Marks:
+        """Mark those whose entry is a value."""
 
     def union(self, a: Marks, b: Marks) -> Marks:
         """Return what either has."""
@@ -72,7 +72,7 @@ class EdgeCarrier(Protocol):
     def empty_outbox(self, outbox: Values, operation: str) -> None:
         """Make all entries such that combining them changes nothing."""
 
-    def deliver(self, outbox: Values, values: Values, operation: str) -> Marks:
+    def deliver(self, outbox: Values, values: Values, operation: str) -> Words:
         """Combine the entries of an outbox into those of edges, at their owners.
 
         Parameters
@@ -86,7 +86,7 @@ class EdgeCarrier(Protocol):
 
         Returns
         -------
-        marks
+        words
             Own edges for which anything has come.
         """
 
@@ -134,8 +134,8 @@ class EdgeGhosts:
         for name, of, operation in halo.outboxes:
             outbox = buffers.held(of, buffers.everywhere(name, of))
             values = buffers.held(of, buffers.property(of))
-            reached = self._carrier.deliver(outbox, values, operation)
-            known = buffers.unsent.get(of)
+            came = self._carrier.deliver(outbox, values, operation)
+            reached, known = self._carrier.marked(came), buffers.unsent.get(of)
             is_new = known is None
             buffers.unsent[of] = (
                 reached if is_new else self._carrier.union(known, reached)

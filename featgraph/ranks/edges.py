@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._cached import cached_property
-from featgraph.distributed.rows.forms import SendList
 from featgraph.graph import Graph
 from featgraph.graph._structure import in_offsets, with_out_edges
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.partition.shard import Shard
+from featgraph.ranks.lists import Lists
 
 __all__ = ["LazyArray", "PartEdges"]
 
@@ -103,38 +103,22 @@ class PartEdges:
         return with_out_edges(local, kept)  # type: ignore[return-value]
 
     @cached_property
-    def bounds(self) -> list[tuple[int, int]]:
-        """Where the entries for each rank stand among all that are `sent`."""
-        counts = np.concatenate(([0], np.cumsum([part.size for part in self._parts])))
-        return list(pairwise(counts.tolist()))
+    def lists(self) -> Lists:
+        """Which entries ranks hand to each other; they find it by themselves.
 
-    @cached_property
-    def sent(self) -> Array:
-        """The own edges that other ranks have as ghosts, by rank and edge id."""
-        return np.concatenate(self._parts)
-
-    @cached_property
-    def sources(self) -> Array:
-        """The source of each of these edges."""
-        columns = self._shard.local.in_edges.column_indices
-        return np.asarray(columns[self.sent])
-
-    @cached_property
-    def links(self) -> list[SendList]:
-        """What is sent to each rank."""
-        return [SendList(part, self.own) for part in self._parts]
-
-    @cached_property
-    def taken(self) -> list[tuple[int, SendList]]:
-        """Where entries from each rank begin, and how many they are.
-
-        Their numbers at the owner matter to it alone.
+        Ghosts of each rank are ordered by target and then as given, as it lists them.
         """
-        found = self._offsets[self._shard.ghosts].tolist()
-        return [
-            (begin, SendList(np.arange(end - begin, dtype=np.int32), end - begin))
-            for begin, end in pairwise(found)
-        ]
+        ends = self._offsets[self._shard.ghosts].tolist()
+        taken = [np.arange(b, e, dtype=self._dtype) for b, e in pairwise(ends)]
+        return Lists(self.own, self.count, self._parts, taken, self._find_sources)
+
+    def _find_sources(self) -> Array:
+        columns = self._shard.local.in_edges.column_indices
+        return np.asarray(columns[self.lists.every])
+
+    @property
+    def _dtype(self) -> Any:
+        return np.int32 if self.count < 1 << 31 else np.int64
 
     @cached_property
     def _parts(self) -> list[Array]:
@@ -142,7 +126,7 @@ class PartEdges:
 
         Ascending, edges are ordered by target and then as given, as ghosts are.
         """
-        dtype = np.int32 if self.own < 1 << 31 else np.int64
+        dtype = self._dtype
         if not self._has_ghosts:
             return [np.zeros(0, dtype)] * self._shard.partition.parts
         sources = self._shard.local.in_edges.column_indices[: self.own]

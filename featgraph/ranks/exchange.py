@@ -24,9 +24,11 @@ from featgraph.ranks.edge_ghosts import EdgeCarrier, EdgeGhosts, send_waiting
 from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.ghosts import RankGhosts
 from featgraph.ranks.host_rows import HostRows
+from featgraph.ranks.lists import Lists
 from featgraph.ranks.lost import lost_rank
 from featgraph.ranks.members import Members, packed
 from featgraph.ranks.trees.host import BlocksOfUsers
+from featgraph.ranks.triangles.here import TrianglesHere
 from featgraph.ranks.triangles.parts import TrianglePart
 from featgraph.ranks.triangles.turns import TriangleTurns
 from featgraph.runtime.devices.protocol import Array, Device, Reach
@@ -94,11 +96,18 @@ class RankExchange:
 
     @cached_property
     def _edge_carrier(self) -> EdgeCarrier:
-        edges = self._edges
-        if self._is_led:
-            edges = edges.of(_alone(self.shard))
-        made: EdgeCarrier = self._carrier.over(edges)
+        return self._over(self._edges.lists)
+
+    def _over(self, lists: Lists, stays: bool = True) -> EdgeCarrier:
+        """Return what hands over entries: see `Carrier`."""
+        lists = lists.alone() if self._is_led else lists
+        made: EdgeCarrier = self._carrier.over(lists, stays)
         return made
+
+    @cached_property
+    def _triangles_here(self) -> TrianglesHere:
+        part = self._triangles()
+        return TrianglesHere(part, self._edge_carrier, self._over, self.device)
 
     @property
     def waited_s(self) -> float:
@@ -191,10 +200,7 @@ class RankExchange:
     def ghosts(self, plan: FoldPlan) -> RankGhosts:
         """Return the ghosts of a plan's kernels."""
         edges = EdgeGhosts(plan, self._edge_carrier)
-        triangles = TriangleTurns(
-            plan, self.shard, self._edges, self._edge_carrier, self.device,
-            self._triangles, self.engine,
-        )  # fmt: skip
+        triangles = TriangleTurns(plan, self.device, lambda: self._triangles_here)
         sets, carrier = self.device.sets, self._carrier
         own = self._own
         return RankGhosts(plan, carrier, edges, own, sets, triangles, self.engine)

@@ -19,7 +19,7 @@ from featgraph.program.signature import PropertyKind
 from featgraph.ranks.behind import Behind
 from featgraph.ranks.boundary import Pieces
 from featgraph.ranks.edge_ghosts import EdgeCarrier, EdgeGhosts
-from featgraph.ranks.edges import PartEdges
+from featgraph.ranks.lists import Lists
 from featgraph.ranks.triangles.turns import TriangleTurns
 from featgraph.runtime.devices.protocol import VertexSets
 from featgraph.runtime.memory.buffers import Buffers
@@ -87,8 +87,11 @@ class Carrier(Protocol):
     def require(self, sending: Sending) -> None:
         """Raise where rows are not sent so; all ranks call it."""
 
-    def over(self, edges: PartEdges) -> EdgeCarrier:
-        """Return what hands over entries of edges likewise."""
+    def over(self, lists: Lists, stays: bool = True) -> EdgeCarrier:
+        """Return what hands over entries of edges, or of others, likewise.
+
+        `stays` says whether it will do so again and again.
+        """
         ...
 
     def share(

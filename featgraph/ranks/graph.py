@@ -207,7 +207,8 @@ class DistributedGraph(Graph):
 
     def _triangles(self) -> TrianglePart:
         if "triangles" not in self._cache:
-            self._cache["triangles"] = TrianglePart(self.shard, self.engine)
+            part = TrianglePart(self.shard, self.edges, self.engine)
+            self._cache["triangles"] = part
         return self._cache["triangles"]  # type: ignore[no-any-return]
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,14 +12,14 @@ import numpy.typing as npt
 from featgraph.distributed.engines.protocol import Array, Engine
 from featgraph.distributed.rows.forms import AS_FITS, Sending, SendList, choose
 from featgraph.distributed.rows.messages import decode, encode, row_bytes, store
-from featgraph.ranks.edges import PartEdges
+from featgraph.ranks.lists import Lists
 from featgraph.ranks.members import packed, unpacked
 from featgraph.ranks.outboxes import combine_rows, identity, in_outbox
 from featgraph.runtime.devices.protocol import Device, Words
 
 __all__ = ["HostEdges"]
 
-#: A truth value for each of `PartEdges.sent`.
+#: A truth value for each of `Lists.every`.
 Mask = npt.NDArray[np.bool_]
 
 
@@ -27,7 +28,7 @@ class HostEdges:
 
     Parameters
     ----------
-    edges : PartEdges
+    lists : Lists
     engine : Engine
     device : CpuDevice
     forms : Counter of str
@@ -36,27 +37,32 @@ class HostEdges:
 
     def __init__(
         self,
-        edges: PartEdges,
+        lists: Lists,
         engine: Engine,
         device: Device,
         forms: Counter[str],
     ) -> None:
-        self._edges, self._engine, self._device = edges, engine, device
+        self._lists, self._engine, self._device = lists, engine, device
         self._forms = forms
 
     def all(self) -> Mask:
         """Mark all of them."""
-        return np.ones(self._edges.sent.size, np.bool_)
+        return np.ones(self._lists.every.size, np.bool_)
 
     def out_of(self, sources: Words) -> Mask:
         """Mark those that lead out of some vertices."""
         members = unpacked(self._device.download(sources))
-        found: Mask = members[self._edges.sources]
+        found: Mask = members[self._lists.sources]
         return found
 
-    def marked(self, members: Mask) -> Mask:
-        """Mark those of a mask of own edges."""
-        found: Mask = members[self._edges.sent]
+    def marked(self, members: Words) -> Mask:
+        """Mark those of a set of own edges."""
+        found: Mask = unpacked(members)[self._lists.every]
+        return found
+
+    def that_are(self, values: Array, value: int) -> Mask:
+        """Mark those whose entry is a value."""
+        found: Mask = values[self._lists.every] == value
         return found
 
     def union(self, a: Mask, b: Mask) -> Mask:
@@ -66,7 +72,7 @@ class HostEdges:
     def that_differ(self, marks: Mask, now: Array, before: Array) -> Mask:
         """Return those of some edges whose bytes differ between two buffers."""
         at = np.flatnonzero(marks)
-        ids = self._edges.sent[at]
+        ids = self._lists.every[at]
         differs = (_bytes(now[ids]) != _bytes(before[ids])).any(axis=1)
         found = np.zeros_like(marks)
         found[at[differs]] = True
@@ -80,8 +86,8 @@ class HostEdges:
         sending: Sending = AS_FITS,
     ) -> None:
         """Send entries of own edges to the ranks that have them: see `EdgeCarrier`."""
-        edges, sizes, messages = self._edges, row_bytes(values), []
-        both = zip(edges.links, edges.bounds, strict=True)
+        lists, sizes, messages = self._lists, row_bytes(values), []
+        both = zip(lists.links, lists.bounds, strict=True)
         # An owner's own edges are no range that a receiver could take: only its list.
         form = "ms" if sending.exchange == "all" else sending.exchange
         for rank, (link, (begin, end)) in enumerate(both):
@@ -90,37 +96,39 @@ class HostEdges:
             messages.append(encode(link, chosen, values))
             self._forms[chosen.form] += rank != self._engine.rank
         received = self._engine.all_to_allv(messages, about="entries of edges")
-        for message, (first, taken) in zip(received, edges.taken, strict=True):
-            arrived = decode(taken, message, values)
-            store(arrived, values, first)
+        for message, taken in zip(received, lists.taken, strict=True):
+            arrived = decode(SendList(_places(taken.size), taken.size), message, values)
+            there = replace(arrived, positions=taken[arrived.positions])
+            store(there, values, 0)
             for rows, other in zip(arrived.rows, others, strict=True):
                 if other is not None:
-                    other[first + arrived.positions] = rows
+                    other[there.positions] = rows
 
     def empty_outbox(self, outbox: Array, operation: str) -> None:
         """Make all entries such that combining them changes nothing."""
         outbox.fill(identity(operation, outbox.dtype))
 
-    def deliver(self, outbox: Array, values: Array, operation: str) -> Mask:
-        """Combine the entries of an outbox at the owners of edges: see `EdgeCarrier`.
+    def deliver(self, outbox: Array, values: Array, operation: str) -> Words:
+        """Combine the entries of an outbox at their owners: see `EdgeCarrier`.
 
         What ranks have is combined in their order.
         """
-        edges, rank = self._edges, self._engine.rank
-        ghosts = [slice(b, b + taken.numbers.size) for b, taken in edges.taken]
-        ghosts[rank] = slice(0, edges.own)
-        messages = [in_outbox(outbox[rows], operation) for rows in ghosts]
-        received = self._engine.all_to_allv(messages, about="atomics at twins")
-        reached = np.zeros(edges.own, np.bool_)
-        for number, message in enumerate(received):
-            ids = (
-                np.arange(edges.own) if number == rank else edges.links[number].numbers
-            )
-            rows = values[ids]
+        lists, rank = self._lists, self._engine.rank
+        there, here = list(lists.taken), list(lists.sent)
+        there[rank] = here[rank] = _places(lists.own)
+        messages = [in_outbox(outbox[places], operation) for places in there]
+        received = self._engine.all_to_allv(messages, about="entries of outboxes")
+        reached = np.zeros(lists.count, np.bool_)
+        for message, places in zip(received, here, strict=True):
+            rows = values[places]
             changed = combine_rows(message, rows, operation)
-            values[ids] = rows
-            reached[ids[changed]] = True
-        return reached[edges.sent]
+            values[places] = rows
+            reached[places[changed]] = True
+        return self._device.sets.upload(packed(reached))
+
+
+def _places(count: int) -> npt.NDArray[np.int32]:
+    return np.arange(count, dtype=np.int32)
 
 
 def _bytes(rows: Array) -> npt.NDArray[np.uint8]:

@@ -17,8 +17,8 @@ from featgraph.distributed.rows.messages import decode, encode, row_bytes, store
 from featgraph.errors import DivergenceError
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.boundary import Boundary, Pieces
-from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.host_edges import HostEdges
+from featgraph.ranks.lists import Lists
 from featgraph.ranks.joined import join_rows
 from featgraph.ranks.members import packed
 from featgraph.ranks.outboxes import combine_rows, identity, in_outbox
@@ -118,9 +118,9 @@ class HostRows:
     def require(self, sending: Sending) -> None:
         """Rows are sent in every form."""
 
-    def over(self, edges: PartEdges) -> HostEdges:
+    def over(self, lists: Lists, stays: bool = True) -> HostEdges:
         """Return what hands over entries of edges likewise."""
-        return HostEdges(edges, self._engine, self._device, self.forms)
+        return HostEdges(lists, self._engine, self._device, self.forms)
 
     def share(
         self, values: Sequence[Array], changed: Words, sending: Sending = AS_FITS

@@ -15,6 +15,7 @@ from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.sums import added_by
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.plan import Phase
+from featgraph.fold.plan.schedules import WARPS_AN_EDGE
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.schedules.mapping import INTERSECTIONS
 from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
@@ -22,10 +23,6 @@ from featgraph.fold.syntax.nodes import Atomic
 from featgraph.program.signature import PropertyKind, Signature
 
 __all__ = ["sweep_changed"]
-
-#: Edges that passed are on a list, and so many warps share the rows of each (CUDA). A
-#: warp alone takes a third of a millisecond for two rows of 5,000 neighbors.
-WARPS_AN_EDGE = 8
 
 
 def sweep_changed(

@@ -205,19 +205,21 @@ def _find_triangles(
 
 
 def _find_edges(functions: Sequence[Analysed], analysis: Analysis) -> EdgeHalo:
-    """Return what a phase with these functions reads and writes at edges."""
+    """Return what a phase with these functions reads and writes at edges.
+
+    Triangle functions see to that by themselves: they go to other edges, too.
+    """
     found: dict[tuple[str, str], set[str]] = {}
-    for function in functions:
+    for function in (f for f in functions if f.kind != "triangle"):
         goes_out = function.kind == "gather" and declared_along(function) != "in"
         for record in function.accesses:
             if not _is_of(PropertyKind.EDGE, analysis, record):
                 continue
             mode = "read" if record.mode == "read" else "write"
-            is_triangle = function.kind == "triangle"
             in_outbox = (record.mode, record.where) == ("atomic", "twin")
-            if mode == "write" and (is_triangle or in_outbox):
+            if mode == "write" and in_outbox:
                 continue
-            elsewhere = goes_out or is_triangle or record.where == "twin"
+            elsewhere = goes_out or record.where == "twin"
             if mode == "write" or elsewhere:
                 found.setdefault((mode, record.version), set()).add(record.name)
 

@@ -245,15 +245,12 @@ def _start_at_edges(
 ) -> list[Phase]:
     """Have triangle phases behind edge functions sweep the edges that passed.
 
-    On several ranks they sweep rows, for no rank has all rows of both ends of an edge,
-    and ask whether an edge passed.
+    On several ranks they sweep those that a rank has: triangles begin at its vertices.
     """
     made: list[Phase] = []
     for phase in phases:
         if phase.kind == "triangle" and any(p.kind == "edge" for p in made):
-            mapping = phase.mapping
-            if not traits.renumbered:
-                mapping = intersect_at_edges(options)
+            mapping = intersect_at_edges(options, traits)
             phase = dataclasses.replace(phase, from_edges=True, mapping=mapping)
         made.append(phase)
     return sweep_changed(made, analysis, options, traits)

@@ -30,6 +30,8 @@ _ARRAYS = {
         "order_vertex",
         "degree_order",
         "edge_twin",
+        "triangle_begins",
+        "triangle_middles",
     )
 }
 #: Phase kind -> the cut of what it sweeps into chunks of equal work, and what a block

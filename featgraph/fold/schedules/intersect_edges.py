@@ -26,7 +26,7 @@ class _PassedEdges(Intersection):
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
         """Return what became of edges, and the rows of all neighbors."""
         edges = ("edge_state", "edge_twin", "in_sources", "degree_order")
-        return (*edges, "order_vertex", *rows.both.arrays)
+        return (*edges, "order_vertex", *rows.both.arrays, *rows.parts)
 
     def intersect(self, node: Intersect, binding: Binding, rows: Oriented) -> Body:
         """Return a sweep of edges: for each, the shorter row searched in the longer."""
@@ -83,7 +83,8 @@ def _found(rows: Oriented) -> Body:
         f"u, v, w, e_uv, e_uw, e_vw = {rows.intrinsics}.sort_triangle(low, high, "
         "third, edge, to_low, to_high)"
     )
-    return out + code("\n".join(f"{x} = {rows.vertex(x)}" for x in ("u", "v", "w")))
+    out += code("\n".join(f"{x} = {rows.vertex(x)}" for x in ("u", "v", "w")))
+    return out + rows.elsewhere()
 
 
 class ChunkedEdgeSchedule(_PassedEdges):
@@ -192,8 +193,9 @@ class ListedEdgeSchedule(WarpEdgeSchedule):
 
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
         """Return what became of edges, the rows of all neighbors, list and set."""
-        listed = ("passed_edges", "passed_count", "changed_edges")
-        return (*super().arguments(rows), *listed)
+        marked = () if rows.in_parts else ("changed_edges",)
+        listed = ("passed_edges", "passed_count")
+        return (*super().arguments(rows), *listed, *marked)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over edges, the body of `node` in it."""

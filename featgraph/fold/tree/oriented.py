@@ -64,6 +64,9 @@ class Oriented:
     passed : str
         Test that edge ``{0}`` passed, in either direction, where triangles run that
         have such an edge, though rows are swept; "" where none is asked.
+    in_parts : bool
+        Whether these are the rows that a rank has of a graph in parts: some vertices
+        begin triangles there, and some are in the middle.
     """
 
     upper: SortedRows
@@ -74,6 +77,7 @@ class Oriented:
     within: str = ""
     asks_twins: bool = False
     passed: str = ""
+    in_parts: bool = False
 
     @property
     def filtered_by(self) -> tuple[str, ...]:
@@ -94,6 +98,20 @@ class Oriented:
         """Return the text of the other direction of an edge."""
         twin = f"edge_twin[{edge}]"
         return f"{self.number_type}({twin})" if self.number_type else twin
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the sets of vertices that begin triangles, and are in the middle."""
+        return ("triangle_begins", "triangle_middles") if self.in_parts else ()
+
+    def elsewhere(self) -> Body:
+        """Have a loop go on where a triangle is another rank's, or batch's, to find."""
+        if not self.in_parts:
+            return []
+        begins, middles = self.parts
+        test = f"{self.intrinsics}.test_bit"
+        own = f"{test}({begins}, u) and {test}({middles}, v)"
+        return when([f"not ({own})"], code("continue"))
 
     def is_active(self, vertex: str) -> str:
         """Return the test that a vertex is active."""

@@ -21,7 +21,6 @@ from featgraph.errors import ArgumentError, PlanError
 from featgraph.graph.partition.shard import Shard
 from featgraph.model.links import named_link
 from featgraph.ranks.boundary import Boundary, Pieces
-from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.gpu.edges import GpuEdges
 from featgraph.ranks.gpu.message_pieces import MessagePieces, SentPiece
 from featgraph.ranks.gpu.mixed_rows import MixedRows
@@ -30,6 +29,7 @@ from featgraph.ranks.gpu.window_numbers import WindowNumbers
 from featgraph.ranks.gpu.window_pieces import PostedPiece, WindowPieces
 from featgraph.ranks.gpu.window_rows import WindowRows
 from featgraph.ranks.gpu.windows import find_near
+from featgraph.ranks.lists import Lists
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import OPAQUE
 
@@ -190,12 +190,15 @@ class GpuCarrier:
         given = self._shard, self._engine, self._device
         return MixedRows(*given, near, self.forms, self._numbers)
 
-    def over(self, edges: PartEdges) -> GpuEdges:
-        """Return what hands over entries of edges likewise."""
-        if self.together is not None:
+    def over(self, lists: Lists, stays: bool = True) -> GpuEdges:
+        """Return what hands over entries of edges likewise.
+
+        Windows pay where they are used again and again.
+        """
+        if stays and self.together is not None:
             numbers = WindowNumbers(self._device, beside=self.together.numbers)
-            return GpuEdges(edges, None, self._device, (self._engine, numbers))
-        return self._messages.over(edges)
+            return GpuEdges(lists, None, self._device, (self._engine, numbers))
+        return self._messages.over(lists)
 
     def share(
         self,

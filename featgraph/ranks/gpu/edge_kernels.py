@@ -3,12 +3,26 @@
 The lists are those of `featgraph.ranks.gpu.links`. A warp takes a word.
 """
 
-from numba import int32, uint32
+from numba import int32, int64, uint8, uint32
 
-from featgraph._cuda import cuda, kernel
+from featgraph._cuda import cuda, device_function, kernel
 from featgraph.device import warp
 
-__all__ = ["mark_differing", "mark_members"]
+__all__ = [
+    "COMBINING",
+    "combine_listed",
+    "copy_rows",
+    "keep_passed",
+    "list_passed",
+    "mark_differing",
+    "mark_equal",
+    "mark_members",
+]
+
+#: Operations, as `combine_listed` is told them.
+COMBINING = {"add": 0, "min": 1, "max": 2}
+#: What an edge's state is where it has passed: see `BoundState.edge_state`.
+_PASSED = 2
 
 
 @kernel(cache=True)
@@ -22,6 +36,18 @@ def mark_members(members, numbers, marks):  # type: ignore[no-untyped-def]
         number = numbers[uint32(word * 32 + lane)]
         is_set = number >= 0 and warp.test_bit(members, uint32(number))
         found = warp.group_bits(is_set, 32)
+        if lane == 0:
+            marks[uint32(word)] = found
+
+
+@kernel(cache=True)
+def mark_equal(values, value, numbers, marks):  # type: ignore[no-untyped-def]
+    """Mark the places of lists at which there is an edge that has a value."""
+    lane = int32(cuda.laneid)
+    for word in range(cuda.grid(1) >> 5, marks.size, cuda.gridsize(1) >> 5):
+        number = numbers[uint32(word * 32 + lane)]
+        is_equal = number >= 0 and values[uint32(max(number, 0))] == value
+        found = warp.group_bits(is_equal, 32)
         if lane == 0:
             marks[uint32(word)] = found
 
@@ -43,3 +69,83 @@ def mark_differing(marks, numbers, now, before, width, found):  # type: ignore[n
         own = warp.group_bits(differs, 32)
         if lane == 0:
             found[uint32(word)] = own
+
+
+@kernel(cache=True)
+def copy_rows(source, count, target):  # type: ignore[no-untyped-def]
+    """Copy the first rows of an array."""
+    width = int64(source.shape[1])
+    size = count * width
+    for entry in range(int64(cuda.grid(1)), size, int64(cuda.gridsize(1))):
+        row = entry // width
+        column = uint32(entry - row * width)
+        target[uint32(row), column] = source[uint32(row), column]
+
+
+@kernel(cache=True)
+def keep_passed(edge_state, own, wide):  # type: ignore[no-untyped-def]
+    """Say of own edges which have passed, and nothing of others yet."""
+    for edge in range(cuda.grid(1), wide.size, cuda.gridsize(1)):
+        state = uint8(0)
+        if edge < own and edge_state[uint32(edge)] == _PASSED:
+            state = uint8(_PASSED)
+        wide[uint32(edge)] = state
+
+
+@kernel(cache=True)
+def list_passed(edge_state, edge_twin, edges, count):  # type: ignore[no-untyped-def]
+    """List the edges that passed, once for both directions, in any order."""
+    lane, size = int32(cuda.laneid), int64(edge_state.size)
+    first = int64(cuda.grid(1)) - int64(lane)
+    for base in range(first, size, int64(cuda.gridsize(1))):
+        edge = base + lane
+        takes = edge < size and edge_state[uint32(min(edge, size - 1))] == _PASSED
+        if takes:
+            twin = int64(edge_twin[uint32(edge)])
+            is_later = twin < edge and edge_state[uint32(twin)] == _PASSED
+            takes = twin != edge and not is_later
+        warp.append(takes, int32(edge), edges, count)
+
+
+@device_function
+def _combine(values, row, width, source, place, operation):  # type: ignore[no-untyped-def]
+    """Combine a row into another one; NaN lowers and raises nothing."""
+    for f in range(width):
+        value, known = source[place, uint32(f)], values[row, uint32(f)]
+        if operation == 0:
+            values[row, uint32(f)] = known + value
+        elif operation == 1:
+            if value < known or known != known:
+                values[row, uint32(f)] = value
+        elif value > known or known != known:
+            values[row, uint32(f)] = value
+
+
+@kernel(cache=True)
+def combine_listed(  # type: ignore[no-untyped-def]
+    values, width, outbox, used, landed, came, begins, listed, operation, reached
+):
+    """Combine what ranks have of own entries, in their order.
+
+    `listed` has, from where an entry begins, where each of them has put it in `landed`;
+    -1 for the `outbox` of this rank. `used` and `came` say which of these are there,
+    and `reached` is told of which entry any is.
+    """
+    lane, own = int32(cuda.laneid), int32(begins.size - 1)
+    words = (own + int32(31)) >> 5
+    for word in range(cuda.grid(1) >> 5, words, cuda.gridsize(1) >> 5):
+        entry, is_reached = int32(word * 32 + lane), False
+        if entry < own:
+            row = uint32(entry)
+            for slot in range(begins[row], begins[uint32(row + uint32(1))]):
+                place = listed[uint32(slot)]
+                if place < 0:
+                    if warp.test_bit(used, row):
+                        is_reached = True
+                        _combine(values, row, width, outbox, row, operation)
+                elif warp.test_bit(came, uint32(place)):
+                    is_reached = True
+                    _combine(values, row, width, landed, uint32(place), operation)
+        found = warp.group_bits(is_reached, 32)
+        if lane == 0:
+            reached[uint32(word)] = found

@@ -1,7 +1,8 @@
-"""Entries of cut edges on the GPU: packed, handed over and stored there."""
+"""Entries of edges on the GPU: packed, handed over, stored and combined there."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,16 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._cached import cached_property
-from featgraph.arrays.values import DeviceValues
+from featgraph.arrays.values import DeviceValues, name_of
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.distributed.rows.forms import AS_FITS, Sending
 from featgraph.errors import GraphInputError
-from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.gpu import edge_kernels as kernels
-from featgraph.ranks.gpu.links import BLOCK, EdgeLinks, blocks_for
-from featgraph.ranks.gpu.messages import Entries
+from featgraph.ranks.gpu.kernels import mark_used
+from featgraph.ranks.gpu.links import BLOCK, EdgeLinks, GpuLinks, blocks_for
+from featgraph.ranks.gpu.messages import Entries, as_rows
 from featgraph.ranks.gpu.window_channel import Channel, Part
 from featgraph.ranks.gpu.window_numbers import WindowNumbers
+from featgraph.ranks.lists import Lists
+from featgraph.ranks.outboxes import identity
 from featgraph.runtime.devices.protocol import Device
 
 __all__ = ["GpuEdges"]
@@ -28,7 +31,7 @@ Array = Any
 Words = Any
 #: Kernels over lists number edges by int32.
 _MOST_EDGES = 1 << 31
-_ABOUT = "entries of edges"
+_ABOUT, _ABOUT_OUTBOXES = "entries of edges", "entries of outboxes"
 
 
 class GpuEdges:
@@ -39,7 +42,7 @@ class GpuEdges:
 
     Parameters
     ----------
-    edges : PartEdges
+    lists : Lists
     rows : GpuRows
         What swaps lists of rows, of vertices or of edges.
     device : CudaDevice
@@ -54,37 +57,37 @@ class GpuEdges:
 
     def __init__(
         self,
-        edges: PartEdges,
+        lists: Lists,
         rows: Any,
         device: Device,
         windows: tuple[Engine, WindowNumbers] | None = None,
     ) -> None:
-        if edges.count >= _MOST_EDGES:
+        if lists.count >= _MOST_EDGES:
             raise GraphInputError(
                 "too many edges for entries that are sent between GPUs",
-                got=f"{edges.count} edges at the vertices of a rank",
+                got=f"{lists.count} edges at the vertices of a rank",
                 expected=f"fewer than {_MOST_EDGES}",
                 fix="more ranks",
             )
-        self._rows, self._device = rows, device
+        self._lists, self._rows, self._device = lists, rows, device
         self._launch: Any = device.launches  # type: ignore[attr-defined]
-        ghosts = [
-            np.arange(first, first + taken.numbers.size, dtype=np.int32)
-            for first, taken in edges.taken
-        ]
-        self._lists = sent = [link.numbers for link in edges.links]
-        self._sent = EdgeLinks(sent, device)
-        self._taken = EdgeLinks(ghosts, device)
+        self._windows = windows
+        self._sent = EdgeLinks(lists.sent, device)
         self._channel: Channel | None = None
         if windows is not None:
             engine, numbers = windows
             given = engine, device, _ABOUT, numbers
-            self._channel = Channel(sent, ghosts, *given, are_places=True)
-        bounds = edges.bounds
-        self._sources = self._sent.along(
-            [edges.sources[begin:end] for begin, end in bounds]
-        )
+            self._channel = Channel(lists.sent, lists.taken, *given, are_places=True)
         self._count = int(self._sent.bits.size)
+
+    @cached_property
+    def _taken(self) -> EdgeLinks:
+        return EdgeLinks(self._lists.taken, self._device)
+
+    @cached_property
+    def _sources(self) -> Array:
+        lists = self._lists
+        return self._sent.along([lists.sources[b:e] for b, e in lists.bounds])
 
     def all(self) -> Words:
         """Mark all of them."""
@@ -92,24 +95,22 @@ class GpuEdges:
 
     @cached_property
     def _everything(self) -> Words:
-        return self._marked([np.ones(n, np.bool_) for n in self._sent.sizes])
-
-    def marked(self, members: npt.NDArray[np.bool_]) -> Words:
-        """Mark those of a mask of own edges."""
-        return self._marked([members[numbers] for numbers in self._lists])
-
-    def _marked(self, masks: Sequence[npt.NDArray[np.bool_]]) -> Words:
-        listed = self._sent.along([mask.astype(np.int32) for mask in masks])
-        is_there = self._device.download(listed) > 0
-        words = np.packbits(is_there, bitorder="little").view("<u4")
+        listed = self._device.download(self._sent.numbers) >= 0
+        words = np.packbits(listed, bitorder="little").view("<u4")
         return self._device.upload(words.astype(np.uint32))
 
     def out_of(self, sources: Words) -> Words:
         """Mark those that lead out of some vertices."""
-        marks = self._device.sets.empty(self._count)
-        given = sources, self._sources, marks
-        self._over_words(kernels.mark_members, given)
-        return marks
+        return self._marked(kernels.mark_members, sources, self._sources)
+
+    def marked(self, members: Words) -> Words:
+        """Mark those of a set of own edges."""
+        return self._marked(kernels.mark_members, members, self._sent.numbers)
+
+    def that_are(self, values: Array, value: int) -> Words:
+        """Mark those whose entry is a value."""
+        given = values, values.dtype.type(value), self._sent.numbers
+        return self._marked(kernels.mark_equal, *given)
 
     def union(self, a: Words, b: Words) -> Words:
         """Return what either has."""
@@ -120,10 +121,16 @@ class GpuEdges:
     ) -> Words:
         """Return those of some edges whose bytes differ between two buffers."""
         one, other = Entries.of(now), Entries.of(before)
-        found = self._device.sets.empty(self._count)
-        given = marks, self._sent.numbers, one.array, other.array, one.width, found
-        self._over_words(kernels.mark_differing, given)
-        return found
+        given = marks, self._sent.numbers, one.array, other.array, one.width
+        return self._marked(kernels.mark_differing, *given)
+
+    def _marked(self, kernel: Any, *given: Any) -> Words:
+        """Return the words that a kernel marks, of which a warp takes one."""
+        marks = self._device.sets.empty(self._count)
+        if self._count:
+            blocks = blocks_for(32 * self._count)
+            self._launch(kernel, blocks, BLOCK, (*given, marks))
+        return marks
 
     def share(
         self,
@@ -151,7 +158,125 @@ class GpuEdges:
                         listed, count = came.listed, came.count
                         scatter(came.message, first, own, listed, count)
 
-    def _over_words(self, kernel: Any, given: tuple[Any, ...]) -> None:
-        """Launch a kernel of which a warp takes a word of marks."""
-        if self._count:
-            self._launch(kernel, blocks_for(32 * self._count), BLOCK, given)
+    def empty_outbox(self, outbox: DeviceValues, operation: str) -> None:
+        """Make all entries such that combining them changes nothing."""
+        self._device.fill(outbox.array, identity(operation, outbox.dtype))
+
+    def deliver(
+        self, outbox: DeviceValues, values: DeviceValues, operation: str
+    ) -> Words:
+        """Combine the entries of an outbox at their owners: see `EdgeCarrier`.
+
+        What ranks have is combined in their order.
+        """
+        return self._returns.deliver(outbox, values, operation)
+
+    @cached_property
+    def _returns(self) -> _Returns:
+        return _Returns(self._lists, self._rows, self._device, self._windows)
+
+
+class _Returns:
+    """The way back: what ranks have combined goes to the owners of entries.
+
+    It comes into places of its own, by rank, and is combined from there. So each entry
+    is combined in the order of ranks, whichever of them have it.
+
+    Parameters
+    ----------
+    lists, rows, device, windows
+        As of `GpuEdges`.
+    """
+
+    def __init__(
+        self,
+        lists: Lists,
+        rows: Any,
+        device: Device,
+        windows: tuple[Engine, WindowNumbers] | None,
+    ) -> None:
+        self._rows, self._device, self._lists = rows, device, lists
+        self._launch: Any = device.launches  # type: ignore[attr-defined]
+        ends = np.cumsum([0, *(one.size for one in lists.sent)]).tolist()
+        self._size = max(ends[-1], 1)
+        places = [np.arange(b, e, dtype=np.int32) for b, e in lists.bounds]
+        given = lists.taken, places
+        self._channel: Channel | None = None
+        if windows is None:
+            self._links = tuple(GpuLinks(one, device) for one in given)
+            rank = rows.rank
+        else:
+            engine, numbers = windows
+            told = engine, device, _ABOUT_OUTBOXES
+            beside = WindowNumbers(device, beside=numbers)
+            self._channel, rank = Channel(*given, *told, beside), engine.rank
+        begins, listed = _by_entry(lists, rank)
+        self._begins, self._listed = device.upload(begins), device.upload(listed)
+        #: Where entries come to, by type and shape.
+        self._memory: dict[Any, DeviceValues] = {}
+
+    def deliver(
+        self, outbox: DeviceValues, values: DeviceValues, operation: str
+    ) -> Words:
+        """Combine the entries of an outbox at their owners: see `EdgeCarrier`."""
+        lists, sets = self._lists, self._device.sets
+        box, landed = as_rows(outbox.array), self._memory_of(outbox)
+        width = math.prod(outbox.shape[1:])
+        nothing = outbox.dtype.type(identity(operation, outbox.dtype))
+        used = sets.empty(max(-(-lists.count // 32), 1))
+        if lists.count:
+            blocks = blocks_for(32 * int(used.size))
+            self._launch(mark_used, blocks, BLOCK, (box, width, nothing, used))
+        came = self._swapped(outbox, landed, used)
+        reached = sets.empty(max(-(-lists.count // 32), 1))
+        if lists.own:
+            given = (
+                as_rows(values.array), width, box, used, as_rows(landed.array), came,
+                self._begins, self._listed, kernels.COMBINING[operation], reached,
+            )  # fmt: skip
+            self._launch(kernels.combine_listed, blocks_for(lists.own), BLOCK, given)
+        return reached
+
+    def _swapped(
+        self, outbox: DeviceValues, landed: DeviceValues, used: Words
+    ) -> Words:
+        """Send used entries to their owners; return the places that have any."""
+        if self._channel is not None:
+            posted = self._channel.post([Part(used, [outbox])], rows=self._size)
+            return self._channel.take(posted, [landed]).first
+        came = self._device.sets.empty(-(-self._size // 32))
+        entries, there = [Entries.of(outbox)], Entries.of(landed)
+        packer = self._rows.packer
+        for one in self._rows.swap(self._links, entries, used, _ABOUT_OUTBOXES):
+            first = one.outline.firsts[0]
+            packer.scatter(one.message, first, there, one.listed, one.count)
+            packer.add(one, came)
+        return came
+
+    def _memory_of(self, outbox: DeviceValues) -> DeviceValues:
+        """Return memory for all entries that may come, alike those of an outbox."""
+        shape, dtype = outbox.shape[1:], name_of(outbox.dtype)
+        if (shape, dtype) not in self._memory:
+            rows = self._device.rows
+            whole = (self._size, *shape)
+            self._memory[shape, dtype] = rows.held(rows.empty(whole, dtype), whole)
+        return self._memory[shape, dtype]
+
+
+def _by_entry(
+    lists: Lists, rank: int
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Return where the places of each own entry begin, and these, by rank.
+
+    Where this rank has it itself, that is -1.
+    """
+    sent = list(lists.sent)
+    places = [np.arange(begin, end) for begin, end in lists.bounds]
+    sent[rank], places[rank] = np.arange(lists.own), np.full(lists.own, -1)
+    entries = np.concatenate(sent)
+    order = np.argsort(entries, kind="stable")
+    begins = np.zeros(lists.own + 1, np.int32)
+    np.cumsum(np.bincount(entries, minlength=lists.own), out=begins[1:])
+    # Kernels take no array without entries.
+    listed = np.append(np.concatenate(places)[order], -1)
+    return begins, listed.astype(np.int32)

@@ -15,13 +15,13 @@ from featgraph.arrays.values import DeviceValues
 from featgraph.distributed.engines.protocol import Beside, Engine, GpuEngine
 from featgraph.distributed.rows.forms import AS_FITS, Sending
 from featgraph.graph.partition.shard import Shard
-from featgraph.ranks.edges import PartEdges
 from featgraph.ranks.gpu import kernels
 from featgraph.ranks.gpu.edges import GpuEdges
 from featgraph.ranks.gpu.links import GpuLinks, blocks_for
 from featgraph.ranks.gpu.messages import Entries, Outline, as_rows
 from featgraph.ranks.gpu.packing import Came, Packer
 from featgraph.ranks.gpu.through_host import ThroughHost, courier_of
+from featgraph.ranks.lists import Lists
 from featgraph.ranks.outboxes import identity
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import OPAQUE
@@ -53,6 +53,8 @@ class GpuRows:
     ----------
     packer : Packer
         What writes and stores messages on the default stream.
+    rank : int
+        This one.
     """
 
     def __init__(
@@ -64,15 +66,15 @@ class GpuRows:
         others: Sequence[bool] | None = None,
     ) -> None:
         self._shard, self._engine, self._device = shard, engine, device
-        self._forms = forms
+        self._forms, self.rank = forms, engine.rank
         self.packer = Packer(device)
         sent, taken = lists_of(shard, others)
         self._sent, self._taken = GpuLinks(sent, device), GpuLinks(taken, device)
         self._word_count = -(-shard.numbers.size // 32)
 
-    def over(self, edges: PartEdges) -> GpuEdges:
+    def over(self, lists: Lists) -> GpuEdges:
         """Return what hands over entries of edges likewise."""
-        return GpuEdges(edges, self, self._device)
+        return GpuEdges(lists, self, self._device)
 
     def share(
         self,

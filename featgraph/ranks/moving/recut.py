@@ -74,8 +74,7 @@ def with_ghosts(engine: Engine, shard: Shard, own: Array) -> Array:
 
 def with_ghost_edges(engine: Engine, edges: PartEdges, own: Array) -> Array:
     """Return entries of own edges, and of those that other ranks own."""
-    sent = own[edges.sent]
-    told = [sent[begin:end] for begin, end in edges.bounds]
+    told = [own[listed] for listed in edges.lists.sent]
     found = engine.all_to_allv(told, about="entries of edges")
     return np.concatenate((own, *found))
 

@@ -8,70 +8,83 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._cached import cached_property
 from featgraph.fold.plan.traits import LONG_ROW
+from featgraph.ranks.members import packed
 from featgraph.ranks.triangles.parts import Batch, BatchRows
-from featgraph.runtime.devices.host_arrays import oriented_array, row_chunks
+from featgraph.runtime.devices.host_arrays import (
+    edge_chunks,
+    oriented_array,
+    row_chunks,
+)
 from featgraph.runtime.devices.protocol import Device
 
-__all__ = ["BatchArrays", "GpuBatchArrays"]
+__all__ = ["BatchArrays"]
 
 Array = npt.NDArray[Any]
-#: What names of arrays by degree order begin with.
-_ORIENTED = frozenset({"upper", "lower", "order", "degree"})
+#: What names of arrays begin with that are not those of the part.
+_OF_BATCH = frozenset({"upper", "lower", "both", "order", "degree", "triangle"})
+_OF_EDGES = frozenset({"edge_twin", "in_sources", "edge_chunks"})
 
 
 class BatchArrays(Mapping[str, Any]):
-    """The arrays of a part, but oriented rows and twins are those of a batch."""
+    """The arrays of a part, but oriented rows, ends and twins are those of a batch.
 
-    def __init__(self, part: Mapping[str, Any], batch: Batch) -> None:
-        self._part, self._batch = part, batch
-
-    def __getitem__(self, name: str) -> Any:
-        if name == "edge_twin":
-            return self._batch.twins
-        if name == "triangle_chunks":
-            return row_chunks(self._batch.rows.work)
-        if name.partition("_")[0] in _ORIENTED:
-            return oriented_array(self._batch.rows, name)
-        return self._part[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._part)
-
-    def __len__(self) -> int:
-        return len(self._part)
-
-
-class GpuBatchArrays(BatchArrays):
-    """The same on a GPU, whose kernels sweep the rows in which triangles begin.
-
-    These must be of own vertices, and rows in the middle those of the batch. So each
-    vertex stands twice in the order: kernels sweep the first of both, which have the
-    rows of own vertices; all ends are among the second, which have those of the middle.
+    Kernels of a GPU sweep all rows. So for these each vertex stands twice in the order:
+    they sweep the first of both, which have the rows of own vertices; all ends are
+    among the second, which have those of the middle.
 
     Parameters
     ----------
     part : mapping
-        The arrays of the graph there.
+        The arrays of the graph on the device.
     batch : Batch
-    device : CudaDevice
+    device : Device
+    sweeps_rows : bool
+        Whether kernels sweep rows, and not edges that passed.
     """
 
-    def __init__(self, part: Mapping[str, Any], batch: Batch, device: Device) -> None:
-        super().__init__(part, batch)
-        self._device = device
-        self._doubled = _doubled(batch.rows)
+    def __init__(
+        self, part: Mapping[str, Any], batch: Batch, device: Device, sweeps_rows: bool
+    ) -> None:
+        self.part, self._batch, self._device = part, batch, device
+        self._is_doubled = sweeps_rows and device.name != "cpu"
         self._there: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        if name.partition("_")[0] not in _ORIENTED and name != "edge_twin":
-            return self._part[name]
+        if name.partition("_")[0] not in _OF_BATCH and name not in _OF_EDGES:
+            return self.part[name]
         if name not in self._there:
-            made = self._doubled.get(name)
-            if made is None:
-                made = super().__getitem__(name)
-            self._there[name] = self._device.upload(np.ascontiguousarray(made))
+            made = np.ascontiguousarray(self._made(name))
+            self._there[name] = self._device.upload(made)
         return self._there[name]
+
+    def _made(self, name: str) -> Array:
+        batch, rows = self._batch, self._batch.rows
+        if self._is_doubled and name in self._doubled:
+            return self._doubled[name]
+        if name == "edge_twin":
+            return batch.twins
+        if name == "in_sources":
+            return batch.sources
+        if name == "edge_chunks":
+            return edge_chunks(batch.lists.count)
+        if name == "triangle_chunks":
+            return row_chunks(rows.work)
+        sets = {"triangle_begins": rows.is_own, "triangle_middles": rows.is_middle}
+        if name in sets:
+            return packed(sets[name][rows.degree_order])
+        return oriented_array(rows, name)
+
+    @cached_property
+    def _doubled(self) -> dict[str, Array]:
+        return _doubled(self._batch.rows)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.part)
+
+    def __len__(self) -> int:
+        return len(self.part)
 
 
 def _doubled(rows: BatchRows) -> dict[str, Array]:

@@ -1,67 +1,45 @@
-"""Where triangle kernels have what ranks hand over: on the host, or copied to a GPU."""
+"""What is done with arrays of edges where kernels have them: on the host, or a GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from featgraph.ranks.edge_ghosts import EdgeCarrier
-from featgraph.ranks.triangles.arrays import BatchArrays, GpuBatchArrays
-from featgraph.ranks.triangles.parts import Batch
 from featgraph.runtime.devices.protocol import Device
-from featgraph.runtime.memory.buffers import Buffers
 
 __all__ = ["GpuMemory", "HostMemory", "memory_of"]
 
-Array = npt.NDArray[Any]
+Array = Any
+Marks = Any
+#: What an edge's state is where it has passed: see `BoundState.edge_state`.
+_PASSED = 2
 
 
 class HostMemory:
-    """Kernels run on what ranks hand over."""
+    """Arrays of the host."""
 
-    def begin(self) -> None:
-        """Do nothing: nothing is recorded."""
+    def copy(self, source: Any, own: int, target: Any) -> None:
+        """Copy the rows of own edges."""
+        target[:own] = source[:own]
 
-    def arrays(self, part: Mapping[str, Any], batch: Batch) -> Mapping[str, Any]:
-        """Return the arrays of a part with those of a batch."""
-        return BatchArrays(part, batch)
+    def keep_passed(self, state: Array, own: int, wide: Array) -> None:
+        """Say of own edges which have passed, and nothing of others yet."""
+        wide.fill(0)
+        np.copyto(wide[:own], _PASSED, where=state[:own] == _PASSED)
 
-    def state(self, state: Any, carrier: EdgeCarrier) -> Array | None:
-        """Return what became of edges, those of other ranks, too; None without any.
+    def listed(self, wide: Array, twins: Array, edges: Any) -> dict[str, Array]:
+        """Return what kernels are given of the edges that passed besides: nothing."""
+        return {}
 
-        Later phases ask what own edges did, so what is given is left as it is.
-        """
-        if state is None:
-            return None
-        copied: Array = state.copy()
-        carrier.share([copied], carrier.all(), [None])
-        return copied
-
-    def plain(self, array: Any) -> Array:
-        """Return an array, of rows without padding, on the host."""
-        return array  # type: ignore[no-any-return]
-
-    def values(self, buffers: Buffers, name: str, array: Any) -> Array:
-        """Return a buffer of a property on the host."""
-        return array  # type: ignore[no-any-return]
-
-    def put(self, array: Array) -> Any:
-        """Return an array of the host where kernels are given it."""
-        return array
-
-    def back(self, there: Any, array: Array) -> Array:
-        """Return what kernels have left of an array that was put there."""
-        return array
-
-    def store(self, values: Array, there: Any) -> None:
-        """Store values of a property in the buffer that they are of."""
+    def passed(self, wide: Array, carrier: EdgeCarrier) -> Marks:
+        """Mark own edges that passed."""
+        return carrier.that_are(wide, _PASSED)
 
 
 class GpuMemory(HostMemory):
-    """The host hands over copies of what is on a GPU.
+    """Arrays of a GPU.
 
     Parameters
     ----------
@@ -69,50 +47,36 @@ class GpuMemory(HostMemory):
     """
 
     def __init__(self, device: Device) -> None:
-        self._device = device
-
-    def begin(self) -> None:
-        """Note that the host takes part, which no recording can do again."""
         # The dialect is imported where there is a GPU.
-        from featgraph.runtime.recording.cuda_trace import OPAQUE
+        from featgraph.ranks.gpu import edge_kernels, links, messages
 
-        self._device.driver.note(*OPAQUE)  # type: ignore[attr-defined]
+        self._device, self._kernels = device, edge_kernels
+        self._entries, self._links = messages.Entries, links
+        self._launch: Any = device.launches  # type: ignore[attr-defined]
 
-    def arrays(self, part: Mapping[str, Any], batch: Batch) -> Mapping[str, Any]:
-        """Return the arrays of a part with those of a batch, there."""
-        return GpuBatchArrays(part, batch, self._device)
+    def copy(self, source: Any, own: int, target: Any) -> None:
+        """Copy the rows of own edges."""
+        both = self._entries.of(source).array, self._entries.of(target).array
+        self._over(self._kernels.copy_rows, own, (both[0], np.int32(own), both[1]))
 
-    def state(self, state: Any, carrier: EdgeCarrier) -> Array | None:
-        """Return a copy of what became of edges, which ranks hand over there."""
-        if state is None:
-            return None
-        copied = self.put(self.plain(state))
-        held = self._device.rows.held(copied, tuple(copied.shape))
-        carrier.share([held], carrier.all(), [None])
-        return self.plain(copied)
+    def keep_passed(self, state: Array, own: int, wide: Array) -> None:
+        """Say of own edges which have passed, and nothing of others yet."""
+        self._over(self._kernels.keep_passed, wide.size, (state, np.int32(own), wide))
 
-    def plain(self, array: Any) -> Array:
-        """Return a copy on the host."""
-        return self._device.download(array)
+    def listed(self, wide: Array, twins: Array, edges: Any) -> dict[str, Array]:
+        """Return a list of the edges that passed, and how many they are."""
+        listed, count = edges("passed_edges", wide.size), edges("passed_count", 1)
+        self._device.fill(count, 0)
+        self._over(self._kernels.list_passed, wide.size, (wide, twins, listed, count))
+        return {"passed_edges": listed, "passed_count": count}
 
-    def values(self, buffers: Buffers, name: str, array: Any) -> Array:
-        """Return a copy of a buffer, without its padding."""
-        held: Any = buffers.held(name, array)
-        return self._device.rows.download(held.array, held.shape)
-
-    def put(self, array: Array) -> Any:
-        """Return a copy there, rows padded as kernels have them."""
-        return self._device.rows.upload(array)
-
-    def back(self, there: Any, array: Array) -> Array:
-        """Return a copy of what kernels have left."""
-        return self._device.rows.download(there, array.shape)
-
-    def store(self, values: Array, there: Any) -> None:
-        """Copy values into the buffer."""
-        self._device.rows.upload(np.ascontiguousarray(values), there)
+    def _over(self, kernel: Any, size: int, given: tuple[Any, ...]) -> None:
+        """Launch a kernel over entries."""
+        if size:
+            blocks = self._links.blocks_for(size)
+            self._launch(kernel, blocks, self._links.BLOCK, given)
 
 
 def memory_of(device: Device) -> HostMemory:
-    """Return the memory of a device."""
+    """Return what is done with arrays of a device."""
     return HostMemory() if device.name == "cpu" else GpuMemory(device)

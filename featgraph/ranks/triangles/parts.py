@@ -3,6 +3,7 @@
 A triangle is found by the rank that owns its first vertex by (degree, number). That
 rank has both edges at it. Whether the other two vertices are neighbors stands in the
 row of the second one, which its owner has: such rows are fetched, a batch at a time.
+They depend on the graph alone, so that batches stay, as far as there is memory.
 """
 
 from __future__ import annotations
@@ -20,14 +21,18 @@ from featgraph.distributed.engines.protocol import Engine
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.partition.shard import Shard
+from featgraph.ranks.edges import PartEdges
+from featgraph.ranks.lists import Lists
 
 __all__ = ["Batch", "BatchRows", "TrianglePart"]
 
 Array = npt.NDArray[Any]
-#: Bytes that the rows of a batch take, about, with what is made of them.
-BATCH_BYTES = 1 << 28
-#: Bytes of an edge in a batch: ends, ids and slots, both directions, and its values.
-_EDGE_BYTES = 64
+#: Bytes that the rows of a batch take, about, with what is made of them; and those of
+#: all batches that stay.
+BATCH_BYTES, KEPT_BYTES = 1 << 28, 1 << 30
+#: Bytes of an edge in a batch: ends, ids and slots, both directions, their places in
+#: lists at both ends of the way, and values. And of an edge of the part, in each batch.
+_EDGE_BYTES, _OWN_BYTES = 128, 48
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,34 +53,46 @@ class BatchRows:
     is_own: Array
     is_middle: Array
 
+    @cached_property
+    def both(self) -> Adjacency:
+        """All neighbors, ascending; `edge_ids` are those of lower to higher ones."""
+        count, upper = self.vertices.size, self.upper
+        low = np.repeat(np.arange(count), np.diff(upper.row_offsets))
+        high, edges = upper.column_indices, np.asarray(upper.edge_ids)
+        rows, ends = np.append(low, high), np.append(high, low)
+        placed = np.lexsort((ends, rows))
+        dtype = upper.row_offsets.dtype
+        begins = np.searchsorted(rows[placed], np.arange(count + 1)).astype(dtype)
+        ids = np.append(edges, edges)[placed].astype(dtype)
+        return Adjacency(begins, ends[placed].astype(np.int32), ids)
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Rows that were fetched, among those of this rank.
 
-    Edges that have come have ids behind those of the part: first all of them, and then
-    their other directions.
+    Edges between others' vertices have ids behind those of the part, by their owner.
 
     Attributes
     ----------
+    number : int
+    stays : bool
+        Whether it is kept from one superstep to the next.
     rows : BatchRows
         Rows of own vertices, and of the ghosts whose rows have come. Those below list
         own vertices only, and those of this batch's middle vertices.
-    twins : array
-        The other direction of each edge.
-    sent : list of array
-        The edges that each rank has been sent, by their ids here.
-    counts : list of int
-        How many have come from each.
-    kept : array of int64
-        Which of these, one rank's behind the other's, have both ends here.
+    lists : Lists
+        Which entries ranks have of each other's edges: of the part, and of the batch.
+    twins, sources : array
+        The other direction of each edge, and where it begins.
     """
 
+    number: int
+    stays: bool
     rows: BatchRows
+    lists: Lists
     twins: Array
-    sent: list[Array]
-    counts: list[int]
-    kept: Array
+    sources: Array
 
 
 class TrianglePart:
@@ -85,12 +102,15 @@ class TrianglePart:
     ----------
     shard : Shard
         Of an undirected graph, cut along "both".
+    edges : PartEdges
     engine : Engine
 
     Attributes
     ----------
     rounds : int
         How many batches there are: as many on each rank.
+    vertices, edges : Lists
+        Which vertices, and edges, of the part ranks have of each other's.
 
     Raises
     ------
@@ -98,36 +118,44 @@ class TrianglePart:
         On all ranks, if two edges have the same ends.
     """
 
-    def __init__(self, shard: Shard, engine: Engine) -> None:
+    def __init__(self, shard: Shard, edges: PartEdges, engine: Engine) -> None:
         self._shard, self._engine, local = shard, engine, shard.local
+        self.edges, count = edges.lists, shard.numbers.size
+        ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
+        self.vertices = Lists(shard.own, count, list(shard.send_lists), ghosts)
         degree = np.asarray(local.in_degree)
         self._vertices = np.lexsort((shard.numbers, degree)).astype(np.int32)
         self._order = np.empty_like(self._vertices)
         self._order[self._vertices] = np.arange(self._vertices.size, dtype=np.int32)
-        self._low, self._high, self._edges = self._turned()
+        self._low, self._high, self._edges = self._turned(up=True)
         self._refuse_repeated()
         self._ask()
-        self._kept: Batch | None = None
+        self._kept: dict[int, Batch] = {}
 
     def batch(self, number: int) -> Batch:
-        """Fetch the rows of a batch; it stays where it is the only one."""
-        if self._kept is not None:
-            return self._kept
-        made = self._made(number)
-        if self.rounds == 1:
-            self._kept = made
-        return made
+        """Return a batch; all ranks fetch the rows of one that is not kept."""
+        found = self._kept.get(number)
+        if found is None:
+            found = self._made(number)
+            if found.stays:
+                self._kept[number] = found
+        return found
 
-    def _turned(self) -> tuple[Array, Array, Array]:
-        """Return own edges to higher vertices: both ends by degree order, and ids."""
+    def _turned(self, up: bool) -> tuple[Array, Array, Array]:
+        """Return edges from own to higher vertices, or lower: ends by order, and ids.
+
+        Ends come from lower to higher, and so do edges; ids are those from own ones.
+        """
         rows, order = self._shard.local.out_edges, self._order
         offsets = np.asarray(rows.row_offsets)[: self._shard.own + 1]
         u = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
         low, high = order[u], order[np.asarray(rows.column_indices)[: offsets[-1]]]
         edges = np.asarray(rows.edge_ids)[: offsets[-1]]
-        is_up = np.flatnonzero(high > low)
-        is_up = is_up[np.lexsort((high[is_up], low[is_up]))]
-        return low[is_up], high[is_up], edges[is_up]
+        if not up:
+            low, high = high, low
+        chosen = np.flatnonzero(high > low)
+        chosen = chosen[np.lexsort((high[chosen], low[chosen]))]
+        return low[chosen], high[chosen], edges[chosen]
 
     def _refuse_repeated(self) -> None:
         low, high = self._low, self._high
@@ -173,6 +201,7 @@ class TrianglePart:
             np.array([cuts.size - 1], np.int64), "max", about="rows of neighbors"
         )
         self.rounds = max(int(most[0]), 1)
+        self._count_kept(np.concatenate(self._sizes), cuts)
         cuts = np.pad(cuts, (0, self.rounds + 1 - cuts.size), "edge")
         ends = np.cumsum([0, *(one.size for one in self._wanted)])
         #: Of each rank, where batches begin and end among the ghosts wanted of it.
@@ -181,20 +210,64 @@ class TrianglePart:
         ]
         self._cuts_asked = engine.all_to_allv(self._cuts, about="rows of neighbors")
 
+    def _count_kept(self, sizes: Array, cuts: Array) -> None:
+        """Find how many batches stay, the same on all ranks."""
+        before = np.concatenate([[0], np.cumsum(sizes)])[cuts[1:]] * _EDGE_BYTES
+        taken = before + np.arange(1, cuts.size) * self._low.size * _OWN_BYTES
+        fits = np.count_nonzero(taken <= KEPT_BYTES)
+        # Those that others have besides are empty here.
+        own = np.array([self.rounds if fits == taken.size else fits], np.int64)
+        found = self._engine.all_reduce(own, "min", about="rows of neighbors")
+        #: The first batches stay; a single one does.
+        self._stay = max(int(found[0]), self.rounds == 1)
+
     @cached_property
     def _offsets(self) -> Array:
         """Where own rows begin, by degree order."""
         return np.searchsorted(self._low, np.arange(self._order.size + 1))
 
     def _made(self, number: int) -> Batch:
-        local, order = self._shard.local, self._order
-        sent, ends_sent = [], []
+        middle, row, places, told = self._fetched(number)
+        order, of = self._order, self._owners(places)
+        is_own = of == self._engine.rank
+        edges = np.empty(row.size, np.int64)
+        edges[is_own] = self._known_edges(row[is_own], order[places[is_own]])
+        lists, ahead, behind = self._listed(row, of, told, ~is_own)
+        edges[~is_own] = ahead
+        local, extra = self._shard.local, 2 * ahead.size
+        rows = self._joined(row, order[places], edges, middle, number == 0)
+        twins = np.append(local.twins, np.empty(extra, local.twins.dtype))
+        twins[ahead], twins[behind] = behind, ahead
+        sources = np.asarray(local.in_edges.column_indices)
+        sources = np.append(sources, np.empty(extra, sources.dtype))
+        sources[ahead], sources[behind] = (
+            self._vertices[row[~is_own]],
+            places[~is_own],
+        )
+        return Batch(number, number < self._stay, rows, lists, twins, sources)
+
+    def _fetched(self, number: int) -> tuple[Array, Array, Array, Array]:
+        """Return the middle vertices of a batch, and the edges of their rows.
+
+        These are, for each to a vertex that is here, its row, that vertex, and what
+        its owner calls both directions: see `_listed`.
+        """
+        shard, order, lists = self._shard, self._order, self.edges
+        # Ghosts are told by their places in the list of their owner.
+        begins = [int(one[0]) if one.size else 0 for one in lists.taken]
+        ends = [b + one.size for b, one in zip(begins, lists.taken, strict=True)]
+        local_twins, sent = np.asarray(shard.local.twins), []
         for asked, cuts in zip(self._asked, self._cuts_asked, strict=True):
             slots = self._slots(asked[slice(*cuts[number : number + 2])])
-            sent.append(self._edges[slots])
-            ends = self._vertices[self._high[slots]]
-            ends_sent.append(self._shard.numbers[ends].astype(np.int64))
-        came = self._engine.all_to_allv(ends_sent, about="rows of neighbors")
+            high = self._vertices[self._high[slots]]
+            edges = self._edges[slots].astype(np.int64)
+            names = edges.copy()
+            for begin, end in zip(begins, ends, strict=True):
+                is_there = (edges >= begin) & (edges < end) & (edges >= lists.own)
+                names[is_there] -= begin
+            both = names, local_twins[edges].astype(np.int64)
+            sent.append(np.stack([shard.numbers[high].astype(np.int64), *both]).ravel())
+        came = self._engine.all_to_allv(sent, about="rows of neighbors")
         ghosts, sizes = [], []
         for rank, cuts in enumerate(self._cuts):
             part = slice(*cuts[number : number + 2])
@@ -202,16 +275,74 @@ class TrianglePart:
             sizes.append(self._sizes[rank][part])
         middle = order[np.concatenate(ghosts)]
         row = np.repeat(middle, np.concatenate(sizes))
-        places = self._places_of(np.concatenate(came))
+        told = np.concatenate([one.reshape(3, -1) for one in came], axis=1)
+        places = self._places_of(told[0])
         kept = np.flatnonzero(places >= 0)
-        count, extra = local.edge_count, kept.size
-        behind = np.arange(count, count + 2 * extra, dtype=self._edges.dtype)
-        rows = self._joined(
-            row[kept], order[places[kept]], behind[:extra], middle, number == 0
-        )
-        twins = np.concatenate([local.twins, behind[extra:], behind[:extra]])
-        twins = twins.astype(local.twins.dtype)
-        return Batch(rows, twins, sent, [one.size for one in came], kept)
+        return middle, row[kept], places[kept], told[1:, kept]
+
+    def _owners(self, vertices: Array) -> Array:
+        """Return the ranks that own some vertices here."""
+        found = np.searchsorted(self._shard.ghosts, vertices, side="right") - 1
+        return np.where(vertices < self._shard.own, self._engine.rank, found)
+
+    def _known_edges(self, low: Array, high: Array) -> Array:
+        """Return edges of the part from others' vertices to own ones, by order."""
+        lower, upper, edges = self._downward
+        count = np.int64(self._order.size)
+        keys = lower.astype(np.int64) * count + upper
+        at = np.searchsorted(keys, low.astype(np.int64) * count + high)
+        found: Array = np.asarray(self._shard.local.twins)[edges[at]]
+        return found
+
+    @cached_property
+    def _downward(self) -> tuple[Array, Array, Array]:
+        return self._turned(up=False)
+
+    def _listed(
+        self, row: Array, of: Array, told: Array, chosen: Array
+    ) -> tuple[Lists, Array, Array]:
+        """Have owners list the entries of some edges, in both directions.
+
+        The rank that has sent a row calls the way back by its own id, for it owns that,
+        and so the way there, if it is its own, too; else by its place in the list that
+        the owner has for it. So an entry is asked for by that rank, and that number.
+
+        Returns
+        -------
+        lists, ahead, behind
+            With those of the part; and the ids of both directions here.
+        """
+        lists = self.edges
+        via = self._owners(self._vertices[row[chosen]])
+        owners = np.concatenate([of[chosen], via])
+        asked = np.stack([np.append(via, via), told[:, chosen].ravel()])
+        placed = np.argsort(owners, kind="stable")
+        asked, counts = asked[:, placed], np.bincount(
+            owners, minlength=len(lists.sent)
+        )  # fmt: skip
+        ends = np.cumsum([0, *counts]).tolist()
+        messages = [asked[:, b:e].ravel().astype(np.int64) for b, e in pairwise(ends)]
+        received = self._engine.all_to_allv(messages, about="rows of neighbors")
+        sent = [
+            np.append(known, self._meant(*one.reshape(2, -1))).astype(known.dtype)
+            for known, one in zip(lists.sent, received, strict=True)
+        ]
+        ids = np.empty(owners.size, np.int64)
+        ids[placed] = lists.count + np.arange(owners.size)
+        taken = [
+            np.append(known, np.arange(b, e) + lists.count).astype(known.dtype)
+            for known, (b, e) in zip(lists.taken, pairwise(ends), strict=True)
+        ]
+        count = lists.count + owners.size
+        return Lists(lists.own, count, sent, taken), *np.split(ids, 2)  # type: ignore[return-value]
+
+    def _meant(self, via: Array, numbers: Array) -> Array:
+        """Return the own edges that ranks mean by what they call them."""
+        found = numbers.copy()
+        for rank, listed in enumerate(self.edges.sent):
+            is_its = (via == rank) & (via != self._engine.rank)
+            found[is_its] = listed[numbers[is_its]]
+        return found
 
     def _slots(self, rows: Array) -> Array:
         """Return the places of the edges of some rows, one row behind the other."""

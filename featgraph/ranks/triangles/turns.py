@@ -1,36 +1,32 @@
 """Triangle functions on ranks: what they read of others' edges, and what they add.
 
-Kernels are those of one rank. A property that they update is an outbox here, with a row
-for each vertex or edge of the part and of the batch. Behind a batch, those of its edges
-go to the rank that has sent them; behind the last one, those of ghosts go to owners.
+Kernels are those of one rank. What they read of edges is a copy here, with entries of
+the batch's edges, too: of it, owners send what is not what they sent last. A property
+that they update is an outbox, which is combined at the owners behind a batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
+from functools import reduce
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from featgraph.distributed.engines.protocol import Engine
+from featgraph.arrays.values import name_of
 from featgraph.fold.plan.plan import FoldPlan
-from featgraph.graph.partition.shard import Shard
 from featgraph.program.signature import PropertyKind
 from featgraph.ranks.edge_ghosts import EdgeCarrier
-from featgraph.ranks.edges import PartEdges
-from featgraph.ranks.members import packed
-from featgraph.ranks.outboxes import combine_rows, identity, in_outbox
+from featgraph.ranks.triangles.here import BatchHere, TrianglesHere
 from featgraph.ranks.triangles.memory import memory_of
-from featgraph.ranks.triangles.parts import Batch, TrianglePart
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import Buffers
 
 __all__ = ["TriangleTurns"]
 
-Array = npt.NDArray[Any]
+Array = Any
+Marks = Any
 Given = Mapping[str, Any]
+#: What a kernel is given, by where it comes from and the property.
+Fields = dict[tuple[str, str], Array]
 
 
 class TriangleTurns:
@@ -39,194 +35,176 @@ class TriangleTurns:
     Parameters
     ----------
     plan : FoldPlan
-    shard : Shard
-    edges : PartEdges
-    carrier : EdgeCarrier
-        What hands over entries of these.
     device : Device
-    part : callable
-        Returns the oriented edges of this rank.
-    engine : Engine
+    here : callable
+        Returns the batches of this rank.
     """
 
     def __init__(
-        self,
-        plan: FoldPlan,
-        shard: Shard,
-        edges: PartEdges,
-        carrier: EdgeCarrier,
-        device: Device,
-        part: Callable[[], TrianglePart],
-        engine: Engine,
+        self, plan: FoldPlan, device: Device, here: Callable[[], TrianglesHere]
     ) -> None:
         self._halos = [halo.triangles for halo in plan.facts.halos]
         signature = plan.analysis.signature
         self._of_edges = {
             name for name, t in signature.items() if t.kind is PropertyKind.EDGE
         }
-        self._shard, self._edges, self._carrier = shard, edges, carrier
-        self._engine, self._device, self._part = engine, device, part
+        self._device, self._find_here = device, here
         self._memory = memory_of(device)
+        #: What runs a phase on a batch that stays, by the numbers of both.
+        self._bound: dict[tuple[int, int], tuple[Any, list[Any]]] = {}
 
     def over(
         self, buffers: Buffers, own: Any, given: Given, fields: Any
     ) -> Iterator[tuple[Callable[[str], list[Any]], Given]]:
         """Give what runs a phase on each batch: see `Ghosts.turns`."""
-        halo, part = self._halos[own.number], self._part()
-        memory = self._memory
-        memory.begin()
-        state = memory.state(given.get("edge_state"), self._carrier)
-        told = {} if state is None else {("edge_state", ""): state}
-        # What is asked of edges themselves.
-        of_graph = {
-            (field.source, field.of): memory.plain(buffers.graph[field.of])
-            for field in fields
-            if field.of == "edge_is_twin"
-        }
-        values = {
-            name: memory.values(buffers, name, buffers.property(name))
-            for name, _ in halo.updates
-        }
-        boxes = {
-            name: np.full_like(values[name], identity(op, values[name].dtype))
-            for name, op in halo.updates
-        }
-        for number in range(part.rounds):
-            batch = part.batch(number)
-            wide = self._wide(buffers, halo, boxes, {**of_graph, **told}, batch)
-            made = {name: memory.put(array) for name, array in wide.items()}
-            in_data = {
-                field.name: made[field.source, field.of]
-                for field in fields
-                if (field.source, field.of) in made
-            }
+        halo, here = self._halos[own.number], self._find_here()
+        for number in range(here.part.rounds):
+            on = here.batch(number)
+            room = _Room(buffers, on, self._device)
+            arrays = on.arrays(buffers.graph, not own.phase.sweeps_passed)
+            read = self._read(room, halo, given.get("edge_state"), fields)
+            read["builtin", "edge_twin"] = arrays["edge_twin"]
+            boxes = self._boxes(room, here, halo)
+            read |= {("property", name): box for name, box in boxes.items()}
+            of = ((field.name, (field.source, field.of)) for field in fields)
+            in_data = {name: read[key] for name, key in of if key in read}
             given_now = {**given, "d": given["d"]._replace(**in_data)}
-            if state is not None:
-                given_now["edge_state"] = made["edge_state", ""]
-            yield own.entries_on(memory.arrays(buffers.graph, batch)), given_now
-            for name, op in halo.updates:
-                box = memory.back(made["property", name], wide["property", name])
-                if name in self._of_edges:
-                    box = self._returned(box, op, batch)
-                boxes[name] = box
-        for name, op in halo.updates:
-            self._deliver(buffers, name, op, boxes[name], values[name])
-            memory.store(values[name], buffers.property(name))
+            if "edge_state" in given:
+                given_now["edge_state"] = state = read["edge_state", ""]
+                if own.phase.sweeps_passed:
+                    given_now |= self._memory.listed(
+                        state, arrays["edge_twin"], room.numbers
+                    )
+            yield self._entries(own, on, arrays), given_now
+            for name, operation in halo.updates:
+                self._deliver(room, here, (name, operation), boxes[name])
 
-    def _wide(
-        self,
-        buffers: Buffers,
-        halo: Any,
-        boxes: Mapping[str, Array],
-        others: Mapping[tuple[str, str], Array],
-        batch: Batch,
-    ) -> dict[tuple[str, str], Array]:
-        """Return arrays with rows for the edges of a batch, by source and property."""
-        found = dict(others)
+    def _entries(self, own: Any, on: BatchHere, arrays: Any) -> Any:
+        """Return the entries of a phase with the arrays of a batch in place."""
+        if not on.batch.stays:
+            return own.entries_on(arrays)
+        key = own.number, on.batch.number
+        known = self._bound.get(key)
+        if known is None or known[0] is not arrays:
+            self._bound[key] = known = arrays, own.entries_on(arrays)("plain")
+        entries = known[1]
+        return lambda form: entries
+
+    def _read(self, room: _Room, halo: Any, state: Any, fields: Any) -> Fields:
+        """Return what is read of edges, with entries of the batch's."""
+        found: Fields = {}
+        shared: list[Any] = []
+        changed: list[Marks] = []
+        carrier = room.on.carrier
         for source, names in (("property", halo.reads), ("next", halo.reads_next)):
-            of = buffers.property if source == "property" else buffers.next_of
-            found |= {
-                (source, name): self._memory.values(buffers, name, of(name))
-                for name in names
-            }
-        wide = dict(zip(found, self._fetched(list(found.values()), batch), strict=True))
-        wide["builtin", "edge_twin"] = batch.twins
-        for name, op in halo.updates:
-            box = boxes[name]
-            if name in self._of_edges:
-                shape = (2 * batch.kept.size, *box.shape[1:])
-                more = np.full(shape, identity(op, box.dtype), box.dtype)
-                box = np.concatenate([box[: self._edges.count], more])
-            wide["property", name] = box
-        return wide
+            for name in names:
+                wide, marks = room.renewed(source, name, self._memory)
+                found[source, name] = wide
+                shared.append(room.buffers.held(name, wide))
+                changed.append(marks)
+        if state is not None:
+            wide = room.array("edge_state", "uint8", (room.count,))
+            self._memory.keep_passed(state, room.on.batch.lists.own, wide)
+            found["edge_state", ""] = wide
+            shared.append(self._device.rows.held(wide, (room.count,)))
+            changed.append(self._memory.passed(wide, carrier))
+        if shared:
+            marks = reduce(carrier.union, changed)
+            carrier.share(shared, marks, [None] * len(shared))
+        for field in fields:
+            if field.of == "edge_is_twin":
+                found[field.source, field.of] = room.constant(field.of, self._memory)
+        return found
 
-    def _fetched(self, arrays: list[Array], batch: Batch) -> list[Array]:
-        """Return arrays of edges with the entries of a batch's behind them."""
-        twins, count = batch.twins, self._edges.count
-        messages = [
-            np.concatenate(
-                [np.empty(0, np.uint8)]
-                + [_bytes(array[ids]) for array in arrays for ids in (e, twins[e])]
-            )
-            for e in batch.sent
-        ]
-        received = self._engine.all_to_allv(messages, about="edges of triangles")
-        parts: list[list[Array]] = [[] for _ in range(2 * len(arrays))]
-        for message, size in zip(received, batch.counts, strict=True):
-            at = 0
-            for which, array in enumerate(arrays):
-                for direction in range(2):
-                    shape = (size, *array.shape[1:])
-                    end = at + size * array.itemsize * int(np.prod(shape[1:]))
-                    rows = message[at:end].copy().view(array.dtype).reshape(shape)
-                    parts[2 * which + direction].append(rows)
-                    at = end
-        return [
-            np.concatenate(
-                [array[:count]]
-                + [np.concatenate(parts[2 * n + d])[batch.kept] for d in range(2)]
-            )
-            for n, array in enumerate(arrays)
-        ]
-
-    def _returned(self, wide: Array, operation: str, batch: Batch) -> Array:
-        """Send what was combined at a batch's edges to those who have sent them."""
-        count, extra = self._edges.count, batch.kept.size
-        nothing, messages = identity(operation, wide.dtype), []
-        both = [wide[count : count + extra], wide[count + extra :]]
-        all_of = np.full((2, sum(batch.counts), *wide.shape[1:]), nothing, wide.dtype)
-        for rows, own in zip(all_of, both, strict=True):
-            rows[batch.kept] = own
-        ends = np.cumsum([0, *batch.counts])
-        for begin, end in pairwise(ends):
-            messages.append(in_outbox(np.concatenate(all_of[:, begin:end]), operation))
-        received = self._engine.all_to_allv(messages, about="edges of triangles")
-        box = wide[:count]
-        for message, e in zip(received, batch.sent, strict=True):
-            ids = np.concatenate([e, batch.twins[e]])
-            rows = box[ids]
-            combine_rows(message, rows, operation)
-            box[ids] = rows
-        return box
+    def _boxes(self, room: _Room, here: TrianglesHere, halo: Any) -> dict[str, Array]:
+        """Return outboxes of what is updated, in which there is nothing."""
+        boxes = {}
+        for name, operation in halo.updates:
+            of_edges = name in self._of_edges
+            carrier = room.on.carrier if of_edges else here.vertices
+            count = room.count if of_edges else here.part.vertices.count
+            values = room.buffers.property(name)
+            shape = (count, *values.shape[1:])
+            box = room.array(f"outbox of {name}", name_of(values.dtype), shape)
+            carrier.empty_outbox(room.buffers.held(name, box), operation)
+            boxes[name] = box
+        return boxes
 
     def _deliver(
-        self, buffers: Buffers, name: str, operation: str, box: Array, values: Array
+        self, room: _Room, here: TrianglesHere, update: tuple[str, str], box: Array
     ) -> None:
         """Combine what ranks have of a property at its owners, in their order."""
-        given, taken, own = self._of(name)
-        messages = [in_outbox(box[rows], operation) for rows in given]
-        received = self._engine.all_to_allv(messages, about="sums of triangles")
-        reached = np.zeros(own, np.bool_)
-        for message, ids in zip(received, taken, strict=True):
-            rows = values[ids]
-            changed = combine_rows(message, rows, operation)
-            values[ids] = rows
-            reached[ids[changed]] = True
-        known = buffers.unsent.get(name)
+        (name, operation), buffers = update, room.buffers
+        both = buffers.held(name, box), buffers.held(name, buffers.property(name))
+        union: Callable[[Any, Any], Any] = self._device.sets.union
         if name in self._of_edges:
-            marks = self._carrier.marked(reached)
-            union = self._carrier.union
+            reached = room.on.carrier.deliver(*both, operation)
+            marks, union = here.edges.marked(reached), here.edges.union
         else:
-            everyone = np.zeros(self._shard.numbers.size, np.bool_)
-            everyone[:own] = reached
-            marks = self._device.sets.upload(packed(everyone))
-            union = self._device.sets.union
+            marks = here.vertices.deliver(*both, operation)
+        known = buffers.unsent.get(name)
         buffers.unsent[name] = marks if known is None else union(known, marks)
 
-    def _of(self, name: str) -> tuple[list[slice], list[Array], int]:
-        """Return the rows that go to each rank, what these are there, and own ones."""
-        rank, shard, edges = self._engine.rank, self._shard, self._edges
-        if name in self._of_edges:
-            own = edges.own
-            given = [slice(b, b + t.numbers.size) for b, t in edges.taken]
-            taken: list[Array] = [link.numbers for link in edges.links]
-        else:
-            own, begins = shard.own, shard.ghosts
-            given = [slice(b, e) for b, e in pairwise(begins)]
-            taken = list(shard.send_lists)
-        given[rank], taken[rank] = slice(0, own), np.arange(own)
-        return given, taken, own
 
+class _Room:
+    """Memory of a State for the edges of a batch.
 
-def _bytes(rows: Array) -> npt.NDArray[np.uint8]:
-    return np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
+    Of a batch that stays it does, too: what ranks have been sent is known from it.
+
+    Parameters
+    ----------
+    buffers : Buffers
+    on : BatchHere
+    device : Device
+
+    Attributes
+    ----------
+    count : int
+        How many edges there are, of the part and of the batch.
+    """
+
+    def __init__(self, buffers: Buffers, on: BatchHere, device: Device) -> None:
+        self.buffers, self.on, self._device = buffers, on, device
+        self.count = on.batch.lists.count
+
+    def array(self, use: str, dtype: str, shape: tuple[int, ...]) -> Array:
+        """Return memory for some use."""
+        if self.on.batch.stays:
+            return self.buffers.temporary(f"triangles: {use}", dtype, shape)
+        return self._device.working_memory(shape, dtype)
+
+    def numbers(self, use: str, count: int) -> Array:
+        """Return memory for so many numbers, at least one."""
+        return self.array(use, "int32", (max(count, 1),))
+
+    def renewed(self, source: str, name: str, memory: Any) -> tuple[Array, Marks]:
+        """Return entries of a property, and which of them owners have to send.
+
+        They are sent by who calls this: then others have what there is now.
+        """
+        buffers, carrier = self.buffers, self.on.carrier
+        of = buffers.property if source == "property" else buffers.next_of
+        values = of(name)
+        shape, dtype = (self.count, *values.shape[1:]), name_of(values.dtype)
+        use = f"{source} {name} of batch {self.on.batch.number}"
+        is_known = (f"triangles: {use}", dtype, shape) in buffers.temporaries
+        wide = self.array(use, dtype, shape)
+        now, before = buffers.held(name, values), buffers.held(name, wide)
+        marks = carrier.all()
+        if is_known:
+            marks = carrier.that_differ(marks, now, before)
+        memory.copy(now, self.on.batch.lists.own, before)
+        return wide, marks
+
+    def constant(self, name: str, memory: Any) -> Array:
+        """Return an array of edges of the part, with those of the batch."""
+        constants, carrier = self.on.constants, self.on.carrier
+        if name not in constants:
+            values = self.buffers.graph[name]
+            wide = self._device.working_memory((self.count,), name_of(values.dtype))
+            held = self._device.rows.held
+            now, there = held(values, tuple(values.shape)), held(wide, (self.count,))
+            memory.copy(now, self.on.batch.lists.own, there)
+            carrier.share([there], carrier.all(), [None])
+            constants[name] = wide
+        return constants[name]

@@ -194,7 +194,7 @@ class CudaDevice(CudaArrays):
         blocks = block_count(
             bound.edge_count if phase.sweeps_passed else threads, block
         )
-        if phase.changed_only:
+        if phase.changed_only or phase.mapping.schedule == "listed_edges":
             blocks = min(block_count(bound.edge_count, block), _SHARING_BLOCKS)
         if form == "packed":
             most = _PACKING_BLOCKS * lanes

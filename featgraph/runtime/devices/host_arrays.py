@@ -19,7 +19,13 @@ from featgraph.runtime.devices.cpu_sweeps import (
     SMALLEST_CHUNK,
 )
 
-__all__ = ["REDUCE_CHUNKS", "host_graph_array", "oriented_array", "row_chunks"]
+__all__ = [
+    "REDUCE_CHUNKS",
+    "edge_chunks",
+    "host_graph_array",
+    "oriented_array",
+    "row_chunks",
+]
 
 
 #: Most chunks of vertices that a reduce over all of them is cut into, for any number of
@@ -125,11 +131,16 @@ def oriented_array(oriented: Any, name: str) -> npt.NDArray[Any]:
 
 def _triangle_chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
     """Return where oriented rows, or edges, are cut into chunks of about equal work."""
-    threads = import_whole("numba").get_num_threads()
     if name == "edge_chunks":
-        count = max(1, min(threads * CHUNKS_PER_THREAD, graph.edge_count // 4096))
-        return np.linspace(0, graph.edge_count, count + 1).astype(np.int64)
+        return edge_chunks(graph.edge_count)
     return row_chunks(graph.oriented.work)
+
+
+def edge_chunks(edge_count: int) -> npt.NDArray[np.int64]:
+    """Return where the ids of edges are cut into chunks of equal work."""
+    threads = import_whole("numba").get_num_threads()
+    count = max(1, min(threads * CHUNKS_PER_THREAD, edge_count // 4096))
+    return np.linspace(0, edge_count, count + 1).astype(np.int64)
 
 
 def row_chunks(work: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
