@@ -18,8 +18,8 @@ from featgraph.errors import DivergenceError
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.boundary import Boundary, Pieces
 from featgraph.ranks.host_edges import HostEdges
-from featgraph.ranks.lists import Lists
 from featgraph.ranks.joined import join_rows
+from featgraph.ranks.lists import Lists
 from featgraph.ranks.members import packed
 from featgraph.ranks.outboxes import combine_rows, identity, in_outbox
 from featgraph.runtime.devices.protocol import Device

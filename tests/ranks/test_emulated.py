@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -43,7 +42,7 @@ from tests.ranks import (
     test_twins,
 )
 from tests.ranks.forced import forced
-from tests.simt.gpu import Gpu, emulated_gpu
+from tests.simt.gpu import Gpu
 
 V = 150
 #: Shape of a row and dtype of properties, of all units; some rows are padded.
@@ -51,12 +50,6 @@ PROPERTIES: list[tuple[tuple[int, ...], str]] = [
     ((), "float32"), ((5,), "float32"), ((), "int64"), ((3,), "float64"),
     ((), "bool"), ((), "int16"), ((2, 2), "float32"),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def gpu() -> Iterator[Gpu]:
-    with emulated_gpu() as made:
-        yield made
 
 
 def make_graph(edges: int, seed: int = 0, count: int = V) -> fg.Graph:

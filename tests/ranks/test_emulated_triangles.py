@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -29,13 +28,7 @@ from tests.ranks.test_triangles import (
     run,
     sums,
 )
-from tests.simt.gpu import Gpu, emulated_gpu
-
-
-@pytest.fixture(scope="module")
-def gpu() -> Iterator[Gpu]:
-    with emulated_gpu() as made:
-        yield made
+from tests.simt.gpu import Gpu
 
 
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,15 +19,9 @@ from featgraph.arrays import landing
 from featgraph.errors import StateError
 from tests.ranks.test_emulated import V, lowest, make_graph
 from tests.simt.foreign import Foreign
-from tests.simt.gpu import Gpu, emulated_gpu
+from tests.simt.gpu import Gpu
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
-
-
-@pytest.fixture(scope="module")
-def gpu() -> Iterator[Gpu]:
-    with emulated_gpu() as made:
-        yield made
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

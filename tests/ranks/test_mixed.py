@@ -28,15 +28,9 @@ from featgraph.ranks.members import packed
 from featgraph.runtime.devices.choose import choose_device
 from tests.ranks.test_overlap_messages import lowered
 from tests.ranks.test_overlap_windows import V, make_graph
-from tests.simt.gpu import Gpu, emulated_gpu
+from tests.simt.gpu import Gpu
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
-
-
-@pytest.fixture(scope="module")
-def gpu() -> Iterator[Gpu]:
-    with emulated_gpu() as made:
-        yield made
 
 
 @contextmanager

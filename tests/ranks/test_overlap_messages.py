@@ -20,17 +20,16 @@ if not _cuda.is_installed():
 from tests.ranks.forced import cut
 from tests.ranks.test_overlap import lowest, near
 from tests.ranks.test_overlap_windows import V, make_graph
-from tests.simt.gpu import Gpu, emulated_gpu
+from tests.simt.gpu import Gpu
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 
 
 @pytest.fixture(scope="module")
-def gpu() -> Iterator[Gpu]:
+def gpu(gpu: Gpu) -> Gpu:
     """Memory of which each kernel is watched: whom it has to have waited for."""
-    with emulated_gpu() as made:
-        made.watches = True
-        yield made
+    gpu.watches = True
+    return gpu
 
 
 LOWERING = fg.foldmap(lowest, near)

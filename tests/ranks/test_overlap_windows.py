@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,16 +21,10 @@ if not _cuda.is_installed():
 
 from tests.ranks.forced import cut, loops
 from tests.ranks.test_partitions import ageing
-from tests.simt.gpu import Gpu, Streams, emulated_gpu
+from tests.simt.gpu import Gpu, Streams
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 V = 70
-
-
-@pytest.fixture(scope="module")
-def gpu() -> Iterator[Gpu]:
-    with emulated_gpu() as made:
-        yield made
 
 
 def make_graph(directed: bool = True) -> fg.Graph:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,13 +25,7 @@ from featgraph.runtime.devices.choose import choose_device
 from tests.ranks import test_rounded
 from tests.ranks.test_emulated import V, make_graph
 from tests.ranks.test_partitions import GRAPHS
-from tests.simt.gpu import Gpu, emulated_gpu
-
-
-@pytest.fixture(scope="module")
-def gpu() -> Iterator[Gpu]:
-    with emulated_gpu() as made:
-        yield made
+from tests.simt.gpu import Gpu
 
 
 def any_reals(dtype: str, wire_dtype: str) -> Any:

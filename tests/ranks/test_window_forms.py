@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,13 +25,7 @@ from featgraph.ranks.members import packed, unpacked
 from featgraph.runtime.devices.choose import choose_device
 from tests.ranks.test_emulated import V, make_graph
 from tests.ranks.test_windows import rows_of
-from tests.simt.gpu import Gpu, emulated_gpu
-
-
-@pytest.fixture(scope="module")
-def gpu() -> Iterator[Gpu]:
-    with emulated_gpu() as made:
-        yield made
+from tests.simt.gpu import Gpu
 
 
 @pytest.mark.parametrize("form", ["auto", "all", "ms", "vr", "vr-list"])

@@ -41,13 +41,7 @@ from tests.ranks.forced import loops
 from tests.ranks.test_emulated import PROPERTIES, V, make_graph
 from tests.simt import dialect
 from tests.simt.dialect import Dialect
-from tests.simt.gpu import Gpu, emulated_gpu
-
-
-@pytest.fixture(scope="module")
-def gpu() -> Iterator[Gpu]:
-    with emulated_gpu() as made:
-        yield made
+from tests.simt.gpu import Gpu
 
 
 @settings(max_examples=6, deadline=None)

@@ -213,9 +213,7 @@ class Facts:
             )
         )
         in_parts = self.plan.traits.renumbered
-        rows = Oriented(
-            upper, lower, both, self.intrinsics, number, in_parts=in_parts
-        )
+        rows = Oriented(upper, lower, both, self.intrinsics, number, in_parts=in_parts)
         if self.phase.from_edges:
             twin = rows.twin("{0}")
             passed = f"edge_state[{{0}}] == 2 or edge_state[{twin}] == 2"

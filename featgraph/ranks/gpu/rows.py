@@ -30,7 +30,7 @@ __all__ = ["GpuRows", "lists_of"]
 
 Array = Any
 Words = Any
-Lists = list[npt.NDArray[np.integer]]
+Numbers = list[npt.NDArray[np.integer]]
 
 
 class GpuRows:
@@ -206,13 +206,15 @@ class GpuRows:
                 yield packer.came(taken, rank, outline, received[rank])
 
 
-def lists_of(shard: Shard, others: Sequence[bool] | None = None) -> tuple[Lists, Lists]:
+def lists_of(
+    shard: Shard, others: Sequence[bool] | None = None
+) -> tuple[Numbers, Numbers]:
     """Return the vertices that each rank gets, and those that come from it.
 
     Those of some ranks only, if these are given.
     """
     ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
-    sent: Lists = list(shard.send_lists)
+    sent: Numbers = list(shard.send_lists)
     if others is None:
         return sent, ghosts
     chosen = [

@@ -48,6 +48,7 @@ class BatchHere:
             self._arrays[sweeps_rows] = found
         return found
 
+
 class TrianglesHere:
     """The batches of a part on a device.
 

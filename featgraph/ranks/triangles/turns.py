@@ -14,7 +14,6 @@ from typing import Any
 from featgraph.arrays.values import name_of
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.signature import PropertyKind
-from featgraph.ranks.edge_ghosts import EdgeCarrier
 from featgraph.ranks.triangles.here import BatchHere, TrianglesHere
 from featgraph.ranks.triangles.memory import memory_of
 from featgraph.runtime.devices.protocol import Device
