@@ -200,16 +200,15 @@ class _Returns:
         ends = np.cumsum([0, *(one.size for one in lists.sent)]).tolist()
         self._size = max(ends[-1], 1)
         places = [np.arange(b, e, dtype=np.int32) for b, e in lists.bounds]
-        given = lists.taken, places
         self._channel: Channel | None = None
         if windows is None:
-            self._links = tuple(GpuLinks(one, device) for one in given)
+            self._links = tuple(GpuLinks(one, device) for one in (lists.taken, places))
             rank = rows.rank
         else:
-            engine, numbers = windows
-            told = engine, device, _ABOUT_OUTBOXES
-            beside = WindowNumbers(device, beside=numbers)
-            self._channel, rank = Channel(*given, *told, beside), engine.rank
+            engine, beside = windows
+            numbers = WindowNumbers(device, beside=beside)
+            told = engine, device, _ABOUT_OUTBOXES, numbers
+            self._channel, rank = Channel(lists.taken, places, *told), engine.rank
         begins, listed = _by_entry(lists, rank)
         self._begins, self._listed = device.upload(begins), device.upload(listed)
         #: Where entries come to, by type and shape.
@@ -259,7 +258,8 @@ class _Returns:
         if (shape, dtype) not in self._memory:
             rows = self._device.rows
             whole = (self._size, *shape)
-            self._memory[shape, dtype] = rows.held(rows.empty(whole, dtype), whole)
+            held: Any = rows.held(rows.empty(whole, dtype), whole)
+            self._memory[shape, dtype] = held
         return self._memory[shape, dtype]
 
 
