@@ -19,11 +19,13 @@ if not _cuda.is_installed():
 
 from featgraph.ranks.triangles import arrays, parts
 from featgraph.runtime.devices import bound
+from featgraph.runtime.devices.cuda_arrays import CudaArrays
 from tests.ranks.test_triangles import (
     GRAPHS,
     V,
     behind,
     make_state,
+    parted,
     require_same,
     run,
     sums,
@@ -71,6 +73,40 @@ def test_trusses_are_those_of_one_rank(
         np.testing.assert_array_equal(found.trussness, meant.trussness)
 
     run_ranks(3, on_a_rank)
+
+
+@pytest.mark.parametrize("step", [sums, parted])
+def test_a_warm_superstep_hands_nothing_to_the_host(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, step: fg.Foldmap
+) -> None:
+    moved: list[Any] = []
+    for name in ("upload", "download"):
+        _note_calls(monkeypatch, name, moved)
+
+    def on_a_rank(engine: Any) -> None:
+        state = make_state(fg.distribute(GRAPHS[2], cuts=[0, 20, V]), 2)
+        for _ in range(2):
+            step(state, target="cuda")
+        engine.barrier()
+        before, known = engine.traffic.sent.copy(), len(moved)
+        step(state, target="cuda")
+        engine.barrier()
+        assert not moved[known:]
+        assert np.array_equal(engine.traffic.sent, before)
+
+    run_ranks(2, on_a_rank)
+    assert moved
+
+
+def _note_calls(monkeypatch: pytest.MonkeyPatch, name: str, moved: list[Any]) -> None:
+    """Have calls noted that bring an array to the device, or from there."""
+    wrapped = getattr(CudaArrays, name)
+
+    def noted(self: CudaArrays, values: Any, *more: Any) -> Any:
+        moved.append(values)
+        return wrapped(self, values, *more)
+
+    monkeypatch.setattr(CudaArrays, name, noted)
 
 
 def test_long_rows_have_blocks(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
