@@ -53,9 +53,9 @@ ROWS = {
     "triangles": (
         fg.trianglemap(corner),
         [
-            "phase 0: load: entries of cut edges that changed go before the phase",
-            "phase 0: rows of neighbors that others own are fetched, a batch at a time",
-            "phase 0: load: entries of their edges come with them",
+            "phase 0: rows of neighbors that others own: fetched once, a batch at a "
+            "time",
+            "phase 0: load: entries of edges that changed go before each",
             "phase 0: least: combined on each rank, then at the owners behind the "
             "phase",
             BITS,

@@ -86,11 +86,11 @@ def _explain_phase(plan: FoldPlan, phase: Phase, halo: Halo) -> Iterator[str]:
     )  # fmt: skip
     triangles = halo.triangles
     if triangles is not None:
-        yield "rows of neighbors that others own are fetched, a batch at a time"
+        yield "rows of neighbors that others own: fetched once, a batch at a time"
         names = (name for name, _ in triangles.updates)
         yield from _said(
-            ((*triangles.reads, *_next(triangles.reads_next)), "entries of their edges "
-                                                               "come with them"),
+            ((*triangles.reads, *_next(triangles.reads_next)), "entries of edges that "
+                                                               "changed go before each"),
             (names, "combined on each rank, then at the owners behind the phase"),
         )  # fmt: skip
     if phase.kind == "reduce":
