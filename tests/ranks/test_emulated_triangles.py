@@ -35,20 +35,28 @@ from tests.simt.gpu import Gpu
 
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 @settings(max_examples=max(settings.default.max_examples // 25, 1), deadline=None)
-@example(seed=2, rounds=4, inner=[9, 32], order="given", batch=64)
+@example(seed=2, rounds=4, inner=[9, 32], order="given", batch=4096, kept=1 << 14)
 @given(
     seed=st.integers(0, 2),
     rounds=st.integers(1, 4),
     inner=st.lists(st.integers(0, V), max_size=3).map(sorted),
     order=st.sampled_from(["given", "spread", "locality"]),
-    batch=st.sampled_from([64, 640, 1 << 20]),
+    batch=st.sampled_from([2048, 4096, 1 << 20]),
+    kept=st.sampled_from([0, 1 << 14, 1 << 20]),
 )
 def test_triangles_are_the_same_on_any_number_of_ranks(
-    gpu: Gpu, seed: int, rounds: int, inner: list[int], order: str, batch: int
+    gpu: Gpu,
+    seed: int,
+    rounds: int,
+    inner: list[int],
+    order: str,
+    batch: int,
+    kept: int,
 ) -> None:
     cuts, alone = [0, *inner, V], run(GRAPHS[seed], seed, rounds)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "BATCH_BYTES", batch)
+        patch.setattr(parts, "KEPT_BYTES", kept)
 
         def on_a_rank(engine: Any) -> list[Any]:
             graph = fg.distribute(GRAPHS[seed], order=order, cuts=cuts)
@@ -61,7 +69,7 @@ def test_triangles_are_the_same_on_any_number_of_ranks(
 def test_trusses_are_those_of_one_rank(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "BATCH_BYTES", 640)
+    monkeypatch.setattr(parts, "BATCH_BYTES", 4096)
     plain = fg.Graph.from_edges(
         *_without_loops(GRAPHS[2]), vertex_count=V, directed=False
     )
@@ -111,7 +119,7 @@ def _note_calls(monkeypatch: pytest.MonkeyPatch, name: str, moved: list[Any]) ->
 
 def test_long_rows_have_blocks(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows in the middle, each in the batch that has it."""
-    monkeypatch.setattr(parts, "BATCH_BYTES", 640)
+    monkeypatch.setattr(parts, "BATCH_BYTES", 4096)
     for module in (arrays, bound):
         monkeypatch.setattr(module, "LONG_ROW", 3)
     alone = make_state(GRAPHS[2], 2)

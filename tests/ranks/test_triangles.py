@@ -131,14 +131,16 @@ def require_same(found: list[Any], wanted: list[Any]) -> None:
     rounds=st.integers(1, 4),
     inner=st.lists(st.integers(0, V), max_size=3).map(sorted),
     order=st.sampled_from(["given", "spread", "locality"]),
-    batch=st.sampled_from([64, 640, 1 << 20]),
+    batch=st.sampled_from([64, 1280, 1 << 20]),
+    kept=st.sampled_from([0, 1 << 14, 1 << 20]),
 )
 def test_triangles_are_the_same_on_any_number_of_ranks(
-    seed: int, rounds: int, inner: list[int], order: str, batch: int
+    seed: int, rounds: int, inner: list[int], order: str, batch: int, kept: int
 ) -> None:
     cuts, alone = [0, *inner, V], run(GRAPHS[seed], seed, rounds)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "BATCH_BYTES", batch)
+        patch.setattr(parts, "KEPT_BYTES", kept)
 
         def on_a_rank(engine: Any) -> list[Any]:
             graph = fg.distribute(GRAPHS[seed], order=order, cuts=cuts)

@@ -87,12 +87,12 @@ def _explain_phase(plan: FoldPlan, phase: Phase, halo: Halo) -> Iterator[str]:
     triangles = halo.triangles
     if triangles is not None:
         yield "rows of neighbors that others own: fetched once, a batch at a time"
+        read = *triangles.reads, *_next(triangles.reads_next)
         names = (name for name, _ in triangles.updates)
         yield from _said(
-            ((*triangles.reads, *_next(triangles.reads_next)), "entries of edges that "
-                                                               "changed go before each"),
+            (read, "entries of edges that changed go before each"),
             (names, "combined on each rank, then at the owners behind the phase"),
-        )  # fmt: skip
+        )
     if phase.kind == "reduce":
         names = (f.into for f in plan.functions_of(phase) if f.into)
         yield from _said((names, "combined over the ranks behind the phase"))

@@ -14,6 +14,7 @@ from typing import Any
 from featgraph.arrays.values import name_of
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.signature import PropertyKind
+from featgraph.ranks.edge_ghosts import EdgeCarrier
 from featgraph.ranks.triangles.here import BatchHere, TrianglesHere
 from featgraph.ranks.triangles.memory import memory_of
 from featgraph.runtime.devices.protocol import Device
@@ -57,13 +58,16 @@ class TriangleTurns:
     ) -> Iterator[tuple[Callable[[str], list[Any]], Given]]:
         """Give what runs a phase on each batch: see `Ghosts.turns`."""
         halo, here = self._halos[own.number], self._find_here()
+        whole: dict[str, Array] = {}
         for number in range(here.part.rounds):
             on = here.batch(number)
             room = _Room(buffers, on, self._device)
             arrays = on.arrays(buffers.graph, not own.phase.sweeps_passed)
             read = self._read(room, halo, given.get("edge_state"), fields)
             read["builtin", "edge_twin"] = arrays["edge_twin"]
-            boxes = self._boxes(room, here, halo)
+            boxes = self._boxes(room, halo) | whole
+            if number == 0:
+                boxes |= (whole := self._boxes_of_vertices(room, here, halo))
             read |= {("property", name): box for name, box in boxes.items()}
             of = ((field.name, (field.source, field.of)) for field in fields)
             in_data = {name: read[key] for name, key in of if key in read}
@@ -75,8 +79,10 @@ class TriangleTurns:
                         state, arrays["edge_twin"], room.numbers
                     )
             yield self._entries(own, on, arrays), given_now
+            is_last = number == here.part.rounds - 1
             for name, operation in halo.updates:
-                self._deliver(room, here, (name, operation), boxes[name])
+                if is_last or name in self._of_edges:
+                    self._deliver(room, here, (name, operation), boxes[name])
 
     def _entries(self, own: Any, on: BatchHere, arrays: Any) -> Any:
         """Return the entries of a phase with the arrays of a batch in place."""
@@ -115,19 +121,25 @@ class TriangleTurns:
                 found[field.source, field.of] = room.constant(field.of, self._memory)
         return found
 
-    def _boxes(self, room: _Room, here: TrianglesHere, halo: Any) -> dict[str, Array]:
-        """Return outboxes of what is updated, in which there is nothing."""
-        boxes = {}
-        for name, operation in halo.updates:
-            of_edges = name in self._of_edges
-            carrier = room.on.carrier if of_edges else here.vertices
-            count = room.count if of_edges else here.part.vertices.count
-            values = room.buffers.property(name)
-            shape = (count, *values.shape[1:])
-            box = room.array(f"outbox of {name}", name_of(values.dtype), shape)
-            carrier.empty_outbox(room.buffers.held(name, box), operation)
-            boxes[name] = box
-        return boxes
+    def _boxes(self, room: _Room, halo: Any) -> dict[str, Array]:
+        """Return outboxes of what is updated at edges, in which there is nothing."""
+        carrier, updates = room.on.carrier, halo.updates
+        of_edges = [each for each in updates if each[0] in self._of_edges]
+        return {
+            name: room.outbox(name, operation, carrier, room.count)
+            for name, operation in of_edges
+        }
+
+    def _boxes_of_vertices(
+        self, room: _Room, here: TrianglesHere, halo: Any
+    ) -> dict[str, Array]:
+        """Return the same at vertices, for all batches."""
+        carrier, count = here.vertices, here.part.vertices.count
+        of_vertices = [each for each in halo.updates if each[0] not in self._of_edges]
+        return {
+            name: room.outbox(name, operation, carrier, count)
+            for name, operation in of_vertices
+        }
 
     def _deliver(
         self, room: _Room, here: TrianglesHere, update: tuple[str, str], box: Array
@@ -175,6 +187,16 @@ class _Room:
     def numbers(self, use: str, count: int) -> Array:
         """Return memory for so many numbers, at least one."""
         return self.array(use, "int32", (max(count, 1),))
+
+    def outbox(
+        self, name: str, operation: str, carrier: EdgeCarrier, count: int
+    ) -> Array:
+        """Return an outbox of a property, with so many rows."""
+        values = self.buffers.property(name)
+        shape, dtype = (count, *values.shape[1:]), name_of(values.dtype)
+        box = self.array(f"outbox of {name}", dtype, shape)
+        carrier.empty_outbox(self.buffers.held(name, box), operation)
+        return box
 
     def renewed(self, source: str, name: str, memory: Any) -> tuple[Array, Marks]:
         """Return entries of a property, and which of them owners have to send.
