@@ -49,7 +49,8 @@ def entry_signature(
         for name in ("offsets", "edges", "positions"):
             known[f"{rows}_{name}"] = _array(offset, 1)
     known["edge_twin"] = _array(offset, 1)
-    known["changed_edges"] = _array("uint32", 1)
+    for name in ("changed_edges", "triangle_begins", "triangle_middles"):
+        known[name] = _array("uint32", 1)
     known["passed_edges"] = known["passed_count"] = _array("int32", 1)
     known["chunks"] = _array("int64", 1)
     reducing = source.plan.functions_of(source.plan.phases[entry.phase])[0]
