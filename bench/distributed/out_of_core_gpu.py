@@ -25,7 +25,8 @@ from featgraph.arrays.drawn import Drawing
 from featgraph.arrays.values import DeviceValues, host_values
 from featgraph.graph import Adjacency
 from featgraph.graph.building.row_edges import RowEdges
-from featgraph.graph.drawn import drawn_rows
+from featgraph.graph.drawn import DrawnRowEdges
+from featgraph.runtime.devices.choose import choose_device
 
 DEFAULTS = {"repeat": 5}
 TARGET = "cuda"
@@ -107,7 +108,8 @@ def graph_of(scale: int, edge_factor: int, weighted: bool = True) -> fg.Graph:
     count = edge_factor << scale
     seed = np.uint64(2) if weighted else None
     drawing = Drawing("draw_rmat", parameters, count, 1 << scale, seed)
-    there = drawn_rows(drawing, directed=True)
+    choose_device(TARGET)  # without it there is no memory to draw into
+    there = DrawnRowEdges(drawing, directed=True)
     rows = there.on_gpu.rows("in")
     arrays = [rows.offsets, rows.ends, *[there.there_by_id] * weighted]
     found = [host_values(DeviceValues(array)) for array in arrays]
@@ -121,7 +123,6 @@ def graph_of(scale: int, edge_factor: int, weighted: bool = True) -> fg.Graph:
 
 def _measure(graph: fg.Graph, repeat: int) -> tuple[list[float], int, int]:
     """Return the ms of supersteps, a digest of what they leave, and bytes copied."""
-    from featgraph.runtime.devices.choose import choose_device
     from featgraph.runtime.memory.buffers import graph_arrays
 
     x = np.ones((graph.vertex_count, 1), np.float32)
@@ -150,7 +151,6 @@ def _measure(graph: fg.Graph, repeat: int) -> tuple[list[float], int, int]:
 
 def _measure_link(repeat: int, recorder: Recorder) -> float:
     """Return bytes a second from page-locked memory to the GPU."""
-    from featgraph.runtime.devices.choose import choose_device
     from featgraph.runtime.streaming.pinned import PinnedArray
 
     device: Any = choose_device(TARGET)

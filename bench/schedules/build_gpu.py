@@ -4,7 +4,8 @@ From the call until the device is done: a graph with the rows of its in-edges, i
 out-edges and the ids of these, beside CuPy's copies of the same edges, and its CSR and
 CSC of them (`cupyx.scipy.sparse`, whose conversion sums parallel edges and keeps no
 ids). An undirected graph is one of both directions; for CuPy, its edges are given
-twice. And how long it takes to draw graphs there.
+twice. And how long it takes to draw edges there, and to make the rows of a graph that
+is drawn.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ import featgraph as fg
 from bench.graphs import make_graph
 from bench.record import Recorder, gpu_name
 from bench.timing import time_call
+from featgraph.arrays.drawn import Drawing
 from featgraph.fold.plan.layout import rows_along
 from featgraph.graph import generators
+from featgraph.graph.drawn import drawn_pieces
 from featgraph.runtime.devices.choose import choose_device
 
 __all__ = ["DEFAULTS", "add_arguments", "run"]
@@ -30,7 +33,10 @@ DEFAULTS = {"graph": ["kron21"], "repeat": 11}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Take no other ones."""
+    """Take how large drawn graphs are."""
+    parser.add_argument(
+        "--scale", type=int, nargs="*", default=[24], help="2**scale drawn vertices"
+    )
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -38,7 +44,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     recorder.device = gpu_name()
     if recorder.device is None:
         raise SystemExit("build-gpu needs a GPU")
-    _draw(arguments.repeat, recorder)
+    for scale in arguments.scale:
+        _draw(scale, arguments.repeat, recorder)
     for name in arguments.graph:
         named = make_graph(name)
         for directed in (False, True):
@@ -46,32 +53,63 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 
 
 CONVERSION = "CuPy: CSR and CSC"
-#: Vertices of drawn graphs, as a power of two; and edges a vertex.
-SCALE, FACTOR = 24, 16
+#: Edges a vertex of drawn graphs.
+FACTOR = 16
 
 
-def _draw(repeat: int, recorder: Recorder) -> None:
-    """Time generators on the GPU."""
-    count = FACTOR << SCALE
+def _draw(scale: int, repeat: int, recorder: Recorder) -> None:
+    """Time how edges are drawn on the GPU, and how a graph that is gets its rows.
+
+    Edges that are drawn are dropped, piece by piece. A graph of so many has no list of
+    them: its rows are made of edges that are drawn anew wherever they are needed.
+    """
+    count, many = FACTOR << scale, 1 << scale
+    drawings = {
+        f"rmat({scale}, {FACTOR})": generators.drawing_of_rmat(scale, FACTOR, seed=1),
+        f"uniform(2**{scale}, {count})": generators.drawing_of_uniform(
+            many, count, seed=1
+        ),
+    }
     makers: dict[str, Callable[..., fg.Graph]] = {
-        f"rmat({SCALE}, {FACTOR})": partial(generators.rmat, SCALE, FACTOR, seed=1),
-        f"uniform(2**{SCALE}, {count})": partial(
-            generators.uniform, 1 << SCALE, count, seed=1
+        f"rmat({scale}, {FACTOR})": partial(generators.rmat, scale, FACTOR, seed=1),
+        f"uniform(2**{scale}, {count})": partial(
+            generators.uniform, many, count, seed=1
         ),
         "grid(8192, 8192)": partial(generators.grid, 8192, 8192),
     }
-    device = choose_device("cuda")
+    for name, drawing in drawings.items():
+        draw = partial(_draw_all, drawing)
+        _record(f"{name}: edges drawn", draw, drawing.count, repeat, recorder)
     for name, make in makers.items():
-
-        def call(make: Callable[..., fg.Graph] = make) -> None:
-            make(target="cuda")
-            device.synchronize()
-
-        call()
-        taken = [time_call(call) for _ in range(repeat)]
         edges = make(target="cuda").given_edge_count
-        rate = 1e3 * edges / sorted(taken)[repeat // 2]
-        recorder.add(name, taken, edges=edges, edges_a_second=rate)
+        of_graph = partial(_rows_of, make)
+        _record(f"{name}: drawn, in rows", of_graph, edges, repeat, recorder)
+
+
+def _draw_all(drawing: Drawing) -> None:
+    for _ in drawn_pieces(drawing, 0, drawing.count):
+        pass
+
+
+def _rows_of(make: Callable[..., fg.Graph]) -> Any:
+    rows, device = rows_along("in"), choose_device("cuda")
+    graph = make(target="cuda")
+    return [device.graph_array(graph, name) for name in (rows.offsets, rows.ends)]
+
+
+def _record(
+    name: str, run: Callable[[], Any], edges: int, repeat: int, recorder: Recorder
+) -> None:
+    device = choose_device("cuda")
+
+    def call() -> None:
+        run()
+        device.synchronize()
+
+    call()
+    taken = [time_call(call) for _ in range(repeat)]
+    rate = 1e3 * edges / sorted(taken)[repeat // 2]
+    recorder.add(name, taken, edges=edges, edges_a_second=rate)
 
 
 def build(graph: fg.Graph) -> dict[str, Any]:

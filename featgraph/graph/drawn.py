@@ -1,4 +1,4 @@
-"""Edges that a GPU draws and never has but as rows."""
+"""Edges that a GPU draws where they are asked for, and never has but as rows."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from featgraph._cached import cached_property
 from featgraph.arrays.drawn import Drawing
-from featgraph.graph._structure import structure_digest
 from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
 
 if TYPE_CHECKING:
-    from featgraph.arrays.parts.passing import Part, Piece, Pieces, Wanted
+    from numpy.typing import NDArray
 
-__all__ = ["drawn_pieces", "drawn_rows", "part_edges"]
+    from featgraph.arrays.parts.passing import Part, Piece, Pieces, Survey, Wanted
+    from featgraph.arrays.parts.row_edges import GpuRowEdges
+
+__all__ = ["DrawnRowEdges", "drawn_pieces", "part_edges"]
 
 
 def drawn_pieces(drawing: Drawing, first: int, last: int) -> Iterator[Piece]:
@@ -71,18 +74,66 @@ def part_edges(
     return part, GpuRowEdgeList(rows, weights, known, as_given)
 
 
-def drawn_rows(drawing: Drawing, directed: bool) -> GpuRowEdgeList:
-    """Return all edges, in rows; no list of them is ever there."""
-    from featgraph.arrays.parts.passing import Wanted, survey  # imports the dialect
-    from featgraph.graph.building import digests  # loads Numba
+class DrawnRowEdges(GpuRowEdgeList):
+    """Edges that a GPU draws when they are asked for, and has as rows from then on.
 
-    count = drawing.vertex_count
-    pieces = partial(drawn_pieces, drawing, 0, drawing.count)
-    seen = survey(pieces, -(-count // 32), 5, directed)
-    known = {"digest": structure_digest(count, directed, digests.text_of(seen.ends))}
-    if drawing.weights is not None:
-        known["weights_digest"] = f"float32 {digests.text_of(seen.weights)}"
-    wanted = Wanted(0, count, count, drawing.count, True, directed)
-    made = part_edges(drawing, wanted, known)[1]
-    made.sides, made.joins_sides = drawing.sides, drawing.sides is not None
-    return made
+    What is known of a drawing, and sums over its edges, take no rows.
+
+    Parameters
+    ----------
+    drawing : Drawing
+    directed : bool
+    """
+
+    def __init__(self, drawing: Drawing, directed: bool) -> None:
+        self._drawing, self.directed = drawing, directed
+        self.vertex_count, self.names = drawing.vertex_count, None
+        self.sides, self.joins_sides = drawing.sides, drawing.sides is not None
+        self.is_given_on_gpu, self._known = True, {}
+        is_weighted = drawing.weights is not None
+        self.weights_dtype = np.dtype(np.float32) if is_weighted else None
+        self._as_given = drawing.weights_to_host
+
+    @property
+    def given_count(self) -> int:  # type: ignore[override]
+        """How many edges are drawn."""
+        return self._drawing.count
+
+    @property
+    def edge_count(self) -> int:  # type: ignore[override]
+        """Directed edges, twins among them: which loops there are, rows say."""
+        return self._drawing.count if self.directed else self.on_gpu.edge_count
+
+    @property
+    def on_gpu(self) -> GpuRowEdges:  # type: ignore[override]
+        """The edges, drawn."""
+        return self._rows[0]
+
+    @property
+    def _by_id(self) -> Any:  # type: ignore[override]
+        return self._rows[1] if self.weights_dtype is not None else None
+
+    @cached_property
+    def _rows(self) -> tuple[GpuRowEdges, Any]:
+        """All edges, in rows, and their weights; no list of edges is ever there."""
+        from featgraph.arrays.parts.passing import Wanted  # imports the dialect
+
+        count, given = self.vertex_count, self._drawing.count
+        wanted = Wanted(0, count, count, given, True, self.directed)
+        made = part_edges(self._drawing, wanted, {})[1]
+        return made.on_gpu, made.there_by_id
+
+    def sum_ends(self) -> NDArray[np.uint64]:
+        """Return the sums over edges that a digest of their ends is made of."""
+        return self._survey.ends
+
+    def sum_weights(self) -> NDArray[np.uint64]:
+        """Return those that a digest of weights is made of."""
+        return self._survey.weights
+
+    @cached_property
+    def _survey(self) -> Survey:
+        from featgraph.arrays.parts.passing import survey  # imports the dialect
+
+        pieces = partial(drawn_pieces, self._drawing, 0, self._drawing.count)
+        return survey(pieces, -(-self.vertex_count // 32), 5, self.directed)

@@ -15,7 +15,7 @@ from featgraph.errors import GraphInputError
 from featgraph.graph.building.arguments import require_flag, require_real
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.edges import MANY_EDGES, EdgeList
-from featgraph.graph.drawn import drawn_rows
+from featgraph.graph.drawn import DrawnRowEdges
 from featgraph.graph.graph import Graph
 from featgraph.graph.partition.asked import makers, require_asked
 
@@ -396,7 +396,7 @@ def _drawn(
         if made is not None:
             return made  # type: ignore[no-any-return]
     if chosen == "cuda" and is_kept and drawing.count >= MANY_DRAWN:
-        return Graph(drawn_rows(drawing, is_directed))
+        return Graph(DrawnRowEdges(drawing, is_directed))
     u, v, weights = drawn(chosen, drawing)
     if is_kept:
         # No second copy of what was made here.

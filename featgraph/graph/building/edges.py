@@ -145,6 +145,18 @@ class EdgeList:
             return given.array
         return None if given is None else memory.upload(given)
 
+    def sum_ends(self) -> NDArray[np.uint64]:
+        """Return what a digest of the ends is made of, summed on the GPU."""
+        from featgraph.arrays.parts.passing import sums_of_ends  # imports the dialect
+
+        return sums_of_ends(self.on_gpu.sources, self.on_gpu.targets)
+
+    def sum_weights(self) -> NDArray[np.uint64]:
+        """Return the same of the weights."""
+        from featgraph.arrays.parts.passing import sums_of_values  # imports the dialect
+
+        return sums_of_values(self.weights_on_gpu())
+
     @property
     def is_few(self) -> bool:
         """Whether NumPy builds their rows as soon as compiled loops."""

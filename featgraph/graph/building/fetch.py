@@ -32,16 +32,12 @@ __all__ = [
 
 def sum_ends(edges: EdgeList) -> NDArray[np.uint64]:
     """Return the sums over edges that a digest of their ends is made of."""
-    from featgraph.arrays.parts.passing import sums_of_ends  # imports the dialect
-
-    return sums_of_ends(edges.on_gpu.sources, edges.on_gpu.targets)
+    return edges.sum_ends()
 
 
 def sum_weights(edges: EdgeList) -> NDArray[np.uint64]:
     """Return those that a digest of weights is made of."""
-    from featgraph.arrays.parts.passing import sums_of_values  # imports the dialect
-
-    return sums_of_values(edges.weights_on_gpu())
+    return edges.sum_weights()
 
 
 def build_in_edges(edges: EdgeList) -> Adjacency:
