@@ -14,6 +14,7 @@ if not _cuda.is_installed():
 
 from numba import types
 
+from featgraph.ranks.gpu import edge_kernels
 from featgraph.ranks.gpu import window_kernels as kernels
 from featgraph.ranks.gpu.window_channel import _Lists, _Pair
 
@@ -25,6 +26,22 @@ TABLE = types.Array(types.int64, 2, "C")
 ROWS = types.Array(types.float32, 2, "C")
 
 LISTS = types.NamedTuple((NUMBERS, TABLE, N), _Lists)
+STATES = types.Array(types.uint8, 1, "C")
+INTEGERS = types.Array(types.int64, 2, "C")
+ENTRIES = [
+    (edge_kernels.mark_equal, (STATES, types.uint8, NUMBERS, WORDS)),
+    (edge_kernels.copy_rows, (INTEGERS, types.int32, INTEGERS)),
+    (edge_kernels.keep_passed, (STATES, types.int32, STATES)),
+    (edge_kernels.list_passed, (STATES, NUMBERS, NUMBERS, NUMBERS)),
+    *(
+        (
+            edge_kernels.combine_listed,
+            (rows, N, rows, WORDS, rows, WORDS, NUMBERS, NUMBERS, N, WORDS),
+        )
+        for rows in (ROWS, INTEGERS)
+    ),
+]
+
 SETS = types.NamedUniTuple(WORDS, 2, _Pair)
 SENT = TABLE, N, TABLE, N, N
 SIGNATURES = [
@@ -73,3 +90,15 @@ def waits_of(ptx: str) -> list[str]:
 def awaited_in(loop: str) -> int:
     """Return how many addresses a loop looks at."""
     return len(set(re.findall(r"ld\.acquire\.sys\S* %rd\d+, \[(\S+)\]", loop)))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "signature"), ENTRIES, ids=lambda x: getattr(x, "__name__", None)
+)
+def test_kernels_over_entries_compile(
+    kernel: Any, signature: tuple[types.Type, ...]
+) -> None:
+    ptx = _cuda.compile_ptx(kernel, signature, (9, 0), launch_bounds=None)
+    assert not re.search(r"\bf64\b", ptx)
+    _, found = _cuda_code.link_cubin(ptx, (9, 0))
+    assert found.spill_stores_bytes == found.spill_loads_bytes == found.stack_bytes == 0
