@@ -36,11 +36,20 @@ class EdgeCarrier(Protocol):
     def out_of(self, sources: Words) -> Marks:
         """Mark those that lead out of some vertices."""
 
-    def marked(self, members: Words) -> Marks:
-        """Mark those of a set of own edges."""
+    def marked(self, members: Words, also: Marks | None = None) -> Marks:
+        """Mark those of a set of own edges, beside others."""
 
-    def that_are(self, values: Values, value: int) -> Marks:
-        """Mark those whose entry is a value."""
+    def passed(self, state: Any, wide: Any, also: Marks | None) -> Marks:
+        """Mark those that passed, beside others.
+
+        Parameters
+        ----------
+        state : array
+            What became of edges: see `BoundState.edge_state`.
+        wide : array
+            Told the same of own edges that passed, and that no other has.
+        also : marks or None
+        """
 
     def union(self, a: Marks, b: Marks) -> Marks:
         """Return what either has."""
@@ -134,12 +143,8 @@ class EdgeGhosts:
         for name, of, operation in halo.outboxes:
             outbox = buffers.held(of, buffers.everywhere(name, of))
             values = buffers.held(of, buffers.property(of))
-            came = self._carrier.deliver(outbox, values, operation)
-            reached, known = self._carrier.marked(came), buffers.unsent.get(of)
-            is_new = known is None
-            buffers.unsent[of] = (
-                reached if is_new else self._carrier.union(known, reached)
-            )
+            reached = self._carrier.deliver(outbox, values, operation)
+            buffers.unsent[of] = self._carrier.marked(reached, buffers.unsent.get(of))
         if not (halo.writes or halo.writes_next):
             return
         marks = self._carrier.out_of(sources)

@@ -19,6 +19,8 @@ from featgraph.runtime.devices.protocol import Device, Words
 
 __all__ = ["HostEdges"]
 
+#: What an edge's state is where it has passed: see `BoundState.edge_state`.
+PASSED = 2
 #: A truth value for each of `Lists.every`.
 Mask = npt.NDArray[np.bool_]
 
@@ -55,15 +57,18 @@ class HostEdges:
         found: Mask = members[self._lists.sources]
         return found
 
-    def marked(self, members: Words) -> Mask:
-        """Mark those of a set of own edges."""
+    def marked(self, members: Words, also: Mask | None = None) -> Mask:
+        """Mark those of a set of own edges, beside others."""
         found: Mask = unpacked(members)[self._lists.every]
-        return found
+        return found if also is None else found | also
 
-    def that_are(self, values: Array, value: int) -> Mask:
-        """Mark those whose entry is a value."""
-        found: Mask = values[self._lists.every] == value
-        return found
+    def passed(self, state: Array, wide: Array, also: Mask | None) -> Mask:
+        """Mark those that passed, beside others: see `EdgeCarrier`."""
+        own = self._lists.own
+        wide.fill(0)
+        np.copyto(wide[:own], PASSED, where=state[:own] == PASSED)
+        found: Mask = wide[self._lists.every] == PASSED
+        return found if also is None else found | also
 
     def union(self, a: Mask, b: Mask) -> Mask:
         """Return what either has."""

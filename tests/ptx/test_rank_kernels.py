@@ -29,9 +29,11 @@ LISTS = types.NamedTuple((NUMBERS, TABLE, N), _Lists)
 STATES = types.Array(types.uint8, 1, "C")
 INTEGERS = types.Array(types.int64, 2, "C")
 ENTRIES = [
-    (edge_kernels.mark_equal, (STATES, types.uint8, NUMBERS, WORDS)),
+    (
+        edge_kernels.mark_passed,
+        (STATES, types.int32, NUMBERS, WORDS, STATES, WORDS),
+    ),
     (edge_kernels.copy_rows, (INTEGERS, types.int32, INTEGERS)),
-    (edge_kernels.keep_passed, (STATES, types.int32, STATES)),
     (edge_kernels.list_passed, (STATES, NUMBERS, NUMBERS, NUMBERS)),
     *(
         (

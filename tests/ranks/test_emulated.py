@@ -382,7 +382,7 @@ def share_edges_and_compare(
 ) -> None:
     """Mark and share entries in both memories, and have the same rows there."""
     no_one_asks = np.zeros(0, np.int64)  # for edges of the whole graph
-    edges = PartEdges(shard, "both", no_one_asks, no_one_asks)
+    edges = PartEdges(shard, "both", no_one_asks, no_one_asks).lists
     now, before = make_edge_values(engine, shard, which, seed)
     rng, count = np.random.default_rng([seed, engine.rank]), shard.numbers.size
     sources = [packed(rng.random(count) < share) for _ in range(2)]

@@ -12,11 +12,10 @@ __all__ = [
     "COMBINING",
     "combine_listed",
     "copy_rows",
-    "keep_passed",
     "list_passed",
     "mark_differing",
-    "mark_equal",
     "mark_members",
+    "mark_passed",
 ]
 
 #: Operations, as `combine_listed` is told them.
@@ -26,10 +25,10 @@ _PASSED = 2
 
 
 @kernel(cache=True)
-def mark_members(members, numbers, marks):  # type: ignore[no-untyped-def]
+def mark_members(members, numbers, also, marks):  # type: ignore[no-untyped-def]
     """Mark the places of lists at which there is a number that a set has.
 
-    Where a list ends within a word, numbers are negative.
+    Where a list ends within a word, numbers are negative. Marks begin with others.
     """
     lane = int32(cuda.laneid)
     for word in range(cuda.grid(1) >> 5, marks.size, cuda.gridsize(1) >> 5):
@@ -37,19 +36,28 @@ def mark_members(members, numbers, marks):  # type: ignore[no-untyped-def]
         is_set = number >= 0 and warp.test_bit(members, uint32(number))
         found = warp.group_bits(is_set, 32)
         if lane == 0:
-            marks[uint32(word)] = found
+            marks[uint32(word)] = found | also[uint32(word)]
 
 
 @kernel(cache=True)
-def mark_equal(values, value, numbers, marks):  # type: ignore[no-untyped-def]
-    """Mark the places of lists at which there is an edge that has a value."""
+def mark_passed(edge_state, own, numbers, also, wide, marks):  # type: ignore[no-untyped-def]
+    """Mark the places of lists at which there is an edge that passed.
+
+    Marks begin with others. `wide` says of own edges whether they have passed, and of
+    others not yet.
+    """
     lane = int32(cuda.laneid)
     for word in range(cuda.grid(1) >> 5, marks.size, cuda.gridsize(1) >> 5):
         number = numbers[uint32(word * 32 + lane)]
-        is_equal = number >= 0 and values[uint32(max(number, 0))] == value
-        found = warp.group_bits(is_equal, 32)
+        has_passed = number >= 0 and edge_state[uint32(max(number, 0))] == _PASSED
+        found = warp.group_bits(has_passed, 32)
         if lane == 0:
-            marks[uint32(word)] = found
+            marks[uint32(word)] = found | also[uint32(word)]
+    for edge in range(cuda.grid(1), wide.size, cuda.gridsize(1)):
+        state = uint8(0)
+        if edge < own and edge_state[uint32(edge)] == _PASSED:
+            state = uint8(_PASSED)
+        wide[uint32(edge)] = state
 
 
 @kernel(cache=True)
@@ -80,16 +88,6 @@ def copy_rows(source, count, target):  # type: ignore[no-untyped-def]
         row = entry // width
         column = uint32(entry - row * width)
         target[uint32(row), column] = source[uint32(row), column]
-
-
-@kernel(cache=True)
-def keep_passed(edge_state, own, wide):  # type: ignore[no-untyped-def]
-    """Say of own edges which have passed, and nothing of others yet."""
-    for edge in range(cuda.grid(1), wide.size, cuda.gridsize(1)):
-        state = uint8(0)
-        if edge < own and edge_state[uint32(edge)] == _PASSED:
-            state = uint8(_PASSED)
-        wide[uint32(edge)] = state
 
 
 @kernel(cache=True)

@@ -101,16 +101,30 @@ class GpuEdges:
 
     def out_of(self, sources: Words) -> Words:
         """Mark those that lead out of some vertices."""
-        return self._marked(kernels.mark_members, sources, self._sources)
+        given = sources, self._sources, self._nothing
+        return self._marked(kernels.mark_members, *given)
 
-    def marked(self, members: Words) -> Words:
-        """Mark those of a set of own edges."""
-        return self._marked(kernels.mark_members, members, self._sent.numbers)
+    def marked(self, members: Words, also: Words | None = None) -> Words:
+        """Mark those of a set of own edges, beside others."""
+        given = members, self._sent.numbers
+        return self._marked(kernels.mark_members, *given, self._or_nothing(also))
 
-    def that_are(self, values: Array, value: int) -> Words:
-        """Mark those whose entry is a value."""
-        given = values, values.dtype.type(value), self._sent.numbers
-        return self._marked(kernels.mark_equal, *given)
+    def passed(self, state: Array, wide: Array, also: Words | None) -> Words:
+        """Mark those that passed, beside others: see `EdgeCarrier`."""
+        marks = self._device.sets.empty(self._count)
+        size = max(32 * self._count, wide.size)
+        if size:
+            numbers, own = self._sent.numbers, np.int32(self._lists.own)
+            given = state, own, numbers, self._or_nothing(also), wide, marks
+            self._launch(kernels.mark_passed, blocks_for(size), BLOCK, given)
+        return marks
+
+    def _or_nothing(self, marks: Words | None) -> Words:
+        return self._nothing if marks is None else marks
+
+    @cached_property
+    def _nothing(self) -> Words:
+        return self._device.upload(np.zeros(max(self._count, 1), np.uint32))
 
     def union(self, a: Words, b: Words) -> Words:
         """Return what either has."""

@@ -6,15 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from featgraph.ranks.edge_ghosts import EdgeCarrier
 from featgraph.runtime.devices.protocol import Device
 
 __all__ = ["GpuMemory", "HostMemory", "memory_of"]
 
 Array = Any
-Marks = Any
-#: What an edge's state is where it has passed: see `BoundState.edge_state`.
-_PASSED = 2
 
 
 class HostMemory:
@@ -24,18 +20,9 @@ class HostMemory:
         """Copy the rows of own edges."""
         target[:own] = source[:own]
 
-    def keep_passed(self, state: Array, own: int, wide: Array) -> None:
-        """Say of own edges which have passed, and nothing of others yet."""
-        wide.fill(0)
-        np.copyto(wide[:own], _PASSED, where=state[:own] == _PASSED)
-
     def listed(self, wide: Array, twins: Array, edges: Any) -> dict[str, Array]:
         """Return what kernels are given of the edges that passed besides: nothing."""
         return {}
-
-    def passed(self, wide: Array, carrier: EdgeCarrier) -> Marks:
-        """Mark own edges that passed."""
-        return carrier.that_are(wide, _PASSED)
 
 
 class GpuMemory(HostMemory):
@@ -58,10 +45,6 @@ class GpuMemory(HostMemory):
         """Copy the rows of own edges."""
         both = self._entries.of(source).array, self._entries.of(target).array
         self._over(self._kernels.copy_rows, own, (both[0], np.int32(own), both[1]))
-
-    def keep_passed(self, state: Array, own: int, wide: Array) -> None:
-        """Say of own edges which have passed, and nothing of others yet."""
-        self._over(self._kernels.keep_passed, wide.size, (state, np.int32(own), wide))
 
     def listed(self, wide: Array, twins: Array, edges: Any) -> dict[str, Array]:
         """Return a list of the edges that passed, and how many they are."""

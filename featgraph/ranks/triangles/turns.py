@@ -109,10 +109,10 @@ class TriangleTurns:
                 changed.append(marks)
         if state is not None:
             wide = room.array("edge_state", "uint8", (room.count,))
-            self._memory.keep_passed(state, room.on.batch.lists.own, wide)
             found["edge_state", ""] = wide
             shared.append(self._device.rows.held(wide, (room.count,)))
-            changed.append(self._memory.passed(wide, carrier))
+            also = reduce(carrier.union, changed) if changed else None
+            changed = [carrier.passed(state, wide, also)]
         if shared:
             marks = reduce(carrier.union, changed)
             carrier.share(shared, marks, [None] * len(shared))
@@ -147,14 +147,16 @@ class TriangleTurns:
         """Combine what ranks have of a property at its owners, in their order."""
         (name, operation), buffers = update, room.buffers
         both = buffers.held(name, box), buffers.held(name, buffers.property(name))
-        union: Callable[[Any, Any], Any] = self._device.sets.union
+        known = buffers.unsent.get(name)
         if name in self._of_edges:
             reached = room.on.carrier.deliver(*both, operation)
-            marks, union = here.edges.marked(reached), here.edges.union
+            buffers.unsent[name] = here.edges.marked(reached, known)
         else:
-            marks = here.vertices.deliver(*both, operation)
-        known = buffers.unsent.get(name)
-        buffers.unsent[name] = marks if known is None else union(known, marks)
+            reached = here.vertices.deliver(*both, operation)
+            sets = self._device.sets
+            buffers.unsent[name] = (
+                reached if known is None else sets.union(known, reached)
+            )
 
 
 class _Room:
