@@ -26,7 +26,7 @@ from featgraph.runtime.loops.protocol import SHARED, Watched
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.started import StartedLoop
 from featgraph.runtime.loops.step import patches_left
-from featgraph.runtime.memory.buffers import Buffers, buffers_of, stale_sets
+from featgraph.runtime.memory.buffers import Buffers, buffers_of
 from featgraph.runtime.recording.aside import Aside
 from featgraph.runtime.recording.cycles import Cycles, Traced
 
@@ -129,7 +129,7 @@ class ReplayLoop:
         made, self._host.traced = self._host.traced, None
         if is_run and made is not None:
             made.operations, made.taken = operations, self._recorder.taken
-            made.stale = stale_sets(self._buffers)
+            made.stale = self._buffers.identities()
             sets = [s for p in agenda.pending for s in (p.words, p.left)]
             made.behind = tuple(map(id, sets))
             self._cycles.add(made)
@@ -276,12 +276,9 @@ class ReplayLoop:
         return min([most if is_exact else most - most % length, *lefts])
 
     def _may_join(self, following: Traced) -> bool:
-        """Whether a superstep may come that was run behind one like the last.
-
-        Ranks run what they have seen to come round, and nothing is left out.
-        """
+        """Whether a superstep may come that was run behind one like the last."""
         agenda, place = self._agenda, following.place
-        if self._is_shared or agenda.steps[place].on is not None:
+        if agenda.steps[place].on is not None:
             return False
         if agenda.pending[place].words is not None and agenda.reads_others(place):
             return False

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from featgraph.runtime.streaming.placement import Placement
 
 __all__ = ["ALL", "Buffers", "GraphArrays", "arrays_for", "buffers_of"]
-__all__ += ["stale_sets"]
 
 #: Stale everywhere.
 ALL = "all"
@@ -417,6 +416,22 @@ class Buffers:
                 ghosts if known is None else self.device.sets.union(known, ghosts)
             )
 
+    def identities(self) -> frozenset[tuple[str, int]]:
+        """Return which sets are held: where buffers are stale, and what waits.
+
+        Behind two supersteps that leave the same, the next one asks for the same.
+        """
+        held = {
+            "": self.stale,
+            "ghosts: ": self.stale_ghosts,
+            "unsent: ": self.unsent,
+        }
+        return frozenset(
+            (f"{kind}{name}", id(words))
+            for kind, of in held.items()
+            for name, words in of.items()
+        )
+
     # -- kernel arguments
 
     def property(self, name: str) -> Any:
@@ -566,11 +581,6 @@ class Buffers:
         self.stale = {**self.stale, **stale}
         self.pools = self.pools[::-1]
         self.state.superstep += number
-
-
-def stale_sets(buffers: Buffers) -> frozenset[tuple[str, int]]:
-    """Return where next buffers are stale: properties, and identities of sets."""
-    return frozenset([(name, id(words)) for name, words in buffers.stale.items()])
 
 
 def buffers_of(state: State, device: Device) -> Buffers:

@@ -48,7 +48,8 @@ class Traced:
         Identities of the sets that are held behind it. They are in pools, which stay as
         long as their State, and then mostly go to another.
     stale : frozenset of (str, int)
-        Where next buffers are stale behind it: properties, and identities of sets.
+        Where next buffers are stale behind it, and what other ranks were not told:
+        properties, and identities of sets.
     taken : tuple of weakref
         The sets that it took from a pool.
     """
