@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
@@ -126,6 +126,7 @@ def require_same(found: list[Any], wanted: list[Any]) -> None:
 
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 @settings(max_examples=12, deadline=None)
+@example(seed=2, rounds=1, inner=[9, 32], order="given", batch=1280, kept=1 << 14)
 @given(
     seed=st.integers(0, 2),
     rounds=st.integers(1, 4),
