@@ -100,17 +100,17 @@ class DrawnRowEdges(GpuRowEdgeList):
         return self._drawing.count
 
     @property
-    def edge_count(self) -> int:  # type: ignore[override]
+    def edge_count(self) -> int:
         """Directed edges, twins among them: which loops there are, rows say."""
         return self._drawing.count if self.directed else self.on_gpu.edge_count
 
     @property
-    def on_gpu(self) -> GpuRowEdges:  # type: ignore[override]
+    def on_gpu(self) -> GpuRowEdges:
         """The edges, drawn."""
         return self._rows[0]
 
     @property
-    def _by_id(self) -> Any:  # type: ignore[override]
+    def _by_id(self) -> Any:
         return self._rows[1] if self.weights_dtype is not None else None
 
     @cached_property
@@ -121,7 +121,8 @@ class DrawnRowEdges(GpuRowEdgeList):
         count, given = self.vertex_count, self._drawing.count
         wanted = Wanted(0, count, count, given, True, self.directed)
         made = part_edges(self._drawing, wanted, {})[1]
-        return made.on_gpu, made.there_by_id
+        rows: Any = made.on_gpu
+        return rows, made.there_by_id
 
     def sum_ends(self) -> NDArray[np.uint64]:
         """Return the sums over edges that a digest of their ends is made of."""
