@@ -36,9 +36,9 @@ DEFAULTS = {
     "target": "cuda",
     "budget": 90.0,
     "rounds": 10_000,
-    "supersteps": 150,
+    "supersteps": 300,
     "cases": CASES,
-    "links": "host",
+    "links": "auto",
     "engine": "shared",
 }
 MODULE = "bench.distributed.repartition_gpu"
