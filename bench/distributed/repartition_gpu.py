@@ -35,7 +35,7 @@ DEFAULTS = {
     "gpus": 2,
     "target": "cuda",
     "budget": 90.0,
-    "rounds": 10_000,
+    "rounds": 15_000,
     "supersteps": 300,
     "cases": CASES,
     "links": "auto",
