@@ -54,11 +54,16 @@ def around(f, u, v, e, d):
 @fg.vertex
 def move(f, v, d):
     d.x_next[v, f] = 0.5 * d.x[v, f] + d.mass[f] / 4000 + 0.01 * d.around[v, f]
-    d.scale[v] = d.scale[v] + d.gram[f, 0] * 1e-5
     return abs(d.x_next[v, f] - d.x[v, f]) > 1e-3
 
 
-step = fg.foldmap(mass, gram, around, move, spread, total)
+@fg.vertex
+def grow(f, v, d):
+    d.scale[v] = d.scale[v] + (d.gram[0, 0] + d.gram[1, 0] + d.gram[2, 0]) * 1e-5
+    return True
+
+
+step = fg.foldmap(mass, gram, around, grow, move, spread, total)
 
 
 def make_graph() -> fg.Graph:
