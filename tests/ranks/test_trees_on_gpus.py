@@ -75,7 +75,7 @@ def test_a_tree_is_that_of_the_host(
             nodes = device.upload(every)
             trees.climb(device.upload(memory), part, first, nodes, name)
             every = every + device.download(nodes)
-    work = device.empty((max(len(joined.children), 1), width), dtype)
+    work = device.working_memory((max(len(joined.children), 1), width), dtype)
     result = device.empty((width,), dtype)
     tables = JoinTables.of(joined, device)
     trees.join(device.upload(every), work, tables, result, name)

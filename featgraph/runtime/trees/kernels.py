@@ -23,8 +23,12 @@ def _pair(a, b, is_product):  # type: ignore[no-untyped-def]
 def _node(rows, first, count, f, is_product):  # type: ignore[no-untyped-def]
     """Return an entry of the node of some neighboring rows."""
     total = rows[first, f]
-    for child in range(int64(1), count):
-        total = _pair(total, rows[first + child, f], is_product)
+    if count == 32:  # most have all: their loads are on the way together
+        for child in range(1, 32):
+            total = _pair(total, rows[first + child, f], is_product)
+    else:
+        for child in range(int64(1), count):
+            total = _pair(total, rows[first + child, f], is_product)
     return total
 
 
@@ -88,9 +92,8 @@ def finish_joined(nodes, work, children, begins, root, is_product, result):  # t
             total = _entry(nodes, work, children[node, 0], given, width, f)
             for branch in range(1, 32):
                 child = children[node, branch]
-                if child >= 0:
-                    value = _entry(nodes, work, child, given, width, f)
-                    total = _pair(total, value, is_product)
+                value = _entry(nodes, work, child, given, width, f)
+                total = _pair(total, value, is_product) if child >= 0 else total
             work[node, f] = total
         cuda.syncthreads()
     for f in range(thread, width, threads):
@@ -99,6 +102,8 @@ def finish_joined(nodes, work, children, begins, root, is_product, result):  # t
 
 @device_function
 def _entry(nodes, work, node, given, width, f):  # type: ignore[no-untyped-def]
-    if node < given:
-        return nodes[node * width + f]
-    return work[node - given, f]
+    """Return an entry of a node, anything for -1; no load waits for what it is."""
+    number = int64(node)
+    known = nodes[max(min(number, given - 1), int64(0)) * width + f]
+    made = work[max(number - given, int64(0)), f]
+    return known if number < given else made
