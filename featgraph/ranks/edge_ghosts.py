@@ -113,6 +113,8 @@ class EdgeGhosts:
         self._halos = [halo.edges for halo in plan.facts.halos]
         self._ahead = {name for halo in self._halos for name in halo.reads_next}
         self._carrier = carrier
+        #: Whether a phase leaves next entries of all edges but some as they are.
+        self._are_left = [phase.changed_only for phase in plan.phases]
         self._sending = Sending(plan.options.exchange)
         #: Property -> edges that may have been written for the next superstep.
         self._written: dict[str, Marks] = {}
@@ -147,10 +149,12 @@ class EdgeGhosts:
             buffers.unsent[of] = self._carrier.marked(reached, buffers.unsent.get(of))
         if not (halo.writes or halo.writes_next):
             return
-        marks = self._carrier.out_of(sources)
-        for known, names in (
-            (buffers.unsent, halo.writes),
-            (self._written, halo.writes_next),
+        out = everything = self._carrier.out_of(sources)
+        if self._are_left[number]:  # ghosts among them, of which others ask later
+            everything = self._carrier.all()
+        for known, names, marks in (
+            (buffers.unsent, halo.writes, out),
+            (self._written, halo.writes_next, everything),
         ):
             for name in names:
                 before = known.get(name)

@@ -152,6 +152,15 @@ class RankExchange:
         """Return the vertices that this rank owns."""
         return self._own
 
+    def own_edges(self, everything: Words) -> Words:
+        """Return the edges that this rank owns."""
+        return self._own_edges
+
+    @cached_property
+    def _own_edges(self) -> Words:
+        count = max(self._edges.count, 1)
+        return self.device.sets.upload(packed(np.arange(count) < self._edges.own))
+
     def among_own(self, words: Words) -> Words:
         """Return what of a set this rank owns."""
         return self.device.sets.intersection(words, self._own)

@@ -35,6 +35,7 @@ ENTRIES = [
     ),
     (edge_kernels.copy_rows, (INTEGERS, types.int32, INTEGERS)),
     (edge_kernels.list_passed, (STATES, NUMBERS, NUMBERS, NUMBERS)),
+    (edge_kernels.note_changed, (WORDS, NUMBERS, types.int32, WORDS)),
     *(
         (
             edge_kernels.combine_listed,

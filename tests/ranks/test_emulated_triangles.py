@@ -83,6 +83,74 @@ def test_trusses_are_those_of_one_rank(
     run_ranks(3, on_a_rank)
 
 
+@fg.edge
+def fall(f, u, v, e, d):
+    if not d.left[e] or d.load[e] + d.load[fg.reverse(e)] > d.limit:
+        return False
+    d.left_next[e] = False
+    return True
+
+
+@fg.triangle(within="left")
+def lose_one(u, v, w, e_uv, e_uw, e_vw, d):
+    fg.atomic.add(d.load, e_uv, -1)
+    fg.atomic.add(d.load, e_uw, -1)
+    fg.atomic.add(d.load, e_vw, -1)
+
+
+@fg.triangle
+def count_one(u, v, w, e_uv, e_uw, e_vw, d):
+    fg.atomic.add(d.load, e_uv, 1)
+    fg.atomic.add(d.load, e_uw, 1)
+    fg.atomic.add(d.load, e_vw, 1)
+
+
+@fg.gather(into="seen", combine="sum")
+def look_back(f, u, v, e, d):
+    return 1 + d.load[fg.reverse(e)] if d.left[fg.reverse(e)] else 0
+
+
+@fg.vertex
+def keep_seen(f, v, d):
+    d.first[v] = d.seen[v]
+    return True
+
+
+count, peel = fg.trianglemap(count_one), fg.foldmap(fall, lose_one)
+look = fg.foldmap(look_back, keep_seen)
+
+
+def peeled(graph: fg.Graph, target: str) -> list[Any]:
+    """Peel edges, with writes from outside and looks at reverses in between."""
+    state = fg.State(
+        graph,
+        left=fg.edge_property(True, iterated=True, per_direction=True),
+        load=fg.edge_property(0, per_direction=True),
+        first=fg.vertex_property(0),
+        limit=0,
+    )
+    told: list[Any] = []
+    count(state, target=target)
+    for limit, active, turns in ((1, [3, 9, 20], 1), (1, None, 2), (2, None, 2)):
+        state["limit"] = limit
+        for _ in range(turns):
+            out = peel(state, active_in=active, target=target)
+            told.append(out.mask)
+        look(state, target=target)
+        told.append(state["first"])
+    return [*told, state["left"], state["load"]]
+
+
+def test_edges_that_changed_are_swept_on_ranks(gpu: Gpu) -> None:
+    meant = peeled(GRAPHS[2], "cpu")
+
+    def on_a_rank(engine: Any) -> None:
+        graph = fg.distribute(GRAPHS[2], cuts=[0, 20, V])
+        require_same(peeled(graph, "cuda"), meant)
+
+    run_ranks(2, on_a_rank)
+
+
 @pytest.mark.parametrize("step", [sums, parted])
 def test_a_warm_superstep_hands_nothing_to_the_host(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch, step: fg.Foldmap

@@ -136,7 +136,9 @@ class Sums(Rewriting):
     def _settled(self, each: Sum, value: str) -> Body:
         """Have memory take a sum, if there is one."""
         add = code(f"{self.intrinsics}.atomic_add(d.{each.into}, {each.role}, {value})")
-        if each.into in self.facts.phase.marks:
+        # What ranks add goes into outboxes: owners note where anything has come.
+        notes = each.into in self.facts.phase.marks
+        if notes and not self.facts.oriented.in_parts:
             for edge in (each.role, self.facts.oriented.twin(each.role)):
                 add += code(f"{self.intrinsics}.join_bit(changed_edges, {edge})")
         return when([f"{value} != 0"], add)

@@ -34,7 +34,8 @@ def sweep_changed(
     behind = [analysis.functions[i] for p in others for i in p.functions]
     fits = first.kind == "edge" and bool(others) and first.width == 1
     fits = fits and all(_from_edges(phase) for phase in others)
-    fits = fits and not (traits.renumbered or traits.wide_offsets)
+    on_gpu = options.target == "cuda"
+    fits = fits and not traits.wide_offsets and (on_gpu or not traits.renumbered)
     if not fits or options.checked or options.asynchronous:
         return phases
     signature = analysis.signature
@@ -44,7 +45,6 @@ def sweep_changed(
     if not all(_only_adds(f, read, signature) for f in behind):
         return phases
     marks = tuple(sorted(read))
-    on_gpu = options.target == "cuda"
     mapping = ThreadMapping(1, 1, 1, False, "edge_words") if on_gpu else first.mapping
     rows = ThreadMapping(
         1, 1, 32 * WARPS_AN_EDGE if on_gpu else 1, False,

@@ -16,6 +16,7 @@ __all__ = [
     "mark_differing",
     "mark_members",
     "mark_passed",
+    "note_changed",
 ]
 
 #: Operations, as `combine_listed` is told them.
@@ -103,6 +104,28 @@ def list_passed(edge_state, edge_twin, edges, count):  # type: ignore[no-untyped
             is_later = twin < edge and edge_state[uint32(twin)] == _PASSED
             takes = twin != edge and not is_later
         warp.append(takes, int32(edge), edges, count)
+
+
+@kernel(cache=True)
+def note_changed(reached, twins, own, changed):  # type: ignore[no-untyped-def]
+    """Add own edges to a set that were reached, and the other directions of these.
+
+    Those whose other direction is another rank's are added in any case: whether that
+    was reached is not known here.
+    """
+    lane, words = int32(cuda.laneid), (own + int32(31)) >> 5
+    for word in range(cuda.grid(1) >> 5, words, cuda.gridsize(1) >> 5):
+        edge, is_added = int32(word * 32 + lane), False
+        if edge < own:
+            is_added = (reached[uint32(word)] >> uint32(lane)) & uint32(1) != 0
+            twin = int32(twins[uint32(edge)])
+            if twin >= own:
+                is_added = True
+            elif is_added:
+                warp.set_bit(changed, uint32(twin))
+        found = warp.group_bits(is_added, 32)
+        if lane == 0 and found != 0:
+            cuda.atomic.or_(changed, uint32(word), found)
 
 
 @device_function

@@ -24,6 +24,9 @@ class HostMemory:
         """Return what kernels are given of the edges that passed besides: nothing."""
         return {}
 
+    def note(self, reached: Any, twins: Array, own: int, changed: Any) -> None:
+        """Do nothing: no kernel of the host goes by a set of changed edges."""
+
 
 class GpuMemory(HostMemory):
     """Arrays of a GPU.
@@ -52,6 +55,11 @@ class GpuMemory(HostMemory):
         self._device.fill(count, 0)
         self._over(self._kernels.list_passed, wide.size, (wide, twins, listed, count))
         return {"passed_edges": listed, "passed_count": count}
+
+    def note(self, reached: Any, twins: Array, own: int, changed: Any) -> None:
+        """Note the own edges of which something has changed, in either direction."""
+        given = reached, twins, np.int32(own), changed
+        self._over(self._kernels.note_changed, own, given)
 
     def _over(self, kernel: Any, size: int, given: tuple[Any, ...]) -> None:
         """Launch a kernel over entries."""

@@ -19,6 +19,7 @@ from featgraph.ranks.triangles.here import BatchHere, TrianglesHere
 from featgraph.ranks.triangles.memory import memory_of
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import Buffers
+from featgraph.runtime.superstep.changed_edges import SET
 
 __all__ = ["TriangleTurns"]
 
@@ -82,7 +83,10 @@ class TriangleTurns:
             is_last = number == here.part.rounds - 1
             for name, operation in halo.updates:
                 if is_last or name in self._of_edges:
-                    self._deliver(room, here, (name, operation), boxes[name])
+                    reached = self._deliver(room, here, (name, operation), boxes[name])
+                    if name in own.phase.marks:
+                        twins, count = arrays["edge_twin"], on.batch.lists.own
+                        self._memory.note(reached, twins, count, given[SET])
 
     def _entries(self, own: Any, on: BatchHere, arrays: Any) -> Any:
         """Return the entries of a phase with the arrays of a batch in place."""
@@ -143,8 +147,11 @@ class TriangleTurns:
 
     def _deliver(
         self, room: _Room, here: TrianglesHere, update: tuple[str, str], box: Array
-    ) -> None:
-        """Combine what ranks have of a property at its owners, in their order."""
+    ) -> Any:
+        """Combine what ranks have of a property at its owners, in their order.
+
+        Returns where anything has come.
+        """
         (name, operation), buffers = update, room.buffers
         both = buffers.held(name, box), buffers.held(name, buffers.property(name))
         known = buffers.unsent.get(name)
@@ -157,6 +164,7 @@ class TriangleTurns:
             buffers.unsent[name] = (
                 reached if known is None else sets.union(known, reached)
             )
+        return reached
 
 
 class _Room:

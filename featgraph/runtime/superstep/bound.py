@@ -152,6 +152,7 @@ class BoundState:
         if not any(phase.changed_only for phase in self.plan.phases):
             return None
         full = full_words(self.device, self.graph.edge_count)
+        full = self.exchange.own_edges(full)
         return ChangedEdges(self.device, full, self.plan.target == "cuda")
 
     @property

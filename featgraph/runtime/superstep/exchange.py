@@ -127,6 +127,9 @@ class Exchange(Protocol):
     def own(self, everyone: Words) -> Words:
         """Return the vertices that this rank owns, of all that it has."""
 
+    def own_edges(self, everything: Words) -> Words:
+        """Return the edges that this rank owns, of all that it has."""
+
     def among_own(self, words: Words) -> Words:
         """Return what of a set this rank owns."""
 
@@ -240,6 +243,10 @@ class _Alone:
     def own(self, everyone: Words) -> Words:
         """Return all of them."""
         return everyone
+
+    def own_edges(self, everything: Words) -> Words:
+        """Return all of them."""
+        return everything
 
     def among_own(self, words: Words) -> Words:
         """Return the set: it has no others."""
