@@ -184,11 +184,11 @@ def test_what_is_put_aside_is_asked_for_where_it_is_something_else(
         (Buffers, "identities", lambda buffers: frozenset({("x", 5)})),
     ):
         record_started(lambda: made_state(graph, 9), started, **options)
-        meant = by_host(made_state(graph, 8), **options)
+        meant = by_host(made_state(graph, 8, 0.05), **options)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(place, name, other)
             started.clear()
-            assert record(made_state(graph, 8), **options) == meant
+            assert record(made_state(graph, 8, 0.05), **options) == meant
         assert started
         assert not any(started)
 

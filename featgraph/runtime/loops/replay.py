@@ -32,10 +32,10 @@ from featgraph.runtime.recording.cycles import Cycles, Traced
 
 __all__ = ["ReplayLoop"]
 
-#: Up to so many supersteps before the limit of a run a loop has nodes for each, to end
-#: behind any: each takes some 4 us longer, and the host half a millisecond for those
-#: that are left of a loop that ends behind several (NVIDIA H100).
-_FEW = 64
+#: Up to so many supersteps before the limit of a run a loop has a node for each, to end
+#: behind any: each takes 9 us longer, and the host 200 us for each of those that a loop
+#: leaves which ends behind several (NVIDIA H100, R-MAT 2^14).
+_FEW = 32
 #: Supersteps that take longer, in s, gain nothing: they keep the device busy, and one
 #: that is launched ahead for nothing costs as long.
 _MOST_SECONDS = 1e-3
