@@ -77,8 +77,8 @@ def made_state(
     rng = np.random.default_rng(seed)
     return fg.State(
         graph,
-        base=fg.vertex_property(rng.random((VERTICES, 2))),
-        x=fg.vertex_property(rng.random((VERTICES, 2)), iterated=True),
+        base=fg.vertex_property(rng.random((VERTICES, 1))),
+        x=fg.vertex_property(rng.random((VERTICES, 1)), iterated=True),
         runs=fg.vertex_property(np.zeros(VERTICES, np.int32)),
         least=fg.vertex_property(np.full(VERTICES, least)), share=share,
     )  # fmt: skip
