@@ -16,7 +16,6 @@ from featgraph.errors import ArgumentError, StateError
 from featgraph.graph import Graph
 from featgraph.graph.building.arguments import require_flag
 from featgraph.graph.partition.asked import makers
-from featgraph.program.alike import said_of
 from featgraph.program.column import Column
 from featgraph.program.given import (
     PropertySpec,
@@ -27,6 +26,7 @@ from featgraph.program.given import (
     values_of_shape,
     vertex_values,
 )
+from featgraph.program.given_arrays.alike import compare_given
 from featgraph.program.in_use import InUse
 from featgraph.program.names import LONGEST, METHODS, RESERVED, name_problem
 from featgraph.program.saved import read_state, write_state
@@ -256,14 +256,7 @@ class State:
             self._columns[name] = property_column(self.graph, name, given)
         else:
             self._columns[name] = loose_column(name, given, State)
-        if self.graph.ranks is not None:
-            self._compare(name, given)
-
-    def _compare(self, name: str, given: Any) -> None:
-        """Have ranks compare what is given, with what they do together next."""
-        said = said_of(name, given, self._columns[name])
-        if said:
-            self.graph.ranks.compare(said)
+        compare_given(self.graph.ranks, name, given, self._columns[name])
 
     def __contains__(self, name: object) -> bool:
         return name in self._columns
@@ -478,8 +471,7 @@ class State:
             rows = (graph.given_edge_count * (2 if column.per_direction else 1),)
             given = values_of_shape(name, value, type_, rows)
             column.values = edge_values(graph, given)
-        if graph.ranks is not None:
-            self._compare(name, value)
+        compare_given(graph.ranks, name, value, column)
         finish_copies([column])
         column.borrowed = None
         self.version += 1

@@ -17,8 +17,8 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.runtime.loops import replay
+from featgraph.runtime.loops import started as started_module
 from featgraph.runtime.loops.started import StartedLoop
-from featgraph.runtime.memory.buffers import Buffers
 from featgraph.runtime.recording.device_loop import DeviceLoop
 from tests.simt.gpu import Gpu, emulated_gpu
 from tests.simt.test_watched_loops import VERTICES, have_loops, weigh
@@ -181,7 +181,7 @@ def test_what_is_put_aside_is_asked_for_where_it_is_something_else(
 
     for place, name, other in (
         (StartedLoop, "__init__", refusing),
-        (Buffers, "identities", lambda buffers: frozenset({("x", 5)})),
+        (started_module, "held_sets", lambda buffers: frozenset({("x", 5)})),
     ):
         record_started(lambda: made_state(graph, 9), started, **options)
         meant = by_host(made_state(graph, 8, 0.05), **options)

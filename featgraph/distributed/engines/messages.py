@@ -81,22 +81,12 @@ class MessageEngine(ABC):
         self._begun: Begun = _Begun(self, _nothing)
         #: What rank 0 has found ahead of the others, where it leads them.
         self.ahead: Any = None
-        #: What the rank has been given since the last call.
-        self._given: list[str] = []
+        self.given: list[str] = []
 
     def catch_up(self) -> None:
         """Have all ranks know what rank 0 has found ahead of them."""
         if self.ahead is not None:
             self.ahead.catch_up()
-
-    def compare(self, given: str) -> None:
-        """Have ranks compare what they were given, with the call that comes next.
-
-        Where rank 0 leads, the others come by the same calls later, and nothing is
-        compared.
-        """
-        if self.ahead is None and self.size > 1:
-            self._given.append(given)
 
     def _next(self, text: str, about: str) -> Call:
         """Return the call that comes next, behind what is under way.
@@ -106,7 +96,9 @@ class MessageEngine(ABC):
         self._begun.finish()
         self.catch_up()
         self.exchanges += 1
-        given, self._given = "; ".join(self._given), []
+        # Where rank 0 leads, the others come by the same calls later.
+        given = "" if self.ahead is not None else "; ".join(self.given)
+        self.given.clear()
         return Call(self.exchanges, text, about, given)
 
     @abstractmethod

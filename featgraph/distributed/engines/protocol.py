@@ -115,11 +115,13 @@ class Engine(Protocol):
         """
         ...
 
-    def compare(self, given: str) -> None:
-        """Have ranks compare what they were given, with the call that comes next.
+    @property
+    def given(self) -> list[str]:
+        """What this rank was given since its last call; all compare it in the next.
 
         A call in which it differs is a `RankMismatchError`, as one that differs.
         """
+        ...
 
     def all_reduce(self, array: Array, operator: str, *, about: str = "") -> Array:
         """Combine the arrays of all ranks, entry by entry, in the order of ranks.

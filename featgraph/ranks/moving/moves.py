@@ -21,8 +21,7 @@ from featgraph.ranks.moving.state import StateMover
 from featgraph.ranks.moving.work import Work, joined
 from featgraph.runtime.checkpoints.moment import go_on, take
 from featgraph.runtime.loops.agenda import Agenda
-from featgraph.runtime.loops.repartition import Repartition
-from featgraph.runtime.loops.run import Run
+from featgraph.runtime.loops.run import Repartition, Run
 
 __all__ = ["ASSUMED_S", "RankMoves", "move_state", "overlap_of"]
 

@@ -17,8 +17,7 @@ from featgraph.ranks.expected.chosen import Chosen, chosen_again
 from featgraph.ranks.moving.moves import ASSUMED_S, RankMoves, move_state, overlap_of
 from featgraph.ranks.working import cuts_for
 from featgraph.runtime.loops.agenda import Agenda
-from featgraph.runtime.loops.repartition import Repartition
-from featgraph.runtime.loops.run import Run
+from featgraph.runtime.loops.run import Repartition, Run
 
 __all__ = ["FIRST_LOOK", "RankNumbers"]
 

@@ -26,7 +26,7 @@ from featgraph.runtime.loops.protocol import SHARED, Watched
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.started import StartedLoop
 from featgraph.runtime.loops.step import patches_left
-from featgraph.runtime.memory.buffers import Buffers, buffers_of
+from featgraph.runtime.memory.buffers import Buffers, buffers_of, held_sets
 from featgraph.runtime.recording.aside import Aside
 from featgraph.runtime.recording.cycles import Cycles, Traced
 
@@ -129,7 +129,7 @@ class ReplayLoop:
         made, self._host.traced = self._host.traced, None
         if is_run and made is not None:
             made.operations, made.taken = operations, self._recorder.taken
-            made.stale = self._buffers.identities()
+            made.stale = held_sets(self._buffers)
             sets = [s for p in agenda.pending for s in (p.words, p.left)]
             made.behind = tuple(map(id, sets))
             self._cycles.add(made)

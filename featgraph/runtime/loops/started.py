@@ -18,7 +18,7 @@ from featgraph.runtime.loops.agenda import Agenda
 from featgraph.runtime.loops.device_flight import DeviceFlight
 from featgraph.runtime.loops.flight import Flown
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.memory.buffers import buffers_of
+from featgraph.runtime.memory.buffers import buffers_of, held_sets
 from featgraph.runtime.recording.cycles import Traced
 from featgraph.runtime.recording.device_loop import DeviceLoop
 
@@ -71,7 +71,7 @@ class StartedLoop:
         """
         agenda, first, following = self._agenda, self._cycle[0], self._cycle[1]
         buffers = buffers_of(agenda.state, agenda.device)
-        if first.committed() is None or buffers.identities() != first.stale:
+        if first.committed() is None or held_sets(buffers) != first.stale:
             return None
         if not self._are_free(following.taken, buffers.pools[0]):
             return None

@@ -31,7 +31,7 @@ from featgraph.runtime.streaming.needs import is_of_edges, shared_use
 if TYPE_CHECKING:
     from featgraph.runtime.streaming.placement import Placement
 
-__all__ = ["ALL", "Buffers", "GraphArrays", "arrays_for", "buffers_of"]
+__all__ = ["ALL", "Buffers", "GraphArrays", "arrays_for", "buffers_of", "held_sets"]
 
 #: Stale everywhere.
 ALL = "all"
@@ -416,22 +416,6 @@ class Buffers:
                 ghosts if known is None else self.device.sets.union(known, ghosts)
             )
 
-    def identities(self) -> frozenset[tuple[str, int]]:
-        """Return which sets are held: where buffers are stale, and what waits.
-
-        Behind two supersteps that leave the same, the next one asks for the same.
-        """
-        held = {
-            "": self.stale,
-            "ghosts: ": self.stale_ghosts,
-            "unsent: ": self.unsent,
-        }
-        return frozenset(
-            (f"{kind}{name}", id(words))
-            for kind, of in held.items()
-            for name, words in of.items()
-        )
-
     # -- kernel arguments
 
     def property(self, name: str) -> Any:
@@ -581,6 +565,23 @@ class Buffers:
         self.stale = {**self.stale, **stale}
         self.pools = self.pools[::-1]
         self.state.superstep += number
+
+
+def held_sets(buffers: Buffers) -> frozenset[tuple[str, int]]:
+    """Return which sets are held: where buffers are stale, and what waits.
+
+    Behind two supersteps that leave the same, the next one asks for the same.
+    """
+    held = {
+        "": buffers.stale,
+        "ghosts: ": buffers.stale_ghosts,
+        "unsent: ": buffers.unsent,
+    }
+    return frozenset(
+        (f"{kind}{name}", id(words))
+        for kind, of in held.items()
+        for name, words in of.items()
+    )
 
 
 def buffers_of(state: State, device: Device) -> Buffers:

@@ -20,7 +20,7 @@ from featgraph.program.column import Column
 from featgraph.program.given import PropertySpec
 from featgraph.program.signature import PropertyKind
 
-__all__ = ["said_behind", "said_of"]
+__all__ = ["compare_given", "said_behind"]
 
 #: Entries of an array that are compared.
 ENTRIES = 16
@@ -28,11 +28,13 @@ ENTRIES = 16
 _COMPARED = (np.ndarray, np.generic, bool, int, float, list, tuple, range)
 
 
-def said_of(name: str, given: Any, column: Column) -> str:
-    """Return what ranks compare of what is given for a name, "" for nothing.
+def compare_given(ranks: Any, name: str, given: Any, column: Column) -> None:
+    """Have ranks compare what is given for a name, with what they do together next.
 
     Parameters
     ----------
+    ranks : DistributedGraph or None
+        None where there are none.
     name : str
     given : PropertySpec, array or scalar
         Of vertices, what all ranks are given. Values of edges may be those of one, and
@@ -40,6 +42,13 @@ def said_of(name: str, given: Any, column: Column) -> str:
     column : Column
         What the State has made of it.
     """
+    said = "" if ranks is None else _said_of(name, given, column)
+    if said:
+        ranks.compare(said)
+
+
+def _said_of(name: str, given: Any, column: Column) -> str:
+    """Return what ranks compare of what is given for a name, "" for nothing."""
     values, kind = column.values, column.type.kind
     if isinstance(values, Filled):
         said = f"{name} = {_number(values.value)}"
