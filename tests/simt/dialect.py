@@ -183,9 +183,10 @@ def _active_mask() -> int:
 
 
 def _shared_array(shape: Any, dtype: Any, alignment: int | None = None) -> GuardedArray:
-    block = current_lane().block
+    lane = current_lane()
+    block = lane.block
     # The same memory in every iteration of a loop.
-    site = tuple(step[:3] for step in call_path())
+    site = tuple(step[:3] for step in call_path(lane))
     if site not in block.shared:
         data = poisoned(shape, _dtype(dtype))
         block.shared[site] = GuardedArray(data, SharedRecord(block))

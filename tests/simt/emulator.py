@@ -43,6 +43,7 @@ from tests.simt.lanes import (
     EmulationError,
     MemoryFault,
     RaceError,
+    begin_trips,
 )
 from tests.simt.memory import GuardedArray
 from tests.simt.tiles import tiles_module
@@ -84,6 +85,7 @@ class Emulator:
         self._builtins = dict(
             vars(builtins),
             __import__=self._import,
+            begin_trips=begin_trips,
             min=dialect.smallest,
             max=dialect.largest,
         )

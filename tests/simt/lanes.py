@@ -25,6 +25,7 @@ __all__ = [
     "Lane",
     "MemoryFault",
     "RaceError",
+    "begin_trips",
     "current_lane",
     "meet_block",
     "meet_warp",
@@ -36,7 +37,7 @@ WARP_SIZE = 32
 ORDER = 0
 _FULL_WARP = 0xFFFFFFFF
 
-_TRIP = "_trip_of_loop_"
+_TRIPS = "_trips_of_loops"
 
 # Which code, which instruction, and the trip of each loop around it, of the kernel and
 # its callees: what lanes that meet have in common.
@@ -72,21 +73,52 @@ class Meeting(NamedTuple):
 
 
 class CountTrips(ast.NodeTransformer):
-    """Number the iterations of every loop in a local variable, 0 outside the loop.
+    """Number the iterations of every loop of a function in a list, 0 outside the loop.
 
     Without it, lanes that reach the same line in different iterations would meet.
     """
 
-    def _count(self, loop: Any) -> list[ast.stmt]:
+    def __init__(self) -> None:
+        #: Loops of the function so far; None outside of functions.
+        self.loops: int | None = None
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        outer, self.loops = self.loops, 0
+        self.generic_visit(node)
+        if self.loops:
+            [begin] = ast.parse(f"{_TRIPS} = {begin_trips.__name__}({self.loops})").body
+            node.body.insert(0, _placed(begin, node))
+        self.loops = outer
+        return node
+
+    def _count(self, loop: Any) -> Any:
+        if self.loops is None:
+            return loop
+        place = f"{_TRIPS}[{self.loops}]"
+        self.loops += 1
         self.generic_visit(loop)
-        name = f"{_TRIP}{loop.lineno}_{loop.col_offset}"
-        enter, step, leave = ast.parse(f"{name} = 0\n{name} += 1\n{name} = 0").body
-        for node in ast.walk(ast.Module([enter, step, leave], [])):
-            ast.copy_location(node, loop)
-        loop.body.insert(0, step)
-        return [enter, loop, leave]
+        step, leave = ast.parse(f"{place} += 1\n{place} = 0").body
+        loop.body.insert(0, _placed(step, loop))
+        return [loop, _placed(leave, loop)]
 
     visit_For = visit_While = _count
+
+
+def _placed(statement: ast.stmt, at: ast.stmt) -> ast.stmt:
+    for node in ast.walk(statement):
+        ast.copy_location(node, at)
+    return statement
+
+
+def begin_trips(count: int) -> list[int]:
+    """Return what the caller, a function of the kernel, counts trips of its loops in.
+
+    A lane finds it by the frame: locals of a frame are slow to come by.
+    """
+    trips, lane = [0] * count, getcurrent()
+    if isinstance(lane, Lane):
+        lane.trips[id(sys._getframe(1))] = trips
+    return trips
 
 
 class Lane(greenlet):
@@ -102,6 +134,8 @@ class Lane(greenlet):
         self.meeting: Meeting | None = None
         self.brought: Any = None
         self.outcome: Outcome | None = None
+        #: Frame of a function with loops -> the trips of these.
+        self.trips: dict[int, list[int]] = {}
         self.gr_context = _QUIET
 
     def run(self, _: Any = None) -> None:
@@ -136,7 +170,7 @@ class _Code(NamedTuple):
 
     code: CodeType  # kept, so that its id stays its own
     is_emulated: bool
-    counters: tuple[str, ...]
+    has_loops: bool
 
 
 _codes: dict[int, _Code] = {}
@@ -149,43 +183,38 @@ def _code_of(frame: FrameType) -> _Code:
     if known is None:
         # Only emulated modules carry their own builtins; these modules are left out.
         name = frame.f_globals.get("__name__", "")
-        counters = tuple(name for name in code.co_varnames if name.startswith(_TRIP))
-        known = _Code(code, name.partition(".")[0] != "tests", counters)
+        is_emulated = name.partition(".")[0] != "tests"
+        known = _Code(code, is_emulated, _TRIPS in code.co_varnames)
         _codes[id(code)] = known
     return known
 
 
-def _trips(frame: FrameType, counters: tuple[str, ...]) -> tuple[int, ...]:
-    values = frame.f_locals  # a dict of them is made
-    return tuple([at for name in counters if (at := values.get(name))])
-
-
-def _site() -> Site:
+def _site(lane: Lane) -> Site:
     """Return what leads here, to compare."""
     path: list[Any] = []
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code is not _RUN:
-        _, is_emulated, counters = _code_of(frame)
+        _, is_emulated, has_loops = _code_of(frame)
         if is_emulated:
             path.append(id(frame.f_code))
             path.append(frame.f_lasti)
-            if counters:
-                path.append(_trips(frame, counters))
+            if has_loops:
+                path.append(tuple(lane.trips[id(frame)]))
         frame = frame.f_back
     return tuple(path)
 
 
-def call_path(frame: FrameType | None = None) -> tuple[Step, ...]:
+def call_path(lane: Lane, frame: FrameType | None = None) -> tuple[Step, ...]:
     """Return the lines of the kernel module and its callees that lead to a frame.
 
-    To the caller if none is given.
+    To the caller, which the lane runs, if none is given.
     """
     path: list[Step] = []
     frame = frame or sys._getframe(1)
     while frame is not None and frame.f_code is not _RUN:
-        code, is_emulated, counters = _code_of(frame)
+        code, is_emulated, has_loops = _code_of(frame)
         if is_emulated:
-            trips = _trips(frame, counters)
+            trips = tuple(filter(None, lane.trips[id(frame)])) if has_loops else ()
             path.append((code.co_filename, frame.f_lineno, code.co_name, trips))
         frame = frame.f_back
     return tuple(path)
@@ -197,7 +226,7 @@ _RUN = Lane.run.__code__
 def _meet(
     lane: Lane, operation: str, mask: int | None, brought: Any, outcome: Outcome
 ) -> Any:
-    lane.meeting = Meeting(operation, mask, _site())
+    lane.meeting = Meeting(operation, mask, _site(lane))
     lane.brought, lane.outcome = brought, outcome
     return lane.parent.switch()
 
@@ -321,7 +350,7 @@ def _where(lane: Lane) -> str:
     if lane.meeting is None:
         return "about to go on"
     steps = []
-    for file, line, function, trips in call_path(lane.gr_frame):
+    for file, line, function, trips in call_path(lane, lane.gr_frame):
         loops = f" (trip {', '.join(map(str, trips))})" if trips else ""
         steps.append(f"{file}:{line} in {function}{loops}")
     return f"{lane.meeting.operation} at {' < '.join(steps)}"
