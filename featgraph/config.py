@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,26 @@ class Config:
     memory_limit: int | str | None = field(
         default_factory=lambda: os.environ.get("FEATGRAPH_MEMORY_LIMIT") or None
     )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Change a setting.
+
+        Raises
+        ------
+        ArgumentError
+            If there is none of that name: a slip would change nothing, and say so to
+            no one.
+        """
+        known = type(self).__annotations__
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            raise ArgumentError(
+                f"there is no setting {name!r}",
+                where="fg.config",
+                expected=", ".join(known),
+                fix=f"did you mean {near[0]!r}?" if near else None,
+            )
+        super().__setattr__(name, value)
 
     @property
     def memory_limit_bytes(self) -> int | None:

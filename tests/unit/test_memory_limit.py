@@ -117,3 +117,9 @@ def test_graphs_that_a_gpu_may_not_hold_are_built_on_the_host(
     assert not made.is_built_on_gpu
     monkeypatch.setattr(config, "memory_limit", 10**7)
     assert made.is_built_on_gpu
+
+
+def test_a_setting_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="no setting 'memory_limits'") as caught:
+        fg.config.memory_limits = "8 GB"  # type: ignore[attr-defined]
+    assert caught.value.fix == "did you mean 'memory_limit'?"

@@ -174,8 +174,10 @@ def test_names_are_those_of_results() -> None:
     state = shares_state()
     with pytest.raises(fg.StateError, match="did you mean 'residual'"):
         run(blending, state, until=fg.below("residuals", 1.0))
-    with pytest.raises(fg.StateError, match="'share'"):
+    with pytest.raises(fg.StateError, match="'share'") as caught:
         run(blending, state, watch="share")
+    assert "declare it" not in str(caught.value)  # in the State it is
+    assert caught.value.where == "watch="
     with pytest.raises(fg.ArgumentError, match="watch="):
         run(blending, state, watch=3)
     assert state.superstep == 0

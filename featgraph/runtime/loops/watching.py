@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
-from featgraph.errors import ArgumentError
+from featgraph.errors import ArgumentError, StateError
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.graph.building.arguments import shown
-from featgraph.program.state import unknown_name
 from featgraph.runtime.loops.stopping import StoppingTest
 
 __all__ = ["Extreme", "Watching", "make_watching"]
@@ -130,5 +130,13 @@ def make_watching(
     known = sorted({name for plan in plans for name in plan.facts.reductions})
     for name, _ in made.extremes:
         if name not in known:
-            raise unknown_name(name, known, "the results of the run's reduces")
+            near = get_close_matches(name, known, n=1, cutoff=0.5)
+            raise StateError(
+                f"no reduce of the run's foldmaps gives {name!r:.100}",
+                where="watch=" if name == log else "until=",
+                expected=", ".join(known) or "a foldmap with a reduce",
+                fix=f"did you mean {near[0]!r}?"
+                if near
+                else f"@fg.reduce(into={name!r:.100}, combine=...)",
+            )
     return made
