@@ -50,6 +50,7 @@ GENERATED = _words(
     "edge_lane",
     "edge_passed edge_share edge_state edge_twin element f f_first fault first_edge",
     "first_place first_vertex first_word flags float float32 float64 guarded half hit",
+    "hub_parts part_first part_last is_reached some_due",
     "hub_degree hubs i in_offsets in_round in_sources incident_edges",
     "incident_neighbors incident_offsets index inside inside_edge int int32 int64",
     "is_due is_patched is_source is_swept is_target is_wanted j kernel key lane",

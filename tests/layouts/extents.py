@@ -78,7 +78,7 @@ class Extents(WalkedByPlace):
         return code(
             f"first_extent = {self.array('firsts')}[{vertex}]\n"
             f"last_extent = {self.array('lasts')}[{vertex}]\n"
-            f"start, stop = {self._place('0')}, {self.array('places')}[last_extent]"
+            f"start, stop = {self.place('0')}, {self.array('places')}[last_extent]"
         )
 
     def begin(self) -> Body:

@@ -84,10 +84,6 @@ def test_small_kernels() -> None:
         "copy_features": (rows, rows, types.int64),
         "differ": (types.float32[::1], types.float32[::1], types.int32[::1]),
         "all_if": (types.int32[::1], words, words, words),
-        "part_by_edges": (
-            types.int64[::1], types.float64, *(words,) * 4, types.int32[::1],
-        ),
-        "leave_edges": (*(types.int64[::1],) * 3, types.int64),
         "extreme": (
             types.float32[::1],
             types.float64,

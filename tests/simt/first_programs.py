@@ -71,6 +71,42 @@ def note_news(f, v, d):
     return fg.any_feature(d.news[v, f] % 3 > 0)
 
 
+@fn.vertex
+def is_awake(f, v, d):
+    return d.count[v, f] > -3
+
+
+@fn.gather(into="knocks", combine="sum", sources="active")
+def knock(f, u, v, e, d):
+    return d.count[u, f] if d.open[e] else fg.nothing
+
+
+@fn.gather(into="caller", combine="argmin", sources="active", first=True)
+def call(f, u, v, e, d):
+    return d.count[v, f] if d.open[e] else fg.nothing
+
+
+@fn.vertex
+def answer(f, v, d):
+    """Commit whether or not a source has had anything to tell."""
+    d.count_next[v, f] = d.count[v, f] + d.knocks[v, f] + 1
+    return True
+
+
+@fn.vertex
+def call_back(f, v, d):
+    d.count_next[v, f] = 7 if d.caller_source[v, f] < 0 else -2
+    return True
+
+
+def calls_state(graph, k, rng):
+    shape = graph.vertex_count, k
+    return {
+        "count": vertex(rng.integers(-5, 5, shape).astype(np.int32), True),
+        "open": edge(rng.random(graph.given_edge_count) < 0.4),
+    }
+
+
 def news_state(graph, k, rng):
     count = graph.vertex_count
     return {
@@ -93,6 +129,8 @@ def first_state(graph, k, rng):
 FIRST_CASES = (
     Case("first", (unmarked, offer, offer_from, take_offer), first_state),
     Case("touched", (touched, spread), first_state, widest=33),
+    Case("knocks", (is_awake, knock, answer), calls_state, pushes=True),
+    Case("calls", (is_awake, call, call_back), calls_state, pushes=True),
     Case("news", (tell, shout, tell_all, note_news), news_state, pushes=True),
 )
 #: Lanes meet at each edge: none may leave the loop over edges before the others.

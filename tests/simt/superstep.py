@@ -21,6 +21,8 @@ from tests.simt.memory import padded, poisoned
 
 #: Edges of a window, about.
 WINDOW = 12
+#: Edges of a part of the row of a hub.
+PART = 4
 #: Blocks of a grid: two, so that strides are taken.
 GRID = 2
 
@@ -59,6 +61,16 @@ def active_behind(plan: FoldPlan, committed: Any, targets: Any) -> Any:
         return targets
     tells = tells_targets(plan.analysis.functions)
     return committed | targets if tells else committed
+
+
+def parts_of(hubs: Any, degrees: Any) -> Any:
+    """Return the rows of hubs in parts of some edges: row, first and last, ..."""
+    parts = [
+        (row, first, min(first + PART, degrees[row]))
+        for row in hubs
+        for first in range(0, degrees[row], PART)
+    ]
+    return np.array(parts, np.int32).ravel()
 
 
 @dataclass
@@ -105,7 +117,7 @@ class Superstep:
         self.graph = graph
         self.count = graph.vertex_count
         self.given = values
-        self.hub_degree = hub_degree
+        self.hub_degree, self.form = hub_degree, form
         self.emulator = Emulator()
         self.module = self.emulator.load(text or kernels.text)
         self.entries = [(self.module, entry) for entry in kernels.entries]
@@ -225,9 +237,13 @@ class Superstep:
             if phase.pulls_edges:
                 starts, ends = self._ends()
                 swept[ends[sources[starts]]] = True
+            some_due = phase.finds_due and self.form == "plain"
+            if some_due:  # among all, which of them are
+                swept |= True
             self._poison(phase, swept, sources, poisoned)
             words = {
-                "due": words_of(due),
+                "due": words_of(swept if some_due else due),
+                "some_due": some_due,
                 "listed": np.flatnonzero(due | self.others).astype(np.int32),
                 "swept": words_of(swept),
                 "allowed": words_of(~stopped),
@@ -289,6 +305,7 @@ class Superstep:
         degrees = np.diff(self.buffers[phase.rows.offsets])
         hubs = np.flatnonzero(degrees >= self.hub_degree).astype(np.int32)
         available = {**self.buffers, **words, "d": d, "hubs": hubs}
+        available["hub_parts"] = parts = parts_of(hubs, degrees)
         function = self.plan.functions_of(phase)[0]
         if entry.role == "finish":
             shape = self.plan.facts.reductions[function.into].shape
@@ -305,7 +322,10 @@ class Superstep:
             width = phase.mapping.part_size or width
             self.partials = np.full((GRID, width), 66, self._reduced_dtype(function))
             available["partials"] = self.partials
-        grid = max(len(hubs), 1) if entry.role == "hubs" else GRID
+        grid = GRID
+        if entry.role == "hubs":
+            each = len(parts) // 3 if "hub_parts" in entry.arguments else len(hubs)
+            grid = max(each, 1)
         if entry.covers:
             threads = self.count * phase.mapping.lanes_per_vertex
             grid = -(-threads // entry.block)

@@ -158,7 +158,7 @@ def names_of(graph: fg.Graph) -> list[str]:
     names = ["in_degree", "out_degree", "in_windows 32 24", "out_windows 4 8"]
     for along in REVERSED:
         rows = rows_along(along)
-        names += [rows.offsets, rows.ends, rows.hubs]
+        names += [rows.offsets, rows.ends, rows.hubs, rows.hub_parts]
     twins = ["edge_twin", "edge_is_twin"]
     return [*names, "out_edges", *(["incident_edges"] if graph.directed else twins)]
 
@@ -264,6 +264,7 @@ def few_are_hubs() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (cuda_device, gpu_arrays):
             patch.setattr(module, "HUB_DEGREE", 5)
+        patch.setattr(gpu_arrays, "HUB_PART", 2)
         cut = partial(host_arrays.cut_windows, hub_degree=5)
         patch.setattr(host_arrays, "cut_windows", cut)
         yield

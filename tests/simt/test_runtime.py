@@ -19,6 +19,7 @@ if not _cuda.is_installed():
 from featgraph.fold.schedules.apart import ALONE
 from featgraph.program.active import ActiveSet
 from featgraph.runtime.devices import cuda_device, cuda_sets
+from featgraph.runtime.graphs import gpu_arrays
 from featgraph.runtime.loops import step as steps
 from featgraph.runtime.memory.buffers import graph_arrays
 from featgraph.runtime.superstep import phases
@@ -463,6 +464,7 @@ def test_hubs_and_others_find_what_is_due(
 ) -> None:
     for module in (cuda_device, cuda_sets):
         monkeypatch.setattr(module, "HUB_DEGREE", 30)
+    monkeypatch.setattr(gpu_arrays, "HUB_PART", 25)
     rng = np.random.default_rng(5)
     sources, targets = rng.integers(0, 300, (2, 3000))
     sources[:60], targets[60:120] = 3, 11

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,6 +54,22 @@ def waits(gpu: Gpu, call: Any) -> tuple[Any, int]:
     return call(), len(gpu.downloads) - before
 
 
+def shorter_ways(graph: fg.Graph, run: fg.Run, width: int) -> list[str]:
+    """Return how supersteps go that are behind others: by the edges out of A.
+
+    As many edges may be pulled as can lead into so many vertices.
+    """
+    into, found = graph.in_degree.max(), []
+    fixed = graph.vertex_count * width // 4
+    for committed in (run.active_sets or [])[:-1]:
+        count, pushed = len(committed), graph.out_degree[committed.mask].sum()
+        reached = min(graph.edge_count, count * (into + 1) * into)
+        pulled = min(graph.edge_count, (pushed + count) * into)
+        pushes = reached > fixed and pulled > 8 * pushed + fixed
+        found.append("push" if pushes else "pull")
+    return found
+
+
 @pytest.mark.drawn(3)
 @pytest.mark.parametrize("name", ["bfs", "sssp", "sssp of many"])
 def test_a_superstep_waits_once(gpu: Gpu, name: str) -> None:
@@ -67,7 +84,10 @@ def test_a_superstep_waits_once(gpu: Gpu, name: str) -> None:
         meant = call(target="cpu")
     call(target="cuda")
     found, count = waits(gpu, lambda: call(target="cuda"))
-    assert found.run.directions == meant.run.directions
+    told = call(target="cuda", record_active=True).run
+    width = 2 if name == "sssp of many" else 1
+    assert told.directions[1:] == shorter_ways(graph, told, width)
+    assert found.run.directions == told.directions
     assert {"push", "pull"} == set(found.run.directions)
     assert found.run.active_counts == meant.run.active_counts
     # One for each superstep; the first is not behind one that could tell.
@@ -86,7 +106,7 @@ def test_nothing_is_counted_where_no_push_can_be_shorter(gpu: Gpu) -> None:
         found, count = waits(gpu, lambda: bfs(graph, 39, target="cuda"))
     launched = set(gpu.by_driver[before:])
     assert set(found.run.directions) == {"pull"}
-    assert not launched & {"part_by_edges", "leave_edges", "count"}
+    assert not launched & {"count"}
     assert count <= found.supersteps
 
 
@@ -102,7 +122,7 @@ def test_components_wait_once_a_superstep(gpu: Gpu) -> None:
 
 @settings(max_examples=6)
 @given(graphs(), st.integers(0, 2**32 - 1), st.sampled_from([0.03, 0.3, 1.0]))
-def test_what_a_set_reaches_is_counted_in_one_wait(
+def test_how_far_a_set_reaches_is_counted_in_one_wait(
     gpu: Gpu, graph: fg.Graph, seed: int, share: float
 ) -> None:
     device, count = choose_device("cuda"), graph.vertex_count
@@ -110,20 +130,12 @@ def test_what_a_set_reaches_is_counted_in_one_wait(
     state = fg.State(graph, x=fg.vertex_property(0.0))
     arrays = buffers_of(state, device).graph
     active = device.sets.upload(fg.ActiveSet(count, mask).words)
-    full = device.sets.upload(fg.ActiveSet(count, np.ones(count, bool)).words)
-    reach = device.sets.reach(active, arrays, full)
+    reach = device.sets.reach(active, arrays)
     (number, _), waited = waits(
         gpu, lambda: device.sets.count_and_look(active, (), reach)
     )
-    due = mask.copy()
-    ends = [graph.sources, graph.targets]
-    for u, v in [ends] if graph.directed else [ends, ends[::-1]]:
-        due[v[mask[u]]] = True
-    found = fg.ActiveSet.from_words(count, device.download(reach.base)).mask
-    np.testing.assert_array_equal(found, due)
     assert (number, waited) == (mask.sum(), 1)
     assert reach.pushed == graph.out_degree[mask].sum()
-    assert reach.pulled == graph.in_degree[due].sum()
     assert active.size == word_count(count)
 
 
@@ -137,21 +149,17 @@ def test_hubs_are_reached_in_both_ways(
     others = np.arange(1, count)
     for u, v in ((others, 0 * others), (0 * others, others)):
         graph = fg.Graph.from_edges(u, v, vertex_count=count)
-        for chosen in ([0], [5]):
+        for chosen, edges in itertools.product(([0], [5]), (0, 1 << 20)):
             mask = np.isin(np.arange(count), chosen)
             state = fg.State(graph, x=fg.vertex_property(0.0))
             device = choose_device("cuda")
             arrays = buffers_of(state, device).graph
-            full = device.sets.upload(fg.ActiveSet(count, mask | True).words)
             active = device.sets.upload(fg.ActiveSet(count, mask).words)
-            reach = device.sets.reach(active, arrays, full)
-            device.sets.count_and_look(active, (), reach)
+            base = device.sets.expand(active, arrays, edges=edges)
             due = mask.copy()
             due[v[mask[u]]] = True
-            found = fg.ActiveSet.from_words(count, device.download(reach.base)).mask
+            found = fg.ActiveSet.from_words(count, device.download(base)).mask
             np.testing.assert_array_equal(found, due)
-            assert reach.pushed == graph.out_degree[mask].sum()
-            assert reach.pulled == graph.in_degree[due].sum()
 
 
 # -- near and far

@@ -30,13 +30,14 @@ def entry_signature(
         "edge_state": _array("uint8", 1),
         "all_sources": types.boolean,
         "all_active": types.boolean,
+        "some_due": types.boolean,
     }
     words = ("allowed", "due", "passed", "sources", "swept", "targets")
     for name in (*words, "active", "active_sources", "changed_sources", "stale"):
         known[name] = _array("uint32", 1)
     for name in ("in_sources", "out_targets", "incident_neighbors", "hubs", "listed"):
         known[name] = _array("int32", 1)
-    for name in ("share_rows", "share_count", "windows"):
+    for name in ("share_rows", "share_count", "windows", "hub_parts"):
         known[name] = _array("int32", 1)
     for name in ("in_offsets", "out_offsets", "out_edges", "share_begins"):
         known[name] = _array(offset, 1)

@@ -33,6 +33,7 @@ from featgraph.fold.tree.nodes import (
     FinishPatch,
     ForEdges,
     FromMemory,
+    Gathers,
     Incremental,
     Mark,
     Meet,
@@ -41,6 +42,7 @@ from featgraph.fold.tree.nodes import (
     Passed,
     Patch,
     Push,
+    Reached,
     Restore,
     Run,
     Select,
@@ -90,6 +92,8 @@ class ConvergeRows(Rewriting):
         goes_on = any(isinstance(n, Degree | ForEdges) for n in every(node.body))
         if not finds_rows and goes_on:
             out += self.layout.row(node.vertex)
+            if self.binding.part:
+                out += self.layout.cut(*self.binding.part)
             if self.binding.own:
                 own = self.binding.own.format(self.layout.degree)
                 out += code(f"{node.wanted} = {node.wanted} and {own}")
@@ -136,6 +140,19 @@ class Converge(ConvergeRows):
         return node
 
     # -- functions
+
+    def visit_Then(self, node: Then) -> Body:
+        """Go on; past what gathers, where none of those that meet there is alive.
+
+        A sweep over all vertices has many that nothing is to be gathered for.
+        """
+        out = super().visit_Then(node)
+        gathers = any(isinstance(n, Gathers | ForEdges) for n in node.body)
+        if not (self.facts.finds_due and gathers):
+            return out
+        company = self.binding.scopes["vertex"].company
+        test = {"block": "alive", "warp": f"warp.group_any(alive, {WARP})"}[company]
+        return agreed(when([test], out), company)
 
     def visit_Begin(self, node: Begin) -> Body:
         """Copy entries by one group of lanes; what is swept is alive."""
@@ -222,8 +239,13 @@ class Converge(ConvergeRows):
         else:
             walk = replace(walk, numbers_late=is_seldom(node))
             body = Diverge(self.facts).over(node.body)
-            if any(isinstance(n, Stop) for n in every(body)):
+            for stop in (n for n in every(body) if isinstance(n, Stop)):
                 walk = replace(walk, at_a_time=1)  # out of one loop, not into the next
+                # Lanes that share features have found their own, and no others.
+                alone = self.binding.features.lanes == 1 and walk.lanes > 1
+                alone = alone and not node.summed
+                walk = replace(walk, ends_together=alone)
+                stop.leaves = not alone
         return in_blocks_of(self.facts, node, walk, body)
 
     def _in_batches(self, node: ForEdges, walk: Walk, staged: list[str]) -> Body:
@@ -290,6 +312,8 @@ class Converge(ConvergeRows):
                 out += self._entered(node.pulled, mask, node.loads)
             elif isinstance(node, ToRow):
                 out += when([mask], [node])
+            elif isinstance(node, Reached):
+                out += code(f"is_reached = is_reached or {mask}")
             elif isinstance(node, Stage):
                 node.mask = mask
                 out.append(node)

@@ -29,6 +29,7 @@ from featgraph.fold.tree.nodes import (
     Only,
     Ordered,
     Passed,
+    Reached,
     Restore,
     Run,
     Share,
@@ -131,6 +132,10 @@ class Diverge(DivergeRows):
     def visit_FindDue(self, node: FindDue) -> Body:
         """Ask whether the vertex is due, in any case or by an edge."""
         return found_due(self.facts)
+
+    def visit_Reached(self, node: Reached) -> Body:
+        """Note that an edge is from an active source."""
+        return code("is_reached = True")
 
     def visit_Ordered(self, node: Ordered) -> Body:
         """Do nothing: a lane sees what it wrote."""

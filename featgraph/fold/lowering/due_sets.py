@@ -18,7 +18,7 @@ from featgraph.fold.plan.layout import Rows, rows_along
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.schedules.apart import ApartSchedule
 from featgraph.fold.schedules.base import Binding, KernelShape, Schedule
-from featgraph.fold.schedules.block import BlockSchedule
+from featgraph.fold.schedules.block import BlockSchedule, PartSchedule
 from featgraph.fold.schedules.cpu import CpuSchedule
 from featgraph.fold.schedules.lanes import LaneSchedule
 from featgraph.fold.schedules.mapping import Mapping
@@ -39,7 +39,7 @@ from featgraph.fold.tree.target import Target
 __all__ = ["KERNELS", "SetFacts", "SetKernel"]
 
 #: Names that stand for those of the rows along any edges.
-_ANY_ROWS = Rows("row_offsets", "row_ends", "", "", "", "")
+_ANY_ROWS = Rows("row_offsets", "row_ends", "", "", "", "", "")
 #: Threads of a block that has a hub, and of all others (CUDA).
 _HUB_THREADS, _THREADS = 512, 256
 
@@ -366,7 +366,7 @@ def _list_rows(facts: SetFacts) -> Body:
 
 
 _CPU, _LANES, _BLOCK = CpuSchedule(), LaneSchedule(), BlockSchedule()
-_APART, _RANGES = ApartSchedule(), WordRangesSchedule()
+_PARTS, _APART, _RANGES = PartSchedule(), ApartSchedule(), WordRangesSchedule()
 _SHARED = ("words", "everything", "vertex_count", "counts", "edges")
 _REACH = "Add the ends of the edges of active vertices to `due`"
 _FIND = "Set `due` to the active vertices and those with an active source"
@@ -409,8 +409,8 @@ KERNELS: dict[str, dict[str, SetKernel]] = {
                 _reach, _APART, "packed", leaves_hubs=True,
             ),
             SetKernel(
-                "reach_hubs", f"{_REACH}, a block for each hub.",
-                ("active", "due", "hubs"), _reach, _BLOCK,
+                "reach_hubs", f"{_REACH}, a block for each part of a hub's row.",
+                ("active", "due", "hub_parts"), _reach, _PARTS,
             ),
             SetKernel(
                 "find", f"{_FIND}; hubs do not look.",

@@ -100,6 +100,11 @@ class Facts:
         return f"{self.phase.kind} phase {number}, {schedule.__name__}"
 
     @property
+    def finds_due(self) -> bool:
+        """Whether the kernel tells which of the vertices that it sweeps are due."""
+        return self.phase.finds_due and self.nest is None
+
+    @property
     def target(self) -> Target:
         """Where the kernel runs."""
         return Target(self.plan.target)

@@ -21,6 +21,7 @@ from featgraph.fold.tree.nodes import (
     Meet,
     Only,
     Patch,
+    Reached,
     Restore,
     Settle,
     Share,
@@ -29,7 +30,7 @@ from featgraph.fold.tree.nodes import (
     Sweep,
     Then,
 )
-from featgraph.fold.tree.statements import Body, Rewriting, expression
+from featgraph.fold.tree.statements import Body, Rewriting, code, expression
 
 __all__ = ["Accumulators", "ActiveSources", "ChangeDriven", "EarlyExit", "LeaveEarly"]
 
@@ -69,16 +70,26 @@ class ChangeDriven(_OfGathers):
 class ActiveSources(_OfGathers):
     """Has gathers that say so combine over the edges from active vertices alone."""
 
-    def visit_Gathers(self, node: Gathers) -> Gathers:
-        """Test the source of an edge."""
+    def visit_Gathers(self, node: Gathers) -> Body:
+        """Test the source of an edge; where some are due, find out which."""
         function, facts = self.facts.functions[node.functions[0]], self.facts
-        if takes_active(function) and facts.plan.takes_active(facts.phase):
-            test = expression(f"{facts.intrinsics}.test_bit(active_sources, u)")
-            body = node.edges.body
-            takes: Body = [part for part in body if isinstance(part, Contribute)]
-            others = [part for part in body if part not in takes]
-            node.edges.body = [*others, Only(test, takes)]
-        return node
+        if not (takes_active(function) and facts.plan.takes_active(facts.phase)):
+            return [node]
+        active = f"{facts.intrinsics}.test_bit(active_sources, {{}})"
+        body, reached = node.edges.body, list[ast.stmt]()
+        if facts.finds_due:
+            reached.append(Reached())
+        takes: Body = [part for part in body if isinstance(part, Contribute)]
+        others = [part for part in body if part not in takes]
+        only = Only(expression(active.format("u")), [*reached, *takes])
+        node.edges.body = [*others, only]
+        if not reached:
+            return [node]
+        out: Body = [*code("is_reached = False"), node]
+        if facts.binding.walk.lanes > 1:
+            out.append(Meet("any", "vertex", ("is_reached", "is_reached")))
+        is_due = f"not some_due or is_reached or {active.format('v')}"
+        return out + code(f"alive = alive and ({is_due})")
 
 
 class EarlyExit(_OfGathers):

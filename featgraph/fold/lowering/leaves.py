@@ -140,7 +140,8 @@ class Leaves(Rewriting):
         """Leave the loop over edges where all that is gathered is found."""
         filled = [self.facts.filled(f) for f in node.functions]
         tests = [expression(found(a, element(a))) for a in filled]
-        return [AllFound(tests), *code("if all_found:\n    break")]
+        leave = code("if all_found:\n    break") if node.leaves else []
+        return [AllFound(tests), *leave]
 
     def visit_Copy(self, node: Copy) -> Body:
         """Copy entries from one buffer to the other, by the lanes that share them."""

@@ -218,6 +218,7 @@ PASSES = (
             nodes.Only,
             nodes.Ordered,
             nodes.Passed,
+            nodes.Reached,
             nodes.Restore,
             nodes.Run,
             nodes.Then,

@@ -214,7 +214,9 @@ def _nested(
     if group[0].kind == "gather":
         names = tuple(f.name for f in group)
         edges = ForEdges("v", [Contribute(name) for name in names])
-        return [*out, Gathers(names, edges), *behind]
+        out.append(Gathers(names, edges))
+        # Whether the vertex is due is known behind its edges then.
+        return [*out, *([Then(behind)] if facts.finds_due else behind)]
     [function] = group
     out.append(Comment(f"{function.kind} function {function.declared.name}"))
     return [*out, Run(function.name), *([Then(behind)] if rest else behind)]

@@ -3,19 +3,27 @@
 One with ``sources="active"`` combines over the edges from active vertices only. A
 combine with ``any`` is done at the first True. So is one with ``first=True`` at its
 first contribution: any one will do. ``deterministic=True`` looks at all of them.
+
+Where all gathers of a foldmap do so, its kernel comes to know which vertices are due.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import combine_of, is_matrix
 from featgraph.fold.plan.options import Options
+from featgraph.fold.plan.plan import Facts, Phase
+from featgraph.fold.plan.worklist import is_in_order
 from featgraph.fold.schedules.mapping import Mapping
 
-__all__ = ["find_stops"]
+__all__ = ["find_stops", "have_due_found"]
+
+#: Schedules in which a lane goes through edges of its own vertex alone.
+_OWN_EDGES = frozenset({"lanes", "thread"})
 
 
 def find_stops(
@@ -40,3 +48,29 @@ def find_stops(
         if ends or (declared.first and not options.deterministic):
             stops.append(str(function.into))
     return tuple(stops)
+
+
+def have_due_found(
+    phases: Sequence[Phase],
+    functions: Sequence[Analysed],
+    options: Options,
+    facts: Facts,
+) -> tuple[Phase, ...]:
+    """Return phases of which one that can finds out which vertices are due.
+
+    It may sweep others, too, then, on which the functions before its gathers run, but
+    no later one. So those must not write, nor fail for an index.
+    """
+    kinds = [f.kind for f in functions]
+    before = functions[: kinds.index("gather")] if "gather" in kinds else ()
+    asks = (
+        options.target == "cuda"
+        and not options.checked
+        and facts.may_push
+        and [p.kind for p in phases] == ["vertex"]
+        and phases[0].mapping.schedule in _OWN_EDGES
+        and phases[0].mapping.window == 0
+        and is_in_order(functions)
+        and all(a.mode == "read" for f in before for a in f.accesses)
+    )
+    return tuple(replace(p, finds_due=asks) for p in phases)

@@ -47,9 +47,10 @@ class Rows:
         The vertex at the other end of each slot's edge.
     edges : str
         The edge id of each slot; "" where slots are edge ids, or none is used.
-    hubs, chunks, windows : str
-        The vertices with long rows; the cut of the vertices into equal work for
-        threads, and into windows of about as many edges for warps.
+    hubs, hub_parts, chunks, windows : str
+        The vertices with long rows; these rows in parts, which blocks take that need
+        not meet; the cut of the vertices into equal work for threads, and into windows
+        of about as many edges for warps.
     finds_edges : bool
         Whether ids of edges are used.
     """
@@ -58,6 +59,7 @@ class Rows:
     ends: str
     edges: str
     hubs: str
+    hub_parts: str
     chunks: str
     windows: str
     finds_edges: bool = True
@@ -68,25 +70,19 @@ class Rows:
         return [name for name in (self.offsets, self.ends, self.edges) if name]
 
 
+def _rows(side: str, ends: str, edges: str) -> Rows:
+    """Return the names of arrays that begin with that of a side."""
+    return Rows(
+        f"{side}_offsets", ends, edges, f"{side}_hubs", f"{side}_hub_parts",
+        f"{side}_chunks", f"{side}_windows",
+    )  # fmt: skip
+
+
 #: `along` -> the rows of the vertices that gather.
 _ROWS = {
-    "in": Rows("in_offsets", "in_sources", "", "in_hubs", "in_chunks", "in_windows"),
-    "out": Rows(
-        "out_offsets",
-        "out_targets",
-        "out_edges",
-        "out_hubs",
-        "out_chunks",
-        "out_windows",
-    ),
-    "both": Rows(
-        "incident_offsets",
-        "incident_neighbors",
-        "incident_edges",
-        "incident_hubs",
-        "incident_chunks",
-        "incident_windows",
-    ),
+    "in": _rows("in", "in_sources", ""),
+    "out": _rows("out", "out_targets", "out_edges"),
+    "both": _rows("incident", "incident_neighbors", "incident_edges"),
 }
 #: `along` -> that of the neighbors: edges to the vertices that gather from them.
 REVERSED = {"in": "out", "out": "in", "both": "both"}
@@ -115,7 +111,7 @@ def along_to_push(
 def rows_with(name: str) -> Rows | None:
     """Return the rows that an array of the graph, by its name, belongs to."""
     for rows in _ROWS.values():
-        if name in (*rows.arguments, rows.hubs, rows.chunks):
+        if name in (*rows.arguments, rows.hubs, rows.hub_parts, rows.chunks):
             return rows
     return None
 

@@ -79,6 +79,9 @@ class Phase:
         Those of them that go nowhere but into `fg.solve`, and never into memory.
     stops : tuple of str
         Temporaries whose gathers need not look at all edges.
+    finds_due : bool
+        Whether its kernel can tell which of the vertices that it sweeps are due: those
+        that are active, and those with an edge from an active one.
     along : str
         Which edges its gathers go along, as arrays of the graph list them.
     finds_edges : bool
@@ -124,6 +127,7 @@ class Phase:
     in_registers: tuple[str, ...] = ()
     solved: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()
+    finds_due: bool = False
     along: str = "in"
     finds_edges: bool = True
     into: str = ""

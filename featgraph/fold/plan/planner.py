@@ -29,7 +29,7 @@ from featgraph.fold.analysis.gathers import (
 )
 from featgraph.fold.plan.asynchrony import check_in_place
 from featgraph.fold.plan.changed_edges import sweep_changed
-from featgraph.fold.plan.early_exit import find_stops
+from featgraph.fold.plan.early_exit import find_stops, have_due_found
 from featgraph.fold.plan.facts import find_facts
 from featgraph.fold.plan.fusion import Group, group_functions
 from featgraph.fold.plan.layout import (
@@ -91,7 +91,8 @@ def make_plan(
         check_in_place(analysis, phases, options)
     expands = expands_along(functions, alongs)
     facts = find_facts(analysis, phases, options)
-    plan = FoldPlan(analysis, options, traits, tuple(phases), expands, found, facts)
+    ready = have_due_found(phases, functions, options, facts)
+    plan = FoldPlan(analysis, options, traits, ready, expands, found, facts)
     _check_deterministic(plan)
     check_wire_dtype(plan)
     return plan

@@ -15,6 +15,7 @@ from featgraph.graph.degrees import SHORT, most_edges, short_counts
 
 __all__ = [
     "HUB_DEGREE",
+    "HUB_PART",
     "LONG_ROW",
     "MANY_ROWS",
     "SUM_BLOCK",
@@ -27,6 +28,9 @@ __all__ = [
 
 #: A vertex of at least this degree is left to a block of its own on the GPU.
 HUB_DEGREE = 2048
+#: Edges that a block takes of such a vertex where blocks need not meet: a block of 512
+#: threads takes 1.3 us for as many edges, whatever it does for them (NVIDIA H100).
+HUB_PART = 4096
 #: A row of so many vertices of higher degree is left to a block of its own: its bitmap
 #: then saves six steps of a search or more.
 LONG_ROW = 64

@@ -24,6 +24,7 @@ from featgraph.fold.schedules.mapping import Mapping
 
 __all__ = [
     "as_worklist",
+    "first_settles",
     "is_free",
     "is_queued",
     "keys_of",
@@ -60,7 +61,7 @@ def as_worklist(plan: FoldPlan) -> FoldPlan:
     [phase] = plan.phases
     width = phase.width
     mapping = Mapping(1, width, 1, False, "thread", stride=phase.mapping.stride)
-    phase = replace(phase, mapping=mapping, stops=())
+    phase = replace(phase, mapping=mapping)
     return replace(plan, phases=(phase,), form=WORKLIST)
 
 
@@ -88,7 +89,7 @@ def why_not_queued(
         (is_looped, "features are too many for named copies"),
         (any("superstep" in f.scalars for f in functions), "d.superstep is read"),
         (any(a.where == "foreign" for a in accesses), "foreign vertices are read"),
-        (not _is_in_order(functions), "gathers do not share one pass over edges"),
+        (not is_in_order(functions), "gathers do not share one pass over edges"),
         (
             not all(is_free(f) and not f.collective for f in gathers),
             'a gather rounds, calls collaborative functions or is without "active"',
@@ -105,7 +106,7 @@ def why_not_queued(
     return next((why for holds, why in whys if holds), "")
 
 
-def _is_in_order(functions: Sequence[Analysed]) -> bool:
+def is_in_order(functions: Sequence[Analysed]) -> bool:
     """Whether all gathers share one pass over edges, and a vertex function follows."""
     kinds = [f.kind for f in functions]
     if set(kinds) != {"vertex", "gather"} or kinds[-1] != "vertex":
@@ -161,12 +162,31 @@ def settles_at_once(plan: FoldPlan) -> bool:
     where it is a source, too: those that go on themselves wait for all edges.
     """
     [phase] = plan.phases
-    before, gathers, behind = parts_of(plan.functions_of(phase))
+    return _settles(plan.functions_of(phase), phase)
+
+
+def _settles(functions: Sequence[Analysed], phase: Phase) -> bool:
+    before, gathers, behind = parts_of(functions)
     changes = [a for f in (*before, *behind) for a in f.accesses if a.mode != "read"]
     return (
         bool(before)
         and phase.width == 1
         and all(f.into in phase.stops for f in gathers)
         and all(a.version == "next" for a in changes)
-        and overwrites(plan)
+        and may_overwrite(before, behind, phase.width)
     )
+
+
+def first_settles(
+    functions: Sequence[Analysed], phases: Sequence[Phase], options: Options
+) -> bool:
+    """Whether the loop of a GPU settles a vertex by the first edge that finds all.
+
+    It ends where a source goes on itself, and has to wait for all edges. So that is
+    left to programs to which any one contribution is enough: few of them have such.
+    """
+    if options.target != "cuda" or [p.kind for p in phases] != ["vertex"]:
+        return False
+    if not is_in_order(functions) or not _settles(functions, phases[0]):
+        return False
+    return all(getattr(f.declared, "first", True) for f in functions)

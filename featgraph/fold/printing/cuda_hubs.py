@@ -25,7 +25,13 @@ class HubPhase(CudaPhase):
     @property
     def schedule(self) -> Schedule:
         """The schedule to which that of the phase leaves hubs."""
-        return SCHEDULES[super().schedule.hubs]
+        in_parts = self.hubs == "hub_parts"
+        return SCHEDULES["block_parts" if in_parts else super().schedule.hubs]
+
+    @property
+    def hubs(self) -> str:  # type: ignore[override]
+        """The list of hubs; what is pushed meets in memory, so that parts do."""
+        return "hub_parts" if self.phase.kind == "push" else "hubs"
 
     @cached_property
     def threads(self) -> int:

@@ -61,6 +61,8 @@ class CudaPhase:
     """What the kernels of all mappings have in common."""
 
     role = "main"
+    #: The list by which blocks come to vertices of high degree.
+    hubs = "hubs"
     #: What the names of its kernels end with.
     suffix = ""
 
@@ -125,7 +127,7 @@ class CudaPhase:
             given = ("in_sources", "edge_twin", "edge_state", "changed_edges")
             return ["d", "sources", "targets", *given, "passed_edges", "passed_count"]
         edges = layout_of(self.plan, self.phase).arrays
-        count = ["hubs"] if self.role == "hubs" else ["vertex_count"]
+        count = [self.hubs] if self.role == "hubs" else ["vertex_count"]
         if self.phase.mapping.lists_rows:
             count = ["share_rows", "share_begins", "share_count"]
         elif self.phase.mapping.window and self.role == "main" and self.form == "plain":
@@ -135,6 +137,7 @@ class CudaPhase:
                 "d",
                 *(PULLED if self.phase.pulls_edges else ["due"]),
                 "passed",
+                *["some_due"] * self.phase.finds_due,
                 *(["changed_sources", "stale"] if self.phase.incremental else []),
                 *count,
                 *(edges if self.gathers else []),
@@ -176,7 +179,8 @@ class CudaPhase:
         if self.phase.kind == "push" and self.phase.along != "in":
             doc = _DOCS["pushed"]
         if self.role == "hubs":
-            doc += " A block for each hub."
+            part = "" if self.hubs == "hubs" else "part of the row of a "
+            doc += f" A block for each {part}hub."
         else:
             doc += _FORMS[self.form]
         if self.phase.mapping.lists_rows:

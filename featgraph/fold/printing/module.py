@@ -157,6 +157,8 @@ class Queue:
         memory holds before anything is gathered.
     overwrites : bool
         Whether the current buffers stand for the next ones (CPU).
+    marks_steps : bool
+        Whether marks are numbers of supersteps, which are left behind it (CUDA).
     """
 
     name: str
@@ -167,6 +169,7 @@ class Queue:
     along: str
     entry: Entry | None = None
     overwrites: bool = False
+    marks_steps: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,6 +234,7 @@ class KernelSource:
             **_ARRAYS,
             **{name: name for along in REVERSED for name in self._rows(along)},
             "hubs": _HUBS.get(phase.kind, phase.rows.hubs),
+            "hub_parts": phase.rows.hub_parts,
             "chunks": chunks or phase.rows.chunks,
             "windows": windows_name(phase.rows, phase.mapping),
         }

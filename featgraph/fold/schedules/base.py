@@ -272,6 +272,9 @@ class Binding:
         Whether what gathers fill is in rows of memory until all have contributed.
     at_vertices : bool
         Whether it is in memory of all vertices until then, which threads share.
+    part : tuple of str
+        Names of the bounds of the part of a row that is gone through, counted from
+        where the row begins; none where all of it is.
     """
 
     meets: bool
@@ -289,6 +292,7 @@ class Binding:
     batch: int = 0
     row_shares: int = 1
     at_vertices: bool = False
+    part: tuple[str, ...] = ()
 
     def one(self, *shared: str) -> list[str]:
         """Return the tests that let one lane through, of those that share a thing."""

@@ -1,4 +1,4 @@
-"""A block takes one vertex of high degree: all its lanes take edges of it."""
+"""A block takes one vertex of high degree, or a part of its row, with all its lanes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from featgraph.fold.schedules.mapping import Mapping, Work
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
-__all__ = ["BlockSchedule"]
+__all__ = ["BlockSchedule", "PartSchedule"]
 
 
 class BlockSchedule(Schedule):
@@ -38,7 +38,7 @@ class BlockSchedule(Schedule):
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
         vertex = node.vertex
-        each = code(f"{vertex} = hubs[index]")
+        count, each = self._found(vertex)
         if node.words:
             leave = noted([ast.Continue()], "the whole block")
             test = f"not warp.test_bit({node.words}, {vertex})"
@@ -46,8 +46,33 @@ class BlockSchedule(Schedule):
         if shape.kind == "vertex":
             each += code(f"{node.wanted} = True")
         loop = code(
-            "for index in range(cuda.blockIdx.x, hubs.size, cuda.gridDim.x):\n    BODY",
+            f"for index in range(cuda.blockIdx.x, {count}, cuda.gridDim.x):\n    BODY",
             BODY=each + node.body + marked(node, binding, shape),
         )
         front = code("thread = uint32(cuda.threadIdx.x)")
         return front + lanes_of(binding, "cuda.threadIdx.x") + agreed(loop, "block")
+
+    def _found(self, vertex: str) -> tuple[str, Body]:
+        """Return how many there are for blocks, and what a block finds its own by."""
+        return "hubs.size", code(f"{vertex} = hubs[index]")
+
+
+class PartSchedule(BlockSchedule):
+    """Several blocks take a vertex, where none asks what others have come to."""
+
+    name = "block_parts"
+    is_asked_for = False
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return what passes have to know of it."""
+        part = ("part_first", "part_last")
+        return replace(super().bind(mapping, shape), part=part)
+
+    def _found(self, vertex: str) -> tuple[str, Body]:
+        """Return how many parts there are, and a vertex with the bounds of one."""
+        found = code(
+            "place = 3 * index\n"
+            f"{vertex} = hub_parts[place]\n"
+            "part_first, part_last = (hub_parts[place + 1], hub_parts[place + 2])"
+        )
+        return "hub_parts.size // 3", found

@@ -8,7 +8,7 @@ from typing import Any
 from featgraph.errors import PlanError
 from featgraph.fold.schedules.balanced_push import BalancedPushSchedule
 from featgraph.fold.schedules.base import Schedule
-from featgraph.fold.schedules.block import BlockSchedule
+from featgraph.fold.schedules.block import BlockSchedule, PartSchedule
 from featgraph.fold.schedules.block_tiles import BlockTileSchedule
 from featgraph.fold.schedules.cpu import CpuSchedule
 from featgraph.fold.schedules.intersect_cpu import MarkSchedule, MergeSchedule
@@ -35,6 +35,7 @@ _ALL: tuple[Schedule, ...] = (
     LaneSchedule(),
     VirtualWarpSchedule(),
     BlockSchedule(),
+    PartSchedule(),
     BlockTileSchedule(),
     ElementSchedule(),
     ShareTileSchedule(),

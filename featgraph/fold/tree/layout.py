@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
-from featgraph.fold.tree.nodes import AllEdges
+from featgraph.fold.tree.nodes import AllEdges, Meet
 from featgraph.fold.tree.statements import (
     Body,
     agreed,
@@ -75,6 +75,9 @@ class Walk:
         What is done for two edges at a time, where that may be; of "while".
     alone : int
         Of "apart": edges of a row that one lane takes alone.
+    ends_together : bool
+        Of "while": whether lanes of a vertex leave it when one of them has
+        ``all_found``.
     """
 
     form: str
@@ -87,6 +90,7 @@ class Walk:
     is_shared: bool = False
     pairs: Pairs | None = None
     alone: int = 0
+    ends_together: bool = False
 
 
 @dataclass(frozen=True)
@@ -158,6 +162,9 @@ class AdjacencyLayout(Protocol):
 
     def row(self, vertex: str) -> Body:
         """Bind the row of a vertex."""
+
+    def cut(self, first: str, last: str) -> Body:
+        """Leave the places between two bounds of the row that was bound last."""
 
     def narrowed(self, test: str, part: str = "") -> Body:
         """Leave no edges to a lane for which `test` is False; all else in `part`."""
@@ -244,6 +251,11 @@ class WalkedByPlace(ABC):
         """Text of the number of edges of the row that was bound last."""
         return "stop - start"
 
+    def cut(self, first: str, last: str) -> Body:
+        """Leave the places between two bounds of the row that was bound last."""
+        ends = (self.place(f"start + {bound}") for bound in (first, last))
+        return code(f"start, stop = ({', '.join(ends)})")
+
     def narrowed(self, test: str, part: str = "") -> Body:
         """Leave no edges to a lane for which `test` is False."""
         end = _BOUNDS[part][1]
@@ -263,8 +275,10 @@ class WalkedByPlace(ABC):
         if walk.form == "range":
             loop = f"for position in range({start}, {stop}):\n    BODY"
             return out + code(loop, BODY=each)
-        first = self._place(f"{start} + {walk.own}") if walk.own else start
+        first = self.place(f"{start} + {walk.own}") if walk.own else start
         out += code(f"position = {first}")
+        if walk.ends_together:
+            return out + _until_found(walk, stop, each, self._step(walk.lanes))
         each += self._step(walk.lanes)
         if walk.at_a_time > 1:
             out += _several(self, vertex, walk, stop, body, each)
@@ -275,7 +289,7 @@ class WalkedByPlace(ABC):
     def blocks(self, part: str, places: int, each: Body, behind: Body) -> Body:
         """Return a loop over blocks of `places` of a part of a row."""
         start, stop = _BOUNDS[part]
-        end = self._place(f"block_start + min(block_last - block_start, {places})")
+        end = self.place(f"block_start + min(block_last - block_start, {places})")
         body = code(f"block_end = {end}") + each
         body += code(
             "block_start = block_end\nif block_start == block_last:\n    break"
@@ -310,14 +324,12 @@ class WalkedByPlace(ABC):
         each += _copies(pairs.behind, 1)
         each += [*code(f"{names} = second_edge"), *_copies(pairs.behind, 1)]
         each += self._step(2 * walk.lanes)
-        whole = (
-            f"{self._place(f'{stop} - {walk.lanes}')} if {pairs.where} else position"
-        )
+        whole = f"{self.place(f'{stop} - {walk.lanes}')} if {pairs.where} else position"
         loop = code("while position < whole:\n    BODY", BODY=each)
         return code(f"whole = {whole}") + loop
 
     def _step(self, places: int) -> Body:
-        return code(f"position = {self._place(f'position + {places}')}")
+        return code(f"position = {self.place(f'position + {places}')}")
 
     def all_edges(self, node: AllEdges, at_a_time: int) -> Body:
         """Return a walk of all lanes of a grid over all edges."""
@@ -423,7 +435,7 @@ class WalkedByPlace(ABC):
 
     def at_place(self, vertex: str, walk: Walk, start: str, body: Body) -> Body:
         """Return `body` for the edge at ``place`` of what begins at `start`."""
-        out = code(f"position = {self._place(f'{start} + place')}") + self.begin()
+        out = code(f"position = {self.place(f'{start} + place')}") + self.begin()
         return out + self.bind(vertex, walk, "position", body)
 
     def _shared(self, vertex: str, walk: Walk, does: Together) -> Body:
@@ -436,28 +448,29 @@ class WalkedByPlace(ABC):
             "share_edges = int64(share_begins[share_count[0]])\n"
             "edge_share = share_edges // (cuda.gridsize(1) >> 5)\n"
             f"edge_share = (edge_share >> {shift}) + 1 << {shift}\n"
-            f"share_first = {self._place(f'min({first}, share_edges)')}\n"
-            f"share_last = {self._place(f'min({first} + edge_share, share_edges)')}\n"
+            f"share_first = {self.place(f'min({first}, share_edges)')}\n"
+            f"share_last = {self.place(f'min({first} + edge_share, share_edges)')}\n"
             f"rounds = int32(share_last - share_first + {walk.lanes - 1} >> {shift})\n"
             "row_last = share_count[0] - 1\n"
             "row = segments.row_at(share_begins, 0, row_last, share_first)\n"
             "row_last = segments.row_at(share_begins, row, row_last, share_last - 1)"
         )
-        place = self._place(f"share_first + step * {walk.lanes} + {walk.own}")
+        place = self.place(f"share_first + step * {walk.lanes} + {walk.own}")
         each = code(
             f"place = {place}\n"
             "inside_edge = place < share_last\n"
-            f"place = min(place, {self._place('share_last - 1')})\n"
+            f"place = min(place, {self.place('share_last - 1')})\n"
             "row = segments.row_at(share_begins, row, row_last, place)\n"
             f"{vertex} = share_rows[row]"
         )
         each += self.row(vertex)
-        each += code(f"position = {self._place('start + (place - share_begins[row])')}")
+        each += code(f"position = {self.place('start + (place - share_begins[row])')}")
         each += self.begin() + self.bind(vertex, walk, "position", body) + does.behind
         loop = code("for step in range(rounds):\n    BODY", BODY=each)
         return out + agreed(loop, "warp")
 
-    def _place(self, text: str) -> str:
+    def place(self, text: str) -> str:
+        """Return a place, as narrow as places are."""
         return f"{self.place_type}({text})" if self.place_type else text
 
     def _number(self, text: str) -> str:
@@ -535,6 +548,24 @@ def _borrow(lent: Lent, width: int) -> Body:
     return out
 
 
+def _until_found(walk: Walk, stop: str, each: Body, step: Body) -> Body:
+    """Return a loop that lanes of a vertex leave when one of them has found all.
+
+    Where few edges count, each by itself would go on for long. Lanes whose vertex is
+    done stay in it: those of the company meet.
+    """
+    goes_on = {
+        "warp": f"warp.group_any(inside_edge, {_WARP})",
+        "block": "cuda.syncthreads_or(int32(inside_edge)) != 0",
+    }[walk.company]
+    test = f"inside_edge = position < {stop}"
+    turn = when(["inside_edge"], each)
+    turn.append(Meet("any", "vertex", ("all_found", "all_found")))
+    turn += step + code(f"{test} and not all_found")
+    loop = code(f"while {goes_on}:\n    BODY", BODY=turn)
+    return code(f"all_found = False\n{test}") + agreed(loop, walk.company)
+
+
 def _rounds(
     rows: WalkedByPlace, vertex: str, walk: Walk, part: str, body: Body
 ) -> Body:
@@ -550,7 +581,7 @@ def _rounds(
     if walk.company == "warp":
         edges = f"warp.group_max(int32({edges}), 32)"
     each = code(
-        f"position = {rows._place(f'{start} + {own}')}\n"
+        f"position = {rows.place(f'{start} + {own}')}\n"
         f"inside_edge = position < {stop}\n"
         f"position = max(min(position, {stop} - 1), 0)"
     )
@@ -565,7 +596,7 @@ def _batches(
     """Return rounds through one row, of which all lanes have a part on the way."""
     start, stop = _BOUNDS[part]
     count = walk.lanes * len(does.takes)
-    first = rows._place(f"{start} + step * {count}")
+    first = rows.place(f"{start} + step * {count}")
     each = code(
         f"batch_start = {first}\n"
         f"batch_count = int32(min({stop} - batch_start, {count}))"
@@ -574,9 +605,9 @@ def _batches(
         more = f" + {n * walk.lanes}" if n else ""
         own = f" + {walk.own}" if walk.own else ""
         each += code(
-            f"position = {rows._place(f'batch_start{own}{more}')}\n"
+            f"position = {rows.place(f'batch_start{own}{more}')}\n"
             f"inside_edge = position < {stop}\n"
-            f"position = {rows._place(f'min(position, {stop} - 1)')}"
+            f"position = {rows.place(f'min(position, {stop} - 1)')}"
         )
         each += rows.begin() + rows.bind(vertex, walk, "position", body)
     rounds = f"range(int32(({stop} - {start} + {count - 1}) // {count}))"
@@ -589,7 +620,7 @@ def _several(
 ) -> Body:
     """Return a walk over several edges at a time; the rest goes one by one."""
     times = walk.at_a_time
-    whole = rows._place(f"{stop} - {(times - 1) * walk.lanes}")
+    whole = rows.place(f"{stop} - {(times - 1) * walk.lanes}")
     if walk.is_looped:
         each = rows.bind(vertex, walk, "position + step", _copies(body, 1))
         steps = code(f"for step in range({times}):\n    BODY", BODY=each)
@@ -619,7 +650,7 @@ def _apart(rows: WalkedByPlace, vertex: str, walk: Walk, part: str, body: Body) 
     for name in lent:
         each += code(f"{name} = warp.broadcast(own_{name}, owner, 32)")
     each += rows.begin()
-    first = rows._place(f"{start} + cuda.laneid")
+    first = rows.place(f"{start} + cuda.laneid")
     each += _while(rows, vertex, replace(short, lanes=_WARP), first, stop, body)
     return out + agreed(code("while long_rows != 0:\n    BODY", BODY=each), "warp")
 

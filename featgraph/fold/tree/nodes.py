@@ -49,6 +49,7 @@ __all__ = [
     "Pull",
     "Push",
     "PutBy",
+    "Reached",
     "Restore",
     "Returned",
     "RowLoad",
@@ -220,6 +221,11 @@ class FindDue(Node):
 
 
 @dataclass(eq=False)
+class Reached(Node):
+    """The source of an edge is active: ``is_reached`` of its vertex holds."""
+
+
+@dataclass(eq=False)
 class Gathers(Node):
     """Gathers that share a pass over edges; `prefix` is that of what they fill."""
 
@@ -266,9 +272,13 @@ class Ahead(Node):
 
 @dataclass(eq=False)
 class Stop(Node):
-    """No edge that follows changes what `functions` fill."""
+    """No edge that follows changes what `functions` fill.
+
+    A lane leaves its loop then; or ``all_found`` says so, and lanes leave it together.
+    """
 
     functions: tuple[str, ...]
+    leaves: bool = True
 
 
 @dataclass(eq=False)

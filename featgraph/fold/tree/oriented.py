@@ -38,10 +38,6 @@ class SortedRows(Csr):
         """Return, of the rows below, where the edge at a place is in those above."""
         return f"{self.numbers}[{self._number(place)}]"
 
-    def place(self, text: str) -> str:
-        """Return a place, as narrow as places are."""
-        return self._place(text)
-
 
 @dataclass(frozen=True)
 class Oriented:

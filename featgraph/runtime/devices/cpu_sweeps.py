@@ -48,6 +48,8 @@ _MOST_ALONE = 60_000
 class CpuSets:
     """Sets of vertices as bitvectors."""
 
+    counts_wait = False
+
     def __init__(self) -> None:
         self.known = KnownSets()
         self._all_words: dict[int, Array] = {}
@@ -214,7 +216,7 @@ class CpuSets:
         kernel = graph.kernel("refresh", "out")
         kernel.function(words, *entries, *kernel.rows)
 
-    def reach(self, active: Words, graph: DeviceGraph, full: Words) -> None:
+    def reach(self, active: Words, graph: DeviceGraph) -> None:
         """Return None: to count waits for nothing."""
 
     def count_and_look(

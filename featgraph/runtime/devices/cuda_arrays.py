@@ -119,14 +119,9 @@ class Own(threading.local):
         return self.total.view(np.float64)
 
     @cached_property
-    def edges(self) -> list[Array]:
-        """Where kernels count the edges out of a set, and into one."""
-        return [cuda.to_device(np.zeros(1, np.int64)) for _ in range(2)]
-
-    @cached_property
-    def is_many(self) -> Array:
-        """The place of whether a set has many edges."""
-        return cuda.to_device(np.zeros(1, np.int32))
+    def edges(self) -> Array:
+        """Where kernels count the edges out of a set."""
+        return cuda.to_device(np.zeros(1, np.int64))
 
     @cached_property
     def flag(self) -> Array:

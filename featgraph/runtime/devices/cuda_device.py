@@ -22,11 +22,15 @@ from featgraph.runtime.devices import cuda_lists
 from featgraph.runtime.devices.bound import BoundEntry, GraphSize
 from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
 from featgraph.runtime.devices.cuda_rows import CudaRows
-from featgraph.runtime.devices.cuda_sets import CudaKeys, CudaSets
+from featgraph.runtime.devices.cuda_sets import PART_ENTRIES, CudaKeys, CudaSets
 from featgraph.runtime.devices.cuda_trees import CudaTrees
 from featgraph.runtime.devices.host_arrays import host_graph_array
 from featgraph.runtime.devices.protocol import DeviceGraph
-from featgraph.runtime.graphs.gpu_arrays import built_array, longest_first
+from featgraph.runtime.graphs.gpu_arrays import (
+    built_array,
+    longest_first,
+    parts_of_rows,
+)
 from featgraph.runtime.trees.fixed import Subtree
 
 __all__ = ["REDUCE_BLOCKS", "CudaDevice", "cuda_device"]
@@ -113,10 +117,11 @@ class CudaDevice(CudaArrays):
         if name == "upper_hubs":
             return self.upload(long_oriented_rows(graph))
         of = rows_with(name)
-        if of is not None and name == of.hubs:
+        if of is not None and name in {of.hubs, of.hub_parts}:
             degree = np.diff(host_graph_array(graph, of.offsets))
             hubs = np.flatnonzero(degree >= HUB_DEGREE)
-            return self.upload(longest_first(hubs, degree[hubs]))
+            listed = longest_first if name == of.hubs else parts_of_rows
+            return self.upload(listed(hubs, degree[hubs]))
         return self.upload(host_graph_array(graph, name))
 
     def reduce_rows(self, graph: DeviceGraph, phase: Phase) -> int:
@@ -171,6 +176,8 @@ class CudaDevice(CudaArrays):
         """Return how many blocks an entry takes."""
         entry, phase, form = bound.entry, bound.phase, bound.kernel.plan.form
         if entry.role == "hubs":
+            if "hub_parts" in bound.place:
+                return int(values[bound.place["hub_parts"]].size) // PART_ENTRIES
             return int(values[bound.place["hubs"]].size)
         if entry.role == "finish":
             entries = int(values[bound.place["partials"]].shape[1])

@@ -16,10 +16,8 @@ __all__ = [
     "differ",
     "extreme",
     "first_key",
-    "leave_edges",
     "leave_out",
     "near",
-    "part_by_edges",
     "place",
     "refresh_vertices",
     "refresh_vertices_without",
@@ -131,30 +129,6 @@ def extreme(values, sign, out, place):  # type: ignore[no-untyped-def]
         here = float64(math.nan)
     if cuda.threadIdx.x == 0:
         out[place] = sign * here
-
-
-@kernel(cache=True)
-def part_by_edges(edges, least, active, full, few, many, is_many):  # type: ignore[no-untyped-def]
-    """Put active vertices into `few`, or, with as many edges as `least`, into `many`.
-
-    Then `few` has no vertex; otherwise `many` has all of `full`. The flag says which.
-    """
-    word = cuda.grid(1)
-    are_many = float64(edges[0]) >= least
-    if word < few.size:
-        here = uint32(word)
-        few[here] = uint32(0) if are_many else active[here]
-        many[here] = active[here] if are_many else full[here]
-    if word == 0:
-        is_many[0] = int32(are_many)
-
-
-@kernel(cache=True)
-def leave_edges(out_edges, in_edges, total, place):  # type: ignore[no-untyped-def]
-    """Leave two counts behind another one; one thread."""
-    if cuda.grid(1) == 0:
-        total[uint32(place)] = out_edges[0]
-        total[uint32(place + 1)] = in_edges[0]
 
 
 @kernel(cache=True)

@@ -25,7 +25,7 @@ from featgraph.runtime.devices.protocol import (
 )
 from featgraph.runtime.recording.cuda_trace import OPAQUE
 
-__all__ = ["CudaKeys", "CudaSets"]
+__all__ = ["PART_ENTRIES", "CudaKeys", "CudaSets"]
 
 Array = Any
 Words = Any
@@ -38,6 +38,8 @@ _AT_A_TIME = 4
 _SCAN_BLOCKS = 2112
 
 
+#: Entries of a part of a row in a list: its vertex, where it begins and ends.
+PART_ENTRIES = 3
 #: Infinity as the bits of a float64.
 _INF = 0x7FF << 52
 
@@ -73,7 +75,8 @@ class _RowWalks:
         due, vertices = self._some_words(active.size), graph.vertex_count
         given = active, due, vertices, HUB_DEGREE
         self.run(graph.kernel("find", along), block_count(vertices), given)
-        self._run_hubs("find_hubs", active, due, graph, along)
+        hubs = graph[rows_along(along).hubs]
+        self._run_hubs("find_hubs", (active, due, hubs), graph, along, hubs.size)
         return due
 
     def reached(self, active: Words, graph: DeviceGraph, along: str) -> Words:
@@ -82,21 +85,25 @@ class _RowWalks:
         self._arrays.copy(due, active)
         kernel = graph.kernel("reach", rows)
         self.run(kernel, scanning(active), (active, due, HUB_DEGREE))
-        self._run_hubs("reach_hubs", active, due, graph, rows)
+        parts = graph[rows_along(rows).hub_parts]
+        blocks = parts.size // PART_ENTRIES
+        self._run_hubs("reach_hubs", (active, due, parts), graph, rows, blocks)
         return due
 
     def _run_hubs(
-        self, name: str, active: Words, due: Words, graph: DeviceGraph, rows: str
-    ) -> None:
+        self, name: str, given: tuple[Any, ...], graph: DeviceGraph, rows: str,
+        blocks: int,
+    ) -> None:  # fmt: skip
         """Launch a kernel of blocks, if there are hubs."""
-        hubs = graph[rows_along(rows).hubs]
-        if hubs.size:
+        if blocks:
             of_hubs = graph.kernel(name, rows)
-            self.run(of_hubs, hubs.size, (active, due, hubs), of_hubs.threads)
+            self.run(of_hubs, blocks, given, of_hubs.threads)
 
 
 class CudaSets:
     """Bitvectors of one device, by its arrays and launches."""
+
+    counts_wait = True
 
     def __init__(self, arrays: CudaArrays) -> None:
         self._arrays = arrays
@@ -197,16 +204,16 @@ class CudaSets:
     ) -> tuple[int, list[float], list[int]]:
         """Return what was left of a set, and other counts behind it; waits once.
 
-        Those of `reach` are brought, too.
+        That of `reach` is brought, too.
         """
         arrays, own = self._arrays, self._arrays.own
         if reach is None:
             return arrays.read_counts(extremes, others)
-        place = np.int64(1 + extremes + others)
-        self._launch(cuda_loops.leave_edges, 1, 32, (*own.edges, own.total, place))
-        number, seen, counts = arrays.read_counts(extremes, others + 2)
-        reach.pushed, reach.pulled = counts[others:]
-        return number, seen, counts[:others]
+        place = own.total_address + 8 * (1 + extremes + others)
+        self._driver.copy(place, address_of(own.edges), 8)
+        number, seen, counts = arrays.read_counts(extremes, others + 1)
+        reach.pushed = counts.pop()
+        return number, seen, counts
 
     def leave_count(self, words: Words, results: Sequence[tuple[Array, bool]]) -> None:
         """Leave the number of set bits on the device, and extremes of results."""
@@ -231,29 +238,11 @@ class CudaSets:
         self._walks.leave_edges(words, graph, along, self._arrays.own.total)
         return self._arrays.read_counts(0, 0)[0]
 
-    def reach(self, active: Words, graph: DeviceGraph, full: Words) -> Reach:
-        """Return what a set reaches; its counts are left on the device.
-
-        Vertices are looked for in both ways, in one of which there is nothing to do:
-        none is active, or all are.
-        """
-        own, size = self._arrays.own, active.size
-        out_edges, in_edges = own.edges
-        self._walks.leave_edges(active, graph, "out", out_edges)
-        few, many = self.some_words(size), self.some_words(size)
-        least = math.sqrt(graph.vertex_count * graph.edges_along("in")) / 2
-        given = out_edges, np.float64(least), active, full, few, many, own.is_many
-        self._launch(cuda_loops.part_by_edges, block_count(size), BLOCK, given)
-        reached, found = (
-            self._walks.reached(few, graph, "in"),
-            self._walks.found(many, graph, "in"),
-        )
-        base = self.some_words(size)
-        arguments = own.is_many, found, reached, base
-        self._launch(cuda_loops.all_if, block_count(size), BLOCK, arguments)
-        self._walks.leave_edges(base, graph, "in", in_edges)
+    def reach(self, active: Words, graph: DeviceGraph) -> Reach:
+        """Return how far a set reaches; the count is left on the device."""
+        self._walks.leave_edges(active, graph, "out", self._arrays.own.edges)
         self._driver.note(*OPAQUE)  # a superstep behind it may go another way
-        return Reach(active, base, 0)
+        return Reach(active, 0)
 
     def rows_of(self, array: Array) -> Array:
         """Return an array as one of shape (V, N), the same object each time."""

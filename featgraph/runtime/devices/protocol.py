@@ -67,23 +67,17 @@ def limit_behind(first: float, delta: float) -> float:
 
 @dataclass(eq=False)
 class Reach:
-    """Vertices that gather from active ones, and the edges that a superstep goes along.
+    """How far active vertices reach.
 
     Attributes
     ----------
     active : words
-    base : words
-        The active vertices and those that gather from them.
     pushed : int
-        How many edges lead out of active vertices.
-    pulled : int or None
-        How many lead into those of `base`; None where that has not been counted.
+        How many edges lead out of them.
     """
 
     active: Words
-    base: Words
     pushed: int
-    pulled: int | None = None
 
 
 class DeviceGraph(GraphSize, Protocol):
@@ -145,7 +139,15 @@ class Recorder(Protocol):
 
 
 class VertexSets(Protocol):
-    """A target's sets of vertices: bitvectors, uint32 arrays of the target."""
+    """A target's sets of vertices: bitvectors, uint32 arrays of the target.
+
+    Attributes
+    ----------
+    counts_wait : bool
+        Whether the host waits for the device when it counts.
+    """
+
+    counts_wait: bool
 
     def upload(self, words: npt.NDArray[np.uint32]) -> Words:
         """Return a bitvector of the device."""
@@ -183,20 +185,13 @@ class VertexSets(Protocol):
         """Return the size of a set, and an entry of each of some arrays, as float64.
 
         With each array comes whether its largest entry is meant, or its smallest; NaN
-        if any is. Counts of `reach` are brought, too. All of it takes one wait.
+        if any is. The count of `reach` is brought, too. All of it takes one wait.
         """
 
-    def reach(self, active: Words, graph: DeviceGraph, full: Words) -> Reach | None:
-        """Return what a set reaches; `count_and_look` has to bring its counts.
+    def reach(self, active: Words, graph: DeviceGraph) -> Reach | None:
+        """Return how far a set reaches; `count_and_look` has to bring the count.
 
-        The device chooses how the vertices are found. None where to count waits for
-        nothing, so that it can be done when it is needed.
-
-        Parameters
-        ----------
-        full : words
-            All vertices. On several ranks ghosts are among them, which have edges of
-            their own: none of them looks for a source where all are in it.
+        None where to count waits for nothing, so that it can be done when it is needed.
         """
 
     def differ(self, last: Array, now: Array) -> Any:
@@ -272,8 +267,8 @@ class SetKeys(Protocol):
     ) -> tuple[Words, int, float, int]:
         """Return `near` vertices, how many, the limit, and how many `words` has.
 
-        Where none is near, the limit is the first key and `delta`. Counts of what
-        `reach_of` returns for the near ones are brought, too. All takes one wait.
+        Where none is near, the limit is the first key and `delta`. The count of what
+        `reach_of` returns for the near ones is brought, too. All takes one wait.
 
         Parameters
         ----------

@@ -13,7 +13,7 @@ from featgraph.arrays import edge_kernels as kernels
 from featgraph.arrays import memory, sorting
 from featgraph.arrays.edges import GpuEdges, marked
 from featgraph.fold.plan.layout import REVERSED, rows_along, windows_of
-from featgraph.fold.plan.traits import HUB_DEGREE, LONG_ROW
+from featgraph.fold.plan.traits import HUB_DEGREE, HUB_PART, LONG_ROW
 from featgraph.graph import Graph
 from featgraph.graph._structure import (
     gpu_edges,
@@ -21,9 +21,11 @@ from featgraph.graph._structure import (
     has_degrees_of_whole,
 )
 
-__all__ = ["built_array", "longest_first"]
+__all__ = ["built_array", "longest_first", "parts_of_rows"]
 
 Array = Any
+#: What becomes of rows in ascending order, and their length.
+Listing = Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[np.int32]]
 
 #: What names of arrays by degree order begin with.
 _ORIENTED = frozenset({"upper", "lower", "both", "order", "degree"})
@@ -64,7 +66,8 @@ def _makers(edges: GpuEdges) -> dict[str, Callable[[], Array]]:
         made |= {
             names.offsets: partial(_offsets, edges, along),
             names.ends: partial(_ends, edges, along),
-            names.hubs: partial(_find_hubs, edges, along),
+            names.hubs: partial(_find_hubs, edges, along, longest_first),
+            names.hub_parts: partial(_find_hubs, edges, along, parts_of_rows),
         }
         if names.edges:
             made[names.edges] = partial(edges.edge_ids, along)
@@ -102,8 +105,8 @@ def _is_twin(edges: GpuEdges) -> Array:
     return made
 
 
-def _find_hubs(edges: GpuEdges, along: str) -> Array:
-    """Return the vertices with long rows, the longest first; the host sorts them."""
+def _find_hubs(edges: GpuEdges, along: str, listed: Listing) -> Array:
+    """Return what the host lists of vertices with long rows, and how long these are."""
     rows = edges.rows(along)
     count = memory.filled((1,), 0, np.int32)
     # No more of them can be that long.
@@ -113,7 +116,7 @@ def _find_hubs(edges: GpuEdges, along: str) -> Array:
     )
     hubs = memory.read(found)[: memory.read(count)[0]]
     hubs = hubs[np.argsort(hubs[:, 0])]
-    return memory.upload(longest_first(hubs[:, 0], hubs[:, 1]))
+    return memory.upload(listed(hubs[:, 0], hubs[:, 1]))
 
 
 def longest_first(
@@ -121,6 +124,20 @@ def longest_first(
 ) -> npt.NDArray[np.int32]:
     """Sort ascending rows by their length, downward; equals stay as they are."""
     return rows[np.argsort(-length, kind="stable")].astype(np.int32)
+
+
+def parts_of_rows(
+    rows: npt.NDArray[Any], length: npt.NDArray[Any]
+) -> npt.NDArray[np.int32]:
+    """Cut rows into parts of some edges: a row, where it begins there, and where ends.
+
+    These are counted from where the row begins. They stand one behind the other.
+    """
+    counts = -(-length // HUB_PART)
+    part = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    last = np.minimum((part + 1) * HUB_PART, np.repeat(length, counts))
+    parts = np.stack([np.repeat(rows, counts), part * HUB_PART, last], axis=1)
+    return parts.astype(np.int32).ravel()
 
 
 def _cut_windows(offsets: Array, vertices: int, edges: int) -> Array:

@@ -62,14 +62,16 @@ class _Traits(NamedTuple):
 
     Attributes
     ----------
-    most_reached : int
-        In-edges of a vertex and its targets, at most, where a push may be chosen.
+    most_in, most_reached : int
+        In-edges of a vertex, and of it and its targets, at most, where a push may be
+        chosen.
     width : int
         Features of its widest phase.
     is_alone : bool
         Whether a thread has a vertex for itself.
     """
 
+    most_in: int
     most_reached: int
     width: int
     is_alone: bool
@@ -82,7 +84,7 @@ def _traits_of(plain: Superstep, graph: Graph) -> _Traits:
         plan = plain.plan
         can_choose = plan.facts.may_push
         plain.traits = known = _Traits(
-            most_reached(graph, plain.device.name) if can_choose else 0,
+            *(most_reached(graph, plain.device.name) if can_choose else (0, 0)),
             max(p.width for p in plan.phases),
             all(p.mapping.lanes_per_vertex == 1 for p in plan.phases),
         )
@@ -207,50 +209,76 @@ class Step:
     def _shorter(self, frontier: Frontier) -> Superstep:
         """Return what runs a superstep along fewer edges: pulled or pushed."""
         active, count = frontier.active, frontier.active_count
+        sets, bound = self.device.sets, self.plain.bound
+        arrays = buffers_of(self.state, self.device).graph
         reach, self._reach = self._reach, None
         self.direction = "pull"
         self._looks_ahead = self._may_push(count)
-        if reach is None or reach.active is not active:
-            if not self._looks_ahead:
-                arrays = buffers_of(self.state, self.device).graph
-                frontier.base = self.device.sets.expand(active, arrays, count)
-                return self.plain
-            reach = self._reached(active, count)
-        frontier.base = reach.base
-        if not is_push_shorter(self.plain.bound, reach):
+        if not self._looks_ahead:
+            frontier.base = sets.expand(active, arrays, count)
             return self.plain
+        if reach is None or reach.active is not active:
+            reach = self._reached(active)
+        pushed, most = reach.pushed, bound.graph.edge_count
+        if count is not None:
+            most = min(most, (pushed + count) * self._traits.most_in)
+
+        def find_base() -> Words:
+            if frontier.base is None:
+                frontier.base = sets.expand(active, arrays, count, edges=pushed)
+            return frontier.base
+
+        if is_push_shorter(bound, reach, most, find_base):
+            find_base()
+            return self._pushing(count, frontier) or self.plain
+        looks = most == bound.graph.edge_count and frontier.also_due is None
+        if looks and self.plan.phases[0].finds_due:
+            frontier.base, frontier.some_due = bound.full, True
+        else:
+            find_base()
+        return self.plain
+
+    def _pushing(self, count: int | None, frontier: Frontier) -> Superstep | None:
+        """Return what pushes, if its kernels are there.
+
+        Results are the same in both directions, so that they do not depend on when.
+        """
         options = {**self.options, "direction": "push"}
         other = self.foldmap.prepare(self.state, self.device, options)
-        # Results are the same in both directions, so that they do not depend on when
-        # the other one's kernels are there.
         if not is_ready(other, other.forms(count, frontier.only)):
-            return self.plain
+            return None
         self.direction = "push"
         return other
 
-    def _reached(self, active: Words, count: int | None) -> Reach:
-        """Return what a set reaches, with its counts: a wait, where there are any."""
-        sets, bound = self.device.sets, self.plain.bound
-        arrays = bound.buffers.graph
-        reach = sets.reach(active, arrays, bound.everyone)
-        if reach is not None:
-            sets.count_and_look(active, (), reach)
-            return reach
-        pushed = sets.edges_of(active, arrays, "out")
-        return Reach(active, sets.expand(active, arrays, count, edges=pushed), pushed)
+    def _reached(self, active: Words) -> Reach:
+        """Return how far a set reaches, counted: a wait, where there are any."""
+        sets, arrays = self.device.sets, self.plain.bound.buffers.graph
+        reach = sets.reach(active, arrays)
+        if reach is None:
+            return Reach(active, sets.edges_of(active, arrays, "out"))
+        sets.count_and_look(active, (), reach)
+        return reach
 
     def look_ahead(self, committed: Words) -> Reach | None:
         """Return what the next superstep has to know to choose, from vertices like A.
 
-        Its counts come with others that are waited for. None if it has no choice, as
+        Its count comes with others that are waited for. None if it has no choice, as
         far as the last superstep tells, or if to count waits for nothing.
         """
         self._reach = None
         if self._looks_ahead:
-            bound = self.plain.bound
-            arrays = bound.buffers.graph
-            self._reach = self.device.sets.reach(committed, arrays, bound.everyone)
+            arrays = self.plain.bound.buffers.graph
+            self._reach = self.device.sets.reach(committed, arrays)
         return self._reach
+
+    def edges_out_of(self, words: Words) -> int | None:
+        """Return how many edges lead out of a set, if the next superstep's is known."""
+        reach = self._reach
+        return reach.pushed if reach is not None and reach.active is words else None
+
+    def note_edges(self, words: Words, edges: int) -> None:
+        """Note how many edges lead out of what is active behind others' supersteps."""
+        self._reach = Reach(words, edges)
 
     def unproven(self) -> Words | None:
         """Return the vertices whose aggregates hold only up to what patches rounded."""

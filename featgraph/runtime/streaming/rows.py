@@ -92,6 +92,7 @@ class CutRows:
         self.most_rows = max(ring.size // 4, WORD)
         self.slices = cut_rows(offsets, self.capacity, self.most_rows)
         self._hubs = device.download(graph[rows.hubs])
+        self._hub_parts = device.download(graph[rows.hub_parts]).reshape(-1, 3)
         #: Windows by their name, on the host.
         self._windows: dict[str, Any] = {}
         bounds = [s.words[0] for s in self.slices] + [-(-(offsets.size - 1) // 32)]
@@ -170,6 +171,12 @@ class CutRows:
         own = self._hubs[(self._hubs >= of.first) & (self._hubs < of.last)]
         return self._device.upload(np.ascontiguousarray(own))
 
+    def hub_parts_of(self, of: Slice) -> Array:
+        """Return the parts of these rows."""
+        vertices = self._hub_parts[:, 0]
+        own = self._hub_parts[(vertices >= of.first) & (vertices < of.last)]
+        return self._device.upload(np.ascontiguousarray(own).ravel())
+
     def windows_in(self, of: Slice, name: str) -> Array:
         """Return where windows of a slice begin, and behind the last."""
         whole = self._windows.get(name)
@@ -211,6 +218,8 @@ class SliceArrays(Mapping[str, Any]):
         cut = self._cut
         if name == cut.rows.hubs:
             return cut.hubs_of(self._of)
+        if name == cut.rows.hub_parts:
+            return cut.hub_parts_of(self._of)
         windows = windows_of(name)
         if windows is not None and windows[0].windows == cut.rows.windows:
             return cut.windows_in(self._of, name)

@@ -9,6 +9,7 @@ superstep to superstep, so both are counted.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from featgraph.fold.plan.plan import FoldPlan
@@ -44,10 +45,14 @@ LEAST_REACHED = 1 / 8
 FEWEST_TO_SKIP = 1 << 22
 
 #: Graph -> what `most_reached` returns: a pass over all degrees.
-_most_reached: weakref.WeakKeyDictionary[Graph, int] = weakref.WeakKeyDictionary()
+_most_reached: weakref.WeakKeyDictionary[Graph, tuple[int, int]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
-def is_push_shorter(bound: BoundState, reach: Reach) -> bool:
+def is_push_shorter(
+    bound: BoundState, reach: Reach, most: int, find_base: Callable[[], Words]
+) -> bool:
     """Whether pushing along the edges out of A is less work than pulling.
 
     Parameters
@@ -55,16 +60,18 @@ def is_push_shorter(bound: BoundState, reach: Reach) -> bool:
     bound : BoundState
         As the kernel that pulls works on it.
     reach : Reach
-        A, and the vertices that gather from A.
+        A, and how many edges lead out of it.
+    most : int
+        How many edges lead into A and the vertices that gather from it, at most.
+    find_base : callable
+        Returns those.
     """
-    most = _EDGES_A_PUSH * reach.pushed + fixed_cost(bound.plan, bound.graph)
-    # No count is taken that could not say otherwise.
-    if bound.graph.edge_count <= most:
-        return False
-    if reach.pulled is None:
-        arrays = bound.buffers.graph
-        reach.pulled = bound.device.sets.edges_of(reach.base, arrays, "in")
-    return reach.pulled > most
+    sets = bound.device.sets
+    cost = _EDGES_A_PUSH * reach.pushed + fixed_cost(bound.plan, bound.graph)
+    # No count is taken that could not say otherwise, and none that is waited for.
+    if most <= cost or sets.counts_wait:
+        return most > cost
+    return sets.edges_of(find_base(), bound.buffers.graph, "in") > cost
 
 
 def fixed_cost(plan: FoldPlan, graph: GraphSize) -> int:
@@ -73,16 +80,15 @@ def fixed_cost(plan: FoldPlan, graph: GraphSize) -> int:
     return graph.vertex_count * width // _VALUES_AN_EDGE
 
 
-def most_reached(graph: Graph, target: str) -> int:
-    """Return how many edges lead into a vertex and its targets, at most.
+def most_reached(graph: Graph, target: str) -> tuple[int, int]:
+    """Return how many edges lead into a vertex, and into it and its targets, at most.
 
     It is found where the target builds its rows.
     """
     known = _most_reached.get(graph)
     if known is None:
-        out = most_edges(graph, "out", target)
-        known = (out + 1) * most_edges(graph, "in", target)
-        _most_reached[graph] = known
+        out, into = (most_edges(graph, side, target) for side in ("out", "in"))
+        known = _most_reached[graph] = into, (out + 1) * into
     return known
 
 

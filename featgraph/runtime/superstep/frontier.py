@@ -87,6 +87,8 @@ class Frontier:
         Every vertex is due, as after a changed scalar.
     base : words or None
         Vertices due because of A, where the caller has found them already.
+    some_due : bool
+        Whether `base` has all vertices, of which the kernel finds those that are due.
     also_due : words or None
         Vertices that are due besides.
     active_count : int or None
@@ -114,6 +116,7 @@ class Frontier:
     active: Words = None
     all_due: bool = False
     base: Words = None
+    some_due: bool = False
     also_due: Words = None
     active_count: int | None = None
     only: Restriction | None = None

@@ -47,6 +47,7 @@ def _prepare_vertices(bound: BoundState, own: BoundPhase, frontier: Frontier) ->
         "due": due,
         "active_sources": bound.due.active(frontier),
         "passed": bound.empty_words(),
+        "some_due": frontier.some_due,
     }
     if not (frontier.all_due or due is bound.full):
         given["active_count"] = frontier.active_count
