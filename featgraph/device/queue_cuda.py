@@ -7,10 +7,12 @@ blocks of the grid run it together, and meet between its parts. As in
 A superstep goes along the edges of its *sources*. Those with edges stand in front, each
 with how many edges those before it have (`begins`); those without stand at the end of
 the same list. Edges are numbered through all of them: `chunks` has the source of every
-32nd, so that a warp takes 32 edges wherever rows begin. `due` has the vertices that
-were met, each once: `marks` tells which. `words` has the counts of these lists, by the
-turn of the superstep, what the loop is told, and what it tells. Around the loop sets
-are bitvectors: `active` is where it begins, and `left` what is active behind it.
+32nd, so that a warp takes 32 edges wherever rows begin. Each of these lists has
+two halves: one is read while that of the next superstep is written. `due` has the
+vertices that were met, each once: `marks` tells which. `words` has the counts of these
+lists, by the turn of the superstep, what the loop is told, and what it tells. Around
+the loop sets are bitvectors: `active` is where it begins, and `left` what is active
+behind it.
 
 Where vertices wait, those whose key is beyond a limit are no sources: they stand on one
 of two lists, `vertices`, and `waits` says of each whether it still does. An entry may
@@ -51,6 +53,7 @@ __all__ = [
     "ROWS",
     "SIGN",
     "SOME",
+    "TURNS",
     "WAITING",
     "Far",
     "Lists",
@@ -61,21 +64,25 @@ Far = namedtuple("Far", "vertices waits limits")
 
 # Words: supersteps that have run, and may; how many sources and edges of theirs a
 # superstep may have; how long the loop may take, when it began, and when the last
-# superstep ended, in ns; whether no further superstep is begun.
+# superstep ended, in ns; behind which superstep none is begun, and 2, or 0.
 DONE, LIMIT, MOST, MOST_NS, BEGUN, LAST, ENDS = range(7)
 #: How often blocks have come to a barrier; a cache line of its own, since all ask it.
 ARRIVED = 16
-# Two turns of each: sources with edges and, in the lower bits, these edges; sources
-# without; vertices that were met.
-ROWS, LEAVES, DUE = 32, 34, 36
+#: Turns of a count: one is read, one is filled, and one is cleared in a superstep.
+TURNS = 4
+# So many of each: sources with edges and, in the lower bits, these edges; sources
+# without; vertices that were met; where vertices wait, what was committed.
+ROWS, LEAVES, DUE, PASSED = 32, 36, 40, 44
 # Where vertices wait: the property by which, or -1; how many stand on either list;
-# whether any waits; how many did when the loop ended; two turns of what was committed.
-KEY, FARS, SOME, WAITING, PASSED = 7, 38, 40, 41, 42
+# whether any waits; how many did when the loop ended.
+KEY, FARS, SOME, WAITING = 7, 48, 50, 51
 # Limits: keys times the sign up to here are near; by how much the limit passes the
 # first that waits, and that; where the log begins.
 NEAR, SIGN, DELTA, FIRST, LIMITS = 0, 1, 2, 3, 4
 #: Where the log begins: the count of committed vertices, and the time, in ns.
-LOG, OF_AN_ENTRY = 48, 2
+LOG, OF_AN_ENTRY = 52, 2
+#: Chunks of a row that a lane puts into the list by itself.
+FEW_CHUNKS = 4
 #: Bits of a word of `ROWS` that count edges.
 EDGE_BITS = 40
 EDGES = (1 << EDGE_BITS) - 1
@@ -102,9 +109,21 @@ def meet(lists, meets):
 
 
 @device_function
+def is_clerk():
+    """Tell whether this thread keeps the books: that which has edges last of all."""
+    return cuda.grid(1) == cuda.gridsize(1) - 1
+
+
+@device_function
+def half_of(array, number):
+    """Return where the half of a list begins that superstep `number` reads."""
+    return int64(array.size >> 1) * (number & 1)
+
+
+@device_function
 def sizes_of(lists, number):
     """Return how many sources have edges, how many have none, and the edges."""
-    turn = number & 1
+    turn = number & (TURNS - 1)
     packed = lists.words[ROWS + turn]
     rows, leaves = packed >> EDGE_BITS, lists.words[LEAVES + turn]
     return int32(rows), int32(leaves), packed & EDGES
@@ -123,9 +142,9 @@ def goes_on(lists, number):
 @device_function
 def goes_on_near(lists, far, number):
     """Tell that where vertices wait, and note the limit of superstep `number`."""
-    if cuda.grid(1) == 0:
+    if is_clerk():
         far.limits[uint32(LIMITS + number)] = far.limits[NEAR]
-    return goes_on_from(lists, number, lists.words[PASSED + (number & 1)])
+    return goes_on_from(lists, number, lists.words[PASSED + (number & (TURNS - 1))])
 
 
 @device_function
@@ -134,7 +153,7 @@ def goes_on_from(lists, number, committed):
     words = lists.words
     rows, leaves, edges = sizes_of(lists, number)
     active = int64(rows) + leaves
-    if cuda.grid(1) == 0:
+    if is_clerk():
         now = clock_ns()
         if number == 0:
             words[BEGUN] = now
@@ -142,37 +161,45 @@ def goes_on_from(lists, number, committed):
             entry = LOG + OF_AN_ENTRY * (number - 1)
             words[entry], words[entry + 1] = committed, now - words[LAST]
         words[DONE], words[LAST] = number, now
-    stays = number < words[LIMIT] and words[ENDS] == 0
+    # What a superstep sets while other blocks are yet to begin it holds behind it.
+    stays = number < words[LIMIT] and (words[ENDS] == 0 or number + 1 < words[ENDS])
     return stays and active > 0 and active + edges <= words[MOST]
 
 
 @device_function
 def clear(lists, number):
-    """Empty the lists that superstep `number` hands on, and that the next one fills."""
-    if cuda.grid(1) == 0:
-        turn = (number + 1) & 1
+    """Empty the lists that the superstep behind `number` hands on, or fills."""
+    if is_clerk():
+        turn = (number + 2) & (TURNS - 1)
         lists.words[ROWS + turn] = lists.words[LEAVES + turn] = 0
         lists.words[DUE + turn] = lists.words[PASSED + turn] = 0
 
 
 @device_function
-def watch(lists):
-    """Have the loop end behind this superstep if it has taken its time.
+def end_behind(lists, number):
+    """Have the loop end behind superstep `number`, or before the first: -1."""
+    lists.words[ENDS] = number + 2
+
+
+@device_function
+def watch(lists, number):
+    """Have the loop end behind superstep `number` if it has taken its time.
 
     To be called before all threads meet for the last time.
     """
     words = lists.words
-    if cuda.grid(1) == 0 and words[LAST] - words[BEGUN] > words[MOST_NS]:
-        words[ENDS] = 1
+    if is_clerk() and words[LAST] - words[BEGUN] > words[MOST_NS]:
+        end_behind(lists, number)
 
 
 @device_function
 def leave(lists, number):
     """Add the sources of superstep `number`, which does not run, to `left`."""
     rows, leaves, _ = sizes_of(lists, number)
-    if int64(rows) + leaves <= lists.sources.size:
+    if int64(rows) + leaves <= lists.sources.size >> 1:
         for place in range(cuda.grid(1), rows + leaves, cuda.gridsize(1)):
-            warp.set_bit(lists.left, source_of(lists, int32(place), rows, leaves))
+            v = source_of(lists, int32(place), rows, leaves, number)
+            warp.set_bit(lists.left, v)
 
 
 @device_function
@@ -184,6 +211,22 @@ def claim(lists, v):
 
 
 @device_function
+def is_unsettled(lists, v, number):
+    """Tell whether no thread is known to have settled a vertex in superstep `number`.
+
+    Marks are numbers of supersteps then, and are cleared behind the loop.
+    """
+    return lists.marks[uint32(v)] < int32(number + 1)
+
+
+@device_function
+def settles(lists, v, number):
+    """Tell whether this thread is the first to settle a vertex in a superstep."""
+    mark = int32(number + 1)
+    return cuda.atomic.max(lists.marks, uint32(v), mark) < mark
+
+
+@device_function
 def append(flag, v, lists, number):
     """Add the vertices of a warp's lanes where `flag` is set to those that were met."""
     bits = warp.group_bits(flag, 32)
@@ -191,7 +234,7 @@ def append(flag, v, lists, number):
         leader, first = warp.trailing_zeros(bits), int64(0)
         if cuda.laneid == leader:
             count = int64(warp.count_bits(bits))
-            first = cuda.atomic.add(lists.words, DUE + (number & 1), count)
+            first = cuda.atomic.add(lists.words, DUE + (number & (TURNS - 1)), count)
         first = warp.broadcast(first, leader, 32)
         if flag:
             lower = bits & ((uint32(1) << uint32(cuda.laneid)) - uint32(1))
@@ -213,81 +256,99 @@ def append_row(flag, v, degree, lists, number):
         leader, packed = warp.trailing_zeros(bits), int64(0)
         if cuda.laneid == leader:
             more = (int64(warp.count_bits(bits)) << EDGE_BITS) + total
-            packed = cuda.atomic.add(lists.words, ROWS + (number & 1), more)
+            packed = cuda.atomic.add(lists.words, ROWS + (number & (TURNS - 1)), more)
         packed = warp.broadcast(packed, leader, 32)
+        row, begin = int32(-1), (packed & EDGES) + before
         if edges > 0:
             lower = bits & ((uint32(1) << uint32(cuda.laneid)) - uint32(1))
             row = int32((packed >> EDGE_BITS) + warp.count_bits(lower))
-            put_row(row, v, (packed & EDGES) + before, edges, lists)
+            if row < lists.sources.size >> 1:
+                place = uint32(half_of(lists.sources, number) + row)
+                lists.sources[place] = v
+                lists.begins[place] = int32(begin)
+        put_chunks(row, begin, edges, lists, number)
     if others != 0:  # the whole warp
         leader, first = warp.trailing_zeros(others), int64(0)
         if cuda.laneid == leader:
             count = int64(warp.count_bits(others))
-            first = cuda.atomic.add(lists.words, LEAVES + (number & 1), count)
+            first = cuda.atomic.add(lists.words, LEAVES + (number & (TURNS - 1)), count)
         first = warp.broadcast(first, leader, 32)
         if flag and edges == 0:
             lower = others & ((uint32(1) << uint32(cuda.laneid)) - uint32(1))
-            place = lists.sources.size - 1 - (first + warp.count_bits(lower))
+            place = (lists.sources.size >> 1) - 1 - (first + warp.count_bits(lower))
             if place >= 0:
-                lists.sources[uint32(place)] = v
+                lists.sources[uint32(half_of(lists.sources, number) + place)] = v
 
 
 @device_function
-def put_row(row, v, begin, edges, lists):
-    """Put a source with edges into the list, and where chunks begin in its row.
+def put_chunks(row, begin, edges, lists, number):
+    """Put the rows of a warp's lanes where their chunks begin; lanes without have -1.
 
-    What is beyond the lists is never asked for: a superstep of so many does not run.
+    A lane fills a few of them by itself. Of a row that has more, all lanes fill some.
+    What is beyond the list is never asked for: a superstep of so many does not run.
     """
-    if row < lists.sources.size:
-        lists.sources[uint32(row)] = v
-        lists.begins[uint32(row)] = int32(begin)
+    half = half_of(lists.chunks, number)
     chunk, last = (begin + 31) >> 5, (begin + edges - 1) >> 5
-    last = min(last, int64(lists.chunks.size - 1))
-    while chunk <= last:
-        lists.chunks[uint32(chunk)] = row
+    last = min(last, int64((lists.chunks.size >> 1) - 1))
+    if row < 0:
+        last = chunk - 1
+    end = min(last, chunk + FEW_CHUNKS - 1)
+    while chunk <= end:
+        lists.chunks[uint32(half + chunk)] = row
         chunk += 1
+    long_rows = warp.group_bits(chunk <= last, 32)
+    while long_rows != 0:  # the whole warp
+        leader = warp.trailing_zeros(long_rows)
+        place = warp.broadcast(int64(chunk), leader, 32) + cuda.laneid
+        end = warp.broadcast(int64(last), leader, 32)
+        own = warp.broadcast(int32(row), leader, 32)
+        while place <= end:
+            lists.chunks[uint32(half + place)] = own
+            place += 32
+        long_rows = uint32(long_rows & (long_rows - uint32(1)))
 
 
 @device_function
-def edge_of(lists, chunk, rows, edges):
+def edge_of(lists, chunk, rows, edges, number):
     """Return whose edge a lane has of a chunk, its place in the row, and if it has one.
 
     Lanes behind the last edge have that one.
     """
-    first = lists.chunks[uint32(chunk)]
+    first = lists.chunks[uint32(half_of(lists.chunks, number) + chunk)]
     own = int32(first + cuda.laneid)
     place = int32(chunk * 32 + cuda.laneid)
     inside = place < edges
     place = min(place, int32(edges - 1))
     source, begin = int32(0), int32(edges)
     if own < rows:
-        source, begin = lists.sources[uint32(own)], lists.begins[uint32(own)]
+        listed = uint32(half_of(lists.sources, number) + own)
+        source, begin = lists.sources[listed], lists.begins[listed]
     row = segments.row_of(begin, place, 1)
     begin = warp.broadcast(begin, row, 32)
     return warp.broadcast(source, row, 32), int32(place - begin), inside
 
 
 @device_function
-def source_of(lists, place, rows, leaves):
+def source_of(lists, place, rows, leaves, number):
     """Return the source at a place, of those with edges and those without."""
     place = min(place, int32(rows + leaves - 1))
-    own = place if place < rows else lists.sources.size - 1 - (place - rows)
-    return lists.sources[uint32(own)]
+    own = place if place < rows else (lists.sources.size >> 1) - 1 - (place - rows)
+    return lists.sources[uint32(half_of(lists.sources, number) + own)]
 
 
 @device_function
 def clear_first(lists, far):
     """Forget the first key of those that wait, to be found when none is near."""
-    if cuda.grid(1) == 0:
+    if is_clerk():
         lists.words[SOME], far.limits[FIRST] = 0, math.inf
 
 
 @device_function
-def watch_far(lists, far, side):
+def watch_far(lists, far, side, number):
     """Have the loop end where a list might not have room for two more supersteps."""
     words, room = lists.words, far.vertices.shape[1]
-    if cuda.grid(1) == 0 and words[FARS + side] + 2 * words[MOST] > room:
-        words[ENDS] = 1
+    if is_clerk() and words[FARS + side] + lists.sources.size > room:
+        end_behind(lists, number)
 
 
 @device_function
@@ -329,7 +390,7 @@ def count_passed(flag, lists, number):
     bits = warp.group_bits(flag, 32)
     if cuda.laneid == warp.trailing_zeros(bits):
         count = int64(warp.count_bits(bits))
-        cuda.atomic.add(lists.words, PASSED + (number & 1), count)
+        cuda.atomic.add(lists.words, PASSED + (number & (TURNS - 1)), count)
 
 
 @device_function
@@ -353,7 +414,7 @@ def note_first(some, first, lists, far):
 @device_function
 def move_limit(lists, far, side):
     """Move the limit behind the first key that waits, if one does; begin a new list."""
-    if cuda.grid(1) == 0:
+    if is_clerk():
         if lists.words[SOME] != 0:
             far.limits[NEAR] = far.limits[FIRST] + far.limits[DELTA]
         lists.words[FARS + side] = 0

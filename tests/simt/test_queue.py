@@ -20,17 +20,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph import _cuda
+from featgraph import _cuda, algorithms
 
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph import _cuda_launch as cuda_launch
+from featgraph.algorithms.bfs import verify_bfs
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.plan import WORKLIST
 from featgraph.program.names import GENERATED, LOOPS
 from featgraph.runtime.behind.queue import COMPILER, Job
 from featgraph.runtime.devices import cuda_device, cuda_queue
+from featgraph.runtime.loops import step as steps
 from featgraph.runtime.loops import worklist_cuda
 from tests.programs.queued import QUEUED
 from tests.simt.gpu import Gpu, emulated_gpu
@@ -363,10 +365,13 @@ def test_a_look_at_each_superstep_keeps_it_away() -> None:
     assert done.refused["worklist"] == "until= looks at each superstep"
 
 
-@pytest.mark.parametrize("name", sorted(QUEUED))
+@pytest.mark.parametrize("name", [*sorted(QUEUED), "one edge"])
 def test_names_are_reserved(name: str) -> None:
     """A function of the user's must not be called as a local of the loop is."""
-    step, state = make(name, fg.graph.generators.grid(3, 3), 0)
+    if name == "one edge":
+        step, state = path_state(9)
+    else:
+        step, state = make(name, fg.graph.generators.grid(3, 3), 0)
     module = ast.parse(step.fold(state, target="cuda").in_form(WORKLIST).source)
     known = {f.name for f in step.program.functions} | set(dir(builtins))
     for into in (f.into for f in step.program.functions if f.kind == "gather"):
@@ -387,3 +392,102 @@ def test_wide_keys_are_refused() -> None:
     state = fg.State(graph, **state_of(graph, k, rng))
     why = step.fold(state, target="cuda").plan.facts.not_queued
     assert why.startswith("a key of 64 bits")
+
+
+# -- vertices that one edge settles
+
+
+@fg.vertex
+def is_low(f, v, d):
+    return d.height[v, f] < d.top
+
+
+@fg.gather(into="lifted", combine="any", sources="active", first=True)
+def lifts(f, u, v, e, d):
+    return d.height[u, f] % 3 != 1
+
+
+@fg.vertex
+def rise(f, v, d):
+    if not d.lifted[v, f]:
+        return False
+    d.height_next[v, f] = d.height[v, f] + 1
+    return True
+
+
+rising = fg.foldmap(is_low, lifts, rise)
+
+
+@given(graphs(), seeds, MOST, st.sampled_from([1, 9]))
+@settings(max_examples=8, deadline=None)
+def test_sources_that_go_on_wait_for_all_edges(
+    graph: fg.Graph, seed: int, most: int, top: int
+) -> None:
+    """With `top` = 1 no vertex that has risen goes on; with 9 most do."""
+    rng = np.random.default_rng(seed)
+    height = rng.integers(0, 2, (graph.vertex_count, 1))
+    picked = height[:, 0] >= min(top, 2 - (top == 9))
+    found = []
+    for target in ("cpu", "cuda"):
+        given = fg.vertex_property(height.astype(np.int32), iterated=True)
+        state = fg.State(graph, height=given, top=top)
+        with in_a_loop(most) as gpu:
+            done = run(rising, state, target, active=picked, max_supersteps=20)
+            found.append((state["height"].tolist(), done.active_counts))
+            entered = loops(gpu)
+    assert found[0] == found[1]
+    assert entered > 0 or most == 0 or not picked.any() or found[0][1][:1] == [0]
+
+
+@pytest.mark.parametrize(("most", "leaves"), [(40, 0), (1 << 12, 0), (1 << 12, 1300)])
+def test_each_vertex_is_settled_once(most: int, leaves: int) -> None:
+    """By whichever edge; in a loop without what gathers fill, nor a list of the met.
+
+    All lanes of a warp list a row of many edges, here behind those of 62 sources more.
+    """
+    rng = np.random.default_rng(3)
+    ends = rng.integers(0, 60, (2, 150))
+    hub, near = np.full(leaves, 63), np.full(64 if leaves else 0, 5)
+    star = [[*hub, *near], [*np.arange(64, 64 + leaves), *np.arange(near.size)]]
+    graph = fg.Graph.from_edges(
+        *np.concatenate([ends, star], axis=1).astype(np.int64),
+        vertex_count=64 + leaves,
+        directed=False,
+    )
+    meant = algorithms.bfs(graph, 5, target="cpu")
+    with in_a_loop(most) as gpu:
+        for _ in range(2):  # marks are as they were
+            told = algorithms.bfs(graph, 5, target="cuda")
+            verify_bfs(graph, 5, told.levels, told.parents)
+            np.testing.assert_array_equal(told.levels, meant.levels)
+            assert told.run.active_counts == meant.run.active_counts
+        assert loops(gpu) > 0
+    [kernel] = told.run.kernels
+    queue = kernel.in_form(WORKLIST).kernel_source.queue
+    assert queue.marks_steps
+    assert queue.memory == ()
+
+
+def test_it_is_entered_where_few_edges_are_known_to_lead_out() -> None:
+    """Many vertices at the end of a search, which have no more than an edge each."""
+    hub, leaves, behind = 0, np.arange(1, 201), np.arange(201, 401)
+    clique = np.stack(np.triu_indices(120, 1)) + 401  # edges for a mean degree
+    ends = [np.full(200, hub), leaves, clique[0]], [leaves, behind, clique[1]]
+    u, v = (np.concatenate(part) for part in ends)
+    graph = fg.Graph.from_edges(u, v, vertex_count=521)
+    assert 200 * graph.edge_count / graph.vertex_count > 500
+    level = np.full((521, 1), 1 << 20, np.int32)
+    level[hub] = 0
+    with in_a_loop(500) as gpu, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(steps, "fixed_cost", lambda plan, graph: 0)
+        values = {n: fg.vertex_property(level.copy(), iterated=True) for n in LEVELS}
+        state = fg.State(graph, **values)
+        calls = {"active": np.isin(np.arange(521), [hub])}
+        with patch.context() as first:
+            first.setattr(worklist_cuda.CudaQueue, "wants", lambda *_: False)
+            run(QUEUED["search"][0], state, "cuda", max_supersteps=1, **calls)
+        assert loops(gpu) == 0
+        run(QUEUED["search"][0], state, "cuda")
+        assert loops(gpu) == 1
+    assert (state["level"][leaves] == 1).all()
+    assert (state["level"][behind] == 2).all()

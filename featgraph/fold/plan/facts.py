@@ -19,7 +19,7 @@ from featgraph.fold.plan.halos import find_halo, why_not_shared
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.plan import Facts, GatherReads, Phase, Reduction
 from featgraph.fold.plan.split import find_split, sent_rows
-from featgraph.fold.plan.worklist import is_free, keys_of, why_not_queued
+from featgraph.fold.plan.worklist import first_settles, is_free, keys_of, why_not_queued
 from featgraph.program.signature import PropertyKind
 
 __all__ = ["find_facts"]
@@ -61,7 +61,12 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
         ),
         reductions=_reductions(analysis),
         not_queued=why_not_queued(analysis, phases, options),
-        queue_keys=keys_of(analysis, phases),
+        # A vertex that is settled by one edge has its key by then, and does not wait.
+        queue_keys=(
+            ()
+            if first_settles(functions, phases, options)
+            else keys_of(analysis, phases)
+        ),
         triangles_at=next(
             (f.declared.source.where() for f in functions if f.kind == "triangle"), ""
         ),

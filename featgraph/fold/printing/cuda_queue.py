@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from featgraph.fold.analysis.gathers import memory_dtype
 from featgraph.fold.functions.facts import Callee, Context
+from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.passes import lower
+from featgraph.fold.lowering.worklists import at_once
 from featgraph.fold.lowering.worklists.cuda import CudaWorklist
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.printing.module import Entry, Field, Queue
@@ -57,7 +60,7 @@ class _QueuePrinter:
         self.writer.line()
         self.writer.line()
         self.writer.line(f"IDENTITIES = ({identities.rstrip()})")
-        first = ["lists", *self.facts.layout.arrays]
+        first = ["d"] * worklist.at_once + ["lists", *self.facts.layout.arrays]
         more: list[str] = []
         if worklist.waits:
             first, more = (
@@ -75,6 +78,26 @@ class _QueuePrinter:
                 "Whether vertex `v` goes on to its gathers.",
             )  # fmt: skip
         inner = [*_OF_A_STEP, *more, *self.arrays]
+        (self._print_at_once if worklist.at_once else self._print_parts)(inner)
+        arguments = ["d", "lists", *more[:1], *self.arrays]
+        self._print(
+            f"kernel(cache=True, launch_bounds={_BOUNDS})", "supersteps_0",
+            arguments, worklist.loop(", ".join(first), ", ".join(inner)),
+            "Run supersteps while few edges lead out of active vertices.",
+        )  # fmt: skip
+        entry = Entry(
+            "supersteps_0", 0, "main", tuple(arguments), {}, QUEUE_THREADS,
+            _BOUNDS,
+        )  # fmt: skip
+        return Queue(
+            "supersteps_0", tuple(arguments), self.facts.layout.arrays,
+            self._types(), phase.writes_next, worklist.pushed.rows_along, entry,
+            marks_steps=worklist.at_once,
+        )  # fmt: skip
+
+    def _print_parts(self, inner: list[str]) -> None:
+        """Print what goes along edges, and what follows on all of them."""
+        worklist = self.worklist
         if worklist.repeats:
             self._function(
                 "gather_0", inner, worklist.gather,
@@ -93,19 +116,20 @@ class _QueuePrinter:
             "commit_0", inner, worklist.commit,
             "Run the vertices that were met; those that commit are the next sources.",
         )  # fmt: skip
-        arguments = ["d", "lists", *more[:1], *self.arrays]
-        self._print(
-            f"kernel(cache=True, launch_bounds={_BOUNDS})", "supersteps_0",
-            arguments, worklist.loop(", ".join(first), ", ".join(inner)),
-            "Run supersteps while few edges lead out of active vertices.",
+
+    def _print_at_once(self, inner: list[str]) -> None:
+        """Print what settles vertices edge by edge."""
+        worklist = self.worklist
+        self._function(
+            "settled_0",
+            ["u", "v", "e", "d", "lists", "step_number", "inside_edge"],
+            partial(at_once.settled, worklist, worklist.of_an_edge),
+            "Run vertex `v` by an edge that finds all it gathers, and if it commits.",
+            worklist.of_an_edge,
         )  # fmt: skip
-        entry = Entry(
-            "supersteps_0", 0, "main", tuple(arguments), {}, QUEUE_THREADS,
-            _BOUNDS,
-        )  # fmt: skip
-        return Queue(
-            "supersteps_0", tuple(arguments), self.facts.layout.arrays,
-            self._types(), phase.writes_next, worklist.pushed.rows_along, entry,
+        self._function(
+            "gather_0", inner, partial(at_once.gather, worklist),
+            "Settle vertices along the edges out of the sources, which come next.",
         )  # fmt: skip
 
     def _print_far(self, given: list[str]) -> None:
@@ -125,12 +149,20 @@ class _QueuePrinter:
         )  # fmt: skip
 
     def _function(
-        self, name: str, arguments: list[str], nest: Callable[[], Body], doc: str
+        self,
+        name: str,
+        arguments: list[str],
+        nest: Callable[[], Body],
+        doc: str,
+        facts: Facts | None = None,
     ) -> None:
         """Print a function that runs some of the user's."""
-        given = (*arguments, "goes_on_0", "is_near_0", "first_key_0")
-        self.facts.nest, self.facts.arguments = nest, given
-        self._print("device_function", name, arguments, lower(self.facts), doc)
+        own = facts or self.facts
+        own.nest = nest
+        own.arguments = (
+            *arguments, "goes_on_0", "is_near_0", "first_key_0", "settled_0"
+        )  # fmt: skip
+        self._print("device_function", name, arguments, lower(own), doc)
 
     def _print(
         self, decorator: str, name: str, arguments: list[str], body: Body, doc: str

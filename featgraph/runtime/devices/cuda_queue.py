@@ -98,12 +98,17 @@ class QueueMemory:
         most: int,
     ) -> None:
         self._device, self._most, self._count = device, most, vertex_count
-        sources, begins, due = (
-            self._area(name, (most,), "int32") for name in ("sources", "begins", "due")
+        # No vertex stands twice on a list. Of those that supersteps hand on, each has
+        # one to read and one to fill.
+        self._size = size = max(min(most, vertex_count), 1)
+        sources, begins = (
+            self._area(name, (2 * size,), "int32") for name in ("sources", "begins")
         )
-        chunks = self._area("chunks", (most // 32 + 2,), "int32")
+        due = self._area("due", (size,), "int32")
+        chunks = self._area("chunks", (2 * (most // 32 + 2),), "int32")
         marks = self._filled("marks", "int32", (), 0)
         self._lists = sources, begins, chunks, due, marks
+        self._marks_steps = queue.marks_steps
         self._far: Any = self._far_lists() if "far_lists" in queue.arguments else None
         pairs = zip(queue.memory, identities, strict=True)
         self.entries = [
@@ -131,7 +136,7 @@ class QueueMemory:
 
     def _far_lists(self) -> Any:
         """Return where vertices wait: each stands there once, but for late entries."""
-        room = self._count + 4 * self._most
+        room = self._count + 4 * self._size
         return words_of.Far(
             self._area("vertices", (2, room), "int32"),
             self._filled("waits", "int32", (), 0),
@@ -161,15 +166,18 @@ class QueueMemory:
 
     def read(self, keys: Keys) -> LoopReport:
         """Wait for the end; return what has run."""
+        if self._marks_steps:
+            self._device.fill(self._lists[-1], 0)
         words = self._landed(_READ_AT_FIRST)
         number = int(words[words_of.DONE])
         if number > _READ_AT_FIRST:
             words = self._landed(number)
         log = words[words_of.LOG :][: words_of.OF_AN_ENTRY * number]
         log = log.reshape(number, words_of.OF_AN_ENTRY)
-        packed = int(words[words_of.ROWS + number % 2])
+        turn = number % words_of.TURNS
+        packed = int(words[words_of.ROWS + turn])
         active = packed >> words_of.EDGE_BITS
-        active += int(words[words_of.LEAVES + number % 2])
+        active += int(words[words_of.LEAVES + turn])
         counts, seconds = log[:, 0].tolist(), (log[:, 1] * 1e-9).tolist()
         waiting, edges = int(words[words_of.WAITING]), packed & words_of.EDGES
         limits = () if keys.number < 0 else self._read_limits(number)

@@ -27,10 +27,10 @@ __all__ = ["CudaQueue", "is_compiled"]
 
 #: Sources and edges of theirs, together, that a superstep of the loop may have. One of
 #: 200,000 edges took 30 us, and a superstep of all of the GPU no less (NVIDIA H200).
-MOST_ACTIVE = 1 << 18
+MOST_ACTIVE = 1 << 22
 #: Blocks that run it, if a GPU has as many multiprocessors: all of them must run at a
 #: time. A search of grid4096 took 134 ms with 8, 103 with 32 and with 64.
-BLOCKS = 32
+BLOCKS = 132
 #: So long, in s, the device may be away: an interrupt is heard behind it.
 _MOST_AWAY = 0.05
 #: Supersteps of all runs of a kernel that would have been run in its loop, before that
@@ -112,6 +112,10 @@ class CudaQueue:
             return True
         if count is None:
             return False
+        [step], [pending] = self._agenda.steps, self._agenda.pending
+        edges = step.edges_out_of(pending.words)
+        if edges is not None:
+            return count + edges <= MOST_ACTIVE
         graph = self._agenda.state.graph
         size = graph.vertex_count + graph.edge_count
         return count * size <= MOST_ACTIVE * graph.vertex_count
@@ -168,6 +172,8 @@ class CudaQueue:
         if self._waiting is not None:
             *limits, self._waiting.limit = report.limits
             thresholds = [self._waiting.sign * limit for limit in limits]
+        if self._waiting is None:
+            agenda.steps[0].note_edges(lists[0].left, report.edges)
         return QueueRun(
             report.counts, report.seconds, thresholds, lists[0].left,
             report.active + report.waiting, report.edges,

@@ -12,39 +12,34 @@ from dataclasses import replace
 
 from featgraph.fold.functions.facts import Callee, Context
 from featgraph.fold.lowering.homes import AtVertices
+from featgraph.fold.lowering.worklists import at_once
 from featgraph.fold.lowering.worklists.common import Worklist
+from featgraph.fold.lowering.worklists.warps import (
+    contributes,
+    degree,
+    each_edge,
+    in_warps,
+)
 from featgraph.fold.plan.plan import FoldPlan
+from featgraph.fold.plan.worklist import first_settles
 from featgraph.fold.schedules.thread import ThreadSchedule
-from featgraph.fold.tree.layout import Walk
-from featgraph.fold.tree.nodes import Contribute
 from featgraph.fold.tree.statements import Body, agreed, code, expression, when
 
 __all__ = ["CudaWorklist"]
 
-_WARPS = """
-first_chunk = int32(cuda.grid(1) >> 5)
-chunk_stride = int32(cuda.gridsize(1) >> 5)
-"""
-_EACH_EDGE = """
-chunk = first_chunk
-while chunk * 32 < edge_count:
-    u, place, inside_edge = queues.edge_of(lists, chunk, rows, edge_count)
-    EDGE
-    chunk += chunk_stride
-"""
 #: The last warps have fewest edges.
 _EACH_SOURCE = """
 chunk = int32(chunk_stride - 1 - first_chunk)
 while chunk * 32 < rows + leaf_count:
     place = int32(chunk * 32 + cuda.laneid)
-    v = queues.source_of(lists, place, rows, leaf_count)
+    v = queues.source_of(lists, place, rows, leaf_count, step_number)
     is_met = False
     MEET
     queues.append(is_met, v, lists, step_number)
     chunk += chunk_stride
 """
 _EACH_MET = """
-met_count = int32(lists.words[queues.DUE + (step_number & 1)])
+met_count = int32(lists.words[queues.DUE + (step_number & (queues.TURNS - 1))])
 chunk = first_chunk
 while chunk * 32 < met_count:
     place = int32(chunk * 32 + cuda.laneid)
@@ -135,7 +130,7 @@ while GOES_ON:
     CLEAR
     GATHER
     meets = queues.meet(lists, meets)
-    queues.watch(lists)
+    queues.watch(lists, step_number)
     WATCH
     COMMIT
     meets = queues.meet(lists, meets)
@@ -147,18 +142,30 @@ LEAVE
 
 
 class CudaWorklist(Worklist):
-    """The functions of a loop that a grid of a GPU runs."""
+    """The functions of a loop that a grid of a GPU runs.
+
+    Attributes
+    ----------
+    at_once : bool
+        Whether one edge settles a vertex: superstep by superstep, blocks meet once.
+    of_an_edge : Facts
+        What that is lowered with: what an edge finds is in registers.
+    """
 
     def __init__(
         self, context: Context, plan: FoldPlan, callees: dict[str, Callee]
     ) -> None:
         super().__init__(context, plan, callees, ThreadSchedule())
+        self.at_once = first_settles(plan.analysis.functions, plan.phases, plan.options)
+        self.of_an_edge = replace(self.facts)
         self.facts.binding = replace(self.facts.binding, at_vertices=True)
 
     @property
     def entries(self) -> list[AtVertices]:
         """What gathers fill, in memory."""
         facts = self.facts
+        if self.at_once:
+            return []
         return [AtVertices(facts, facts.filled(f.name)) for f in self.gathers]
 
     @property
@@ -184,9 +191,9 @@ class CudaWorklist(Worklist):
 
     def refill(self) -> Body:
         """Return what moves the limit where no vertex is near, and lists those."""
-        move = code(_EACH_FAR, DEGREE=when(["is_near"], self._degree()))
+        move = code(_EACH_FAR, DEGREE=when(["is_near"], degree(self)))
         parts = {"FIRST": code(_FIRST), "MOVE": agreed(move, "warp")}
-        return self._front() + code(_REFILL, **parts)
+        return in_warps(self) + code(_REFILL, **parts)
 
     def _keys(self, test: str) -> Body:
         """Return a test of each entry of the property by which vertices wait."""
@@ -212,10 +219,12 @@ class CudaWorklist(Worklist):
 
     def begin(self) -> Body:
         """Return what lists the vertices that are active at first."""
-        append = self._append("is_active", "0", "0")
-        bits = code(_EACH_BIT, DEGREE=self._degree(), APPEND=append)
+        append, found = self._append("is_active", "0", "0"), degree(self)
+        if self.at_once:
+            found += at_once.ends_if_again("-1")
+        bits = code(_EACH_BIT, DEGREE=found, APPEND=append)
         words = code(_EACH_ACTIVE, WORD=agreed(bits, "warp"))
-        return self._front() + agreed(words, "warp")
+        return in_warps(self) + agreed(words, "warp")
 
     def meet(self) -> Body:
         """Return what puts sources, and the ends of their edges, on the list."""
@@ -223,12 +232,12 @@ class CudaWorklist(Worklist):
             "queues.append(is_met, v, lists, step_number)"
         )
         found = code("is_met = False") + meets
-        return self._front() + self._each_edge(found) + self._each_source()
+        return in_warps(self) + each_edge(self, found) + self._each_source()
 
     def push(self) -> Body:
         """Return what contributes along the edges to vertices that went on."""
         wanted = ["inside_edge", "lists.marks[v] > 0"]
-        return self._front() + self._each_edge(when(wanted, self._contributes()))
+        return in_warps(self) + each_edge(self, when(wanted, contributes(self)))
 
     def gather(self) -> Body:
         """Return what does both at once.
@@ -236,16 +245,16 @@ class CudaWorklist(Worklist):
         A vertex that goes on does so for all who ask, and none of them need wait for
         the first.
         """
-        claim = code("is_met = queues.claim(lists, v)") + self._contributes()
+        claim = code("is_met = queues.claim(lists, v)") + contributes(self)
         tests = ["inside_edge", "goes_on_0(v, d)" if self.before else ""]
         body = code("is_met = False") + when(tests, claim)
         body += code("queues.append(is_met, v, lists, step_number)")
-        return self._front() + self._each_edge(body) + self._each_source()
+        return in_warps(self) + each_edge(self, body) + self._each_source()
 
     def commit(self) -> Body:
         """Return what the vertices on the list do behind all edges."""
         written = frozenset(self.facts.phase.writes_next)
-        commits = self.copied(written, commits=True) + self._degree()
+        commits = self.copied(written, commits=True) + degree(self)
         ends = when(["alive"], commits, self.dropped())
         settled = self.settled() + ends
         if self.repeats:
@@ -256,11 +265,13 @@ class CudaWorklist(Worklist):
         inside = when(["place < met_count"], body)
         append = self._append("alive", "step_number + 1", "far_side")
         met = code(_EACH_MET, COMMIT=inside, APPEND=append)
-        return self._front() + agreed(met, "warp")
+        return in_warps(self) + agreed(met, "warp")
 
     def loop(self, first: str, arguments: str) -> Body:
         """Return the loop; what lists, and all else, is given these arguments."""
-        gather = code(f"gather_0({arguments})")
+        begin, gather = code(f"begin_0({first})"), code(f"gather_0({arguments})")
+        if self.at_once:
+            return at_once.loop(begin, gather)
         if not self.repeats:
             gather = code(f"meet_0({arguments})\nmeets = queues.meet(lists, meets)")
             gather += code(f"push_0({arguments})")
@@ -277,25 +288,17 @@ class CudaWorklist(Worklist):
             parts = {
                 "REFILL": code(refill),
                 "CLEAR": code("queues.clear_first(lists, far_lists)"),
-                "WATCH": code("queues.watch_far(lists, far_lists, far_side)"),
+                "WATCH": code(
+                    "queues.watch_far(lists, far_lists, far_side, step_number)"
+                ),
                 "LEAVE": code("queues.leave_far(lists, far_lists, far_side)"),
             }
         loop = code(
-            _LOOP, BEGIN=code(f"begin_0({first})"), GATHER=gather,
+            _LOOP, BEGIN=begin, GATHER=gather,
             COMMIT=code(f"commit_0({arguments})"), **parts,
             GOES_ON=expression(goes_on),
         )  # fmt: skip
         return front + loop
-
-    def _front(self) -> Body:
-        return self.front() + code(_WARPS)
-
-    def _degree(self) -> Body:
-        layout = self.facts.layout
-        return layout.row("v") + code(f"out_degree = int64({layout.degree})")
-
-    def _contributes(self) -> Body:
-        return [Contribute(f.name) for f in self.gathers]
 
     def _claims(self, inside: str) -> Body:
         """Return what asks whether `v` goes on, where that is still to be asked."""
@@ -306,11 +309,6 @@ class CudaWorklist(Worklist):
         ran = code(f"lists.marks[v] = 1 if {goes_on} else -1")
         claim = code("is_met = queues.claim(lists, v)") + when(["is_met"], ran)
         return when([inside], claim)
-
-    def _each_edge(self, body: Body) -> Body:
-        layout = self.facts.layout
-        edge = layout.row("u") + layout.at_place("u", Walk("together"), "start", body)
-        return agreed(code(_EACH_EDGE, EDGE=edge), "warp")
 
     def _each_source(self) -> Body:
         meets = self._claims("place < rows + leaf_count")
