@@ -276,9 +276,12 @@ class ReplayLoop:
         return min([most if is_exact else most - most % length, *lefts])
 
     def _may_join(self, following: Traced) -> bool:
-        """Whether a superstep may come that was run behind one like the last."""
+        """Whether a superstep may come that was run behind one like the last.
+
+        Ranks run what they have seen to come round, and nothing is left out.
+        """
         agenda, place = self._agenda, following.place
-        if agenda.steps[place].on is not None:
+        if self._is_shared or agenda.steps[place].on is not None:
             return False
         if agenda.pending[place].words is not None and agenda.reads_others(place):
             return False
