@@ -103,7 +103,7 @@ def test_no_spills_and_no_stray_float64(
         assert ".f64" not in ptx, entry.name
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("k", [1, 3, 4, 8, 33])
 @pytest.mark.parametrize("at_a_time", [1, "auto"])
 @pytest.mark.parametrize(
