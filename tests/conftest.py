@@ -28,6 +28,7 @@ import numpy as np
 import pytest
 
 from featgraph.fold.tree import passes
+from tests.compilers import find_again
 
 ROOT = Path(__file__).parent.parent
 # Trees between the passes of the folder are looked at wherever a test folds.
@@ -100,6 +101,7 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.set_threshold(100_000, 20, 50)
     # Read when OpenMP is loaded: threads of several workers on few cores must not spin.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    find_again()
 
 
 @contextmanager

@@ -1,0 +1,93 @@
+"""Has the compilers of the tests do no work twice: they take two thirds of a CI run.
+
+What is compiled stays the same. Numba, and its dialect for CUDA, which has copies of
+some modules,
+
+- try all implementations of an operator whenever it occurs, until one takes the types
+  of its operands: here the one that took them last is tried first;
+- find the variables that live at each block behind every pass, which only generators
+  and objects of Python ask for;
+- compare sets of options by copies of all of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__all__ = ["find_again"]
+
+
+def find_again() -> None:
+    """Have this process compile in less time."""
+    from numba.core.types.functions import BaseFunction
+
+    from featgraph import _cuda
+
+    _remember_templates(BaseFunction)
+    packages = ["numba.core", *["numba.cuda.core"] * _cuda.is_installed()]
+    for package in packages:
+        _skip_live_variables(importlib.import_module(f"{package}.postproc"))
+        options = importlib.import_module(f"{package}.targetconfig").TargetConfig
+        options.__eq__ = _equal(options.__eq__)
+
+
+def _remember_templates(functions: Any) -> None:
+    """Have functions of the compiler keep which template took which types."""
+    from numba.core import errors
+    from numba.core.target_extension import get_local_target
+    from numba.core.types.functions import _unlit_non_poison as plain
+    from numba.core.utils import order_by_target_specificity
+
+    find_anew = functions.get_call_type
+    # The functions are kept: another could be given the place of one that is gone.
+    known: dict[int, tuple[Any, dict[Any, Any]]] = {}
+
+    def ways(function: Any, context: Any) -> list[tuple[Any, bool]]:
+        target = get_local_target(context)
+        ordered = order_by_target_specificity(target, function.templates)
+        both = {True: (True, False), False: (False, True)}
+        return [(t, way) for t in ordered for way in both[bool(t.prefer_literal)]]
+
+    def find(self: Any, context: Any, args: Any, kws: Any) -> Any:
+        _, took = known.setdefault(id(self), (self, {}))
+        asked = id(context), args, tuple(kws.items())
+        for way in [took[asked]] if asked in took else ways(self, context):
+            template, is_literal = way[0](context), way[1]
+            given = args if is_literal else tuple(map(plain, args))
+            named = kws if is_literal else {n: plain(t) for n, t in kws.items()}
+            try:
+                signature = template.apply(given, named)
+            except errors.NumbaError:
+                continue
+            if signature is not None:
+                self._impl_keys[signature.args] = template.get_impl_key(signature)
+                took[asked] = way
+                return signature
+        return find_anew(self, context, args, kws)  # it says why there is none
+
+    functions.get_call_type = find
+
+
+def _skip_live_variables(module: Any) -> None:
+    run_whole = module.PostProcessor.run
+
+    def run(self: Any, emit_dels: bool = False, extend_lifetimes: bool = False) -> None:
+        code = self.func_ir
+        if emit_dels or code.is_generator:
+            run_whole(self, emit_dels, extend_lifetimes)
+            return
+        code.blocks = module.transforms.canonicalize_cfg(code.blocks)
+        code.variable_lifetime = module.VariableLifetime(code.blocks)
+        code.generator_info = None
+
+    module.PostProcessor.run = run
+
+
+def _equal(whole: Any) -> Any:
+    def equal(self: Any, other: Any) -> Any:
+        if type(self) is type(other) and self._values == other._values:
+            return True
+        return whole(self, other)
+
+    return equal
