@@ -15,11 +15,18 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+import numba
+
 __all__ = ["find_again"]
+
+#: Of other versions nothing is known, and nothing is changed.
+_KNOWN = "0.68."
 
 
 def find_again() -> None:
     """Have this process compile in less time."""
+    if not numba.__version__.startswith(_KNOWN):
+        return
     from numba.core.types.functions import BaseFunction
 
     from featgraph import _cuda
