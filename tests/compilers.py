@@ -58,7 +58,7 @@ def _remember_templates(functions: Any) -> None:
 
     def find(self: Any, context: Any, args: Any, kws: Any) -> Any:
         _, took = known.setdefault(id(self), (self, {}))
-        asked = id(context), args, tuple(kws.items())
+        asked = id(context), tuple(args), tuple(kws.items())
         for way in [took[asked]] if asked in took else ways(self, context):
             template, is_literal = way[0](context), way[1]
             given = args if is_literal else tuple(map(plain, args))

@@ -38,7 +38,8 @@ def least_bias(f, u, v, e, d):
 
 @fg.vertex
 def raise_bias(f, v, d):
-    d.bias[v] = d.bias[v] + 1
+    if f == 0:
+        d.bias[v] = d.bias[v] + 1
     d.label_next[v, f] = d.label[v, f] + d.least[v]
     return v % 7 == d.turn
 

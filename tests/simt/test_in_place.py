@@ -110,11 +110,11 @@ def blend_with_next(f, v, d):  # type: ignore[no-untyped-def]
 def blend_once(f, v, d):  # type: ignore[no-untyped-def]
     total = fg.feature_sum(d.mean[v, f])
     first = False
-    if d.seen[v] == 0:
+    if f == 0 and d.seen[v] == 0:
         d.seen[v] = 1
         first = True
     d.share_next[v, f] = d.base[v, f] + 0.01 * total
-    return first
+    return fg.any_feature(first)
 
 
 both, early, alone = (

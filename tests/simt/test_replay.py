@@ -445,9 +445,9 @@ def _count_by_host(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     recorder: Any = cuda_device().recorder
     by_host, begin = [0], recorder.begin
 
-    def count(pools: Any) -> None:
+    def count(pools: Any, aside: Any = None) -> None:
         by_host[-1] += 1
-        begin(pools)
+        begin(pools, aside)
 
     monkeypatch.setattr(recorder, "begin", count)
     return by_host
@@ -472,8 +472,8 @@ def test_a_run_finds_what_was_recorded_by_an_earlier_one(
         made.append(len(gpu.recordings))
         by_host.append(0)
         fg.iterate(labels, other, target="cuda", active=[20], max_supersteps=1000)
-    assert by_host[4] < by_host[0] < VERTICES
-    assert by_host[6] == by_host[4]
+    # How many depends on which of two buffers a run begins with.
+    assert max(by_host[2::2]) < by_host[0] < VERTICES
     assert made[3] == made[2] == made[1]
     assert {r.is_graph for r in gpu.recordings if r.launched} == {False, True}
 

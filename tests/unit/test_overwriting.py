@@ -137,7 +137,8 @@ def test_one_buffer_leaves_what_two_leave(functions: list[str], seed: int) -> No
         ([f"for i in range(2):\n    x = d.low[v, f]\n    {STORE}", "return True"],
          False),
         (["x = d.low[v, 1 - f]", STORE, "return True"], False),  # of another feature
-        (["x = d.low[v, f]", "d.low_next[v, 0] = x", "return True"], False),
+        (["d.high_next[v, f] = d.low[v, f]", "d.low_next[v, 0] = 1", "return True"],
+         False),  # by all features, of which one has read it
     ],
 )  # fmt: skip
 def test_which_functions_store_over_what_they_read(

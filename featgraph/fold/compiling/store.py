@@ -52,9 +52,11 @@ def module_path(text: str, stem: str) -> Path:
             return path
     except DistrustedError as error:
         problem = str(error)
+    except FileNotFoundError:  # another one may write it meanwhile
+        problem = ""
     except OSError:
         pass
-    if os.path.lexists(path):
+    if problem and os.path.lexists(path):
         warnings.warn(
             f"{path} {problem} and is written again", CacheWarning, stacklevel=2
         )

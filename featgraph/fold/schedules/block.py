@@ -38,7 +38,7 @@ class BlockSchedule(Schedule):
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
         vertex = node.vertex
-        count, each = self._found(vertex)
+        every, each = self._found(vertex)
         if node.words:
             leave = noted([ast.Continue()], "the whole block")
             test = f"not warp.test_bit({node.words}, {vertex})"
@@ -46,15 +46,16 @@ class BlockSchedule(Schedule):
         if shape.kind == "vertex":
             each += code(f"{node.wanted} = True")
         loop = code(
-            f"for index in range(cuda.blockIdx.x, {count}, cuda.gridDim.x):\n    BODY",
+            f"for index in {every}:\n    BODY",
             BODY=each + node.body + marked(node, binding, shape),
         )
         front = code("thread = uint32(cuda.threadIdx.x)")
         return front + lanes_of(binding, "cuda.threadIdx.x") + agreed(loop, "block")
 
     def _found(self, vertex: str) -> tuple[str, Body]:
-        """Return how many there are for blocks, and what a block finds its own by."""
-        return "hubs.size", code(f"{vertex} = hubs[index]")
+        """Return the places of a block in the list, and what it finds its own by."""
+        every = "range(cuda.blockIdx.x, hubs.size, cuda.gridDim.x)"
+        return every, code(f"{vertex} = hubs[index]")
 
 
 class PartSchedule(BlockSchedule):
@@ -69,10 +70,12 @@ class PartSchedule(BlockSchedule):
         return replace(super().bind(mapping, shape), part=part)
 
     def _found(self, vertex: str) -> tuple[str, Body]:
-        """Return how many parts there are, and a vertex with the bounds of one."""
+        """Return the places of parts; and a vertex, with the bounds of one."""
+        every = "range(3 * cuda.blockIdx.x, hub_parts.size, 3 * cuda.gridDim.x)"
         found = code(
-            "place = 3 * index\n"
+            "place = uint32(index)\n"
             f"{vertex} = hub_parts[place]\n"
-            "part_first, part_last = (hub_parts[place + 1], hub_parts[place + 2])"
+            "part_first = hub_parts[uint32(place + uint32(1))]\n"
+            "part_last = hub_parts[uint32(place + uint32(2))]"
         )
-        return "hub_parts.size // 3", found
+        return every, found
