@@ -73,6 +73,7 @@ def _remember_templates(functions: Any) -> None:
                 return signature
         return find_anew(self, context, args, kws)  # it says why there is none
 
+    find.__wrapped__ = find_anew  # type: ignore[attr-defined]
     functions.get_call_type = find
 
 
