@@ -25,8 +25,6 @@ RUNS = {
     "beliefs", "beliefs by edges", "circuit", "modalities", "push",
     "push weighted", "cores", "triangles", "clustering", "trusses",
 }  # fmt: skip
-#: What runs on ranks of CPUs only.
-OF_CPUS = {"triangles", "clustering", "trusses"}
 #: What makes graphs of a graph.
 DERIVED = ("simple", "weighted", "rings")
 #: One in so many is called also without the deep profile.
@@ -85,7 +83,7 @@ def require_answers(
             return str(error)
 
     for found in run_ranks(2, on_a_rank):
-        if name not in RUNS or (target == "cuda" and name in OF_CPUS):
+        if name not in RUNS:
             assert isinstance(found, str), "it runs now: say so in RUNS"
             assert "rank" in found
             continue
