@@ -52,6 +52,8 @@ _WARM_UP = 2
 SAMPLE, SAMPLED = 4096, 1 << 15
 #: How far reals may be apart, of the largest.
 TOLERANCE = 1e-4
+#: Kinds of graphs of which each rank draws its part.
+DRAWN = ("rmat", "rmat45", "uniform")
 PROGRAMS = ("PR", "BFS", "LP", "CC", "BC", "SSSP", "ALS", "GD")
 #: What runs beside each other on one rank, a GPU each: compiling takes longest.
 HALVES = ({"PR", "LP", "BFS", "CC"}, {"SSSP", "BC", "ALS", "GD"})
@@ -375,10 +377,18 @@ def answer_of(rank: Rank, graph: Any, result: Any, name: str) -> dict[str, Any]:
 
 
 def draw(name: str, target: str, weighted: bool) -> Any:
-    """Draw this rank's part of a graph: rmat-S-F or uniform-S-F, ``-undirected``."""
+    """Draw this rank's part of a graph: {rmat,rmat45,uniform}-S-F, ``-undirected``.
+
+    Any other name of `bench.graphs` is made whole by each rank, and cut; such a graph
+    has no weights.
+    """
+    from bench.graphs import RMAT45, distribute_graph
     from featgraph.graph import rmat, uniform
 
-    kind, scale, factor, *rest = name.split("-")
+    kind, _, sizes = name.partition("-")
+    if kind not in DRAWN:
+        return distribute_graph(name).graph
+    scale, factor, *rest = sizes.split("-")
     options: dict[str, Any] = {
         "seed": SEED,
         "directed": rest != ["undirected"],
@@ -386,7 +396,9 @@ def draw(name: str, target: str, weighted: bool) -> Any:
         "weighted": weighted,
         "partition": "edges",
     }
-    if kind == "rmat":
+    if kind == "rmat45":
+        options |= dict(zip("abc", RMAT45, strict=True))
+    if kind != "uniform":
         return rmat(int(scale), int(factor), **options)
     count = 1 << int(scale)
     return uniform(count, int(factor) * count, **options)
@@ -487,6 +499,9 @@ def be_a_rank(given: dict[str, Any], told: str, kind: type[Rank] = Rank) -> None
     for of, name in given["graphs"]:
         for weighted in (False, True):
             if not wanted & ({"SSSP"} if weighted else set(PROGRAMS[:5])):
+                continue
+            if weighted and name.partition("-")[0] not in DRAWN:
+                rank.note(f"{name} has no weights for SSSP")
                 continue
             graph = drawn(rank, name, weighted)
             if graph is None:

@@ -1,22 +1,27 @@
 """Ranks with a GPU each that get other vertices within a run: Figure 18 of Lux.
 
 The program and the cases of ``repartition-cpu``, by the clock: the same load for all
-vertices, 2 and 4 times as much over an eighth of the range, and first cuts at an
-eighth. `before` and `after` are the median times of supersteps before the first move
-and behind the last one. `of_even` is the speed behind it, of that between cuts that
-make the case's own load even, which is run before. `overhead` is what adding up and
-looking for moves takes, of the whole run. Answers of a case have the same bits,
-whatever was moved. Notes say what the ranks were last measured to take, what is gained
-at most, and what a move is expected to cost: nothing moves where the gain over as many
-supersteps as have run, or as are left, is less. ``--target cpu`` rehearses it.
+vertices, 2 and 4 times as much over an eighth of the range, first cuts at an eighth,
+and a last GPU that another process uses, too. `before` and `after` are the median times
+of supersteps before the first move and behind the last one. `of_even` is the speed
+behind it, of that between cuts that make the case's own load even, which is run before.
+With a slow GPU, that is between cuts by the speeds of the GPUs, as the time before has
+them. `overhead` is what adding up and looking for moves takes, of the whole run.
+Answers of a case have the same bits, whatever was moved. Notes say what the ranks were
+last measured to take, what is gained at most, and what a move is expected to cost:
+nothing moves where the gain over as many supersteps as have run, or as are left, is
+less. ``--target cpu`` rehearses it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -27,7 +32,7 @@ from bench.distributed.streaming import Teller, stream_from_ranks
 from bench.graphs import make_graph
 from bench.record import Recorder, gpu_name
 
-CASES = ("balanced", "skew 2", "skew 4", "bad cuts")
+CASES = ("balanced", "skew 2", "skew 4", "bad cuts", "slow GPU")
 DEFAULTS = {
     # Many more vertices than threads run at a time: a rank's time is that of its work.
     "graph": ["uniform-22-4"],
@@ -45,6 +50,15 @@ MODULE = "bench.distributed.repartition_gpu"
 #: Supersteps that are looked at before any move, and at the end; of runs between even
 #: cuts, which are as long as all that is looked at.
 FIRST, LAST = 6, 10
+#: What takes a part of a GPU's time: launches of a few milliseconds, one after another.
+_OTHER_USER = """
+import cupy
+square = cupy.ones((4096, 4096), cupy.float32)
+print("ready", flush=True)
+while True:
+    square @ square
+    cupy.cuda.get_current_stream().synchronize()
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -139,13 +153,31 @@ def be_a_rank(given: dict[str, Any], told: str) -> None:
         rank.note(f"{name} made in {named.seconds:.1f} s")
         for case in rank.given["cases"]:
             cell = Case(rank, named, (step, looked), case)
-            for asked in (False, "auto"):
-                if not rank.is_time():
-                    rank.note(f"no time for {case}")
-                    return
-                cell.run(asked)
-                if asked:
-                    rank.note(looked.told())
+            with other_user(rank, case == "slow GPU"):
+                for asked in (False, "auto"):
+                    if not rank.is_time():
+                        rank.note(f"no time for {case}")
+                        return
+                    cell.run(asked)
+                    if asked:
+                        rank.note(looked.told())
+
+
+@contextmanager
+def other_user(rank: lux_gpu.Rank, wanted: bool) -> Iterator[None]:
+    """Have another process use the GPU of the last rank, too."""
+    if not wanted or rank.engine.rank + 1 < rank.engine.size:
+        yield
+        return
+    line = [sys.executable, "-c", _OTHER_USER]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            if process.stdout.readline().strip() != "ready":
+                raise RuntimeError("nothing else uses the GPU")
+            yield
+        finally:
+            process.kill()
 
 
 class Case:
@@ -179,6 +211,7 @@ class Case:
         even_graph = self._distributed([0, *even.tolist(), count])
         found = self._iterated(even_graph, FIRST + LAST, False)
         self._even_ms = float(np.median(found[1][-LAST:]))
+        self._slow_ms = 0.0
         self._answers: set[str] = set()
 
     def run(self, asked: Any) -> None:
@@ -207,7 +240,7 @@ class Case:
             moves=max(len(run.partitions) for run in runs),
             before_ms=round(before, 4),
             after_ms=round(after, 4),
-            of_even=round(self._even_ms / after, 3),
+            of_even=round(self._best_ms(before) / after, 3),
             overhead=round(spent_ms / sum(trials), 6),
             told=[
                 {
@@ -220,6 +253,14 @@ class Case:
                 for one in runs[-1].partitions
             ],
         )
+
+    def _best_ms(self, before: float) -> float:
+        """Return what a superstep takes between the best cuts."""
+        if self._name != "slow GPU":
+            return self._even_ms
+        size = self._rank.engine.size
+        self._slow_ms = self._slow_ms or before  # of the run without moves
+        return size / ((size - 1) / self._even_ms + 1 / self._slow_ms)
 
     def _distributed(self, cuts: list[int]) -> Any:
         import featgraph as fg
