@@ -70,7 +70,7 @@ GENERATED = _words(
     "thread tile tile_box tile_column tile_columns tile_count tile_like tile_place",
     "tile_row tile_rows tile_scale tile_share tiles turn u uint32 uint64 uint8 v",
     "value vectors vertex_count vertex_end vertex_lane waits warp warp_count whole",
-    "window window_end windows word work writer",
+    "whole_round whole_rounds window window_end windows word work writer",
 )
 
 #: Names that loops over supersteps use beside those: nothing of users is printed there.

@@ -235,7 +235,14 @@ class Converge(ConvergeRows):
         if _meets(self.facts, node.body):
             # A lane that left would be missed in the shuffles of those that go on.
             body = self._masked(_Endless().over(node.body), "inside_edge")
-            walk = replace(walk, form="rounds", at_a_time=1)
+            walk = replace(walk, form="rounds")
+            lanes = self.binding.scopes["vertex"].lanes
+            runs = _runs(node.body)
+            if walk.at_a_time > 1 and lanes % WARP == 0 and not runs:
+                more = range(walk.at_a_time - 1)
+                takes = [body, *([copied(part) for part in body] for _ in more)]
+                does = Together(takes, [], {})
+                return in_blocks_of(self.facts, node, walk, does)
         else:
             walk = replace(walk, numbers_late=is_seldom(node))
             body = Diverge(self.facts).over(node.body)

@@ -48,6 +48,8 @@ PAIRED_BYTES = 32
 #: faster everywhere (NVIDIA H200).
 ROWS_TOGETHER = 4
 MOST_ROWS_TOGETHER = 4
+#: Rounds of a warp on the way together where functions of edges have shuffles.
+MEETING_TOGETHER = 4
 #: Up to so many features, lanes sum the columns of a matrix in registers: each lane has
 #: as many for a column of its own.
 MOST_ROWS = 16
@@ -179,9 +181,10 @@ def choose_mapping(
     alone = in_memory or kind == "reduce" or _combined_by_function(members) != ""
     edges_at_a_time = 1 if alone else _edges_at_a_time(kind, members, lanes, traits)
     hubs = traits.has_hubs and not in_memory and _sweeps_edges(kind, members)
+    together = _rounds_together(kind, members, lanes * edges_at_a_time, lanes)
     mapping = Mapping(
         lanes, copies, lanes * edges_at_a_time, False, "lanes", hubs, shared, piece,
-        row_stride(width),
+        row_stride(width), unroll=together,
     )  # fmt: skip
     if columns and any(f.kind == "gather" and is_matrix(f) for f in members):
         # Elsewhere blocks of hubs gain nothing from a bound (docs/design/0021).
@@ -389,8 +392,7 @@ def _edges_at_a_time(
     if not _sweeps_edges(kind, members):
         return 1
     # Where shuffles keep a warp together, it waits for the vertex with most edges.
-    meets = any(f.collective and f.kind in {"edge", "gather"} for f in members)
-    if meets and lanes > 1:
+    if _meet_at_edges(members) and lanes > 1:
         edges_at_a_time = max(1, int(traits.typical_degree * LANES_A_DEGREE))
         return min(WARP // lanes, edges_at_a_time)
     share = MULTIPLYING_LANES_A_DEGREE if _multiplies(members) else LANES_A_DEGREE
@@ -404,6 +406,21 @@ def _edges_at_a_time(
     while 0 < rows < FEW_LONG_ROWS and together < WARP:
         rows, together = 2 * rows, 2 * together
     return max(1, together // lanes)
+
+
+def _meet_at_edges(members: Sequence[Analysed]) -> bool:
+    """Whether functions along edges have shuffles, where lanes share features."""
+    return any(f.collective and f.kind in {"edge", "gather"} for f in members)
+
+
+def _rounds_together(
+    kind: str, members: Sequence[Analysed], vertex_lanes: int, lanes: int
+) -> int:
+    """Return how many rounds of a warp are on the way together."""
+    alone = vertex_lanes < WARP or lanes == 1 or any(f.kind == "edge" for f in members)
+    if kind != "vertex" or alone or not _meet_at_edges(members):
+        return 1
+    return MEETING_TOGETHER
 
 
 def _ends_early(function: Analysed) -> bool:

@@ -62,7 +62,7 @@ class Walk:
     company : str
         Of rounds, all lanes that go round equally often: "warp" or "block".
     at_a_time : int
-        Edges whose loads a lane has on the way together; not of "range" and "rounds".
+        Edges whose loads a lane has on the way together; not of "range".
     is_looped : bool
         Whether they are a loop that the compiler unrolls, not written out.
     is_shared : bool
@@ -363,6 +363,8 @@ class WalkedByPlace(ABC):
             return self._shared(vertex, walk, does)
         if walk.form == "batches":
             return _batches(self, vertex, walk, part, does)
+        if walk.form == "rounds":
+            return self.begin() + _rounds_together(self, vertex, walk, part, does)
         start, stop = _BOUNDS[part]
         width = _WARP // walk.lanes
         lent = {vertex: False, **dict.fromkeys(self.bound, False), **does.lent}
@@ -567,7 +569,7 @@ def _until_found(walk: Walk, stop: str, each: Body, step: Body) -> Body:
 
 
 def _rounds(
-    rows: WalkedByPlace, vertex: str, walk: Walk, part: str, body: Body
+    rows: WalkedByPlace, vertex: str, walk: Walk, part: str, body: Body, first: str = ""
 ) -> Body:
     """Return a walk in rounds: all lanes of its company go round equally often."""
     start, stop = _BOUNDS[part]
@@ -586,8 +588,33 @@ def _rounds(
         f"position = max(min(position, {stop} - 1), 0)"
     )
     each += rows.bind(vertex, walk, "position", body)
-    loop = code("for step in range(rounds):\n    BODY", BODY=each)
+    steps = f"range({first}, rounds)" if first else "range(rounds)"
+    loop = code(f"for step in {steps}:\n    BODY", BODY=each)
     return code(f"rounds = {edges}") + agreed(loop, walk.company)
+
+
+def _rounds_together(
+    rows: WalkedByPlace, vertex: str, walk: Walk, part: str, does: Together
+) -> Body:
+    """Return rounds of a row that a whole warp or block has, several at a time.
+
+    Every lane has an edge in each of them, so that no mask keeps the loads of one
+    behind the shuffles of another. The rounds that are left go one by one.
+    """
+    start, stop = _BOUNDS[part]
+    times = len(does.takes)
+    count = walk.lanes * times
+    each = code(f"step = whole_round * {times}\ninside_edge = True")
+    for n, body in enumerate(does.takes):
+        own = " + ".join([f"whole_round * {count}", *[walk.own] * bool(walk.own)])
+        own += f" + {n * walk.lanes}" if n else ""
+        each += code(f"position = {rows.place(f'{start} + {own}')}")
+        each += rows.bind(vertex, walk, "position", body)
+    loop = code("for whole_round in range(whole_rounds):\n    BODY", BODY=each)
+    out = code(f"whole_rounds = int32(({stop} - {start}) // {count})")
+    out += agreed(loop, walk.company)
+    left = _copies(does.takes[0], 1)
+    return out + _rounds(rows, vertex, walk, part, left, f"whole_rounds * {times}")
 
 
 def _batches(
