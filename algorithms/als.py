@@ -103,7 +103,8 @@ def begin(f, v, d):  # type: ignore[no-untyped-def]
         return False
     x = d.x[v, f]
     ridge = d.ridge + d.ridge_each * d.in_degree[v]
-    r = d.sc[v, f] - (d.ax[v, f] + fg.matvec(d.gram, x) + ridge * x)
+    # The matrix is symmetric; of its transpose, neighboring f read side by side.
+    r = d.sc[v, f] - (d.ax[v, f] + fg.matvec(d.gram, x, transpose=True) + ridge * x)
     d.r[v, f] = r
     d.p[v, f] = r
     d.x_next[v, f] = x
@@ -122,7 +123,7 @@ def advance(f, v, d):  # type: ignore[no-untyped-def]
     """Go to the minimum along p; take a direction conjugate to it."""
     p = d.p[v, f]
     ridge = d.ridge + d.ridge_each * d.in_degree[v]
-    ap = d.ap[v, f] + fg.matvec(d.gram, p) + ridge * p
+    ap = d.ap[v, f] + fg.matvec(d.gram, p, transpose=True) + ridge * p
     curvature = fg.dot(p, ap)
     before = fg.dot(d.r[v, f], d.r[v, f])
     # A residual that is rounding has no direction: stay.

@@ -16,6 +16,7 @@ vectors, and sums over edges stay in registers.
 ``total(a)``, ``any_of(mask)``, ``all_of(mask)``          over the elements
 ``multiply(matrix, rows, source, target, k)``             ``rows[target] = matrix @
                                                           rows[source]``
+``multiply_turned(matrix, rows, source, target, k)``      the same by ``matrix.T``
 ========================================================  ==============================
 
 N is one of `SIZES`. Arrays are float32 or float64 with consecutive elements in a row;
@@ -393,3 +394,37 @@ def multiply(matrix, rows, source, target, k):
     for r in range(k):
         for column in range(whole, k):
             rows[target, r] += matrix[r, column] * rows[source, column]
+
+
+@_njit
+def multiply_turned(matrix, rows, source, target, k):
+    """Leave ``matrix.T @ rows[source]`` in ``rows[target]``.
+
+    Four vectors of columns are summed at once, down all rows.
+    """
+    zero, whole = rows.dtype.type(0), k // 16 * 16
+    for first in range(0, whole, 64):
+        a = spread_16(zero)
+        b, c, e = a, a, a
+        if first + 64 <= whole:
+            for row in range(k):
+                x = rows[source, row]
+                a += load_16(matrix, (row, first)) * x
+                b += load_16(matrix, (row, first + 16)) * x
+                c += load_16(matrix, (row, first + 32)) * x
+                e += load_16(matrix, (row, first + 48)) * x
+            store_16(rows, (target, first), a)
+            store_16(rows, (target, first + 16), b)
+            store_16(rows, (target, first + 32), c)
+            store_16(rows, (target, first + 48), e)
+        else:
+            for column in range(first, whole, 16):
+                a = spread_16(zero)
+                for row in range(k):
+                    a += load_16(matrix, (row, column)) * rows[source, row]
+                store_16(rows, (target, column), a)
+    for column in range(whole, k):
+        rows[target, column] = zero
+    for row in range(k):
+        for column in range(whole, k):
+            rows[target, column] += matrix[row, column] * rows[source, row]

@@ -138,6 +138,8 @@ class MatrixColumns:
             if staged is not None:
                 first = self._first_row(staged, turned)
                 return lambda i: self._staged_column(staged, first, i)
+            if turned is True and self._has_pieces(matrix):
+                return lambda i: self._pieces(Array(matrix.name), i, self.facts.piece)
 
         if self.takes_rows(matrix):
             rows = self._load_rows(narrowed(matrix, Whole))
@@ -170,6 +172,19 @@ class MatrixColumns:
         type_ = facts.analysis.signature.get(matrix.name)
         is_real = type_ is not None and type_.dtype in {"real", context.real}
         return is_stored and is_real and facts.width**2 <= STAGED_REGISTERS
+
+    def _has_pieces(self, matrix: Whole) -> bool:
+        """Whether rows of a matrix of no vertex can be loaded in pieces of features.
+
+        They stand as they were given, so that pieces must divide them.
+        """
+        facts = self.facts
+        if facts.context.checked is not None or facts.needs_guard(matrix):
+            return False
+        is_real = is_real_matrix(matrix, facts.function, facts.analysis)
+        is_stored = matrix.name in facts.analysis.signature
+        divides = facts.count > 1 and facts.width % facts.piece == 0
+        return is_real and is_stored and divides and facts.piece > 1
 
     def _load_rows(self, matrix: Whole) -> tuple[str, ...]:
         """Add a load for each row of a matrix; return the names of the rows."""
@@ -218,19 +233,23 @@ class MatrixColumns:
         """Return the entries of a matrix in shared memory: neighbors side by side."""
         [name] = staged.names
         row = expression(f"{first} + I", I=i)
+        if staged.piece > 1:
+            return self._pieces(ast.Name(name, ast.Load()), row, staged.piece)
         features = [self.copies.feature(j) for j in range(self.facts.count)]
-        if staged.piece == 1:
-            return [expression(f"{name}[ROW, F]", ROW=row, F=f) for f in features]
+        return [expression(f"{name}[ROW, F]", ROW=row, F=f) for f in features]
+
+    def _pieces(self, array: ast.expr, row: ast.expr, size: int) -> list[ast.expr]:
+        """Add the loads of a lane's features of a row; return these."""
         found = []
-        for j in range(0, self.facts.count, staged.piece):
+        for j in range(0, self.facts.count, size):
             piece = self.facts.fresh("column")
             self.line(
-                f"{piece} = warp.load_row({name}, ROW, F, {staged.width}, "
-                f"{staged.piece})",
+                f"{piece} = warp.load_row(ARRAY, ROW, F, {self.facts.width}, {size})",
+                ARRAY=array,
                 ROW=row,
-                F=features[j],
+                F=self.copies.feature(j),
             )
-            found += [expression(f"{piece}[{n}]") for n in range(staged.piece)]
+            found += [expression(f"{piece}[{n}]") for n in range(size)]
         return found
 
 

@@ -107,7 +107,8 @@ class MatrixVector(Primitive):
     def fits_vectors(self, call: Operate, facts: VectorFacts) -> bool:
         """Multiply by the rows of a matrix of real numbers, and add up."""
         matrix, x = call.args
-        is_plain = call.option("transpose") is None and _semiring(call) == "plus_times"
+        is_known = isinstance(call.option("transpose"), ast.Constant | None)
+        is_plain = is_known and _semiring(call) == "plus_times"
         return is_plain and facts.is_real_matrix(matrix) and facts.fits_real(x)
 
     def vectorize(self, call: Operate, target: str, vectors: Vectorized) -> None:
@@ -117,8 +118,10 @@ class MatrixVector(Primitive):
         for first, size in vectors.pieces:
             store = f"vectors.store_{size}(rows, ({source}, {first}), X)"
             vectors.line(store, X=vectors.vector(x, (first, size)))
+        turned = "_turned" if call.constant("transpose") else ""
         vectors.line(
-            f"vectors.multiply(ARRAY, rows, {source}, {product}, {vectors.width})",
+            f"vectors.multiply{turned}(ARRAY, rows, {source}, {product}, "
+            f"{vectors.width})",
             ARRAY=vectors.array_of(matrix),
         )
         for first, size in vectors.pieces:
