@@ -27,6 +27,8 @@ __all__ = [
     "expands_along",
     "other_along",
     "phase_along",
+    "hub_degree_of",
+    "hubs_name",
     "rows_along",
     "rows_with",
     "traits_along",
@@ -110,10 +112,21 @@ def along_to_push(
 
 def rows_with(name: str) -> Rows | None:
     """Return the rows that an array of the graph, by its name, belongs to."""
+    name = name.split(" ")[0]
     for rows in _ROWS.values():
         if name in (*rows.arguments, rows.hubs, rows.hub_parts, rows.chunks):
             return rows
     return None
+
+
+def hubs_name(rows: Rows, mapping: Mapping) -> str:
+    """Return what those are called that a mapping leaves to blocks."""
+    return f"{rows.hubs} {mapping.hub_degree}" if mapping.hub_degree else rows.hubs
+
+
+def hub_degree_of(name: str) -> int:
+    """Return from which degree on such an array lists vertices; 0 where all hubs."""
+    return int(name.partition(" ")[2] or 0)
 
 
 def windows_name(rows: Rows, mapping: Mapping) -> str:

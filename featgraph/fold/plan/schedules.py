@@ -13,7 +13,7 @@ from featgraph.fold.analysis.gathers import combine_of, declared_along, is_matri
 from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.products import products_of
-from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.plan.traits import HUB_DEGREE, GraphTraits
 from featgraph.fold.schedules.block_tiles import BlockTileSchedule
 from featgraph.fold.schedules.mapping import (
     INTERSECTIONS,
@@ -48,8 +48,10 @@ PAIRED_BYTES = 32
 #: faster everywhere (NVIDIA H200).
 ROWS_TOGETHER = 4
 MOST_ROWS_TOGETHER = 4
-#: Rounds of a warp on the way together where functions of edges have shuffles.
-MEETING_TOGETHER = 4
+#: Rounds of a warp on the way together where functions of edges have shuffles, and
+#: rounds of a row that is not left to a block. A round waits for a row from the second
+#: cache and for ten shuffles and sums that need each other.
+ROUNDS_TOGETHER, MOST_ROUNDS = 4, 512
 #: Up to so many features, lanes sum the columns of a matrix in registers: each lane has
 #: as many for a column of its own.
 MOST_ROWS = 16
@@ -181,11 +183,12 @@ def choose_mapping(
     alone = in_memory or kind == "reduce" or _combined_by_function(members) != ""
     edges_at_a_time = 1 if alone else _edges_at_a_time(kind, members, lanes, traits)
     hubs = traits.has_hubs and not in_memory and _sweeps_edges(kind, members)
-    together = _rounds_together(kind, members, lanes * edges_at_a_time, lanes)
     mapping = Mapping(
         lanes, copies, lanes * edges_at_a_time, False, "lanes", hubs, shared, piece,
-        row_stride(width), unroll=together,
+        row_stride(width),
     )  # fmt: skip
+    if not in_memory and _meets_in_a_warp(kind, members, mapping):
+        mapping = _of_a_warp(mapping, traits)
     if columns and any(f.kind == "gather" and is_matrix(f) for f in members):
         # Elsewhere blocks of hubs gain nothing from a bound (docs/design/0021).
         piece = _piece(width, size)
@@ -413,14 +416,25 @@ def _meet_at_edges(members: Sequence[Analysed]) -> bool:
     return any(f.collective and f.kind in {"edge", "gather"} for f in members)
 
 
-def _rounds_together(
-    kind: str, members: Sequence[Analysed], vertex_lanes: int, lanes: int
-) -> int:
-    """Return how many rounds of a warp are on the way together."""
-    alone = vertex_lanes < WARP or lanes == 1 or any(f.kind == "edge" for f in members)
-    if kind != "vertex" or alone or not _meet_at_edges(members):
-        return 1
-    return MEETING_TOGETHER
+def _meets_in_a_warp(
+    kind: str, members: Sequence[Analysed], mapping: Mapping
+) -> bool:
+    """Whether a warp has a vertex, and lanes meet at each edge that it gathers from."""
+    edges = any(f.kind == "edge" for f in members)
+    whole = mapping.lanes_per_vertex == WARP and mapping.lanes_per_edge > 1
+    return kind == "vertex" and whole and not edges and _meet_at_edges(members)
+
+
+def _of_a_warp(mapping: Mapping, traits: GraphTraits) -> Mapping:
+    """Return the mapping of a warp that goes through a row in rounds.
+
+    It takes few edges in each, so that a row is long for it before it is a hub's.
+    """
+    mapping = replace(mapping, unroll=ROUNDS_TOGETHER)
+    most = MOST_ROUNDS * mapping.edges_at_a_time
+    if not traits.long_rows or most >= HUB_DEGREE:
+        return mapping
+    return replace(mapping, hubs=True, hub_degree=most)
 
 
 def _ends_early(function: Analysed) -> bool:

@@ -9,7 +9,7 @@ from featgraph.fold.lowering.accumulators import (
     accumulator_of,
 )
 from featgraph.fold.lowering.layouts import layout_along
-from featgraph.fold.plan.layout import REVERSED, rows_along, windows_name
+from featgraph.fold.plan.layout import REVERSED, hubs_name, rows_along, windows_name
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.schedules import PIECE_BYTES
 
@@ -233,7 +233,7 @@ class KernelSource:
         arrays = {
             **_ARRAYS,
             **{name: name for along in REVERSED for name in self._rows(along)},
-            "hubs": _HUBS.get(phase.kind, phase.rows.hubs),
+            "hubs": _HUBS.get(phase.kind, hubs_name(phase.rows, phase.mapping)),
             "hub_parts": phase.rows.hub_parts,
             "chunks": chunks or phase.rows.chunks,
             "windows": windows_name(phase.rows, phase.mapping),

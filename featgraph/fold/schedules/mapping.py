@@ -42,6 +42,8 @@ class Mapping:
         Name of the schedule that has made it (`fold.schedules.table`).
     hubs : bool
         Whether vertices of high degree are left to a second kernel, a block each.
+    hub_degree : int
+        Edges from which on a vertex is left to it; 0 for as many as a hub has.
     shared_matrices : bool
         Whether matrices stand in shared memory.
     vector_width : int
@@ -100,6 +102,7 @@ class Mapping:
     batch: int = 0
     row_shares: int = 1
     part_size: int = 0
+    hub_degree: int = 0
 
     @property
     def edges_at_a_time(self) -> int:

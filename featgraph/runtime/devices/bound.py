@@ -122,7 +122,8 @@ class BoundEntry:
         along = self.phase.rows_along
         self.lists = tuple(arrays.kernel(name, along) for name in made_by)
         self.blocks: int | None = None
-        long_row = LONG_ROW if self.phase.kind == "triangle" else HUB_DEGREE
+        least = self.phase.mapping.hub_degree or HUB_DEGREE
+        long_row = LONG_ROW if self.phase.kind == "triangle" else least
         sizes = {"vertex_count": self.vertex_count, "hub_degree": long_row}
         self._values: list[Any] = []
         self._given: list[tuple[int, str]] = []

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from featgraph._cached import cached_property
 from featgraph._cuda import cuda
-from featgraph.fold.plan.layout import rows_with
+from featgraph.fold.plan.layout import hub_degree_of, rows_with
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import HUB_DEGREE, LONG_ROW
 from featgraph.graph import Graph
@@ -117,10 +117,10 @@ class CudaDevice(CudaArrays):
         if name == "upper_hubs":
             return self.upload(long_oriented_rows(graph))
         of = rows_with(name)
-        if of is not None and name in {of.hubs, of.hub_parts}:
+        if of is not None and name.split(" ")[0] in {of.hubs, of.hub_parts}:
             degree = np.diff(host_graph_array(graph, of.offsets))
-            hubs = np.flatnonzero(degree >= HUB_DEGREE)
-            listed = longest_first if name == of.hubs else parts_of_rows
+            hubs = np.flatnonzero(degree >= (hub_degree_of(name) or HUB_DEGREE))
+            listed = parts_of_rows if name == of.hub_parts else longest_first
             return self.upload(listed(hubs, degree[hubs]))
         return self.upload(host_graph_array(graph, name))
 

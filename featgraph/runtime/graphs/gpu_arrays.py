@@ -12,7 +12,14 @@ import numpy.typing as npt
 from featgraph.arrays import edge_kernels as kernels
 from featgraph.arrays import memory, sorting
 from featgraph.arrays.edges import GpuEdges, marked
-from featgraph.fold.plan.layout import REVERSED, rows_along, windows_of
+from featgraph.fold.plan.layout import (
+    REVERSED,
+    Rows,
+    hub_degree_of,
+    rows_along,
+    rows_with,
+    windows_of,
+)
 from featgraph.fold.plan.traits import HUB_DEGREE, HUB_PART, LONG_ROW
 from featgraph.graph import Graph
 from featgraph.graph._structure import (
@@ -45,11 +52,13 @@ def built_array(graph: Graph, name: str) -> Array | None:
     found = _oriented_array(graph, name)
     if found is not None:
         return found
-    windows = windows_of(name)
+    of, windows = rows_with(name), windows_of(name)
+    if of is not None and hub_degree_of(name):
+        return _find_hubs(edges, _along(of), longest_first, hub_degree_of(name))
     if windows is None:
         return None
     rows, vertices, most = windows
-    along = next(a for a in REVERSED if rows_along(a) == rows)
+    along = _along(rows)
     return _cut_windows(_offsets(edges, along), vertices, most)
 
 
@@ -105,14 +114,21 @@ def _is_twin(edges: GpuEdges) -> Array:
     return made
 
 
-def _find_hubs(edges: GpuEdges, along: str, listed: Listing) -> Array:
+def _along(rows: Rows) -> str:
+    """Return along which edges some rows are."""
+    return next(a for a in REVERSED if rows_along(a) == rows)
+
+
+def _find_hubs(
+    edges: GpuEdges, along: str, listed: Listing, least: int | None = None
+) -> Array:
     """Return what the host lists of vertices with long rows, and how long these are."""
-    rows = edges.rows(along)
+    rows, least = edges.rows(along), least or HUB_DEGREE
     count = memory.filled((1,), 0, np.int32)
     # No more of them can be that long.
-    found = memory.empty((rows.ends.size // HUB_DEGREE + 1, 2), np.int64)
+    found = memory.empty((rows.ends.size // least + 1, 2), np.int64)
     memory.launch_over(
-        kernels.find_hubs, edges.vertex_count, rows.offsets, HUB_DEGREE, found, count
+        kernels.find_hubs, edges.vertex_count, rows.offsets, least, found, count
     )
     hubs = memory.read(found)[: memory.read(count)[0]]
     hubs = hubs[np.argsort(hubs[:, 0])]

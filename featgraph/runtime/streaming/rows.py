@@ -91,7 +91,8 @@ class CutRows:
         # One buffer more has their numbers.
         self.most_rows = max(ring.size // 4, WORD)
         self.slices = cut_rows(offsets, self.capacity, self.most_rows)
-        self._hubs = device.download(graph[rows.hubs])
+        #: Vertices with long rows by the name of their list, on the host.
+        self._hubs: dict[str, Any] = {}
         self._hub_parts = device.download(graph[rows.hub_parts]).reshape(-1, 3)
         #: Windows by their name, on the host.
         self._windows: dict[str, Any] = {}
@@ -166,9 +167,12 @@ class CutRows:
         self._launch(kernels.number_rows, count, rows, *numbers)
         return array_at(address_of(rows), (count,), np.int32, rows)
 
-    def hubs_of(self, of: Slice) -> Array:
+    def hubs_of(self, of: Slice, name: str) -> Array:
         """Return the vertices of a slice with long rows, the longest first."""
-        own = self._hubs[(self._hubs >= of.first) & (self._hubs < of.last)]
+        whole = self._hubs.get(name)
+        if whole is None:
+            whole = self._hubs[name] = self._device.download(self.graph[name])
+        own = whole[(whole >= of.first) & (whole < of.last)]
         return self._device.upload(np.ascontiguousarray(own))
 
     def hub_parts_of(self, of: Slice) -> Array:
@@ -216,8 +220,8 @@ class SliceArrays(Mapping[str, Any]):
 
     def _find(self, name: str) -> Any:
         cut = self._cut
-        if name == cut.rows.hubs:
-            return cut.hubs_of(self._of)
+        if name.split(" ")[0] == cut.rows.hubs:
+            return cut.hubs_of(self._of, name)
         if name == cut.rows.hub_parts:
             return cut.hub_parts_of(self._of)
         windows = windows_of(name)
