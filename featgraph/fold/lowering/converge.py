@@ -171,12 +171,12 @@ class Converge(ConvergeRows):
                 return verdict + code("alive = moved")
             return [*verdict, Meet("any", "edge", ("moved", "alive"))]
         writer = " and ".join(["alive", *self.binding.one("vertex")])
-        vote = Meet("any", "vertex", ("moved", "alive"))
-        return [
-            *code(f"writer = {writer}"),
-            Verdict("moved", node.function, "writer"),
-            vote,
-        ]
+        out = code(f"writer = {writer}")
+        run: Body = [Verdict("moved", node.function, "writer")]
+        if self.binding.runs:
+            out += code("moved = False")
+            run = agreed(when([self.binding.runs], run), "warp")
+        return [*out, *run, Meet("any", "vertex", ("moved", "alive"))]
 
     def visit_Passed(self, node: Passed) -> Body:
         """Tell that an edge passed: each lane of it has agreed."""
@@ -239,9 +239,9 @@ class Converge(ConvergeRows):
             lanes = self.binding.scopes["vertex"].lanes
             runs = _runs(node.body)
             if walk.at_a_time > 1 and lanes % WARP == 0 and not runs:
-                more = range(walk.at_a_time - 1)
-                takes = [body, *([copied(part) for part in body] for _ in more)]
-                does = Together(takes, [], {})
+                more = walk.at_a_time - 1
+                rounds = [body, *([copied(n) for n in body] for _ in range(more))]
+                does = Together(rounds, [], {})
                 return in_blocks_of(self.facts, node, walk, does)
         else:
             walk = replace(walk, numbers_late=is_seldom(node))

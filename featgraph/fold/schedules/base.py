@@ -272,6 +272,8 @@ class Binding:
         Whether what gathers fill is in rows of memory until all have contributed.
     at_vertices : bool
         Whether it is in memory of all vertices until then, which threads share.
+    runs : str
+        Test that a warp runs vertex functions; "" where all do.
     part : tuple of str
         Names of the bounds of the part of a row that is gone through, counted from
         where the row begins; none where all of it is.
@@ -292,6 +294,7 @@ class Binding:
     batch: int = 0
     row_shares: int = 1
     at_vertices: bool = False
+    runs: str = ""
     part: tuple[str, ...] = ()
 
     def one(self, *shared: str) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from featgraph.errors import PlanError
 from featgraph.fold.schedules.base import Binding, BlockScope, KernelShape, Schedule
 from featgraph.fold.schedules.lanes import lanes_of, marked, shared
-from featgraph.fold.schedules.mapping import Mapping, Work
+from featgraph.fold.schedules.mapping import WARP, Mapping, Work
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
@@ -33,7 +33,9 @@ class BlockSchedule(Schedule):
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""
         scope = BlockScope(shape.threads, "block")
-        return replace(shared(mapping, shape, scope), block=mapping.block)
+        binding = shared(mapping, shape, scope)
+        # Of a vertex one warp stores; the others would do the same beside it.
+        return replace(binding, block=mapping.block, runs=f"thread < {WARP}")
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""

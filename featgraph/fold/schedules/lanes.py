@@ -34,6 +34,8 @@ class LaneSchedule(Schedule):
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
         hubs = ", a block for each hub" if mapping.hubs else ""
+        if mapping.hub_degree:
+            hubs = f", a block for each row of {mapping.hub_degree} edges or more"
         columns = ", columns in registers" if mapping.column_width else ""
         more = f" x {mapping.unroll}" if mapping.unroll > 1 else ""
         return (
