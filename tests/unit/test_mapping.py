@@ -280,3 +280,35 @@ def test_a_matrix_of_no_products_is_reduced_by_elements(k: int) -> None:
     assert f"mapping: one thread an element of {k} x {k}" in kernel.explain()
     body = kernel.source.partition("def reduce_phase_0(")[2].partition("\n@")[0]
     assert f"for element in range(cuda.threadIdx.x, {k * k}, " in body
+
+
+@fg.gather(into="told", combine="sum")
+def tell(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return fg.dot(d.x[u], d.x[v]) * d.x[u, f]
+
+
+@fg.vertex
+def hear(f, v, d):  # type: ignore[no-untyped-def]
+    d.x_next[v, f] = d.told[v, f]
+    return True
+
+
+@pytest.mark.parametrize(
+    ("k", "together", "long"), [(8, 1, 0), (32, 4, 0), (64, 4, 1024), (128, 4, 512)]
+)
+def test_warps_that_meet_at_edges_leave_long_rows_to_blocks(
+    k: int, together: int, long: int
+) -> None:
+    """The fewer edges they take in a round, the sooner; lanes of a few have their own.
+
+    Eight features are two lanes', and eight edges then half a warp's.
+    """
+    plan = fg.foldmap(tell, hear).program
+    types = {"x": PropertyType(PropertyKind.VERTEX, "float32", (k,), True, False)}
+    for is_long in (False, True):
+        traits = GraphTraits(typical_degree=32, long_rows=is_long)
+        made = make_plan(plan, types, Options(target="cuda"), traits)
+        mapping = made.phases[0].mapping
+        assert mapping.unroll == together
+        assert mapping.hub_degree == is_long * long
+        assert mapping.hubs == bool(mapping.hub_degree)

@@ -34,18 +34,19 @@ def _use_all(x, y, out, flags, matrix, rows):  # type: ignore[no-untyped-def]
     flags[5] = vectors.all_of(vectors.either(a != 0, b != b))
     flags[6] = vectors.any_of(vectors.negated(b == b))
     vectors.multiply(matrix, rows, 0, 1, matrix.shape[1])
+    vectors.multiply_turned(matrix, rows, 0, 2, matrix.shape[1])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_operations_are_those_of_numpy(dtype: Any) -> None:
-    """One compilation for all of them; `multiply` has rows and columns left over."""
+    """One compilation for all of them; products have rows and columns left over."""
     rng = np.random.default_rng(1)
-    k = 23
+    k = 64 + 16 + 7
     x = rng.normal(size=(3, 8)).astype(dtype)
     x[1, 2:6] = [np.inf, 0.0, -2.5, np.nan]
     y = rng.uniform(0.5, 1.0, 8).astype(dtype)
     matrix = rng.normal(size=(k, k)).astype(dtype)
-    rows = np.zeros((2, k), dtype)
+    rows = np.zeros((3, k), dtype)
     rows[0] = rng.normal(size=k)
     out, flags = np.zeros((7, 4), dtype), np.zeros(7, np.bool_)
     _use_all(x, y, out, flags, matrix, rows)
@@ -56,9 +57,10 @@ def test_operations_are_those_of_numpy(dtype: Any) -> None:
     np.testing.assert_allclose(out[:6], expected, rtol=4 * np.finfo(dtype).eps)
     np.testing.assert_allclose(out[6, 0], b.sum(), rtol=4 * np.finfo(dtype).eps)
     assert flags.tolist() == [True, False, False, True, False, False, False]
-    product = matrix.astype(np.float64) @ rows[0]
-    slack = k * np.finfo(dtype).eps * (np.abs(matrix) @ np.abs(rows[0]))
-    assert (np.abs(rows[1] - product) <= slack).all()
+    for turned, found in ((matrix, rows[1]), (matrix.T, rows[2])):
+        product = turned.astype(np.float64) @ rows[0]
+        slack = k * np.finfo(dtype).eps * (np.abs(turned) @ np.abs(rows[0]))
+        assert (np.abs(found - product) <= slack).all()
 
 
 def test_nan_differs_from_everything() -> None:

@@ -416,9 +416,7 @@ def _meet_at_edges(members: Sequence[Analysed]) -> bool:
     return any(f.collective and f.kind in {"edge", "gather"} for f in members)
 
 
-def _meets_in_a_warp(
-    kind: str, members: Sequence[Analysed], mapping: Mapping
-) -> bool:
+def _meets_in_a_warp(kind: str, members: Sequence[Analysed], mapping: Mapping) -> bool:
     """Whether a warp has a vertex, and lanes meet at each edge that it gathers from."""
     edges = any(f.kind == "edge" for f in members)
     whole = mapping.lanes_per_vertex == WARP and mapping.lanes_per_edge > 1
