@@ -16,6 +16,7 @@ from featgraph.fold.printing.emit import emit
 from featgraph.fold.printing.module import Entry, KernelSource
 from featgraph.program.signature import PropertyKind
 from featgraph.runtime.devices.host_arrays import cut_windows
+from featgraph.runtime.graphs import gpu_arrays
 from tests.simt.emulator import Emulator
 from tests.simt.memory import padded, poisoned
 
@@ -306,6 +307,8 @@ class Superstep:
         hubs = np.flatnonzero(degrees >= self.hub_degree).astype(np.int32)
         available = {**self.buffers, **words, "d": d, "hubs": hubs}
         available["hub_parts"] = parts = parts_of(hubs, degrees)
+        joined = gpu_arrays.joined_parts(hubs, degrees[hubs], PART)
+        available["joined_parts"] = joined
         function = self.plan.functions_of(phase)[0]
         if entry.role == "finish":
             shape = self.plan.facts.reductions[function.into].shape
@@ -325,7 +328,13 @@ class Superstep:
         grid = GRID
         if entry.role == "hubs":
             each = len(parts) // 3 if "hub_parts" in entry.arguments else len(hubs)
+            if "joined_parts" in entry.arguments:
+                each = len(joined) // 5
             grid = max(each, 1)
+        for name, (dtype, shape) in entry.parts.items():
+            available[name] = poisoned((each, *shape), np.dtype(dtype))
+        if entry.parts:
+            available["met_parts"][:] = 0
         if entry.covers:
             threads = self.count * phase.mapping.lanes_per_vertex
             grid = -(-threads // entry.block)
@@ -348,6 +357,8 @@ class Superstep:
             available |= shares_of(self.plan, phase, words, degrees)
         arguments = [available[name] for name in entry.arguments]
         self.emulator.launch(module, entry.name, grid, entry.block, arguments)
+        if entry.parts:  # as the next launch has to find it
+            assert not available["met_parts"].any()
 
     def _reduced_dtype(self, function: Any) -> str:
         return {"real": self.plan.real, "bool": "int32"}.get(

@@ -37,7 +37,7 @@ def entry_signature(
         known[name] = _array("uint32", 1)
     for name in ("in_sources", "out_targets", "incident_neighbors", "hubs", "listed"):
         known[name] = _array("int32", 1)
-    for name in ("share_rows", "share_count", "windows", "hub_parts"):
+    for name in ("share_rows", "share_count", "windows", "hub_parts", "joined_parts"):
         known[name] = _array("int32", 1)
     for name in ("in_offsets", "out_offsets", "out_edges", "share_begins"):
         known[name] = _array(offset, 1)
@@ -63,7 +63,7 @@ def entry_signature(
         known["lists"], known["far_lists"] = _lists()
         for name, dtype, shape in source.queue.memory:
             known[name] = _array(dtype, len(shape) + 1)
-    for name, (dtype, shape) in entry.scratch.items():
+    for name, (dtype, shape) in (entry.scratch | entry.parts).items():
         known[name] = _array(dtype, len(shape) + 1)
     return tuple(known[name] for name in entry.arguments)
 

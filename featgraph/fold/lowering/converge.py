@@ -96,7 +96,11 @@ class ConvergeRows(Rewriting):
                 out += self.layout.cut(*self.binding.part)
             if self.binding.own:
                 own = self.binding.own.format(self.layout.degree)
-                out += code(f"{node.wanted} = {node.wanted} and {own}")
+                if self.binding.uninvited:
+                    out += code(f"{node.wanted} = {node.wanted} and {own}")
+                else:
+                    leave = noted([ast.Continue()], "the whole block")
+                    out += agreed(when([f"not {own}"], leave), "block")
             if self.binding.uninvited:
                 out += self.layout.narrowed(node.wanted)
             if node.begins:

@@ -39,7 +39,7 @@ from featgraph.fold.tree.target import Target
 __all__ = ["KERNELS", "SetFacts", "SetKernel"]
 
 #: Names that stand for those of the rows along any edges.
-_ANY_ROWS = Rows("row_offsets", "row_ends", "", "", "", "", "")
+_ANY_ROWS = Rows("row_offsets", "row_ends", "", "", "", "", "", "")
 #: Threads of a block that has a hub, and of all others (CUDA).
 _HUB_THREADS, _THREADS = 512, 256
 

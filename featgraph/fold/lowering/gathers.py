@@ -9,6 +9,7 @@ from featgraph.fold.functions.memory import reached
 from featgraph.fold.functions.store_sinking import leaving_test
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.homes import home_of
+from featgraph.fold.lowering.joins import joined
 from featgraph.fold.syntax.nodes import Access
 from featgraph.fold.tree.nodes import (
     Begin,
@@ -170,8 +171,14 @@ class Accumulators(_OfGathers):
                 for name in filled
                 if not home_of(facts, name).is_staged
             ]
+        finishes: Body = [Finish(name) for name in filled]
+        if facts.binding.joins:
+            staged = [home_of(facts, name).is_staged for name in filled]
+            first = [f for f, is_staged in zip(finishes, staged, strict=True) if is_staged]
+            out += [*first, *joined(facts, filled)]
+            finishes = [f for f in finishes if f not in first]
         out += [Meet("sync", "edge")] if apart else []
-        out += [Finish(name) for name in filled]
+        out += finishes
         out += [Meet("sync", "edge")] if matrices else []
         return [*out, Share(node.functions)]
 

@@ -64,6 +64,8 @@ class Home:
 
     #: Whether lanes bring what edges contribute, and all of a block add it together.
     is_staged = False
+    #: Whether tiles above the diagonal of a matrix are never stored.
+    is_one_triangle = False
 
     def __init__(self, facts: Facts, accumulator: Accumulator) -> None:
         self.facts, self.accumulator = facts, accumulator
@@ -582,6 +584,11 @@ class InBlockTiles(_InTiles):
     the matrix.
     """
 
+    @property
+    def is_one_triangle(self) -> bool:
+        """Whether tiles above the diagonal are never stored."""
+        return self.rows.is_symmetric and _is_one_triangle(self)
+
     def areas(self) -> list[Area]:
         """Return the matrix."""
         side = self.rows.padded
@@ -613,9 +620,8 @@ class InBlockTiles(_InTiles):
 
     def finish(self) -> Body:
         """Leave all of the sum in the matrix."""
-        adds, is_symmetric = _adds(self.facts, self.name), self.rows.is_symmetric
-        mirrors = is_symmetric and not _is_one_triangle(self)
-        return self._put_together(adds, mirrors=mirrors)
+        mirrors = self.rows.is_symmetric and not self.is_one_triangle
+        return self._put_together(_adds(self.facts, self.name), mirrors=mirrors)
 
     def _put_together(self, adds: str, *, mirrors: bool) -> Body:
         rows = self.rows

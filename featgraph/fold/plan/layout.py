@@ -49,9 +49,10 @@ class Rows:
         The vertex at the other end of each slot's edge.
     edges : str
         The edge id of each slot; "" where slots are edge ids, or none is used.
-    hubs, hub_parts, chunks, windows : str
+    hubs, hub_parts, joined_parts, chunks, windows : str
         The vertices with long rows; these rows in parts, which blocks take that need
-        not meet; the cut of the vertices into equal work for threads, and into windows
+        not meet; the same where the last block of a row goes on, and short ones are
+        whole; the cut of the vertices into equal work for threads, and into windows
         of about as many edges for warps.
     finds_edges : bool
         Whether ids of edges are used.
@@ -62,6 +63,7 @@ class Rows:
     edges: str
     hubs: str
     hub_parts: str
+    joined_parts: str
     chunks: str
     windows: str
     finds_edges: bool = True
@@ -76,7 +78,7 @@ def _rows(side: str, ends: str, edges: str) -> Rows:
     """Return the names of arrays that begin with that of a side."""
     return Rows(
         f"{side}_offsets", ends, edges, f"{side}_hubs", f"{side}_hub_parts",
-        f"{side}_chunks", f"{side}_windows",
+        f"{side}_joined_parts", f"{side}_chunks", f"{side}_windows",
     )  # fmt: skip
 
 
@@ -114,14 +116,15 @@ def rows_with(name: str) -> Rows | None:
     """Return the rows that an array of the graph, by its name, belongs to."""
     name = name.split(" ")[0]
     for rows in _ROWS.values():
-        if name in (*rows.arguments, rows.hubs, rows.hub_parts, rows.chunks):
+        lists = rows.hubs, rows.hub_parts, rows.joined_parts, rows.chunks
+        if name in (*rows.arguments, *lists):
             return rows
     return None
 
 
-def hubs_name(rows: Rows, mapping: Mapping) -> str:
-    """Return what those are called that a mapping leaves to blocks."""
-    return f"{rows.hubs} {mapping.hub_degree}" if mapping.hub_degree else rows.hubs
+def hubs_name(listed: str, mapping: Mapping) -> str:
+    """Return what a list of those is called that a mapping leaves to blocks."""
+    return f"{listed} {mapping.hub_degree}" if mapping.hub_degree else listed
 
 
 def hub_degree_of(name: str) -> int:

@@ -9,7 +9,13 @@ from typing import Any
 from featgraph.arrays.padding import row_stride
 from featgraph.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis
-from featgraph.fold.analysis.gathers import combine_of, declared_along, is_matrix
+from featgraph.fold.analysis.gathers import (
+    combine_of,
+    declared_along,
+    is_matrix,
+    takes_active,
+    temporaries_of,
+)
 from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.products import products_of
@@ -193,6 +199,8 @@ def choose_mapping(
         # Elsewhere blocks of hubs gain nothing from a bound (docs/design/0021).
         piece = _piece(width, size)
         mapping = replace(mapping, column_width=piece, hub_resident=2)
+    joins = kind == "vertex" and _joins(members, analysis, options)
+    mapping = replace(mapping, in_parts=hubs and joins)
     asked = options.schedule
     if asked == "auto" and _suits_tiles(products, width, size, options):
         asked = TILES
@@ -201,7 +209,7 @@ def choose_mapping(
     if asked in SCHEDULES:
         work = Work(
             kind, width, _sweeps_edges(kind, members), traits.has_hubs, bool(in_memory),
-            _combined_by_function(members) if kind == "vertex" else "", size, products,
+            joins, _combined_by_function(members) if kind == "vertex" else "", size, products,
         )  # fmt: skip
         own = dict(options.of_schedule)
         mapping = SCHEDULES[asked].choose(mapping, work, own)
@@ -311,6 +319,34 @@ def intersect_at_edges(options: Options, traits: GraphTraits) -> Mapping:
     if traits.renumbered:
         return Mapping(1, 1, WARP * WARPS_AN_EDGE, False, "listed_edges")
     return Mapping(1, 1, WARP, False, "warp_edges")
+
+
+def _joins(
+    members: Sequence[Analysed], analysis: Analysis, options: Options
+) -> bool:
+    """Whether what parts of a row come to can be put together behind all of them.
+
+    All gathers come first, and go through the row once; whatever else runs is behind
+    them. Nothing is to be known of an edge but what it contributes.
+    """
+    gathers = [f for f in members if f.kind == "gather"]
+    if options.asynchronous or options.incremental is not None or not gathers:
+        return False
+    if [f.kind for f in members[: len(gathers)]] != ["gather"] * len(gathers):
+        return False
+    if any(f.kind == "edge" for f in members):
+        return False
+    filled = {f.into for f in gathers}
+    for function in gathers:
+        rules = combine_of(function).rules
+        special = combine_of(function).is_custom or rules.is_arg
+        if special or rules.final is not None or rules.gives == "bool":
+            return False
+        if _ends_early(function) or takes_active(function):
+            return False
+        if filled & set(temporaries_of(function, analysis)):
+            return False
+    return True
 
 
 def _fits_shared(matrices: int, width: int, lanes: int, size: int) -> bool:

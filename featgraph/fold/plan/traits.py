@@ -16,6 +16,7 @@ from featgraph.graph.degrees import SHORT, most_edges, short_counts
 __all__ = [
     "HUB_DEGREE",
     "HUB_PART",
+    "JOINED_PART",
     "LONG_ROW",
     "MANY_ROWS",
     "SUM_BLOCK",
@@ -31,6 +32,9 @@ HUB_DEGREE = 2048
 #: Edges that a block takes of such a vertex where blocks need not meet: a block of 512
 #: threads takes 1.3 us for as many edges, whatever it does for them (NVIDIA H100).
 HUB_PART = 4096
+#: The same where the last of the blocks goes on with what all have come to. Rows of
+#: half as many more are whole.
+JOINED_PART = 8192
 #: A row of so many vertices of higher degree is left to a block of its own: its bitmap
 #: then saves six steps of a search or more.
 LONG_ROW = 64

@@ -25,17 +25,23 @@ class HubPhase(CudaPhase):
     @property
     def schedule(self) -> Schedule:
         """The schedule to which that of the phase leaves hubs."""
-        in_parts = self.hubs == "hub_parts"
-        return SCHEDULES["block_parts" if in_parts else super().schedule.hubs]
+        own = super().schedule
+        names = {"hubs": own.hubs, "joined_parts": own.joins}
+        return SCHEDULES[names.get(self.hubs, "block_parts")]
 
     @property
     def hubs(self) -> str:  # type: ignore[override]
         """The list of hubs; what is pushed meets in memory, so that parts do."""
-        return "hub_parts" if self.phase.kind == "push" else "hubs"
+        if self.phase.kind == "push":
+            return "hub_parts"
+        return "joined_parts" if self.phase.mapping.in_parts else "hubs"
 
     @cached_property
     def threads(self) -> int:
         """Threads of a block: as many as their areas leave room for."""
+        own = self.schedule.threads(self.phase.mapping)
+        if own:
+            return own
         threads, lanes = HUB_THREADS, self.phase.mapping.lanes_per_edge
         areas = group_areas(self.facts(BLOCK_THREADS))
         size = sum(math.prod(a.shape) * np.dtype(a.dtype).itemsize for a in areas)

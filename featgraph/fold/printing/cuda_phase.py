@@ -10,6 +10,7 @@ from featgraph.fold.lowering.areas import scratch_of
 from featgraph.fold.lowering.blocks import finished_by_blocks
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.homes import home_of
+from featgraph.fold.lowering.joins import parts_of
 from featgraph.fold.lowering.layouts import layout_of
 from featgraph.fold.lowering.passes import lower
 from featgraph.fold.plan.pulled_edges import WORDS as PULLED
@@ -76,6 +77,7 @@ class CudaPhase:
         self.name = f"{form}{phase.kind}_phase_{one.number}{self.suffix}"
         self.gathers = any(f.kind == "gather" for f in self.functions)
         self.scratch: dict[str, tuple[str, tuple[int, ...]]] = {}
+        self.parts = dict(self.scratch)
 
     @property
     def schedule(self) -> Schedule:
@@ -90,8 +92,8 @@ class CudaPhase:
     def run(self) -> list[Entry]:
         """Print the phase's kernels of this mapping."""
         facts = self.facts(self.threads)
-        self.scratch = scratch_of(facts)
-        arguments = (*self._arguments(), *self.scratch)
+        self.scratch, self.parts = scratch_of(facts), parts_of(facts)
+        arguments = (*self._arguments(), *self.scratch, *self.parts)
         facts = replace(facts, arguments=arguments, covers=self.covers)
         decorator = f"kernel(cache=True, launch_bounds={self._bounds()})"
         body = unsigned_indices(lower(facts))
@@ -212,6 +214,7 @@ class CudaPhase:
             self._bounds(),
             self._strides(),
             self.covers and self.role == "main",
+            dict(self.parts),
         )
         if self.phase.kind != "reduce" or self.phase.in_a_tree:
             return [main]

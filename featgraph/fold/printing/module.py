@@ -121,6 +121,9 @@ class Entry:
     covers : bool
         Whether its grid must have a place for each vertex, since it has no loop;
         other grids may have any size (CUDA).
+    parts : dict
+        Arrays with an entry for each part of a row that it joins: argument -> dtype and
+        shape of one of them. They are zero at first (CUDA).
     """
 
     name: str
@@ -132,6 +135,7 @@ class Entry:
     launch_bounds: int | tuple[int, int] = 0
     strides: int = 1
     covers: bool = False
+    parts: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -233,12 +237,13 @@ class KernelSource:
         arrays = {
             **_ARRAYS,
             **{name: name for along in REVERSED for name in self._rows(along)},
-            "hubs": _HUBS.get(phase.kind, hubs_name(phase.rows, phase.mapping)),
+            "hubs": _HUBS.get(phase.kind, hubs_name(phase.rows.hubs, phase.mapping)),
             "hub_parts": phase.rows.hub_parts,
+            "joined_parts": hubs_name(phase.rows.joined_parts, phase.mapping),
             "chunks": chunks or phase.rows.chunks,
             "windows": windows_name(phase.rows, phase.mapping),
         }
-        launched = _LAUNCHED.union(entry.scratch)
+        launched = _LAUNCHED.union(entry.scratch, entry.parts)
         return tuple(
             Argument(name, "graph", arrays[name])
             if name in arrays

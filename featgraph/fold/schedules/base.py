@@ -277,6 +277,9 @@ class Binding:
     part : tuple of str
         Names of the bounds of the part of a row that is gone through, counted from
         where the row begins; none where all of it is.
+    joins : bool
+        Whether the last of the blocks that have gone through the parts of a row goes
+        on with what all have come to.
     """
 
     meets: bool
@@ -296,6 +299,7 @@ class Binding:
     at_vertices: bool = False
     runs: str = ""
     part: tuple[str, ...] = ()
+    joins: bool = False
 
     def one(self, *shared: str) -> list[str]:
         """Return the tests that let one lane through, of those that share a thing."""
@@ -324,6 +328,8 @@ class Schedule(ABC):
         Modules of `featgraph.device` that its kernels call, beside ``warp``.
     hubs : str
         The schedule to which it leaves vertices of high degree, or long rows.
+    joins : str
+        The same where several blocks take a row, and the last one goes on.
     """
 
     name: ClassVar[str]
@@ -332,6 +338,7 @@ class Schedule(ABC):
     options: ClassVar[Dict[str, tuple[int, ...]]] = {}
     modules: ClassVar[tuple[str, ...]] = ()
     hubs: ClassVar[str] = "block"
+    joins: ClassVar[str] = "block_joins"
 
     def check(self, given: Dict[str, int]) -> None:
         """Refuse options of its own without which, or with which, it cannot do."""

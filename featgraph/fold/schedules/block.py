@@ -13,7 +13,16 @@ from featgraph.fold.schedules.mapping import WARP, Mapping, Work
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
-__all__ = ["BlockSchedule", "PartSchedule"]
+__all__ = [
+    "JOINED_ENTRIES", "PART", "PART_ENTRIES", "BlockSchedule", "JoinSchedule",
+    "PartSchedule", "found_parts",
+]  # fmt: skip
+
+#: The bounds of a part of a row.
+PART = ("part_first", "part_last")
+#: Entries of a list for each part: its row, and these; where the last block goes on,
+#: also the place of the row's first part, and how many parts it has.
+PART_ENTRIES, JOINED_ENTRIES = 3, 5
 
 
 class BlockSchedule(Schedule):
@@ -68,16 +77,35 @@ class PartSchedule(BlockSchedule):
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""
-        part = ("part_first", "part_last")
-        return replace(super().bind(mapping, shape), part=part)
+        return replace(super().bind(mapping, shape), part=PART)
 
     def _found(self, vertex: str) -> tuple[str, Body]:
         """Return the places of parts; and a vertex, with the bounds of one."""
-        every = "range(3 * cuda.blockIdx.x, hub_parts.size, 3 * cuda.gridDim.x)"
-        found = code(
-            "place = uint32(index)\n"
-            f"{vertex} = hub_parts[place]\n"
-            "part_first = hub_parts[uint32(place + uint32(1))]\n"
-            "part_last = hub_parts[uint32(place + uint32(2))]"
-        )
-        return every, found
+        return found_parts("hub_parts", vertex, PART_ENTRIES)
+
+
+class JoinSchedule(BlockSchedule):
+    """Several blocks take a vertex with a long row; the last one goes on with it."""
+
+    name = "block_joins"
+    is_asked_for = False
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return what passes have to know of it."""
+        return replace(super().bind(mapping, shape), part=PART, joins=True)
+
+    def _found(self, vertex: str) -> tuple[str, Body]:
+        """Return the places of parts; and a vertex, with what is known of one."""
+        return found_parts("joined_parts", vertex, JOINED_ENTRIES)
+
+
+def found_parts(array: str, vertex: str, size: int) -> tuple[str, Body]:
+    """Return the places of a block in a list of parts; and a vertex, with its part.
+
+    What else `size` entries say of it is looked up when it is asked for.
+    """
+    every = f"range({size} * cuda.blockIdx.x, {array}.size, {size} * cuda.gridDim.x)"
+    found = code(f"place = uint32(index)\n{vertex} = {array}[place]")
+    for n, name in enumerate(PART, 1):
+        found += code(f"{name} = {array}[uint32(place + uint32({n}))]")
+    return every, found

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from featgraph.errors import PlanError
 from featgraph.fold.schedules.base import Binding, BlockScope, KernelShape, Schedule
+from featgraph.fold.schedules.block import JOINED_ENTRIES, PART, found_parts
 from featgraph.fold.schedules.lanes import lanes_of, marked, shared
 from featgraph.fold.schedules.mapping import (
     WARP,
@@ -22,7 +23,7 @@ from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
-__all__ = ["SHARED_BYTES", "SIDE", "BlockTileSchedule", "padded_to_tiles"]
+__all__ = ["SHARED_BYTES", "SIDE", "BlockTileSchedule", "TileJoinSchedule", "padded_to_tiles"]
 
 #: Side of a tile, as in `featgraph.device.block_tiles`, which needs the dialect.
 SIDE = 8
@@ -35,6 +36,9 @@ MOST_ON_THE_WAY = 8
 #: place, which take a share of the edges each. Elsewhere solutions take most of the
 #: time, in which shares wait: a block has its tiles once, and more blocks are at work.
 LEAST_THREADS = {1: 32, 5: 128}
+#: As many blocks of hubs fit a multiprocessor as of others: counted in those of 512
+#: threads that take hubs elsewhere, one.
+HUB_BLOCKS = 1
 #: Threads of a block: they have up to 128 registers each.
 MOST_THREADS = 512
 #: Shared memory that a block may use; matrices that do not fit are in scratch memory.
@@ -51,6 +55,7 @@ class BlockTileSchedule(Schedule):
 
     name = "block_tiles"
     modules: ClassVar[tuple[str, ...]] = ("block_tiles",)
+    joins: ClassVar[str] = "tile_joins"
 
     def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
         """Return how a block shares a vertex; phases without matrices keep theirs.
@@ -82,7 +87,8 @@ class BlockTileSchedule(Schedule):
         mapping = replace(
             mapping, schedule=self.name, lanes_per_edge=lanes, unroll=unroll,
             features_per_lane=features, vector_width=piece, lanes_per_vertex=threads,
-            column_width=0, hubs=False, hub_resident=0, tile=SIDE,
+            column_width=0, hubs=work.has_hubs and work.joins,
+            in_parts=work.has_hubs and work.joins, hub_resident=HUB_BLOCKS, tile=SIDE,
         )  # fmt: skip
         needed = _waiting_bytes(work, edges * unroll) + _matrix_bytes(work)
         fits = needed <= SHARED_BYTES
@@ -102,8 +108,9 @@ class BlockTileSchedule(Schedule):
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
         count = -(-width // mapping.tile)
+        hubs = ", several blocks a long row" if mapping.hubs else ""
         return (
-            f"a block of {mapping.lanes_per_vertex} threads a vertex: "
+            f"a block of {mapping.lanes_per_vertex} threads a vertex{hubs}: "
             f"{mapping.edges_at_a_time} x {mapping.unroll} edges at a time, "
             f"{mapping.shares}; {count} x {count} tiles of {mapping.tile} x "
             f"{mapping.tile} in registers (FA)"
@@ -120,26 +127,46 @@ class BlockTileSchedule(Schedule):
         edges = mapping.edges_at_a_time
         own = "edge_lane" if edges > 1 else ""
         walk = Walk("while", edges, own, "block", mapping.unroll)
-        return replace(binding, walk=walk, block=mapping.block)
+        own = "{} < hub_degree" if mapping.hubs else ""
+        return replace(binding, walk=walk, block=mapping.block, own=own)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
-        vertex, count = node.vertex, f"int32({shape.vertex_count})"
-        each = code("")
-        if shape.form == "listed":
-            each, count = code(f"{vertex} = listed[index]"), "listed.size"
-        else:
-            each = code(f"{vertex} = int32(index)")
+        vertex = node.vertex
+        every, each = self._found(vertex, shape)
         leave = noted([ast.Continue()], "the whole block")
         test = f"not warp.test_bit({node.words}, {vertex})"
         each += agreed(when([test], leave), "block")
         each += code(f"{node.wanted} = True")
         loop = code(
-            f"for index in range(cuda.blockIdx.x, {count}, cuda.gridDim.x):\n    BODY",
+            f"for index in {every}:\n    BODY",
             BODY=each + node.body + marked(node, binding, shape),
         )
         front = code("thread = uint32(cuda.threadIdx.x)")
         return front + lanes_of(binding, "cuda.threadIdx.x") + agreed(loop, "block")
+
+    def _found(self, vertex: str, shape: KernelShape) -> tuple[str, Body]:
+        """Return the places of a block, and what it finds its vertex by."""
+        count, each = f"int32({shape.vertex_count})", code(f"{vertex} = int32(index)")
+        if shape.form == "listed":
+            count, each = "listed.size", code(f"{vertex} = listed[index]")
+        return f"range(cuda.blockIdx.x, {count}, cuda.gridDim.x)", each
+
+
+class TileJoinSchedule(BlockTileSchedule):
+    """The same for vertices of high degree: blocks take parts of long rows."""
+
+    name = "tile_joins"
+    is_asked_for = False
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return what passes have to know of it."""
+        binding = super().bind(mapping, shape)
+        return replace(binding, own="", part=PART, joins=True)
+
+    def _found(self, vertex: str, shape: KernelShape) -> tuple[str, Body]:
+        """Return the places of parts; and a vertex, with what is known of one."""
+        return found_parts("joined_parts", vertex, JOINED_ENTRIES)
 
 
 def _threads(width: int, products: Products, has_hubs: bool) -> int:

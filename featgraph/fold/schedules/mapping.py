@@ -44,6 +44,9 @@ class Mapping:
         Whether vertices of high degree are left to a second kernel, a block each.
     hub_degree : int
         Edges from which on a vertex is left to it; 0 for as many as a hub has.
+    in_parts : bool
+        Whether several blocks take the row of a vertex whose degree is much higher; the
+        last of them goes on with what all have come to.
     shared_matrices : bool
         Whether matrices stand in shared memory.
     vector_width : int
@@ -103,6 +106,7 @@ class Mapping:
     row_shares: int = 1
     part_size: int = 0
     hub_degree: int = 0
+    in_parts: bool = False
 
     @property
     def edges_at_a_time(self) -> int:
@@ -195,6 +199,8 @@ class Work:
         Whether some vertices have so many that a warp would hold up the others.
     leaves_matrices : bool
         Whether it works on matrices in memory, an area for each lane that has a vertex.
+    joins : bool
+        Whether what blocks come to of parts of a row can be put together.
     custom : str
         A gather whose combine is the user's; "" where there is none.
     size : int
@@ -208,6 +214,7 @@ class Work:
     sweeps_edges: bool = False
     has_hubs: bool = False
     leaves_matrices: bool = False
+    joins: bool = False
     custom: str = ""
     size: int = 4
     products: Products | None = None

@@ -8,8 +8,8 @@ from typing import Any
 from featgraph.errors import PlanError
 from featgraph.fold.schedules.balanced_push import BalancedPushSchedule
 from featgraph.fold.schedules.base import Schedule
-from featgraph.fold.schedules.block import BlockSchedule, PartSchedule
-from featgraph.fold.schedules.block_tiles import BlockTileSchedule
+from featgraph.fold.schedules.block import BlockSchedule, JoinSchedule, PartSchedule
+from featgraph.fold.schedules.block_tiles import BlockTileSchedule, TileJoinSchedule
 from featgraph.fold.schedules.cpu import CpuSchedule
 from featgraph.fold.schedules.intersect_cpu import MarkSchedule, MergeSchedule
 from featgraph.fold.schedules.intersect_edges import (
@@ -36,7 +36,9 @@ _ALL: tuple[Schedule, ...] = (
     VirtualWarpSchedule(),
     BlockSchedule(),
     PartSchedule(),
+    JoinSchedule(),
     BlockTileSchedule(),
+    TileJoinSchedule(),
     ElementSchedule(),
     ShareTileSchedule(),
     WordSchedule(),

@@ -15,6 +15,7 @@ from featgraph._cuda import cuda
 from featgraph.fold.plan.layout import hub_degree_of, rows_with
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import HUB_DEGREE, LONG_ROW
+from featgraph.fold.schedules.block import JOINED_ENTRIES, PART_ENTRIES
 from featgraph.graph import Graph
 from featgraph.graph._structure import is_built_on_gpu
 from featgraph.program.active import word_count
@@ -22,12 +23,13 @@ from featgraph.runtime.devices import cuda_lists
 from featgraph.runtime.devices.bound import BoundEntry, GraphSize
 from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
 from featgraph.runtime.devices.cuda_rows import CudaRows
-from featgraph.runtime.devices.cuda_sets import PART_ENTRIES, CudaKeys, CudaSets
+from featgraph.runtime.devices.cuda_sets import CudaKeys, CudaSets
 from featgraph.runtime.devices.cuda_trees import CudaTrees
 from featgraph.runtime.devices.host_arrays import host_graph_array
 from featgraph.runtime.devices.protocol import DeviceGraph
 from featgraph.runtime.graphs.gpu_arrays import (
     built_array,
+    joined_parts,
     longest_first,
     parts_of_rows,
 )
@@ -117,11 +119,13 @@ class CudaDevice(CudaArrays):
         if name == "upper_hubs":
             return self.upload(long_oriented_rows(graph))
         of = rows_with(name)
-        if of is not None and name.split(" ")[0] in {of.hubs, of.hub_parts}:
+        kind = name.split(" ")[0]
+        if of is not None and kind in {of.hubs, of.hub_parts, of.joined_parts}:
             degree = np.diff(host_graph_array(graph, of.offsets))
             hubs = np.flatnonzero(degree >= (hub_degree_of(name) or HUB_DEGREE))
-            listed = parts_of_rows if name == of.hub_parts else longest_first
-            return self.upload(listed(hubs, degree[hubs]))
+            listed = {of.hubs: longest_first, of.hub_parts: parts_of_rows}
+            cut = listed.get(kind, joined_parts)
+            return self.upload(cut(hubs, degree[hubs]))
         return self.upload(host_graph_array(graph, name))
 
     def reduce_rows(self, graph: DeviceGraph, phase: Phase) -> int:
@@ -169,6 +173,10 @@ class CudaDevice(CudaArrays):
             groups = blocks * block // mapping.lanes_per_vertex
             memory = self._scratch_area(name, (groups, *shape), dtype)
             values[bound.place[name]] = memory
+        for name, (dtype, shape) in entry.parts.items():
+            count = _hub_blocks(bound, values)
+            memory = self.own.area(name, (count, *shape), dtype, self.working_memory)
+            values[bound.place[name]] = memory
         stream = self._streams[entry.role] if mapping.hubs else 0
         self.launches(bound.function, blocks, block, values, stream)
 
@@ -176,9 +184,7 @@ class CudaDevice(CudaArrays):
         """Return how many blocks an entry takes."""
         entry, phase, form = bound.entry, bound.phase, bound.kernel.plan.form
         if entry.role == "hubs":
-            if "hub_parts" in bound.place:
-                return int(values[bound.place["hub_parts"]].size) // PART_ENTRIES
-            return int(values[bound.place["hubs"]].size)
+            return _within_scratch(bound, _hub_blocks(bound, values), block)
         if entry.role == "finish":
             entries = int(values[bound.place["partials"]].shape[1])
             return min(entries, _FINISHING_BLOCKS)
@@ -208,12 +214,7 @@ class CudaDevice(CudaArrays):
             blocks = min(block_count(bound.vertex_count, block), most)
         if entry.strides > 1:
             blocks = min(blocks, max(-(-blocks // entry.strides), _LEAST_BLOCKS))
-        if entry.scratch:
-            item = 8
-            each = sum(int(np.prod(s)) for _, s in entry.scratch.values()) * item
-            most = _SCRATCH_BYTES // max(each * (block // lanes), 1)
-            blocks = max(1, min(blocks, most))
-        return min(blocks, (1 << 31) - 1)
+        return min(_within_scratch(bound, blocks, block), (1 << 31) - 1)
 
     def _list_rows(self, bound: BoundEntry, values: list[Any]) -> None:
         """List the sources that an entry sweeps, and the edges before each."""
@@ -261,6 +262,25 @@ def long_oriented_rows(graph: Graph) -> npt.NDArray[np.int32]:
     length, work = np.diff(graph.oriented.upper.row_offsets), graph.oriented.work
     rows = np.flatnonzero((length >= LONG_ROW) & (work > length + 1))
     return longest_first(rows, work[rows])
+
+
+def _within_scratch(bound: BoundEntry, blocks: int, block: int) -> int:
+    """Return as many of some blocks as have room for what their groups work in."""
+    scratch, item = bound.entry.scratch, 8
+    if not (scratch and blocks):
+        return blocks
+    each = sum(int(np.prod(s)) for _, s in scratch.values()) * item
+    groups = max(block // bound.phase.mapping.lanes_per_vertex, 1)
+    return max(1, min(blocks, _SCRATCH_BYTES // max(each * groups, 1)))
+
+
+def _hub_blocks(bound: BoundEntry, values: list[Any]) -> int:
+    """Return how many blocks take hubs: one for each, or for each part of its row."""
+    lists = {"hub_parts": PART_ENTRIES, "joined_parts": JOINED_ENTRIES}
+    for name, entries in lists.items():
+        if name in bound.place:
+            return int(values[bound.place[name]].size) // entries
+    return int(values[bound.place["hubs"]].size)
 
 
 def _reduce_blocks(vertex_count: int, phase: Phase) -> int:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from featgraph._cuda_driver import address_of
 from featgraph.fold.plan.layout import REVERSED, rows_along
 from featgraph.fold.plan.traits import HUB_DEGREE
+from featgraph.fold.schedules.block import PART_ENTRIES
 from featgraph.program.active import word_count
 from featgraph.runtime.devices import cuda_loops
 from featgraph.runtime.devices.bound import RowKernel
@@ -25,7 +26,7 @@ from featgraph.runtime.devices.protocol import (
 )
 from featgraph.runtime.recording.cuda_trace import OPAQUE
 
-__all__ = ["PART_ENTRIES", "CudaKeys", "CudaSets"]
+__all__ = ["CudaKeys", "CudaSets"]
 
 Array = Any
 Words = Any
@@ -36,10 +37,6 @@ _AT_A_TIME = 4
 #: Blocks that look at the words of a set. With more, most warps start for nothing; with
 #: fewer, each goes through the words that it has found one after the other.
 _SCAN_BLOCKS = 2112
-
-
-#: Entries of a part of a row in a list: its vertex, where it begins and ends.
-PART_ENTRIES = 3
 #: Infinity as the bits of a float64.
 _INF = 0x7FF << 52
 

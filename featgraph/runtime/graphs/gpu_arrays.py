@@ -20,7 +20,7 @@ from featgraph.fold.plan.layout import (
     rows_with,
     windows_of,
 )
-from featgraph.fold.plan.traits import HUB_DEGREE, HUB_PART, LONG_ROW
+from featgraph.fold.plan.traits import HUB_DEGREE, HUB_PART, JOINED_PART, LONG_ROW
 from featgraph.graph import Graph
 from featgraph.graph._structure import (
     gpu_edges,
@@ -28,7 +28,7 @@ from featgraph.graph._structure import (
     has_degrees_of_whole,
 )
 
-__all__ = ["built_array", "longest_first", "parts_of_rows"]
+__all__ = ["built_array", "joined_parts", "longest_first", "parts_of_rows"]
 
 Array = Any
 #: What becomes of rows in ascending order, and their length.
@@ -54,7 +54,8 @@ def built_array(graph: Graph, name: str) -> Array | None:
         return found
     of, windows = rows_with(name), windows_of(name)
     if of is not None and hub_degree_of(name):
-        return _find_hubs(edges, _along(of), longest_first, hub_degree_of(name))
+        listed = joined_parts if name.startswith(of.joined_parts) else longest_first
+        return _find_hubs(edges, _along(of), listed, hub_degree_of(name))
     if windows is None:
         return None
     rows, vertices, most = windows
@@ -77,6 +78,7 @@ def _makers(edges: GpuEdges) -> dict[str, Callable[[], Array]]:
             names.ends: partial(_ends, edges, along),
             names.hubs: partial(_find_hubs, edges, along, longest_first),
             names.hub_parts: partial(_find_hubs, edges, along, parts_of_rows),
+            names.joined_parts: partial(_find_hubs, edges, along, joined_parts),
         }
         if names.edges:
             made[names.edges] = partial(edges.edge_ids, along)
@@ -153,6 +155,26 @@ def parts_of_rows(
     part = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     last = np.minimum((part + 1) * HUB_PART, np.repeat(length, counts))
     parts = np.stack([np.repeat(rows, counts), part * HUB_PART, last], axis=1)
+    return parts.astype(np.int32).ravel()
+
+
+def joined_parts(
+    rows: npt.NDArray[Any], length: npt.NDArray[Any], most: int = JOINED_PART
+) -> npt.NDArray[np.int32]:
+    """Cut rows into equal parts of about `most` edges each.
+
+    A part is its row, where it begins there, and where it ends, which are counted from
+    where the row begins; the place of the row's first part; and how many it has. Rows
+    are in the order of their length, the longest first, as `longest_first` has them.
+    """
+    order = np.argsort(-length, kind="stable")
+    rows, length = rows[order], length[order].astype(np.int64)
+    counts = np.maximum((length + most // 2) // most, 1)
+    firsts = np.repeat(np.cumsum(counts) - counts, counts)
+    part, of = np.arange(counts.sum()) - firsts, np.repeat(counts, counts)
+    whole = np.repeat(length, counts)
+    begins, ends = part * whole // of, (part + 1) * whole // of
+    parts = np.stack([np.repeat(rows, counts), begins, ends, firsts, of], axis=1)
     return parts.astype(np.int32).ravel()
 
 
