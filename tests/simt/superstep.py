@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pytest
 
 from featgraph.device import ordering
 from featgraph.fold.analysis.announced_targets import tells_targets
@@ -307,7 +308,9 @@ class Superstep:
         hubs = np.flatnonzero(degrees >= self.hub_degree).astype(np.int32)
         available = {**self.buffers, **words, "d": d, "hubs": hubs}
         available["hub_parts"] = parts = parts_of(hubs, degrees)
-        joined = gpu_arrays.joined_parts(hubs, degrees[hubs], PART)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(gpu_arrays, "JOINED_PART", PART)
+            joined = gpu_arrays.joined_parts(hubs, degrees[hubs])
         available["joined_parts"] = joined
         function = self.plan.functions_of(phase)[0]
         if entry.role == "finish":
@@ -334,7 +337,7 @@ class Superstep:
         for name, (dtype, shape) in entry.parts.items():
             available[name] = poisoned((each, *shape), np.dtype(dtype))
         if entry.parts:
-            available["met_parts"][:] = 0
+            available["joined_met"][:] = 0
         if entry.covers:
             threads = self.count * phase.mapping.lanes_per_vertex
             grid = -(-threads // entry.block)
@@ -358,7 +361,7 @@ class Superstep:
         arguments = [available[name] for name in entry.arguments]
         self.emulator.launch(module, entry.name, grid, entry.block, arguments)
         if entry.parts:  # as the next launch has to find it
-            assert not available["met_parts"].any()
+            assert not available["joined_met"].any()
 
     def _reduced_dtype(self, function: Any) -> str:
         return {"real": self.plan.real, "bool": "int32"}.get(

@@ -160,6 +160,7 @@ def names_of(graph: fg.Graph) -> list[str]:
     for along in REVERSED:
         rows = rows_along(along)
         names += [rows.offsets, rows.ends, rows.hubs, rows.hub_parts]
+        names.append(rows.joined_parts)
     twins = ["edge_twin", "edge_is_twin"]
     return [*names, "out_edges", *(["incident_edges"] if graph.directed else twins)]
 
@@ -266,6 +267,7 @@ def few_are_hubs() -> Iterator[None]:
         for module in (cuda_device, gpu_arrays):
             patch.setattr(module, "HUB_DEGREE", 5)
         patch.setattr(gpu_arrays, "HUB_PART", 2)
+        patch.setattr(gpu_arrays, "JOINED_PART", 3)
         cut = partial(host_arrays.cut_windows, hub_degree=5)
         patch.setattr(host_arrays, "cut_windows", cut)
         yield

@@ -21,7 +21,7 @@ from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 __all__ = ["joined", "parts_of"]
 
 #: Where blocks count that they have left a part: at the place of the row's first one.
-MET = "met_parts"
+MET = "joined_met"
 _INDEX = {"one": "", "wide": ", f"}
 
 
@@ -44,29 +44,29 @@ def joined(facts: Facts, filled: list[str]) -> Body:
     staged = [home for home in homes if home.is_staged]
     others = [home for home in homes if not home.is_staged]
     out = code(
-        f"first_part = joined_parts[uint32(place + uint32(3))]\n"
-        f"part = place // uint32({JOINED_ENTRIES})"
+        f"joined_first = joined_parts[uint32(place + uint32(3))]\n"
+        f"joined_part = place // uint32({JOINED_ENTRIES})"
     )
     out += [part for home in others for part in _left(facts, home)]
     for home in staged:
-        entry = f"{_array(facts, home)}[part, joined_row, joined_column]"
+        entry = f"{_array(facts, home)}[joined_part, joined_row, joined_column]"
         own = f"{home.name}[joined_row, joined_column]"
         out += _each_entry(facts, home, code(f"{entry} = {own}"))
     # All that the block has stored is there before it counts as left.
-    out += code("cuda.threadfence()\ncuda.syncthreads()\nis_last = False")
-    counted = f"cuda.atomic.add({MET}, first_part, int32(1))"
-    out += when(["thread == 0"], code(f"is_last = {counted} == part_count - 1"))
-    out += code("is_last = cuda.syncthreads_or(int32(is_last)) != 0")
+    out += code("cuda.threadfence()\ncuda.syncthreads()\njoined_last = False")
+    counted = f"cuda.atomic.add({MET}, joined_first, int32(1))"
+    out += when(["thread == 0"], code(f"joined_last = {counted} == joined_count - 1"))
+    out += code("joined_last = cuda.syncthreads_or(int32(joined_last)) != 0")
     leave = noted([ast.Continue()], "the whole block")
-    out += agreed(when(["not is_last"], leave), "block")
+    out += agreed(when(["not joined_last"], leave), "block")
     # Nothing that was loaded before stands for what other blocks have stored.
-    out += code("cuda.threadfence()\njoined_end = first_part + part_count")
-    out += when(["thread == 0"], code(f"{MET}[first_part] = 0"))
+    out += code("cuda.threadfence()\njoined_end = joined_first + joined_count")
+    out += when(["thread == 0"], code(f"{MET}[joined_first] = 0"))
     out += [part for home in others for part in _taken(facts, home)]
     out += [part for home in staged for part in _summed(facts, home)]
     out += code("cuda.syncthreads()") if staged else []
-    front = code("part_count = joined_parts[uint32(place + uint32(4))]")
-    return front + agreed(when(["part_count > 1"], out), "block")
+    front = code("joined_count = joined_parts[uint32(place + uint32(4))]")
+    return front + agreed(when(["joined_count > 1"], out), "block")
 
 
 def _filled(facts: Facts) -> list[str]:
@@ -77,7 +77,7 @@ def _filled(facts: Facts) -> list[str]:
 
 def _array(facts: Facts, home: Home) -> str:
     """Return the array of what parts come to; no user can have named it."""
-    return f"parts_{_filled(facts).index(home.name)}"
+    return f"joined_{_filled(facts).index(home.name)}"
 
 
 def _entry(facts: Facts, home: Home, place: str) -> str:
@@ -88,7 +88,7 @@ def _entry(facts: Facts, home: Home, place: str) -> str:
 
 def _left(facts: Facts, home: Home) -> Body:
     """Leave what all lanes have come to together, by those of one edge."""
-    line = f"{_entry(facts, home, 'part')} = {element(home.accumulator)}"
+    line = f"{_entry(facts, home, 'joined_part')} = {element(home.accumulator)}"
     alone = ["edge"] * (home.shape == "one")
     tests = facts.binding.one("vertex", *alone)
     return when(tests, [Features(home.shape, code(line), guarded=True)])
@@ -100,7 +100,7 @@ def _taken(facts: Facts, home: Home) -> Body:
     value = _entry(facts, home, "joined_place")
     line = accumulator.update(element(accumulator), value)
     own = f" + {walk.own}" if walk.own else ""
-    places = f"range(first_part{own}, joined_end, {walk.lanes})"
+    places = f"range(joined_first{own}, joined_end, {walk.lanes})"
     # A loop for each element: loads of all at a time would take registers.
     loop = code(f"for joined_place in {places}:\n    {line}")
     meet: Body = [Meet("combine", "vertex", (home.name, ""))]
@@ -114,7 +114,7 @@ def _summed(facts: Facts, home: Home) -> Body:
     each = code(f"joined_sum = {accumulator.identity}")
     line = f"{_array(facts, home)}[joined_place, joined_row, joined_column]"
     each += code(
-        "for joined_place in range(first_part, joined_end):\n    BODY",
+        "for joined_place in range(joined_first, joined_end):\n    BODY",
         BODY=code(accumulator.update("joined_sum", line)),
     )
     each += code(f"{home.name}[joined_row, joined_column] = joined_sum")

@@ -159,9 +159,9 @@ def parts_of_rows(
 
 
 def joined_parts(
-    rows: npt.NDArray[Any], length: npt.NDArray[Any], most: int = JOINED_PART
+    rows: npt.NDArray[Any], length: npt.NDArray[Any]
 ) -> npt.NDArray[np.int32]:
-    """Cut rows into equal parts of about `most` edges each.
+    """Cut rows into equal parts, of about as many edges as one is to have.
 
     A part is its row, where it begins there, and where it ends, which are counted from
     where the row begins; the place of the row's first part; and how many it has. Rows
@@ -169,7 +169,7 @@ def joined_parts(
     """
     order = np.argsort(-length, kind="stable")
     rows, length = rows[order], length[order].astype(np.int64)
-    counts = np.maximum((length + most // 2) // most, 1)
+    counts = np.maximum((length + JOINED_PART // 2) // JOINED_PART, 1)
     firsts = np.repeat(np.cumsum(counts) - counts, counts)
     part, of = np.arange(counts.sum()) - firsts, np.repeat(counts, counts)
     whole = np.repeat(length, counts)

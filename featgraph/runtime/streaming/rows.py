@@ -11,6 +11,7 @@ import numpy as np
 
 from featgraph._cuda_driver import address_of
 from featgraph.fold.plan.layout import Rows, windows_of
+from featgraph.fold.schedules.block import JOINED_ENTRIES, PART_ENTRIES
 from featgraph.runtime.devices.bound import BoundEntry, RowKernel
 from featgraph.runtime.devices.cuda_arrays import BLOCK, block_count
 from featgraph.runtime.devices.cuda_device import CudaDevice
@@ -91,9 +92,8 @@ class CutRows:
         # One buffer more has their numbers.
         self.most_rows = max(ring.size // 4, WORD)
         self.slices = cut_rows(offsets, self.capacity, self.most_rows)
-        #: Vertices with long rows by the name of their list, on the host.
+        #: Vertices with long rows, or parts of these, by the name of their list.
         self._hubs: dict[str, Any] = {}
-        self._hub_parts = device.download(graph[rows.hub_parts]).reshape(-1, 3)
         #: Windows by their name, on the host.
         self._windows: dict[str, Any] = {}
         bounds = [s.words[0] for s in self.slices] + [-(-(offsets.size - 1) // 32)]
@@ -168,17 +168,22 @@ class CutRows:
         return array_at(address_of(rows), (count,), np.int32, rows)
 
     def hubs_of(self, of: Slice, name: str) -> Array:
-        """Return the vertices of a slice with long rows, the longest first."""
-        whole = self._hubs.get(name)
-        if whole is None:
-            whole = self._hubs[name] = self._device.download(self.graph[name])
-        own = whole[(whole >= of.first) & (whole < of.last)]
-        return self._device.upload(np.ascontiguousarray(own))
+        """Return the vertices of a slice with long rows, or the parts of these.
 
-    def hub_parts_of(self, of: Slice) -> Array:
-        """Return the parts of these rows."""
-        vertices = self._hub_parts[:, 0]
-        own = self._hub_parts[(vertices >= of.first) & (vertices < of.last)]
+        Places of parts that blocks join are of this list.
+        """
+        kind, whole = name.split(" ")[0], self._hubs.get(name)
+        if whole is None:
+            parts = {
+                self.rows.hub_parts: PART_ENTRIES,
+                self.rows.joined_parts: JOINED_ENTRIES,
+            }
+            whole = self._device.download(self.graph[name])
+            whole = self._hubs[name] = whole.reshape(-1, parts.get(kind, 1))
+        own = whole[(whole[:, 0] >= of.first) & (whole[:, 0] < of.last)]
+        if kind == self.rows.joined_parts:
+            begins = np.flatnonzero(own[:, 1] == 0)
+            own[:, 3] = np.repeat(begins, own[begins, 4])
         return self._device.upload(np.ascontiguousarray(own).ravel())
 
     def windows_in(self, of: Slice, name: str) -> Array:
@@ -220,12 +225,11 @@ class SliceArrays(Mapping[str, Any]):
 
     def _find(self, name: str) -> Any:
         cut = self._cut
-        if name.split(" ")[0] == cut.rows.hubs:
+        own = cut.rows
+        if name.split(" ")[0] in {own.hubs, own.hub_parts, own.joined_parts}:
             return cut.hubs_of(self._of, name)
-        if name == cut.rows.hub_parts:
-            return cut.hub_parts_of(self._of)
         windows = windows_of(name)
-        if windows is not None and windows[0].windows == cut.rows.windows:
+        if windows is not None and windows[0].windows == own.windows:
             return cut.windows_in(self._of, name)
         return cut.graph[name]
 
