@@ -98,7 +98,13 @@ def keep_of_targets(f, v, d):
 
 COMBINED = Case(
     "combined",
-    (least_of_targets, most_of_targets, count_targets, turn_by_targets, keep_of_targets),
+    (
+        least_of_targets,
+        most_of_targets,
+        count_targets,
+        turn_by_targets,
+        keep_of_targets,
+    ),
     along_state,
 )
 WITH_PARTS = [
@@ -127,7 +133,12 @@ def test_a_row_in_parts_is_as_a_whole_one(case: Case, k: int) -> None:
         (COMBINED, 1, "range(joined_first + ", "range(joined_first + 1 + "),
         (COMBINED, 1, "if not joined_last:", "if joined_last:"),
         (COMBINED, 1, "joined_met[uint32(joined_first)] = 0", "pass"),
-        (BY_NAME["least_squares"], 20, "range(joined_first, ", "range(joined_first + 1, "),
+        (
+            BY_NAME["least_squares"],
+            20,
+            "range(joined_first, ",
+            "range(joined_first + 1, ",
+        ),
     ],
 )
 def test_a_part_that_is_missed_is_found(

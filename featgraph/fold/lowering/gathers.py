@@ -171,14 +171,14 @@ class Accumulators(_OfGathers):
                 for name in filled
                 if not home_of(facts, name).is_staged
             ]
-        finishes: Body = [Finish(name) for name in filled]
+        rest = filled
         if facts.binding.joins:
-            staged = [home_of(facts, name).is_staged for name in filled]
-            first = [f for f, is_staged in zip(finishes, staged, strict=True) if is_staged]
-            out += [*first, *joined(facts, filled)]
-            finishes = [f for f in finishes if f not in first]
+            # What is staged is in memory behind that, where parts are left.
+            rest = [name for name in filled if not home_of(facts, name).is_staged]
+            out += [Finish(name) for name in filled if name not in rest]
+            out += joined(facts, filled)
         out += [Meet("sync", "edge")] if apart else []
-        out += finishes
+        out += [Finish(name) for name in rest]
         out += [Meet("sync", "edge")] if matrices else []
         return [*out, Share(node.functions)]
 

@@ -64,8 +64,6 @@ class Home:
 
     #: Whether lanes bring what edges contribute, and all of a block add it together.
     is_staged = False
-    #: Whether tiles above the diagonal of a matrix are never stored.
-    is_one_triangle = False
 
     def __init__(self, facts: Facts, accumulator: Accumulator) -> None:
         self.facts, self.accumulator = facts, accumulator
@@ -81,6 +79,11 @@ class Home:
         own = f"{prefix}{self.name}"
         wide = self.accumulator.is_wide
         return self.facts.binding.features.names(own) if wide else [own]
+
+    @property
+    def is_one_triangle(self) -> bool:
+        """Whether tiles above the diagonal of a matrix are never stored."""
+        return False
 
     def areas(self) -> list[Area]:
         """Return the arrays that it takes."""

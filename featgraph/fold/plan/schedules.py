@@ -209,7 +209,8 @@ def choose_mapping(
     if asked in SCHEDULES:
         work = Work(
             kind, width, _sweeps_edges(kind, members), traits.has_hubs, bool(in_memory),
-            joins, _combined_by_function(members) if kind == "vertex" else "", size, products,
+            joins, _combined_by_function(members) if kind == "vertex" else "", size,
+            products,
         )  # fmt: skip
         own = dict(options.of_schedule)
         mapping = SCHEDULES[asked].choose(mapping, work, own)
@@ -321,9 +322,7 @@ def intersect_at_edges(options: Options, traits: GraphTraits) -> Mapping:
     return Mapping(1, 1, WARP, False, "warp_edges")
 
 
-def _joins(
-    members: Sequence[Analysed], analysis: Analysis, options: Options
-) -> bool:
+def _joins(members: Sequence[Analysed], analysis: Analysis, options: Options) -> bool:
     """Whether what parts of a row come to can be put together behind all of them.
 
     All gathers come first, and go through the row once; whatever else runs is behind

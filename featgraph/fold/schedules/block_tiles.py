@@ -23,7 +23,13 @@ from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
-__all__ = ["SHARED_BYTES", "SIDE", "BlockTileSchedule", "TileJoinSchedule", "padded_to_tiles"]
+__all__ = [
+    "SHARED_BYTES",
+    "SIDE",
+    "BlockTileSchedule",
+    "TileJoinSchedule",
+    "padded_to_tiles",
+]
 
 #: Side of a tile, as in `featgraph.device.block_tiles`, which needs the dialect.
 SIDE = 8
