@@ -54,7 +54,5 @@ def sides_of(graph: fg.Graph) -> Sides:
     """Return what is made of a graph of ratings once."""
     found = _sides.get(graph)
     if found is None:
-        found = Sides(graph)
-        if graph.ranks is None:  # sets of parts belong to these
-            _sides[graph] = found
+        found = _sides[graph] = Sides(graph)
     return found

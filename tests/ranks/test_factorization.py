@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,14 @@ import pytest
 from scipy import sparse
 
 import featgraph as fg
-from featgraph.algorithms import AlternatingLeastSquares, als, gradient_factorization
+from featgraph.algorithms import (
+    AlternatingLeastSquares,
+    _ratings,
+    als,
+    gradient_factorization,
+)
+from featgraph.algorithms._sides import sides_of
+from featgraph.algorithms.als import cholesky_half
 from featgraph.distributed import run_ranks
 
 
@@ -55,6 +64,37 @@ def test_a_factorisation_runs_on_ranks(target: str, name: str) -> None:
             for one, other in zip(found[1:], alone[1:], strict=True):
                 # Reduces add what ranks have in another order.
                 np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-9)
+
+
+def test_what_is_made_of_ratings_is_kept_with_a_part_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Totals are, and sides of the part; neither for longer than the graph."""
+    looked: list[Any] = []
+    look = _ratings.survey
+    monkeypatch.setattr(
+        _ratings, "survey", lambda state, **k: looked.append(1) or look(state, **k)
+    )
+    whole = fg.Graph.from_biadjacency(some_ratings())
+    asked: dict[str, Any] = {"factors": 2, "iterations": 2, "history": True}
+    expected = als(whole, **asked).factors
+
+    def ask(_: Any) -> Any:
+        graph = fg.distribute(whole)
+        for _ in range(3):
+            found = als(graph, **asked).factors
+            np.testing.assert_allclose(found, expected, rtol=1e-4)
+        halves = sides_of(graph).halves(cholesky_half)
+        kept = [half._on for half in halves]
+        assert [len(own) for own in kept] == [1, 1]
+        return weakref.ref(graph), kept
+
+    asked_of = run_ranks(2, ask)
+    assert len(looked) == 3  # once of the whole, and once on each rank
+    gc.collect()
+    for known, kept in asked_of:
+        assert known() is None
+        assert not any(map(len, kept))
 
 
 def test_every_rank_has_its_share_of_each_side() -> None:

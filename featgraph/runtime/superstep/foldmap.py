@@ -72,7 +72,10 @@ class FoldMap:
         self.program = program
         self.vertices = vertices
         self.base = base or self
-        self._on: dict[tuple[Any, int], Restriction] = {}
+        #: What holds sets -> number of vertices -> what `on` has restricted this to.
+        self._on: weakref.WeakKeyDictionary[Any, dict[int, Restriction]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._independent: weakref.WeakKeyDictionary[Graph, bool] = (
             weakref.WeakKeyDictionary()
         )
@@ -210,21 +213,23 @@ class FoldMap:
         if self.vertices is None:
             return None
         exchange = exchange_of(state.graph, device)
-        holder = exchange.holder
-        key = holder, state.graph.vertex_count
-        if key not in self._on:
+        holder, count = exchange.holder, state.graph.vertex_count
+        known = self._on.setdefault(holder, {})
+        if count not in known:
             given = as_active(self.vertices, state)
             # A list is made on the host: not of a set that has never been there.
             is_held, words = given.is_held, exchange.among_own(given.on(holder))
+            # What is kept here keeps no graph: whoever asks for a list has it.
+            found = weakref.ref(exchange)
 
             def find_listed() -> Any:
-                if is_held:
+                own = found()
+                if is_held or own is None:
                     return None
-                return device.list_vertices(exchange.owned_rows(given.mask))
+                return device.list_vertices(own.owned_rows(given.mask))
 
-            listed = cache(find_listed)
-            self._on[key] = Restriction(words, listed)
-        return self._on[key]
+            known[count] = Restriction(words, cache(find_listed))
+        return known[count]
 
     def is_independent(self, state: State) -> bool:
         """Whether no edge joins two of the vertices that `on` has restricted this to.
