@@ -9,6 +9,7 @@ own.
 from __future__ import annotations
 
 import ast
+import math
 from functools import partial
 
 from featgraph.fold.analysis.gathers import memory_dtype
@@ -32,7 +33,9 @@ def parts_of(facts: Facts) -> dict[str, tuple[str, tuple[int, ...]]]:
     found: dict[str, tuple[str, tuple[int, ...]]] = {MET: ("int32", ())}
     for home in map(partial(home_of, facts), _filled(facts)):
         accumulator = home.accumulator
-        shape = home.areas()[0].shape if home.is_staged else accumulator.shape
+        shape = accumulator.shape
+        if home.is_staged:
+            shape = (math.prod(home.areas()[0].shape),)
         dtype = memory_dtype(accumulator.type, facts.context.real)
         found[_array(facts, home)] = dtype, shape
     return found
@@ -49,7 +52,7 @@ def joined(facts: Facts, filled: list[str]) -> Body:
     )
     out += [part for home in others for part in _left(facts, home)]
     for home in staged:
-        entry = f"{_array(facts, home)}[joined_part, joined_row, joined_column]"
+        entry = f"{_array(facts, home)}[joined_part, joined_entry]"
         own = f"{home.name}[joined_row, joined_column]"
         out += _each_entry(facts, home, code(f"{entry} = {own}"))
     # All that the block has stored is there before it counts as left.
@@ -112,7 +115,7 @@ def _summed(facts: Facts, home: Home) -> Body:
     """Add up a matrix that is in memory: threads take some entries each."""
     accumulator = home.accumulator
     each = code(f"joined_sum = {accumulator.identity}")
-    line = f"{_array(facts, home)}[joined_place, joined_row, joined_column]"
+    line = f"{_array(facts, home)}[joined_place, joined_entry]"
     each += code(
         "for joined_place in range(joined_first, joined_end):\n    BODY",
         BODY=code(accumulator.update("joined_sum", line)),
