@@ -131,7 +131,7 @@ def test_a_row_in_parts_is_as_a_whole_one(case: Case, k: int) -> None:
     ("case", "k", "text", "instead"),
     [
         (COMBINED, 1, "range(joined_first + ", "range(joined_first + 1 + "),
-        (COMBINED, 1, "if not joined_last:", "if joined_last:"),
+        (COMBINED, 1, "joined_count - 1", "joined_count - 2"),
         (COMBINED, 1, "joined_met[uint32(joined_first)] = 0", "pass"),
         (
             BY_NAME["least_squares"],
