@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._cuda import cuda
-from featgraph._cuda_driver import Driver, address_of
+from featgraph._cuda_driver import Driver, Streams, address_of
 from featgraph._cuda_launch import Launches, PlainDriver
 from featgraph._cuda_memory import Strided, array_of, is_lent, unused_bytes
 from featgraph.arrays import elements, landing
@@ -31,9 +31,11 @@ __all__ = [
     "memory_error",
     "on_shortage",
     "piece_of",
+    "pinned",
     "place_found",
     "read",
     "read_found",
+    "streams",
     "synchronize",
     "upload",
     "wait_for_stream",
@@ -151,6 +153,17 @@ def place_found() -> Any:
 def read_found() -> int:
     """Return the number that a kernel has left in the place; waits for the GPU."""
     return int(landing.read(_found().place)[0])
+
+
+def pinned(size: int) -> npt.NDArray[np.uint8]:
+    """Return page-locked memory of the host, of at least one byte."""
+    made: npt.NDArray[np.uint8] = cuda.pinned_array(size, np.uint8)
+    return made
+
+
+def streams() -> Streams:
+    """Return what copies on a stream, and waits for it."""
+    return _driver().streams
 
 
 def synchronize() -> None:

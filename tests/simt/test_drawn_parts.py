@@ -25,7 +25,7 @@ if not _cuda.is_installed():
 from featgraph.arrays import drawn, memory, sorting
 from featgraph.arrays.parts import row_edges
 from featgraph.config import config
-from featgraph.ranks.loading import on_gpu, public, taking
+from featgraph.ranks.loading import on_gpu, public, stored_there, taking
 from tests.simt.foreign import Foreign
 from tests.simt.gpu import emulated_gpu
 
@@ -337,3 +337,39 @@ def test_what_cannot_be_drawn_in_parts_is_refused() -> None:
             rmat(4, 2, seed=engine.rank, partition="edges")
 
     run_ranks(2, on_a_rank)
+
+
+@pytest.mark.drawn(16)
+@pytest.mark.parametrize("order", ["given", "locality"])
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize(("along", "ranks"), [("both", 3), ("in", 2)])
+@pytest.mark.parametrize("is_of_host", [False, True])
+def test_slices_that_gpus_read(
+    order: str, directed: bool, along: str, ranks: int, is_of_host: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(stored_there, "ROUND_EDGES", 24)
+    monkeypatch.setattr(config, "gpu_links", "host" if is_of_host else "auto")
+    for module in ("manifest", "files"):
+        monkeypatch.setattr(f"featgraph.graph.slices.{module}.BLOCK_BYTES", 64)
+    is_weighted = is_of_host
+    whole = rmat(6, 1, seed=3, directed=directed, weighted=is_weighted, target="cpu")
+    path = tmp_path / "graph.fgs"
+    write_graph(whole, path, order=order)
+    read = partial(fg.read_graph, path, target="cuda")
+
+    def on_a_rank(engine: Any) -> None:
+        made: Any = read(partition="edges", along=along)
+        require_same_parts(made, fg.distribute(whole, along=along, order=order))
+        assert made.part._edges.is_given_on_gpu
+        if is_weighted:
+            assert np.array_equal(made.weights, whole.weights)
+
+    run_ranks(ranks, on_a_rank)
+    if ranks == 2:
+        alone = read()
+        assert alone._edges.is_given_on_gpu == (order == "given")
+        assert alone.digest == whole.digest
+        for name in ("sources", "targets", "weights", "given_index"):
+            assert np.array_equal(getattr(alone, name), getattr(whole, name)), name
+        require_equal_rows(alone, whole)

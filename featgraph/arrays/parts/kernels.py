@@ -18,7 +18,9 @@ __all__ = [
     "close_offsets",
     "copy_some",
     "count_aside",
+    "count_descents",
     "count_entries",
+    "count_inside",
     "count_into",
     "count_others",
     "emit_entries",
@@ -27,20 +29,26 @@ __all__ = [
     "find_in_rows",
     "flag_entries",
     "flag_given",
+    "flag_inside",
     "flag_owned",
     "flag_sources",
     "keep",
     "keep_numbers",
+    "keep_rows",
+    "keep_some",
     "keys_of",
     "lengths_of",
     "list_own",
     "list_sources",
+    "localize",
+    "mark_others",
     "mark_part",
     "number_locally",
     "number_own",
     "number_slots",
     "other_of",
     "put_at",
+    "put_lengths",
     "put_taken",
 ]
 
@@ -425,3 +433,85 @@ def lengths_of(offsets, lengths):  # type: ignore[no-untyped-def]
     """Set how many slots each row has."""
     for row in range(cuda.grid(1), lengths.size, cuda.gridsize(1)):
         lengths[row] = offsets[row + 1] - offsets[row]
+
+
+# -- rows that come from files, whose sources are numbers of a division
+
+
+@kernel(cache=True)
+def put_lengths(offsets, at, lengths):  # type: ignore[no-untyped-def]
+    """Set how many slots rows have, from place `at` on."""
+    for row in range(cuda.grid(1), offsets.size - 1, cuda.gridsize(1)):
+        lengths[at + row] = offsets[row + 1] - offsets[row]
+
+
+@kernel(cache=True)
+def count_descents(offsets, found):  # type: ignore[no-untyped-def]
+    """Add up the offsets that are less than those before them."""
+    descents = int64(0)
+    for row in range(cuda.grid(1), offsets.size - 1, cuda.gridsize(1)):
+        if offsets[row + 1] < offsets[row]:
+            descents = int64(descents + 1)
+    _add_up(descents, int64(0), found)
+
+
+@kernel(cache=True)
+def count_inside(values, begin, end, low, high, found, at):  # type: ignore[no-untyped-def]
+    """Add up, at a place, the values from `begin` to `end` that are in a range."""
+    inside = int64(0)
+    for place in range(begin + cuda.grid(1), end, cuda.gridsize(1)):
+        if low <= values[place] < high:
+            inside = int64(inside + 1)
+    offset = int32(16)
+    while offset > 0:
+        inside = int64(inside + cuda.shfl_xor_sync(FULL_WARP, inside, offset))
+        offset = int32(offset >> 1)
+    if cuda.threadIdx.x % 32 == 0 and inside:
+        cuda.atomic.add(found, at, inside)
+
+
+@kernel(cache=True)
+def flag_inside(values, begin, low, high, flags):  # type: ignore[no-untyped-def]
+    """Say which values from `begin` on are in a range."""
+    for i in range(cuda.grid(1), flags.size, cuda.gridsize(1)):
+        flags[i] = 1 if low <= values[begin + i] < high else 0
+
+
+@kernel(cache=True)
+def keep_some(values, begin, flags, places, out):  # type: ignore[no-untyped-def]
+    """List the values, from `begin` on, of what is flagged."""
+    for i in range(cuda.grid(1), flags.size, cuda.gridsize(1)):
+        if flags[i] != 0:
+            out[places[i]] = values[begin + i]
+
+
+@kernel(cache=True)
+def keep_rows(offsets, begin, first, flags, places, out):  # type: ignore[no-untyped-def]
+    """List the rows, numbered from `first` on, of the slots that are flagged."""
+    for i in range(cuda.grid(1), flags.size, cuda.gridsize(1)):
+        if flags[i] != 0:
+            slot = begin + i
+            low, high = int64(0), int64(offsets.size - 1)
+            while low < high:  # the last row that begins here or before
+                middle = (low + high + 1) >> 1
+                if offsets[middle] <= slot:
+                    low = middle
+                else:
+                    high = middle - 1
+            out[places[i]] = first + low
+
+
+@kernel(cache=True)
+def mark_others(ends, first, last, marks):  # type: ignore[no-untyped-def]
+    """Mark the vertices that are not between two numbers."""
+    for slot in range(cuda.grid(1), ends.size, cuda.gridsize(1)):
+        u = ends[slot]
+        if not first <= u < last:
+            marks[u] = 1
+
+
+@kernel(cache=True)
+def localize(ends, local):  # type: ignore[no-untyped-def]
+    """Turn numbers of vertices into local ones."""
+    for slot in range(cuda.grid(1), ends.size, cuda.gridsize(1)):
+        ends[slot] = local[ends[slot]]

@@ -195,6 +195,7 @@ def read_graph(
     order: str = "given",
     along: str = "both",
     ranks: int | str | None = None,
+    target: str | None = None,
     **options: Any,
 ) -> Graph:
     """Read a graph in the format given by the suffix, apart from a final ``.gz``.
@@ -217,6 +218,11 @@ def read_graph(
         Which edges at its vertices a rank keeps: see `distribute`.
     ranks : int or "auto", optional
         How many ranks get vertices: see `distribute`.
+    target : {None, "auto", "cpu", "cuda"}, optional
+        Where the rows of a ``.fgs`` folder go. "cuda": to the GPU, piece by piece, and
+        the host has what it asks for; "auto": there from 262,144 edges on, if there is
+        a GPU. Default: into memory of the host, from which runs on a GPU upload them.
+        Other formats are read on the host.
     **options
         Of the format's reader.
 
@@ -231,6 +237,8 @@ def read_graph(
         An unknown suffix, or what the format's reader refuses; on all ranks.
     GraphInputError
         `directed` contradicts the file; an order that takes the whole graph.
+    DeviceError
+        CUDA is asked for and cannot be used here; not enough memory there.
     DistributedError
         `partition` without ``fg.distributed.init()``.
     OSError
@@ -241,12 +249,20 @@ def read_graph(
         directed = require_flag("directed", directed)
     asked = require_asked(partition, order, along, ranks)
     require_options(path, options)
+    if target is not None and suffix != SLICES:
+        raise ArgumentError(
+            "only slices have rows that a GPU takes as they are",
+            where="target=",
+            got=repr(str(name)),
+            expected=f"a {SLICES} folder",
+            fix="leave target out, or make one: featgraph convert",
+        )
     if asked is not None:
-        made = makers[0].of_file(asked, path, directed, options)
+        made = makers[0].of_file(asked, path, directed, options, target)
         if made is not None:
             return made  # type: ignore[no-any-return]
     if suffix == SLICES:
-        graph = Graph(read_slices(path))
+        graph = Graph(read_slices(path, target))
         require_no_options(path, graph.directed, directed, options)
         return graph
     if suffix in EDGE_LISTS:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from featgraph.graph.building.jit import jit
 
-__all__ = ["checksum"]
+__all__ = ["checksum", "checksums"]
 
 _Array: TypeAlias = NDArray[Any]
 
@@ -31,6 +31,20 @@ def checksum(data: NDArray[np.uint8]) -> str:
     tail = np.zeros(8, np.uint8)
     tail[: data.size - whole] = data[whole:]
     return f"{int(_checksum(words, tail, data.size)):016x}"
+
+
+def checksums(data: NDArray[np.uint8], block: int) -> NDArray[np.uint64]:
+    """Return the XXH64 of each block of an array of bytes; the last may be shorter.
+
+    `block` is a multiple of 8.
+    """
+    count = data.size // block
+    found = np.empty(-(-data.size // block), np.uint64)
+    words = data[: count * block].view("<u8").astype(np.uint64, copy=False)
+    _checksums(words.reshape(count, block // 8), np.zeros(8, np.uint8), found)
+    if found.size > count:
+        found[count] = int(checksum(data[count * block :]), 16)
+    return found
 
 
 @jit
@@ -74,3 +88,9 @@ def _checksum(words: _Array, tail: _Array, size: int) -> Any:
     mixed = (mixed ^ (mixed >> np.uint64(33))) * _P2
     mixed = (mixed ^ (mixed >> np.uint64(29))) * _P3
     return mixed ^ (mixed >> np.uint64(32))
+
+
+@jit
+def _checksums(blocks: _Array, tail: _Array, found: _Array) -> None:
+    for i in range(blocks.shape[0]):
+        found[i] = _checksum(blocks[i], tail, 8 * blocks.shape[1])

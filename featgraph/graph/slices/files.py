@@ -19,8 +19,8 @@ __all__ = ["SliceWriter", "Slices"]
 
 Array = NDArray[Any]
 _AGAIN = "copy the folder again, or make it again: featgraph convert"
-#: From so many blocks on, several threads read and check them.
-_MANY_BLOCKS = 4
+#: Blocks that a thread reads and checks at a time.
+_TOGETHER = 4
 
 
 class SliceWriter:
@@ -116,12 +116,12 @@ class Slices:
             altered where it was read.
         """
         array = self.manifest.arrays[name]
-        dtype, path = np.dtype(array.dtype), self._checked_path(name)
+        dtype = np.dtype(array.dtype)
         end = array.count if end is None else end
         is_plain = out is not None and out.dtype.newbyteorder("<") == dtype
         found = out if out is not None and is_plain else np.empty(end - begin, dtype)
         span = begin * dtype.itemsize, end * dtype.itemsize
-        self._read_blocks(name, path, span, found.view(np.uint8))
+        self._read_blocks(name, span, found.view(np.uint8))
         if out is None:
             return found.astype(dtype.newbyteorder("="), copy=False)
         if found is not out:
@@ -130,68 +130,81 @@ class Slices:
 
     def mapped(self, name: str) -> Array:
         """Return an array that stays in its file, and is checked once."""
-        array, path = self.manifest.arrays[name], self._checked_path(name)
-        with path.open("rb", buffering=0) as stream:
-            handle, block = stream.fileno(), np.empty(BLOCK_BYTES, np.uint8)
-            for number in range(len(array.checksums)):
-                self._read_block(name, path, handle, number, block)
-        return np.memmap(path, array.dtype, "r", shape=(array.count,))
+        array = self.manifest.arrays[name]
+        with self._opened(name) as blocks:
+            room = np.empty(_TOGETHER * BLOCK_BYTES, np.uint8)
+            for number in range(0, len(array.checksums), _TOGETHER):
+                blocks.read(number, room)
+        return np.memmap(blocks.path, array.dtype, "r", shape=(array.count,))
 
-    def _read_blocks(
-        self, name: str, path: Path, span: tuple[int, int], out: Array
-    ) -> None:
-        """Read bytes of a file, and check all blocks in which they are."""
-        (first, last), nbytes = span, self.manifest.arrays[name].nbytes
+    def send(self, name: str, begin: int, end: int, there: Any, at: int = 0) -> None:
+        """Have some elements of an array on the GPU, in the type that is stored.
+
+        Parameters
+        ----------
+        name : str
+        begin, end : int
+        there : array of the dialect
+            Of that type.
+        at : int
+            Where the first of them belongs there.
+
+        Raises
+        ------
+        FileFormatError
+            As `read` does.
+        """
+        from featgraph._cuda_driver import address_of  # imports the dialect
+        from featgraph.arrays.parts.staging import send
+
+        width = np.dtype(self.manifest.arrays[name].dtype).itemsize
+        first, last, step = begin * width, end * width, _TOGETHER * BLOCK_BYTES
         if first == last:
             return
-        numbers = range(first // BLOCK_BYTES, -(-last // BLOCK_BYTES))
-        with path.open("rb", buffering=0) as stream:
-            handle = stream.fileno()
+        begun = first // BLOCK_BYTES
+        count = -(-(last - begun * BLOCK_BYTES) // step)
+        with self._opened(name) as blocks:
+
+            def fill(number: int, piece: Array) -> tuple[int, int]:
+                block = begun + number * _TOGETHER
+                at = block * BLOCK_BYTES
+                wanted = -(-last // BLOCK_BYTES) - block
+                size = blocks.read(block, piece[: min(wanted * BLOCK_BYTES, step)])
+                return max(first - at, 0), min(last - at, size)
+
+            send(count, step, _threads(), fill, address_of(there) + at * width)
+
+    def _opened(self, name: str) -> _Blocks:
+        return _Blocks(self._checked_path(name), self.manifest.arrays[name])
+
+    def _read_blocks(self, name: str, span: tuple[int, int], out: Array) -> None:
+        """Read bytes of a file, and check all blocks in which they are."""
+        first, last = span
+        if first == last:
+            return
+        numbers = range(first // BLOCK_BYTES, -(-last // BLOCK_BYTES), _TOGETHER)
+        with self._opened(name) as blocks:
 
             def read(number: int) -> None:
                 begin = number * BLOCK_BYTES
-                end = min(begin + BLOCK_BYTES, nbytes)
+                end = min(begin + _TOGETHER * BLOCK_BYTES, blocks.nbytes)
+                end = min(end, -(-last // BLOCK_BYTES) * BLOCK_BYTES)
                 if first <= begin and end <= last:
-                    there = out[begin - first : end - first]
-                    self._read_block(name, path, handle, number, there)
+                    blocks.read(number, out[begin - first : end - first])
                     return
-                block = np.empty(end - begin, np.uint8)
-                self._read_block(name, path, handle, number, block)
+                room = np.empty(end - begin, np.uint8)
+                blocks.read(number, room)
                 low, high = max(first, begin), min(last, end)
-                out[low - first : high - first] = block[low - begin : high - begin]
+                out[low - first : high - first] = room[low - begin : high - begin]
 
-            threads = int(import_whole("numba").get_num_threads())
-            if threads == 1 or len(numbers) < _MANY_BLOCKS:
+            threads = _threads()
+            if threads == 1 or len(numbers) == 1:
                 for number in numbers:
                     read(number)
                 return
             with ThreadPoolExecutor(threads) as pool:
                 for _ in pool.map(read, numbers):
                     pass
-
-    def _read_block(
-        self, name: str, path: Path, handle: int, number: int, out: Array
-    ) -> None:
-        """Read a block, which may be shorter than what it is read into."""
-        from featgraph.graph.slices.checksums import checksum  # loads Numba
-
-        array, begin = self.manifest.arrays[name], number * BLOCK_BYTES
-        data = out[: min(BLOCK_BYTES, array.nbytes - begin)]
-        done = 0
-        while done < data.size:
-            more = os.preadv(handle, [data[done:].data], begin + done)
-            if not more:  # it has become shorter
-                break
-            done += more
-        found = checksum(data[:done])
-        if found != array.checksums[number]:
-            raise FileFormatError(
-                "a slice has been altered, or is of another graph",
-                where=f"{path}, bytes {begin} to {begin + done}",
-                got=f"XXH64 {found}",
-                expected=array.checksums[number],
-                fix=_AGAIN,
-            )
 
     def _checked_path(self, name: str) -> Path:
         array, path = self.manifest.arrays[name], self.folder / f"{name}.bin"
@@ -209,3 +222,63 @@ class Slices:
                 fix=_AGAIN,
             )
         return path
+
+
+class _Blocks:
+    """The file of an array, of which whole blocks are read and checked, by any thread.
+
+    Parameters
+    ----------
+    path : Path
+    array : SliceArray
+    """
+
+    def __init__(self, path: Path, array: SliceArray) -> None:
+        self.path, self.nbytes = path, array.nbytes
+        self._expected = np.array([int(c, 16) for c in array.checksums], np.uint64)
+        self._stream: IO[bytes] = path.open("rb", buffering=0)
+
+    def __enter__(self) -> _Blocks:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stream.close()
+
+    def read(self, number: int, out: Array) -> int:
+        """Read blocks from one on, as many as there is room for; return the bytes.
+
+        Raises
+        ------
+        FileFormatError
+            Where one has been altered.
+        """
+        from featgraph.graph.slices.checksums import checksums  # loads Numba
+
+        begin, handle = number * BLOCK_BYTES, self._stream.fileno()
+        data = out[: min(out.size, self.nbytes - begin)]
+        done = 0
+        while done < data.size:
+            more = os.preadv(handle, [data[done:].data], begin + done)
+            if not more:  # it has become shorter
+                break
+            done += more
+        found = checksums(data[:done], BLOCK_BYTES)
+        expected = self._expected[number : number + -(-data.size // BLOCK_BYTES)]
+        same = found == expected[: found.size]
+        if found.size == expected.size and bool(same.all()):
+            return int(data.size)
+        wrong = int(np.argmin(same)) if not same.all() else found.size
+        first = begin + wrong * BLOCK_BYTES
+        got = f"XXH64 {int(found[wrong]):016x}" if wrong < found.size else "no bytes"
+        raise FileFormatError(
+            "a slice has been altered, or is of another graph",
+            where=f"{self.path}, bytes {first} to {min(first + BLOCK_BYTES, begin + done)}",
+            got=got,
+            expected=f"{int(expected[wrong]):016x}",
+            fix=_AGAIN,
+        )
+
+
+def _threads() -> int:
+    """Return how many threads read a file."""
+    return int(import_whole("numba").get_num_threads())

@@ -193,6 +193,9 @@ def _checked(path: Path, body: dict[str, Any]) -> Manifest:
             _fail(path, f"{name} do not fit the graph", got, expected)
         if len(array.checksums) != -(-array.nbytes // BLOCK_BYTES):
             _fail(path, f"checksums of {name} are missing", len(array.checksums))
+        for text in array.checksums:
+            if not 0 <= int(text, 16) < 2**64:
+                _fail(path, f"a checksum of {name} is none", text)
     return found
 
 

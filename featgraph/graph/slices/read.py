@@ -10,16 +10,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph.arrays.targets import chosen_target
 from featgraph.arrays.values import offset_dtype
 from featgraph.errors import FileFormatError
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.arguments import require_path
-from featgraph.graph.building.edges import EdgeList, freeze
+from featgraph.graph.building.edges import MANY_EDGES, EdgeList, freeze
 from featgraph.graph.building.row_edges import RowEdges
 from featgraph.graph.slices.files import Slices
 from featgraph.graph.slices.manifest import Manifest, read_manifest
 
-__all__ = ["StoredRows", "map_slices", "open_slices", "read_slices"]
+__all__ = [
+    "StoredRows",
+    "map_slices",
+    "open_slices",
+    "read_slices",
+    "require_in_range",
+    "require_offsets",
+    "row_bound",
+]
 
 Array = NDArray[Any]
 
@@ -98,24 +107,49 @@ class StoredRows:
 
     def _checked(self, name: str, found: Array) -> Array:
         if name != "weights" and found.size:
-            manifest = self.slices.manifest
-            bound = manifest.vertex_count if name == "sources" else _row_bound(manifest)
-            if not (found.min() >= 0 and found.max() < bound):
-                raise FileFormatError(
-                    "a number out of range",
-                    where=str(self.slices.folder / f"{name}.bin"),
-                    got=f"{found.min()} to {found.max()}",
-                    expected=f"0 to {bound - 1}",
-                )
+            require_in_range(self.slices, name, found)
         return found
+
+
+def require_in_range(slices: Slices, name: str, found: Array) -> None:
+    """Raise FileFormatError unless sources or rows are those of some edge."""
+    manifest = slices.manifest
+    bound = manifest.vertex_count if name == "sources" else row_bound(manifest)
+    if not (found.min() >= 0 and found.max() < bound):
+        raise FileFormatError(
+            "a number out of range",
+            where=str(slices.folder / f"{name}.bin"),
+            got=f"{found.min()} to {found.max()}",
+            expected=f"0 to {bound - 1}",
+        )
 
 
 def _offsets_of(slices: Slices, first: int, last: int) -> NDArray[np.int64]:
     """Return where the rows of some places begin, and where the last of them ends."""
-    offsets, manifest = slices.read("offsets", first, last + 1), slices.manifest
-    begin, end = int(offsets[0]), int(offsets[-1])
-    is_sound = 0 <= begin <= end <= manifest.edge_count
-    is_sound &= bool((offsets[1:] >= offsets[:-1]).all())
+    offsets = slices.read("offsets", first, last + 1)
+    span = int(offsets[0]), int(offsets[-1])
+    ascends = bool((offsets[1:] >= offsets[:-1]).all())
+    require_offsets(slices, (first, last), span, ascends)
+    return offsets
+
+
+def require_offsets(
+    slices: Slices, places: tuple[int, int], span: tuple[int, int], ascends: bool
+) -> None:
+    """Raise FileFormatError unless rows of some places follow each other.
+
+    Parameters
+    ----------
+    slices : Slices
+    places : (int, int)
+        First and last ones.
+    span : (int, int)
+        Where the first row begins, and where the last one ends.
+    ascends : bool
+        Whether the offsets between do.
+    """
+    manifest, (first, last), (begin, end) = slices.manifest, places, span
+    is_sound = ascends and 0 <= begin <= end <= manifest.edge_count
     is_sound &= begin == 0 if first == 0 else True
     is_sound &= end == manifest.edge_count if last == manifest.vertex_count else True
     if not is_sound:
@@ -125,10 +159,9 @@ def _offsets_of(slices: Slices, first: int, last: int) -> NDArray[np.int64]:
             got=f"offsets {begin} to {end}",
             expected=f"ascending ones of {manifest.edge_count} edges",
         )
-    return offsets
 
 
-def _row_bound(manifest: Manifest) -> int:
+def row_bound(manifest: Manifest) -> int:
     """Return the highest row in given order, that of a twin, plus one."""
     return manifest.given_count * (1 if manifest.directed else 2)
 
@@ -163,18 +196,33 @@ def map_slices(path: object) -> EdgeList:
     return edges
 
 
-def read_slices(path: object) -> EdgeList:
+def read_slices(path: object, target: object = None) -> EdgeList:
     """Read a whole graph.
+
+    Parameters
+    ----------
+    path : path
+    target : optional
+        Where its rows go, as `read_graph` has it. A graph with an order of its own is
+        read on the host, which brings it into given order.
 
     Raises
     ------
     FileFormatError
         Slices that are missing or altered, or contradict each other.
     """
+    if target is not None:
+        slices = open_slices(path)
+        default = "cuda" if slices.manifest.edge_count >= MANY_EDGES else "cpu"
+        is_ordered = "order" in slices.manifest.arrays
+        if chosen_target(target, default) == "cuda" and not is_ordered:
+            from featgraph.graph.slices.there import read_there  # imports the dialect
+
+            return read_there(slices)
     stored, offsets = _all_rows(path)
     slices, manifest = stored.slices, stored.slices.manifest
     in_edges = Adjacency(freeze(offsets), freeze(stored.read("sources")), None)
-    rows = stored.read("rows").astype(offset_dtype(_row_bound(manifest)), copy=False)
+    rows = stored.read("rows").astype(offset_dtype(row_bound(manifest)), copy=False)
     weights = stored.read("weights") if "weights" in manifest.arrays else None
     names = slices.read("names") if "names" in manifest.arrays else None
     slices.read("words")  # altered ones are not for ranks alone to find

@@ -29,7 +29,7 @@ from featgraph.ranks.lost import timeout_of, watch_of
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import TURN
 
-__all__ = ["Mailboxes", "find_near"]
+__all__ = ["Mailboxes", "ThroughWindows", "find_near"]
 
 #: Which ranks reach each other: (P, P), of truth values.
 Near = npt.NDArray[np.bool_]
@@ -300,3 +300,64 @@ class Mailboxes:
         engine = self._engine()
         if engine is not None:
             engine.barrier(about=self._about)
+
+
+class ThroughWindows:
+    """Hands over messages of GPUs that all store at each other, as a `GpuEngine` does.
+
+    A rank has a window with a slot for each rank, in which that leaves its message.
+
+    Parameters
+    ----------
+    engine : Engine
+    device : CudaDevice
+    """
+
+    def __init__(self, engine: Engine, device: Device) -> None:
+        self._engine, self._device, self._slot = engine, device, 0
+        self._window: _Window | None = None
+        self._drop: Any = None
+
+    def hand_over(
+        self,
+        arrays: Sequence[Any | None],
+        sizes: Sequence[int],
+        *,
+        about: str = "",
+    ) -> list[Any | None]:
+        """Hand an array of bytes to each rank: see `GpuEngine`; waits for the GPU."""
+        engine, device, own = self._engine, self._device, self._engine.rank
+        driver: Any = device.driver  # type: ignore[attr-defined]
+        most = max(0 if array is None else int(array.size) for array in arrays)
+        device.synchronize()  # what came last has been taken, on all ranks then
+        found = engine.all_reduce(np.array([most], np.int64), "max", about=about)
+        window = self._of(int(found[0]))
+        for rank, array in enumerate(arrays):
+            if array is not None and array.size and rank != own:
+                there = window.addresses[rank] + own * self._slot
+                driver.copy(there, address_of(array), int(array.size))
+        device.synchronize()
+        engine.barrier(about=about)
+        made: list[Any | None] = [None] * engine.size
+        for rank, size in enumerate(sizes):
+            if size and rank != own:
+                made[rank] = device.empty((size,), "uint8")
+                here = window.addresses[own] + rank * self._slot
+                driver.copy(address_of(made[rank]), here, size)
+        made[own] = arrays[own]
+        return made
+
+    def _of(self, size: int) -> _Window:
+        """Return the windows, whose slots have room for a message; all ranks ask."""
+        if self._window is None or size > self._slot:
+            registry, ranks = _registry_of(self._engine), self._engine.size
+            if self._drop is not None:
+                self._drop()
+            self._slot = -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
+            near = np.ones((ranks, ranks), np.bool_)
+            self._window = registry.map(self._slot * ranks, self._device, near)
+            if not self._window.opened.all():
+                raise DeviceError("a rank cannot map the memory of another one's GPU")
+            self._drop = weakref.finalize(self, registry.drop, self._window.number)
+            self._drop.atexit = False
+        return self._window

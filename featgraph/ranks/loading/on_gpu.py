@@ -31,7 +31,9 @@ from featgraph.graph._structure import gpu_edges
 from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.sides import side_bounds
+from featgraph.ranks.gpu.carrier import have_windows
 from featgraph.ranks.gpu.through_host import courier_of
+from featgraph.ranks.gpu.windows import ThroughWindows
 from featgraph.ranks.graph import DistributedGraph, Whole
 from featgraph.ranks.loading.build import kind_of
 from featgraph.ranks.loading.cutting import Counted, Cut, Kind, cut_evenly
@@ -43,9 +45,11 @@ __all__ = [
     "ROUND_EDGES",
     "between",
     "build_there",
+    "courier_for",
     "cut_there",
     "finish_there",
     "surveyed",
+    "take_columns",
     "wanted_of",
 ]
 
@@ -258,7 +262,7 @@ def _exchanged(
     engine: Engine, given: Given, kind: Kind, partition: Partition
 ) -> _Arrived:
     """Hand each edge to the owners of its ends; what each was given is let go of."""
-    courier = courier_of(engine, choose_device("cuda"))
+    courier = courier_for(engine)
     bounds, is_both = list(pairwise(partition.cuts.tolist())), kind.both_ends
     passing = between(lambda: _pieces(given), partition)
     going = [
@@ -286,23 +290,53 @@ def _exchanged(
             [] if piece is None else _columns_for(piece, bound, is_both, dtypes)
             for bound in bounds
         ]
-        for column, store in enumerate(stores):
-            messages = [_as_message(some, column) for some in sent]
-            width = store.dtype.itemsize
-            told = [int(count) * width for count in coming[number]]
-            came = courier.hand_over(messages, told, about=_ABOUT)
-            for rank, message in enumerate(came):
-                if message is not None and told[rank]:
-                    values = message.view(store.dtype)
-                    begin = int(at[rank])
-                    memory.launch_over(
-                        kernels.put_at, values.size, values, begin, store
-                    )
+        take_columns(courier, sent, [(s, 0) for s in stores], coming[number], at)
         at += coming[number]
     given.chunks.clear()
     u, v, rows, *weights = stores
     ends = u, v, weights[0] if weights else None
     return _Arrived(ends, memory.read(rows))
+
+
+def courier_for(engine: Engine) -> Any:
+    """Return what hands edges on GPUs to other ranks; all of them call it.
+
+    By windows where all ranks store at each other.
+    """
+    device = choose_device("cuda")
+    if have_windows(engine, device):
+        return ThroughWindows(engine, device)
+    return courier_of(engine, device)
+
+
+def take_columns(
+    courier: Any,
+    sent: list[list[Array]],
+    stores: list[tuple[Array, int]],
+    coming: HostArray,
+    at: HostArray,
+) -> None:
+    """Hand columns of edges to other ranks, and store what comes; all ranks call it.
+
+    Parameters
+    ----------
+    courier : as `courier_for` returns it
+    sent : list of list of array
+        By rank, the columns that it gets; none of them without edges.
+    stores : list of (array, int)
+        Of each column, where what comes is stored, and from which place on.
+    coming, at : ndarray of int64
+        How many edges come from each rank, and how many are stored before them.
+    """
+    for column, (store, first) in enumerate(stores):
+        messages = [_as_message(some, column) for some in sent]
+        told = [int(count) * store.dtype.itemsize for count in coming]
+        came = courier.hand_over(messages, told, about=_ABOUT)
+        for rank, message in enumerate(came):
+            if message is not None and told[rank]:
+                values = message.view(store.dtype)
+                begin = first + int(at[rank])
+                memory.launch_over(kernels.put_at, values.size, values, begin, store)
 
 
 def _flagged(

@@ -114,14 +114,18 @@ def drawing_in_parts(
 
 
 def file_in_parts(
-    asked: Asked, path: Any, directed: bool | None, options: dict[str, Any]
+    asked: Asked,
+    path: Any,
+    directed: bool | None,
+    options: dict[str, Any],
+    target: object,
 ) -> Graph | None:
     """Read a graph of which each rank keeps its part; see `read_graph`."""
     engine = _engine()
     if engine is None:
         return None
     if suffix_of(path) == SLICES:
-        return load_slices(engine, asked, path, (directed, options))
+        return load_slices(engine, asked, path, (directed, options), target)
     return _of_text(engine, asked, path, directed, options)
 
 

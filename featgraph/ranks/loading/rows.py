@@ -69,6 +69,17 @@ class OwnRows:
         """How many edges there are."""
         return int(self.offsets[-1])
 
+    def has_inside(self, begin: int, end: int, low: int, high: int) -> bool:
+        """Whether some of the sources are in a range."""
+        found = self.sources[begin:end]
+        return bool(((found >= low) & (found < high)).any())
+
+    def renumber(self) -> None:
+        """Have sources, which are places, be numbers of the division."""
+        numbers = self.division.numbers
+        if numbers is not None:
+            self.sources = numbers[self.sources]
+
 
 def part_of_rows(engine: Engine, own: OwnRows, along: str, about: str) -> Found:
     """Return the part of this rank; all ranks call it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,12 @@ from featgraph.ranks.graph import DistributedGraph, Whole
 from featgraph.ranks.loading.division import Division
 from featgraph.ranks.loading.parts import cuts_of_words, made_graph
 from featgraph.ranks.loading.rows import OwnRows, part_of_rows
+from featgraph.ranks.loading.taking import target_of
 from featgraph.ranks.working import with_idle, working_ranks
+
+if TYPE_CHECKING:
+    from featgraph.graph.slices.there import RowsThere
+    from featgraph.ranks.loading.stored_there import OwnThere
 
 __all__ = ["load_slices"]
 
@@ -36,6 +41,7 @@ def load_slices(
     how: Asked,
     path: Any,
     asked: tuple[bool | None, dict[str, Any]],
+    target: object = None,
 ) -> DistributedGraph:
     """Read a rank's part of a folder of slices; all ranks call it.
 
@@ -47,6 +53,8 @@ def load_slices(
     path : path
     asked : (directed, options)
         What the caller of the reader says of the graph, which the folder knows.
+    target : optional
+        Where parts are made, as `read_graph` has it.
 
     Raises
     ------
@@ -69,12 +77,18 @@ def load_slices(
     manifest = slices.manifest
     what, fix = "ranks read different slices", "give all ranks one folder"
     require_same(engine, f"checksum {manifest.checksum}", what, fix, about)
+    is_there = target_of(engine, target, manifest.edge_count) == "cuda"
     along, size = how.along, (manifest.vertex_count, manifest.edge_count)
     working = working_ranks(engine, how.ranks, size)
-    read = on_all(engine, lambda: _Read.of(slices, engine, working), about)
+    read = on_all(engine, lambda: _Read.of(slices, engine, working, is_there), about)
     joins_sides = _joins_sides(engine, read)
-    own = read.renumbered()
-    found = part_of_rows(engine, own, along, about)
+    read.own.renumber()
+    if isinstance(read.own, OwnRows):
+        found = part_of_rows(engine, read.own, along, about)
+    else:
+        from featgraph.ranks.loading.stored_there import part_there
+
+        found = part_there(engine, read.own, along, about)
     whole = Whole(
         manifest.vertex_count,
         manifest.given_count,
@@ -88,7 +102,8 @@ def load_slices(
         manifest.sides,
         joins_sides,
     )
-    made = made_graph(engine, whole, own.division.partition, along, found)
+    partition = read.own.division.partition
+    made = made_graph(engine, whole, partition, along, found)
     made.keeps_idle = working < engine.size
     made.chooses = how.ranks == "auto"
     return made
@@ -100,46 +115,47 @@ class _Read:
 
     Attributes
     ----------
-    own : OwnRows
+    own : OwnRows or OwnThere
         Sources are places in the folder.
-    rows : StoredRows
+    rows : StoredRows or RowsThere
         Where they are.
     names : ndarray or None
         Names of all vertices, in their file.
     """
 
-    own: OwnRows
-    rows: StoredRows
+    own: OwnRows | OwnThere
+    rows: StoredRows | RowsThere
     names: Array | None
 
     @classmethod
-    def of(cls, slices: Slices, engine: Engine, working: int) -> _Read:
-        """Read it, and map what all vertices have."""
+    def of(cls, slices: Slices, engine: Engine, working: int, is_there: bool) -> _Read:
+        """Read it, to the GPU or not, and map what all vertices have."""
         manifest, rank = slices.manifest, engine.rank
         division, ranges = _divided(slices, engine.size, rank, working)
-        rows = StoredRows.of(slices, ranges)
-        names = starts = out = None
+        names = slices.mapped("names") if "names" in manifest.arrays else None
+        rows = StoredRows.of(slices, ranges) if not is_there else _there(slices, ranges)
+        starts = out = None
         if "order" in manifest.arrays:
             starts = rows.vertices("starts")
         elif manifest.sides is not None:
-            starts = rows.starts
-        if "names" in manifest.arrays:
-            names = slices.mapped("names")
+            starts = StoredRows.of(slices, ranges).starts
         if manifest.directed:
             out = rows.vertices("outs")
         sources = rows.read("sources")
-        kind = manifest.weights_dtype, manifest.given_count, manifest.directed
-        own = OwnRows(
-            division, rank, rows.offsets, sources, rows.read, *kind, out, starts
-        )
+        if isinstance(rows, StoredRows):
+            kind = manifest.weights_dtype, manifest.given_count, manifest.directed
+            given = rows.offsets, sources, rows.read, *kind, out, starts
+            return cls(OwnRows(division, rank, *given), rows, names)
+        from featgraph.ranks.loading.stored_there import OwnThere
+
+        own = OwnThere(division, rank, rows, sources, out, starts)
         return cls(own, rows, names)
 
-    def renumbered(self) -> OwnRows:
-        """Have sources be numbers of the division."""
-        own, numbers = self.own, self.own.division.numbers
-        if numbers is not None:
-            own.sources = numbers[own.sources]
-        return own
+
+def _there(slices: Slices, ranges: list[tuple[int, int]]) -> RowsThere:
+    from featgraph.graph.slices.there import RowsThere  # imports the dialect
+
+    return RowsThere.of(slices, ranges)
 
 
 def _divided(
@@ -193,9 +209,9 @@ def _joins_sides(engine: Engine, read: _Read) -> bool:
         return False
     aside, at, bounds = 0, 0, side_bounds(sides)
     for place, (begin, end) in zip(read.rows.ranges, read.rows.spans, strict=True):
-        found = read.own.sources[at : at + end - begin]
-        at += end - begin
         side = int(np.searchsorted(bounds, place[0], "right")) - 1
-        aside += bool(((found >= bounds[side]) & (found < bounds[side + 1])).any())
+        of_side = int(bounds[side]), int(bounds[side + 1])
+        aside += read.own.has_inside(at, at + end - begin, *of_side)
+        at += end - begin
     told = np.array([aside], np.int64)
     return not engine.all_reduce(told, "max", about="edges in a side")[0]

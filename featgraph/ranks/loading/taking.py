@@ -27,7 +27,7 @@ from featgraph.graph.building.edges import MANY_EDGES, EdgeList, ends_on_gpu
 from featgraph.ranks.agreed import on_all, require_same
 from featgraph.ranks.loading.given import Chunk, Given
 
-__all__ = ["ABOUT", "agree", "edges_of", "entries_of"]
+__all__ = ["ABOUT", "agree", "edges_of", "entries_of", "target_of"]
 
 Array = npt.NDArray[Any]
 #: What ranks tell each other while they take edges.
@@ -96,6 +96,24 @@ def _target_of(engine: Engine, target: object, size: int, is_there: bool) -> str
     is_there : bool
         Whether it has them on a GPU.
     """
+    total = engine.all_reduce(np.array([size], np.int64), "sum", about=ABOUT)
+    return target_of(engine, target, int(total[0]), is_there)
+
+
+def target_of(
+    engine: Engine, target: object, total: int, is_there: bool = False
+) -> str:
+    """Return where all ranks take so many edges; all of them call it.
+
+    Parameters
+    ----------
+    target : object
+        As asked for; all ranks ask for the same.
+    total : int
+        Edges of all ranks.
+    is_there : bool
+        Whether this rank has its own on a GPU.
+    """
     require_same(
         engine,
         f"target={target!r}",
@@ -105,8 +123,7 @@ def _target_of(engine: Engine, target: object, size: int, is_there: bool) -> str
     )
     if target is None:
         return "cuda" if _all_say(engine, is_there) else "cpu"
-    total = engine.all_reduce(np.array([size], np.int64), "sum", about=ABOUT)
-    default = "cuda" if total[0] >= MANY_EDGES else "cpu"
+    default = "cuda" if total >= MANY_EDGES else "cpu"
     chosen = on_all(engine, lambda: chosen_target(target, default), ABOUT)
     return "cuda" if _all_say(engine, chosen == "cuda") else "cpu"
 

@@ -1,0 +1,104 @@
+"""Bytes of files on their way to the GPU, by way of page-locked memory.
+
+Several threads fill pieces of it, while those before are copied to the GPU: the
+opposite of `featgraph.arrays.landing`. No array of the host has all of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.arrays import memory
+
+__all__ = ["send"]
+
+Bytes = npt.NDArray[np.uint8]
+#: Fills a piece of some number, and returns which of its bytes are sent.
+Fill = Callable[[int, Bytes], tuple[int, int]]
+#: Pieces for each thread: half of them are filled, half on their way to the GPU.
+_PIECES = 4
+
+
+class _Staging:
+    """Pieces of page-locked memory; one sender at a time has them."""
+
+    def __init__(self) -> None:
+        self._pieces: list[Bytes] = []
+        self._events: list[Any] = []
+        self._sending = threading.Lock()
+
+    def send(
+        self, count: int, room: int, threads: int, fill: Fill, address: int
+    ) -> None:
+        """Send so many pieces, each filled by a thread, to an address of the GPU."""
+        with self._sending:
+            half = _PIECES * threads // 2
+            self._make(min(2 * half, max(count, 1)), room)
+            streams, together = memory.streams(), len(self._pieces)
+            ahead, sent = -(-together // 2), 0
+            filled: deque[Future[tuple[int, int]]] = deque()
+            try:
+                with ThreadPoolExecutor(threads, "featgraph-staging") as pool:
+                    for number in range(count + ahead):
+                        if number < count:
+                            place = number % together
+                            if number >= together:  # its last copy has left
+                                streams.wait(self._events[place])
+                            piece = self._pieces[place]
+                            filled.append(pool.submit(fill, number, piece))
+                        if number >= ahead and filled:
+                            begin, end = filled.popleft().result()
+                            place = (number - ahead) % together
+                            first = int(self._pieces[place].ctypes.data) + begin
+                            streams.start_write(address + sent, first, end - begin, 0)
+                            streams.mark(self._events[place], 0)
+                            sent += end - begin
+            finally:  # also behind an error, copies are to leave before others come
+                memory.synchronize()
+
+    def _make(self, count: int, room: int) -> None:
+        """Have so many pieces at least, of so many bytes."""
+        if self._pieces and self._pieces[0].size < room:
+            self._pieces, self._events = [], []
+        missing = count - len(self._pieces)
+        if missing > 0:
+            made = memory.pinned(missing * room).reshape(missing, room)
+            self._pieces += list(made)
+            streams = memory.streams()
+            self._events += [streams.make_event() for _ in range(missing)]
+
+
+_stagings: dict[int, _Staging] = {}
+_making = threading.Lock()
+
+
+def send(count: int, room: int, threads: int, fill: Fill, address: int) -> None:
+    """Send pieces to an address of the GPU, one behind the other; return behind it.
+
+    Parameters
+    ----------
+    count : int
+        How many pieces there are.
+    room : int
+        Most bytes of a piece.
+    threads : int
+        How many fill pieces.
+    fill : callable
+        ``fill(number, piece)``, called once for each piece, by any thread.
+    address : int
+
+    Raises
+    ------
+    Exception
+        What the first piece that fails raises, when no thread fills another one.
+    """
+    with _making:
+        staging = _stagings.setdefault(memory.current_gpu(), _Staging())
+    staging.send(count, room, threads, fill, address)

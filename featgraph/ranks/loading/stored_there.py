@@ -1,0 +1,252 @@
+"""A rank's part made of rows that its GPU has read: nothing is sorted.
+
+As `rows` has it, with what is long on the GPU: cut edges go from one to the next in
+rounds, sources become local numbers there, and the host has what ranks tell each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.arrays import memory, sorting
+from featgraph.arrays.edges import marked, taken
+from featgraph.arrays.parts import kernels
+from featgraph.arrays.parts.row_edges import GpuRowEdges
+from featgraph.arrays.values import offset_dtype
+from featgraph.distributed.engines.protocol import Engine
+from featgraph.graph import Graph
+from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
+from featgraph.graph.slices.there import RowsThere, closed_offsets, count_inside
+from featgraph.ranks.agreed import on_all
+from featgraph.ranks.loading.division import Division
+from featgraph.ranks.loading.on_gpu import courier_for, take_columns
+from featgraph.ranks.loading.parts import Found
+
+__all__ = ["ROUND_EDGES", "OwnThere", "part_there"]
+
+HostArray = npt.NDArray[Any]
+#: An array of the dialect.
+Array = Any
+
+#: Slots that a rank looks through in a round: messages take 4 or 8 bytes of each.
+ROUND_EDGES = 1 << 24
+_ABOUT = "edges of a graph"
+
+
+@dataclass(eq=False)
+class OwnThere:
+    """The edges into a rank's own vertices, row by row, on its GPU.
+
+    Attributes
+    ----------
+    division : Division
+    rank : int
+    rows : RowsThere
+    sources : array of int32
+        Places in the folder, and behind `renumber` numbers of the division; let go of
+        when they are among those of all edges.
+    out : ndarray of integers, or None
+        Out-degrees; None where they are the in-degrees.
+    starts : ndarray of int64, or None
+        The edge id of the first in-edge of each, where it does not follow from ranks.
+    """
+
+    division: Division
+    rank: int
+    rows: RowsThere
+    sources: Array
+    out: HostArray | None
+    starts: HostArray | None
+
+    def has_inside(self, begin: int, end: int, low: int, high: int) -> bool:
+        """Whether some of the sources are in a range."""
+        return bool(count_inside(self.sources, begin, end, low, high))
+
+    def renumber(self) -> None:
+        """Have sources be numbers of the division."""
+        numbers = self.division.numbers
+        if numbers is not None:
+            self.sources = taken(memory.upload(numbers), self.sources)
+
+
+@dataclass(frozen=True, eq=False)
+class _Edges:
+    """The edges into own vertices, and behind them those that have come.
+
+    Attributes
+    ----------
+    ends : array of int32
+        Sources.
+    targets : array of int32
+        Of those that have come.
+    numbers : array of integers, or None
+        Rows in given order; None where the host has them.
+    weights : array or None
+    """
+
+    ends: Array
+    targets: Array
+    numbers: Array | None
+    weights: Array | None
+
+
+def part_there(engine: Engine, own: OwnThere, along: str, about: str) -> Found:
+    """Return the part of this rank; all ranks call it."""
+    manifest = own.rows.slices.manifest
+    rows: HostArray | None = None
+    if along == "in":
+        rows = on_all(engine, lambda: own.rows.on_host("rows"), about)
+    edges = _with_ghosts(engine, own, along == "both", about)
+    into = memory.read(own.rows.degrees)
+    ghosts, offsets = _localized(own, edges)
+    is_directed, bound = manifest.directed or along == "in", manifest.given_count
+    numbers, dtype = edges.numbers, offset_dtype(2 * bound)
+    there = GpuRowEdges(
+        offsets,
+        edges.ends,
+        is_directed,
+        None if numbers is None else lambda: numbers,
+        max(bound, 1),
+        is_by_slot=is_directed,
+    )
+
+    def given_rows() -> HostArray:
+        found = memory.read(numbers) if rows is None else rows
+        return found.astype(dtype, copy=False)
+
+    known = {"in_offsets": memory.read(offsets)}
+    local = Graph(GpuRowEdgeList(there, edges.weights, known))
+    out = into if own.out is None else own.out
+    places = own.division.places(ghosts)
+    return Found(local, places, given_rows, (into, out), own.starts)
+
+
+def _with_ghosts(engine: Engine, own: OwnThere, is_both: bool, about: str) -> _Edges:
+    """Read what else is known of edges, and hand those that are cut to other ends."""
+    size, ranks = own.rows.size, engine.size
+    rounds = np.array([-(-size // ROUND_EDGES) if is_both else 0])
+    most = engine.all_reduce(rounds, "max", about="rounds of edges")
+    going = _counted(own, int(most[0]), ranks)
+    told = [going[:, rank].copy() for rank in range(ranks)]
+    coming = np.stack(engine.all_to_allv(told, about=_ABOUT), axis=1)
+    came = int(coming.sum())
+    has_weights = "weights" in own.rows.slices.manifest.arrays
+
+    def read() -> tuple[Array | None, Array | None]:
+        numbers = own.rows.read("rows", came) if is_both else None
+        return numbers, own.rows.read("weights", came) if has_weights else None
+
+    numbers, weights = on_all(engine, read, about)
+    ends = own.sources
+    if came:
+        ends = memory.empty((size + came,), np.int32)
+        memory.launch_over(kernels.put_at, size, own.sources, 0, ends)
+    own.sources = None
+    targets = memory.empty((came,), np.int32)
+    edges = _Edges(ends, targets, numbers, weights)
+    if is_both:
+        _exchange(engine, own, edges, (going, coming))
+    return edges
+
+
+def _counted(own: OwnThere, rounds: int, ranks: int) -> npt.NDArray[np.int64]:
+    """Return how many sources each other rank has, of the slots of each round."""
+    found = memory.filled((max(rounds * ranks, 1),), 0, np.int64)
+    for turn in range(rounds):
+        begin, end = _slots_of(turn, own.rows.size)
+        for rank in range(ranks):
+            bounds = own.division.own(rank)
+            if rank != own.rank:
+                given = own.sources, begin, end, *bounds, found, turn * ranks + rank
+                memory.launch_over(kernels.count_inside, end - begin, *given)
+    return memory.read(found)[: rounds * ranks].reshape(rounds, ranks)
+
+
+def _slots_of(turn: int, size: int) -> tuple[int, int]:
+    begin = min(turn * ROUND_EDGES, size)
+    return begin, min(begin + ROUND_EDGES, size)
+
+
+def _exchange(
+    engine: Engine,
+    own: OwnThere,
+    edges: _Edges,
+    counts: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
+) -> None:
+    """Hand cut edges to the owners of their sources, some at a time."""
+    courier, (going, coming) = courier_for(engine), counts
+    size, offsets = own.rows.size, closed_offsets(own.rows.degrees)
+    at = np.cumsum(coming.sum(axis=0)) - coming.sum(axis=0)
+    stores = [(edges.ends, size), (edges.targets, 0), (edges.numbers, size)]
+    if edges.weights is not None:
+        stores.append((edges.weights, size))
+    for turn in range(going.shape[0]):
+        begin, end = _slots_of(turn, size)
+        sent = [
+            _cut(own, edges, offsets, (begin, end), rank, count) if count else []
+            for rank, count in enumerate(going[turn].tolist())
+        ]
+        take_columns(courier, sent, stores, coming[turn], at)
+        at += coming[turn]
+
+
+def _cut(
+    own: OwnThere,
+    edges: _Edges,
+    offsets: Array,
+    slots: tuple[int, int],
+    rank: int,
+    count: int,
+) -> list[Array]:
+    """Return source, target, number and weight of the edges with a rank's sources."""
+    begin, size = slots[0], slots[1] - slots[0]
+    flags = memory.empty((size,), np.uint8)
+    bounds = own.division.own(rank)
+    memory.launch_over(kernels.flag_inside, size, edges.ends, begin, *bounds, flags)
+    chosen = flags, sorting.scanned(flags)[0]
+    columns = [edges.ends, None, edges.numbers, edges.weights]
+    made = []
+    for number, column in enumerate(columns):
+        if number == 1:
+            targets = memory.empty((count,), np.int32)
+            first = own.division.own(own.rank)[0]
+            given = offsets, begin, first, *chosen, targets
+            memory.launch_over(kernels.keep_rows, size, *given)
+            made.append(targets)
+        elif column is not None:
+            values = memory.empty((count,), column.dtype)
+            memory.launch_over(kernels.keep_some, size, column, begin, *chosen, values)
+            made.append(values)
+    return made
+
+
+def _localized(own: OwnThere, edges: _Edges) -> tuple[HostArray, Array]:
+    """Turn sources into local numbers; return ghosts, and where all rows begin."""
+    (first, last), size = own.division.own(own.rank), own.division.size
+    marks = memory.filled((size,), 0, np.uint8)
+    for ends in (edges.ends, edges.targets):
+        memory.launch_over(kernels.mark_others, ends.size, ends, first, last, marks)
+    ghosts = marked(marks)
+    del marks
+    # Rows of ghosts have what has come, own rows what was read.
+    degrees = memory.filled((size,), 0, np.int32)
+    memory.launch_over(
+        kernels.count_entries, edges.targets.size, edges.targets, degrees
+    )
+    given = own.rows.degrees, first, degrees
+    memory.launch_over(kernels.put_at, last - first, *given)
+    local_count = last - first + ghosts.size
+    numbers = memory.empty((local_count,), np.int32)
+    given = first, ghosts, last - first, numbers
+    memory.launch_over(kernels.list_own, local_count, *given)
+    offsets = closed_offsets(taken(degrees, numbers))
+    del degrees, numbers
+    local = memory.filled((size,), kernels.ABSENT, np.int32)
+    given = first, ghosts, last - first, local
+    memory.launch_over(kernels.number_own, local_count, *given)
+    memory.launch_over(kernels.localize, edges.ends.size, edges.ends, local)
+    return memory.read(ghosts), offsets
