@@ -383,6 +383,8 @@ TABLES["loading-gpu"] = {
     **TIME,
     "bytes of files": _text("file_bytes"),
     "of reading the bytes": _text("of_read"),
+    "by threads": _text("of_read_by_threads"),
+    "first ms": _text("first_ms"),
     **CHECK,
 }
 TABLES["checkpoints"] = {

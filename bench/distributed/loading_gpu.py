@@ -1,21 +1,27 @@
-"""A graph of 2.1G edges, written as slices and read from them, on a machine of GPUs.
+"""A graph of 2.1G edges, written as slices and read from them to the GPUs of a host.
 
-The GPU draws it; its rows come to the host, and are written. *read* is what processes
-take for all bytes of the files, a share each, into memory; *slices* what ranks take
-for their parts of the graph, a process each, and *whole* what one process does for all
-of it. Files are in the page cache, where that holds them. Digests are compared, and
-*of read* is the time by that of the bytes on as many processes.
+A GPU draws it; its rows come to the host, and are written. *read* is what processes
+take for all bytes of the files, a share each by one thread, into new memory; *read by
+threads* the same with as many threads as a load has. *slices* is what ranks take for
+their parts of the graph, a process and a GPU each, and *whole* what one process does
+for all of it, until the GPU has it. Files are in the page cache, where that holds them.
+A first load, which compiles kernels and gets memory, is told apart (``first_ms``).
+Digests are compared, and *of read* is the time by that of the bytes on as many
+processes.
 
-``--cpu`` draws the graph on the host, for rehearsal.
+``--cpu`` draws the graph on the host, and loads it there, for rehearsal.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,13 +32,17 @@ import featgraph as fg
 from bench.distributed.out_of_core_gpu import graph_of
 from bench.distributed.streaming import Teller, stream_from_ranks
 from bench.record import Recorder
+from featgraph.arrays import memory
 from featgraph.graph.formats.convert import write_graph
 from featgraph.graph.generators import rmat
 
-DEFAULTS = {"repeat": 1, "scale": 27, "edge_factor": 16, "ranks": "4"}
+DEFAULTS = {"repeat": 2, "scale": 27, "edge_factor": 16, "ranks": "4",
+            "along": "both"}  # fmt: skip
 MODULE = "bench.distributed.loading_gpu"
 #: Seconds that all ranks of a number may take.
 LIMIT_S = 240
+#: Bytes that are read by one call.
+PIECE = 1 << 22
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--edge-factor", type=int)
     parser.add_argument("--ranks", help="how many, by commas")
     parser.add_argument("--folder", help="for the slices")
-    parser.add_argument("--cpu", action="store_true", help="no GPU draws it")
+    parser.add_argument("--along", choices=("both", "in"), help="edges of a part")
+    parser.add_argument("--cpu", action="store_true", help="on the host alone")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -63,17 +74,20 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         write_graph(rmat(8, 8, seed=1, target="cpu"), path.with_name("small.fgs"))
         given = {
             "path": str(path), "small": str(path.with_name("small.fgs")),
-            "repeat": arguments.repeat, "digest": digest, "target": "cpu",
+            "repeat": arguments.repeat, "digest": digest, "along": arguments.along,
+            "target": "cpu" if arguments.cpu else "cuda",
         }  # fmt: skip
         for ranks in map(int, arguments.ranks.split(",")):
-            read: float | None = None
+            read: dict[str, float] = {}
             for cell in stream_from_ranks(MODULE, ranks, given, {}, LIMIT_S):
                 trials, name = cell["trials_ms"], cell["name"]
                 fields = {"ranks": ranks, "file_bytes": size}
-                if read is None:
-                    read = median(trials)
+                fields |= {k: cell[k] for k in ("first_ms", "along") if k in cell}
+                if name.startswith("read"):
+                    read[name] = median(trials)
                 else:
-                    fields["of_read"] = round(median(trials) / read, 2)
+                    of = {k: round(median(trials) / ms, 2) for k, ms in read.items()}
+                    fields |= {"of_" + k.replace(" ", "_"): of[k] for k in of}
                 checks = {"ok": cell["ok"]}
                 recorder.add(name, trials, graph=about, checks=checks, **fields)
 
@@ -82,37 +96,61 @@ def be_a_rank(given: dict[str, Any], told: str) -> None:
     """Read a share of the bytes, then this rank's part of the graph."""
     engine, tell = fg.distributed.init(engine="shared"), Teller(told)
 
-    def timed(name: str, call: Any) -> None:
-        trials = []
-        for _ in range(given["repeat"]):
-            engine.barrier()
-            begun = time.perf_counter()
-            found = call()
-            engine.barrier()
-            trials.append(1000 * (time.perf_counter() - begun))
-            is_right = found is None or found.digest == given["digest"]
-            del found
-        if engine.rank == 0:
-            tell(name=name, trials_ms=trials, ok=is_right)
-
     path, is_alone = given["path"], engine.size == 1
-    timed("read", lambda: _read(Path(path), engine.rank, engine.size))
-    how: dict[str, Any] = {} if is_alone else {"partition": "edges"}
-    fg.read_graph(given["small"], **how)  # compiles
-    timed("whole" if is_alone else "slices", lambda: fg.read_graph(path, **how))
+    is_there, share = given["target"] == "cuda", (engine.rank, engine.size)
+    how: dict[str, Any] = {"target": given["target"]} if is_there else {}
+    if not is_alone:
+        how |= {"partition": "edges", "along": given["along"]}
+
+    def load(path: str) -> Any:
+        graph = fg.read_graph(path, **how)
+        if is_there:
+            memory.synchronize()
+        return graph
+
+    def once(call: Any) -> tuple[float, bool]:
+        engine.barrier()
+        begun = time.perf_counter()
+        found = call()
+        engine.barrier()
+        took = 1000 * (time.perf_counter() - begun)
+        return took, found is None or found.digest == given["digest"]
+
+    def timed(name: str, call: Any, **more: Any) -> None:
+        found = [once(call) for _ in range(given["repeat"])]
+        if engine.rank == 0:
+            trials, are_right = zip(*found, strict=True)
+            tell(name=name, trials_ms=list(trials), ok=all(are_right), **more)
+
+    timed("read", lambda: _read(Path(path), share, 1))
+    threads = int(os.environ.get("NUMBA_NUM_THREADS", os.cpu_count() or 1))
+    timed("read by threads", lambda: _read(Path(path), share, threads))
+    load(given["small"])
+    first_ms = round(once(lambda: load(path))[0], 3)
+    more = {} if is_alone else {"along": given["along"]}
+    name = "whole" if is_alone else "slices"
+    timed(name, lambda: load(path), first_ms=first_ms, **more)
 
 
-def _read(path: Path, rank: int, ranks: int) -> None:
-    """Read a rank's share of each file into memory."""
-    for file in sorted(path.iterdir()):
+def _read(folder: Path, share: tuple[int, int], threads: int) -> None:
+    """Read a rank's share of each file into memory, some of it on each thread."""
+    rank, ranks = share
+    for file in sorted(folder.iterdir()):
         size = file.stat().st_size
         begin, end = (size * r // ranks for r in (rank, rank + 1))
-        share = np.empty(end - begin, np.uint8)
-        with file.open("rb", buffering=0) as stream:
-            stream.seek(begin)
-            at = 0
-            while at < share.size:
-                at += stream.readinto(share[at : at + (1 << 26)].data) or share.size
+        made = np.empty(end - begin, np.uint8)
+        with (
+            file.open("rb", buffering=0) as stream,
+            ThreadPoolExecutor(threads) as pool,
+        ):
+            some = partial(_read_some, stream.fileno(), begin, made)
+            list(pool.map(some, range(0, made.size, PIECE)))
+
+
+def _read_some(handle: int, begin: int, made: Any, first: int) -> None:
+    at, last = first, min(first + PIECE, made.size)
+    while at < last:
+        at += os.preadv(handle, [made[at:last].data], begin + at) or last
 
 
 if __name__ == "__main__":

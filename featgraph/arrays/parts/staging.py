@@ -22,8 +22,8 @@ __all__ = ["send"]
 Bytes = npt.NDArray[np.uint8]
 #: Fills a piece of some number, and returns which of its bytes are sent.
 Fill = Callable[[int, Bytes], tuple[int, int]]
-#: Pieces for each thread: half of them are filled, half on their way to the GPU.
-_PIECES = 4
+#: Most threads: a dozen read and check as fast as a bus takes it.
+_MOST_THREADS = 16
 
 
 class _Staging:
@@ -39,8 +39,9 @@ class _Staging:
     ) -> None:
         """Send so many pieces, each filled by a thread, to an address of the GPU."""
         with self._sending:
-            half = _PIECES * threads // 2
-            self._make(min(2 * half, max(count, 1)), room)
+            # Half of the pieces are filled, half on their way to the GPU.
+            threads = min(threads, _MOST_THREADS)
+            self._make(min(2 * threads, max(count, 1)), room)
             streams, together = memory.streams(), len(self._pieces)
             ahead, sent = -(-together // 2), 0
             filled: deque[Future[tuple[int, int]]] = deque()
@@ -89,7 +90,7 @@ def send(count: int, room: int, threads: int, fill: Fill, address: int) -> None:
     room : int
         Most bytes of a piece.
     threads : int
-        How many fill pieces.
+        How many fill pieces, at most.
     fill : callable
         ``fill(number, piece)``, called once for each piece, by any thread.
     address : int

@@ -30,6 +30,7 @@ __all__ = [
     "list_members",
     "localize",
     "mark",
+    "survey_degrees",
 ]
 
 _Array: TypeAlias = NDArray[Any]
@@ -74,14 +75,17 @@ def count_owners(ends: _Array, owners: _Array, counts: _Array) -> None:
 
 
 @jit
-def list_by_owner(ends: _Array, owners: _Array, bounds: _Array, found: _Array) -> None:
-    """List the places of ends by owner; `bounds` has where each owner's are stored.
+def list_by_owner(
+    ends: _Array, owners: _Array, first: int, bounds: _Array, found: _Array
+) -> None:
+    """List the places of ends, from `first` on, by owner.
 
-    It is used up: behind this, it has where each owner's end.
+    `bounds` has where each owner's are stored. It is used up: behind this, it has where
+    each owner's end.
     """
     for i in range(ends.size):
         owner = owners[ends[i] >> 5]
-        found[bounds[owner]] = i
+        found[bounds[owner]] = first + i
         bounds[owner] += 1
 
 
@@ -179,3 +183,17 @@ def localize(ends: _Array, words: _Array, before: _Array) -> None:
         u = ends[i]
         below = (np.uint32(1) << np.uint32(u & 31)) - np.uint32(1)
         ends[i] = before[u >> 5] + _ones(words[u >> 5] & below)
+
+
+@jit
+def survey_degrees(degrees: _Array, bound: int, most: _Array, short: _Array) -> None:
+    """Find the highest degree, and that below a bound; count the low ones by degree."""
+    highest, below = most[0], most[1]
+    for i in range(degrees.size):
+        degree = degrees[i]
+        highest = max(highest, degree)
+        if degree < bound:
+            below = max(below, degree)
+        if degree < short.size:
+            short[degree] += 1
+    most[0], most[1] = highest, below

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph._interrupts import import_whole
+from featgraph.arrays.values import in_pieces
 from featgraph.errors import FileFormatError
 from featgraph.graph.slices.manifest import BLOCK_BYTES, Manifest, SliceArray
 
@@ -125,7 +127,7 @@ class Slices:
         if out is None:
             return found.astype(dtype.newbyteorder("="), copy=False)
         if found is not out:
-            out[:] = found
+            in_pieces(out.size, out.nbytes, partial(_put, out, found))
         return out
 
     def mapped(self, name: str) -> Array:
@@ -269,14 +271,19 @@ class _Blocks:
             return int(data.size)
         wrong = int(np.argmin(same)) if not same.all() else found.size
         first = begin + wrong * BLOCK_BYTES
+        last = min(first + BLOCK_BYTES, begin + done)
         got = f"XXH64 {int(found[wrong]):016x}" if wrong < found.size else "no bytes"
         raise FileFormatError(
             "a slice has been altered, or is of another graph",
-            where=f"{self.path}, bytes {first} to {min(first + BLOCK_BYTES, begin + done)}",
+            where=f"{self.path}, bytes {first} to {last}",
             got=got,
             expected=f"{int(expected[wrong]):016x}",
             fix=_AGAIN,
         )
+
+
+def _put(out: Array, found: Array, begin: int, end: int) -> None:
+    out[begin:end] = found[begin:end]
 
 
 def _threads() -> int:

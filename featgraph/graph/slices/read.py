@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.arrays.targets import chosen_target
-from featgraph.arrays.values import offset_dtype
+from featgraph.arrays.values import in_pieces, offset_dtype
 from featgraph.errors import FileFormatError
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.arguments import require_path
@@ -115,7 +115,14 @@ def require_in_range(slices: Slices, name: str, found: Array) -> None:
     """Raise FileFormatError unless sources or rows are those of some edge."""
     manifest = slices.manifest
     bound = manifest.vertex_count if name == "sources" else row_bound(manifest)
-    if not (found.min() >= 0 and found.max() < bound):
+    are_inside: list[bool] = []
+
+    def look(begin: int, end: int) -> None:
+        some = found[begin:end]
+        are_inside.append(bool(some.min() >= 0 and some.max() < bound))
+
+    in_pieces(found.size, found.nbytes, look)
+    if not all(are_inside):
         raise FileFormatError(
             "a number out of range",
             where=str(slices.folder / f"{name}.bin"),

@@ -89,5 +89,6 @@ class Division:
         cuts, firsts = self.partition.cuts, self.firsts
         if firsts is cuts:
             return numbers
-        counts = np.diff(np.searchsorted(numbers, firsts))
+        # In their own type, or all of them would be converted.
+        counts = np.diff(np.searchsorted(numbers, firsts.astype(numbers.dtype)))
         return numbers + np.repeat((cuts - firsts)[:-1].astype(np.int32), counts)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays.values import offset_dtype
+from featgraph.arrays.values import in_pieces, offset_dtype
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.fold.plan.traits import HUB_DEGREE, GraphTraits, traits_of_degrees
 from featgraph.graph import Graph
@@ -25,6 +27,7 @@ from featgraph.ranks.loading.division import Division
 
 __all__ = [
     "Found",
+    "copy_to",
     "cuts_of_words",
     "localized",
     "made_graph",
@@ -80,8 +83,11 @@ def localized(
     first, last = division.own(rank)
     words = np.zeros(-(-division.size // WORD), np.uint32)
     before = np.empty(words.size, np.int32)
+    lock = threading.Lock()
     for end in ends:
-        part_kernels.mark(end, words)
+        mark = partial(_mark, end, words, lock)
+        # Each piece has words of its own, which are to be fewer than its ends.
+        in_pieces(end.size, end.nbytes if end.size > 32 * words.size else 0, mark)
     own = slice(-(-first // WORD), -(-last // WORD))
     words[own] = 0
     ghosts = np.empty(part_kernels.count_words(words, before), np.int32)
@@ -90,8 +96,26 @@ def localized(
     words[own] = 0xFFFFFFFF
     before[own] = np.arange(0, last - first, WORD)
     for end in ends:
-        part_kernels.localize(end, words, before)
+        localize = partial(_localize, end, words, before)
+        in_pieces(end.size, end.nbytes, localize)
     return division.places(ghosts)
+
+
+def _mark(
+    ends: Array, words: Array, lock: threading.Lock, begin: int, end: int
+) -> None:
+    from featgraph.graph.partition import part_kernels  # loads Numba
+
+    own = np.zeros_like(words)
+    part_kernels.mark(ends[begin:end], own)
+    with lock:
+        np.bitwise_or(words, own, out=words)
+
+
+def _localize(ends: Array, words: Array, before: Array, begin: int, end: int) -> None:
+    from featgraph.graph.partition import part_kernels  # loads Numba
+
+    part_kernels.localize(ends[begin:end], words, before)
 
 
 def made_graph(
@@ -111,13 +135,18 @@ def made_graph(
     rank, ghosts = engine.rank, found.ghosts
     first, last = map(int, partition.cuts[rank : rank + 2])
     own = last - first
-    bounds = np.searchsorted(ghosts, partition.cuts)
+    # In their own type, or all of them would be converted.
+    bounds = np.searchsorted(ghosts, partition.cuts.astype(ghosts.dtype))
     asked_of = [ghosts[b:e] for b, e in pairwise(bounds.tolist())]
-    send_lists = tuple(
-        freeze(wanted - np.int32(first))
-        for wanted in engine.all_to_allv(asked_of, about="ghosts")
-    )
-    numbers = np.concatenate((np.arange(first, last, dtype=np.int32), ghosts))
+    send_lists = _asked_of_own(engine, asked_of, first)
+    numbers = np.empty(own + ghosts.size, np.int32)
+
+    def number(begin: int, end: int) -> None:
+        middle = min(max(begin, own), end)
+        numbers[begin:middle] = np.arange(first + begin, first + middle, dtype=np.int32)
+        numbers[middle:end] = ghosts[middle - own : end - own]
+
+    in_pieces(numbers.size, numbers.nbytes, number)
     if partition.order is not None:
         numbers = np.asarray(partition.order[numbers])
     shard = Shard(
@@ -135,7 +164,7 @@ def made_graph(
         send_lists=send_lists,
     )
     traits = _traits(engine, whole, found.degrees)
-    degrees = _degrees(engine, whole, send_lists, found.degrees)
+    degrees = _degrees(engine, whole, shard, found.degrees)
     starts = found.starts
     if starts is None:
         starts = _starts(engine, shard)
@@ -144,36 +173,109 @@ def made_graph(
     return DistributedGraph(replace(whole, traits=traits), shard, engine, here)
 
 
+def _asked_of_own(
+    engine: Engine, asked_of: list[Array], first: int
+) -> tuple[npt.NDArray[np.int32], ...]:
+    """Tell ranks which of their vertices are ghosts here; return which they ask for."""
+    lists: list[npt.NDArray[np.int32]] = [np.empty(0, np.int32)] * engine.size
+
+    def write(rank: int, message: Array) -> None:
+        given, told = asked_of[rank], message.view(np.int32)
+
+        def put(begin: int, end: int) -> None:
+            told[begin:end] = given[begin:end]
+
+        in_pieces(told.size, message.nbytes, put)
+
+    def read(rank: int, message: Array) -> None:
+        told = message.view(np.int32)
+        lists[rank] = made = np.empty(told.size, np.int32)
+
+        def take(begin: int, end: int) -> None:
+            np.subtract(told[begin:end], np.int32(first), out=made[begin:end])
+
+        in_pieces(told.size, message.nbytes, take)
+
+    engine.hand_bytes([asked.nbytes for asked in asked_of], write, read, about="ghosts")
+    return tuple(freeze(listed) for listed in lists)
+
+
 def _degrees(
-    engine: Engine, whole: Whole, send_lists: Any, of_own: tuple[Array, Array]
+    engine: Engine, whole: Whole, shard: Shard, of_own: tuple[Array, Array]
 ) -> tuple[Array, Array]:
     """Return degrees of own vertices, and of ghosts, which their owners tell."""
-    dtype = offset_dtype(whole.edge_count)
+    dtype, lists = np.dtype(offset_dtype(whole.edge_count)), shard.send_lists
 
     def with_ghosts(values: Array) -> Array:
-        told = [values[listed] for listed in send_lists]
-        ghosts = engine.all_to_allv(told, about="degrees of ghosts")
-        return np.concatenate((values, *ghosts))
+        made = np.empty(shard.numbers.size, dtype)
 
-    into = with_ghosts(of_own[0].astype(dtype))
-    return into, with_ghosts(of_own[1].astype(dtype)) if whole.directed else into
+        def write(rank: int, message: Array) -> None:
+            listed, told = lists[rank], message.view(dtype)
+
+            def put(begin: int, end: int) -> None:
+                told[begin:end] = values[listed[begin:end]]
+
+            in_pieces(told.size, message.nbytes, put)
+
+        def read(rank: int, message: Array) -> None:
+            if message.size:
+                copy_to(made[shard.ghosts[rank] :], message.view(dtype))
+
+        copy_to(made, values)
+        sizes = [dtype.itemsize * listed.size for listed in lists]
+        engine.hand_bytes(sizes, write, read, about="degrees of ghosts")
+        return made
+
+    into = with_ghosts(of_own[0])
+    return into, with_ghosts(of_own[1]) if whole.directed else into
+
+
+def copy_to(target: Array, values: Array) -> None:
+    """Copy values to the first places of an array, on several threads if it pays."""
+
+    def put(begin: int, end: int) -> None:
+        target[begin:end] = values[begin:end]
+
+    in_pieces(values.size, values.size * target.itemsize, put)
 
 
 def _traits(engine: Engine, whole: Whole, degrees: tuple[Array, Array]) -> GraphTraits:
     """Return the traits of the whole graph, of which each rank knows its part."""
     sides = degrees if whole.directed else degrees[:1]
-    longest = [int(side.max(initial=0)) for side in sides]
-    below = [int(side[side < HUB_DEGREE].max(initial=0)) for side in sides]
+    counted = [_counted(side) for side in sides]
+    longest, below = np.max([most for most, _ in counted], axis=0)
     about = "degrees of all vertices"
-    most = engine.all_reduce(np.array([max(longest), max(below)]), "max", about=about)
-    short = np.bincount(np.minimum(sides[0], SHORT), minlength=SHORT)[:SHORT]
-    short = engine.all_reduce(short.astype(np.int64), "sum", about=about)
+    most = engine.all_reduce(np.array([longest, below], np.int64), "max", about=about)
+    short = engine.all_reduce(counted[0][1], "sum", about=about)
     return traits_of_degrees(whole, int(most[0]), int(most[1]), short)
+
+
+def _counted(degrees: Array) -> tuple[Array, Array]:
+    """Return the longest row, and that below hubs; how many rows have few edges."""
+    from featgraph.graph.partition import part_kernels  # loads Numba
+
+    found: list[tuple[Array, Array]] = []
+
+    def count(begin: int, end: int) -> None:
+        most, short = np.zeros(2, np.int64), np.zeros(SHORT, np.int64)
+        part_kernels.survey_degrees(degrees[begin:end], HUB_DEGREE, most, short)
+        found.append((most, short))
+
+    in_pieces(degrees.size, degrees.nbytes, count)
+    mosts, shorts = zip(*found, strict=True)
+    return np.max(mosts, axis=0), np.sum(shorts, axis=0)
 
 
 def _starts(engine: Engine, shard: Shard) -> Array:
     """Return the edge id of the first in-edge of each own vertex."""
-    offsets = in_offsets(shard.local)[: shard.own + 1].astype(np.int64)
-    counts = engine.all_gather(offsets[-1:], about="own edges")
+    offsets = in_offsets(shard.local)[: shard.own + 1]
+    last = offsets[-1:].astype(np.int64)
+    counts = engine.all_gather(last, about="own edges")
     before = int(np.concatenate(counts)[: engine.rank].sum())
-    return np.asarray(offsets[:-1] + before)
+    made = np.empty(shard.own, np.int64)
+
+    def put(begin: int, end: int) -> None:
+        np.add(offsets[begin:end], np.int64(before), out=made[begin:end])
+
+    in_pieces(made.size, made.nbytes, put)
+    return made

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays.values import offset_dtype
+from featgraph.arrays.values import in_pieces, offset_dtype
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.ranks.loading.division import Division
 from featgraph.ranks.loading.given import Chunk, Given
@@ -125,10 +125,26 @@ def by_owner(ends: Array, owners: Array, ranks: int) -> list[Array]:
     """Return the places of the ends that each rank owns, ascending."""
     from featgraph.graph.partition import part_kernels  # loads Numba
 
-    counts = np.zeros(ranks, np.int64)
-    part_kernels.count_owners(ends, owners, counts)
-    found, stops = np.empty(ends.size, np.int64), np.cumsum(counts)
-    part_kernels.list_by_owner(ends, owners, stops - counts, found)
+    counted: dict[int, Array] = {}
+
+    def count(begin: int, end: int) -> None:
+        counts = np.zeros(ranks, np.int64)
+        part_kernels.count_owners(ends[begin:end], owners, counts)
+        counted[begin] = counts
+
+    in_pieces(ends.size, ends.nbytes, count)
+    begins = sorted(counted)
+    counts = np.stack([counted[begin] for begin in begins])
+    stops = np.cumsum(counts.sum(axis=0))
+    # Of each owner, what stands in earlier pieces comes before.
+    before = stops - counts.sum(axis=0) + np.cumsum(counts, axis=0) - counts
+    bounds = dict(zip(begins, before, strict=True))
+    found = np.empty(ends.size, np.int64)
+
+    def list_places(begin: int, end: int) -> None:
+        part_kernels.list_by_owner(ends[begin:end], owners, begin, bounds[begin], found)
+
+    in_pieces(ends.size, ends.nbytes, list_places)
     return np.split(found, stops[:-1])
 
 
@@ -156,13 +172,43 @@ def hand_over(
         The edges that each rank gets.
     at : ndarray of int64, shape (P,), changed
         Where what comes from each rank is stored next.
+
+    Notes
+    -----
+    A message has the columns one behind the other, the widest first, so that none
+    begins between its elements. Threads write it where it passes, and read it there.
     """
-    begin = at.copy()
-    for column, store in columns:
-        sent = [column[some].astype(store.dtype, copy=False) for some in which]
-        for rank, part in enumerate(engine.all_to_allv(sent, about=_ABOUT)):
-            store[begin[rank] : begin[rank] + part.size] = part
-            at[rank] = begin[rank] + part.size
+    widest = sorted(columns, key=lambda pair: -pair[1].dtype.itemsize)
+    width = sum(store.dtype.itemsize for _, store in widest)
+
+    def parts_of(message: Array) -> list[Array]:
+        count, begin, parts = message.size // width, 0, []
+        for _, store in widest:
+            end = begin + count * store.dtype.itemsize
+            parts.append(message[begin:end].view(store.dtype))
+            begin = end
+        return parts
+
+    def write(rank: int, message: Array) -> None:
+        some, parts = which[rank], parts_of(message)
+
+        def put(begin: int, end: int) -> None:
+            for (column, _), part in zip(widest, parts, strict=True):
+                part[begin:end] = column[some[begin:end]]
+
+        in_pieces(some.size, message.nbytes, put)
+
+    def read(rank: int, message: Array) -> None:
+        first, parts = int(at[rank]), parts_of(message)
+
+        def take(begin: int, end: int) -> None:
+            for (_, store), part in zip(widest, parts, strict=True):
+                store[first + begin : first + end] = part[begin:end]
+
+        in_pieces(parts[0].size, message.nbytes, take)
+        at[rank] += parts[0].size
+
+    engine.hand_bytes([width * some.size for some in which], write, read, about=_ABOUT)
 
 
 def _no_edges(given: Given) -> Chunk:

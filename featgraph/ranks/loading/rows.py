@@ -6,6 +6,7 @@ needed: nothing is sorted.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays.values import offset_dtype
+from featgraph.arrays.values import in_pieces, offset_dtype
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.graph import Graph
 from featgraph.graph.building.adjacency import Adjacency
@@ -21,12 +22,15 @@ from featgraph.graph.building.edges import freeze
 from featgraph.graph.building.row_edges import RowEdges
 from featgraph.ranks.agreed import on_all
 from featgraph.ranks.loading.division import Division
-from featgraph.ranks.loading.parts import Found, localized
+from featgraph.ranks.loading.parts import Found, copy_to, localized
 from featgraph.ranks.loading.rounds import ROUND_EDGES, by_owner, hand_over
 
 __all__ = ["OwnRows", "part_of_rows"]
 
 Array = npt.NDArray[Any]
+#: Most rounds. Where there would be more, each has more edges than `ROUND_EDGES`: a
+#: 32nd of what stays, and long enough for several threads.
+_MOST_ROUNDS = 32
 
 
 @dataclass(eq=False)
@@ -113,8 +117,16 @@ def _with_ghosts(engine: Engine, own: OwnRows, along: str, about: str) -> _Edges
 
     owners = own.division.owners
     going, size = np.zeros(engine.size, np.int64), own.size
+    lock = threading.Lock()
+
+    def count(begin: int, end: int) -> None:
+        counts = np.zeros(engine.size, np.int64)
+        part_kernels.count_owners(own.sources[begin:end], owners, counts)
+        with lock:
+            going[:] += counts
+
     if along == "both":
-        part_kernels.count_owners(own.sources, owners, going)
+        in_pieces(size, own.sources.nbytes, count)
         going[engine.rank] = 0
     told = engine.all_to_allv(list(going.reshape(-1, 1)), about="edges of a graph")
     coming = np.concatenate(told)
@@ -126,7 +138,7 @@ def _with_ghosts(engine: Engine, own: OwnRows, along: str, about: str) -> _Edges
         np.empty(size + came, offset_dtype(2 * own.given_count)),
         None if dtype is None else np.empty(size + came, dtype),
     )
-    edges.sources[:size] = own.sources
+    copy_to(edges.sources, own.sources)
     own.sources = edges.sources[:size]
 
     def read() -> None:
@@ -147,10 +159,11 @@ def _exchange(
     size = own.size
     rounds = np.array([-(-size // ROUND_EDGES)])
     most = engine.all_reduce(rounds, "max", about="rounds of edges")
-    at = np.cumsum(coming) - coming
-    for turn in range(int(most[0])):
-        begin = min(turn * ROUND_EDGES, size)
-        some = slice(begin, min(begin + ROUND_EDGES, size))
+    turns = min(int(most[0]), _MOST_ROUNDS)
+    at, step = np.cumsum(coming) - coming, -(-size // max(turns, 1))
+    for turn in range(turns):
+        begin = min(turn * step, size)
+        some = slice(begin, min(begin + step, size))
         which = by_owner(edges.sources[some], owners, engine.size)
         which[engine.rank] = which[engine.rank][:0]
         columns = [
@@ -166,12 +179,18 @@ def _exchange(
 def _targets(own: OwnRows, some: slice) -> npt.NDArray[np.int32]:
     """Return the targets of some of the edges into own vertices."""
     offsets, at = own.offsets, own.division.own(own.rank)[0]
-    first = max(int(np.searchsorted(offsets, some.start, "right")) - 1, 0)
-    last = int(np.searchsorted(offsets, some.stop, "left"))
-    ends = offsets[first : last + 1].clip(some.start, some.stop)
-    sizes: Array = np.diff(ends)
-    numbers = np.arange(at + first, at + first + sizes.size, dtype=np.int32)
-    return np.repeat(numbers, sizes)
+    found = np.empty(some.stop - some.start, np.int32)
+
+    def fill(begin: int, end: int) -> None:
+        low, high = some.start + begin, some.start + end
+        first = max(int(np.searchsorted(offsets, low, "right")) - 1, 0)
+        last = int(np.searchsorted(offsets, high, "left"))
+        sizes: Array = np.diff(offsets[first : last + 1].clip(low, high))
+        numbers = np.arange(at + first, at + first + sizes.size, dtype=np.int32)
+        found[begin:end] = np.repeat(numbers, sizes)
+
+    in_pieces(found.size, found.nbytes, fill)
+    return found
 
 
 def _found(own: OwnRows, edges: _Edges, along: str) -> Found:
