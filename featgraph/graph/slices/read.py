@@ -22,6 +22,7 @@ from featgraph.graph.slices.manifest import Manifest, read_manifest
 
 __all__ = [
     "StoredRows",
+    "joined",
     "map_slices",
     "open_slices",
     "read_slices",
@@ -85,7 +86,7 @@ class StoredRows:
 
     def vertices(self, name: str) -> Array:
         """Return what is stored of each vertex."""
-        return np.concatenate([self.slices.read(name, *own) for own in self.ranges])
+        return joined([self.slices.read(name, *own) for own in self.ranges])
 
     def read(self, name: str, out: Array | None = None) -> Array:
         """Return "sources", "rows" or "weights" of the edges, into an array if given.
@@ -109,6 +110,11 @@ class StoredRows:
         if name != "weights" and found.size:
             require_in_range(self.slices, name, found)
         return found
+
+
+def joined(parts: Sequence[Array]) -> Array:
+    """Return arrays one behind the other; a single one is not copied."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def require_in_range(slices: Slices, name: str, found: Array) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.arrays import memory, sorting
+from featgraph.arrays import edge_kernels, memory, sorting
 from featgraph.arrays.parts import kernels
 from featgraph.arrays.parts.row_edges import GpuRowEdges
 from featgraph.arrays.values import offset_dtype
@@ -21,6 +21,7 @@ from featgraph.graph.building.edges import EdgeList
 from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
 from featgraph.graph.slices.files import Slices
 from featgraph.graph.slices.read import (
+    joined,
     require_in_range,
     require_offsets,
     row_bound,
@@ -104,11 +105,11 @@ class RowsThere:
 
     def vertices(self, name: str) -> NDArray[Any]:
         """Return what is stored of each vertex, on the host."""
-        return np.concatenate([self.slices.read(name, *own) for own in self.ranges])
+        return joined([self.slices.read(name, *own) for own in self.ranges])
 
     def on_host(self, name: str) -> NDArray[Any]:
         """Return "rows" of the edges on the host, in the type that is stored."""
-        return np.concatenate([self.slices.read(name, *span) for span in self.spans])
+        return joined([self.slices.read(name, *span) for span in self.spans])
 
     def read(self, name: str, more: int = 0) -> Array:
         """Return "sources", "rows" or "weights" of the edges, with room behind them.
@@ -148,13 +149,14 @@ def read_there(slices: Slices) -> EdgeList:
     manifest = slices.manifest
     rows = RowsThere.of(slices, [(0, manifest.vertex_count)])
     ends, numbers = rows.read("sources"), rows.read("rows")
+    is_plain = manifest.directed and not _are_moved(numbers)
     weights = rows.read("weights") if "weights" in manifest.arrays else None
     slices.read("words")  # altered ones are not for ranks alone to find
     there = GpuRowEdges(
         closed_offsets(rows.degrees),
         ends,
         manifest.directed,
-        lambda: numbers,
+        None if is_plain else lambda: numbers,
         max(manifest.given_count, 1),
     )
     known: dict[str, Any] = {
@@ -168,3 +170,10 @@ def read_there(slices: Slices) -> EdgeList:
     edges.names = slices.read("names") if "names" in manifest.arrays else None
     edges.sides = manifest.sides
     return edges
+
+
+def _are_moved(numbers: Array) -> bool:
+    """Whether edges were given in another order than that of their slots."""
+    found = memory.filled((1,), 0, np.int32)
+    memory.launch_over(edge_kernels.find_moved, numbers.size, numbers, found)
+    return bool(memory.read(found)[0])

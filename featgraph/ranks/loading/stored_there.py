@@ -237,16 +237,13 @@ def _localized(own: OwnThere, edges: _Edges) -> tuple[HostArray, Array]:
     memory.launch_over(
         kernels.count_entries, edges.targets.size, edges.targets, degrees
     )
-    given = own.rows.degrees, first, degrees
-    memory.launch_over(kernels.put_at, last - first, *given)
-    local_count = last - first + ghosts.size
+    memory.launch_over(kernels.put_at, last - first, own.rows.degrees, first, degrees)
+    known, local_count = (first, ghosts, last - first), last - first + ghosts.size
     numbers = memory.empty((local_count,), np.int32)
-    given = first, ghosts, last - first, numbers
-    memory.launch_over(kernels.list_own, local_count, *given)
+    memory.launch_over(kernels.list_own, local_count, *known, numbers)
     offsets = closed_offsets(taken(degrees, numbers))
     del degrees, numbers
     local = memory.filled((size,), kernels.ABSENT, np.int32)
-    given = first, ghosts, last - first, local
-    memory.launch_over(kernels.number_own, local_count, *given)
+    memory.launch_over(kernels.number_own, local_count, *known, local)
     memory.launch_over(kernels.localize, edges.ends.size, edges.ends, local)
     return memory.read(ghosts), offsets
