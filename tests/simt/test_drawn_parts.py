@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from featgraph.distributed import run_ranks
 from featgraph.graph import generators, ratings, rmat, uniform
 from featgraph.graph.building import edges as edge_lists
 from featgraph.graph.formats.convert import write_graph
+from featgraph.graph.slices.files import SliceWriter
+from featgraph.graph.slices.manifest import read_manifest, write_manifest
 
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
@@ -339,7 +342,7 @@ def test_what_cannot_be_drawn_in_parts_is_refused() -> None:
     run_ranks(2, on_a_rank)
 
 
-@pytest.mark.drawn(16)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("order", ["given", "locality"])
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize(("along", "ranks"), [("both", 3), ("in", 2)])
@@ -373,3 +376,58 @@ def test_slices_that_gpus_read(
         for name in ("sources", "targets", "weights", "given_index"):
             assert np.array_equal(getattr(alone, name), getattr(whole, name)), name
         require_equal_rows(alone, whole)
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_a_gpu_has_numbers_of_edges_that_are_not_given_by_row(
+    is_sorted: bool, tmp_path: Path
+) -> None:
+    u, v = np.array([[3, 0, 1, 2], [0, 1, 1, 3]])
+    v = v if is_sorted else v[::-1]
+    whole = fg.Graph.from_edges(u, v, vertex_count=4)
+    write_graph(whole, tmp_path / "graph.fgs")
+    made = fg.read_graph(tmp_path / "graph.fgs", target="cuda")
+    there: Any = made._edges
+    assert (there.on_gpu._numbers is None) == is_sorted
+    for name in ("sources", "targets", "given_index"):
+        assert np.array_equal(getattr(made, name), getattr(whole, name)), name
+    require_equal_rows(made, whole)
+
+
+WRONG: dict[str, tuple[str, Any, str]] = {
+    "offsets": ("offsets", [0, 3, 2, 4, 4], "do not follow each other"),
+    "sources": ("sources", [0, 4, 1, 2], "out of range"),
+    "rows": ("rows", [0, 1, -1, 2], "out of range"),
+    "altered": ("sources", None, "altered"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_wrong_slices_are_named_on_all_ranks(kind: str, tmp_path: Path) -> None:
+    name, values, text = WRONG[kind]
+    folder = tmp_path / "graph.fgs"
+    write_graph(fg.Graph.from_edges([3, 0, 1, 2], [0, 1, 1, 3]), folder)
+    if values is None:
+        data = bytearray((folder / f"{name}.bin").read_bytes())
+        data[5] ^= 1
+        (folder / f"{name}.bin").write_bytes(data)
+    else:
+        manifest = read_manifest(folder)
+        with SliceWriter(folder, name, manifest.arrays[name].dtype) as writer:
+            writer.write(np.array(values))
+            arrays = {**manifest.arrays, name: writer.finish()}
+        write_manifest(folder, replace(manifest, arrays=arrays))
+
+    def on_a_rank(engine: Any) -> None:
+        with pytest.raises(fg.FileFormatError, match=text):
+            fg.read_graph(folder, partition="edges", target="cuda")
+
+    run_ranks(2, on_a_rank)
+    with pytest.raises(fg.FileFormatError, match=text):
+        fg.read_graph(folder, target="cuda")
+
+
+def test_only_slices_are_read_to_a_gpu(tmp_path: Path) -> None:
+    (tmp_path / "edges.txt").write_text("0 1\n")
+    with pytest.raises(fg.ArgumentError, match="featgraph convert"):
+        fg.read_graph(tmp_path / "edges.txt", target="cuda")
