@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._cuda_driver import address_of
 from featgraph.arrays import memory
 
 __all__ = ["send"]
@@ -80,8 +81,10 @@ _stagings: dict[int, _Staging] = {}
 _making = threading.Lock()
 
 
-def send(count: int, room: int, threads: int, fill: Fill, address: int) -> None:
-    """Send pieces to an address of the GPU, one behind the other; return behind it.
+def send(
+    count: int, room: int, threads: int, fill: Fill, there: Any, begin: int = 0
+) -> None:
+    """Send pieces to an array of the GPU, one behind the other; return behind it.
 
     Parameters
     ----------
@@ -93,7 +96,9 @@ def send(count: int, room: int, threads: int, fill: Fill, address: int) -> None:
         How many fill pieces, at most.
     fill : callable
         ``fill(number, piece)``, called once for each piece, by any thread.
-    address : int
+    there : array of the dialect
+    begin : int
+        The byte of it where the first piece goes.
 
     Raises
     ------
@@ -102,4 +107,4 @@ def send(count: int, room: int, threads: int, fill: Fill, address: int) -> None:
     """
     with _making:
         staging = _stagings.setdefault(memory.current_gpu(), _Staging())
-    staging.send(count, room, threads, fill, address)
+    staging.send(count, room, threads, fill, address_of(there) + begin)

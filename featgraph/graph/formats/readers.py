@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph._activity import loading
+from featgraph.arrays.targets import chosen_target
 from featgraph.errors import ArgumentError, FileFormatError, GraphInputError
 from featgraph.graph.building.arguments import require_flag, require_path
 from featgraph.graph.building.check import checked_count
+from featgraph.graph.building.edges import MANY_EDGES, EdgeList
 from featgraph.graph.formats.dimacs import parse_dimacs
 from featgraph.graph.formats.edge_list import parse_edge_list
 from featgraph.graph.formats.labels import parse_labels
@@ -24,7 +26,7 @@ from featgraph.graph.formats.matrix_market import parse_matrix_market
 from featgraph.graph.formats.text import read_text
 from featgraph.graph.graph import Graph
 from featgraph.graph.partition.asked import makers, require_asked
-from featgraph.graph.slices.read import read_slices
+from featgraph.graph.slices.read import open_slices, read_slices
 
 __all__ = [
     "EDGE_LISTS",
@@ -262,7 +264,7 @@ def read_graph(
         if made is not None:
             return made  # type: ignore[no-any-return]
     if suffix == SLICES:
-        graph = Graph(read_slices(path, target))
+        graph = Graph(_of_slices(path, target))
         require_no_options(path, graph.directed, directed, options)
         return graph
     if suffix in EDGE_LISTS:
@@ -282,6 +284,24 @@ def read_graph(
             "where both directions are listed",
         )
     return graph
+
+
+def _of_slices(path: _Path, target: object) -> EdgeList:
+    """Return the edges of a folder, where they are to be.
+
+    Those with an order of their own are read on the host, which puts them into given
+    order.
+    """
+    if target is not None:
+        slices = open_slices(path)
+        manifest = slices.manifest
+        default = "cuda" if manifest.edge_count >= MANY_EDGES else "cpu"
+        is_there = chosen_target(target, default) == "cuda"
+        if is_there and "order" not in manifest.arrays:
+            from featgraph.graph.slices.there import read_there  # imports the dialect
+
+            return read_there(slices)
+    return read_slices(path)
 
 
 def require_options(path: _Path, options: dict[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -13,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph._interrupts import import_whole
-from featgraph.arrays.values import in_pieces
 from featgraph.errors import FileFormatError
 from featgraph.graph.slices.manifest import BLOCK_BYTES, Manifest, SliceArray
 
@@ -118,16 +116,11 @@ class Slices:
             altered where it was read.
         """
         array = self.manifest.arrays[name]
-        dtype = np.dtype(array.dtype)
         end = array.count if end is None else end
-        is_plain = out is not None and out.dtype.newbyteorder("<") == dtype
-        found = out if out is not None and is_plain else np.empty(end - begin, dtype)
-        span = begin * dtype.itemsize, end * dtype.itemsize
-        self._read_blocks(name, span, found.view(np.uint8))
         if out is None:
-            return found.astype(dtype.newbyteorder("="), copy=False)
-        if found is not out:
-            in_pieces(out.size, out.nbytes, partial(_put, out, found))
+            native = np.dtype(array.dtype).newbyteorder("=")
+            out = np.empty(end - begin, native)
+        self._read_blocks(name, begin, end, out)
         return out
 
     def mapped(self, name: str) -> Array:
@@ -156,8 +149,7 @@ class Slices:
         FileFormatError
             As `read` does.
         """
-        from featgraph._cuda_driver import address_of  # imports the dialect
-        from featgraph.arrays.parts.staging import send
+        from featgraph.arrays.parts.staging import send  # imports the dialect
 
         width = np.dtype(self.manifest.arrays[name].dtype).itemsize
         first, last, step = begin * width, end * width, _TOGETHER * BLOCK_BYTES
@@ -174,30 +166,39 @@ class Slices:
                 size = blocks.read(block, piece[: min(wanted * BLOCK_BYTES, step)])
                 return max(first - at, 0), min(last - at, size)
 
-            send(count, step, _threads(), fill, address_of(there) + at * width)
+            send(count, step, _threads(), fill, there, at * width)
 
     def _opened(self, name: str) -> _Blocks:
         return _Blocks(self._checked_path(name), self.manifest.arrays[name])
 
-    def _read_blocks(self, name: str, span: tuple[int, int], out: Array) -> None:
-        """Read bytes of a file, and check all blocks in which they are."""
-        first, last = span
+    def _read_blocks(self, name: str, begin: int, end: int, out: Array) -> None:
+        """Read elements of a file, and check all blocks in which they are."""
+        dtype = np.dtype(self.manifest.arrays[name].dtype)
+        width = dtype.itemsize
+        first, last = begin * width, end * width
         if first == last:
             return
+        is_plain = out.dtype == dtype
         numbers = range(first // BLOCK_BYTES, -(-last // BLOCK_BYTES), _TOGETHER)
+        rooms: list[Array] = []  # one for each thread, in the end
         with self._opened(name) as blocks:
 
             def read(number: int) -> None:
-                begin = number * BLOCK_BYTES
-                end = min(begin + _TOGETHER * BLOCK_BYTES, blocks.nbytes)
-                end = min(end, -(-last // BLOCK_BYTES) * BLOCK_BYTES)
-                if first <= begin and end <= last:
-                    blocks.read(number, out[begin - first : end - first])
+                at = number * BLOCK_BYTES
+                stop = min(at + _TOGETHER * BLOCK_BYTES, blocks.nbytes)
+                stop = min(stop, -(-last // BLOCK_BYTES) * BLOCK_BYTES)
+                low, high = max(first, at), min(last, stop)
+                there = out[(low - first) // width : (high - first) // width]
+                if is_plain and (low, high) == (at, stop):
+                    blocks.read(number, there.view(np.uint8))
                     return
-                room = np.empty(end - begin, np.uint8)
-                blocks.read(number, room)
-                low, high = max(first, begin), min(last, end)
-                out[low - first : high - first] = room[low - begin : high - begin]
+                try:
+                    room = rooms.pop()
+                except IndexError:
+                    room = np.empty(_TOGETHER * BLOCK_BYTES, np.uint8)
+                blocks.read(number, room[: stop - at])
+                there[:] = room[low - at : high - at].view(dtype)
+                rooms.append(room)
 
             threads = _threads()
             if threads == 1 or len(numbers) == 1:
@@ -280,10 +281,6 @@ class _Blocks:
             expected=f"{int(expected[wrong]):016x}",
             fix=_AGAIN,
         )
-
-
-def _put(out: Array, found: Array, begin: int, end: int) -> None:
-    out[begin:end] = found[begin:end]
 
 
 def _threads() -> int:

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.arrays.targets import chosen_target
 from featgraph.arrays.values import in_pieces, offset_dtype
 from featgraph.errors import FileFormatError
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.arguments import require_path
-from featgraph.graph.building.edges import MANY_EDGES, EdgeList, freeze
+from featgraph.graph.building.edges import EdgeList, freeze
 from featgraph.graph.building.row_edges import RowEdges
 from featgraph.graph.slices.files import Slices
 from featgraph.graph.slices.manifest import Manifest, read_manifest
@@ -65,6 +64,10 @@ class StoredRows:
         """Return those of the places of some ranges."""
         parts = [_offsets_of(slices, *places) for places in ranges]
         spans = [(int(part[0]), int(part[-1])) for part in parts]
+        if len(parts) == 1:
+            if spans[0][0]:
+                parts[0] -= spans[0][0]
+            return cls(slices, ranges, spans, parts[0])
         degrees = [np.diff(part) for part in parts]
         offsets = np.zeros(sum(part.size for part in degrees) + 1, np.int64)
         np.cumsum(np.concatenate(degrees), out=offsets[1:])
@@ -209,33 +212,19 @@ def map_slices(path: object) -> EdgeList:
     return edges
 
 
-def read_slices(path: object, target: object = None) -> EdgeList:
+def read_slices(path: object) -> EdgeList:
     """Read a whole graph.
-
-    Parameters
-    ----------
-    path : path
-    target : optional
-        Where its rows go, as `read_graph` has it. A graph with an order of its own is
-        read on the host, which brings it into given order.
 
     Raises
     ------
     FileFormatError
         Slices that are missing or altered, or contradict each other.
     """
-    if target is not None:
-        slices = open_slices(path)
-        default = "cuda" if slices.manifest.edge_count >= MANY_EDGES else "cpu"
-        is_ordered = "order" in slices.manifest.arrays
-        if chosen_target(target, default) == "cuda" and not is_ordered:
-            from featgraph.graph.slices.there import read_there  # imports the dialect
-
-            return read_there(slices)
     stored, offsets = _all_rows(path)
     slices, manifest = stored.slices, stored.slices.manifest
     in_edges = Adjacency(freeze(offsets), freeze(stored.read("sources")), None)
-    rows = stored.read("rows").astype(offset_dtype(row_bound(manifest)), copy=False)
+    rows = np.empty(stored.size, offset_dtype(row_bound(manifest)))
+    stored.read("rows", rows)
     weights = stored.read("weights") if "weights" in manifest.arrays else None
     names = slices.read("names") if "names" in manifest.arrays else None
     slices.read("words")  # altered ones are not for ranks alone to find
