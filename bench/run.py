@@ -73,6 +73,7 @@ BENCHES = {
     "forms-gpu": "bench.distributed.forms_gpu",
     "repartition-gpu": "bench.distributed.repartition_gpu",
     "lux-gpu": "bench.distributed.lux_gpu",
+    "stalls-gpu": "bench.distributed.stalls_gpu",
     "out-of-core-gpu": "bench.distributed.out_of_core_gpu",
     "networkx-cpu": "bench.algorithms.networkx_cpu",
 }
