@@ -345,6 +345,10 @@ class Driver:
         self.enter()
         return int(self.check(self.api.cuCtxGetDevice()))
 
+    def memory_bytes(self) -> int:
+        """Return how much memory the GPU of the context has."""
+        return int(self.check(self.api.cuDeviceTotalMem(self.current_gpu())))
+
     def wait_for_stream(self, stream: int) -> None:
         """Wait for what a stream was given; 0 is the default one."""
         self.enter()

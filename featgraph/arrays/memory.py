@@ -28,6 +28,7 @@ __all__ = [
     "is_lent",
     "launch",
     "launch_over",
+    "memory_bytes",
     "memory_error",
     "on_shortage",
     "piece_of",
@@ -179,6 +180,11 @@ def wait_for_stream(stream: int) -> None:
 def current_gpu() -> int:
     """Return the number of the GPU that kernels run on."""
     return _driver().current_gpu()
+
+
+def memory_bytes() -> int:
+    """Return how much memory the GPU of the context has."""
+    return _driver().memory_bytes()
 
 
 def launch(kernel: Any, blocks: int, *arguments: Any) -> None:

@@ -33,8 +33,10 @@ from featgraph.ranks.gpu.window_rows import WindowRows
 from featgraph.ranks.host_rows import HostRows
 from featgraph.ranks.members import packed, unpacked
 from featgraph.ranks.outboxes import identity
+from featgraph.runtime.devices import spare
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.loops import device_flight, replay
+from featgraph.runtime.memory.buffers import graph_arrays
 from featgraph.runtime.recording import cuda_trace
 from featgraph.runtime.recording.cuda_record import _between_turns
 from tests.ranks.forced import loops
@@ -526,6 +528,36 @@ def test_supersteps_on_ranks_are_replayed(
     for values, meant in zip(found, again, strict=True):
         np.testing.assert_array_equal(values, meant)
     np.testing.assert_allclose(found[0], run(whole), rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+def test_a_second_call_makes_nothing_though_states_are_larger_than_graphs(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they are where a rank has many ghosts, and few of the edges."""
+    monkeypatch.setattr(replay, "_MOST_SHARED_SECONDS", np.inf)
+    monkeypatch.setattr(spare, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(gpu, "memory_bytes", lambda: 1 << 20)
+    whole, seeds = make_graph(40, count=66), np.maximum(np.arange(66) % 12 - 4, -1)
+    made: list[int] = []
+
+    def on_a_rank(engine: Engine) -> None:
+        graph = fg.distribute(whole)
+        for _ in range(3):
+            al.label_propagation(
+                graph, seeds, class_count=8, epsilon=0.0, max_supersteps=8,
+                history=False, target="cuda",
+            )  # fmt: skip
+            engine.barrier()
+            made.append(len(gpu.recordings))
+            engine.barrier()
+        arrays = graph_arrays(graph.part, choose_device("cuda"))
+        size = sum(array.size * array.dtype.itemsize for array in arrays.values())
+        assert arrays._spare is not None
+        assert arrays._spare._kits[-1].byte_count > size
+
+    run_ranks(2, on_a_rank)
+    assert 0 < made[0] == made[-1]
 
 
 @pytest.fixture

@@ -306,6 +306,8 @@ class Gpu:
         self.waited_for: list[int] = []
         self.from_cuda_array_interface = from_cuda_array_interface
         self.current_gpu = lambda: 0
+        #: What the GPU is said to have: so little that nothing is kept for it.
+        self.memory_bytes = lambda: 0
         self.get_current_device = lambda: SimpleNamespace(id=0, MULTIPROCESSOR_COUNT=1)
 
     @property

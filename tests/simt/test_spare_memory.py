@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -268,6 +269,24 @@ def test_what_is_kept_is_bounded(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> N
     many = len(kits)
     ran(graph, 1, k=3 + graph_bytes // V)
     assert len(kits) == many - 1, "one that is too large drives out no others"
+
+
+def test_one_that_takes_more_than_its_graph_is_kept_by_itself(gpu: Gpu) -> None:
+    """Others stay, as many as fit, whatever comes in turn; up to a bound of its own."""
+    small, large, huge = (1 << 26), (1 << 26) + 4, (1 << 27) + 4
+    kept = spare.SpareMemory(lambda to: ({}, {}), lambda array: False, 1 << 27)
+    owner = type("Owner", (), {})
+
+    def ends(name: str, size: int) -> None:
+        state = owner()
+        kit, _ = kept.lend((name,), state, {})
+        kit.note("x", SimpleNamespace(size=size, dtype=np.dtype(np.uint8)))
+
+    for name, size in (("a", small), ("b", large), ("c", large), ("d", huge)):
+        ends(name, size)
+    assert [kit.names for kit in kept._kits] == [("a",), ("c",)]
+    ends("e", 4)  # what is small drives out what is small
+    assert [kit.names for kit in kept._kits] == [("c",), ("e",)]
 
 
 def kits_of(state: fg.State) -> list[spare.Kit]:

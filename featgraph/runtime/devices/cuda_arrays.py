@@ -18,7 +18,7 @@ from featgraph._cuda_driver import Driver, address_of
 from featgraph._cuda_launch import Launches
 from featgraph.arrays import elements, landing
 from featgraph.arrays.foreign import Foreign
-from featgraph.arrays.memory import empty, is_lent, on_shortage
+from featgraph.arrays.memory import empty, is_lent, memory_bytes, on_shortage
 from featgraph.arrays.values import (
     DeviceValues,
     Entries,
@@ -64,6 +64,9 @@ _GATED_TOGETHER = 2
 _FEW_ENTRIES = 4
 #: Recorded supersteps that may be held at a time.
 _COUNTS = 256
+#: The arrays of one State are kept up to this share of the device's memory: half of what
+#: its pool keeps of what no one has (0044).
+_KEPT_OF_ONE = 1 / 16
 
 on_shortage(release_spare_memory)
 
@@ -231,7 +234,9 @@ class CudaArrays:
         """Return what keeps memory of States on a graph for the next ones."""
         address = self.launches.address_of
         return SpareMemory(
-            self.recorder.lend_pools, lambda array: is_lent(address(array))
+            self.recorder.lend_pools,
+            lambda array: is_lent(address(array)),
+            int(_KEPT_OF_ONE * memory_bytes()),
         )
 
     def fill(self, array: Array, value: Any) -> None:

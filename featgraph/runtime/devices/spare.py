@@ -14,7 +14,7 @@ Pools = Any
 #: Kits that are kept of a graph.
 _MOST_KITS = 8
 #: They take at most as many bytes as the graph's own arrays on the device, and of a
-#: small graph as many as this.
+#: small graph as many as this. Beside them one is kept that takes more by itself.
 _LEAST_BYTES = 1 << 26
 
 
@@ -92,12 +92,18 @@ class SpareMemory:
         ``lend_pools(to)`` gives pools of sets, for as long as an object lives.
     is_lent : callable
         See `Kit`.
+    most_bytes : int, optional
+        What the arrays of one State may take that are more than those of the graph.
     """
 
     def __init__(
-        self, lend_pools: Callable[[object], Pools], is_lent: Callable[[Array], bool]
+        self,
+        lend_pools: Callable[[object], Pools],
+        is_lent: Callable[[Array], bool],
+        most_bytes: int = 0,
     ) -> None:
         self._lend_pools, self._is_lent = lend_pools, is_lent
+        self._most_bytes = most_bytes
         self._kits: list[Kit] = []
         _all.add(self)
 
@@ -143,15 +149,21 @@ class SpareMemory:
     def _give_back(self, kit: Kit, arrays: Mapping[str, Array]) -> None:
         kit.end()
         graph = sum(a.size * a.dtype.itemsize for a in list(arrays.values()))
-        kits, most = self._kits, max(graph, _LEAST_BYTES)
-        if kit.byte_count > most:  # it would drive out all others first
+        most = max(graph, _LEAST_BYTES)
+        # One that is large would drive out all others.
+        is_large = kit.byte_count > most
+        if is_large and kit.byte_count > self._most_bytes:
             return
-        kits.append(kit)
-        while len(kits) > _MOST_KITS or sum(k.byte_count for k in kits.copy()) > most:
-            try:
-                kits.pop(0)
-            except IndexError:
+        self._kits.append(kit)
+        while True:
+            alike = [k for k in self._kits.copy() if (k.byte_count > most) == is_large]
+            many, taken = len(alike), sum(k.byte_count for k in alike)
+            if many <= 1 if is_large else many <= _MOST_KITS and taken <= most:
                 return
+            try:
+                self._kits.remove(alike[0])
+            except ValueError:  # another thread has it
+                continue
 
 
 def release_spare_memory() -> bool:
