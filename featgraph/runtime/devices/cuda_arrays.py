@@ -64,8 +64,8 @@ _GATED_TOGETHER = 2
 _FEW_ENTRIES = 4
 #: Recorded supersteps that may be held at a time.
 _COUNTS = 256
-#: The arrays of one State are kept up to this share of the device's memory: half of what
-#: its pool keeps of what no one has (0044).
+#: The arrays of one State are kept up to this share of the device's memory: half of
+#: what its pool keeps of what no one has (0044).
 _KEPT_OF_ONE = 1 / 16
 
 on_shortage(release_spare_memory)
