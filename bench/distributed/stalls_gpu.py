@@ -190,6 +190,8 @@ def lines_of(trials: list[float], told: list[list[dict[str, Any]]]) -> list[str]
         for rank, one in enumerate(ranks):
             if number and made_in(one) and (number < 4 or trial > SLOW * least):
                 lines.append(f"  rank {rank} made {made_in(one)}")
+        if trial == least:
+            lines.append(f"  supersteps {ranks[0]['superstep_ms']}")
         if number == 0 or trial <= SLOW * least:
             continue
         for rank, one in enumerate(ranks):
