@@ -1,14 +1,18 @@
-"""Interrupts that wait: until a state is of one superstep, until a module is whole."""
+"""Interrupts that wait: until a state is of one superstep, until a module is whole.
+
+So does Python's collector, where other ranks would wait for it.
+"""
 
 from __future__ import annotations
 
+import gc
 import importlib
 import signal
 import sys
 import threading
 from typing import Any
 
-__all__ = ["deferred_interrupts", "import_whole"]
+__all__ = ["deferred_interrupts", "import_whole", "rare_collections"]
 
 # What `signal` wraps: that looks for each handler among members of an enumeration,
 # which takes longer than all else that is done here.
@@ -61,3 +65,57 @@ def import_whole(name: str) -> Any:
             return known
     with deferred_interrupts():
         return importlib.import_module(name)
+
+
+#: Within runs of ranks full collections come so many times as rarely.
+_RARER = 100
+
+
+class _Thresholds:
+    """Those of the collector, of which a process has one for all threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._before = self._raised = (0, 0, 0)
+
+    def raise_last(self) -> None:
+        """Have full collections come rarely, until `restore` is called as often."""
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._before = young, middle, old = gc.get_threshold()
+                self._raised = young, middle, _RARER * old
+                gc.set_threshold(*self._raised)
+
+    def restore(self) -> None:
+        """Have them come as before, unless someone else has set thresholds since."""
+        with self._lock:
+            self._users -= 1
+            if self._users == 0 and gc.get_threshold() == self._raised:
+                gc.set_threshold(*self._before)
+
+
+_thresholds = _Thresholds()
+
+
+class rare_collections:
+    """Have Python's full collections wait until the end, or until many are due.
+
+    One takes as long as there are objects, 0.4 s where Numba and PyTorch are loaded,
+    and each rank comes to it at another superstep, for which all others wait. Behind a
+    run all that are due come at a time. Without `are_rare`, do nothing.
+    """
+
+    __slots__ = ("_are_rare",)
+
+    def __init__(self, are_rare: bool = True) -> None:
+        self._are_rare = are_rare
+
+    def __enter__(self) -> None:
+        if self._are_rare:
+            _thresholds.raise_last()
+
+    def __exit__(self, *error: object) -> None:
+        if self._are_rare:
+            _thresholds.restore()

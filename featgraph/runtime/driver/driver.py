@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from featgraph._interrupts import rare_collections
 from featgraph.errors import ArgumentError, ConvergenceWarning, StateError
 from featgraph.graph.building.arguments import require_flag, shown
 from featgraph.program.active import ActiveSet
@@ -150,6 +151,7 @@ def iterate(
         iterating(checkpoint, every) as saved,
         require_state(state).in_use.hold("fg.iterate"),
         losses_on(state.graph),
+        rare_collections(state.graph.ranks is not None),
     ):
         is_written = calls != (None, None, None)
         session = Session(saved, foldmaps, state, options | told, is_written)
