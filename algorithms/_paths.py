@@ -80,7 +80,7 @@ class Sources:
     def property(self, value: Any, elsewhere: Any, dtype: npt.DTypeLike) -> Any:
         """Return an iterated property (V, k): `value` at the source of each search."""
         return fg.vertex_property(
-            np.asarray(elsewhere, dtype),
+            np.dtype(dtype).type(elsewhere),
             shape=(self.width,),
             at=(self.vertices, self.columns),
             entries=np.asarray(value, dtype),

@@ -11,12 +11,15 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from itertools import compress, count
+from operator import call, is_not
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from featgraph._cuda_driver import ParameterType
+from featgraph._pick import picker
 
 __all__ = [
     "ArrayWords",
@@ -30,6 +33,7 @@ __all__ = [
 
 Array = Any
 Words = npt.NDArray[np.int64]
+_Known = tuple[weakref.ref[Array], ParameterType, Words, int]
 #: Words of an array before its shape.
 _SHAPE = 5
 #: Types of values that a compiler takes for the same type.
@@ -49,10 +53,10 @@ def tuples_of(arguments: Iterable[Any]) -> tuple[int, ...]:
     return tuple(n for n, given in enumerate(arguments) if isinstance(given, tuple))
 
 
-def flatten(arguments: Iterable[Any], tuples: Iterable[int]) -> list[Any]:
+def flatten(arguments: Iterable[Any], tuples: Sequence[int]) -> list[Any]:
     """Return the arguments with the fields of some in their place."""
     flat = list(arguments)
-    for place in reversed([*tuples]):
+    for place in reversed(tuples):
         flat[place : place + 1] = flat[place]
     return flat
 
@@ -68,24 +72,32 @@ class ArrayWords:
 
     def __init__(self, address_of: Callable[[Array], int]) -> None:
         self._address_of = address_of
-        #: Identity of an array -> a reference to it, its type and its words. That is
-        #: found sooner than by the array itself, at every launch.
-        self.known: dict[int, tuple[weakref.ref[Array], ParameterType, Words]] = {}
+        #: Identity of an array -> a reference to it, its type, its words, and where it
+        #: is. That is found sooner than by the array itself, at every launch.
+        self._known: dict[int, _Known] = {}
         self._types: dict[ParameterType, ParameterType] = {}
 
-    def find(self, array: Array) -> tuple[weakref.ref[Array], ParameterType, Words]:
-        """Return a reference to an array, its type and its words."""
-        known = self.known.get(id(array))
+    def find(self, array: Array) -> _Known:
+        """Return a reference to an array, its type, its words, and its address."""
+        known = self._known.get(id(array))
         if known is None or known[0]() is not array:
-            key, own = id(array), self.known
+            key, own = id(array), self._known
 
             def forget(reference: weakref.ref[Array]) -> None:
                 if key in own and own[key][0] is reference:
                     del own[key]
 
-            known = weakref.ref(array, forget), *self._make(array)
+            type_, words = self._make(array)
+            known = weakref.ref(array, forget), type_, words, int(words[4])
             own[key] = known
         return known
+
+    def address_of(self, array: Array) -> int:
+        """Return where an array is."""
+        known = self._known.get(id(array))
+        if known is None or known[0]() is not array:
+            known = self.find(array)
+        return known[3]
 
     def same_type(self, type_: ParameterType) -> ParameterType:
         """Return a type as the object that `find` gives for it."""
@@ -104,7 +116,7 @@ class PackedArguments:
 
     Arrays are known by weak references: an array that is the same object as at the last
     launch is where it was, and none is kept alive for being packed. Scalars are written
-    each time.
+    where they are other objects.
 
     Parameters
     ----------
@@ -131,23 +143,30 @@ class PackedArguments:
         self._pointers = words.ctypes.data + 8 * np.arange(words.size, dtype=np.uint64)
         self.address = int(self._pointers.ctypes.data)
         self._words = words
-        #: Place, its words, and its type.
-        self._arrays: list[tuple[int, Words, ParameterType]] = []
-        #: Place, a view of its word in which item 0 is it, and types of values.
-        self._scalars: list[tuple[int, npt.NDArray[Any], frozenset[type]]] = []
+        arrays: list[tuple[int, Words, ParameterType]] = []
+        scalars: list[tuple[int, npt.NDArray[Any], frozenset[type]]] = []
         for place, (type_, first) in enumerate(zip(types, firsts, strict=False)):
             own = words[first : firsts[place + 1]]
             if type_.rank is not None:
-                self._arrays.append((place, own, array_words.same_type(type_)))
+                arrays.append((place, own, array_words.same_type(type_)))
                 continue
             kind = np.dtype(type_.dtype)
             view = own.view(kind) if kind.kind == "f" else own
             spelt = _SPELLINGS.get(type_.dtype, frozenset({kind.type}))
-            self._scalars.append((place, view, spelt))
-        self._bound: list[Callable[[], Any]] = [_nothing] * self._count
+            scalars.append((place, view, spelt))
+        #: Of each array its words, and its type; and what is packed there.
+        self._arrays = [each[1:] for each in arrays]
+        self._bound: list[Callable[[], Any]] = [_nothing] * len(arrays)
+        #: Of each scalar a view of its word in which item 0 is it, and types of values.
+        self._scalars = [each[1:] for each in scalars]
+        self._written: list[Any] = [_NO_ARRAY] * len(scalars)
+        self._pick_arrays = picker([each[0] for each in arrays])
+        self._pick_scalars = picker([each[0] for each in scalars])
 
     def pack(self, values: Sequence[Any]) -> None:
         """Write what has changed of the flattened arguments.
+
+        What has not is passed over without a loop of Python.
 
         Raises
         ------
@@ -157,25 +176,23 @@ class PackedArguments:
         """
         if len(values) != self._count:
             raise OtherTypesError
-        bound, known_as = self._bound, self._array_words.known.get
-        for place, own, type_ in self._arrays:
-            array = values[place]
-            if bound[place]() is array:
-                continue
+        given, bound = self._pick_arrays(values), self._bound
+        for place in compress(count(), map(is_not, map(call, bound), given)):
             bound[place] = _nothing  # until all of it is written
-            known = known_as(id(array))
-            if known is None or known[0]() is not array:
-                known = self._array_words.find(array)
-            reference, found, words = known
+            own, type_ = self._arrays[place]
+            reference, found, words, _ = self._array_words.find(given[place])
             if found is not type_:
                 raise OtherTypesError
             own[:] = words
             bound[place] = reference
-        for place, view, types in self._scalars:
-            value = values[place]
+        # An object that is a number is the same number for ever.
+        given, written = self._pick_scalars(values), self._written
+        for place in compress(count(), map(is_not, written, given)):
+            value = given[place]
+            view, types = self._scalars[place]
             if type(value) not in types:
                 raise OtherTypesError
-            view[0] = value
+            view[0] = written[place] = value
 
     def copy_words(self) -> bytes:
         """Return what is packed, for `point_to_words`."""

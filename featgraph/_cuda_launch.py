@@ -27,16 +27,24 @@ Stream = Any
 
 
 class _Prepared:
-    """A kernel's machine code, and its arguments as they were packed last."""
+    """A kernel's machine code, and its arguments as they were packed of late.
+
+    Buffers and sets change places from one superstep to the next, and the memory of one
+    call is mostly that of the call before the last. So what is packed for a launch is
+    compared with what was packed for the launch before the last.
+    """
+
+    __slots__ = ("_next", "_packed", "_tuples", "handle")
 
     def __init__(self, compiled: _cuda_driver.Compiled, words: ArrayWords) -> None:
         self.handle = compiled.handle
-        self.packed = PackedArguments(compiled.parameters, words)
+        self._packed = PackedArguments(compiled.parameters, words)
+        self._next = PackedArguments(compiled.parameters, words)
         #: Which of the arguments are namedtuples, once it has been launched.
         self._tuples: tuple[int, ...] | None = None
 
-    def pack(self, arguments: Sequence[Any]) -> None:
-        """Pack the arguments of a launch.
+    def pack(self, arguments: Sequence[Any]) -> PackedArguments:
+        """Return the packed arguments of a launch, which stay until the next one.
 
         Raises
         ------
@@ -45,7 +53,10 @@ class _Prepared:
         """
         if self._tuples is None:
             self._tuples = tuples_of(arguments)
-        self.packed.pack(flatten(arguments, self._tuples))
+        packed = self._next
+        self._next, self._packed = self._packed, packed
+        packed.pack(flatten(arguments, self._tuples) if self._tuples else arguments)
+        return packed
 
 
 class PlainDriver:
@@ -116,7 +127,9 @@ class Launches:
         self._prepared: dict[Kernel, list[_Prepared]] = {}
         #: Kernels about which the dialect tells nothing.
         self._opaque: set[Kernel] = set()
-        self._words = ArrayWords(_cuda_driver.address_of)
+        self._words = words = ArrayWords(_cuda_driver.address_of)
+        #: Returns the device address of an array, which is remembered while it lives.
+        self.address_of = words.address_of
         # What is packed must not change before the driver has read it.
         self._lock = threading.Lock()
         self.firsts = 0
@@ -144,18 +157,12 @@ class Launches:
         for prepared in self._prepared.get(kernel, ()):
             with self._lock:
                 try:
-                    prepared.pack(arguments)
+                    packed = prepared.pack(arguments)
                 except OtherTypesError:
                     continue
-                self._driver.launch(
-                    prepared.handle, blocks, threads, stream, prepared.packed
-                )
+                self._driver.launch(prepared.handle, blocks, threads, stream, packed)
                 return
         self._launch_first(kernel, blocks, threads, arguments, stream)
-
-    def address_of(self, array: Any) -> int:
-        """Return the device address of an array, which is remembered while it lives."""
-        return int(self._words.find(array)[2][4])
 
     def _launch_first(
         self,

@@ -19,7 +19,7 @@ from featgraph._cuda_arguments import layout_of
 from featgraph._interrupts import import_whole
 from featgraph.errors import DeviceError
 
-__all__ = ["Strided", "array_of", "is_lent", "lend", "unused_bytes"]
+__all__ = ["Strided", "array_of", "has_lent", "is_lent", "lend", "unused_bytes"]
 
 
 class Strided:
@@ -121,6 +121,11 @@ def lend(address: int) -> None:
     It is given back when all streams are done with what they were given before.
     """
     _lent.add(address)
+
+
+def has_lent() -> bool:
+    """Whether other streams may use the memory of any array."""
+    return bool(_lent)
 
 
 def is_lent(address: int) -> bool:

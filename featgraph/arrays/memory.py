@@ -14,7 +14,7 @@ import numpy.typing as npt
 from featgraph._cuda import cuda
 from featgraph._cuda_driver import Driver, Streams, address_of
 from featgraph._cuda_launch import Launches, PlainDriver
-from featgraph._cuda_memory import Strided, array_of, is_lent, unused_bytes
+from featgraph._cuda_memory import Strided, array_of, has_lent, is_lent, unused_bytes
 from featgraph.arrays import elements, landing
 from featgraph.errors import DeviceMemoryError
 
@@ -25,6 +25,7 @@ __all__ = [
     "current_gpu",
     "empty",
     "filled",
+    "has_lent",
     "is_lent",
     "launch",
     "launch_over",

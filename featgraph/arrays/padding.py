@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,12 @@ def stored_shape(shape: tuple[int, ...], dtype: Any) -> tuple[int, ...]:
     tuple of int
         With padded rows, where there are rows that kernels load in pieces.
     """
-    if len(shape) != 2 or np.dtype(dtype).itemsize not in _LOADED:
+    if len(shape) != 2:
         return shape
-    return shape[0], row_stride(shape[1])
+    return shape[0], _stride(shape[1], dtype, MULTIPLES)
+
+
+@lru_cache(1 << 10)
+def _stride(width: int, dtype: Any, multiples: tuple[int, ...]) -> int:
+    """Return the elements from a row of K to the next, of some type."""
+    return row_stride(width) if np.dtype(dtype).itemsize in _LOADED else width

@@ -44,7 +44,7 @@ class LostValue(Exception):
         self.index, self.value = index, value
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Entries:
     """Some entries of an array.
 
@@ -59,7 +59,7 @@ class Entries:
     values: npt.NDArray[Any]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Filled:
     """One value everywhere, a few entries apart: an array that whoever needs it makes.
 
@@ -86,7 +86,7 @@ class Filled:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class DeviceValues:
     """An array on the GPU that belongs to its holder, as kernels read it.
 
@@ -135,7 +135,7 @@ class Rows:
     on_gpu: Callable[[], Any] | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Reordered:
     """Rows of a host array in another order: an array that whoever needs it makes.
 

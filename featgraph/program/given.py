@@ -49,7 +49,7 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class PropertySpec:
     """A declaration by `vertex_property` or `edge_property` that State takes over."""
 
@@ -227,10 +227,12 @@ def vertex_values(graph: Graph, given: Any) -> Any:
 
 def finish_copies(columns: Iterable[Column]) -> None:
     """Wait for copies of what was given on the GPU: callers may write that again."""
-    if any(isinstance(column.values, DeviceValues) for column in columns):
-        from featgraph.arrays.foreign import finish  # imports the dialect
+    for column in columns:
+        if isinstance(column.values, DeviceValues):
+            from featgraph.arrays.foreign import finish  # imports the dialect
 
-        finish()
+            finish()
+            return
 
 
 def loose_column(name: str, given: Any, refused: type) -> Column:

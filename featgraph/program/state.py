@@ -256,7 +256,8 @@ class State:
             self._columns[name] = property_column(self.graph, name, given)
         else:
             self._columns[name] = loose_column(name, given, State)
-        compare_given(self.graph.ranks, name, given, self._columns[name])
+        if self.graph.ranks is not None:
+            compare_given(self.graph.ranks, name, given, self._columns[name])
 
     def __contains__(self, name: object) -> bool:
         return name in self._columns

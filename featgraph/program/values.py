@@ -60,6 +60,9 @@ def require_item_shape(shape: object) -> tuple[int, ...] | None:
     """Return the shape of an entry: (), (K,) or (K, K)."""
     if shape is None:
         return None
+    if type(shape) is tuple and len(shape) == 1 and type(shape[0]) is int:
+        if 1 <= shape[0] <= _MOST_FEATURES:
+            return shape
     try:
         parts: Any = shape if isinstance(shape, tuple | list) else (shape,)
         if any(isinstance(part, bool | np.bool_) for part in parts):
@@ -194,13 +197,12 @@ def storage_values(name: str, values: Any, dtype: Any = None) -> Array | Borrowe
 
 def lent_array(values: Any, dtype: Any) -> Array | None:
     """Return an array of the caller's if it is as one that is stored; else None."""
-    if type(values) is not np.ndarray or values.ndim == 0:
+    if not _is_stored(values) or values.ndim == 0:
         return None
-    wanted = values.dtype if dtype is None else dtype
     flags = values.flags
     is_plain = flags.c_contiguous and flags.aligned
-    is_plain = is_plain and values.dtype == wanted and values.dtype.isnative
-    return values if is_plain and name_of(values.dtype) in STORAGE_DTYPES else None
+    is_plain = is_plain and (dtype is None or values.dtype == dtype)
+    return values if is_plain else None
 
 
 def storage_array(name: str, values: Any, dtype: Any = None) -> Array:
@@ -222,6 +224,8 @@ def storage_array(name: str, values: Any, dtype: Any = None) -> Array:
         Values that are no numbers, are masked or missing, or that the storage type
         cannot hold.
     """
+    if _is_stored(values) and (dtype is None or values.dtype == dtype):
+        return np.array(values, order="C")
     where = f"property {name!r}"
     wanted = storage_dtype(dtype, where)
     try:
@@ -246,6 +250,14 @@ def storage_array(name: str, values: Any, dtype: Any = None) -> Array:
         if name_of(wanted) not in STORAGE_DTYPES:
             raise _not_stored(wanted, where)
     return _cast(array, wanted, where)
+
+
+def _is_stored(values: Any) -> bool:
+    """Whether values are an array of the host whose type is stored as it is."""
+    if type(values) is not np.ndarray:
+        return False
+    dtype = values.dtype
+    return dtype.isnative and name_of(dtype) in STORAGE_DTYPES
 
 
 def _from_objects(array: Array, where: str) -> Array:

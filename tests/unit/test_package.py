@@ -20,7 +20,9 @@ import featgraph as fg
 ROOT = Path(__file__).parents[2]
 
 # What each layer may import beside its own modules; docs/design/0001-architecture.md.
-BASE = {"errors", "config", "_activity", "_interrupts", "_cached", "_version"}
+BASE = {
+    "errors", "config", "_activity", "_interrupts", "_cached", "_pick", "_version",
+}  # fmt: skip
 DECLARED = BASE | {"graph", "program"}
 LAUNCHING = {"_cuda_arguments", "_cuda_launch"}
 LAYERS = {
@@ -29,6 +31,7 @@ LAYERS = {
     "_activity": set(),
     "_interrupts": set(),
     "_cached": set(),
+    "_pick": set(),
     "_version": set(),
     # Its edges may be on the GPU, and are sorted there.
     "graph": BASE | {"arrays"},

@@ -25,7 +25,9 @@ def shown(value: object) -> str:
 
 def require_flag(name: str, value: object) -> bool:
     """Return True or False; ArgumentError for what only has a truth value."""
-    if isinstance(value, bool | np.bool_):
+    if value is True or value is False:
+        return value
+    if isinstance(value, np.bool_):
         return bool(value)
     raise ArgumentError(
         "not a truth value",

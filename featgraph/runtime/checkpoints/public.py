@@ -186,6 +186,8 @@ def checkpointed(function: Callable[_P, _R]) -> Callable[_P, _R]:
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         folder, every = kwargs.pop("checkpoint", None), kwargs.pop("every", 60.0)
         repartition = kwargs.pop("repartition", None)
+        if folder is None and repartition is None:
+            return function(*args, **kwargs)
         with ExitStack() as kept:
             if repartition is not None:
                 kept.enter_context(asking(repartition))

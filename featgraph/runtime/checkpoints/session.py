@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from featgraph.program.saved import read_state
@@ -24,12 +24,18 @@ __all__ = ["Session", "iterating"]
 _LARGE = {PropertyKind.VERTEX, PropertyKind.EDGE}
 
 
-@contextmanager
-def iterating(checkpoint: Any, every: float) -> Iterator[Call | None]:
+def iterating(checkpoint: Any, every: float) -> AbstractContextManager[Call | None]:
     """Have the checkpoints of a run: its own, or those of the call that iterates.
 
     What is iterated meanwhile, in callbacks, has none.
     """
+    if checkpoint is None and current_call.get() is None:
+        return nullcontext()
+    return _iterating(checkpoint, every)
+
+
+@contextmanager
+def _iterating(checkpoint: Any, every: float) -> Iterator[Call | None]:
     with nullcontext() if checkpoint is None else single(checkpoint, every):
         call = current_call.get()
         with _apart(call):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from featgraph._cached import cached_property
+from featgraph._pick import picker
 from featgraph.fold.compiling.due_sets import DueSetKernel
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.layout import rows_along
@@ -105,8 +106,9 @@ class BoundEntry:
         Of the graph.
     lists : tuple of RowKernel
         What makes its list of rows, where it goes by one: counts, and then lists.
-    blocks : int or None
-        Blocks of its grid, once they are known and stay (CUDA).
+    grid : tuple or None
+        Function, blocks, threads of a block, and stream, once they are known and stay,
+        where a launch takes nothing besides (CUDA).
     """
 
     def __init__(
@@ -121,31 +123,34 @@ class BoundEntry:
         made_by = ("count_rows", "list_rows") if self.phase.mapping.lists_rows else ()
         along = self.phase.rows_along
         self.lists = tuple(arrays.kernel(name, along) for name in made_by)
-        self.blocks: int | None = None
+        self.grid: tuple[Any, int, int, Any] | None = None
         least = self.phase.mapping.hub_degree or HUB_DEGREE
         long_row = LONG_ROW if self.phase.kind == "triangle" else least
         sizes = {"vertex_count": self.vertex_count, "hub_degree": long_row}
-        self._values: list[Any] = []
-        self._given: list[tuple[int, str]] = []
+        values: list[Any] = []
+        given: list[tuple[int, str]] = []
         for argument in kernel.kernel_source.arguments_of(entry):
             known = sizes.get(argument.name)
             if argument.kind == "graph":
                 known = arrays[argument.array]
             elif argument.kind == "superstep" and known is None:
-                self._given.append((len(self._values), argument.name))
-            self._values.append(known)
-        chunks = self._values[self.place["chunks"]] if self.is_swept else ()
+                given.append((len(values), argument.name))
+            values.append(known)
+        chunks = values[self.place["chunks"]] if self.is_swept else ()
         self.is_cut = len(chunks) > 2
+        #: What stays, and behind it what a superstep gives; and where each comes from.
+        self._stays, self._pick_given = tuple(values), picker([n for _, n in given])
+        order = list(range(len(values)))
+        for number, (place, _) in enumerate(given):
+            order[place] = len(values) + number
+        self._in_order = picker(order)
 
     def fill(self, given: Mapping[str, Any]) -> list[Any]:
         """Return the arguments of a launch, with what a superstep gives.
 
         What the device decides is left open.
         """
-        values = self._values.copy()
-        for place, name in self._given:
-            values[place] = given[name]
-        return values
+        return [*self._in_order((*self._stays, *self._pick_given(given)))]
 
     @cached_property
     def function(self) -> Any:

@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,13 @@ from featgraph._cuda_driver import Driver, address_of
 from featgraph._cuda_launch import Launches
 from featgraph.arrays import elements, landing
 from featgraph.arrays.foreign import Foreign
-from featgraph.arrays.memory import empty, is_lent, memory_bytes, on_shortage
+from featgraph.arrays.memory import (
+    empty,
+    has_lent,
+    is_lent,
+    memory_bytes,
+    on_shortage,
+)
 from featgraph.arrays.values import (
     DeviceValues,
     Entries,
@@ -74,6 +80,15 @@ on_shortage(release_spare_memory)
 def block_count(threads: int, block: int | None = None) -> int:
     """Return how many blocks have that many threads, at least one."""
     return max(1, -(-threads // (block or BLOCK)))
+
+
+@lru_cache(1 << 10)
+def _repeated(item: bytes) -> tuple[int, int]:
+    """Return how many bytes an element repeats: 1, 4, or 0; and these as a word."""
+    word = int.from_bytes((item * 4)[:4], sys.byteorder)
+    if item == item[:1] * len(item):
+        return 1, word
+    return (4, word) if item == item[:4] * (len(item) // 4) else (0, 0)
 
 
 def _aligned(array: Array) -> Array:
@@ -235,7 +250,7 @@ class CudaArrays:
         address = self.launches.address_of
         return SpareMemory(
             self.recorder.lend_pools,
-            lambda array: is_lent(address(array)),
+            lambda array: has_lent() and is_lent(address(array)),
             int(_KEPT_OF_ONE * memory_bytes()),
         )
 
@@ -248,12 +263,12 @@ class CudaArrays:
         if type(value) is int and value == 0 and size % 4 == 0:
             self.driver.set_words(address, 0, size // 4)
             return
-        typed = np.dtype(array.dtype).type(value)
-        item = typed.tobytes()
-        if item == item[:1] * len(item) and size % 4:
-            self.driver.set_bytes(address, item[0], size)
-        elif item[:4] * (len(item) // 4) == item or item == item[:1] * len(item):
-            word = int.from_bytes((item * 4)[:4], sys.byteorder)
+        kind = array.dtype.type
+        typed = value if type(value) is kind else kind(value)
+        repeats, word = _repeated(typed.tobytes())
+        if repeats == 1 and size % 4:
+            self.driver.set_bytes(address, word & 0xFF, size)
+        elif repeats:
             self.driver.set_words(address, word, size // 4)
         else:
             flat = array.reshape(array.size) if array.ndim > 1 else array

@@ -158,14 +158,19 @@ class CudaDevice(CudaArrays):
 
     def launch(self, bound: BoundEntry, given: Mapping[str, Any]) -> None:
         """Launch one entry of a kernel; does not wait for it."""
+        values = bound.fill(given)
+        if bound.grid is not None:
+            function, blocks, block, stream = bound.grid
+            if blocks:
+                self.launches(function, blocks, block, values, stream)
+            return
         entry, mapping = bound.entry, bound.phase.mapping
-        block, values = entry.block or BLOCK, bound.fill(given)
-        blocks = bound.blocks
-        if blocks is None:
-            blocks = self._grid(bound, values, block)
-            if "listed" not in bound.place:
-                bound.blocks = blocks
+        block = entry.block or BLOCK
+        blocks = self._grid(bound, values, block)
+        areas = entry.scratch or entry.parts
+        is_fixed = not (bound.lists or areas or "listed" in bound.place)
         if blocks == 0:
+            bound.grid = (None, 0, 0, 0) if is_fixed else None
             return
         if bound.lists:
             self._list_rows(bound, values)
@@ -179,6 +184,8 @@ class CudaDevice(CudaArrays):
             values[bound.place[name]] = memory
         stream = self._streams[entry.role] if mapping.hubs else 0
         self.launches(bound.function, blocks, block, values, stream)
+        if is_fixed:
+            bound.grid = bound.function, blocks, block, stream
 
     def _grid(self, bound: BoundEntry, values: list[Any], block: int) -> int:
         """Return how many blocks an entry takes."""

@@ -30,7 +30,7 @@ _READ_AT_FIRST = 40
 _OWN = "queue"
 
 
-@dataclass(frozen=True)
+@dataclass
 class LoopReport:
     """What a loop has left.
 
@@ -57,7 +57,7 @@ class LoopReport:
     limits: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Keys:
     """What tells near vertices from far ones.
 

@@ -131,8 +131,9 @@ class CudaSets:
         words = self.some_words(count)
         first = self._launch.address_of(words)
         self._driver.set_words(first, 0, count)
-        for number, bits in (apart or {}).items():
-            self._driver.set_words(first + 4 * number, bits, 1)
+        if apart:
+            for number, bits in apart.items():
+                self._driver.set_words(first + 4 * number, bits, 1)
         return words
 
     def _combine(self, function: Any, a: Words, b: Words) -> Words:

@@ -63,7 +63,7 @@ class Kit:
         found = left.pop()
         if sys.getrefcount(found) > _UNHELD or self._is_lent(found):
             return None
-        if (tuple(found.shape), found.dtype) != (tuple(shape), dtype):
+        if found.shape != shape or found.dtype != dtype:
             return None
         self._own[use] = found
         return found
@@ -148,20 +148,24 @@ class SpareMemory:
 
     def _give_back(self, kit: Kit, arrays: Mapping[str, Array]) -> None:
         kit.end()
-        graph = sum(a.size * a.dtype.itemsize for a in list(arrays.values()))
-        most = max(graph, _LEAST_BYTES)
+        kits, least = self._kits, _LEAST_BYTES
+        total = kit.byte_count + sum([k.byte_count for k in kits.copy()])
+        if total <= least and len(kits) < _MOST_KITS:
+            kits.append(kit)  # to add up the graph takes longer
+            return
+        most = max(sum([a.size * a.dtype.itemsize for a in [*arrays.values()]]), least)
         # One that is large would drive out all others.
         is_large = kit.byte_count > most
         if is_large and kit.byte_count > self._most_bytes:
             return
-        self._kits.append(kit)
+        kits.append(kit)
         while True:
-            alike = [k for k in self._kits.copy() if (k.byte_count > most) == is_large]
+            alike = [k for k in kits.copy() if (k.byte_count > most) == is_large]
             many, taken = len(alike), sum(k.byte_count for k in alike)
             if many <= 1 if is_large else many <= _MOST_KITS and taken <= most:
                 return
             try:
-                self._kits.remove(alike[0])
+                kits.remove(alike[0])
             except ValueError:  # another thread has it
                 continue
 

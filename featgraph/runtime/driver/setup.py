@@ -37,7 +37,7 @@ __all__ = ["Asked", "make_agenda", "make_loops"]
 LOOPS: tuple[type[SuperstepLoop], ...] = (WorklistLoop, ReplayLoop, HostLoop)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Asked:
     """What `iterate` was asked for.
 

@@ -21,7 +21,7 @@ __all__ = ["Flight", "Flown"]
 _FEWEST = 8
 
 
-@dataclass(frozen=True)
+@dataclass
 class Flown:
     """How supersteps of a cycle are run.
 

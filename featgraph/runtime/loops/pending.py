@@ -44,7 +44,7 @@ class Pending:
         return None if self.words is None else self.count
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class _Left:
     """What a call has left for the next one, on the device that it ran on."""
 

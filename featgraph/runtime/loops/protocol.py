@@ -17,7 +17,7 @@ __all__ = ["SHARED", "QueueRun", "SuperstepLoop", "Watched"]
 SHARED = "other ranks are told behind each superstep"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Watched:
     """What a loop is told of a run, beside the plans of its foldmaps.
 

@@ -63,8 +63,7 @@ class Watching:
 
         It is the last one.
         """
-        is_given = self.test is not None and self.test.name in plan.facts.reductions
-        return len(self.given_by(plan)) if is_given else 0
+        return self._place_of(plan)[1]
 
     def note(self, plan: FoldPlan, values: Sequence[float]) -> None:
         """Look at what a superstep of a foldmap has left: its extremes, in order.
@@ -103,7 +102,10 @@ class Watching:
         if known is None:
             given, logged = self.given_by(plan), (self.log, True)
             place = given.index(logged) if logged in given else None
-            self._places[plan] = known = place, self.tested(plan)
+            test = self.test
+            is_given = test is not None and test.name in plan.facts.reductions
+            tested = len(given) if is_given else 0
+            self._places[plan] = known = place, tested
         return known
 
 

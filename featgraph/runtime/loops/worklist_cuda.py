@@ -20,7 +20,7 @@ from featgraph.runtime.devices.cuda_queue import Keys, QueueMemory
 from featgraph.runtime.loops.agenda import Agenda
 from featgraph.runtime.loops.pending import Pending
 from featgraph.runtime.loops.protocol import QueueRun
-from featgraph.runtime.superstep.bound import BoundState, explained
+from featgraph.runtime.superstep.bound import explained
 from featgraph.runtime.superstep.frontier import Frontier
 
 __all__ = ["CudaQueue", "is_compiled"]
@@ -67,7 +67,6 @@ class CudaQueue:
         self._waiting = agenda.waiting
         #: How often others are let go first, now and where it ends at once again.
         self._waits, self._patience = 0, 1
-        self._bound: BoundState | None = None
 
     def wants(self, count: int | None) -> bool:
         """Whether it may pay with so many active vertices, and is compiled."""
@@ -138,8 +137,8 @@ class CudaQueue:
         agenda, device, queue = self._agenda, self._device, kernel.kernel_source.queue
         if queue is None or queue.entry is None:
             raise TypeError("a kernel without a loop")
-        bound = self._bind(kernel)
-        buffers = bound.arrive()
+        bound = self._step.bound_for(kernel)
+        buffers = bound.buffers
         count = agenda.state.graph.vertex_count
         identities = kernel.module.IDENTITIES
         memory = QueueMemory(device, queue, identities, count, MOST_ACTIVE)
@@ -186,12 +185,6 @@ class CudaQueue:
             return Keys()
         number = self._step.plan.facts.queue_keys.index(waiting.key)
         return Keys(number, waiting.sign, waiting.delta, waiting.limit)
-
-    def _bind(self, kernel: Kernel) -> BoundState:
-        """Return the State as the kernel of the loop works on it."""
-        if self._bound is None:
-            self._bound = BoundState(kernel, self._agenda.state, self._device)
-        return self._bound
 
 
 def _job(kernel: Kernel, device: Any) -> Job:

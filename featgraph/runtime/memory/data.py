@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from featgraph._pick import picker
 from featgraph.fold.printing.module import KernelSource
 from featgraph.graph import Graph
 from featgraph.program.state import State
@@ -16,6 +17,10 @@ __all__ = ["DataFields"]
 
 #: Fields that are the same in all supersteps on a graph.
 _COUNTS = ("vertex_count", "edge_count")
+#: What fields are found by, in the order in which `DataFields.find` does.
+_KINDS = (
+    "fixed", "current", "next", "everywhere", "scalar", "temporary", "extra",
+)  # fmt: skip
 
 
 class DataFields:
@@ -31,51 +36,65 @@ class DataFields:
     """
 
     def __init__(self, source: KernelSource, graph: Graph, arrays: GraphArrays) -> None:
-        self._values: list[Any] = [None] * len(source.fields)
-        #: Places, and the names of properties.
-        self._current: list[tuple[int, str]] = []
-        self._next: list[tuple[int, str]] = []
+        #: Those that stay, and for all others their places: fields are found by where
+        #: they are, and brought into their order at the end.
+        fixed: list[Any] = []
+        places: dict[str, list[int]] = {kind: [] for kind in _KINDS}
+        current: list[str] = []
+        next_: list[str] = []
         #: Rows of all vertices, and the properties.
-        self._everywhere: list[tuple[int, str, str]] = []
-        self._scalars: list[tuple[int, str, Any]] = []
-        self._temporaries: list[tuple[int, tuple[str, str, tuple[int, ...]]]] = []
+        self._everywhere: list[tuple[str, str]] = []
+        self._scalars: list[_Scalar] = []
+        self._temporaries: list[tuple[str, str, tuple[int, ...]]] = []
         #: What only the superstep knows, by its name.
-        self._extra: list[tuple[int, str]] = []
+        self._extra: list[str] = []
         for place, field in enumerate(source.fields):
+            kind = "fixed"
             if field.source in {"property", "vector"}:
-                self._current.append((place, field.of))
+                kind = "current"
+                current.append(field.of)
             elif field.source == "next":
-                self._next.append((place, field.of))
+                kind = "next"
+                next_.append(field.of)
             elif field.source == "everywhere":
-                self._everywhere.append((place, field.name, field.of))
+                kind = "everywhere"
+                self._everywhere.append((field.name, field.of))
             elif field.source == "degrees":
-                self._values[place] = arrays.degrees(graph, field.of)
+                fixed.append(arrays.degrees(graph, field.of))
             elif field.source == "scalar":
-                type_ = np.dtype(field.dtype).type
-                self._scalars.append((place, field.name, type_))
+                kind = "scalar"
+                self._scalars.append(_Scalar(field.name, np.dtype(field.dtype).type))
             elif field.source == "temporary":
+                kind = "temporary"
                 rows = graph.part.vertex_count
                 shape = (rows, *source.plan.item_shape(field.of))
-                self._temporaries.append((place, (field.name, field.dtype, shape)))
+                self._temporaries.append((field.name, field.dtype, shape))
             elif field.name in _COUNTS:
-                self._values[place] = getattr(graph, field.name)
+                fixed.append(getattr(graph, field.name))
             elif (
                 field.source in {"incremental", "seen", "fault"}
                 or field.name == "superstep"
             ):
-                self._extra.append((place, field.name))
+                kind = "extra"
+                self._extra.append(field.name)
             else:
-                self._values[place] = arrays[field.name]
+                fixed.append(arrays[field.name])
+            places[kind].append(place)
+        self._fixed = tuple(fixed)
+        self._current, self._next = tuple(current), tuple(next_)
+        self._pick_current, self._pick_next = picker(current), picker(next_)
+        found = [place for kind in _KINDS for place in places[kind]]
+        self._in_order = picker(sorted(range(len(found)), key=found.__getitem__))
 
     def bring(self, state: State, buffers: Buffers) -> None:
         """Bring the values of properties to the device that are not there yet."""
-        for _, name in self._current:
+        for name in self._current:
             if name in state:
                 buffers.property(name)
 
     def find(
         self, state: State, buffers: Buffers, extra: Mapping[str, Any], in_place: bool
-    ) -> list[Any]:
+    ) -> tuple[Any, ...]:
         """Return the values of all fields.
 
         Parameters
@@ -88,23 +107,38 @@ class DataFields:
         in_place : bool
             Whether the current buffers stand for the next ones.
         """
-        values = self._values.copy()
-        current, next_ = buffers.current, buffers.next
-        for place, name in self._current:
-            known = current.get(name)
-            values[place] = buffers.property(name) if known is None else known
-        for place, name in self._next:
-            if in_place:
-                values[place] = buffers.property(name)
-            else:
-                known = next_.get(name)
-                values[place] = buffers.next_of(name) if known is None else known
-        for place, name, of in self._everywhere:
-            values[place] = buffers.everywhere(name, of)
-        for place, name, type_ in self._scalars:
-            values[place] = type_(state._columns[name].values)
-        for place, memory in self._temporaries:
-            values[place] = buffers.temporary(*memory)
-        for place, name in self._extra:
-            values[place] = state.superstep if name == "superstep" else extra[name]
-        return values
+        try:
+            current = self._pick_current(buffers.current)
+            next_ = self._pick_next(buffers.current if in_place else buffers.next)
+        except KeyError:  # it is not there yet
+            current = tuple([buffers.property(name) for name in self._current])
+            find_next = buffers.property if in_place else buffers.next_of
+            next_ = tuple([find_next(name) for name in self._next])
+        found = [*self._fixed, *current, *next_]
+        for name, of in self._everywhere:
+            found.append(buffers.everywhere(name, of))
+        columns = state._columns
+        for scalar in self._scalars:
+            value = columns[scalar.name].values
+            if value is not scalar.given:
+                scalar.given, scalar.typed = value, scalar.type(value)
+            found.append(scalar.typed)
+        for key in self._temporaries:
+            found.append(buffers.temporary(*key))
+        for name in self._extra:
+            found.append(state.superstep if name == "superstep" else extra[name])
+        return self._in_order(found)
+
+
+class _Scalar:
+    """A field that is a number of the State, and its last value as kernels take it.
+
+    The same object stays the same number, so that it is packed once.
+    """
+
+    __slots__ = ("given", "name", "type", "typed")
+
+    def __init__(self, name: str, type_: Any) -> None:
+        self.name, self.type = name, type_
+        self.given: Any = None
+        self.typed: Any = None

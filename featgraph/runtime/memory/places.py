@@ -35,11 +35,7 @@ class Places:
 
     def __init__(self, buffers: Any) -> None:
         self._buffers = weakref.proxy(buffers)  # which has this
-
-    @property
-    def _placement(self) -> Placement | None:
-        found: Placement | None = self._buffers.graph.placement
-        return found
+        self._placement: Placement | None = buffers.graph.placement
 
     def of(self, name: str) -> Placement | None:
         """Return what finds the place of a property; None where the device has it."""

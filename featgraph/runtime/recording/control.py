@@ -118,7 +118,7 @@ class Nodes:
     gates: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Orders:
     """What a loop is told.
 
@@ -149,7 +149,7 @@ class Orders:
     test: tuple[int, float] = (BELOW, 0.0)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Report:
     """What a loop has left.
 

@@ -336,7 +336,7 @@ class TracedDriver:
         operations, own.operations, own.pools = own.operations, None, own.own_pools
         if not operations or OPAQUE in operations:
             return None
-        reads = sum(o[0] == "read" for o in operations)
+        reads = [o[0] for o in operations].count("read")
         return tuple(operations) if reads == 1 else None
 
     def record(self, operations: Operations) -> RecordedSuperstep | None:

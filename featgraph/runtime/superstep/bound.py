@@ -108,6 +108,13 @@ class BoundState:
         self.turns = buffers.graph.turns_of(self)
         reductions = self.plan.facts.reductions
         self._reduced = [f.name for f in source.fields if f.name in reductions]
+        #: Result -> its memory, of one axis, as `Buffers.temporary` takes it.
+        self._of_results = {
+            name: (f"reduced {name}", found.dtype, (math.prod(found.shape),))
+            for name, found in reductions.items()
+        }
+        #: Number of a reduce -> the same of its partial results.
+        self._of_parts: dict[int, tuple[str, str, tuple[int, ...]]] = {}
         self._result_types = {
             name: PropertyType(PropertyKind.VECTOR, found.dtype, found.shape)
             for name, found in reductions.items()
@@ -134,6 +141,12 @@ class BoundState:
         self._take(state)
         return self.fits(self.buffers)
 
+    def works_on(self, state: State) -> bool:
+        """Work on a State, if none or this one is worked on; return whether it is."""
+        if self._state() is not state and not self.take_up(state):
+            return False
+        return self.fits(self.arrive())
+
     def let_go(self) -> bool:
         """Refer to nothing of a State that is gone; False if none may take its place.
 
@@ -141,7 +154,7 @@ class BoundState:
         """
         if not self._may_be_taken_up or self._state() is not None:
             return False
-        del self.buffers
+        vars(self).pop("buffers", None)  # it may wait for a State already
         self.stale.begin()
         if self.changed is not None:
             self.changed.forget()
@@ -190,19 +203,19 @@ class BoundState:
 
     def reduced(self, name: str) -> Any:
         """Return the memory of a result, of one axis; zeros at first."""
-        found = self.plan.facts.reductions[name]
-        shape = (math.prod(found.shape),)
-        return self.buffers.temporary(f"reduced {name}", found.dtype, shape)
+        return self.buffers.temporary(*self._of_results[name])
 
     def parts(self, number: int) -> Any:
         """Return the memory of the partial results of a reduce, by its phase."""
-        phase, buffers = self.plan.phases[number], self.buffers
-        found = self.plan.facts.reductions[phase.into]
-        rows = self.device.reduce_rows(buffers.graph, phase)
-        size = phase.mapping.part_size or math.prod(found.shape)
-        of_phase = f"partials {number}", found.partial_dtype, (rows, size)
+        phase, of_phase = self.plan.phases[number], self._of_parts.get(number)
+        if of_phase is None:
+            found = self.plan.facts.reductions[phase.into]
+            rows = self.device.reduce_rows(self.graph, phase)
+            size = phase.mapping.part_size or math.prod(found.shape)
+            of_phase = f"partials {number}", found.partial_dtype, (rows, size)
+            self._of_parts[number] = of_phase
         # Each block leaves a row; of a tree, a rank may have a part.
-        return buffers.temporary(*of_phase, is_whole=not phase.in_a_tree)
+        return self.buffers.temporary(*of_phase, is_whole=not phase.in_a_tree)
 
     def store_reduction(self, name: str, reduced: Any) -> None:
         """Have the State know that a reduce has left its result in some memory."""
@@ -257,6 +270,8 @@ class BoundPhase:
         Whether no phase before it runs edge functions.
     reads_results : bool
         Whether it reads results of the kernel's reduces.
+    is_whole : bool
+        Whether it always runs in one go, over all that is due.
     graph_arrays : frozenset of str
         Arrays of the graph that its entries take.
     """
@@ -272,6 +287,8 @@ class BoundPhase:
         self.is_first_of_edges = all(p.kind != "edge" for p in phases[:number])
         results, of = kernel.plan.facts.reductions, kernel.plan.functions_of(self.phase)
         self.reads_results = any(a.name in results for f in of for a in f.accesses)
+        in_turns = bound.ghosts is not None or bound.turns is not None
+        self.is_whole = not (in_turns or self.phase.in_a_tree)
         self._kernel = kernel
         self._own_arrays = graph = self._graph = bound.graph
         self._arrays = bound.exchange.rows_for(self.phase.kind, graph)
@@ -320,6 +337,8 @@ class BoundPhase:
         only : Restriction or None
             The vertices that may be due.
         """
+        if only is None and count is None:
+            return "plain"
         is_listed = (
             self._can_be_listed and only is not None and only.find_listed() is not None
         )

@@ -302,10 +302,13 @@ class _Alone:
 _alone: Any = cache(_Alone)
 
 
+_NO_LOSSES = nullcontext()
+
+
 def losses_on(graph: Graph) -> AbstractContextManager[None]:
     """Have errors that a lost rank has brought about name it, in a block."""
     ranks = graph.ranks
-    return nullcontext() if ranks is None else ranks.losses()
+    return _NO_LOSSES if ranks is None else ranks.losses()
 
 
 def exchange_of(graph: Graph, device: Device) -> Exchange:

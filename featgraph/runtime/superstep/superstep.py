@@ -65,6 +65,8 @@ class Superstep:
         self.types_version = state.types_version
         #: What a run has found out about the kernel on the graph.
         self.traits: Any = None
+        #: Another kernel of the foldmap -> the State as that works on it.
+        self._others: dict[Kernel, BoundState] = {}
         self._bind(state)
         self._is_checked = self.plan.options.checked
         told = [p.kind for p in self.plan.phases if p.kind not in SILENT]
@@ -93,9 +95,18 @@ class Superstep:
         else:
             self._bind(state)
 
+    def bound_for(self, kernel: Kernel) -> BoundState:
+        """Return the State as another kernel of the foldmap works on it."""
+        state, known = self.bound.state, self._others.get(kernel)
+        if known is None or not known.works_on(state):
+            known = self._others[kernel] = BoundState(kernel, state, self.device)
+        return known
+
     def let_go(self) -> None:
         """Wait for the next State on the graph, if the last one is gone."""
         if self.bound.let_go():
+            for other in self._others.values():
+                other.let_go()
             self.bound.graph.idle.give((self.kernel, self.device), self)
 
     def run(self, frontier: Frontier | None = None) -> Words:
@@ -135,9 +146,13 @@ class Superstep:
                 form = own.form(given.get("active_count"), frontier.only)
                 if form == "listed" and frontier.only is not None:
                     given["listed"] = frontier.only.find_listed()
-                for entries, given_now in self._turns(own, frontier, given, form):
-                    for launched in entries(form):
-                        device.launch(launched, given_now)
+                if own.is_whole:
+                    for launched in own.entries(form):
+                        device.launch(launched, given)
+                else:
+                    for entries, given_now in self._turns(own, frontier, given, form):
+                        for launched in entries(form):
+                            device.launch(launched, given_now)
                 launched = None
                 if fault is not None:
                     sites = self.kernel.kernel_source.sites
