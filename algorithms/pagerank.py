@@ -13,9 +13,10 @@ columns of p, one for each set of seeds, are computed at once.
 What is iterated is ``share(u) = pr(u) / out(u)``, what u sends along an edge of weight
 one. An edge then costs one read of its source and no division; a vertex without
 out-edges sends nothing, and its share is its rank. A superstep reads E * k shares and
-moves V * k of them, twice where the residual is wanted. `begin` finds ``out``, whether
-any vertex dangles, and the first shares; `end` turns the last ones into ranks. Both run
-where supersteps do, in their precision: a rank is rounded once more than its share.
+moves V * k of them, twice where the residual is wanted. `begin` finds ``out``, of
+weights whether any vertex dangles, and the first shares; `end` turns the last ones into
+ranks. Both run where supersteps do, in their precision: a rank is rounded once more
+than its share.
 
 If that mass is dropped (``dangling="renormalize"``), ``y' = (1 - alpha) p + alpha M y``
 has the fixpoint ``y = (1 - alpha) (I - alpha M)^-1 p``. PageRank with q = p solves
@@ -31,6 +32,7 @@ rule and treatment of dangling vertices are those of networkx.
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -100,7 +102,7 @@ def any_dangling(f, v, d):  # type: ignore[no-untyped-def]
 
 #: weighted -> what comes before the first superstep.
 begin = {
-    False: fg.foldmap(count_out_edges, share_out, any_dangling),
+    False: fg.foldmap(count_out_edges, share_out),
     True: fg.foldmap(weights_of_out_edges, weigh_out_edges, share_out, any_dangling),
 }
 
@@ -336,7 +338,7 @@ def pagerank(
     where = around_of(options)
     begin[is_weighted](state, **where)
     lands = ""
-    if not renormalize and state["dangling"][0]:
+    if not renormalize and _dangles(graph, state, is_weighted):
         lands = "personalization" if columns["dangling"] is None else "dangling"
     limit = None if tol is None else graph.vertex_count * tol
     if limit is not None and renormalize:
@@ -417,6 +419,20 @@ def verify_pagerank(
 def _require_columns(holds: Array, what: str) -> None:
     if not holds.all():
         raise AssertionError(f"column {int(np.argmin(holds))}: {what}")
+
+
+#: Graph -> whether a vertex has no out-edges.
+_has_sinks: weakref.WeakKeyDictionary[fg.Graph, bool] = weakref.WeakKeyDictionary()
+
+
+def _dangles(graph: fg.Graph, state: fg.State, is_weighted: bool) -> bool:
+    """Whether a vertex has no out-edges, or none of any weight."""
+    if is_weighted:
+        return bool(state["dangling"][0])
+    known = _has_sinks.get(graph)
+    if known is None:  # counting took them, too
+        known = _has_sinks[graph] = not np.asarray(graph.out_degree).all()
+    return known
 
 
 def _check_numbers(

@@ -55,6 +55,9 @@ def tuples_of(arguments: Iterable[Any]) -> tuple[int, ...]:
 
 def flatten(arguments: Iterable[Any], tuples: Sequence[int]) -> list[Any]:
     """Return the arguments with the fields of some in their place."""
+    if tuples == (0,):  # mostly `d` alone
+        first, *others = arguments
+        return [*first, *others]
     flat = list(arguments)
     for place in reversed(tuples):
         flat[place : place + 1] = flat[place]

@@ -60,9 +60,8 @@ def require_item_shape(shape: object) -> tuple[int, ...] | None:
     """Return the shape of an entry: (), (K,) or (K, K)."""
     if shape is None:
         return None
-    if type(shape) is tuple and len(shape) == 1 and type(shape[0]) is int:
-        if 1 <= shape[0] <= _MOST_FEATURES:
-            return shape
+    if _is_width(shape):
+        return shape  # type: ignore[return-value]
     try:
         parts: Any = shape if isinstance(shape, tuple | list) else (shape,)
         if any(isinstance(part, bool | np.bool_) for part in parts):
@@ -83,6 +82,13 @@ def require_item_shape(shape: object) -> tuple[int, ...] | None:
             expected=f"(), (K,) or (K, K) with 1 <= K <= {_MOST_FEATURES}",
         )
     return sizes
+
+
+def _is_width(shape: object) -> bool:
+    """Whether a shape is that of features, as it is mostly given."""
+    if type(shape) is not tuple or len(shape) != 1:
+        return False
+    return type(shape[0]) is int and 1 <= shape[0] <= _MOST_FEATURES
 
 
 def storage_dtype(dtype: Any, where: str) -> np.dtype[Any] | None:
