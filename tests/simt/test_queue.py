@@ -34,6 +34,7 @@ from featgraph.runtime.behind.queue import COMPILER, Job
 from featgraph.runtime.devices import cuda_device, cuda_queue
 from featgraph.runtime.loops import step as steps
 from featgraph.runtime.loops import worklist_cuda
+from featgraph.runtime.superstep.bound import BoundState
 from tests.programs.queued import QUEUED
 from tests.simt.gpu import Gpu, emulated_gpu
 from tests.strategies import graphs, seeds
@@ -491,3 +492,40 @@ def test_it_is_entered_where_few_edges_are_known_to_lead_out() -> None:
         assert loops(gpu) == 1
     assert (state["level"][leaves] == 1).all()
     assert (state["level"][behind] == 2).all()
+
+
+def test_the_next_state_finds_the_loop_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where one between them has run no loop; another graph has its own."""
+    ends = np.arange(40), (np.arange(40) * 7 + 1) % 41
+    graphs = [fg.Graph.from_edges(*ends, vertex_count=41) for _ in range(2)]
+    bound: list[Kernel] = []
+    init = BoundState.__init__
+
+    def note(self: BoundState, kernel: Kernel, *given: Any) -> None:
+        bound.append(kernel)
+        init(self, kernel, *given)
+
+    monkeypatch.setattr(BoundState, "__init__", note)
+    active = np.arange(41) < 3
+
+    def ask(graph: fg.Graph, seed: int, most: int = 40) -> int:
+        """Return what is bound anew for a run on a new State."""
+        step, meant = make("search", graph, seed)
+        _, state = make("search", graph, seed)
+        run(step, meant, "cpu", active=active, max_supersteps=most)
+        bound.clear()
+        run(step, state, "cuda", active=active, max_supersteps=most)
+        count = len(bound)
+        same(state, meant)
+        return count
+
+    with in_a_loop(1 << 12) as gpu:
+        assert ask(graphs[0], 0) == 2  # plain, and of the loop
+        before = loops(gpu)
+        assert ask(graphs[0], 1) == 0
+        assert loops(gpu) > before
+        before = loops(gpu)
+        assert ask(graphs[0], 2, most=1) == 0  # too few for a loop
+        assert loops(gpu) == before
+        assert ask(graphs[0], 3) == 0
+        assert ask(graphs[1], 3) == 2

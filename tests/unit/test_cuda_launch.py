@@ -164,6 +164,38 @@ def test_a_launch_never_sees_old_arguments(steps: list[Any], data: Any) -> None:
     assert len(driver.seen) == len(steps) - 1
 
 
+def test_what_changes_places_is_not_packed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Buffers do so from launch to launch; what is another object is packed."""
+    driver, _, launch = make(Compiled("code", tuple(TYPES)))
+    word = FakeArray(1 << 40, (2,), "uint32")
+    one, other, third = (FakeArray(n << 40, (2, 3), "float32") for n in (2, 3, 4))
+    scale, packed = np.float32(0.5), []
+    find = ArrayWords.find
+
+    def note(self: ArrayWords, array: FakeArray) -> Any:
+        packed.append(array)
+        return find(self, array)
+
+    monkeypatch.setattr(ArrayWords, "find", note)
+
+    def ask(row: FakeArray, scale: Any) -> list[FakeArray]:
+        packed.clear()
+        launch("kernel", 1, 32, (word, Data(row, scale, True), 7))
+        return list(packed)
+
+    ask(one, scale)  # by the dialect
+    assert ask(one, scale) == [word, one]
+    assert ask(other, scale) == [word, other]
+    assert ask(one, scale) == ask(other, scale) == []
+    assert ask(one, np.float32(0.75)) == []
+    assert ask(third, scale) == [third]
+    wanted = [(other, 0.5), (one, 0.75), (third, 0.5)]
+    for (row, number), (*_, values) in zip(wanted, driver.seen[-3:], strict=True):
+        assert values[1:3] == [meant(row), (number,)]
+
+
 def test_an_array_in_the_place_of_a_dead_one_is_packed() -> None:
     """A new array may have the identity of one that is gone."""
     type_ = ParameterType("float32", 1)
