@@ -325,6 +325,7 @@ def _compile_one(job: tuple[int, dict[str, int], Any]) -> str:
 def compile_for(k: int, fields: dict[str, int], traits: Any) -> None:
     """Compile the kernels of a mapping into Numba's disk cache."""
     from featgraph.fold.compiling.signatures import entry_signature
+    from featgraph.fold.folder import fold
     from featgraph.fold.plan.options import parse_options
 
     tiny = fg.Graph.from_edges([0], [1], directed=not traits.undirected)
@@ -332,10 +333,11 @@ def compile_for(k: int, fields: dict[str, int], traits: Any) -> None:
     if fields:
         given["_mapping"] = fields
     options = parse_options("cuda", False, given)
-    kernel = step._folded(Problem(tiny, k).state.signature, options, traits)
+    signature = Problem(tiny, k).state.signature
+    kernel = fold(step.program, signature, options, traits)
     for entry in kernel.entries:
-        signature = entry_signature(kernel.kernel_source, entry, kernel.module)
-        kernel.function(entry).compile(signature)
+        types = entry_signature(kernel.kernel_source, entry, kernel.module)
+        kernel.function(entry).compile(types)
 
 
 def _say(begun: float, text: str) -> None:
