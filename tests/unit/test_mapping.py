@@ -141,12 +141,17 @@ def test_blocks_that_must_fit_bound_registers(
     ("program", "k", "forced", "bounds"),
     [
         ("LP", 32, (), 512),
+        ("LP", 33, (), (512, 2)),
+        ("LP", 128, (), (512, 2)),
+        ("LP", 129, (), (512, 1)),
+        ("LP", 257, (), 512),
+        ("LP", 128, (("hub_resident", 0),), 512),
         ("MMR", 4, (), 512),
         ("ALS", 4, (), (512, 2)),
         ("MMR", 4, (("hub_resident", 1),), (512, 1)),
     ],
 )
-def test_blocks_of_hubs_are_bounded_for_systems_only(
+def test_blocks_of_hubs_are_bounded_for_systems_and_long_rows(
     program: str, k: int, forced: Any, bounds: Any
 ) -> None:
     """Unless a bench forces it on them."""

@@ -112,6 +112,12 @@ MULTIPLYING_LANES_A_DEGREE = 1 / 2
 #: times longer, as did all on a road-like graph, whose typical degree is 2 (NVIDIA
 #: H200).
 RESIDENT_BYTES = 128
+#: Where so many lanes share the features of an edge, few edges of a hub go side by
+#: side, and threads of its block are to have the registers that those of other blocks
+#: have. Without a bound the linker leaves them 32, with which each load of a row waits
+#: for the one before: hubs of rmat-21-16 took 3.7 ms for 1.5 at K = 128, and all other
+#: vertices 3.2 ms (NVIDIA H100, docs/design/0040).
+FEW_HUB_EDGES_LANES = 16
 #: Blocks of warps that have windows of scalars: with as many as fit by 48 registers,
 #: which one walk alone took, the second one of long rows takes no more (sm_90).
 WINDOW_BLOCKS, SCALAR_BYTES = 10, 4
@@ -196,7 +202,6 @@ def choose_mapping(
     if not in_memory and _meets_in_a_warp(kind, members, mapping):
         mapping = _of_a_warp(mapping, traits)
     if columns and any(f.kind == "gather" and is_matrix(f) for f in members):
-        # Elsewhere blocks of hubs gain nothing from a bound (docs/design/0021).
         piece = _piece(width, size)
         mapping = replace(mapping, column_width=piece, hub_resident=2)
     joins = kind == "vertex" and _joins(members, analysis, options)
@@ -215,7 +220,9 @@ def choose_mapping(
         own = dict(options.of_schedule)
         mapping = SCHEDULES[asked].choose(mapping, work, own)
     resident = _resident(kind, members, mapping, width, size, traits)
-    return _forced(replace(mapping, resident=resident), width, options)
+    of_hubs = _hub_resident(mapping, resident)
+    mapping = replace(mapping, resident=resident, hub_resident=of_hubs)
+    return _forced(mapping, width, options)
 
 
 def _of_all_vertices(products: Products | None, width: int, size: int) -> Mapping:
@@ -543,6 +550,19 @@ def _resident(
     taken = max(summed * mapping.features_per_lane * size, PIECE_BYTES)
     blocks = RESIDENT_BYTES * 4 // (taken * size)
     return max(blocks // 2 if mapping.column_width else blocks, 1)
+
+
+def _hub_resident(mapping: Mapping, resident: int) -> int:
+    """Return how many blocks of hubs must fit a multiprocessor; 0 to leave that open.
+
+    `resident` is how many other blocks must. Where many edges of a hub are on the way,
+    more of its blocks are worth as much as registers (docs/design/0021).
+    """
+    if mapping.hub_resident or not mapping.hubs:
+        return mapping.hub_resident
+    if mapping.lanes_per_edge < FEW_HUB_EDGES_LANES:
+        return 0
+    return resident * BLOCK_THREADS // HUB_THREADS
 
 
 def _suits_a_thread(
