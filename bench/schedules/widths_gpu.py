@@ -33,7 +33,7 @@ TABLE = [
 ]  # fmt: skip
 DEFAULTS = {
     "graph": ["kron21"], "k": TABLE, "repeat": 5, "budget": 50.0, "processes": 12,
-    "multiples": [0],
+    "multiples": [0], "hub_blocks": None,
 }  # fmt: skip
 #: A batch of launches between two events takes about so long.
 BATCH_MS = 25.0
@@ -55,6 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--processes", type=int, help="that compile before")
     parser.add_argument(
         "--multiples", type=int, nargs="+", help="that rows are padded to"
+    )
+    parser.add_argument(
+        "--hub-blocks", type=int, help="of hubs that must fit; 0: any, default: chosen"
     )
     parser.add_argument("--no-peers", action="store_true", help="no products")
     parser.add_argument(
@@ -183,6 +186,8 @@ def _time_width(
         recorder.add("torch product", taken, work="product alone", **told)
     for multiple in arguments.multiples:
         fields = {"multiple": multiple, **told}
+        if arguments.hub_blocks is not None:
+            fields["hub_blocks"] = arguments.hub_blocks
 
         def attempt(multiple: int = multiple, fields: Any = fields) -> None:
             _pad(multiple)
@@ -201,7 +206,7 @@ def _time_superstep(
     """Check and time a superstep; return ms of each trial, and what to say of it."""
     problem.free_cache()
     state = problem.state(labels)
-    superstep = _prepared(state)
+    superstep = _prepared(state, arguments.hub_blocks)
     superstep.run()
     difference = problem.difference(state, *wanted)
     [phase] = superstep.plan.phases
@@ -212,13 +217,16 @@ def _time_superstep(
     }
 
 
-def _prepared(state: fg.State) -> Any:
+def _prepared(state: fg.State, hub_blocks: int | None) -> Any:
     """Return a superstep; folded anew, since rows may be padded otherwise now."""
     from featgraph.runtime.devices.choose import choose_device
 
     has_rows = bool(state.signature["weight"].item_shape)
     step = fg.foldmap(labels_by_rows if has_rows else labels_of_neighbors, relax)
-    return step.prepare(state, choose_device("cuda"), {"direction": "pull"})
+    options: dict[str, Any] = {"direction": "pull"}
+    if hub_blocks is not None:
+        options["_mapping"] = {"hub_resident": hub_blocks}
+    return step.prepare(state, choose_device("cuda"), options)
 
 
 def _trials(call: Any, arguments: argparse.Namespace) -> list[float]:
@@ -239,7 +247,8 @@ def _compile_ahead(arguments: argparse.Namespace, graph: fg.Graph) -> None:
     from featgraph.fold.plan.traits import graph_traits
 
     rows = int(arguments.edge_rows)
-    cases = [f"{k}:{m}:{rows}" for k in arguments.k for m in arguments.multiples]
+    own = json.dumps(arguments.hub_blocks)
+    cases = [f"{k}:{m}:{rows}:{own}" for k in arguments.k for m in arguments.multiples]
     traits = json.dumps(asdict(graph_traits(graph)))
     running = []
     for number in range(arguments.processes):
@@ -252,17 +261,21 @@ def _compile_ahead(arguments: argparse.Namespace, graph: fg.Graph) -> None:
 
 
 def main() -> None:
-    """Compile kernels: traits of a graph, then K, multiple, and if edges have rows."""
+    """Compile kernels.
+
+    Arguments are traits of a graph, then K, multiple, if edges have rows, and how many
+    blocks of hubs must fit.
+    """
     from bench.schedules.compile_ahead import small_graph
     from featgraph.fold.plan.traits import GraphTraits
 
     graph = small_graph(GraphTraits(**json.loads(sys.argv[1])))
     for case in sys.argv[2:]:
-        k, multiple, has_rows = map(int, case.split(":"))
+        k, multiple, has_rows, hub_blocks = map(json.loads, case.split(":"))
         _pad(multiple)
         weights = np.ones((graph.given_edge_count, k)[: 1 + has_rows], np.float32)
         state = _state(graph, 0.5, weights, shape=(k,))
-        _prepared(state).run()
+        _prepared(state, hub_blocks).run()
 
 
 def _say(begun: float, text: str) -> None:
