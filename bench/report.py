@@ -514,6 +514,7 @@ TABLES["widths-gpu"] = {
     "work": _text("work"),
     "padded to": _text("multiple"),
     "stride": _text("stride"),
+    "blocks of hubs": _text("hub_blocks"),
     **TIME,
     **CHECK,
 }
