@@ -8,7 +8,7 @@ from typing import Protocol
 from featgraph.fold.analysis.operand_type import is_real_matrix, operand_type
 from featgraph.fold.functions.facts import FunctionFacts
 from featgraph.fold.functions.nodes import Array, Place
-from featgraph.fold.functions.staging import STAGED_REGISTERS, Staged
+from featgraph.fold.functions.staging import STAGED_REGISTERS, Staged, has_pieces
 from featgraph.fold.operations.contexts import Column
 from featgraph.fold.syntax.nodes import Access, Operate, Whole, is_matrix_sum, narrowed
 from featgraph.fold.tree.statements import expression
@@ -183,8 +183,8 @@ class MatrixColumns:
             return False
         is_real = is_real_matrix(matrix, facts.function, facts.analysis)
         is_stored = matrix.name in facts.analysis.signature
-        divides = facts.count > 1 and facts.width % facts.piece == 0
-        return is_real and is_stored and divides and facts.piece > 1
+        divides = facts.count > 1 and has_pieces(facts.mapping, facts.width)
+        return is_real and is_stored and divides
 
     def _load_rows(self, matrix: Whole) -> tuple[str, ...]:
         """Add a load for each row of a matrix; return the names of the rows."""

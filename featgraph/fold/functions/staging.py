@@ -22,7 +22,14 @@ from featgraph.fold.syntax.nodes import Operate, Whole
 from featgraph.fold.tree.statements import Body, code
 from featgraph.program.names import GENERATED
 
-__all__ = ["STRIDES", "Staged", "at_hand", "find_staged", "shared_matrices_of"]
+__all__ = [
+    "STRIDES",
+    "Staged",
+    "at_hand",
+    "find_staged",
+    "has_pieces",
+    "shared_matrices_of",
+]
 
 #: Shared memory that the matrices of one block may take: 12 blocks of 128 threads, all
 #: that registers leave room for, then fit a multiprocessor with 200 KiB.
@@ -87,6 +94,11 @@ def shared_matrices_of(function: Analysed, analysis: Analysis) -> dict[str, set[
     return found
 
 
+def has_pieces(mapping: Mapping, width: int) -> bool:
+    """Whether lanes can load rows in pieces that stand as they were given."""
+    return mapping.vector_width > 1 and width % mapping.vector_width == 0
+
+
 def find_staged(
     analysis: Analysis, members: Sequence[Analysed], mapping: Mapping, width: int
 ) -> dict[str, Staged]:
@@ -104,9 +116,15 @@ def find_staged(
     if mapping.schedule == "cpu" or mapping.is_looped or mapping.tile or width == 1:
         return {}
     turns: dict[str, set[bool]] = {}
+    kinds: dict[str, set[str]] = {}
     for function in members:
         for name, found in shared_matrices_of(function, analysis).items():
             turns.setdefault(name, set()).update(found)
+            kinds.setdefault(name, set()).add(function.kind)
+    for name in [n for n in turns if kinds[n] == {"vertex"} and turns[n] == {True}]:
+        # A vertex reads it once, in rows: the first cache brings these as fast.
+        if mapping.lanes_per_edge > 1 and has_pieces(mapping, width):
+            del turns[name]
     taken = set(analysis.temporaries) | set(analysis.signature) | GENERATED
     taken |= {name for f in analysis.functions for name in (*f.variables, f.name)}
     staged: dict[str, Staged] = {}

@@ -19,7 +19,7 @@ from featgraph.fold.analysis.gathers import (
 from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.products import products_of
-from featgraph.fold.plan.traits import HUB_DEGREE, GraphTraits
+from featgraph.fold.plan.traits import SUM_BLOCK, GraphTraits
 from featgraph.fold.schedules.block_tiles import BlockTileSchedule
 from featgraph.fold.schedules.mapping import (
     INTERSECTIONS,
@@ -54,10 +54,14 @@ PAIRED_BYTES = 32
 #: faster everywhere (NVIDIA H200).
 ROWS_TOGETHER = 4
 MOST_ROWS_TOGETHER = 4
-#: Rounds of a warp on the way together where functions of edges have shuffles, and
-#: rounds of a row that is not left to a block. A round waits for a row from the second
-#: cache and for ten shuffles and sums that need each other.
-ROUNDS_TOGETHER, MOST_ROUNDS = 4, 512
+#: Rounds of a warp on the way together where functions of edges have shuffles; a round
+#: waits for a row from the second cache, and for ten shuffles and sums that need each
+#: other. Edges of a row from which on a block has it then; its threads, and how many of
+#: these blocks fit a multiprocessor. ALS by conjugate gradients on
+#: ml-1m, ms an iteration: 2.9, 2.3 and 2.2 with 2, 4 and 8 rounds together (K = 128);
+#: 2.3 and 1.8 without the bound on blocks and with it; 1.2 and 0.8 where rows from 2048
+#: and from 512 edges on were a block's (K = 32, NVIDIA H100, bench als-gpu).
+ROUNDS_TOGETHER, ROUND_EDGES, ROUND_THREADS, ROUND_BLOCKS = 4, SUM_BLOCK, 256, 2
 #: Up to so many features, lanes sum the columns of a matrix in registers: each lane has
 #: as many for a column of its own.
 MOST_ROWS = 16
@@ -199,8 +203,6 @@ def choose_mapping(
         lanes, copies, lanes * edges_at_a_time, False, "lanes", hubs, shared, piece,
         row_stride(width),
     )  # fmt: skip
-    if not in_memory and _meets_in_a_warp(kind, members, mapping):
-        mapping = _of_a_warp(mapping, traits)
     if columns and any(f.kind == "gather" and is_matrix(f) for f in members):
         piece = _piece(width, size)
         mapping = replace(mapping, column_width=piece, hub_resident=2)
@@ -219,6 +221,8 @@ def choose_mapping(
         )  # fmt: skip
         own = dict(options.of_schedule)
         mapping = SCHEDULES[asked].choose(mapping, work, own)
+    if not in_memory and _meets_in_a_warp(kind, members, mapping):
+        mapping = _of_a_warp(mapping, traits)
     resident = _resident(kind, members, mapping, width, size, traits)
     of_hubs = _hub_resident(mapping, resident)
     mapping = replace(mapping, resident=resident, hub_resident=of_hubs)
@@ -462,19 +466,26 @@ def _meets_in_a_warp(kind: str, members: Sequence[Analysed], mapping: Mapping) -
     """Whether a warp has a vertex, and lanes meet at each edge that it gathers from."""
     edges = any(f.kind == "edge" for f in members)
     whole = mapping.lanes_per_vertex == WARP and mapping.lanes_per_edge > 1
-    return kind == "vertex" and whole and not edges and _meet_at_edges(members)
+    alone = mapping.schedule in {"lanes", "virtual_warp"}
+    return (
+        kind == "vertex" and whole and alone and not edges and _meet_at_edges(members)
+    )
 
 
 def _of_a_warp(mapping: Mapping, traits: GraphTraits) -> Mapping:
     """Return the mapping of a warp that goes through a row in rounds.
 
     It takes few edges in each, so that a row is long for it before it is a hub's.
+    Warps need nothing of each other, and have rows of different lengths: one that is
+    done makes room for the next one.
     """
-    mapping = replace(mapping, unroll=ROUNDS_TOGETHER)
-    most = MOST_ROUNDS * mapping.edges_at_a_time
-    if not traits.long_rows or most >= HUB_DEGREE:
+    mapping = replace(
+        mapping, unroll=ROUNDS_TOGETHER, threads=WARP,
+        hub_threads=ROUND_THREADS, hub_resident=ROUND_BLOCKS,
+    )  # fmt: skip
+    if not traits.long_rows:
         return mapping
-    return replace(mapping, hubs=True, hub_degree=most)
+    return replace(mapping, hubs=True, hub_degree=ROUND_EDGES)
 
 
 def _ends_early(function: Analysed) -> bool:

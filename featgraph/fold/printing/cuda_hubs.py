@@ -39,10 +39,11 @@ class HubPhase(CudaPhase):
     @cached_property
     def threads(self) -> int:
         """Threads of a block: as many as their areas leave room for."""
-        own = self.schedule.threads(self.phase.mapping)
+        mapping = self.phase.mapping
+        own = self.schedule.threads(mapping)
         if own:
             return own
-        threads, lanes = HUB_THREADS, self.phase.mapping.lanes_per_edge
+        threads, lanes = mapping.hub_threads or HUB_THREADS, mapping.lanes_per_edge
         areas = group_areas(self.facts(BLOCK_THREADS))
         size = sum(math.prod(a.shape) * np.dtype(a.dtype).itemsize for a in areas)
         while threads > BLOCK_THREADS and threads // lanes * size > SHARED_BYTES:

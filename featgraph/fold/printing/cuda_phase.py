@@ -87,7 +87,9 @@ class CudaPhase:
     @cached_property
     def threads(self) -> int:
         """Threads of a block."""
-        return self.schedule.threads(self.phase.mapping) or BLOCK_THREADS
+        own = self.schedule.threads(self.phase.mapping)
+        shares = self._strides() > 1  # a copy of a matrix
+        return own if own and not shares else BLOCK_THREADS
 
     def run(self) -> list[Entry]:
         """Print the phase's kernels of this mapping."""
@@ -194,7 +196,8 @@ class CudaPhase:
         mapping = self.phase.mapping
         blocks, threads = mapping.resident, BLOCK_THREADS
         if self.role == "hubs":
-            blocks, threads = mapping.hub_resident, HUB_THREADS
+            threads = mapping.hub_threads or HUB_THREADS
+            blocks = mapping.hub_resident
         resident = blocks * threads // self.threads
         return (self.threads, resident) if resident else self.threads
 

@@ -44,6 +44,10 @@ class LaneSchedule(Schedule):
             f"{mapping.shares}{columns}{hubs} (FA)"
         )
 
+    def threads(self, mapping: Mapping) -> int:
+        """Return the threads of a block."""
+        return mapping.threads
+
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""
         binding = shared(mapping, shape, Scope(mapping.lanes_per_vertex))

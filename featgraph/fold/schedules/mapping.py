@@ -47,6 +47,10 @@ class Mapping:
     in_parts : bool
         Whether several blocks take the row of a vertex whose degree is much higher; the
         last of them goes on with what all have come to.
+    threads : int
+        Threads of a block where warps share nothing; 0 for as many as others have.
+    hub_threads : int
+        Threads of the block of a hub, likewise.
     shared_matrices : bool
         Whether matrices stand in shared memory.
     vector_width : int
@@ -107,6 +111,8 @@ class Mapping:
     part_size: int = 0
     hub_degree: int = 0
     in_parts: bool = False
+    threads: int = 0
+    hub_threads: int = 0
 
     @property
     def edges_at_a_time(self) -> int:
