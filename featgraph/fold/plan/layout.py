@@ -13,12 +13,15 @@ from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import declared_along
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.schedules.block import JOINED_ENTRIES, PART_ENTRIES
 from featgraph.fold.schedules.mapping import WARP, Mapping
 from featgraph.fold.syntax.vertex_numbers import NUMBER
 from featgraph.program.signature import PropertyKind
 
 __all__ = [
+    "JOINED_ENTRIES",
     "NUMBER",
+    "PART_ENTRIES",
     "REVERSED",
     "SAID",
     "Rows",

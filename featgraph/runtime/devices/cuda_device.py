@@ -12,10 +12,14 @@ import numpy.typing as npt
 
 from featgraph._cached import cached_property
 from featgraph._cuda import cuda
-from featgraph.fold.plan.layout import hub_degree_of, rows_with
+from featgraph.fold.plan.layout import (
+    JOINED_ENTRIES,
+    PART_ENTRIES,
+    hub_degree_of,
+    rows_with,
+)
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import HUB_DEGREE, LONG_ROW
-from featgraph.fold.schedules.block import JOINED_ENTRIES, PART_ENTRIES
 from featgraph.graph import Graph
 from featgraph.graph._structure import is_built_on_gpu
 from featgraph.program.active import word_count

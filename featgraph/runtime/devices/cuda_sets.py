@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._cuda_driver import address_of
-from featgraph.fold.plan.layout import REVERSED, rows_along
+from featgraph.fold.plan.layout import PART_ENTRIES, REVERSED, rows_along
 from featgraph.fold.plan.traits import HUB_DEGREE
-from featgraph.fold.schedules.block import PART_ENTRIES
 from featgraph.program.active import word_count
 from featgraph.runtime.devices import cuda_loops
 from featgraph.runtime.devices.bound import RowKernel

@@ -10,8 +10,12 @@ from typing import Any
 import numpy as np
 
 from featgraph._cuda_driver import address_of
-from featgraph.fold.plan.layout import Rows, windows_of
-from featgraph.fold.schedules.block import JOINED_ENTRIES, PART_ENTRIES
+from featgraph.fold.plan.layout import (
+    JOINED_ENTRIES,
+    PART_ENTRIES,
+    Rows,
+    windows_of,
+)
 from featgraph.runtime.devices.bound import BoundEntry, RowKernel
 from featgraph.runtime.devices.cuda_arrays import BLOCK, block_count
 from featgraph.runtime.devices.cuda_device import CudaDevice
