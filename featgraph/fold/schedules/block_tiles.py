@@ -114,12 +114,11 @@ class BlockTileSchedule(Schedule):
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
         count = -(-width // mapping.tile)
-        hubs = ", several blocks a long row" if mapping.hubs else ""
         return (
-            f"a block of {mapping.lanes_per_vertex} threads a vertex{hubs}: "
+            f"a block of {mapping.lanes_per_vertex} threads a vertex: "
             f"{mapping.edges_at_a_time} x {mapping.unroll} edges at a time, "
             f"{mapping.shares}; {count} x {count} tiles of {mapping.tile} x "
-            f"{mapping.tile} in registers (FA)"
+            f"{mapping.tile} in registers{mapping.of_hubs} (FA)"
         )
 
     def threads(self, mapping: Mapping) -> int:

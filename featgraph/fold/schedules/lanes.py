@@ -33,15 +33,12 @@ class LaneSchedule(Schedule):
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
-        hubs = ", a block for each hub" if mapping.hubs else ""
-        if mapping.hub_degree:
-            hubs = f", a block for each row of {mapping.hub_degree} edges or more"
         columns = ", columns in registers" if mapping.column_width else ""
         more = f" x {mapping.unroll}" if mapping.unroll > 1 else ""
         return (
             f"{mapping.lanes_per_vertex} lanes a vertex: "
             f"{mapping.edges_at_a_time}{more} edges at a time, "
-            f"{mapping.shares}{columns}{hubs} (FA)"
+            f"{mapping.shares}{columns}{mapping.of_hubs} (FA)"
         )
 
     def threads(self, mapping: Mapping) -> int:

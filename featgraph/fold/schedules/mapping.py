@@ -126,6 +126,16 @@ class Mapping:
         loads = f" in loads of {width}" if width > 1 else ""
         return f"{self.lanes_per_edge} lanes x {self.features_per_lane} features{loads}"
 
+    @property
+    def of_hubs(self) -> str:
+        """What becomes of vertices of high degree, in words; "" where nothing does."""
+        if not self.hubs:
+            return ""
+        row = f"a row of {self.hub_degree} edges or more" if self.hub_degree else "hub"
+        if self.in_parts:
+            row = f"part of {row}" if self.hub_degree else "part of the row of a hub"
+        return f", a block for each {row.removeprefix('a ')}"
+
     def is_padded(self, width: int) -> bool:
         """Whether some lanes have no feature."""
         lanes = self.lanes_per_edge

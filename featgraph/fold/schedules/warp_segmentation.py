@@ -75,10 +75,9 @@ class WarpSegmentationSchedule(LaneSchedule):
         rows = WARP // mapping.lanes_per_edge
         window = f" or {mapping.window} edges" if mapping.window else ""
         more = f" x {mapping.unroll}" if mapping.unroll > 1 else ""
-        hubs = ", a block for each hub" if mapping.hubs else ""
         return (
             f"{rows} vertices{window} a warp, side by side: {rows}{more} edges at a "
-            f"time, {mapping.shares}{hubs} (FA)"
+            f"time, {mapping.shares}{mapping.of_hubs} (FA)"
         )
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
