@@ -180,7 +180,9 @@ class CudaDevice(CudaArrays):
             self._list_rows(bound, values)
         for name, (dtype, shape) in entry.scratch.items():
             groups = blocks * block // mapping.lanes_per_vertex
-            memory = self._scratch_area(name, (groups, *shape), dtype)
+            # Kernels of hubs run beside those of other vertices.
+            own = f"{name} of {entry.role}"
+            memory = self._scratch_area(own, (groups, *shape), dtype)
             values[bound.place[name]] = memory
         for name, (dtype, shape) in entry.parts.items():
             count = _hub_blocks(bound, values)
