@@ -9,12 +9,14 @@ A first load, which compiles kernels and gets memory, is told apart (``first_ms`
 Digests are compared, and *of read* is the time by that of the bytes on as many
 processes.
 
-``--cpu`` draws the graph on the host, and loads it there, for rehearsal.
+``--host`` loads it to the host, by as many threads; ``--cpu`` draws it there, too,
+for rehearsal.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -35,6 +37,7 @@ from bench.record import Recorder
 from featgraph.arrays import memory
 from featgraph.graph.formats.convert import write_graph
 from featgraph.graph.generators import rmat
+from featgraph.graph.slices.manifest import read_manifest
 
 DEFAULTS = {"repeat": 2, "scale": 27, "edge_factor": 16, "ranks": "4",
             "along": "both"}  # fmt: skip
@@ -50,39 +53,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scale", type=int, help="of the R-MAT graph")
     parser.add_argument("--edge-factor", type=int)
     parser.add_argument("--ranks", help="how many, by commas")
-    parser.add_argument("--folder", help="for the slices")
+    parser.add_argument("--folder", help="for the slices, which are removed")
+    parser.add_argument("--keep", help="a folder for them, which stays, or has them")
     parser.add_argument("--along", choices=("both", "in"), help="edges of a part")
-    parser.add_argument("--cpu", action="store_true", help="on the host alone")
+    parser.add_argument("--host", action="store_true", help="load to the host")
+    parser.add_argument("--cpu", action="store_true", help="and draw it there")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Write the graph, then read it in all ways."""
-    scale, factor = arguments.scale, arguments.edge_factor
-    if arguments.cpu:
-        graph = rmat(scale, factor, seed=1, target="cpu")
-    else:
-        graph = graph_of(scale, factor, weighted=False)
-    about = {"name": f"rmat-{scale}-{factor}", "edges": graph.edge_count}
-    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+    with contextlib.ExitStack() as stack:
+        if arguments.keep:
+            folder = arguments.keep
+        else:
+            made = tempfile.TemporaryDirectory(dir=arguments.folder)
+            folder = stack.enter_context(made)
         path = Path(folder) / "graph.fgs"
-        begun = time.perf_counter()
-        digest = write_graph(graph, path).digest
-        written = 1000 * (time.perf_counter() - begun)
-        del graph
-        size = sum(file.stat().st_size for file in path.iterdir())
-        recorder.add("write", [written], graph=about, file_bytes=size)
-        write_graph(rmat(8, 8, seed=1, target="cpu"), path.with_name("small.fgs"))
+        if not path.exists():
+            write(path, arguments, recorder)
+        manifest = read_manifest(path)
+        about = {"name": name_of(arguments), "edges": manifest.edge_count}
         given = {
             "path": str(path), "small": str(path.with_name("small.fgs")),
-            "repeat": arguments.repeat, "digest": digest, "along": arguments.along,
-            "target": "cpu" if arguments.cpu else "cuda",
+            "repeat": arguments.repeat, "digest": manifest.digest,
+            "along": arguments.along,
+            "target": "cpu" if arguments.cpu or arguments.host else "cuda",
         }  # fmt: skip
+        size = bytes_of(path)
         for ranks in map(int, arguments.ranks.split(",")):
             read: dict[str, float] = {}
             for cell in stream_from_ranks(MODULE, ranks, given, {}, LIMIT_S):
                 trials, name = cell["trials_ms"], cell["name"]
                 fields = {"ranks": ranks, "file_bytes": size}
-                fields |= {k: cell[k] for k in ("first_ms", "along") if k in cell}
+                more = "first_ms", "along", "target"
+                fields |= {key: cell[key] for key in more if key in cell}
                 if name.startswith("read"):
                     read[name] = median(trials)
                 else:
@@ -90,6 +94,31 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                     fields |= {"of_" + k.replace(" ", "_"): of[k] for k in of}
                 checks = {"ok": cell["ok"]}
                 recorder.add(name, trials, graph=about, checks=checks, **fields)
+
+
+def name_of(arguments: argparse.Namespace) -> str:
+    """Return what the graph is called."""
+    return f"rmat-{arguments.scale}-{arguments.edge_factor}"
+
+
+def bytes_of(path: Path) -> int:
+    """Return how many bytes the files of a folder have."""
+    return sum(file.stat().st_size for file in path.iterdir())
+
+
+def write(path: Path, arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Draw the graph, and write it; beside it one that compiles what reads it."""
+    scale, factor = arguments.scale, arguments.edge_factor
+    if arguments.cpu:
+        graph = rmat(scale, factor, seed=1, target="cpu")
+    else:
+        graph = graph_of(scale, factor, weighted=False)
+    begun = time.perf_counter()
+    write_graph(graph, path)
+    written = 1000 * (time.perf_counter() - begun)
+    about = {"name": name_of(arguments), "edges": graph.edge_count}
+    recorder.add("write", [written], graph=about, file_bytes=bytes_of(path))
+    write_graph(rmat(8, 8, seed=1, target="cpu"), path.with_name("small.fgs"))
 
 
 def be_a_rank(given: dict[str, Any], told: str) -> None:
@@ -127,7 +156,8 @@ def be_a_rank(given: dict[str, Any], told: str) -> None:
     timed("read by threads", lambda: _read(Path(path), share, threads))
     load(given["small"])
     first_ms = round(once(lambda: load(path))[0], 3)
-    more = {} if is_alone else {"along": given["along"]}
+    more = {"target": given["target"]}
+    more |= {} if is_alone else {"along": given["along"]}
     name = "whole" if is_alone else "slices"
     timed(name, lambda: load(path), first_ms=first_ms, **more)
 

@@ -41,6 +41,7 @@ __all__ = [
     "list_own",
     "list_sources",
     "localize",
+    "lower",
     "mark_others",
     "mark_part",
     "number_locally",
@@ -515,3 +516,10 @@ def localize(ends, local):  # type: ignore[no-untyped-def]
     """Turn numbers of vertices into local ones."""
     for slot in range(cuda.grid(1), ends.size, cuda.gridsize(1)):
         ends[slot] = local[ends[slot]]
+
+
+@kernel(cache=True)
+def lower(values, by):  # type: ignore[no-untyped-def]
+    """Subtract a number."""
+    for place in range(cuda.grid(1), values.size, cuda.gridsize(1)):
+        values[place] = values[place] - by

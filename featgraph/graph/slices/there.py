@@ -107,6 +107,19 @@ class RowsThere:
         """Return what is stored of each vertex, on the host."""
         return joined([self.slices.read(name, *own) for own in self.ranges])
 
+    def of_vertices(self, name: str) -> Array:
+        """Return what is stored of each vertex, on the GPU."""
+        dtype = np.dtype(self.slices.manifest.arrays[name].dtype).newbyteorder("=")
+        made = memory.empty(self.degrees.shape, dtype)
+        self._send(name, self.ranges, made)
+        return made
+
+    def _send(self, name: str, ranges: Sequence[tuple[int, int]], made: Array) -> None:
+        at = 0
+        for begin, end in ranges:
+            self.slices.send(name, begin, end, made, at)
+            at += end - begin
+
     def on_host(self, name: str) -> NDArray[Any]:
         """Return "rows" of the edges on the host, in the type that is stored."""
         return joined([self.slices.read(name, *span) for span in self.spans])
@@ -127,10 +140,8 @@ class RowsThere:
         """
         manifest, size = self.slices.manifest, self.size
         dtype = np.dtype(manifest.arrays[name].dtype).newbyteorder("=")
-        made, at = memory.empty((size + more,), dtype), 0
-        for begin, end in self.spans:
-            self.slices.send(name, begin, end, made, at)
-            at += end - begin
+        made = memory.empty((size + more,), dtype)
+        self._send(name, self.spans, made)
         if name != "weights" and size:
             bound = manifest.vertex_count if name == "sources" else row_bound(manifest)
             if count_inside(made, 0, size, 0, bound) != size:

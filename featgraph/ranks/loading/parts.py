@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ from featgraph.ranks.loading.division import Division
 
 __all__ = [
     "Found",
+    "Teller",
     "copy_to",
     "cuts_of_words",
     "localized",
@@ -34,6 +35,41 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
+
+
+class Teller(Protocol):
+    """How ranks tell each other of their ghosts; all of them make these calls."""
+
+    def asked_of_own(
+        self, ghosts: Array, bounds: npt.NDArray[np.int64], first: int
+    ) -> tuple[npt.NDArray[np.int32], ...]:
+        """Return which own vertices each rank has as ghosts, by local number.
+
+        Parameters
+        ----------
+        ghosts : ndarray of int32
+            Their places.
+        bounds : ndarray of int64, shape (P + 1,)
+            Where those of each rank begin among them.
+        first : int
+            The place of the first own vertex.
+        """
+
+    def degrees(
+        self, values: Any, bounds: npt.NDArray[np.int64], dtype: np.dtype[Any]
+    ) -> Array:
+        """Return a degree of own vertices, and of ghosts, which their owners tell.
+
+        Behind `asked_of_own`.
+
+        Parameters
+        ----------
+        values : array
+            Of own vertices.
+        bounds : ndarray of int64, shape (P + 1,)
+            Where the ghosts of each rank begin.
+        dtype : dtype
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,17 +85,21 @@ class Found:
     rows : ndarray of integers, or a function that returns it
         Row in given order of each edge, by its edge id in `local`.
     degrees : tuple of 2 ndarrays
-        In- and out-degrees of own vertices.
+        In- and out-degrees of own vertices; arrays of the dialect, if `teller` takes
+        these.
     starts : ndarray of int64 or None
         Of each own vertex, the edge id of its first in-edge; None where these follow
         from the order of ranks.
+    teller : Teller, optional
+        Tells ranks of ghosts. Default: from the host.
     """
 
     local: Graph
     ghosts: npt.NDArray[np.int32]
     rows: LazyArray
-    degrees: tuple[Array, Array]
+    degrees: tuple[Any, Any]
     starts: Array | None = None
+    teller: Teller | None = None
 
 
 def cuts_of_words(
@@ -137,8 +177,8 @@ def made_graph(
     own = last - first
     # In their own type, or all of them would be converted.
     bounds = np.searchsorted(ghosts, partition.cuts.astype(ghosts.dtype))
-    asked_of = [ghosts[b:e] for b, e in pairwise(bounds.tolist())]
-    send_lists = _asked_of_own(engine, asked_of, first)
+    teller = found.teller or _HostTeller(engine)
+    send_lists = teller.asked_of_own(ghosts, bounds, first)
     numbers = np.empty(own + ghosts.size, np.int32)
 
     def number(begin: int, end: int) -> None:
@@ -163,8 +203,13 @@ def made_graph(
         ghosts=freeze(own + bounds),
         send_lists=send_lists,
     )
-    traits = _traits(engine, whole, found.degrees)
-    degrees = _degrees(engine, whole, shard, found.degrees)
+    dtype = np.dtype(offset_dtype(whole.edge_count))
+    told = [
+        teller.degrees(values, bounds, dtype)
+        for values in found.degrees[: 1 + whole.directed]
+    ]
+    degrees = told[0], told[-1]
+    traits = _traits(engine, whole, tuple(values[:own] for values in told))
     starts = found.starts
     if starts is None:
         starts = _starts(engine, shard)
@@ -173,41 +218,40 @@ def made_graph(
     return DistributedGraph(replace(whole, traits=traits), shard, engine, here)
 
 
-def _asked_of_own(
-    engine: Engine, asked_of: list[Array], first: int
-) -> tuple[npt.NDArray[np.int32], ...]:
-    """Tell ranks which of their vertices are ghosts here; return which they ask for."""
-    lists: list[npt.NDArray[np.int32]] = [np.empty(0, np.int32)] * engine.size
+class _HostTeller:
+    """Tells ranks of ghosts by messages, piece by piece on several threads."""
 
-    def write(rank: int, message: Array) -> None:
-        given, told = asked_of[rank], message.view(np.int32)
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lists: list[npt.NDArray[np.int32]] = []
 
-        def put(begin: int, end: int) -> None:
-            told[begin:end] = given[begin:end]
+    def asked_of_own(
+        self, ghosts: Array, bounds: npt.NDArray[np.int64], first: int
+    ) -> tuple[npt.NDArray[np.int32], ...]:
+        asked_of = [ghosts[b:e] for b, e in pairwise(bounds.tolist())]
+        self._lists = lists = [np.empty(0, np.int32)] * len(asked_of)
 
-        in_pieces(told.size, message.nbytes, put)
+        def write(rank: int, message: Array) -> None:
+            copy_to(message.view(np.int32), asked_of[rank])
 
-    def read(rank: int, message: Array) -> None:
-        told = message.view(np.int32)
-        lists[rank] = made = np.empty(told.size, np.int32)
+        def read(rank: int, message: Array) -> None:
+            told = message.view(np.int32)
+            lists[rank] = made = np.empty(told.size, np.int32)
 
-        def take(begin: int, end: int) -> None:
-            np.subtract(told[begin:end], np.int32(first), out=made[begin:end])
+            def take(begin: int, end: int) -> None:
+                np.subtract(told[begin:end], np.int32(first), out=made[begin:end])
 
-        in_pieces(told.size, message.nbytes, take)
+            in_pieces(told.size, message.nbytes, take)
 
-    engine.hand_bytes([asked.nbytes for asked in asked_of], write, read, about="ghosts")
-    return tuple(freeze(listed) for listed in lists)
+        sizes = [asked.nbytes for asked in asked_of]
+        self._engine.hand_bytes(sizes, write, read, about="ghosts")
+        return tuple(freeze(listed) for listed in lists)
 
-
-def _degrees(
-    engine: Engine, whole: Whole, shard: Shard, of_own: tuple[Array, Array]
-) -> tuple[Array, Array]:
-    """Return degrees of own vertices, and of ghosts, which their owners tell."""
-    dtype, lists = np.dtype(offset_dtype(whole.edge_count)), shard.send_lists
-
-    def with_ghosts(values: Array) -> Array:
-        made = np.empty(shard.numbers.size, dtype)
+    def degrees(
+        self, values: Array, bounds: npt.NDArray[np.int64], dtype: np.dtype[Any]
+    ) -> Array:
+        lists, own = self._lists, values.size
+        made = np.empty(own + int(bounds[-1]), dtype)
 
         def write(rank: int, message: Array) -> None:
             listed, told = lists[rank], message.view(dtype)
@@ -218,16 +262,12 @@ def _degrees(
             in_pieces(told.size, message.nbytes, put)
 
         def read(rank: int, message: Array) -> None:
-            if message.size:
-                copy_to(made[shard.ghosts[rank] :], message.view(dtype))
+            copy_to(made[own + int(bounds[rank]) :], message.view(dtype))
 
         copy_to(made, values)
         sizes = [dtype.itemsize * listed.size for listed in lists]
-        engine.hand_bytes(sizes, write, read, about="degrees of ghosts")
+        self._engine.hand_bytes(sizes, write, read, about="degrees of ghosts")
         return made
-
-    into = with_ghosts(of_own[0])
-    return into, with_ghosts(of_own[1]) if whole.directed else into
 
 
 def copy_to(target: Array, values: Array) -> None:
@@ -239,10 +279,17 @@ def copy_to(target: Array, values: Array) -> None:
     in_pieces(values.size, values.size * target.itemsize, put)
 
 
-def _traits(engine: Engine, whole: Whole, degrees: tuple[Array, Array]) -> GraphTraits:
-    """Return the traits of the whole graph, of which each rank knows its part."""
-    sides = degrees if whole.directed else degrees[:1]
-    counted = [_counted(side) for side in sides]
+def _traits(engine: Engine, whole: Whole, degrees: tuple[Array, ...]) -> GraphTraits:
+    """Return the traits of the whole graph, of which each rank knows its part.
+
+    Parameters
+    ----------
+    engine : Engine
+    whole : Whole
+    degrees : tuple of ndarrays
+        Of own vertices: in-degrees, and out-degrees of a directed graph.
+    """
+    counted = [_counted(side) for side in degrees]
     longest, below = np.max([most for most, _ in counted], axis=0)
     about = "degrees of all vertices"
     most = engine.all_reduce(np.array([longest, below], np.int64), "max", about=about)

@@ -139,15 +139,17 @@ class _Read:
             starts = rows.vertices("starts")
         elif manifest.sides is not None:
             starts = StoredRows.of(slices, ranges).starts
-        if manifest.directed:
-            out = rows.vertices("outs")
         sources = rows.read("sources")
         if isinstance(rows, StoredRows):
+            if manifest.directed:
+                out = rows.vertices("outs")
             kind = manifest.weights_dtype, manifest.given_count, manifest.directed
             given = rows.offsets, sources, rows.read, *kind, out, starts
             return cls(OwnRows(division, rank, *given), rows, names)
         from featgraph.ranks.loading.stored_there import OwnThere
 
+        if manifest.directed:
+            out = rows.of_vertices("outs")
         own = OwnThere(division, rank, rows, sources, out, starts)
         return cls(own, rows, names)
 

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.arrays import memory, sorting
+from featgraph.arrays import edge_kernels, memory, sorting
 from featgraph.arrays.edges import marked, taken
 from featgraph.arrays.parts import kernels
 from featgraph.arrays.parts.row_edges import GpuRowEdges
 from featgraph.arrays.values import offset_dtype
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.graph import Graph
+from featgraph.graph.building.edges import freeze
 from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
 from featgraph.graph.slices.there import RowsThere, closed_offsets, count_inside
 from featgraph.ranks.agreed import on_all
@@ -49,7 +50,7 @@ class OwnThere:
     sources : array of int32
         Places in the folder, and behind `renumber` numbers of the division; let go of
         when they are among those of all edges.
-    out : ndarray of integers, or None
+    out : array of int64, or None
         Out-degrees; None where they are the in-degrees.
     starts : ndarray of int64, or None
         The edge id of the first in-edge of each, where it does not follow from ranks.
@@ -59,7 +60,7 @@ class OwnThere:
     rank: int
     rows: RowsThere
     sources: Array
-    out: HostArray | None
+    out: Array | None
     starts: HostArray | None
 
     def has_inside(self, begin: int, end: int, low: int, high: int) -> bool:
@@ -100,9 +101,10 @@ def part_there(engine: Engine, own: OwnThere, along: str, about: str) -> Found:
     rows: HostArray | None = None
     if along == "in":
         rows = on_all(engine, lambda: own.rows.on_host("rows"), about)
-    edges = _with_ghosts(engine, own, along == "both", about)
-    into = memory.read(own.rows.degrees)
+    courier = courier_for(engine)
+    edges = _with_ghosts(engine, courier, own, (along == "both", about))
     ghosts, offsets = _localized(own, edges)
+    into, listed = own.rows.degrees, memory.read(ghosts)
     is_directed, bound = manifest.directed or along == "in", manifest.given_count
     numbers, dtype = edges.numbers, offset_dtype(2 * bound)
     there = GpuRowEdges(
@@ -121,12 +123,16 @@ def part_there(engine: Engine, own: OwnThere, along: str, about: str) -> Found:
     known = {"in_offsets": memory.read(offsets)}
     local = Graph(GpuRowEdgeList(there, edges.weights, known))
     out = into if own.out is None else own.out
-    places = own.division.places(ghosts)
-    return Found(local, places, given_rows, (into, out), own.starts)
+    places = own.division.places(listed)
+    teller = _Teller(engine, courier, ghosts, own.division.own(own.rank)[0])
+    return Found(local, places, given_rows, (into, out), own.starts, teller)
 
 
-def _with_ghosts(engine: Engine, own: OwnThere, is_both: bool, about: str) -> _Edges:
+def _with_ghosts(
+    engine: Engine, courier: Any, own: OwnThere, how: tuple[bool, str]
+) -> _Edges:
     """Read what else is known of edges, and hand those that are cut to other ends."""
+    is_both, about = how
     size, ranks = own.rows.size, engine.size
     rounds = np.array([-(-size // ROUND_EDGES) if is_both else 0])
     most = engine.all_reduce(rounds, "max", about="rounds of edges")
@@ -149,7 +155,7 @@ def _with_ghosts(engine: Engine, own: OwnThere, is_both: bool, about: str) -> _E
     targets = memory.empty((came,), np.int32)
     edges = _Edges(ends, targets, numbers, weights)
     if is_both:
-        _exchange(engine, own, edges, (going, coming))
+        _exchange(courier, own, edges, (going, coming))
     return edges
 
 
@@ -172,13 +178,13 @@ def _slots_of(turn: int, size: int) -> tuple[int, int]:
 
 
 def _exchange(
-    engine: Engine,
+    courier: Any,
     own: OwnThere,
     edges: _Edges,
     counts: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
 ) -> None:
     """Hand cut edges to the owners of their sources, some at a time."""
-    courier, (going, coming) = courier_for(engine), counts
+    going, coming = counts
     size, offsets = own.rows.size, closed_offsets(own.rows.degrees)
     at = np.cumsum(coming.sum(axis=0)) - coming.sum(axis=0)
     stores = [(edges.ends, size), (edges.targets, 0), (edges.numbers, size)]
@@ -224,7 +230,7 @@ def _cut(
     return made
 
 
-def _localized(own: OwnThere, edges: _Edges) -> tuple[HostArray, Array]:
+def _localized(own: OwnThere, edges: _Edges) -> tuple[Array, Array]:
     """Turn sources into local numbers; return ghosts, and where all rows begin."""
     (first, last), size = own.division.own(own.rank), own.division.size
     marks = memory.filled((size,), 0, np.uint8)
@@ -246,4 +252,70 @@ def _localized(own: OwnThere, edges: _Edges) -> tuple[HostArray, Array]:
     local = memory.filled((size,), kernels.ABSENT, np.int32)
     memory.launch_over(kernels.number_own, local_count, *known, local)
     memory.launch_over(kernels.localize, edges.ends.size, edges.ends, local)
-    return memory.read(ghosts), offsets
+    return ghosts, offsets
+
+
+class _Teller:
+    """Tells ranks of ghosts from GPU to GPU: see `Teller`.
+
+    Parameters
+    ----------
+    engine : Engine
+    courier : as `courier_for` returns it
+    ghosts : array of int32
+        Numbers of the division.
+    first : int
+        That of the first own vertex.
+    """
+
+    def __init__(self, engine: Engine, courier: Any, ghosts: Array, first: int) -> None:
+        self._engine, self._courier = engine, courier
+        self._ghosts, self._first = ghosts, first
+        self._lists: list[Array | None] = []
+
+    def asked_of_own(
+        self, ghosts: HostArray, bounds: npt.NDArray[np.int64], first: int
+    ) -> tuple[npt.NDArray[np.int32], ...]:
+        sizes = 4 * np.diff(bounds)
+        told = list(sizes.reshape(-1, 1))
+        coming = np.concatenate(self._engine.all_to_allv(told, about="ghosts"))
+        spans = zip((4 * bounds).tolist(), sizes.tolist(), strict=False)
+        messages = [
+            memory.piece_of(self._ghosts, begin, size, 1) if size else None
+            for begin, size in spans
+        ]
+        came = self._courier.hand_over(messages, coming.tolist(), about="ghosts")
+        self._lists, lists = [], []
+        for message in came:
+            listed = None
+            if message is not None:  # which is only read
+                listed = memory.copy_of(message.view(np.dtype(np.int32)))
+                memory.launch_over(kernels.lower, listed.size, listed, self._first)
+            self._lists.append(listed)
+            found = np.empty(0, np.int32) if listed is None else memory.read(listed)
+            lists.append(freeze(found))
+        return tuple(lists)
+
+    def degrees(
+        self, values: Array, bounds: npt.NDArray[np.int64], dtype: np.dtype[Any]
+    ) -> HostArray:
+        own, about = values.size, "degrees of ghosts"
+        made = memory.empty((own + int(bounds[-1]),), dtype)
+        memory.launch_over(kernels.put_at, own, values, 0, made)
+        messages: list[Array | None] = []
+        for listed in self._lists:
+            message = None
+            if listed is not None:
+                taken_here = memory.empty(listed.shape, dtype)
+                given = values, listed, taken_here
+                memory.launch_over(edge_kernels.take, listed.size, *given)
+                message = taken_here.view(np.dtype(np.uint8))
+            messages.append(message)
+        sizes = (dtype.itemsize * np.diff(bounds)).tolist()
+        came = self._courier.hand_over(messages, sizes, about=about)
+        for begin, message in zip(bounds.tolist(), came, strict=False):
+            if message is not None:
+                told = message.view(dtype)
+                given = told, own + begin, made
+                memory.launch_over(kernels.put_at, told.size, *given)
+        return memory.read(made)
