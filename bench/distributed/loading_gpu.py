@@ -33,7 +33,7 @@ import numpy as np
 import featgraph as fg
 from bench.distributed.out_of_core_gpu import graph_of
 from bench.distributed.streaming import Teller, stream_from_ranks
-from bench.record import Recorder
+from bench.record import Recorder, gpu_name
 from featgraph.arrays import memory
 from featgraph.graph.formats.convert import write_graph
 from featgraph.graph.generators import rmat
@@ -69,6 +69,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             made = tempfile.TemporaryDirectory(dir=arguments.folder)
             folder = stack.enter_context(made)
         path = Path(folder) / "graph.fgs"
+        recorder.device = None if arguments.cpu else gpu_name()
         if not path.exists():
             write(path, arguments, recorder)
         manifest = read_manifest(path)
