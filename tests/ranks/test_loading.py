@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph import algorithms as al
 from featgraph._activity import ACTIVITY
+from featgraph.arrays import values
 from featgraph.distributed import run_ranks
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.graph.formats import ranges
@@ -120,6 +121,27 @@ def test_slices(
             require_equal(made, fg.distribute(whole, along=along, order=order))
 
     run_ranks(ranks, on_a_rank)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_threads_go_through_pieces(
+    directed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(values, "_FEW_BYTES", 1)
+    edges = make_edges(directed)
+    whole, size = fg.Graph.from_edges(**edges), edges["sources"].size
+    write_graph(whole, tmp_path / "graph.fgs")
+
+    def on_a_rank(engine: Any) -> None:
+        meant = fg.distribute(whole)
+        read = fg.read_graph(tmp_path / "graph.fgs", partition="edges")
+        require_equal(read, meant)
+        here = slice(size * engine.rank // 3, size * (engine.rank + 1) // 3)
+        mine = {n: a[here] for n, a in edges.items() if isinstance(a, np.ndarray)}
+        made = fg.Graph.from_edges(**{**edges, **mine}, partition="edges")
+        require_equal(made, meant)
+
+    run_ranks(3, on_a_rank)
 
 
 def write_text(path: Path, edges: dict[str, Any], suffix: str) -> Path:
