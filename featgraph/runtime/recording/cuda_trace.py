@@ -57,6 +57,9 @@ _LOOP_SECONDS = 6e-4
 #: where none is launched ahead, so that the device waits for both: of `pagerank` on an
 #: R-MAT graph of 2^14 vertices it saved 70 us (NVIDIA H200, 2026-11-23).
 _LOOP_SAVES, _LOOP_SAVES_ALONE = 5e-6, 4e-5
+#: What asking for a superstep of ranks call by call, and not as a graph, is taken to
+#: cost, in s: with six to ten operations of 5 us each (NVIDIA H100).
+_ASKING_SECONDS = 3e-5
 #: Loops that a thread keeps, and those that could not be made.
 _MOST_LOOPS = 32
 
@@ -78,6 +81,9 @@ class RecordedSuperstep:
     They are asked for one by one until that has cost the device as much time as making
     two graphs of them takes, and then launched as these: one of the work, another that
     counts what was committed. While the device has enough to do, it costs none.
+
+    Where other ranks take part, that is counted by launches, and not measured: so all
+    have graphs and loops made at the same superstep, and wait for each other once.
 
     Parameters
     ----------
@@ -102,10 +108,11 @@ class RecordedSuperstep:
         [read] = [o for o in operations if o[0] == "read"]
         #: How many extremes of results are read with the count.
         self._extremes: int = read[3] // 8 - 1
-        is_shared = any(o[0] == TURN for o in operations)
+        #: Whether other ranks take part.
+        self.is_shared = any(o[0] == TURN for o in operations)
         #: Whether these are of one process, and have to be asked for by turns.
         self.takes_turns = any(o[0] == TURN and o[1] is not None for o in operations)
-        self._is_whole = self._extremes > 0 or is_shared
+        self._is_whole = self._extremes > 0 or self.is_shared
         work: list[tuple[Any, ...]] = []
         count: list[tuple[Any, ...]] = []
         for operation in operations:
@@ -155,7 +162,9 @@ class RecordedSuperstep:
         begun = time.perf_counter()
         (self._counting or self._working).wait()
         self._alone += is_last
-        if is_last or time.perf_counter() - begun < self._launching:
+        if self.is_shared:
+            self._lost += _ASKING_SECONDS
+        elif is_last or time.perf_counter() - begun < self._launching:
             self._lost += max(self._launching - _LAUNCHING_SECONDS, 0)
         return read_landed(self._landed, self._extremes)
 
@@ -177,7 +186,8 @@ class RecordedSuperstep:
 
     def _pays(self) -> bool:
         """Whether it would have paid to have graphs from the beginning."""
-        return self._lost >= RecordedSuperstep.recording_seconds
+        own = RecordedSuperstep.recording_seconds
+        return self._lost >= (_RECORDING_SECONDS if self.is_shared else own)
 
     def _make_graphs(self, record: Make) -> None:
         self._record = None
@@ -390,7 +400,8 @@ class TracedDriver:
         for recording in cycle:
             lost += recording.lost
         turned = [(cycle[n:] + cycle[:n], is_exact) for n in range(1, len(cycle))]
-        pays = lost >= self._loop_seconds or any(map(loops.get, turned))
+        costs = _LOOP_SECONDS if cycle[0].is_shared else self._loop_seconds
+        pays = lost >= costs or any(map(loops.get, turned))
         if not pays or any(r.takes_turns for r in cycle):
             return None
         if len(loops) == _MOST_LOOPS:
