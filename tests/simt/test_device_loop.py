@@ -20,9 +20,10 @@ if not _cuda.is_installed():
 
 from featgraph._activity import ACTIVITY
 from featgraph.runtime.devices import cuda_arrays, cuda_device
-from featgraph.runtime.loops import device_flight, replay
+from featgraph.runtime.loops import device_flight, replay, step
 from featgraph.runtime.recording import cuda_trace
 from featgraph.runtime.recording.device_loop import DeviceLoop
+from featgraph.runtime.superstep.foldmap import FoldMap
 from tests.bank import BY_NAME
 from tests.simt.gpu import ConditionalLoop, Gpu, emulated_gpu
 from tests.simt.test_replay import (
@@ -91,6 +92,43 @@ def test_a_limit_is_met_exactly(odd: int, gpu: Gpu) -> None:
         assert len(done.seconds) == limit
         assert min(done.seconds) > 0
     assert looped(gpu) > VERTICES
+
+
+@fg.gather(into="sum_around", combine="sum")
+def add_up(f, u, v, e, d):
+    return d.x[u]
+
+
+@fg.vertex
+def take_a_part(f, v, d):
+    d.x_next[v] = (d.x[v] + d.sum_around[v]) * 0.25
+    return v > 3
+
+
+def test_to_begin_a_loop_folds_no_kernel(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With few active vertices another one would run, which never are."""
+    monkeypatch.setattr(step, "FEWEST_CONTRIBUTIONS", 0)
+    monkeypatch.setattr(step, "FEWEST_A_VERTEX", 0)
+    prepare, asked = FoldMap.prepare, []
+
+    def prepared(self: FoldMap, *given: Any, **named: Any) -> Any:
+        asked.extend(named.values())
+        return prepare(self, *given, **named)
+
+    monkeypatch.setattr(FoldMap, "prepare", prepared)
+    ends, x = np.arange(39), fg.vertex_property(np.ones(40), iterated=True)
+    graph = fg.Graph.from_edges(ends, ends + 1, directed=False)
+    averages, state = fg.foldmap(add_up, take_a_part), fg.State(graph, x=x)
+    options: dict[str, Any] = {"target": "cuda", "max_supersteps": 24}
+    with pytest.warns(fg.ConvergenceWarning):
+        fg.iterate(averages, state, **options)
+    assert looped(gpu) > 8
+    assert asked == []
+    with pytest.warns(fg.ConvergenceWarning):
+        fg.iterate(averages, state, active=[9], **options | {"max_supersteps": 1})
+    assert asked != [], "where they are few it is asked for"
 
 
 def test_the_host_waits_once_in_sixteen_supersteps(

@@ -16,7 +16,7 @@ from featgraph.runtime.loops.pending import (
     release_pending,
     store_pending,
 )
-from featgraph.runtime.loops.step import Step, decide
+from featgraph.runtime.loops.step import Step, decide, decides
 from featgraph.runtime.loops.watching import Watching
 from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.memory.scalars import ScalarsRead
@@ -208,6 +208,13 @@ class Agenda:
         if self.is_dense:  # everything is due, however many were active
             return (True,)
         return everything, *decide(self.steps[place], count)
+
+    def would_decide(self, place: int, count: int, meant: tuple[Any, ...]) -> bool:
+        """Whether so many active vertices, not all, would decide what is meant.
+
+        Nothing is folded to know that: see `decides`.
+        """
+        return not meant[0] and decides(self.steps[place], count, meant[1:])
 
 
 def left_over(agenda: Agenda) -> dict[FoldMap, Left]:

@@ -154,9 +154,10 @@ class DeviceFlight:
             return EVERYTHING, EVERYTHING
 
         def is_meant(count: int) -> bool:
-            return agenda.decided(place, False, count) == meant
+            return agenda.would_decide(place, count, meant)
 
-        key = place, meant
+        # What takes another kernel to be known is found out when it is decided.
+        key = place, meant, agenda.steps[place].knows_patching
         known: Counts | None = self._loop.decided.get(key)
         if known is None or not all(map(is_meant, known)):
             count = agenda.pending[place].count or 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, NamedTuple
 
 from featgraph.errors import PlanError
@@ -31,6 +32,7 @@ __all__ = [
     "check_dense",
     "connect_steps",
     "decide",
+    "decides",
     "patches_left",
 ]
 
@@ -55,6 +57,12 @@ MOST_DUE = 1.0
 MOST_DUE_ALONE = 1 / 4
 #: Where finding the due vertices costs what evaluating them does.
 SWEEPING_TARGETS = {"cuda"}
+
+
+#: Kernel -> what a run changes -> whether any aggregate can be incremental in it.
+_patching: weakref.WeakKeyDictionary[Kernel, dict[Changes, bool]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 class _Traits(NamedTuple):
@@ -312,15 +320,29 @@ class Step:
         if self._incremental is not None:
             self._incremental.forget()
 
+    @property
+    def knows_patching(self) -> bool:
+        """Whether it is known if any aggregate can be incremental in this run."""
+        if not self.plan.incremental.gathers:
+            return True
+        return self.changes in _patching.get(self.plain.kernel, {})
+
+    def takes_folding(self, active_count: int | None) -> bool:
+        """Whether another kernel is folded to know what so many vertices decide."""
+        return self._may_patch(active_count) and not self.knows_patching
+
     def _is_incremental(self, active_count: int | None) -> bool:
+        return self._may_patch(active_count) and self._can_be_incremental()
+
+    def _may_patch(self, active_count: int | None) -> bool:
+        """Whether aggregates are incremental with so many active, if any can be."""
         if self.change_driven is False or not self.may_be_incremental:
             return False
-        if self.change_driven is not True:
-            if active_count is None or not self.may_pay:
-                return False
-            if active_count > MOST_ACTIVE * self.state.graph.vertex_count:
-                return False
-        return self._can_be_incremental()
+        if self.change_driven is True:
+            return True
+        if active_count is None or not self.may_pay:
+            return False
+        return active_count <= MOST_ACTIVE * self.state.graph.vertex_count
 
     def _sweeps_all(self, active_count: int | None) -> bool:
         """Whether all vertices are evaluated, though some are not due.
@@ -349,7 +371,11 @@ class Step:
         """Whether any aggregate can be, in a run that changes `changes`."""
         if not self.plan.incremental.gathers:
             return False
-        return any(p.incremental for p in self._superstep_that_patches().plan.phases)
+        known = _patching.setdefault(self.plain.kernel, {})
+        if self.changes not in known:
+            phases = self._superstep_that_patches().plan.phases
+            known[self.changes] = any(phase.incremental for phase in phases)
+        return known[self.changes]
 
     def _superstep_that_patches(self) -> Superstep:
         return self.foldmap.prepare(
@@ -405,6 +431,20 @@ def decide(step: Step, active_count: int | None) -> tuple[Any, ...]:
         graph.ranks is not None and are_many(active_count, graph.vertex_count),
         *runs.forms(active_count, step.only),
     )
+
+
+def decides(step: Step, active_count: int, meant: tuple[Any, ...]) -> bool:
+    """Whether so many active vertices decide what is meant, as `decide` has it.
+
+    Nothing is folded, nor a superstep made, to know that: where it would take some, the
+    answer is no.
+    """
+    if step.takes_folding(active_count):
+        return False
+    is_meant_incremental = meant[0] is True
+    if step._is_incremental(active_count) != is_meant_incremental:
+        return False
+    return decide(step, active_count) == meant
 
 
 def patches_left(step: Step) -> int | None:
