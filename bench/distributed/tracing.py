@@ -118,11 +118,11 @@ class Tracer:
 
     def _add(self, begun: float, ended: float, what: str) -> None:
         if len(self._events) < 200:
-            stack = traceback.extract_stack()[:-2]
+            stack = traceback.extract_stack()
             told = [
                 f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno} {frame.name}"
                 for frame in stack
-                if "tracing.py" not in frame.filename
+                if frame.filename != __file__
             ]
             where = " > ".join(told[-_FRAMES:])
             took = 1000 * (ended - begun)
