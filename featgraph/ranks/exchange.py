@@ -27,6 +27,7 @@ from featgraph.ranks.host_rows import HostRows
 from featgraph.ranks.lists import Lists
 from featgraph.ranks.lost import lost_rank
 from featgraph.ranks.members import Members, packed
+from featgraph.ranks.targets.known import check_plan, targets_of
 from featgraph.ranks.trees.host import BlocksOfUsers
 from featgraph.ranks.triangles.here import TrianglesHere
 from featgraph.ranks.triangles.parts import TrianglePart
@@ -78,10 +79,14 @@ class RankExchange:
         own = np.arange(shard.numbers.size) < shard.own
         self._own = device.sets.upload(packed(own))
         self.holder = Members(shard, engine, device, self)
+        #: Where rank 0 has all vertices, the targets of others are nothing to it.
+        self.targets: tuple[str, ...] = (device.name,)
+        if not self._is_led:
+            self.targets = targets_of(engine, device.name)
         self._carrier = (
             _carrier_on(_alone(shard), NullEngine(), device)
             if self._is_led
-            else _carrier_on(shard, engine, device)
+            else _carrier_on(shard, engine, device, len(set(self.targets)) > 1)
         )
 
     @property
@@ -205,6 +210,10 @@ class RankExchange:
         found: npt.NDArray[np.bool_] = mask[numbers]
         found[self.shard.own :] = False
         return found
+
+    def check(self, plan: FoldPlan) -> None:
+        """Raise PlanError where ranks of these targets do not run a plan together."""
+        check_plan(plan, self.targets)
 
     def ghosts(self, plan: FoldPlan) -> RankGhosts:
         """Return the ghosts of a plan's kernels."""
@@ -386,10 +395,19 @@ def _alone(shard: Shard) -> Shard:
     )
 
 
-def _carrier_on(shard: Shard, engine: Engine, device: Device) -> Any:
-    """Return what hands rows over from where a device has them."""
+def _carrier_on(
+    shard: Shard, engine: Engine, device: Device, is_mixed: bool = False
+) -> Any:
+    """Return what hands rows over from where a device has them.
+
+    Where ranks have several targets, GPUs do it as ranks of the CPU.
+    """
     if device.name == "cpu":
-        return HostRows(shard, engine, device)
+        return HostRows(shard, engine, device, sends_behind=not is_mixed)
+    if is_mixed:
+        from featgraph.ranks.targets.rows import TranslatedRows
+
+        return TranslatedRows(shard, engine, device)
     from featgraph.ranks.gpu.carrier import GpuCarrier
 
     return GpuCarrier(shard, engine, device)

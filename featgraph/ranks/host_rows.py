@@ -24,9 +24,17 @@ from featgraph.ranks.members import packed
 from featgraph.ranks.outboxes import combine_rows, identity, in_outbox
 from featgraph.runtime.devices.protocol import Device
 
-__all__ = ["HostRows"]
+__all__ = ["ROWS", "HostRows", "about_rows"]
 
 Words = Any
+#: What rows of ghosts are told to be about; what else is sent is handed over whole.
+ROWS = "rows of ghosts"
+
+
+def about_rows(sending: Sending) -> str:
+    """Return what a call says that hands rows of ghosts over."""
+    wire = sending.wire_dtype
+    return ROWS if wire is None else f"{ROWS} in {wire}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +83,8 @@ class HostRows:
     shard : Shard
     engine : Engine
     device : CpuDevice
+    sends_behind : bool
+        Whether rows may go while others are swept.
 
     Attributes
     ----------
@@ -92,7 +102,9 @@ class HostRows:
     together = None  # ranks of the CPU tell each other one thing after the other
     clock = staticmethod(time.perf_counter)
 
-    def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
+    def __init__(
+        self, shard: Shard, engine: Engine, device: Device, sends_behind: bool = True
+    ) -> None:
         self._shard, self._engine, self._device = shard, engine, device
         self.forms: Counter[str] = Counter()
         self._links = _Links(
@@ -103,7 +115,8 @@ class HostRows:
         #: Pieces and the number of one -> its part of the links.
         self._links_of: dict[tuple[Pieces, int], _Links] = {}
         self.boundary = Boundary(shard, engine, device)
-        self.sends_behind, self.sent_behind = engine.size > 1, 0
+        self.sends_behind = sends_behind and engine.size > 1
+        self.sent_behind = 0
         self._moved_s = 0.0
         self.spent_s = dict.fromkeys(("choose", "encode", "store"), 0.0)
 
@@ -183,7 +196,7 @@ class HostRows:
             self._spend("store", begun)
 
         counts = [one.nbytes for one in chosen]
-        about = "rows of ghosts" + ("" if wire is None else f" in {wire}") + told
+        about = about_rows(sending) + told
         exchange = self._engine.begin_bytes(counts, write, read, about=about)
 
         def finish() -> Words:

@@ -45,11 +45,14 @@ class Entries:
         Entries of a row.
     item : int
         Bytes of an entry.
+    dtype : dtype
+        Of the values.
     """
 
     array: Any
     width: int
     item: int
+    dtype: np.dtype[Any]
 
     @classmethod
     def of(cls, values: DeviceValues) -> Entries:
@@ -58,7 +61,8 @@ class Entries:
         if found is None:
             item = values.array.dtype.itemsize
             matrix = as_rows(values.array.view(unit_of(item)))
-            made = cls(matrix, math.prod(values.shape[1:]), item)
+            width = math.prod(values.shape[1:])
+            made = cls(matrix, width, item, values.dtype)
             _known[values.array] = found = made
         return found
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +26,39 @@ from featgraph.ranks.outboxes import identity
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.recording.cuda_trace import OPAQUE
 
-__all__ = ["GpuRows", "lists_of"]
+__all__ = ["GpuRows", "Post", "lists_of"]
 
 Array = Any
 Words = Any
 Numbers = list[npt.NDArray[np.integer]]
+
+
+class Post(Protocol):
+    """What hands messages of rows to other ranks, and takes theirs."""
+
+    def hand_over(
+        self,
+        sent: Sequence[tuple[Outline, Array | None]],
+        links: tuple[GpuLinks, GpuLinks],
+        entries: Sequence[Entries],
+        about: str,
+        sending: Sending,
+        beside: Beside | None = None,
+    ) -> list[tuple[Outline, Array | None]]:
+        """Hand a message to each rank; return those of each, with their outlines.
+
+        Parameters
+        ----------
+        sent : sequence of (Outline, array or None)
+            By rank.
+        links : pair of GpuLinks
+            The lists that messages are of: those that are sent, and others'.
+        entries : sequence of Entries
+            What rows are of.
+        about, sending, beside
+            As of `GpuRows.swap_marked`.
+        """
+        ...
 
 
 class GpuRows:
@@ -48,6 +76,8 @@ class GpuRows:
         Where messages are counted, by their form.
     others : array of bool, shape (P,), optional
         The ranks with which rows of ghosts are shared. Default: all.
+    post : Post, optional
+        What hands messages over. Default: to GPUs alone, as they are.
 
     Attributes
     ----------
@@ -64,9 +94,11 @@ class GpuRows:
         device: Device,
         forms: Counter[str],
         others: Sequence[bool] | None = None,
+        post: Post | None = None,
     ) -> None:
         self._shard, self._engine, self._device = shard, engine, device
-        self._forms, self.rank = forms, engine.rank
+        self.rank = engine.rank
+        self._post = post or _AsTheyAre(engine, self._find_courier, forms)
         self.packer = Packer(device)
         sent, taken = lists_of(shard, others)
         self._sent, self._taken = GpuLinks(sent, device), GpuLinks(taken, device)
@@ -138,8 +170,11 @@ class GpuRows:
 
     @cached_property
     def courier(self) -> GpuEngine | ThroughHost:
-        """What hands messages over; found out when all ranks send something."""
+        """What hands arrays over; found out when all ranks send something."""
         return courier_of(self._engine, self._device)
+
+    def _find_courier(self) -> GpuEngine | ThroughHost:
+        return self.courier
 
     @cached_property
     def _ends(self) -> tuple[GpuLinks, GpuLinks]:
@@ -189,21 +224,52 @@ class GpuRows:
         (sent, taken), form = links, sending.exchange
         both = zip(counts, sent.sizes, strict=True)
         outlines = [Outline.choose(*pair, entries, form) for pair in both]
+        if any(outline.words for outline in outlines):
+            sent.list_all()
+        messages = [
+            (outline, packer.encode(sent, rank, outline, entries))
+            for rank, outline in enumerate(outlines)
+        ]
+        self._device.driver.note(*OPAQUE)  # type: ignore[attr-defined]
+        given = links, entries, about, sending, beside
+        coming = self._post.hand_over(messages, *given)
+        for rank, (outline, message) in enumerate(coming):
+            if outline.count:
+                yield packer.came(taken, rank, outline, message)
+
+
+class _AsTheyAre:
+    """Hands messages to GPUs, whose hosts are told form and count of each: a `Post`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        find_courier: Callable[[], GpuEngine | ThroughHost],
+        forms: Counter[str],
+    ) -> None:
+        self._engine, self._find_courier, self._forms = engine, find_courier, forms
+
+    def hand_over(
+        self,
+        sent: Sequence[tuple[Outline, Array | None]],
+        links: tuple[GpuLinks, GpuLinks],
+        entries: Sequence[Entries],
+        about: str,
+        sending: Sending,
+        beside: Beside | None = None,
+    ) -> list[tuple[Outline, Array | None]]:
+        """Hand a message to each rank; return those of each: see `Post`."""
+        outlines = [outline for outline, _ in sent]
         others = (o for r, o in enumerate(outlines) if r != self._engine.rank)
         self._forms.update(one.form for one in others)
         told = self._engine.all_to_allv([o.told for o in outlines], about=about)
-        pairs = zip(told, taken.sizes, strict=True)
+        pairs = zip(told, links[1].sizes, strict=True)
         coming = [Outline.read(one, size, entries) for one, size in pairs]
-        if any(outline.words for outline in outlines):
-            sent.list_all()
-        messages = [packer.encode(sent, r, o, entries) for r, o in enumerate(outlines)]
         sizes = [outline.nbytes for outline in coming]
-        self._device.driver.note(*OPAQUE)  # type: ignore[attr-defined]
+        messages = [message for _, message in sent]
         given: dict[str, Any] = {"about": about, "beside": beside}
-        received = self.courier.hand_over(messages, sizes, **given)
-        for rank, outline in enumerate(coming):
-            if outline.count:
-                yield packer.came(taken, rank, outline, received[rank])
+        received = self._find_courier().hand_over(messages, sizes, **given)
+        return [*zip(coming, received, strict=True)]
 
 
 def lists_of(

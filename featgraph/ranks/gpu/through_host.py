@@ -66,17 +66,10 @@ class ThroughHost:
         Waits for the stream that they come from, and for no other.
         """
         own, (stream, make) = self._engine.rank, beside or Beside(0, self._make)
-        counts = [bytes_of(array) for array in arrays]
-        counts[own] = 0
+        leaving = [array if r != own else None for r, array in enumerate(arrays)]
+        out = self.fetch(leaving, stream)
         coming = [size if rank != own else 0 for rank, size in enumerate(sizes)]
-        aside = self._driver.aside
-        out = self._out.parts(counts)
-        for array, landed in zip(arrays, out, strict=True):
-            if landed.size:
-                address = int(landed.ctypes.data)
-                aside.start_read(address, address_of(array), landed.size, stream)
-        self._wait(aside, stream)  # also for what came last time to have left
-        into = self._into.parts(coming)
+        into = self.room(coming)
 
         def write(rank: int, message: Bytes) -> None:
             message[:] = out[rank]
@@ -84,14 +77,37 @@ class ThroughHost:
         def read(rank: int, message: Bytes) -> None:
             into[rank][:] = message
 
+        counts = [landed.size for landed in out]
         self._engine.hand_bytes(counts, write, read, about=about)
         made = [make(size) if size else None for size in coming]
         for array, landed in zip(made, into, strict=True):
             if array is not None:
-                address = int(landed.ctypes.data)
-                aside.start_write(address_of(array), address, landed.size, stream)
+                self.put(landed, array, stream)
         made[own] = arrays[own]
         return made
+
+    def fetch(self, arrays: Sequence[GpuArray | None], stream: int = 0) -> list[Bytes]:
+        """Return what is in some arrays, until this is called again.
+
+        Waits for the stream that they come from; then all that was `put` on it is
+        there, too.
+        """
+        out, aside = self._out.parts(list(map(bytes_of, arrays))), self._driver.aside
+        for array, landed in zip(arrays, out, strict=True):
+            if landed.size:
+                address = int(landed.ctypes.data)
+                aside.start_read(address, address_of(array), landed.size, stream)
+        self._wait(aside, stream)
+        return out
+
+    def room(self, sizes: Sequence[int]) -> list[Bytes]:
+        """Return memory for messages that come, until the `fetch` behind the next."""
+        return self._into.parts(sizes)
+
+    def put(self, landed: Bytes, array: GpuArray | None, stream: int = 0) -> None:
+        """Begin to copy what has come to an array."""
+        address = int(landed.ctypes.data)
+        self._driver.aside.start_write(address_of(array), address, landed.size, stream)
 
     def _make(self, size: int) -> GpuArray:
         return self._device.empty((size,), "uint8")

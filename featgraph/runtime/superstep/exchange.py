@@ -154,6 +154,9 @@ class Exchange(Protocol):
     def owned_rows(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return which rows of this rank a mask of all vertices means."""
 
+    def check(self, plan: FoldPlan) -> None:
+        """Raise PlanError where ranks do not run a plan together; all call it."""
+
     def ghosts(self, plan: FoldPlan) -> Ghosts | None:
         """Return the ghosts of a plan's kernels; None where nobody has any."""
 
@@ -270,6 +273,9 @@ class _Alone:
     def owned_rows(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return the mask itself."""
         return mask
+
+    def check(self, plan: FoldPlan) -> None:
+        """Do nothing: one rank runs all that there is."""
 
     def ghosts(self, plan: FoldPlan) -> None:
         """Return None: nobody else owns any."""

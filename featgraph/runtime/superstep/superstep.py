@@ -20,6 +20,7 @@ from featgraph.runtime.superstep.bound import (
     explained,
     raise_fault,
 )
+from featgraph.runtime.superstep.exchange import exchange_of
 from featgraph.runtime.superstep.frontier import Frontier, Restriction
 from featgraph.runtime.superstep.phases import Given, functions_for
 
@@ -58,7 +59,7 @@ class Superstep:
     """
 
     def __init__(self, kernel: Kernel, state: State, device: Device) -> None:
-        _check_graph(kernel, state)
+        _check_graph(kernel, state, device)
         self.kernel = kernel
         self.plan = kernel.plan
         self.device = device
@@ -223,7 +224,7 @@ class Superstep:
         return fault
 
 
-def _check_shared(kernel: Kernel, state: State) -> None:
+def _check_shared(kernel: Kernel, state: State, device: Device) -> None:
     """Refuse what does not run on several ranks."""
     found = kernel.plan.facts.not_shared
     if found is not None:
@@ -237,21 +238,14 @@ def _check_shared(kernel: Kernel, state: State) -> None:
             got='fg.distribute(graph, along="in")',
             fix='fg.distribute(graph, along="both")',
         )
-    combines_at_twins = any(halo.edges.outboxes for halo in facts.halos)
-    if combines_at_twins and kernel.plan.target != "cpu":
-        raise PlanError(
-            "atomic operations at the reverse of an edge run on ranks of the CPU only",
-            where=facts.twins_at[1],
-            got=f"target={kernel.plan.target!r}",
-            fix="target='cpu', or gather what they combine",
-        )
+    exchange_of(state.graph, device).check(kernel.plan)
 
 
-def _check_graph(kernel: Kernel, state: State) -> None:
+def _check_graph(kernel: Kernel, state: State, device: Device) -> None:
     """Refuse what only the graph can tell."""
     facts = kernel.plan.facts
     if state.graph.ranks is not None:
-        _check_shared(kernel, state)
+        _check_shared(kernel, state, device)
     if facts.triangles_at:
         try:
             state.graph.orient(kernel.plan.target)

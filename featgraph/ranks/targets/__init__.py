@@ -1,0 +1,1 @@
+"""Ranks of several targets: what they tell each other, and how."""
