@@ -74,6 +74,7 @@ BENCHES = {
     "repartition-gpu": "bench.distributed.repartition_gpu",
     "lux-gpu": "bench.distributed.lux_gpu",
     "stalls-gpu": "bench.distributed.stalls_gpu",
+    "beside-gpu": "bench.distributed.beside_gpu",
     "out-of-core-gpu": "bench.distributed.out_of_core_gpu",
     "networkx-cpu": "bench.algorithms.networkx_cpu",
 }

@@ -48,7 +48,7 @@ def stream_from_ranks(
         Called with `given` as JSON, and the file that a `Teller` writes.
     ranks : int
         A GPU each, of those that this process sees, where ``given["target"]`` is
-        "cuda".
+        "cuda", or that of the rank is, where it has one for each.
     environment : mapping of str
     limit_s : float
         They are killed then.
@@ -123,12 +123,17 @@ def merged(streams: Sequence[Iterator[dict[str, Any]]]) -> Iterator[dict[str, An
 
 
 def _environments(
-    ranks: int, target: str, environment: Mapping[str, str], first_gpu: int
+    ranks: int,
+    target: str | Sequence[str],
+    environment: Mapping[str, str],
+    first_gpu: int,
 ) -> list[dict[str, str]]:
     """Return what each rank finds in its environment."""
-    common = child_environment() | {"PYTHONWARNINGS": "ignore"} | dict(environment)
+    targets = [target] * ranks if isinstance(target, str) else target
     cores = max((os.cpu_count() or 1) // ranks, 1)
+    common = child_environment() | {"PYTHONWARNINGS": "ignore"}
     common |= {n: str(cores) for n in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS")}
+    common |= dict(environment)
     if ranks > 1:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -140,7 +145,7 @@ def _environments(
     found = []
     for rank in range(ranks):
         own = {"RANK": str(rank)} if ranks > 1 else {}
-        if target == "cuda":
+        if targets[rank] == "cuda":
             own["CUDA_VISIBLE_DEVICES"] = gpus[first_gpu + rank]
         found.append(common | own)
     return found

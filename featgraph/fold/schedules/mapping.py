@@ -131,10 +131,9 @@ class Mapping:
         """What becomes of vertices of high degree, in words; "" where nothing does."""
         if not self.hubs:
             return ""
-        row = f"a row of {self.hub_degree} edges or more" if self.hub_degree else "hub"
-        if self.in_parts:
-            row = f"part of {row}" if self.hub_degree else "part of the row of a hub"
-        return f", a block for each {row.removeprefix('a ')}"
+        row = f"row of {self.hub_degree} edges or more" if self.hub_degree else "hub"
+        part = "part of a " if self.in_parts else ""
+        return f", a block for each {part}{row}"
 
     def is_padded(self, width: int) -> bool:
         """Whether some lanes have no feature."""

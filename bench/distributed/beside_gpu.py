@@ -1,0 +1,209 @@
+"""A rank of the CPU beside one on a GPU: supersteps against the GPU's alone.
+
+An R-MAT graph is in the host's memory. The GPU alone runs each program, in memory and
+under each limit of its memory, with edges streamed over the host's link. Then it runs
+them with a second rank beside it, of `--threads` threads of the same host, that owns a
+share of the edges: each of `--shares`, and the one that the model says. *speedup* is
+the superstep of the GPU alone, under the same limit, by that of both.
+
+Ranks are compared at 4096 vertices, labels by a digest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from bench.distributed.lux_gpu import answer_of, compared
+from bench.distributed.streaming import Teller, stream_from_ranks
+from bench.record import Recorder, gpu_name
+
+DEFAULTS = {"repeat": 3, "graph": ["rmat-22-32"]}
+MODULE = "bench.distributed.beside_gpu"
+SEED, SUPERSTEPS = 20261121, 10
+#: Calls before the trials: kernels are compiled in the first, loops made in others.
+WARM_UP = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the limits, the shares, and how many threads."""
+    parser.add_argument("--limits", default="none,400 MB", help="by commas")
+    parser.add_argument("--shares", default="0.1,0.4", help="of the edges, by commas")
+    parser.add_argument("--threads", type=int, default=16)
+    parser.add_argument("--budget", type=float, default=140.0, help="seconds in all")
+    parser.add_argument("--programs", default="PR,CC")
+    parser.add_argument("--target", default="cuda", help="cpu: a rehearsal")
+
+
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Run all programs on the GPU alone, then with a CPU beside it."""
+    recorder.device = gpu_name() if arguments.target == "cuda" else None
+    until = time.time() + arguments.budget
+    alone: dict[Any, dict[str, Any]] = {}
+    for cell in _cells(arguments, [arguments.target], [], until, recorder):
+        alone[cell["program"], cell["limit"]] = cell
+        _record(recorder, cell, None)
+    shares = [float(share) for share in arguments.shares.split(",") if share]
+    both = [arguments.target, "cpu"]
+    for cell in _cells(arguments, both, shares, until, recorder):
+        _record(recorder, cell, alone.get((cell["program"], cell["limit"])))
+
+
+def _cells(
+    arguments: argparse.Namespace,
+    targets: list[str],
+    shares: list[float],
+    until: float,
+    recorder: Recorder,
+) -> Iterator[dict[str, Any]]:
+    """Yield what ranks of some targets tell; record where they fail."""
+    limits = [one.strip() for one in arguments.limits.split(",")]
+    given = {
+        "graph": arguments.graph[0],
+        "target": targets,
+        "limits": [None if one == "none" else one for one in limits],
+        "shares": shares,
+        "repeat": arguments.repeat,
+        "programs": arguments.programs.split(","),
+        "until": until,
+    }
+    threads = str(arguments.threads)
+    environment = {"NUMBA_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
+    limit = max(until + 20 - time.time(), 1)
+    try:
+        for cell in stream_from_ranks(MODULE, len(targets), given, environment, limit):
+            if "note" in cell:
+                print(f"    {cell['note']}", flush=True)
+            else:
+                yield cell
+    except RuntimeError as error:
+        text = str(error)
+
+        def fail() -> None:
+            raise RuntimeError(text)
+
+        recorder.attempt(f"{len(targets)} ranks", fail)
+
+
+def _record(
+    recorder: Recorder, cell: dict[str, Any], alone: dict[str, Any] | None
+) -> None:
+    """Record a row, beside that of the GPU alone."""
+    share, limit = cell["share"], cell["limit"]
+    beside = "alone" if share is None else f"CPU {share}"
+    name = f"{cell['program']}, {limit or 'in memory'}, {beside}"
+    checks, fields = {"ok": True}, {}
+    if alone is not None:
+        checks = compared(cell["answer"], alone["answer"])
+        fields["speedup"] = median(alone["trials"]) / median(cell["trials_ms"])
+    cell["trials"] = trials = cell.pop("trials_ms")
+    told = {n: v for n, v in cell.items() if n not in {"answer", "trials", "graph"}}
+    graph = {"name": cell["graph"]}
+    recorder.add(name, trials, graph=graph, checks=checks, **told | fields)
+    shown = ", ".join(f"{name} {value}" for name, value in told.items())
+    print(f"    {shown}, speedup {fields.get('speedup', 1.0):.3f}", flush=True)
+
+
+# -- on a rank
+
+
+def be_a_rank(given: dict[str, Any], told: str) -> None:
+    """Run everything on this rank."""
+    import featgraph as fg
+    from featgraph.graph import rmat
+
+    begun, tell = time.perf_counter(), Teller(told)
+    engine = fg.distributed.init(timeout=120)
+    target = given["target"][engine.rank]
+    fg.config.compile_behind = False
+    scale, factor = map(int, given["graph"].split("-")[1:])
+    whole = rmat(scale, factor, seed=SEED, directed=True, target="cpu")
+
+    def note(text: str) -> None:
+        if engine.rank == 0:
+            tell(
+                note=f"{engine.size} ranks, {time.perf_counter() - begun:.1f} s: {text}"
+            )
+
+    note(f"{whole} drawn")
+    for share in given["shares"] or [None]:
+        graph = whole
+        if share is not None:
+            graph = fg.distribute(whole, cuts=cuts_of(whole, share))
+            note(f"{graph.shard}")
+        for limit in given["limits"]:
+            fg.config.memory_limit = limit if target == "cuda" else None
+            for program in given["programs"]:
+                late = np.array([time.time() > given["until"]], np.int64)
+                if engine.all_reduce(late, "max", about="time")[0]:
+                    note(f"no time for {program}, {limit}, {share}")
+                    return
+                cell = _run(graph, engine, program, target, given["repeat"])
+                if engine.rank == 0:
+                    told_of = {"program": program, "limit": limit, "share": share}
+                    tell(graph=given["graph"], **told_of, **cell)
+
+
+def cuts_of(graph: Any, share: float) -> list[int]:
+    """Return cuts by which the last rank gets a share of the in-edges."""
+    into = np.cumsum(np.asarray(graph.in_degree), dtype=np.int64)
+    cut = int(np.searchsorted(into, (1 - share) * into[-1])) // 32 * 32
+    return [0, cut, graph.vertex_count]
+
+
+def _run(
+    graph: Any, engine: Any, program: str, target: str, repeat: int
+) -> dict[str, Any]:
+    """Return what a program has taken, and its answer."""
+    from featgraph import algorithms as al
+
+    def call() -> Any:
+        if program == "PR":
+            given = {"tol": 1e-20, "max_supersteps": SUPERSTEPS, "weights": None}
+            return al.pagerank(graph, target=target, **given)
+        return al.connected_components(graph, method="propagate", target=target)
+
+    trials, names = [], {"PR": "ranks", "CC": "labels"}
+    begun = time.perf_counter()
+    call()
+    first = time.perf_counter() - begun
+    for number in range(WARM_UP + repeat - 1):
+        engine.barrier()
+        result = call()
+        if number >= WARM_UP - 1:
+            seconds = result.run.seconds
+            trials.append(1000 * sum(seconds) / max(len(seconds), 1))
+    most = engine.all_reduce(np.array(trials), "max", about="times")
+    run = result.run
+    waits = np.array([sum(run.waits) / max(sum(run.seconds), 1e-9)])
+    told = engine.all_gather(waits, about="waits")
+    return {
+        "trials_ms": most.tolist(),
+        "first_s": round(first, 2),
+        "supersteps": run.supersteps,
+        "superstep_ms": [round(1000 * s, 3) for s in run.seconds[:12]],
+        "waits": [round(float(one[0]), 3) for one in told],
+        "edges_s": graph.edge_count / (float(np.median(most)) / 1000),
+        "answer": _answer(engine, graph, result, names[program]),
+    }
+
+
+def _answer(engine: Any, graph: Any, result: Any, name: str) -> dict[str, Any]:
+    """Return a digest, or a sample, of an answer; also on one rank."""
+
+    class Here:
+        def __init__(self) -> None:
+            self.engine = engine
+
+    return answer_of(Here(), graph, result, name)  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    be_a_rank(json.loads(sys.argv[1]), sys.argv[2])
