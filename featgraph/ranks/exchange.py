@@ -59,6 +59,11 @@ class RankExchange:
     device : Device
     triangles : callable
         Returns the oriented edges of this rank.
+
+    Attributes
+    ----------
+    targets : tuple of str
+        Those of all ranks that hand anything over.
     """
 
     def __init__(
@@ -86,8 +91,13 @@ class RankExchange:
         self._carrier = (
             _carrier_on(_alone(shard), NullEngine(), device)
             if self._is_led
-            else _carrier_on(shard, engine, device, len(set(self.targets)) > 1)
+            else _carrier_on(shard, engine, device, self.is_mixed)
         )
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether some ranks run on another target than others."""
+        return len(set(self.targets)) > 1
 
     @property
     def stays_on_device(self) -> bool:

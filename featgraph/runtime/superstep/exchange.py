@@ -83,6 +83,11 @@ class Exchange(Protocol):
     device: Device
 
     @property
+    def is_mixed(self) -> bool:
+        """Whether some ranks run on another target than others."""
+        ...
+
+    @property
     def stays_on_device(self) -> bool:
         """Whether a superstep is told to other ranks without the host, if to any."""
         ...
@@ -216,6 +221,7 @@ class Exchange(Protocol):
 class _Alone:
     """One rank, which has all vertices."""
 
+    is_mixed = False
     stays_on_device = True
     waited_s = 0.0
     sent_behind = 0
