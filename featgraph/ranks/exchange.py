@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,10 @@ class RankExchange:
     ----------
     targets : tuple of str
         Those of all ranks that hand anything over.
+    is_mixed : bool
+        Whether some of these are others.
+    check : callable
+        Raises PlanError where ranks of these do not run a plan together.
     """
 
     def __init__(
@@ -88,16 +92,13 @@ class RankExchange:
         self.targets: tuple[str, ...] = (device.name,)
         if not self._is_led:
             self.targets = targets_of(engine, device.name)
+        self.is_mixed = len(set(self.targets)) > 1
+        self.check = partial(check_plan, targets=self.targets)
         self._carrier = (
             _carrier_on(_alone(shard), NullEngine(), device)
             if self._is_led
             else _carrier_on(shard, engine, device, self.is_mixed)
         )
-
-    @property
-    def is_mixed(self) -> bool:
-        """Whether some ranks run on another target than others."""
-        return len(set(self.targets)) > 1
 
     @property
     def stays_on_device(self) -> bool:
@@ -220,10 +221,6 @@ class RankExchange:
         found: npt.NDArray[np.bool_] = mask[numbers]
         found[self.shard.own :] = False
         return found
-
-    def check(self, plan: FoldPlan) -> None:
-        """Raise PlanError where ranks of these targets do not run a plan together."""
-        check_plan(plan, self.targets)
 
     def ghosts(self, plan: FoldPlan) -> RankGhosts:
         """Return the ghosts of a plan's kernels."""
