@@ -3,8 +3,9 @@
 An R-MAT graph is in the host's memory. The GPU alone runs each program, in memory and
 under each limit of its memory, with edges streamed over the host's link. Then it runs
 them with a second rank beside it, of `--threads` threads of the same host, that owns a
-share of the edges: each of `--shares`, and the one that the model says. *speedup* is
-the superstep of the GPU alone, under the same limit, by that of both.
+share of the edges: each of `--shares`, or what the model says ("model"). *speedup* is
+the superstep of the GPU alone, under the same limit, by that of both. With `--cpu`, the
+CPU alone runs them, too.
 
 Ranks are compared at 4096 vertices, labels by a digest.
 """
@@ -35,10 +36,11 @@ WARM_UP = 2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the limits, the shares, and how many threads."""
     parser.add_argument("--limits", default="none,400 MB", help="by commas")
-    parser.add_argument("--shares", default="0.1,0.4", help="of the edges, by commas")
+    parser.add_argument("--shares", default="model,0.3", help="of edges, by commas")
     parser.add_argument("--threads", type=int, default=16)
     parser.add_argument("--budget", type=float, default=140.0, help="seconds in all")
     parser.add_argument("--programs", default="PR,CC")
+    parser.add_argument("--cpu", action="store_true", help="alone, too")
     parser.add_argument("--target", default="cuda", help="cpu: a rehearsal")
 
 
@@ -50,7 +52,10 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     for cell in _cells(arguments, [arguments.target], [], until, recorder):
         alone[cell["program"], cell["limit"]] = cell
         _record(recorder, cell, None)
-    shares = [float(share) for share in arguments.shares.split(",") if share]
+    if arguments.cpu:
+        for cell in _cells(arguments, ["cpu"], [], until, recorder):
+            _record(recorder, cell | {"limit": "CPU"}, None)
+    shares = arguments.shares.split(",")
     both = [arguments.target, "cpu"]
     for cell in _cells(arguments, both, shares, until, recorder):
         _record(recorder, cell, alone.get((cell["program"], cell["limit"])))
@@ -59,7 +64,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 def _cells(
     arguments: argparse.Namespace,
     targets: list[str],
-    shares: list[float],
+    shares: list[str],
     until: float,
     recorder: Recorder,
 ) -> Iterator[dict[str, Any]]:
@@ -68,7 +73,10 @@ def _cells(
     given = {
         "graph": arguments.graph[0],
         "target": targets,
-        "limits": [None if one == "none" else one for one in limits],
+        "limits": [
+            None if one == "none" else one
+            for one in (["none"] if targets == ["cpu"] else limits)
+        ],
         "shares": shares,
         "repeat": arguments.repeat,
         "programs": arguments.programs.split(","),
@@ -135,11 +143,15 @@ def be_a_rank(given: dict[str, Any], told: str) -> None:
     note(f"{whole} drawn")
     for share in given["shares"] or [None]:
         graph = whole
-        if share is not None:
-            graph = fg.distribute(whole, cuts=cuts_of(whole, share))
+        if share not in {None, "model"}:
+            graph = fg.distribute(whole, cuts=cuts_of(whole, float(share)))
             note(f"{graph.shard}")
         for limit in given["limits"]:
             fg.config.memory_limit = limit if target == "cuda" else None
+            if share == "model":
+                machine = fg.distributed.calibrate(target)
+                graph = fg.distribute(whole, cuts=machine)
+                note(f"model: {graph.shard} of {machine}")
             for program in given["programs"]:
                 late = np.array([time.time() > given["until"]], np.int64)
                 if engine.all_reduce(late, "max", about="time")[0]:
@@ -170,10 +182,17 @@ def _run(
             return al.pagerank(graph, target=target, **given)
         return al.connected_components(graph, method="propagate", target=target)
 
+    from featgraph.runtime.devices.choose import choose_device
+
     trials, names = [], {"PR": "ranks", "CC": "labels"}
+    spent: Any = dict
+    if graph.ranks is not None:
+        exchange = graph.ranks.exchange(choose_device(target))
+        spent = lambda: exchange.spent_s  # noqa: E731
     begun = time.perf_counter()
     call()
     first = time.perf_counter() - begun
+    before = spent()
     for number in range(WARM_UP + repeat - 1):
         engine.barrier()
         result = call()
@@ -182,13 +201,21 @@ def _run(
             trials.append(1000 * sum(seconds) / max(len(seconds), 1))
     most = engine.all_reduce(np.array(trials), "max", about="times")
     run = result.run
+    edges = graph.edges.own if graph.ranks is not None else graph.edge_count
+    own = engine.all_gather(np.array([edges]), about="edges")
     waits = np.array([sum(run.waits) / max(sum(run.seconds), 1e-9)])
     told = engine.all_gather(waits, about="waits")
+    steps = (WARM_UP + repeat - 1) * run.supersteps
+    each = {n: 1000 * (s - before.get(n, 0.0)) / steps for n, s in spent().items()}
+    text = np.frombuffer(json.dumps(each).encode(), np.uint8)
+    found = engine.all_gather(text, about="what exchanges have taken")
     return {
         "trials_ms": most.tolist(),
         "first_s": round(first, 2),
         "supersteps": run.supersteps,
+        "own_edges": [int(one[0]) for one in own],
         "superstep_ms": [round(1000 * s, 3) for s in run.seconds[:12]],
+        "spent_ms": [json.loads(one.tobytes()) for one in found],
         "waits": [round(float(one[0]), 3) for one in told],
         "edges_s": graph.edge_count / (float(np.median(most)) / 1000),
         "answer": _answer(engine, graph, result, names[program]),

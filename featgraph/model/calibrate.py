@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +54,8 @@ IN_TIME = 0.4
 #: Bytes of messages: the first is the latency.
 MESSAGES = (0, 1 << 12, 1 << 16, 1 << 20, 1 << 23)
 MESSAGE_TRIALS = 7
+#: Bytes by which the link between a GPU and its host is measured.
+STREAMED = 1 << 26
 
 
 @gather(into="total", combine="sum")
@@ -89,6 +92,7 @@ def calibrate(
     Returns
     -------
     Machine
+        Of a GPU, with ``fg.config.memory_limit`` as it is now.
 
     Examples
     --------
@@ -106,10 +110,12 @@ def calibrate(
         if not engine.all_reduce(known, "and", about="whether there are constants")[0]:
             found = None
     if found is None:
-        found = _measure(name, device)
+        found = _measure_whole(name, device)
         if engine is not None and shared:
             found = found.with_link(measure_link(engine))
         _keep(path, found)
+    if device == "cuda":
+        found = found.under(config.memory_limit_bytes)
     if engine is not None and shared:
         text = np.frombuffer(found.to_json().encode(), np.uint8)
         texts = engine.all_gather(text, about="the constants of machines")
@@ -197,6 +203,15 @@ def _keep(path: Path, machine: Machine) -> None:
         partial.unlink(missing_ok=True)
 
 
+def _measure_whole(name: str, device: str) -> Machine:
+    """Measure all constants but those of links, with all of a GPU's memory."""
+    limit, config.memory_limit = config.memory_limit, None
+    try:
+        return _measure(name, device)
+    finally:
+        config.memory_limit = limit
+
+
 def _measure(name: str, device: str) -> Machine:
     """Measure all constants but those of links."""
     clock = _Clock()
@@ -233,6 +248,7 @@ def _measure(name: str, device: str) -> Machine:
         vertex=Curve(widths, _rising(swept), _rising(swept)),
         row=Curve(widths, _rising(rows), _rising(rows)),
         fixed_s=fixed,
+        stream_s=_stream_seconds(clock) if device == "cuda" else 0.0,
     )  # fmt: skip
 
 
@@ -290,6 +306,22 @@ def _superstep(graph: Graph, k: int, device: str, direction: str) -> Callable[[]
         wait()
 
     return call
+
+
+def _stream_seconds(clock: _Clock) -> float:
+    """Return the seconds of a byte from page-locked memory to the GPU."""
+    device: Any = choose_device("cuda")
+    source = import_whole("featgraph.runtime.streaming.pinned").PinnedArray(
+        (STREAMED,), np.uint8
+    )
+    target = device.empty((STREAMED,), "uint8")
+    address = int(target.device_ctypes_pointer.value)
+
+    def call() -> None:
+        device.driver.aside.start_write(address, source.address, STREAMED, 0)
+        device.synchronize()
+
+    return clock.least(call) / STREAMED
 
 
 def _row_seconds(clock: _Clock, k: int) -> float:

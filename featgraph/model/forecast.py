@@ -19,6 +19,7 @@ from featgraph.graph.partition.counts import Counts, block_columns, count_traffi
 from featgraph.graph.partition.partition import Partition
 from featgraph.model.links import Link, named_link
 from featgraph.model.machine import Machine
+from featgraph.model.shares import share_out, speaking
 from featgraph.model.times import Times, Work, superstep_times
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ TIMES = {
     "update ms": "packing rows and combining partial aggregates likewise",
     "LINK ms": "a superstep on that link, with transfer, latency and waits",
     "LINK push": "the same where all vertices push",
+    "idle": "ranks of several machines that would gain nothing, and get no vertices",
 }
 ITEMSIZE = 4
 
@@ -65,8 +67,8 @@ class Forecast:
     partitions : tuple of Partition
     row_bytes : int
         Of the row of a vertex.
-    machine : Machine or None
-        Whose ranks they are; None for counts alone.
+    machine : Machine, tuple of Machine, or None
+        Whose ranks they are: of all, or of each; None for counts alone.
     links : tuple of Link
         Between any two ranks, one at a time.
     """
@@ -74,7 +76,7 @@ class Forecast:
     counts: tuple[Counts, ...]
     partitions: tuple[Partition, ...]
     row_bytes: int
-    machine: Machine | None = None
+    machine: Machine | tuple[Machine, ...] | None = None
     links: tuple[Link, ...] = ()
 
     def times(self, number: int, link: Link, direction: str = "pull") -> Times:
@@ -99,9 +101,11 @@ class Forecast:
             )
         work = Work.whole(self.counts[number])
         k = max(self.row_bytes // ITEMSIZE, 1)
-        size = self.row_bytes // k
+        size, machine = self.row_bytes // k, self.machine
+        if not isinstance(machine, Machine):
+            machine = tuple(speaking(machine[: work.ranks], k))
         return superstep_times(
-            work, self.machine, link, direction=direction, k=k, itemsize=size
+            work, machine, link, direction=direction, k=k, itemsize=size
         )
 
     def rows(self) -> list[dict[str, str]]:
@@ -138,6 +142,9 @@ class Forecast:
             for direction, name in (("pull", "ms"), ("push", "push")):
                 seconds = self.times(number, link, direction).seconds
                 row[f"{link.name} {name}"] = _short(1e3 * seconds)
+        if not isinstance(self.machine, Machine):
+            idle = np.flatnonzero(self.counts[number].own == 0).tolist()
+            row["idle"] = ", ".join(map(str, idle)) or "-"
         return row
 
     def _row(self, counts: Counts) -> dict[str, str]:
@@ -172,7 +179,8 @@ def forecast(
     order: object = "given",
     balance: object = None,
     row_bytes: int = 4,
-    on: tuple[Machine, str | Link | Sequence[str | Link]] | None = None,
+    on: tuple[Machine | Sequence[Machine], str | Link | Sequence[str | Link]]
+    | None = None,
 ) -> Forecast:
     """Return what a graph takes on several numbers of ranks, every vertex active.
 
@@ -190,7 +198,9 @@ def forecast(
     on : (Machine, links), optional
         The machine of each rank, such as `calibrate` returns, and the link between
         them, or several to compare, by name ("nvlink", "400g", "100g", "shared",
-        "gloo") or as a `Link`. By default there are counts alone.
+        "gloo") or as a `Link`. With a sequence of machines, one for each rank, ranges
+        are those with which a superstep is shortest on the first link: ranks with which
+        it is not have none. By default there are counts alone.
 
     Returns
     -------
@@ -221,32 +231,60 @@ def forecast(
     found, partitions = [], []
     for parts in ranks:
         partition = choose_partition(graph, order, parts, balance=balance)
+        if isinstance(machine, tuple):
+            k = max(row_bytes // ITEMSIZE, 1)
+            partition = _shared(graph, partition, machine, links, k)
         columns = block_columns(parts) if layout == "grid" else 1
         found.append(count_traffic(graph, partition, columns))
         partitions.append(partition)
     return Forecast(tuple(found), tuple(partitions), row_bytes, machine, links)
 
 
-def _machine_and_links(on: Any) -> tuple[Machine | None, tuple[Link, ...]]:
+def _shared(
+    graph: Structure,
+    partition: Partition,
+    machines: tuple[Machine, ...],
+    links: tuple[Link, ...],
+    k: int,
+) -> Partition:
+    """Return ranges of the same order with which a superstep is shortest."""
+    if partition.parts > len(machines) or not links:
+        raise ArgumentError(
+            "each rank has a machine, and a link to the others",
+            where="on",
+            got=f"{len(machines)} machines and {len(links)} links",
+            expected=f"{partition.parts} machines, and a link",
+        )
+    into = np.asarray(graph.in_degree)
+    if partition.order is not None:
+        into = into[partition.order]
+    found = share_out(into, machines[: partition.parts], links[0], k=k)
+    return Partition.of_known(found.cuts, partition.order)
+
+
+def _machine_and_links(
+    on: Any,
+) -> tuple[Machine | tuple[Machine, ...] | None, tuple[Link, ...]]:
     if on is None:
         return None, ()
-    if (
-        not isinstance(on, tuple | list)
-        or len(on) != 2
-        or not isinstance(on[0], Machine)
-    ):
+    is_pair = isinstance(on, tuple | list) and len(on) == 2
+    given = on[0] if is_pair else None
+    machines = (given,) if isinstance(given, Machine) else given
+    is_sound = isinstance(machines, tuple | list) and bool(machines)
+    if not is_sound or not all(isinstance(one, Machine) for one in machines):  # type: ignore[union-attr]
         raise ArgumentError(
             "not a machine and links",
             where="on",
             got=shown(on),
             expected='a pair, such as (fg.distributed.calibrate(), "100g")',
         )
-    machine, named = on
+    machines, named = tuple(machines), on[1]  # type: ignore[arg-type]
     several = (named,) if isinstance(named, str | Link) else named
-    return machine, tuple(
-        one if isinstance(one, Link) else named_link(one, machine.links)
+    links = tuple(
+        one if isinstance(one, Link) else named_link(one, machines[0].links)
         for one in several
     )
+    return (given if isinstance(given, Machine) else machines), links
 
 
 def _megabytes(count: float | np.integer) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from featgraph.errors import ArgumentError, FileFormatError
 from featgraph.model.links import Link
+from featgraph.runtime.streaming.sizes import MOVING, buffers_in
 
 __all__ = ["H200", "Curve", "Machine"]
 
@@ -95,6 +96,11 @@ class Machine:
         The share of the lesser of work and wire that is behind the other.
     links : tuple of Link
         Those that were measured.
+    stream_s : float
+        Of a GPU, seconds of a byte of edges that comes from the host's memory.
+    memory_bytes : int or None
+        How much of its memory it may take: edges for which that is too little are
+        streamed. None: all are there.
     """
 
     name: str
@@ -106,11 +112,13 @@ class Machine:
     exchanges: int = 2
     overlap: float = 0.0
     links: tuple[Link, ...] = ()
+    stream_s: float = 0.0
+    memory_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        told = {
-            name: getattr(self, name) for name in ("fixed_s", "exchanges", "overlap")
-        }
+        names = "fixed_s", "exchanges", "overlap", "stream_s"
+        told = {name: getattr(self, name) for name in names}
+        told["memory_bytes"] = self.memory_bytes or 0
         if not all(map(_is_count, told.values())) or self.overlap > 1:
             raise ArgumentError(
                 f"machine {self.name!r} says no times",
@@ -126,6 +134,23 @@ class Machine:
             push=_times(self.push, push),
             vertex=_times(self.vertex, pull),
         )
+
+    def streamed_s(self, edges: float, stays: float) -> float:
+        """Return the seconds in which edges come that do not fit.
+
+        Parameters
+        ----------
+        edges, stays : float
+            Bytes of edges, and of what stays on the GPU beside them.
+        """
+        if self.memory_bytes is None or edges + stays <= self.memory_bytes:
+            return 0.0
+        size, count = buffers_in(max(int(self.memory_bytes - stays), 0))
+        return max(edges - (count - MOVING) * size, 0.0) * self.stream_s
+
+    def under(self, memory_bytes: int | None) -> Machine:
+        """Return the machine with so much of its memory; None: all that it needs."""
+        return replace(self, memory_bytes=memory_bytes)
 
     def with_link(self, link: Link) -> Machine:
         """Return the machine with a link measured anew."""
@@ -177,7 +202,8 @@ def _tupled(value: Any) -> Any:
 #: Edges: supersteps of bench/results/widths-gpu.jsonl (uniform-21-16: 33.6M edges, 2.1M
 #: vertices), less vertices, and, pushed, of superstep-gpu-kron21.jsonl. Assumed: that a
 #: vertex reads and writes its rows at about 4 TB/s; 20 us of a superstep; and rows at
-#: what packing and the stores of a peer, 205 to 370 GB/s, take together.
+#: what packing and the stores of a peer, 205 to 370 GB/s, take together. The link to
+#: the host's memory is that of an H100 (0063).
 H200 = Machine(
     "NVIDIA H200",
     pull=Curve.flat({1: 7.4e-12, 4: 1.3e-11, 8: 1.8e-11, 16: 2.3e-11, 32: 3.2e-11,
@@ -186,4 +212,5 @@ H200 = Machine(
     vertex=Curve.flat({1: 8e-12, 4: 1.2e-11, 32: 9.6e-11, 128: 3.8e-10}),
     row=Curve.flat({1: 3e-11, 4: 7.8e-11, 32: 3.5e-10, 128: 1.4e-9}),
     fixed_s=20e-6,
+    stream_s=1 / 54e9,
 )  # fmt: skip

@@ -6,6 +6,7 @@ slowest of them; and exchanges of few bytes take their latency.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,9 @@ Numbers = NDArray[np.int64]
 #: What an edge takes that is skipped, of one that is not: its source is read, and a bit
 #: of a set where the other's row is. Assumed.
 SKIPPED = 0.5
+#: Bytes of an edge that kernels read, of an offset, and rows that a vertex has at a
+#: time: current, next, and one more. Assumed, of a gather without weights.
+EDGE_BYTES, OFFSET_BYTES, ROWS = 4, 4, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +132,7 @@ class Times:
 
 def superstep_times(
     work: Work,
-    machine: Machine,
+    machine: Machine | Sequence[Machine],
     link: Link,
     *,
     direction: str = "pull",
@@ -140,7 +144,7 @@ def superstep_times(
     Parameters
     ----------
     work : Work
-    machine : Machine
+    machine : Machine, or one for each rank
     link : Link
         Between any two ranks.
     direction : {"pull", "push"}
@@ -166,21 +170,39 @@ def superstep_times(
             got=repr(direction),
             expected="'pull' or 'push'",
         )
-    curve = machine.pull if direction == "pull" else machine.push
+    machines = [machine] * work.ranks if isinstance(machine, Machine) else [*machine]
     row_bytes = k * itemsize
-    edge = np.array([curve.at(k, row_bytes * n) for n in work.reads.tolist()])
-    end = machine.row.at(k) / 2
     nbytes = np.maximum(work.sent, work.received) * row_bytes
     seconds = [link.seconds(n, work.ranks) for n in nbytes.tolist()]
     each = link.seconds(0, work.ranks)
-    exchanges = machine.exchanges + work.has_partials
+    exchanges = max(one.exchanges for one in machines) + work.has_partials
+    end = np.array([one.row.at(k) / 2 for one in machines])
+    swept = [
+        _swept_s(one, rank, work, direction, k, row_bytes)
+        for rank, one in enumerate(machines)
+    ]
     return Times(
         load=np.asarray(work.received * end, np.float64),
-        compute=(work.edges + SKIPPED * np.asarray(work.skipped)) * edge
-        + work.vertices * machine.vertex.at(k),
+        compute=np.array(swept, np.float64),
         update=np.asarray((work.sent + work.combined) * end, np.float64),
         transfer=np.array(seconds) - each,
         latency=exchanges * each,
-        fixed=machine.fixed_s,
-        overlap=machine.overlap,
+        fixed=max(one.fixed_s for one in machines),
+        overlap=min(one.overlap for one in machines),
     )
+
+
+def _swept_s(
+    machine: Machine, rank: int, work: Work, direction: str, k: int, row_bytes: int
+) -> float:
+    """Return the seconds of a rank's edges and vertices.
+
+    Edges that do not fit come while others are swept, all of them where they are.
+    """
+    edges, reads = float(work.edges[rank]), float(work.reads[rank])
+    curve = machine.pull if direction == "pull" else machine.push
+    looked = edges + SKIPPED * float(np.asarray(work.skipped)[rank])
+    swept = looked * curve.at(k, row_bytes * reads)
+    stays = reads * (OFFSET_BYTES + ROWS * row_bytes)
+    swept = max(swept, machine.streamed_s(EDGE_BYTES * edges, stays))
+    return swept + float(work.vertices[rank]) * machine.vertex.at(k)

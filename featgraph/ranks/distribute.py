@@ -44,9 +44,13 @@ def distribute(
         It may be let go of afterwards.
     order : {"given", "spread", "locality", "metis"} or array_like, shape (V,)
         In which order vertices are dealt out: see `Graph.partition`.
-    cuts : array_like of int, shape (P + 1,), optional
+    cuts : array_like of int, shape (P + 1,), or Machine, optional
         Where the ranges of ranks begin and end in that order. By default they are
-        balanced. A graph in parts needs them, and keeps its order.
+        balanced. A graph in parts needs them, and keeps its order. Of a whole graph
+        also what `distributed.calibrate` says of the target that this rank will run on:
+        ranges are those with which supersteps are shortest by the model of
+        `distributed.forecast`, however ranks differ. Ranks with which they are not get
+        no vertices.
     along : {"both", "in"}, optional
         "in": keep the edges into own vertices only, which saves up to half of the
         memory. Programs that gather along out-edges, or ask for the reverse of an edge,
@@ -114,6 +118,11 @@ def _partition_for(
 ) -> tuple[Partition, bool]:
     """Return who owns which vertices, and whether some ranks are to own none."""
     working = engine.size
+    if hasattr(cuts, "to_json"):
+        from featgraph.ranks.expected.shared import partition_for_machines
+
+        # Not idle for good: what ranks take may say otherwise.
+        return partition_for_machines(engine, graph, order, cuts), False
     if cuts is not None:
         chosen = choose_partition(graph, order, cuts=cuts)
         check_fits(graph, chosen)

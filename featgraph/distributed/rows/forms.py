@@ -96,6 +96,11 @@ class SendList:
         return self.numbers.size
 
     @cached_property
+    def is_whole(self) -> bool:
+        """Whether these are all vertices of the owner, as they stand there."""
+        return self.size == self.own and bool((self.numbers == self.every).all())
+
+    @cached_property
     def every(self) -> npt.NDArray[np.int32]:
         """All positions: what is sent where every vertex has changed."""
         positions = np.arange(self.size, dtype=np.int32)

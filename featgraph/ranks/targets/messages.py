@@ -167,7 +167,7 @@ def _made_of(
     ]
     whole = link = whole_list(size)
     if outline.form == "ms":
-        changed = packed(np.ones(size, np.bool_))
+        changed = whole_words(size)
     else:
         words = message[: 4 * outline.words].view(np.uint32)
         changed = words
@@ -210,6 +210,12 @@ def write_arrived(
 def most_bytes(size: int, entries: Sequence[Entries]) -> int:
     """Return the most bytes of a message of a list, in any form."""
     return Outline.of("vr", size, -(-size // 32), entries).nbytes
+
+
+@lru_cache(maxsize=64)
+def whole_words(size: int) -> npt.NDArray[np.uint32]:
+    """Return a bitvector of so many entries that has all of them."""
+    return packed(np.ones(size, np.bool_))
 
 
 @lru_cache(maxsize=64)
