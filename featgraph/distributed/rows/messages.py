@@ -14,7 +14,9 @@ float64 have 16 bits in a message (`rounding`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from math import gcd, prod
 from typing import Any
 
@@ -36,9 +38,9 @@ from featgraph.errors import ArgumentError, DistributedError, DivergenceError
 
 __all__ = ["Arrived", "decode", "encode", "row_bytes", "store"]
 
-#: Rows of so many bytes are copied on all threads: one takes a millisecond for a third
-#: of a million rows of four bytes.
-MANY_BYTES = 1 << 20
+#: Rows of so many bytes are copied on several threads, at most so many: one takes a
+#: millisecond for half a million rows of four bytes, and to start eight a third of one.
+MANY_BYTES, MOST_THREADS = 1 << 21, 8
 
 
 @dataclass(frozen=True)
@@ -122,10 +124,8 @@ def encode(
         out = message[begin:end].view(source.dtype).reshape(count, -1)
         if is_all or (taken is link.every and link.is_whole):
             out[:] = source[:count]
-        elif out.nbytes < MANY_BYTES:
-            packing().gather_rows(source, link.numbers, taken, out)
         else:
-            packing().gather_many_rows(source, link.numbers, taken, out)
+            _gather_rows(source, link.numbers, taken, out)
     rows_end = count * sum(row_bytes(arrays, wire_dtype))
     _write_positions(link, chosen, message[rows_end:-1])
     message[-1] = _code(chosen)
@@ -303,6 +303,25 @@ def _code(chosen: Chosen) -> int:
     width = GAP_BITS.index(chosen.gap_bits) if chosen.gap_bits else 0
     count = count_bytes(chosen.positions.size) - 1 if chosen.gap_bits else 0
     return FORMS.index(chosen.form) | width << 3 | count << 6
+
+
+def _gather_rows(source: Array, numbers: Array, taken: Array, out: Array) -> None:
+    """Copy the rows of the numbers at positions one behind the other."""
+    gather = packing().gather_rows
+    threads = 1
+    if out.nbytes >= MANY_BYTES:
+        threads = min(import_whole("numba").get_num_threads(), MOST_THREADS)
+    if threads == 1:
+        gather(source, numbers, taken, out)
+        return
+    cuts = [len(taken) * part // threads for part in range(threads + 1)]
+    with ThreadPoolExecutor(threads, "featgraph-rows") as pool:
+        done = [
+            pool.submit(gather, source, numbers, taken[begin:end], out[begin:end])
+            for begin, end in pairwise(cuts)
+        ]
+    for one in done:
+        one.result()
 
 
 def _write_positions(link: SendList, chosen: Chosen, out: Bytes) -> None:

@@ -10,11 +10,10 @@ each position before they keep it.
 from __future__ import annotations
 
 import numpy as np
-from numba import int64, njit, prange, uint8, uint64
+from numba import int64, njit, uint8, uint64
 
 __all__ = [
     "count_escapes",
-    "gather_many_rows",
     "gather_rows",
     "list_changed",
     "pack_bits",
@@ -138,15 +137,6 @@ def unpack_bits(data, size, positions):  # type: ignore[no-untyped-def]
 def gather_rows(source, numbers, positions, out):  # type: ignore[no-untyped-def]
     """Copy the rows of the numbers at positions one behind the other."""
     for row in range(positions.size):
-        number = int64(numbers[positions[row]])
-        for unit in range(source.shape[1]):
-            out[row, unit] = source[number, unit]
-
-
-@njit(cache=True, nogil=True, error_model="numpy", parallel=True)
-def gather_many_rows(source, numbers, positions, out):  # type: ignore[no-untyped-def]
-    """Copy them on all threads."""
-    for row in prange(positions.size):
         number = int64(numbers[positions[row]])
         for unit in range(source.shape[1]):
             out[row, unit] = source[number, unit]

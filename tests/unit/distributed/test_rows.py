@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
+from featgraph.distributed.rows import messages
 from featgraph.distributed.rows.forms import GAP_BITS, SendList, choose, packing
 from featgraph.distributed.rows.messages import decode, encode, row_bytes, store
 from tests.strategies import seeds
@@ -84,6 +85,26 @@ def test_every_form_brings_the_same_bits(
         store(arrived, found, first)
         for array, after in zip(found, wanted, strict=True):
             assert array.tobytes() == after.tobytes()
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_rows_that_several_threads_copy_are_the_same(
+    share: float, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = 1000
+    numbers = np.flatnonzero(rng.random(own) < share).astype(np.int32)
+    link = SendList(numbers, own)
+    assert link.is_whole == (share == 1)
+    sent = [values(rng, dtype, (own, *shape)) for dtype, shape in ROWS]
+    changed = np.flatnonzero(rng.random(own) < 0.4)
+    chosen = choose(link, bits(changed, own), row_bytes(sent))
+    alone = encode(link, chosen, sent)
+    whole = encode(link, choose(link, bits(np.arange(own), own), row_bytes(sent)), sent)
+    monkeypatch.setattr(messages, "MANY_BYTES", 1)
+    assert encode(link, chosen, sent).tobytes() == alone.tobytes()
+    arrived = decode(link, whole, sent)
+    for array, brought in zip(sent, arrived.rows, strict=True):
+        assert brought.tobytes() == array[numbers].tobytes()
 
 
 def bound(size: int, count: int, row: int) -> float:
