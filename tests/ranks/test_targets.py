@@ -248,6 +248,22 @@ def test_algorithms_with_edge_functions(gpu: Gpu, name: str) -> None:
         require_close(found, meant)
 
 
+def test_ratings(gpu: Gpu) -> None:
+    """One target would commit in place, for no user reads from another."""
+    whole = fg.graph.ratings(24, 10, 60, seed=1)
+
+    def run(graph: fg.Graph, target: str) -> Any:
+        return al.als(graph, factors=2, iterations=1, target=target).factors
+
+    meant, targets = run(whole, "cpu"), MIXED[2]
+
+    def on_a_rank(engine: Engine) -> Any:
+        return run(fg.distribute(whole), targets[engine.rank])
+
+    for found in run_ranks(2, on_a_rank):
+        np.testing.assert_allclose(found, meant, rtol=1e-3, atol=1e-4)
+
+
 @deep
 def test_triangles_and_edges_that_changed(gpu: Gpu) -> None:
     whole = test_emulated_triangles.GRAPHS[2]
