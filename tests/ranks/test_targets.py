@@ -248,12 +248,13 @@ def test_algorithms_with_edge_functions(gpu: Gpu, name: str) -> None:
         require_close(found, meant)
 
 
+@deep
 def test_ratings(gpu: Gpu) -> None:
     """One target would commit in place, for no user reads from another."""
-    whole = fg.graph.ratings(24, 10, 60, seed=1)
+    whole = fg.graph.ratings(40, 30, 240, seed=1)
 
     def run(graph: fg.Graph, target: str) -> Any:
-        return al.als(graph, factors=2, iterations=1, target=target).factors
+        return al.als(graph, factors=3, iterations=2, target=target).factors
 
     meant, targets = run(whole, "cpu"), MIXED[2]
 
