@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from featgraph import _cuda
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
+from featgraph.fold.printing import cuda_hubs
 from featgraph.program import functions as fn
 from featgraph.runtime.graphs import gpu_arrays
 from tests.simt.along_programs import along_state
@@ -40,6 +42,12 @@ def average(f, v, d):  # type: ignore[no-untyped-def]
 
 
 averaged = fg.foldmap(add_sources, average)
+
+
+@pytest.fixture(autouse=True)
+def two_warps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have blocks of hubs no more lanes than it takes for warps to meet."""
+    monkeypatch.setattr(cuda_hubs, "HUB_THREADS", 64)
 
 
 @pytest.fixture
@@ -116,8 +124,8 @@ WITH_PARTS = [
 ]
 
 
-def run_of(case: Case, k: int) -> Run:
-    run = Run(case, k, hubs=True, long_rows=True, size=SMALL)
+def run_of(case: Case, k: int, **options: Any) -> Run:
+    run = Run(case, k, hubs=True, long_rows=True, size=SMALL, **options)
     assert any(entry.parts for entry in run.kernels.entries)
     return run
 
@@ -125,6 +133,12 @@ def run_of(case: Case, k: int) -> Run:
 @pytest.mark.parametrize(("case", "k"), WITH_PARTS)
 def test_a_row_in_parts_is_as_a_whole_one(case: Case, k: int) -> None:
     run_of(case, k).check()
+
+
+def test_parts_have_doubles_and_wide_offsets() -> None:
+    run = run_of(BY_NAME["label_propagation"], 2, dtype="float64", wide=True)
+    assert "float32(" not in run.kernels.text
+    run.check()
 
 
 @pytest.mark.parametrize(
