@@ -145,3 +145,14 @@ def test_ratings_may_be_a_graph(factorise: Any) -> None:
 def test_a_rate_that_may_diverge_is_refused(rate: float) -> None:
     with pytest.raises(fg.GraphInputError, match="rate out of range"):
         gradient_factorization(some_ratings(0), rate=rate)
+
+
+def test_all_items_are_not_few_of_what_users_gather_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is kept for patches where all of a side has moved, however small it is."""
+    monkeypatch.setattr("featgraph.runtime.loops.step.FEWEST_CONTRIBUTIONS", 0)
+    monkeypatch.setattr("featgraph.runtime.loops.step.FEWEST_A_VERTEX", 0)
+    ratings = some_ratings(2, users=90, items=7)
+    result = gradient_factorization(ratings, factors=2, iterations=2, target="cpu")
+    assert result.run.aggregates == ["recomputed"] * 4

@@ -37,9 +37,10 @@ __all__ = [
 ]
 
 Words = Any
-#: "auto" patches while no more than this share of the vertices is active. With more, a
-#: patch took as long as all edges or longer, since it reads two versions of a row; with
-#: less, a half to a sixth (bench change-driven, 2026-11-21, two cores of an AMD EPYC).
+#: "auto" patches while no more than this share of the vertices that it may gather from
+#: is active. With more, a patch took as long as all edges or longer, since it reads two
+#: versions of a row; with less, a half to a sixth (bench change-driven, 2026-11-21, two
+#: cores of an AMD EPYC).
 MOST_ACTIVE = 0.125
 #: "auto" patches nothing where the mean degree times the features is less: there is too
 #: little to save for what a vertex with incremental aggregates has to do.
@@ -342,7 +343,7 @@ class Step:
             return True
         if active_count is None or not self.may_pay:
             return False
-        return active_count <= MOST_ACTIVE * self.state.graph.vertex_count
+        return active_count <= MOST_ACTIVE * self.foldmap.source_count(self.state)
 
     def _sweeps_all(self, active_count: int | None) -> bool:
         """Whether all vertices are evaluated, though some are not due.

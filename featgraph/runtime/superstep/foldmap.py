@@ -79,6 +79,9 @@ class FoldMap:
         self._independent: weakref.WeakKeyDictionary[Graph, bool] = (
             weakref.WeakKeyDictionary()
         )
+        self._sources: weakref.WeakKeyDictionary[Graph, int] = (
+            weakref.WeakKeyDictionary()
+        )
         self._kernels: dict[Any, Kernel] = base._kernels if base is not None else {}
         #: State -> what was asked for -> what runs it.
         self._supersteps: weakref.WeakKeyDictionary[State, _Supersteps] = (
@@ -241,7 +244,7 @@ class FoldMap:
             return graph.edge_count == 0
         if graph not in self._independent:
             whole = as_active(self.vertices, state).mask
-            if graph.joins_sides and _is_in_one_side(whole, graph.sides):
+            if graph.joins_sides and _side_of(whole, graph.sides) is not None:
                 self._independent[graph] = True
                 return True
             mask, rows = graph.rows_here(whole), graph.part.in_edges
@@ -249,6 +252,21 @@ class FoldMap:
             joined = bool((targets & mask[rows.column_indices]).any())
             self._independent[graph] = not joined
         return self._independent[graph]
+
+    def source_count(self, state: State) -> int:
+        """Return of how many vertices any may be what this gathers from.
+
+        Of a graph whose edges join sides, one that is restricted to a side gathers from
+        the others.
+        """
+        graph = state.graph
+        if self.vertices is None or not graph.joins_sides:
+            return graph.vertex_count
+        if graph not in self._sources:
+            side = _side_of(as_active(self.vertices, state).mask, graph.sides)
+            own = 0 if side is None or graph.sides is None else graph.sides[side]
+            self._sources[graph] = graph.vertex_count - own
+        return self._sources[graph]
 
     def kernel(
         self,
@@ -404,14 +422,14 @@ def require_state(state: Any) -> State:
     return state
 
 
-def _is_in_one_side(mask: Any, sides: tuple[int, ...] | None) -> bool:
-    """Whether vertices are all of one side, or none."""
+def _side_of(mask: Any, sides: tuple[int, ...] | None) -> int | None:
+    """Return the side that all vertices are of, or none is; None for several."""
     found = np.flatnonzero(mask)
     ends = np.cumsum(sides or ())
     first, last = (
         np.searchsorted(ends, found[[0, -1]], "right") if found.size else (0, 0)
     )
-    return bool(first == last)
+    return int(first) if first == last else None
 
 
 def _reductions(program: Program) -> set[str]:
