@@ -150,7 +150,7 @@ def test_a_rate_that_may_diverge_is_refused(rate: float) -> None:
 def test_all_items_are_not_few_of_what_users_gather_from(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nothing is kept for patches where all of a side has moved, however small it is."""
+    """Nothing is kept for patches where all of a side has moved, be it small."""
     monkeypatch.setattr("featgraph.runtime.loops.step.FEWEST_CONTRIBUTIONS", 0)
     monkeypatch.setattr("featgraph.runtime.loops.step.FEWEST_A_VERTEX", 0)
     ratings = some_ratings(2, users=90, items=7)

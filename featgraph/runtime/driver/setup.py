@@ -101,12 +101,11 @@ def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
         step.may_be_incremental = not (waiting or is_asynchronous)
         step.spreads = waiting is None
         step.may_sweep_all &= waiting is None  # far vertices wait
-    pending = [
-        recall_pending(f, state, device)
-        if asked.active is None
-        else begin_pending(asked.active, state, exchange_of(state.graph, device).holder)
-        for f in asked.foldmaps
-    ]
+    if asked.active is None:
+        pending = [recall_pending(f, state, device) for f in asked.foldmaps]
+    else:
+        holder = exchange_of(state.graph, device).holder
+        pending = begin_pending(asked.active, state, holder, len(asked.foldmaps))
     if waiting is not None:
         watched = replace(watched, key=waiting.key)
     return Agenda(steps, pending, waiting, watching), watched

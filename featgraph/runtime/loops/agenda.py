@@ -82,7 +82,7 @@ class Agenda:
         begun = self.pending  # nothing is due, but for what .on leaves out
         if active is not None:
             holder = self.exchange.holder
-            begun = [begin_pending(active, self.state, holder) for _ in begun]
+            begun = begin_pending(active, self.state, holder, len(begun))
             for left_out in filter(None, (s.left_out for s in self.steps)):
                 left_out.forget()
         for pending, step, scalars in zip(begun, self.steps, self.scalars, strict=True):

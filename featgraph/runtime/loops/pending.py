@@ -77,10 +77,15 @@ def host_left(pending: Pending, device: Device) -> Left:
     return Left(words, left, pending.scalars)
 
 
-def begin_pending(active: Any, state: State, holder: Holder) -> Pending:
-    """Return what is pending where some vertices are given, and no others."""
+def begin_pending(active: Any, state: State, holder: Holder, of: int) -> list[Pending]:
+    """Return what is pending for so many foldmaps where some vertices are given.
+
+    Each has words of its own; on ranks, what is brought there is found on the host.
+    """
     given = as_active(active, state)
-    return Pending(given.on(holder), count=len(given))
+    words, count = given.on(holder), len(given)
+    others = [holder.sets.snapshot(words) for _ in range(of - 1)]
+    return [Pending(own, count=count) for own in (words, *others)]
 
 
 def recall_pending(foldmap: FoldMap, state: State, device: Device) -> Pending:
