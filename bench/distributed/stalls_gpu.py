@@ -4,7 +4,7 @@ Programs of `lux-gpu` are called again and again. Of each trial every rank tells
 long its supersteps took, how long it has worked besides waiting for others, by the
 GPU's clock, how it has run supersteps, and which calls took long: see `tracing`. A row
 has the trials, and of each what was made in it: on each rank that should be nothing,
-from the third call on.
+from the third call on. The last answer is compared with the first.
 
 ``--target cpu`` rehearses it on processes of the CPU. Behind ``--budget`` seconds
 nothing starts.
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         )
         for line in cell.pop("lines"):
             print(f"    {line}", flush=True)
-        recorder.add(name, trials, graph=graph, checks={"ok": True}, **cell)
+        recorder.add(name, trials, graph=graph, **cell)
 
 
 class Rank(lux_gpu.Rank):
@@ -88,6 +88,7 @@ class Rank(lux_gpu.Rank):
             return None
         trials: list[float] = []
         told: list[list[dict[str, Any]]] = []
+        answers: dict[bool, Any] = {}  # of the first call, and of the last
         for _ in range(1 + self.given["repeat"]):  # the first one compiles
             if trials and not self.is_time():
                 break
@@ -101,16 +102,23 @@ class Rank(lux_gpu.Rank):
             self.wait()
             own["worked_ms"] = 1e-6 * (self._worked_ns(graph) - worked)
             seconds = np.array(result.run.seconds)
+            answers[len(trials) > 0] = lux_gpu.answer_of(
+                self, graph, result, how.answer
+            )
             del result
             own["superstep_ms"] = (1000 * seconds).round(3).tolist()
             whole = np.array([1000 * seconds.sum()])
             trials.append(float(self.engine.all_reduce(whole, "max", about="times")[0]))
             told.append(self._told_by_all(own))
+        if len(trials) == 1:
+            self.note(f"no time for more than one call of {program}, k = {k}")
+            return None
         self.tell(
             of=of, graph=name, program=program, k=k, trials_ms=trials[1:],
             calls_ms=[[round(one["call_ms"], 2) for one in ranks] for ranks in told],
             worked_ms=[[round(r["worked_ms"], 3) for r in ranks] for ranks in told[1:]],
             made=[[made_in(one) for one in ranks] for ranks in told[1:]],
+            checks=lux_gpu.compared(answers[True], answers[False]),
             lines=lines_of(trials, told),
         )  # fmt: skip
         for line in self._kernel_lines(how) if self.given["kernels"] else ():
