@@ -151,7 +151,6 @@ def iterate(
         iterating(checkpoint, every) as saved,
         require_state(state).in_use.hold("fg.iterate"),
         losses_on(state.graph),
-        rare_collections(state.graph.ranks is not None),
     ):
         is_written = calls != (None, None, None)
         session = Session(saved, foldmaps, state, options | told, is_written)
@@ -257,31 +256,34 @@ def _run(
     """Run supersteps until nothing is due, or a call of the user's ends the run."""
     until, callback, then = calls
     state, ends = course.agenda.state, False
-    while run.supersteps < max_supersteps and not run.converged:
-        before, agenda = run.supersteps, course.agenda
-        for loop in course.loops:
-            ran = loop.run(run, max_supersteps - before)
-            if ran is not None:
+    with rare_collections(state.graph.ranks is not None):
+        while run.supersteps < max_supersteps and not run.converged:
+            before, agenda = run.supersteps, course.agenda
+            for loop in course.loops:
+                ran = loop.run(run, max_supersteps - before)
+                if ran is not None:
+                    break
+            if not ran:
+                if then is not None and agenda.begin(then(run, state)):
+                    continue
+                run.converged = True
                 break
-        if not ran:
-            if then is not None and agenda.begin(then(run, state)):
-                continue
-            run.converged = True
-            break
-        if run.supersteps >= LONG:
-            COMPILER.begin()
-        bar.update(run.supersteps - before)
-        bar.set_postfix(active=run.active_counts[-1])
-        if agenda.watching.is_met or (until is not None and until(state)):
-            run.converged = True
-        if callback is not None and callback(run, state):
-            ends = True
-            break
-        session.look(run, agenda)
-        if not run.converged:
-            course.look(run)
-    else:
-        run.converged = run.converged or (then is None and not course.agenda.has_work())
+            if run.supersteps >= LONG:
+                COMPILER.begin()
+            bar.update(run.supersteps - before)
+            bar.set_postfix(active=run.active_counts[-1])
+            if agenda.watching.is_met or (until is not None and until(state)):
+                run.converged = True
+            if callback is not None and callback(run, state):
+                ends = True
+                break
+            session.look(run, agenda)
+            if not run.converged:
+                course.look(run)
+        else:
+            run.converged = run.converged or (
+                then is None and not course.agenda.has_work()
+            )
     course.note_sent(run)
     session.end(run, course.agenda, ends or run.converged)
     exchange_of(state.graph, course.agenda.device).catch_up()
