@@ -103,8 +103,8 @@ class rare_collections:
     """Have Python's full collections wait until the end, or until many are due.
 
     One takes as long as there are objects, 0.4 s where Numba and PyTorch are loaded,
-    and each rank comes to it at another superstep, for which all others wait. Behind a
-    run all that are due come at a time. Without `are_rare`, do nothing.
+    and each rank comes to it at another superstep, for which all others wait. What is
+    due comes behind the run. Without `are_rare`, do nothing.
     """
 
     __slots__ = ("_are_rare",)
