@@ -55,8 +55,10 @@ def weight_properties(
     The State that it is for has to be the algorithm's own: given weights are lent.
     """
     if weights is not None:
-        given = checked(graph, weights).astype(dtype)
-        return {"weight": fg.edge_property(given.values, copy=False)}
+        given = checked(graph, weights)
+        if not np.can_cast(given.dtype, dtype, "safe"):  # else with what copies them
+            given = given.astype(dtype)
+        return {"weight": fg.edge_property(given.values, dtype=dtype, copy=False)}
     own = graph.weights_as(dtype)
     if own is None:
         return {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -78,7 +78,8 @@ def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
     if array.ndim == 0:
         array = filled(name, array, (rows, *(spec.shape or ())))
         if spec.at is not None:
-            array = replace(array, apart=_apart(name, spec, array))
+            apart = _apart(name, spec, array)
+            array = Filled(array.value, array.shape, apart)
     elif spec.at is not None:
         raise StateError(
             "entries are given beside one value for all others",
