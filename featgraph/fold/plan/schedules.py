@@ -567,13 +567,15 @@ def _hub_resident(mapping: Mapping, resident: int) -> int:
     """Return how many blocks of hubs must fit a multiprocessor; 0 to leave that open.
 
     `resident` is how many other blocks must. Where many edges of a hub are on the way,
-    more of its blocks are worth as much as registers (docs/design/0021).
+    more of its blocks are worth as much as registers (docs/design/0021); and where a
+    lane has so many features that one block alone would fit, the linker leaves it 64 by
+    itself.
     """
     if mapping.hub_resident or not mapping.hubs:
         return mapping.hub_resident
-    if mapping.lanes_per_edge < FEW_HUB_EDGES_LANES:
-        return 0
-    return resident * BLOCK_THREADS // HUB_THREADS
+    blocks = resident * BLOCK_THREADS // HUB_THREADS
+    few = mapping.lanes_per_edge >= FEW_HUB_EDGES_LANES
+    return blocks if few and blocks > 1 else 0
 
 
 def _suits_a_thread(
