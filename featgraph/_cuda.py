@@ -488,6 +488,10 @@ def launcher(kernel: Any, blocks: int, threads: int, stream: Any = 0) -> Any:
     return launch
 
 
+def _have_no_blas() -> None:
+    raise ImportError("kernels have no linear algebra of the host")
+
+
 @contextlib.contextmanager
 def compiling() -> Iterator[None]:
     """Have the dialect compile kernels without what takes long and serves nothing.
@@ -495,14 +499,16 @@ def compiling() -> Iterator[None]:
     That is Python's collector, which goes through all that was imported, again and
     again, for a compiler whose trees are freed without it, and the PTX of kernels that
     are linked from LTO-IR: the dialect makes it to search it for names of its library.
-    The LLVM code, of which both are made, has the same names. No other thread compiles
-    meanwhile.
+    The LLVM code, of which both are made, has the same names. Nor is SciPy's linear
+    algebra imported to know whether the host has it, which kernels cannot call. No
+    other thread compiles meanwhile.
     """
     codegen: Any = import_whole("numba.cuda.codegen")
     settings: Any = import_whole("numba.cuda.core.config")
     locks: Any = import_whole("numba.cuda.core.compiler_lock")
+    linalg: Any = import_whole("numba.cuda.np.linalg")
     library = codegen.CUDACodeLibrary
-    make_ptx = library.get_asm_str
+    make_ptx, ensure_blas = library.get_asm_str, linalg.ensure_blas
     # Its memory management is known by declarations of PTX.
     needs_ptx = getattr(settings, "CUDA_ENABLE_NRT", False)
 
@@ -513,11 +519,11 @@ def compiling() -> Iterator[None]:
     with locks.global_compiler_lock:
         collects = gc.isenabled()
         gc.disable()
-        library.get_asm_str = searched
+        library.get_asm_str, linalg.ensure_blas = searched, _have_no_blas
         try:
             yield
         finally:
-            library.get_asm_str = make_ptx
+            library.get_asm_str, linalg.ensure_blas = make_ptx, ensure_blas
             if collects:
                 gc.enable()
 
