@@ -194,6 +194,9 @@ class DistributedGraph(Graph):
                 self.shard, self.edges, self.engine, device, self._triangles
             )
             self._exchanges[device] = made
+            if made.is_mixed:  # before anything is planned
+                local = self.shard.local
+                set_traits(local, replace(graph_traits(local), mixed=True))
         return self._exchanges[device]
 
     def losses(self) -> AbstractContextManager[None]:

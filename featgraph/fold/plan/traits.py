@@ -77,6 +77,9 @@ class GraphTraits:
         no graph.
     renumbered : bool
         Whether kernels know vertices by other numbers than the user: those of a shard.
+    mixed : bool
+        Whether ranks run on several targets: what one of them leaves undone, another
+        may need.
     """
 
     typical_degree: int = 32
@@ -88,6 +91,7 @@ class GraphTraits:
     layout: str = "csr"
     rows_of_longest: int = 0
     renumbered: bool = False
+    mixed: bool = False
 
 
 class Sized(Protocol):

@@ -204,6 +204,7 @@ class FoldMap:
         told = repr(options) if options else ""
         found = known.get(asked := (device, config.checked, told, incremental))
         if found is None or found.types_version != state.types_version:
+            exchange_of(state.graph, device)  # plans depend on the targets of ranks
             kernel = self.kernel(state, device.name, options, incremental=incremental)
             found = _with_kernel(known, kernel, device)
             found = found or _taken_up(kernel, state, device)
@@ -282,7 +283,8 @@ class FoldMap:
         """
         types = state.types
         told = repr(options) if options else ""
-        asked = types, target, config.checked, told, incremental
+        traits = graph_traits(state.graph.part, target)
+        asked = types, target, config.checked, told, incremental, traits
         known = self._found.setdefault(state.graph, {})
         found = known.get(asked)
         if found is not None:
@@ -296,7 +298,6 @@ class FoldMap:
         parsed = replace(
             parse_options(target, config.checked, options), incremental=incremental
         )
-        traits = graph_traits(state.graph.part, target)
         key = tuple(sorted(signature.items())), parsed, traits
         if key not in self._kernels:
             self._kernels[key] = fold(self.program, signature, *key[1:])
