@@ -496,8 +496,8 @@ def test_it_is_entered_where_few_edges_are_known_to_lead_out() -> None:
 
 def test_the_next_state_finds_the_loop_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where one between them has run no loop; another graph has its own."""
-    ends = np.arange(40), (np.arange(40) * 7 + 1) % 41
-    graphs = [fg.Graph.from_edges(*ends, vertex_count=41) for _ in range(2)]
+    ends = np.arange(12), (np.arange(12) * 7 + 1) % 13
+    graphs = [fg.Graph.from_edges(*ends, vertex_count=13) for _ in range(2)]
     bound: list[Kernel] = []
     init = BoundState.__init__
 
@@ -506,7 +506,7 @@ def test_the_next_state_finds_the_loop_bound(monkeypatch: pytest.MonkeyPatch) ->
         init(self, kernel, *given)
 
     monkeypatch.setattr(BoundState, "__init__", note)
-    active = np.arange(41) < 3
+    active = np.arange(13) < 3
 
     def ask(graph: fg.Graph, seed: int, most: int = 40) -> int:
         """Return what is bound anew for a run on a new State."""
