@@ -192,7 +192,7 @@ def _is_large(buffers: Buffers, name: str) -> bool:
     array, shard = buffers.property(name), buffers.state.graph.ranks.shard
     ghosts = shard.numbers.size - shard.own
     row = array.size // max(array.shape[0], 1) * array.dtype.itemsize
-    return ghosts * row >= _MOST_TWICE
+    return bool(ghosts * row >= _MOST_TWICE)
 
 
 class RankGhosts:
