@@ -348,11 +348,9 @@ class RankGhosts:
         active, came = together.take_told(posted, others)
         told_of = dict.fromkeys(sent, active) | dict.fromkeys(also, came)
         self._refresh_late(buffers, told_of)
-        once = [n for n in names if n in buffers.next and n not in twice]
-        if once:  # own vertices are no ghosts: what they have is not older
-            told_of |= dict.fromkeys(sent, self._sets.without(active, self._own))
-        for name in once:
-            buffers.ghosts_came([name], told_of[name])
+        for name in names:
+            if name in buffers.next and name not in twice:
+                buffers.ghosts_came([name], told_of[name])
         return active
 
     @staticmethod
