@@ -28,9 +28,6 @@ __all__ = ["Carrier", "RankGhosts"]
 
 Values = Any
 Words = Any
-#: Rows of ghosts of a property that are so many bytes go to one of its buffers: to
-#: store them in the other one takes longer than another kernel.
-_MOST_TWICE = 1 << 25
 
 
 class Together(Protocol):
@@ -187,14 +184,6 @@ class Carrier(Protocol):
         ...
 
 
-def _is_large(buffers: Buffers, name: str) -> bool:
-    """Whether rows of all ghosts are so many bytes that they go to one buffer."""
-    array, shard = buffers.property(name), buffers.state.graph.ranks.shard
-    ghosts = shard.numbers.size - shard.own
-    row = array.size // max(array.shape[0], 1) * array.dtype.itemsize
-    return bool(ghosts * row >= _MOST_TWICE)
-
-
 class RankGhosts:
     """The ghosts that the kernels of a plan read: see `Ghosts`.
 
@@ -338,19 +327,13 @@ class RankGhosts:
         waits = parts[1] if also else None
         posted = together.post_told(parts[0], waits, self._sending)
         # Rows go to both buffers of a property: in neither a ghost is stale by that.
-        # Where they are many bytes they go to one: in a dense superstep they come
-        # again before they are read in the other.
-        names = *sent, *also
-        twice = {n for n in names if n in buffers.next and not _is_large(buffers, n)}
         others = [
-            buffers.held(n, buffers.next[n]) if n in twice else None for n in names
+            buffers.held(name, buffers.next[name]) if name in buffers.next else None
+            for name in (*sent, *also)
         ]
         active, came = together.take_told(posted, others)
         told_of = dict.fromkeys(sent, active) | dict.fromkeys(also, came)
         self._refresh_late(buffers, told_of)
-        for name in names:
-            if name in buffers.next and name not in twice:
-                buffers.ghosts_came([name], told_of[name])
         return active
 
     @staticmethod

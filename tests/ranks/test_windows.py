@@ -26,7 +26,6 @@ if not _cuda.is_installed():
 
 from featgraph.config import config
 from featgraph.errors import ArgumentError, DeviceError, WorkerLostError
-from featgraph.ranks import ghosts
 from featgraph.ranks.gpu import window_numbers, windows
 from featgraph.ranks.gpu.window_channel import Channel
 from featgraph.ranks.gpu.window_numbers import WindowNumbers
@@ -79,9 +78,9 @@ def test_rows_reach_ghosts_as_on_the_host(
             changed = packed(rng.random(count) < share)
             rows = device.rows
             values = [rows.held(rows.upload(a.copy()), a.shape) for a in arrays]
-            came = carriers[0].share(values, device.sets.upload(changed))
+            ghosts = carriers[0].share(values, device.sets.upload(changed))
             meant = carriers[1].share(arrays, changed)
-            np.testing.assert_array_equal(device.download(came), meant)
+            np.testing.assert_array_equal(device.download(ghosts), meant)
             for value, array in zip(values, arrays, strict=True):
                 found = rows.download(value.array, array.shape)
                 np.testing.assert_array_equal(found, array)
@@ -150,8 +149,8 @@ def test_all_that_is_known_travels_at_once(
                     np.testing.assert_array_equal(came, array)
             come = [m for m, some in zip(meant, arrays, strict=True) for _ in some]
             pairs = zip(flat, zip(zeros, into, strict=True), come, strict=True)
-            for array, (other, asked), which_came in pairs:
-                is_stored = unpacked(which_came)[:count] & (asked is not None)
+            for array, (other, asked), ghosts in pairs:
+                is_stored = unpacked(ghosts)[:count] & (asked is not None)
                 array[~is_stored] = 0
                 again = rows.download(other.array, array.shape)
                 np.testing.assert_array_equal(again, array)
@@ -596,19 +595,6 @@ def test_supersteps_on_ranks_run_in_a_loop(looping: Gpu, run: Any) -> None:
     assert sum(loop.ran for loop in looping.loops) >= 4
     np.testing.assert_array_equal(*found)
     np.testing.assert_allclose(found[0], run(whole, target="cpu"), rtol=1e-5)
-
-
-def test_rows_that_go_to_one_buffer_are_refreshed_in_the_other(
-    looping: Gpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """But for those that come again, in a loop, too."""
-    monkeypatch.setattr(ghosts, "_MOST_TWICE", 0)
-    whole = make_graph(60, seed=1, count=40)
-    found = run_ranks(2, lambda _: run_climb(fg.distribute(whole)))
-    np.testing.assert_array_equal(*found)
-    np.testing.assert_array_equal(found[0], run_climb(whole, target="cpu"))
-    assert "refresh_vertices_without" in looping.by_driver
-    assert sum(loop.ran for loop in looping.loops) >= 4
 
 
 @fg.gather(into="low", combine="min")
