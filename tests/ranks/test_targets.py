@@ -265,7 +265,7 @@ def test_ratings(gpu: Gpu) -> None:
         np.testing.assert_allclose(found, meant, rtol=1e-3, atol=1e-4)
 
 
-@deep
+@pytest.mark.slow
 def test_triangles_and_edges_that_changed(gpu: Gpu) -> None:
     whole = test_emulated_triangles.GRAPHS[2]
     meant = test_emulated_triangles.peeled(whole, "cpu")
