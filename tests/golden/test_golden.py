@@ -121,7 +121,7 @@ def name_of(case: tuple[Any, ...]) -> str:
 def with_long_rows(kernel: Kernel) -> Kernel:
     """Return the kernel of a graph whose rows are summed in blocks, and of hubs."""
     plan = kernel.plan
-    traits = replace(plan.traits, long_rows=True, has_hubs=True)
+    traits = replace(plan.traits, long_rows=True, has_hubs=True, has_giant=True)
     signature = plan.analysis.signature
     return Kernel(emit(make_plan(label_propagation.program, signature, plan.options, traits)))
 

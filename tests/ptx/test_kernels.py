@@ -48,7 +48,8 @@ def _kernel(
 ) -> Kernel:
     graph = Graph.from_edges([0, 1], [1, 2], directed=not case.undirected)
     _, signature = case.values(graph, k, np.random.default_rng(0), dtype)
-    traits = GraphTraits(16, hubs, wide, case.undirected)
+    giant = hubs and wide
+    traits = GraphTraits(16, hubs, wide, case.undirected, has_giant=giant)
     options = {"target": "cuda", **options}
     return Kernel(
         emit(make_plan(case.program(), signature, Options(**options), traits))

@@ -75,7 +75,10 @@ class Run:
             program, self.graph, self.values, signature, active=self.active
         )
         self.expected = self._expect()
-        traits = GraphTraits(degree, hubs, wide, case.undirected, long_rows=long_rows)
+        giant = hubs and long_rows
+        traits = GraphTraits(
+            degree, hubs, wide, case.undirected, long_rows=long_rows, has_giant=giant
+        )
         plan = make_plan(program, signature, Options(target="cuda", **options), traits)
         self.kernels: KernelSource = emit(plan)
 

@@ -109,7 +109,7 @@ RARE: dict[str, dict[str, Any]] = {
 TRAITS = {
     "plain": GraphTraits(),
     "hubs": GraphTraits(has_hubs=True),
-    "long": GraphTraits(has_hubs=True, long_rows=True),
+    "long": GraphTraits(has_hubs=True, long_rows=True, has_giant=True),
     "wide": GraphTraits(wide_offsets=True, wide_both=True),
     "few": GraphTraits(typical_degree=4),
     "fewest": GraphTraits(typical_degree=2, has_hubs=True),

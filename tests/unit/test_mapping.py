@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import featgraph as fg
 from bench.learning.problems import make_problem
@@ -314,3 +315,26 @@ def test_warps_that_meet_at_edges_leave_long_rows_to_blocks(
         assert mapping.threads == (32 if together > 1 else 0)
         assert mapping.hub_degree == is_long * long
         assert mapping.hubs == bool(mapping.hub_degree)
+
+
+def sided(users: int, items: int) -> fg.Graph:
+    """Return all ratings of some items, a row of each item; with sides."""
+    ratings = scipy.sparse.csr_array(np.ones((users, items), np.float32))
+    return fg.Graph.from_biadjacency(ratings)
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        (fg.Graph.from_edges(np.arange(1, 2049), np.zeros(2048, int)), True),
+        (fg.Graph.from_edges(np.arange(1, 2048), np.zeros(2047, int)), False),
+        # A row of 2,100 edges is one in 250 of those of its side, or in 400.
+        (sided(2100, 250), True),
+        (sided(2100, 400), False),
+    ],
+    ids=["star", "no hub", "few items", "many items"],
+)
+def test_a_giant_has_more_edges_than_a_block_is_to_take(
+    graph: fg.Graph, expected: bool
+) -> None:
+    assert graph_traits(graph).has_giant is expected

@@ -207,7 +207,7 @@ def choose_mapping(
         piece = _piece(width, size)
         mapping = replace(mapping, column_width=piece, hub_resident=2)
     joins = kind == "vertex" and _joins(members, analysis, options)
-    mapping = replace(mapping, in_parts=hubs and joins)
+    mapping = replace(mapping, in_parts=hubs and joins and traits.has_giant)
     asked = options.schedule
     if asked == "auto" and _suits_tiles(products, width, size, options):
         asked = TILES

@@ -14,6 +14,7 @@ from featgraph.graph import Graph
 from featgraph.graph.degrees import SHORT, most_edges, short_counts
 
 __all__ = [
+    "GIANT_SHARE",
     "HUB_DEGREE",
     "HUB_PART",
     "JOINED_PART",
@@ -35,6 +36,9 @@ HUB_PART = 4096
 #: The same where the last of the blocks goes on with what all have come to. Rows of
 #: half as many more are whole.
 JOINED_PART = 8192
+#: A block that takes a row of more than one in so many of all edges ends behind all
+#: others: as many are on a GPU at a time, or somewhat less (264, NVIDIA H100).
+GIANT_SHARE = 300
 #: A row of so many vertices of higher degree is left to a block of its own: its bitmap
 #: then saves six steps of a search or more.
 LONG_ROW = 64
@@ -80,6 +84,9 @@ class GraphTraits:
     mixed : bool
         Whether ranks run on several targets: what one of them leaves undone, another
         may need.
+    has_giant : bool
+        Whether the row of some hub is so long that all others would wait for a block
+        that takes it alone.
     """
 
     typical_degree: int = 32
@@ -92,6 +99,7 @@ class GraphTraits:
     rows_of_longest: int = 0
     renumbered: bool = False
     mixed: bool = False
+    has_giant: bool = False
 
 
 class Sized(Protocol):
@@ -105,6 +113,11 @@ class Sized(Protocol):
     @property
     def directed(self) -> bool:
         """False where every edge has a twin."""
+        ...
+
+    @property
+    def sides(self) -> tuple[int, ...] | None:
+        """How many vertices each side has; None without."""
         ...
 
 
@@ -152,6 +165,7 @@ def traits_of_degrees(
         How many vertices have 0, 1, ... `SHORT` - 1 in-edges.
     """
     edges = graph.edge_count
+    swept = edges // 2 if graph.sides else edges  # one side at a time
     return GraphTraits(
         typical_degree=_typical_degree(edges, short),
         has_hubs=longest >= HUB_DEGREE,
@@ -160,6 +174,7 @@ def traits_of_degrees(
         wide_both=graph.directed and needs_wide_positions(2 * edges),
         long_rows=longest > SUM_BLOCK,
         rows_of_longest=_rows_of_longest(edges, below_hubs),
+        has_giant=longest >= HUB_DEGREE and longest * GIANT_SHARE > swept,
     )
 
 
