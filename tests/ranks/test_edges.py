@@ -295,8 +295,9 @@ def test_only_entries_that_changed_cross_a_link() -> None:
         return sent
 
     [there, back] = run_ranks(2, on_a_rank)
-    # Behind each superstep, which targets are active. Before the second one the row of
-    # 8 bytes that has changed, with its place; before the third that of its twin.
-    bits = there[0][1]
-    assert [row[0] - bits for row in back] == [0, 8 + 2, 0, 0]
-    assert [row[1] - bits for row in there] == [0, 0, 8 + 2, 0]
+    # Behind each superstep, which targets are active. Before the first one what ranks
+    # run on, before the second the row of 8 bytes that has changed, with its place;
+    # before the third that of its twin.
+    bits, told = there[3][1], len("cpu")
+    assert [row[0] - bits for row in back] == [told, 8 + 2, 0, 0]
+    assert [row[1] - bits for row in there] == [told, 0, 8 + 2, 0]

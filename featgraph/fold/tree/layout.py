@@ -604,11 +604,12 @@ def _rounds_together(
     start, stop = _BOUNDS[part]
     times = len(does.takes)
     count = walk.lanes * times
-    each = code(f"step = whole_round * {times}\ninside_edge = True")
+    each = code(f"step = whole_round * {times}")
     for n, body in enumerate(does.takes):
         own = " + ".join([f"whole_round * {count}", *[walk.own] * bool(walk.own)])
         own += f" + {n * walk.lanes}" if n else ""
-        each += code(f"position = {rows.place(f'{start} + {own}')}")
+        # Each round begins with it, for sources that are not wanted make it False.
+        each += code(f"inside_edge = True\nposition = {rows.place(f'{start} + {own}')}")
         each += rows.bind(vertex, walk, "position", body)
     loop = code("for whole_round in range(whole_rounds):\n    BODY", BODY=each)
     out = code(f"whole_rounds = int32(({stop} - {start}) // {count})")
