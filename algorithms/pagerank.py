@@ -105,6 +105,8 @@ begin = {
     False: fg.foldmap(count_out_edges, share_out),
     True: fg.foldmap(weights_of_out_edges, weigh_out_edges, share_out, any_dangling),
 }
+#: What looks for dangling vertices, where they are a matter of the graph alone.
+look = fg.foldmap(any_dangling)
 
 
 @fg.reduce(into="lost", combine="sum")
@@ -338,7 +340,7 @@ def pagerank(
     where = around_of(options)
     begin[is_weighted](state, **where)
     lands = ""
-    if not renormalize and _dangles(graph, state, is_weighted):
+    if not renormalize and _dangles(graph, state, is_weighted, where):
         lands = "personalization" if columns["dangling"] is None else "dangling"
     limit = None if tol is None else graph.vertex_count * tol
     if limit is not None and renormalize:
@@ -425,13 +427,16 @@ def _require_columns(holds: Array, what: str) -> None:
 _has_sinks: weakref.WeakKeyDictionary[fg.Graph, bool] = weakref.WeakKeyDictionary()
 
 
-def _dangles(graph: fg.Graph, state: fg.State, is_weighted: bool) -> bool:
-    """Whether a vertex has no out-edges, or none of any weight."""
+def _dangles(
+    graph: fg.Graph, state: fg.State, is_weighted: bool, where: dict[str, Any]
+) -> bool:
+    """Whether a vertex has no out-edges, which is found once, or none of any weight."""
     if is_weighted:
         return bool(state["dangling"][0])
     known = _has_sinks.get(graph)
-    if known is None:  # counting took them, too
-        known = _has_sinks[graph] = not np.asarray(graph.out_degree).all()
+    if known is None:
+        look(state, **where)
+        known = _has_sinks[graph] = bool(state["dangling"][0])
     return known
 
 

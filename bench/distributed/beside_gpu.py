@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from bench.distributed.lux_gpu import answer_of, compared
-from bench.distributed.streaming import Teller, stream_from_ranks
+from bench.distributed.streaming import Teller, rows_told, stream_from_ranks
 from bench.record import Recorder, gpu_name
 
 DEFAULTS = {"repeat": 3, "graph": ["rmat-22-32"]}
@@ -85,19 +85,8 @@ def _cells(
     threads = str(arguments.threads)
     environment = {"NUMBA_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
     limit = max(until + 20 - time.time(), 1)
-    try:
-        for cell in stream_from_ranks(MODULE, len(targets), given, environment, limit):
-            if "note" in cell:
-                print(f"    {cell['note']}", flush=True)
-            else:
-                yield cell
-    except RuntimeError as error:
-        text = str(error)
-
-        def fail() -> None:
-            raise RuntimeError(text)
-
-        recorder.attempt(f"{len(targets)} ranks", fail)
+    stream = stream_from_ranks(MODULE, len(targets), given, environment, limit)
+    yield from rows_told(stream, recorder, f"{len(targets)} ranks")
 
 
 def _record(
@@ -185,10 +174,11 @@ def _run(
     from featgraph.runtime.devices.choose import choose_device
 
     trials, names = [], {"PR": "ranks", "CC": "labels"}
-    spent: Any = dict
-    if graph.ranks is not None:
-        exchange = graph.ranks.exchange(choose_device(target))
-        spent = lambda: exchange.spent_s  # noqa: E731
+    exchange = graph.ranks and graph.ranks.exchange(choose_device(target))
+
+    def spent() -> dict[str, float]:
+        return exchange.spent_s if exchange else {}
+
     begun = time.perf_counter()
     call()
     first = time.perf_counter() - begun
@@ -218,18 +208,8 @@ def _run(
         "spent_ms": [json.loads(one.tobytes()) for one in found],
         "waits": [round(float(one[0]), 3) for one in told],
         "edges_s": graph.edge_count / (float(np.median(most)) / 1000),
-        "answer": _answer(engine, graph, result, names[program]),
+        "answer": answer_of(engine, graph, result, names[program]),
     }
-
-
-def _answer(engine: Any, graph: Any, result: Any, name: str) -> dict[str, Any]:
-    """Return a digest, or a sample, of an answer; also on one rank."""
-
-    class Here:
-        def __init__(self) -> None:
-            self.engine = engine
-
-    return answer_of(Here(), graph, result, name)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

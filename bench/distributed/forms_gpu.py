@@ -154,7 +154,7 @@ def measure(rank: lux_gpu.Rank, told: dict[str, Any], call: Any, answer: str) ->
             program = f"{told['program']}, {told['link']}, {form}"
             rank.note(f"{program}: {error or 'failed on another rank'}")
             continue
-        found = lux_gpu.answer_of(rank, graph, result, answer)
+        found = lux_gpu.answer_of(rank.engine, graph, result, answer)
         cells[form] = {"answer": found, "form": form, "trials_ms": []}
         del result
     for _ in range(rank.given["repeat"]):

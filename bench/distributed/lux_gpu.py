@@ -30,7 +30,12 @@ from typing import Any
 
 import numpy as np
 
-from bench.distributed.streaming import Teller, merged, stream_from_ranks
+from bench.distributed.streaming import (
+    Teller,
+    merged,
+    rows_told,
+    stream_from_ranks,
+)
 from bench.record import Recorder, gpu_name
 
 DEFAULTS = {
@@ -116,20 +121,7 @@ def cells(
         if own["programs"]:
             how = environment, limit, gpu
             streams.append(stream_from_ranks(module, ranks, own, *how))
-    told = merged(streams)
-    try:
-        for cell in told:
-            if "note" in cell:
-                print(f"    {cell['note']}", flush=True)
-            else:
-                yield cell
-    except RuntimeError as error:
-        text = str(error)
-
-        def fail() -> None:
-            raise RuntimeError(text)
-
-        recorder.attempt(f"{ranks} ranks", fail)
+    yield from rows_told(merged(streams), recorder, f"{ranks} ranks")
 
 
 def _grown(name: str, ranks: int, is_weak: bool) -> str:
@@ -274,7 +266,7 @@ class Rank:
         sent = int((self.engine.traffic - before).sent.sum())
         run, wire = result.run, self._wire(graph, result.run, how, k)
         most = self.engine.all_reduce(np.array(trials), "max", about="times")
-        answer = answer_of(self, graph, result, how.answer)
+        answer = answer_of(self.engine, graph, result, how.answer)
         self.tell(
             of=of,
             graph=name,
@@ -357,7 +349,7 @@ def _link_of(rank: Rank) -> float | None:
     return size * (engine.size - 1) / median(seconds)
 
 
-def answer_of(rank: Rank, graph: Any, result: Any, name: str) -> dict[str, Any]:
+def answer_of(engine: Any, graph: Any, result: Any, name: str) -> dict[str, Any]:
     """Return a digest of an answer of integers or distances, or a sample of reals."""
     from featgraph.graph.building import digests
 
@@ -365,14 +357,14 @@ def answer_of(rank: Rank, graph: Any, result: Any, name: str) -> dict[str, Any]:
     if name in {"levels", "labels", "distances", "widths"}:
         sums = digests.no_sums()
         digests.add_values(sums, numbers, own)
-        sums = rank.engine.all_reduce(sums, "sum", about="a digest")
+        sums = engine.all_reduce(sums, "sum", about="a digest")
         return {"digest": digests.text_of(sums)}
     width = int(np.prod(own.shape[1:]))
     step = max(graph.vertex_count // min(SAMPLE, max(SAMPLED // width, 1)), 1)
     chosen = numbers % step == 0
     values = own[chosen].reshape(-1, width).astype(np.float64)
     told = np.concatenate((numbers[chosen, None].astype(np.float64), values), axis=1)
-    found = np.concatenate(rank.engine.all_gather(told, about="a sample"))
+    found = np.concatenate(engine.all_gather(told, about="a sample"))
     return {"sample": found[np.argsort(found[:, 0])][:, 1:].ravel().tolist()}
 
 

@@ -103,7 +103,7 @@ class Rank(lux_gpu.Rank):
             own["worked_ms"] = 1e-6 * (self._worked_ns(graph) - worked)
             seconds = np.array(result.run.seconds)
             answers[len(trials) > 0] = lux_gpu.answer_of(
-                self, graph, result, how.answer
+                self.engine, graph, result, how.answer
             )
             del result
             own["superstep_ms"] = (1000 * seconds).round(3).tolist()
@@ -216,7 +216,5 @@ def lines_of(trials: list[float], told: list[list[dict[str, Any]]]) -> list[str]
 if __name__ == "__main__":
     is_cuda = json.loads(sys.argv[1])["target"] == "cuda"
     Rank.tracer = Tracer(("cuda.bindings.driver",) if is_cuda else ())
-    import featgraph  # noqa: F401
-
     Rank.tracer.follow()
     lux_gpu.be_a_rank(json.loads(sys.argv[1]), sys.argv[2], Rank)

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.record import child_environment
+from bench.record import Recorder, child_environment
 
-__all__ = ["Teller", "merged", "stream_from_ranks"]
+__all__ = ["Teller", "merged", "rows_told", "stream_from_ranks"]
 
 
 class Teller:
@@ -120,6 +120,25 @@ def merged(streams: Sequence[Iterator[dict[str, Any]]]) -> Iterator[dict[str, An
         errors += [cell] if cell is not None else []
     if errors:
         raise errors[0]
+
+
+def rows_told(
+    stream: Iterator[dict[str, Any]], recorder: Recorder, name: str
+) -> Iterator[dict[str, Any]]:
+    """Yield what ranks tell but notes, which are said; record where they fail."""
+    try:
+        for cell in stream:
+            if "note" in cell:
+                print(f"    {cell['note']}", flush=True)
+            else:
+                yield cell
+    except RuntimeError as error:
+        text = str(error)
+
+        def fail() -> None:
+            raise RuntimeError(text)
+
+        recorder.attempt(name, fail)
 
 
 def _environments(

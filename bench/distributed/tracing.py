@@ -92,6 +92,7 @@ class Tracer:
 
     def follow(self) -> None:
         """Count calls of the runtime, too, from here on; it is imported."""
+        importlib.import_module("featgraph")  # whole, before parts of it
         for module, owner, name, what in METHODS:
             try:
                 kind = getattr(importlib.import_module(f"featgraph.{module}"), owner)

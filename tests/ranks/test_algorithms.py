@@ -120,3 +120,16 @@ def test_components_choose_what_runs_on_ranks() -> None:
         assert np.array_equal(found.labels, alone.labels)
 
     run_ranks(2, on_a_rank)
+
+
+def test_ranks_agree_whether_a_vertex_dangles() -> None:
+    path = fg.Graph.from_edges(np.arange(63), np.arange(1, 64))  # the last one does
+    alone = al.pagerank(path, target="cpu").ranks
+
+    def on_a_rank(engine: Any) -> list[Any]:
+        graph = fg.distribute(path, cuts=[0, 32, 64])
+        return [al.pagerank(graph, target="cpu").ranks for _ in range(2)]
+
+    for first, again in run_ranks(2, on_a_rank):
+        np.testing.assert_array_equal(first, alone)
+        np.testing.assert_array_equal(again, alone)

@@ -20,6 +20,7 @@ from featgraph.graph.slices.files import Slices
 from featgraph.graph.slices.manifest import Manifest, read_manifest
 
 __all__ = [
+    "PlacedRows",
     "StoredRows",
     "joined",
     "map_slices",
@@ -40,8 +41,8 @@ def open_slices(path: object) -> Slices:
 
 
 @dataclass(frozen=True, eq=False)
-class StoredRows:
-    """The edges into the vertices at some places.
+class PlacedRows:
+    """The edges into the vertices at some places, wherever they are read to.
 
     Attributes
     ----------
@@ -50,13 +51,32 @@ class StoredRows:
         First and last places.
     spans : list of (int, int)
         The edges of each.
-    offsets : ndarray of int64
-        Where each row begins, and the last one ends, if ranges follow each other.
     """
 
     slices: Slices
     ranges: Sequence[tuple[int, int]]
     spans: list[tuple[int, int]]
+
+    @property
+    def size(self) -> int:
+        """How many edges there are."""
+        return sum(end - begin for begin, end in self.spans)
+
+    def vertices(self, name: str) -> Array:
+        """Return what is stored of each vertex, on the host."""
+        return joined([self.slices.read(name, *own) for own in self.ranges])
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRows(PlacedRows):
+    """Such edges that are read to the host.
+
+    Attributes
+    ----------
+    offsets : ndarray of int64
+        Where each row begins, and the last one ends, if ranges follow each other.
+    """
+
     offsets: NDArray[np.int64]
 
     @classmethod
@@ -74,11 +94,6 @@ class StoredRows:
         return cls(slices, ranges, spans, offsets)
 
     @property
-    def size(self) -> int:
-        """How many edges there are."""
-        return int(self.offsets[-1])
-
-    @property
     def starts(self) -> NDArray[np.int64]:
         """Where each row begins among all that are stored."""
         sizes = [last - first for first, last in self.ranges]
@@ -86,10 +101,6 @@ class StoredRows:
         shifts = [span[0] - at for span, at in zip(self.spans, before, strict=False)]
         found: NDArray[np.int64] = self.offsets[:-1] + np.repeat(shifts, sizes)
         return found
-
-    def vertices(self, name: str) -> Array:
-        """Return what is stored of each vertex."""
-        return joined([self.slices.read(name, *own) for own in self.ranges])
 
     def read(self, name: str, out: Array | None = None) -> Array:
         """Return "sources", "rows" or "weights" of the edges, into an array if given.

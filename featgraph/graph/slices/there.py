@@ -21,6 +21,7 @@ from featgraph.graph.building.edges import EdgeList
 from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
 from featgraph.graph.slices.files import Slices
 from featgraph.graph.slices.read import (
+    PlacedRows,
     joined,
     require_in_range,
     require_offsets,
@@ -51,23 +52,15 @@ def closed_offsets(degrees: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class RowsThere:
-    """The edges into the vertices at some places.
+class RowsThere(PlacedRows):
+    """Such edges that are read to the GPU.
 
     Attributes
     ----------
-    slices : Slices
-    ranges : sequence of (int, int)
-        First and last places.
-    spans : list of (int, int)
-        The edges of each.
     degrees : array of int32
         How many edges each row has.
     """
 
-    slices: Slices
-    ranges: Sequence[tuple[int, int]]
-    spans: list[tuple[int, int]]
     degrees: Array
 
     @classmethod
@@ -97,15 +90,6 @@ class RowsThere:
             spans.append((begin, end))
             at += count
         return cls(slices, ranges, spans, degrees)
-
-    @property
-    def size(self) -> int:
-        """How many edges there are."""
-        return sum(end - begin for begin, end in self.spans)
-
-    def vertices(self, name: str) -> NDArray[Any]:
-        """Return what is stored of each vertex, on the host."""
-        return joined([self.slices.read(name, *own) for own in self.ranges])
 
     def of_vertices(self, name: str) -> Array:
         """Return what is stored of each vertex, on the GPU."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -47,6 +46,7 @@ class HostMessages:
     def __init__(self, engine: Engine, device: Device, forms: Counter[str]) -> None:
         self._engine, self._device, self._forms = engine, device, forms
         self._through = ThroughHost(engine, device)
+        self._lists: dict[int, SendList] = {}
 
     def hand_over(
         self,
@@ -63,7 +63,7 @@ class HostMessages:
         kept, outlines[own], arrays[own] = sent[own], _NONE, None
         fetched = self._through.fetch(arrays)
         made = [
-            _made_of(outline, landed, size, entries, sending)
+            _made_of(outline, landed, self._whole(size), entries, sending)
             for outline, landed, size in zip(
                 outlines, fetched, links[0].sizes, strict=True
             )
@@ -77,13 +77,21 @@ class HostMessages:
 
         def read(rank: int, message: Bytes) -> None:
             if rank != own:
-                link = whole_list(sizes[rank])
+                link = self._whole(sizes[rank])
                 arrived = decode(link, message, like, sending.wire_dtype)
                 came[rank] = write_arrived(arrived, link.size, entries, room[rank])
 
         self._swap(made, read, about, sending)
         found = {rank: self._uploaded(*one) for rank, one in came.items()}
         return [kept if r == own else found[r] for r in range(len(sent))]
+
+    def _whole(self, size: int) -> SendList:
+        """Return a list of so many entries, by their places in it."""
+        known = self._lists.get(size)
+        if known is None:
+            known = SendList(np.arange(size, dtype=np.int32), size)
+            self._lists[size] = known
+        return known
 
     def _uploaded(self, outline: Outline, message: Bytes) -> Any:
         if not message.size:
@@ -152,11 +160,14 @@ class _Made:
 def _made_of(
     outline: Outline,
     message: Bytes,
-    size: int,
+    whole: SendList,
     entries: Sequence[Entries],
     sending: Sending,
 ) -> _Made:
-    """Return a message to a rank, of one that has been fetched from the GPU."""
+    """Return a message to a rank, of one that has been fetched from the GPU.
+
+    `whole` are the entries of its list, by their places.
+    """
     rows = [
         message[first * one.item :][: outline.count * one.width * one.item]
         .view(one.dtype)
@@ -165,9 +176,9 @@ def _made_of(
             entries, outline.firsts or [0] * len(entries), strict=True
         )
     ]
-    whole = link = whole_list(size)
+    link, size = whole, whole.size
     if outline.form == "ms":
-        changed = whole_words(size)
+        changed = packed(np.ones(size, np.bool_))
     else:
         words = message[: 4 * outline.words].view(np.uint32)
         changed = words
@@ -210,15 +221,3 @@ def write_arrived(
 def most_bytes(size: int, entries: Sequence[Entries]) -> int:
     """Return the most bytes of a message of a list, in any form."""
     return Outline.of("vr", size, -(-size // 32), entries).nbytes
-
-
-@lru_cache(maxsize=64)
-def whole_words(size: int) -> npt.NDArray[np.uint32]:
-    """Return a bitvector of so many entries that has all of them."""
-    return packed(np.ones(size, np.bool_))
-
-
-@lru_cache(maxsize=64)
-def whole_list(size: int) -> SendList:
-    """Return a list of so many entries, by their places in it."""
-    return SendList(np.arange(size, dtype=np.int32), size)
