@@ -96,8 +96,14 @@ def share_out(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="dangling", combine="any")
 def any_dangling(f, v, d):  # type: ignore[no-untyped-def]
-    """See whether a vertex has no out-edges, or none of any weight."""
+    """See whether a vertex has no out-edges of any weight."""
     return d.out[v] == 0
+
+
+@fg.reduce(into="sinks", combine="any")
+def any_sink(f, v, d):  # type: ignore[no-untyped-def]
+    """See whether a vertex has no out-edges."""
+    return d.out_degree[v] == 0
 
 
 #: weighted -> what comes before the first superstep.
@@ -105,8 +111,9 @@ begin = {
     False: fg.foldmap(count_out_edges, share_out),
     True: fg.foldmap(weights_of_out_edges, weigh_out_edges, share_out, any_dangling),
 }
-#: What looks for dangling vertices, where they are a matter of the graph alone.
-look = fg.foldmap(any_dangling)
+#: What looks for dangling vertices where all edges count one, on a State of its own: it
+#: is a matter of the graph, and no part of a run that may be taken up again.
+look = fg.foldmap(any_sink)
 
 
 @fg.reduce(into="lost", combine="sum")
@@ -435,8 +442,9 @@ def _dangles(
         return bool(state["dangling"][0])
     known = _has_sinks.get(graph)
     if known is None:
-        look(state, **where)
-        known = _has_sinks[graph] = bool(state["dangling"][0])
+        own = fg.State(graph)
+        look(own, **where)
+        known = _has_sinks[graph] = bool(own["sinks"][0])
     return known
 
 
