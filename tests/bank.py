@@ -6,6 +6,7 @@ from tests.programs import (
     alongs,
     collectives,
     combines,
+    dropped,
     gathered,
     learning,
     loose,
@@ -29,6 +30,7 @@ BANK: tuple[BankProgram, ...] = (
     *alongs.PROGRAMS,
     *gathered.PROGRAMS,
     *returns.PROGRAMS,
+    *dropped.PROGRAMS,
 )
 
 BY_NAME = {program.name: program for program in BANK}

@@ -7,7 +7,12 @@ from collections.abc import Mapping, Sequence
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.plan.layout import other_along
 from featgraph.fold.plan.options import Options
-from featgraph.fold.plan.pulled_edges import Group, conflict, drop_conflict
+from featgraph.fold.plan.pulled_edges import (
+    Group,
+    conflict,
+    drop_conflict,
+    dropped_before,
+)
 
 __all__ = ["Group", "group_functions"]
 
@@ -28,6 +33,8 @@ def group_functions(
         )
         if reason is None and function.kind == "vertex":
             reason = drop_conflict(previous, function, functions[:place])
+        if reason is None:
+            reason = dropped_before(previous, function, functions[:place])
         if reason is None:
             groups[-1][1].append(place)
         else:

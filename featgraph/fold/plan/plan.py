@@ -61,6 +61,9 @@ class Phase:
     restores : tuple of str
         Iterated properties whose ``_next`` entries are put back where a function
         returns False. A copy that no function has touched by then stays.
+    restores_behind : tuple of str
+        Those that are put back behind the kernel, since its functions may read them at
+        any vertex, or at twins, until then.
     commits : tuple of str
         Iterated properties whose ``_next`` entries are committed in the kernel, where
         the last function returned True.
@@ -117,6 +120,7 @@ class Phase:
     indexes: tuple[str, ...] = ()
     copies: tuple[str, ...] = ()
     restores: tuple[str, ...] = ()
+    restores_behind: tuple[str, ...] = ()
     commits: tuple[str, ...] = ()
     spreads: bool = False
     writes_next: tuple[str, ...] = ()
@@ -477,6 +481,7 @@ class FoldPlan:
                 "incremental",
                 "copies",
                 "restores",
+                "restores_behind",
                 "commits",
                 "tiles",
                 "in_registers",

@@ -165,6 +165,7 @@ def _finish(
         mapping = choose_mapping(kind, members, analysis, width, options, own)
         in_registers = _in_registers(kind, members, mapping, width, analysis)
         ran = {functions[i].kind for p in phases for i in p.functions}
+        restores, behind = _restores(kind, members, written, copies)
         phases.append(
             Phase(
                 kind=kind,
@@ -176,14 +177,13 @@ def _finish(
                 indexes=tuple(sorted(indexes)),
                 stores=tuple(sorted(s for s in stores if s)),
                 copies=copies,
-                restores=_restores(members, written, copies),
+                restores=restores,
+                restores_behind=behind,
                 commits=written if options.asynchronous else (),
                 spreads=_spreads(members, options),
                 writes_next=tuple(sorted(writes)),
                 pulls_edges=number == pulled,
-                incremental=tuple(
-                    str(f.into) for f in members if f.into in incremental
-                ),
+                incremental=_kept(members, incremental),
                 tiles=_tiles(kind, members, mapping),
                 in_registers=in_registers,
                 stops=(
@@ -203,6 +203,10 @@ def _finish(
     return _sum_in_trees(phases, functions, options)
 
 
+def _kept(members: Sequence[Analysed], incremental: frozenset[str]) -> tuple[str, ...]:
+    return tuple(str(f.into) for f in members if f.into in incremental)
+
+
 def _with_edges(phases: Sequence[Phase], analysis: Analysis) -> list[Phase]:
     """Return phases that know what they ask of edges."""
     types, found = analysis.signature, []
@@ -218,15 +222,33 @@ def _with_edges(phases: Sequence[Phase], analysis: Analysis) -> list[Phase]:
 
 
 def _restores(
-    members: Sequence[Analysed], written: Sequence[str], copies: Collection[str]
-) -> tuple[str, ...]:
-    """Return what a False verdict changes: all but copies that nothing has touched."""
+    kind: str,
+    members: Sequence[Analysed],
+    written: Sequence[str],
+    copies: Collection[str],
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what a False verdict changes, in the kernel and behind it.
+
+    That is all but copies that nothing has touched. Behind it are those that others of
+    the kernel may read where a vertex, or an edge, drops them. Where a gather of a
+    neighbor may, `drop_conflict` has the function in another one; but what reads at a
+    vertex that it computes, or at a twin, may itself be what drops.
+    """
     dropped = {
         name
         for kind in ("vertex", "edge")
         for name in next_dropped([f.body for f in members if f.kind == kind])
     }
-    return tuple(n for n in written if n in dropped or n not in copies)
+    changed = [n for n in written if n in dropped or n not in copies]
+    where = {"vertex": "foreign", "edge": "twin"}.get(kind)
+    read = {
+        a.name
+        for f in members
+        for a in f.accesses
+        if (a.mode, a.version, a.where) == ("read", "next", where)
+    }
+    here = tuple(n for n in changed if n not in read)
+    return here, tuple(n for n in changed if n in read)
 
 
 def _touches_next(

@@ -18,12 +18,21 @@ from featgraph.fold.plan.layout import SAID
 from featgraph.fold.plan.options import Options
 from featgraph.fold.syntax.nodes import Cast
 
-__all__ = ["WORDS", "Group", "conflict", "drop_conflict", "pull_edges"]
+__all__ = [
+    "WORDS",
+    "Group",
+    "conflict",
+    "drop_conflict",
+    "dropped_before",
+    "pull_edges",
+]
 
 #: Arguments of a kernel that pulls edges, instead of ``due``: the vertices it sweeps;
 #: those due in any case, and those due where an edge passed; whose out-edges the edge
 #: functions run on, and whether these are all; vertices with an edge that passed.
 WORDS = ("swept", "due", "allowed", "sources", "all_sources", "targets")
+#: Kind of a function that may drop ``_next`` entries -> where others read such ones.
+_DROPPED_AT = {"vertex": ("neighbor", "foreign"), "edge": ("twin",)}
 
 #: A phase to be: its kind, places of its functions in the foldmap, why it begins.
 Group = tuple[str, list[int], str]
@@ -151,6 +160,28 @@ def drop_conflict(
                 return (
                     f"{later.name} may drop {a.name}_next, which {function.name} "
                     "reads (neighbor)"
+                )
+    return None
+
+
+def dropped_before(
+    earlier: Sequence[Analysed], later: Analysed, before: Sequence[Analysed]
+) -> str | None:
+    """Return what a function reads elsewhere that earlier ones of its kernel may drop.
+
+    They are put back by the end of a kernel at the earliest. All functions `before` it
+    may have written them.
+    """
+    written = {name for f in before for name in f.writes("next")}
+    for function in earlier:
+        places = _DROPPED_AT.get(function.kind, ())
+        if all(_is_true(node.value) for node in _returns(function)):
+            continue
+        for a in later.accesses:
+            if a.version == "next" and a.where in places and a.name in written:
+                return (
+                    f"{function.name} may drop {a.name}_next, which {later.name} "
+                    f"reads ({a.where})"
                 )
     return None
 

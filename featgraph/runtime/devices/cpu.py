@@ -38,6 +38,11 @@ class CpuRows:
         """Return the array itself."""
         return array
 
+    def copy_marked(self, marks: Array, source: Array, target: Array) -> None:
+        """Copy the rows of which a mark is 1."""
+        is_marked = marks[: len(source)] == 1
+        target[is_marked] = source[is_marked]
+
 
 class CpuDevice(CpuSweeps):
     """NumPy arrays and Numba's threads."""

@@ -2,7 +2,7 @@
 
 import math
 
-from numba import float64, int32, int64, uint32
+from numba import float64, int32, int64, uint32, uint64
 
 from featgraph._cuda import cuda, device_function, kernel
 from featgraph.device import warp
@@ -11,6 +11,7 @@ __all__ = [
     "MOST",
     "all_if",
     "copy_features",
+    "copy_rows",
     "count_bits",
     "count_in_one_block",
     "differ",
@@ -254,3 +255,13 @@ def refresh_vertices_without(words, without, next_, current):  # type: ignore[no
         others = warp.word_of_lane(without, own, turn)
         mine = uint32(warp.word_of_lane(words, own, turn) & ~others)
         copy_marked(mine, first, step, next_, current)
+
+
+@kernel(cache=True)
+def copy_rows(marks, source, target):  # type: ignore[no-untyped-def]
+    """Copy the rows of which a mark is 1, both of shape (N, K)."""
+    for place in range(cuda.grid(1), source.shape[0], cuda.gridsize(1)):
+        row = uint64(place)
+        if marks[row] == 1:
+            for f in range(source.shape[1]):
+                target[row, uint32(f)] = source[row, uint32(f)]

@@ -77,6 +77,16 @@ class CudaRows:
         """Return an array with values of a shape, for who holds or lends them."""
         return DeviceValues(array, None if tuple(array.shape) == shape else shape[1])
 
+    def copy_marked(self, marks: Array, source: Array, target: Array) -> None:
+        """Copy the rows of which a mark is 1."""
+        count = source.shape[0]
+        if source.size == 0:
+            return
+        shape = count, source.size // count
+        rows = (a if a.ndim == 2 else a.reshape(shape) for a in (source, target))
+        blocks = min(block_count(count), _MOST_BLOCKS)
+        self._arrays.launches(cuda_loops.copy_rows, blocks, BLOCK, (marks, *rows))
+
     def _copy(self, source: Array, target: Array, shape: Shape) -> None:
         """Copy the values; one of the arrays is gone when that is asked for again."""
         self._arrays.driver.note(*OPAQUE)

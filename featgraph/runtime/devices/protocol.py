@@ -297,6 +297,9 @@ class PropertyRows(Protocol):
     ) -> npt.NDArray[Any] | DeviceValues:
         """Return an array with values of a shape, for who holds or lends them."""
 
+    def copy_marked(self, marks: Array, source: Array, target: Array) -> None:
+        """Copy the rows of which a mark, one byte each, is 1."""
+
 
 class Trees(Protocol):
     """What combines the blocks of a reduce, of which one rank has all."""

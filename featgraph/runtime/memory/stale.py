@@ -17,6 +17,7 @@ from featgraph.runtime.memory.buffers import ALL, Buffers
 
 __all__ = ["StaleEntries"]
 
+Array = Any
 Words = Any
 
 
@@ -141,6 +142,18 @@ class StaleEntries:
             words = device.sets.without(words, without)
         device.sets.refresh_edges(words, next_, current, buffers.graph)
 
+    def restore(self, buffers: Buffers, name: str, words: Words, kept: Words) -> None:
+        """Put rows of a property back that are not to be committed.
+
+        They are those of the vertices in `words` that are not in `kept`.
+        """
+        self._refresh(buffers, name, words, kept)
+
+    def restore_edges(self, buffers: Buffers, name: str, edge_state: Array) -> None:
+        """Put entries of the edges back that were stopped."""
+        current, next_ = buffers.property(name), buffers.next_of(name)
+        self._device.rows.copy_marked(edge_state, current, next_)
+
     def commit(self, buffers: Buffers, passed: Words | None) -> None:
         """Swap the buffers of what was written.
 
@@ -179,4 +192,5 @@ class StaleEntries:
         """
         touched = self._written if self._in_place else self._touched
         buffers.late_ghosts.clear()
+        buffers.mirrored.clear()
         buffers.stale.update(dict.fromkeys(touched, ALL))

@@ -67,6 +67,13 @@ def _finish_vertices(
     bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
 ) -> None:
     _settle(bound, own, frontier, given["due"], given["passed"])
+    _restore(bound, own, given["due"], given["passed"])
+
+
+def _restore(bound: BoundState, own: BoundPhase, due: Words, passed: Words) -> None:
+    """Put back what a phase has had others read, where its vertices did not pass."""
+    for name in own.phase.restores_behind:
+        bound.stale.restore(bound.buffers, name, due, passed)
 
 
 def _prepare_push(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
@@ -152,6 +159,8 @@ def _prepare_changed(
 def _finish_edges(
     bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
 ) -> None:
+    for name in own.phase.restores_behind:
+        bound.stale.restore_edges(bound.buffers, name, given["edge_state"])
     if "edge_state" in given and bound.changed is None:
         arrays = bound.buffers.graph
         frontier.targets = bound.device.sets.targets(given["edge_state"], arrays)
@@ -195,7 +204,9 @@ def _prepare_pulled(bound: BoundState, own: BoundPhase, frontier: Frontier) -> G
 def _finish_pulled(
     bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
 ) -> None:
-    _settle(bound, own, frontier, bound.due.vertices(frontier), given["passed"])
+    due = bound.due.vertices(frontier)
+    _settle(bound, own, frontier, due, given["passed"])
+    _restore(bound, own, due, given["passed"])
 
 
 # -- triangles
