@@ -158,8 +158,16 @@ class Carrier(Protocol):
         """Return the most seconds that rows of so many bytes took on their way."""
         ...
 
-    def collect(self, values: Values, mirror: Values) -> None:
-        """Fill the mirror of a property with the rows that each rank owns."""
+    def collect(self, values: Values, mirror: Values, changed: Words) -> None:
+        """Store rows of own vertices at the user's numbers in the mirrors of all ranks.
+
+        Parameters
+        ----------
+        values, mirror : values
+            The buffer of the property, and the rows of all vertices.
+        changed : words
+            The vertices whose rows are not there yet.
+        """
 
     def empty_outbox(self, outbox: Values, operation: str) -> None:
         """Make all rows of an outbox such that combining them changes nothing."""
@@ -238,9 +246,13 @@ class RankGhosts:
         """Bring rows up to date that a phase reads, and empty its outboxes."""
         buffers.read_at_ghosts.update(self._halos[number].reads)
         self._send_waiting(buffers, self._halos[number].reads)
-        for name, of in self._halos[number].mirrors:
-            values = buffers.held(of, buffers.property(of))
-            self._carrier.collect(values, self._everywhere(buffers, name, of))
+        for key in self._halos[number].mirrors:
+            values = buffers.held(key[1], buffers.property(key[1]))
+            changed = buffers.mirrored.get(key, self._own)
+            if changed is None:
+                changed = self._sets.empty(self._own.size)
+            self._carrier.collect(values, self._everywhere(buffers, *key), changed)
+            buffers.mirrored[key] = None
         for name, of, operation in self._halos[number].outboxes:
             outbox = self._everywhere(buffers, name, of)
             self._carrier.empty_outbox(outbox, operation)
@@ -254,7 +266,8 @@ class RankGhosts:
             self._carrier.share(rows, self._own, self._sending)
         for name, of in self._halos[number].mirrors_next:
             values = buffers.held(of, buffers.next_of(of))
-            self._carrier.collect(values, self._everywhere(buffers, name, of))
+            mirror = self._everywhere(buffers, name, of)
+            self._carrier.collect(values, mirror, self._own)
         self._edges.refresh_next(buffers, number)
 
     def note(
@@ -281,7 +294,9 @@ class RankGhosts:
         for name in self._written:
             # What another phase has had of it may never have been committed.
             changed = self._own if name in self._ahead else committed
-            if name not in sent:
+            if name in sent:
+                self._outdate(buffers, name, committed)
+            else:
                 self._wait(buffers, [name], changed)
         ghosts = self._behind.came
         if ghosts is not None:  # they are in the buffers that are current by now
@@ -344,6 +359,7 @@ class RankGhosts:
     def have_wait(self, buffers: Buffers, names: Iterable[str]) -> None:
         """Have all rows of some properties wait, and none of any other."""
         types = buffers.state.signature
+        buffers.mirrored.clear()
         buffers.unsent = {
             name: self._edges.all()
             if types[name].kind is PropertyKind.EDGE
@@ -371,6 +387,7 @@ class RankGhosts:
 
     def _wait(self, buffers: Buffers, names: Sequence[str], words: Words) -> None:
         for name in names:
+            self._outdate(buffers, name, words)
             known = buffers.unsent.get(name)
             kept = self._sets.snapshot(words)
             if known is not None and name not in buffers.read_at_ghosts:
@@ -378,6 +395,15 @@ class RankGhosts:
             elif known is not None:
                 kept = self._sets.union(known, kept)
             buffers.unsent[name] = kept
+
+    def _outdate(self, buffers: Buffers, name: str, words: Words) -> None:
+        """Remember that rows were written which are in no mirror of theirs yet."""
+        for key, known in buffers.mirrored.items():
+            if key[1] == name:
+                kept = self._sets.snapshot(words)
+                if known is not None:
+                    kept = self._sets.union(known, kept)
+                buffers.mirrored[key] = kept
 
     def _share(self, buffers: Buffers, names: Sequence[str], changed: Words) -> Words:
         """Send rows of changed vertices; return the ghosts that have come."""

@@ -11,30 +11,36 @@ from typing import Any
 
 import numpy as np
 
+from featgraph._cached import cached_property
 from featgraph.distributed.engines.protocol import Array, Engine
 from featgraph.distributed.rows.forms import AS_FITS, Sending, SendList, choose
-from featgraph.distributed.rows.messages import decode, encode, row_bytes, store
+from featgraph.distributed.rows.messages import (
+    Arrived,
+    decode,
+    encode,
+    row_bytes,
+    store,
+)
 from featgraph.errors import DivergenceError
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.boundary import Boundary, Pieces
 from featgraph.ranks.host_edges import HostEdges
-from featgraph.ranks.joined import join_rows
 from featgraph.ranks.lists import Lists
 from featgraph.ranks.members import packed
 from featgraph.ranks.outboxes import combine_rows, identity, in_outbox
 from featgraph.runtime.devices.protocol import Device
 
-__all__ = ["ROWS", "HostRows", "about_rows"]
+__all__ = ["MIRROR", "ROWS", "HostRows", "about_rows"]
 
 Words = Any
-#: What rows of ghosts are told to be about; what else is sent is handed over whole.
-ROWS = "rows of ghosts"
+#: What rows are told to be about that are handed over where they changed.
+ROWS, MIRROR = "rows of ghosts", "a mirror"
 
 
-def about_rows(sending: Sending) -> str:
-    """Return what a call says that hands rows of ghosts over."""
+def about_rows(sending: Sending, about: str = ROWS) -> str:
+    """Return what a call says that hands such rows over."""
     wire = sending.wire_dtype
-    return ROWS if wire is None else f"{ROWS} in {wire}"
+    return about if wire is None else f"{about} in {wire}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +52,7 @@ class _Links:
     sent, taken : list of SendList
         By rank.
     firsts : list of int
-        The ghost that each rank's list to this one begins with.
+        The place that what each rank's list to this one brings begins with.
     """
 
     sent: list[SendList]
@@ -141,6 +147,32 @@ class HostRows:
         """Send rows of own vertices to the ranks that have them: see `Carrier`."""
         return self._begin(values, changed, sending, self._links, "").finish()
 
+    def collect(self, values: Array, mirror: Array, changed: Words) -> None:
+        """Store rows of own vertices in the mirrors of all ranks: see `Carrier`."""
+        order, links = self._shard.partition.order, self._everyone
+        begin = links.firsts[self._engine.rank]
+        own = slice(begin, begin + self._shard.own)
+        mirror[own if order is None else order[own]] = values[: self._shard.own]
+
+        def put(rank: int, arrived: Arrived) -> None:
+            first = links.firsts[rank]
+            if order is None:
+                store(arrived, [mirror], first)
+            else:
+                mirror[order[first:][arrived.places]] = arrived.rows[0]
+
+        self._hand_over([values], changed, AS_FITS, links, MIRROR, put)()
+
+    @cached_property
+    def _everyone(self) -> _Links:
+        """Own vertices to each other rank, and all of these."""
+        cuts, rank = self._shard.partition.cuts, self._engine.rank
+        lists = [SendList(np.arange(n, dtype=np.int32), n) for n in np.diff(cuts)]
+        nothing = SendList(np.empty(0, np.int32), self._shard.own)
+        sent, taken = [lists[rank]] * len(lists), lists.copy()
+        sent[rank] = taken[rank] = nothing
+        return _Links(sent, taken, cuts[:-1].tolist())
+
     def begin(
         self,
         values: Sequence[Array],
@@ -170,13 +202,38 @@ class HostRows:
         told: str,
     ) -> _Sharing:
         """Write the rows of changed vertices, and return what takes the others'."""
+        ghosts = np.zeros(self._shard.numbers.size, np.bool_)
+
+        def put(rank: int, arrived: Arrived) -> None:
+            first = links.firsts[rank]
+            store(arrived, values, first)
+            ghosts[first:][arrived.places] = True
+
+        about = about_rows(sending) + told
+        take = self._hand_over(values, changed, sending, links, about, put)
+
+        def finish() -> Words:
+            take()
+            return self._device.sets.upload(packed(ghosts))
+
+        return _Sharing(finish)
+
+    def _hand_over(
+        self,
+        values: Sequence[Array],
+        changed: Words,
+        sending: Sending,
+        links: _Links,
+        about: str,
+        put: Callable[[int, Arrived], None],
+    ) -> Callable[[], None]:
+        """Write the rows of changed vertices; return what has the others' be put."""
         begun = time.perf_counter()
         wire, failed = sending.wire_dtype, []
         sizes, form = row_bytes(values, wire), sending.exchange
         chosen = [choose(link, changed, sizes, form) for link in links.sent]
         others = (c for r, c in enumerate(chosen) if r != self._engine.rank)
         self.forms.update(one.form for one in others)
-        ghosts = np.zeros(self._shard.numbers.size, np.bool_)
         self._spend("choose", begun)
 
         def write(rank: int, message: Array) -> None:
@@ -189,31 +246,21 @@ class HostRows:
 
         def read(rank: int, message: Array) -> None:
             begun = time.perf_counter()
-            arrived = decode(links.taken[rank], message, values, wire)
-            first = links.firsts[rank]
-            store(arrived, values, first)
-            ghosts[first:][arrived.places] = True
+            put(rank, decode(links.taken[rank], message, values, wire))
             self._spend("store", begun)
 
         counts = [one.nbytes for one in chosen]
-        about = about_rows(sending) + told
         exchange = self._engine.begin_bytes(counts, write, read, about=about)
 
-        def finish() -> Words:
+        def finish() -> None:
             exchange.finish()
             if failed:
                 raise failed[0]
-            return self._device.sets.upload(packed(ghosts))
 
-        return _Sharing(finish)
+        return finish
 
     def _spend(self, on: str, begun: float) -> None:
         self.spent_s[on] += time.perf_counter() - begun
-
-    def collect(self, values: Array, mirror: Array) -> None:
-        """Fill the mirror of a property with the rows that each rank owns."""
-        own = values[: self._shard.own]
-        join_rows(self._engine, self._shard.partition, own, mirror, "a mirror")
 
     def empty_outbox(self, outbox: Array, operation: str) -> None:
         """Make all rows of an outbox such that combining them changes nothing."""

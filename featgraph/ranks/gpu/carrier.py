@@ -225,9 +225,11 @@ class GpuCarrier:
         """Have what is done next wait for the rows of all pieces."""
         self._pieces.join()
 
-    def collect(self, values: DeviceValues, mirror: DeviceValues) -> None:
-        """Fill the mirror of a property with the rows that each rank owns."""
-        self._rows.collect(values, mirror)
+    def collect(
+        self, values: DeviceValues, mirror: DeviceValues, changed: Words
+    ) -> None:
+        """Store rows of own vertices in the mirrors of all ranks: see `Carrier`."""
+        self._rows.collect(values, mirror, changed)
 
     def empty_outbox(self, outbox: DeviceValues, operation: str) -> None:
         """Make all rows of an outbox such that combining them changes nothing."""

@@ -21,6 +21,7 @@ from featgraph.ranks.gpu.links import GpuLinks, blocks_for
 from featgraph.ranks.gpu.messages import Entries, Outline, as_rows
 from featgraph.ranks.gpu.packing import Came, Packer
 from featgraph.ranks.gpu.through_host import ThroughHost, courier_of
+from featgraph.ranks.host_rows import MIRROR
 from featgraph.ranks.lists import Lists
 from featgraph.ranks.outboxes import identity
 from featgraph.runtime.devices.protocol import Device
@@ -122,23 +123,14 @@ class GpuRows:
             self.packer.store(came, entries, ghosts)
         return ghosts
 
-    def collect(self, values: DeviceValues, mirror: DeviceValues) -> None:
-        """Fill the mirror of a property with the rows that each rank owns."""
-        own, whole = Entries.of(values), Entries.of(mirror)
-        cuts = self._shard.partition.cuts.tolist()
-        outlines = [Outline.of("ms", e - b, 0, [own]) for b, e in pairwise(cuts)]
-        outline = outlines[self._engine.rank]
-        message = self.packer.message(outline)
-        if message is not None:
-            listed = self._own_numbers, 0
-            self.packer.gather(own, listed, outline.count, message, 0)
-        messages, sizes = [message] * len(outlines), [o.nbytes for o in outlines]
-        self._device.driver.note(*OPAQUE)  # type: ignore[attr-defined]
-        received = self.courier.hand_over(messages, sizes, about="a mirror")
-        for rank, outline in enumerate(outlines):
-            if outline.count:
-                listed = self._places, cuts[rank]
-                self.packer.scatter(received[rank], 0, whole, listed, outline.count)
+    def collect(
+        self, values: DeviceValues, mirror: DeviceValues, changed: Words
+    ) -> None:
+        """Store rows of own vertices in the mirrors of all ranks: see `Carrier`."""
+        own, whole, links = Entries.of(values), Entries.of(mirror), self._ends[::-1]
+        for came in self.swap(links, [own], changed, MIRROR):
+            [first] = came.outline.firsts
+            self.packer.scatter(came.message, first, whole, came.listed, came.count)
 
     def empty_outbox(self, outbox: DeviceValues, operation: str) -> None:
         """Make all rows of an outbox such that combining them changes nothing."""
@@ -185,18 +177,6 @@ class GpuRows:
         owned = [numbers[slice(*pair)] for pair in pairwise(partition.cuts)]
         own = [np.arange(shard.own)] * self._engine.size
         return GpuLinks(owned, self._device), GpuLinks(own, self._device)
-
-    @cached_property
-    def _own_numbers(self) -> Array:
-        return self._device.upload(np.arange(self._shard.own, dtype=np.int32))
-
-    @cached_property
-    def _places(self) -> Array:
-        """The user's number at each place in the order of the partition."""
-        partition = self._shard.partition
-        order = partition.order
-        numbers = np.arange(partition.cuts[-1]) if order is None else order
-        return self._device.upload(numbers.astype(np.int32))
 
     def swap(
         self,

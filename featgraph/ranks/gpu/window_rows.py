@@ -140,10 +140,12 @@ class WindowRows:
         self.numbers.add(own.total, "sum", 1)
         self._ghosts.take(self._ghosts.post([]), told=own.total)
 
-    def collect(self, values: DeviceValues, mirror: DeviceValues) -> None:
-        """Fill the mirror of a property with the rows that each rank owns."""
+    def collect(
+        self, values: DeviceValues, mirror: DeviceValues, changed: Words
+    ) -> None:
+        """Store rows of own vertices in the mirrors of all ranks: see `Carrier`."""
         rows, channel = mirror.array.shape[0], self._mirrors
-        posted = channel.post([Part(self._own, [values])], rows=rows)
+        posted = channel.post([Part(changed, [values])], rows=rows)
         channel.take(posted, [mirror])
 
     def empty_outbox(self, outbox: DeviceValues, operation: str) -> None:
@@ -219,9 +221,3 @@ class WindowRows:
         order = partition.order
         numbers = np.arange(partition.cuts[-1]) if order is None else order
         return [numbers[slice(*pair)] for pair in pairwise(partition.cuts)]
-
-    @cached_property
-    def _own(self) -> Words:
-        """The set of own vertices."""
-        words = np.full(self._word_count, 0xFFFFFFFF, np.uint32)
-        return self._device.upload(words)

@@ -21,7 +21,7 @@ from featgraph.errors import DivergenceError
 from featgraph.ranks.gpu.links import GpuLinks
 from featgraph.ranks.gpu.messages import Entries, Outline
 from featgraph.ranks.gpu.through_host import ThroughHost
-from featgraph.ranks.host_rows import ROWS, about_rows
+from featgraph.ranks.host_rows import MIRROR, ROWS, about_rows
 from featgraph.ranks.members import packed, unpacked
 from featgraph.runtime.devices.protocol import Device
 
@@ -108,7 +108,7 @@ class HostMessages:
         sending: Sending,
     ) -> None:
         """Hand messages over in the call that ranks of the CPU make for them."""
-        if about != ROWS:
+        if about not in {ROWS, MIRROR}:
             received = self._engine.all_to_allv([m.write() for m in made], about=about)
             for rank, message in enumerate(received):
                 read(rank, message)
@@ -123,7 +123,7 @@ class HostMessages:
 
         counts = [one.chosen.nbytes for one in made]
         self._engine.begin_bytes(
-            counts, write, read, about=about_rows(sending)
+            counts, write, read, about=about_rows(sending, about)
         ).finish()
         if failed:
             raise failed[0]

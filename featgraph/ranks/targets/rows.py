@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from featgraph._cached import cached_property
 from featgraph.arrays.values import DeviceValues
 from featgraph.distributed.engines.protocol import Engine
@@ -17,7 +15,6 @@ from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.boundary import Boundary
 from featgraph.ranks.gpu.edges import GpuEdges
 from featgraph.ranks.gpu.rows import GpuRows
-from featgraph.ranks.joined import join_rows
 from featgraph.ranks.lists import Lists
 from featgraph.ranks.targets.messages import HostMessages
 from featgraph.runtime.devices.protocol import Device
@@ -56,6 +53,7 @@ class TranslatedRows:
         self.forms: Counter[str] = Counter()
         self.boundary = Boundary(shard, engine, device)
         self.deliver, self.empty_outbox = self._rows.deliver, self._rows.empty_outbox
+        self.collect = self._rows.collect
 
     @cached_property
     def _rows(self) -> GpuRows:
@@ -81,13 +79,3 @@ class TranslatedRows:
     ) -> Words:
         """Send rows of own vertices to the ranks that have them: see `Carrier`."""
         return self._rows.share(values, changed, sending)
-
-    def collect(self, values: DeviceValues, mirror: DeviceValues) -> None:
-        """Fill the mirror of a property with the rows that each rank owns."""
-        rows = self._device.rows
-        own = rows.download(values.array, values.shape)[: self._shard.own]
-        whole = np.empty(mirror.shape, mirror.dtype)
-        join_rows(self._engine, self._shard.partition, own, whole, "a mirror")
-        made = rows.upload(whole, mirror.array)
-        if made is not mirror.array:
-            self._device.copy(mirror.array, made)

@@ -255,6 +255,10 @@ class Buffers:
         #: Property -> vertices, or edges, of this rank that were written since other
         #: ranks that have them as ghosts were told.
         self.unsent: dict[str, Any] = {}
+        #: Array with a property's rows of all vertices, and the property -> vertices of
+        #: this rank that were written since it was filled, or None. It is whole as soon
+        #: as these are in it; what is not here is filled anew.
+        self.mirrored: dict[tuple[str, str], Any] = {}
         #: Properties whose rows at ghosts kernels have read.
         self.read_at_ghosts: set[str] = set()
         #: Property -> what its rows at ghosts are rounded to, where they are.
@@ -299,6 +303,7 @@ class Buffers:
             self.outdated[name] = found
         self.stale[name] = ALL
         self.rounded.pop(name, None)
+        fill_anew(self.mirrored, name)
 
     def array(self, name: str) -> Any:
         """Return an array, or `DeviceValues`; None where the State has the values.
@@ -359,6 +364,7 @@ class Buffers:
             ranks = self.state.graph.ranks
             if ranks is not None:
                 self.unsent[name] = ranks.exchange(self.device).own(None)
+                fill_anew(self.mirrored, name)
 
     def own(self, name: str) -> None:
         """Have values in memory that is not the caller's: they will be written."""
@@ -394,6 +400,7 @@ class Buffers:
             self._give_back()
             self._kit = None
         self._everywhere.clear()
+        self.mirrored.clear()
         self.stale.clear()
         self.stale_ghosts.clear()
         self._shared.clear()
@@ -567,15 +574,22 @@ class Buffers:
         self.state.superstep += number
 
 
+def fill_anew(mirrored: dict[tuple[str, str], Any], name: str) -> None:
+    """Have all arrays with a property's rows of all vertices be filled anew."""
+    for key in [key for key in mirrored if key[1] == name]:
+        del mirrored[key]
+
+
 def held_sets(buffers: Buffers) -> frozenset[tuple[str, int]]:
     """Return which sets are held: where buffers are stale, and what waits.
 
     Behind two supersteps that leave the same, the next one asks for the same.
     """
-    held = {
+    held: dict[str, dict[Any, Any]] = {
         "": buffers.stale,
         "ghosts: ": buffers.stale_ghosts,
         "unsent: ": buffers.unsent,
+        "mirrored: ": buffers.mirrored,
     }
     return frozenset(
         (f"{kind}{name}", id(words))
