@@ -113,6 +113,7 @@ def small_graphs_as_large() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(schedules, "FEW_EDGES", 0)
         patch.setattr(directions, "FEWEST_TO_SKIP", 0)
+        patch.setattr(directions, "FEWEST_TO_CHOOSE", {})
         yield
 
 

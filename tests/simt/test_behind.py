@@ -32,7 +32,7 @@ def pushing() -> Iterator[Gpu]:
         patch.setattr(fg.config, "compile_behind", True)
         patch.setattr(ready, "_jobs", WeakKeyDictionary())
         patch.setattr(f"{STEP}.is_push_shorter", lambda *given: True)
-        patch.setattr(f"{STEP}.fixed_cost", lambda *given: -1)
+        patch.setattr(f"{STEP}.least_pulled", lambda *given: -1)
         patch.setattr("featgraph.runtime.loops.worklist_cuda.WANTED", 1 << 30)
         yield gpu
         COMPILER.wait()

@@ -480,7 +480,7 @@ def test_it_is_entered_where_few_edges_are_known_to_lead_out() -> None:
     level = np.full((521, 1), 1 << 20, np.int32)
     level[hub] = 0
     with in_a_loop(500) as gpu, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steps, "fixed_cost", lambda plan, graph: 0)
+        patch.setattr(steps, "least_pulled", lambda plan, graph: 0)
         values = {n: fg.vertex_property(level.copy(), iterated=True) for n in LEVELS}
         state = fg.State(graph, **values)
         calls = {"active": np.isin(np.arange(521), [hub])}

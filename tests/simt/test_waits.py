@@ -101,7 +101,7 @@ def test_nothing_is_counted_where_no_push_can_be_shorter(gpu: Gpu) -> None:
     """As few edges as a push costs at least, or too few active vertices."""
     graph = hubs()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(step, "fixed_cost", lambda plan, graph: graph.edge_count)
+        patch.setattr(step, "least_pulled", lambda plan, graph: graph.edge_count)
         before = len(gpu.by_driver)
         found, count = waits(gpu, lambda: bfs(graph, 39, target="cuda"))
     launched = set(gpu.by_driver[before:])

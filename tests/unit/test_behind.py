@@ -373,7 +373,7 @@ def test_results_do_not_depend_on_when_it_switches(
             asked = count(-first)
             name = "featgraph.runtime.loops.step"
             patch.setattr(f"{name}.is_push_shorter", lambda *given: True)
-            patch.setattr(f"{name}.fixed_cost", lambda *given: -1)
+            patch.setattr(f"{name}.least_pulled", lambda *given: -1)
             patch.setattr(f"{name}.is_ready", lambda *_, asked=asked: next(asked) >= 0)
             state = fg.State(
                 graph,

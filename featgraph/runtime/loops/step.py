@@ -15,9 +15,9 @@ from featgraph.runtime.behind.ready import is_ready
 from featgraph.runtime.devices.protocol import Device, Reach, is_dense
 from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.superstep.directions import (
-    fixed_cost,
     is_push_shorter,
     is_soon_swept,
+    least_pulled,
     most_reached,
     pulls_all,
 )
@@ -366,7 +366,7 @@ class Step:
         most = self.state.graph.edge_count
         if active_count is not None:
             most = min(most, active_count * self._traits.most_reached)
-        return most > fixed_cost(self.plan, self.state.graph)
+        return most > least_pulled(self.plan, self.state.graph)
 
     def _can_be_incremental(self) -> bool:
         """Whether any aggregate can be, in a run that changes `changes`."""
