@@ -111,7 +111,7 @@ PROGRAMS = (
         iterable=False,
     ),
     BankProgram(
-        "dropped twins",
+        "dropped_twins",
         (
             fg.foldmap(write, answer),
             fg.foldmap(write, answer, answer_again, count),

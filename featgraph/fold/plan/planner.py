@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
+import numpy as np
+
 from featgraph.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis, analyse
 from featgraph.fold.analysis.any_order import check_any_order
@@ -73,6 +75,7 @@ def make_plan(
     functions = analysis.functions
     _check_widths(functions)
     _check_schedule(functions, options)
+    _check_atomics(analysis, options)
     changes = [
         changes_of(analysis),
         *([options.incremental] if options.incremental else []),
@@ -107,6 +110,29 @@ def _check_widths(functions: Sequence[Analysed]) -> None:
                 got=function.width,
                 expected="K <= 1024",
             )
+
+
+def _check_atomics(analysis: Analysis, options: Options) -> None:
+    """Refuse atomics on types that a target has none for."""
+    known = dict(analysis.signature)
+    for name, (of, _) in analysis.outboxes.items():
+        known[name] = known[of]
+    for function in analysis.functions:
+        for access in function.accesses:
+            if access.mode != "atomic":
+                continue
+            dtype = np.dtype(known[access.name].dtype)
+            narrow = options.target == "cuda" and dtype.itemsize < 4
+            if narrow or dtype == np.bool_:
+                of = analysis.outboxes.get(access.name, (access.name, ""))[0]
+                raise PlanError(
+                    f"{function.name}: there are no atomic operations on this type"
+                    + ", on a GPU" * (dtype != np.bool_),
+                    where=f"fg.atomic, d.{of}",
+                    got=dtype.name,
+                    expected="int32, int64, uint32, float32 or float64",
+                    fix=f"give {of} such a dtype",
+                )
 
 
 def _check_schedule(functions: Sequence[Analysed], options: Options) -> None:
