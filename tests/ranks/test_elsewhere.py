@@ -59,7 +59,7 @@ def make_graph(directed: bool) -> fg.Graph:
 GRAPHS = {directed: make_graph(directed) for directed in (True, False)}
 
 
-def make_state(graph: fg.Graph, seed: int, target: str) -> fg.State:
+def make_state(graph: fg.Graph, seed: int) -> fg.State:
     rng = np.random.default_rng(seed)
     x = rng.choice(POWERS, (V, 2))
     return fg.State(
@@ -71,18 +71,18 @@ def make_state(graph: fg.Graph, seed: int, target: str) -> fg.State:
         least=fg.vertex_property(x * 64.0),
         most=fg.vertex_property(rng.integers(0, V, V).astype(np.int32)),
         mine=fg.vertex_property(np.int32(1)),
-        low=fg.vertex_property(np.uint8(3) if target == "cpu" else np.int32(3)),
+        low=fg.vertex_property(np.int32(3)),
         kept=fg.vertex_property(np.float32(0), shape=(2,)),
     )
 
 
 STARTS = ([1, 5, 40], None)
-NAMES = sorted(make_state(GRAPHS[True], 0, "cpu"))
+NAMES = sorted(make_state(GRAPHS[True], 0))
 
 
 def run(graph: fg.Graph, seed: int, target: str) -> list[Any]:
     """Return all values behind some supersteps, and what was committed."""
-    state, found = make_state(graph, seed, target), []
+    state, found = make_state(graph, seed), []
     for active in STARTS:
         out = step(state, active_in=active, target=target)
         assert len(out) > 10
@@ -90,9 +90,9 @@ def run(graph: fg.Graph, seed: int, target: str) -> list[Any]:
     return found
 
 
-def interpreted(seed: int, directed: bool, target: str) -> list[Any]:
+def interpreted(seed: int, directed: bool) -> list[Any]:
     """Return the same by the interpreter."""
-    state, found = make_state(GRAPHS[directed], seed, target), []
+    state, found = make_state(GRAPHS[directed], seed), []
     graph, values, signature = reference.from_state(state)
     for number, active in enumerate(STARTS):
         out = reference.superstep(
@@ -119,7 +119,7 @@ def test_what_reaches_other_vertices(
     cuts, whole = [0, *inner, V], GRAPHS[directed]
     given_order: Any = np.arange(V)[::-1] if order == "reversed" else order
     if (directed, seed) not in EXPECTED:
-        EXPECTED[directed, seed] = interpreted(seed, directed, target)
+        EXPECTED[directed, seed] = interpreted(seed, directed)
     found = run_ranks(
         len(cuts) - 1,
         lambda _: run(fg.distribute(whole, order=given_order, cuts=cuts), seed, target),

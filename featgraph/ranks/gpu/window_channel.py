@@ -135,6 +135,15 @@ def _row_of(values: DeviceValues, wire_dtype: str | None) -> _Row:
     return _Row(address_of(array), stride, row, unit, 0)
 
 
+def _first_word(numbers: npt.NDArray[np.integer]) -> int:
+    """Return the word of sets that a list begins with; -1 if it has no whole words."""
+    if numbers.size == 0 or numbers[0] < 0 or numbers[0] % 32:
+        return -1
+    ends = int(numbers[-1]) - int(numbers[0]) == numbers.size - 1
+    follows = ends and bool((np.diff(numbers) == 1).all())
+    return int(numbers[0]) // 32 if follows else -1
+
+
 class Channel:
     """Exchanges of one kind with all ranks, through windows.
 
@@ -179,11 +188,11 @@ class Channel:
         self._launch: Any = device.launches  # type: ignore[attr-defined]
         self.stream: Any = 0
         self._words: list[int] = []
+        self._are_places = are_places
         self._from = self._lists(sent)
         self._to = self._lists(taken)
         self._numbers = numbers or WindowNumbers(device)
         self._stored = self._numbers.stored(engine.size).places
-        self._are_places = are_places
         #: Bytes of numbers, and of rows, that there is room for.
         self._room = (0, -1)
         self._boxes: Mailboxes | None = None
@@ -205,6 +214,11 @@ class Channel:
         columns = range(counts.size), listed.firsts[:-1], listed.words
         rows = [np.repeat(np.asarray(c), counts) for c in columns]
         rows += [listed.ends[:-1], listed.ends[1:]]
+        if self._are_places:
+            rows.append(rows[3])
+        else:
+            begins = np.repeat([_first_word(numbers) for numbers in lists], counts)
+            rows.append(np.where(begins < 0, -1, begins + rows[3] - rows[1]))
         reached = (listed.ends[1:] - rows[1]) / np.maximum(rows[2], 1)
         order = np.argsort(reached, kind="stable")
         # Kernels take no array without entries.

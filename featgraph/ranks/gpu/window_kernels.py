@@ -93,8 +93,9 @@ GENERATION, DONE, LOST, COUNT = 0, 1, 2, 3
 #: waits; since when.
 WORK, SINCE = 1, 2
 #: Columns of `links`, which has a row for each chunk: the rank, the word with which its
-#: link begins, words of the link, and the words that the chunk has.
-_LINK, _FIRST, _WORDS, _FROM, _TO = 0, 1, 2, 3, 4
+#: link begins, words of the link, the words that the chunk has, and the word of sets
+#: that its first one is, where a list has whole words of sets; -1 where it has others.
+_LINK, _FIRST, _WORDS, _FROM, _TO, _IN_SETS = 0, 1, 2, 3, 4, 5
 #: Columns of `numbers`, which has a row for each array: its address, how many entries,
 #: bytes of one, the place of their type in `KINDS`, the operator's in (sum, product,
 #: minimum, maximum), and where they stand in a slot.
@@ -233,6 +234,23 @@ def _begin_sets(changed, told, came, counts, own_count, own):  # type: ignore[no
             cuda.atomic.add(own, COUNT, here)
 
 
+@device_function
+def _is_idle(sets, parts, form, links, chunk):  # type: ignore[no-untyped-def]
+    """Whether a chunk has nothing to post, as far as few words of sets tell; a warp.
+
+    Of a list of all vertices, of which few have changed, most have nothing.
+    """
+    begin = links[chunk, _IN_SETS]
+    if form != LISTED or begin < 0:
+        return False
+    found, place = uint32(0), begin + int64(cuda.laneid)
+    if place < begin + links[chunk, _TO] - links[chunk, _FROM]:
+        found = sets[0][uint32(place)]
+        if parts == 2:
+            found |= sets[1][uint32(place)]
+    return warp.group_all(found == 0, 32)
+
+
 @kernel(cache=True, launch_bounds=_BOUNDS)
 def post(  # type: ignore[no-untyped-def]
     sets, came, parts, are_places, form, counts, own_count, lists, columns,
@@ -254,7 +272,8 @@ def post(  # type: ignore[no-untyped-def]
         notes[WORK] += now - notes[SINCE]
         notes[SINCE] = now
     _begin_sets(sets[0], came[0], came[1], counts, own_count, own)
-    if chunk < lists.count:  # the whole warp
+    # The whole warp.
+    if chunk < lists.count and not _is_idle(sets, parts, form, links, chunk):
         link, words = links[chunk, _LINK], links[chunk, _WORDS]
         slot = (own[GENERATION] + int64(1)) & int64(1)
         first, end = int32(links[chunk, _FROM]), int32(links[chunk, _TO])
