@@ -20,7 +20,13 @@ from tests.simt.lanes import (
     meet_warp,
     pause,
 )
-from tests.simt.memory import GuardedArray, SharedRecord, poisoned, wrap_integer
+from tests.simt.memory import (
+    LIMITS,
+    GuardedArray,
+    SharedRecord,
+    poisoned,
+    wrap_integer,
+)
 
 __all__ = [
     "conditions",
@@ -43,8 +49,11 @@ class ScalarType:
         self.dtype = np.dtype(name)
         self._is_integer = self.dtype.kind in "iu"
         self._type = bool if self.dtype.kind == "b" else self.dtype.type
+        self._least, self._most = LIMITS.get(self.dtype.char, (0, -1))
 
     def __call__(self, value: Any) -> Any:
+        if type(value) is int and self._least <= value <= self._most:
+            return value  # most are
         return (
             wrap_integer(value, self.dtype) if self._is_integer else self._type(value)
         )

@@ -30,6 +30,7 @@ import itertools
 import linecache
 import types
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -146,9 +147,7 @@ class Emulator:
         # Tracebacks quote the text.
         lines = source.splitlines(keepends=True)
         linecache.cache[filename] = (len(source), None, lines, filename)
-        tree = CountTrips().visit(ast.parse(source, filename))
-        code = compile(ast.fix_missing_locations(tree), filename, "exec")
-        exec(code, vars(module))  # noqa: S102
+        exec(_compiled(source, filename), vars(module))  # noqa: S102
         return module
 
     def _import(
@@ -179,6 +178,13 @@ class Emulator:
             source = self._sources.get(full_name) or path.read_text(encoding="utf-8")
             self._modules[full_name] = self._execute(source, full_name, str(path))
         return self._modules[full_name]
+
+
+@lru_cache(maxsize=512)
+def _compiled(source: str, filename: str) -> types.CodeType:
+    """Compile a text, once for all emulators: each has the whole device library."""
+    tree = CountTrips().visit(ast.parse(source, filename))
+    return compile(ast.fix_missing_locations(tree), filename, "exec")
 
 
 def launch(

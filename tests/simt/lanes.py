@@ -192,14 +192,18 @@ def _code_of(frame: FrameType) -> _Code:
 def _site(lane: Lane) -> Site:
     """Return what leads here, to compare."""
     path: list[Any] = []
+    known, trips = _codes, lane.trips
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code is not _RUN:
-        _, is_emulated, has_loops = _code_of(frame)
+    while frame is not None:
+        code = frame.f_code
+        if code is _RUN:
+            break
+        place = id(code)
+        _, is_emulated, has_loops = known.get(place) or _code_of(frame)
         if is_emulated:
-            path.append(id(frame.f_code))
-            path.append(frame.f_lasti)
+            path += place, frame.f_lasti
             if has_loops:
-                path.append(tuple(lane.trips[id(frame)]))
+                path.append(tuple(trips[id(frame)]))
         frame = frame.f_back
     return tuple(path)
 

@@ -145,6 +145,9 @@ class GuardedArray:
         self.size = data.size
         self.dtype = data.dtype
         self.strides = data.strides
+        # Of one dimension, which most have; what has others has no entry at an integer.
+        is_flat = self.ndim == 1
+        self._length, self._step = (len(data), data.strides[0]) if is_flat else (0, 0)
         #: Integers without a width: Numba computes in 64 bits, not in the array's type.
         self._is_whole = data.dtype.kind in "iub"
 
@@ -194,10 +197,11 @@ class GuardedArray:
         Most are plain integers.
         """
         if type(index) is int:
-            index = (index,)
-        elif type(index) is not tuple:
+            if 0 <= index < self._length:
+                entry: int = self._address + index * self._step
+                return entry
             return None
-        if len(index) != self.ndim:
+        if type(index) is not tuple or len(index) != self.ndim:
             return None
         address: int = self._address
         for at, bound, step in zip(index, self.shape, self.strides, strict=True):
