@@ -68,7 +68,7 @@ def objective(
     return float(error + regularization * penalty)
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize(("solver", "k"), SOLVERS)
 @settings(max_examples=6)
 @given(
@@ -105,6 +105,7 @@ def test_every_row_is_its_minimum_and_the_error_falls(
         np.testing.assert_allclose(result.training_rmse[-1], expected, rtol=1e-7)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("implicit", [False, True])
 @pytest.mark.parametrize("k", [2, 33])
 def test_single_precision_agrees_with_numpy(
@@ -141,6 +142,7 @@ def test_tolerance_ends_the_run() -> None:
     assert not als(ratings, factors=4, iterations=2, target="cpu").converged
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("solver", ["cholesky", "cg"])
 @pytest.mark.parametrize("implicit", [False, True])
 def test_more_factors_than_ratings_without_regularization(

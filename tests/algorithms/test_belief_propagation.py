@@ -131,6 +131,7 @@ def check_supersteps(
         assert np.abs(result.marginals - shares(belief)).max() <= tolerance
 
 
+@pytest.mark.drawn(3)
 @limit_is_meant
 @pytest.mark.parametrize("k", [1, 2, 4, 8, 17, 64])
 def test_supersteps_are_those_of_the_recurrence(
@@ -139,6 +140,7 @@ def test_supersteps_are_those_of_the_recurrence(
     check_supersteps(random_model(rng, k), "sum-product", target=target)
 
 
+@pytest.mark.drawn(2)
 @limit_is_meant
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
 @pytest.mark.parametrize("mode", MODES)
@@ -148,6 +150,7 @@ def test_modes_and_shared_potentials(
     check_supersteps(random_model(rng, 3, shared=shared), mode, target=target)
 
 
+@pytest.mark.drawn(3)
 @limit_is_meant
 @pytest.mark.parametrize(("damping", "history"), [(0.3, False), (0.3, True), (0, True)])
 def test_damping_mixes_logs(
@@ -176,6 +179,7 @@ def test_damped_messages_settle_with_everything_active_as_without(
     )
 
 
+@pytest.mark.drawn(3)
 @limit_is_meant
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_options_do_not_change_the_answer(

@@ -50,6 +50,7 @@ def test_it_is_that_of_networkx(
     assert found.centralities == pytest.approx(list(theirs.values()), rel=1e-12)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("direction", ["pull", "push"])
 @pytest.mark.parametrize("is_weighted", [False, True])
 def test_batches_and_options_do_not_show(

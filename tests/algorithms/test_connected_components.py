@@ -65,6 +65,7 @@ def test_networkx_finds_the_same(
         assert set(found.labels[sorted(component)]) == {min(component)}
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("directed", [True, False])
 def test_shapes_that_take_long(
     directed: bool, target: str, rng: np.random.Generator

@@ -64,6 +64,7 @@ def test_steps_are_those_of_numpy_and_the_error_falls(
     np.testing.assert_allclose(result.item_factors, y, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("k", [1, 33])
 def test_single_precision_ends_near_exact_solutions(target: str, k: int) -> None:
     ratings = some_ratings(1)

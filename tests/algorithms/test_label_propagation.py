@@ -310,6 +310,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.drawn(3)
 @limit_is_meant
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_options_do_not_change_the_answer(

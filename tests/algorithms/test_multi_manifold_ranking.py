@@ -48,6 +48,7 @@ def some_weights(rng: np.random.Generator, graph: fg.Graph, k: int) -> Array:
     return rng.uniform(0.5, 2, shape) * (rng.random(shape) < 0.7)
 
 
+@pytest.mark.drawn(2)
 @limit_is_meant
 @pytest.mark.parametrize(
     ("k", "normalization"),
@@ -92,6 +93,7 @@ def test_supersteps_are_those_of_the_recurrence(
         assert result.residuals.size == history * result.supersteps
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("normalization", ["hadamard", "mean"])
 @given(graphs(max_edges=64), seeds)
 def test_any_converged_answer_solves_the_system(

@@ -50,6 +50,7 @@ def some_weights(rng: np.random.Generator, graph: fg.Graph, m: int) -> Array:
     return rng.uniform(0.1, 2, shape) * (rng.random(shape) < 0.7)
 
 
+@pytest.mark.drawn(3)
 @limit_is_meant
 @pytest.mark.parametrize("k", [1, 4, 33])
 @given(data=st.data())

@@ -119,6 +119,7 @@ def test_supersteps_are_those_of_the_recurrence(
         assert np.abs(ranks - expected).max() <= margin(matrix, supersteps)
 
 
+@pytest.mark.drawn(3)
 @limit_is_meant
 @pytest.mark.parametrize("k", [1, 8, 33])
 def test_residuals_are_the_l1_change(

@@ -61,6 +61,7 @@ BOTH = {
 CASES = [(1, {}), *((3, options) for options in OPTION_SETS)]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", BOTH)
 @given(graphs(max_edges=100), st.data(), st.booleans(), seeds)
 def test_values_are_those_of_the_oracle(

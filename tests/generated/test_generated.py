@@ -43,6 +43,7 @@ CPU_SEEDS = (1, 3, 5, 6, 9, 12)
 EMULATED_SEEDS = (0, 1, 2, 3, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("seed", CPU_SEEDS)
 def test_programs_agree(seed: int, target: str) -> None:
     _agrees(generate(random.Random(seed), work=600), target)

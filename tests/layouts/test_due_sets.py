@@ -137,6 +137,7 @@ CASES = [
 ]
 
 
+@pytest.mark.drawn(12)
 @pytest.mark.parametrize(("name", "given"), ASKED.values(), ids=ASKED)
 @pytest.mark.parametrize(("on", "has_hubs"), CASES)
 @pytest.mark.parametrize("layout", ["csr", "extents"])
@@ -210,7 +211,7 @@ def _runs(program: BankProgram, target: str, **options: Any) -> None:
         same_bits(laid[name], csr[name], name)
 
 
-@pytest.mark.drawn(6)
+@pytest.mark.drawn(12)
 @pytest.mark.parametrize("program", BANK, ids=str)
 def test_runs_have_the_same_bits(program: BankProgram) -> None:
     _runs(program, "cpu")
@@ -226,6 +227,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(("name", "options"), OPTIONS)
 def test_options_have_the_same_bits(name: str, options: dict[str, Any]) -> None:
     _runs(BY_NAME[name], "cpu", **options)

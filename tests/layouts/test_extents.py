@@ -191,7 +191,7 @@ def same_bits(ours: Any, theirs: Any, name: str) -> None:
     np.testing.assert_array_equal(ours.view(np.uint8), theirs.view(np.uint8), name)
 
 
-@pytest.mark.drawn(22)
+@pytest.mark.drawn(44)
 @pytest.mark.parametrize(("program", "kind", "k"), [*CASES, *WIDE])
 def test_on_the_cpu(program: BankProgram, kind: str, k: int) -> None:
     options = KINDS[kind]
@@ -238,6 +238,7 @@ def test_a_run_has_the_same_bits(options: dict[str, Any]) -> None:
         same_bits(states[1][name], states[0][name], name)
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("name", sorted(QUEUED))
 def test_supersteps_in_one_loop_have_the_same_bits(name: str) -> None:
     rng = np.random.default_rng(6)
@@ -330,7 +331,7 @@ def _in_turn() -> Iterator[Any]:
             yield pytest.param(program, k, given, id=f"{program}-{kind}-{schedule}")
 
 
-@pytest.mark.drawn(24)
+@pytest.mark.drawn(48)
 @pytest.mark.parametrize(("program", "k", "options"), list(_in_turn()))
 def test_in_the_emulator(program: BankProgram, k: int, options: dict[str, Any]) -> None:
     @settings(max_examples=EXAMPLES, phases=PHASES)

@@ -86,7 +86,7 @@ def _cases() -> Any:
             yield pytest.param(case, k, options, cc, id=name)
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize(("case", "k", "options", "cc"), list(_cases()))
 def test_no_spills_and_no_stray_float64(
     case: Case, k: int, options: dict[str, Any], cc: tuple[int, int]
@@ -104,7 +104,7 @@ def test_no_spills_and_no_stray_float64(
         assert ".f64" not in ptx, entry.name
 
 
-@pytest.mark.drawn(8)
+@pytest.mark.drawn(16)
 @pytest.mark.parametrize("k", [1, 3, 4, 8, 33])
 @pytest.mark.parametrize("at_a_time", [1, "auto"])
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_rows_that_a_warp_goes_through_together(
     _check_lean(_kernel(BY_NAME[name], k, of_schedule=own, **options))
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("k", [1, 4, 8, 33])
 @pytest.mark.parametrize("name", ["label_propagation", "custom", "turn"])
 def test_edges_that_are_shared_out(name: str, k: int) -> None:
@@ -134,7 +134,7 @@ def _check_lean(kernel: Kernel) -> None:
         assert ".f64" not in ptx, entry.name
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("k", [4, 8])
 @pytest.mark.parametrize(
     "options", [{}, {"feature_parallel": False}], ids=["fa", "nfa"]
@@ -150,7 +150,7 @@ def test_nothing_spills_as_launched(name: str, options: dict[str, Any], k: int) 
         assert used.stack_bytes == 0, entry
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("options", VARIANTS[:2], ids=["fa", "nfa"])
 @pytest.mark.parametrize("case", KEPT_CASES, ids=repr)
 def test_kernels_that_patch_neither_spill_nor_use_float64(
@@ -176,6 +176,7 @@ def test_kernels_that_commit_see_the_commits_of_others(
         assert "ld.global.nc" not in ptx, entry.name
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", ["label_propagation", "least_squares"])
 def test_float64_wide_offsets_and_checked_mode_compile(name: str) -> None:
     kernel = _kernel(BY_NAME[name], 10, wide=True, dtype="float64", checked=True)
@@ -202,6 +203,7 @@ def test_indices_are_unsigned(options: dict[str, Any]) -> None:
         assert not re.search(r"shr\.s64 \t%rd\d+, %rd\d+, 63", ptx)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("k", [4, 8, 16, 32, 64, 128])
 def test_rows_are_loaded_and_stored_in_pieces_of_16_bytes(k: int) -> None:
     case = BY_NAME["label_propagation"]
@@ -227,6 +229,7 @@ def test_pieces_are_as_wide_as_the_row_allows(k: int, dtype: str, load: str) -> 
     assert resources.spill_stores_bytes == 0
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(
     ("k", "dtype", "load"),
     [(8, "float32", "v4.f32"), (10, "float32", "v4.f32"), (32, "float64", "v2.f64")],
@@ -269,6 +272,7 @@ def test_all_lanes_of_a_warp_go_through_one_loop(name: str, k: int) -> None:
     assert ptx.count("vote.sync") == votes  # more, where a lane has a loop of its own
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("feature_parallel", [True, False])
 @pytest.mark.parametrize("name", ["label_propagation", "least_squares"])
 @pytest.mark.parametrize("form", ["packed", "listed"])
@@ -297,6 +301,7 @@ def normalize_often(f, v, d):  # type: ignore[no-untyped-def]
     return abs(a * b - d.x[v, f]) > 1e-3
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("feature_parallel", [True, False])
 def test_a_bound_leaves_registers_to_the_vertex_function(
@@ -374,6 +379,7 @@ def test_matrix_of_no_vertex_is_read_from_shared_memory(k: int, pieces: int) -> 
     assert resources.registers <= 112
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(("k", "shared"), [(4, 0), (8, 256), (16, 1024)])
 def test_a_thread_has_a_matrix_and_two_messages_in_registers(
     k: int, shared: int
@@ -431,6 +437,7 @@ def test_a_thread_takes_few_registers_along_edges(
     assert resources.spill_stores_bytes == resources.stack_bytes == 0
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("k", [1, 4, 8, 10])
 def test_an_edge_function_that_leaves_early_compiles(k: int) -> None:
     for _, ptx, resources in _compile(_kernel(BY_NAME["say_to_others"], k), (9, 0)):
@@ -438,6 +445,7 @@ def test_an_edge_function_that_leaves_early_compiles(k: int) -> None:
         assert resources.spill_stores_bytes == 0
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("k", [20, 64, 128])
 def test_matrices_in_tiles_leave_registers_for_other_blocks(k: int) -> None:
     """A matrix in bands has loops, around which some registers are put aside."""

@@ -28,6 +28,7 @@ COMBINES = [(c, "bool") for c in ("sum", "product", "min", "max", "any", "argmin
 COMBINES += [("min", "uint8"), ("sum", "uint32")]
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize(("combine", "dtype"), COMBINES)
 def test_combines_compile(combine: str, dtype: str) -> None:
     given = state(x=dtype, out="bool", source="int64")

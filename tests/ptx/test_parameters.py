@@ -48,6 +48,7 @@ def sizes_taken(ptx: str) -> list[int]:
     return [int(bits) for bits in re.findall(r"\.param \.[a-z](\d+) ", header[1])]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -156,6 +157,7 @@ REGISTERS = {
 }  # fmt: skip
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("wide", [False, True])
 def test_kernels_over_sets(wide: bool) -> None:
     from numba import types

@@ -232,6 +232,7 @@ def test_edge_functions_give_the_same_on_any_number_of_ranks(
         require_same(found, expected(directed, seed, rounds))
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("active", [None, np.arange(0, V, 3)])
 def test_edge_functions_on_ranks_do_what_the_interpreter_does(

@@ -151,6 +151,7 @@ def test_edges_that_changed_are_swept_on_ranks(gpu: Gpu) -> None:
     run_ranks(2, on_a_rank)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("step", [sums, parted])
 def test_a_warm_superstep_hands_nothing_to_the_host(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch, step: fg.Foldmap

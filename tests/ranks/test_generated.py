@@ -18,6 +18,7 @@ def is_deep() -> bool:
     return bool(hypothesis.settings.get_current_profile_name() == "deep")
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("seed", MANY if is_deep() else SEEDS)
 def test_programs_agree_on_ranks(seed: int, target: str) -> None:
     case, division = draw(seed)

@@ -49,6 +49,7 @@ def program(graph: fg.Graph, target: str) -> tuple[fg.Run, Any]:
     return lowered(graph, target, 2)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("hosts", "ways"),
     [

@@ -141,6 +141,7 @@ def settle(graph: fg.Graph, seed: int) -> list[Any]:
 EXPECTED: dict[tuple[Any, bool, int], list[Any]] = {}
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 @pytest.mark.parametrize("call", [keep, settle])
 @settings(max_examples=15, deadline=None)
@@ -168,6 +169,7 @@ def test_options_give_what_they_give_on_one_rank(
             np.testing.assert_array_equal(one, other, err_msg=f"the value at {place}")
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("program", MONOTONE, ids=lambda p: p.name)
 def test_monotone_programs_have_one_fixpoint(program: Monotone) -> None:
     whole = GRAPHS[True]

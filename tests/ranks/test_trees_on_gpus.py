@@ -174,6 +174,7 @@ def test_one_digest_on_any_number_of_ranks(
     assert set(found) == {EXPECTED[dtype]}
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 @pytest.mark.parametrize(
     "cuts", [[0, 32, V], pytest.param([0, 40, V], marks=pytest.mark.slow)]

@@ -225,7 +225,7 @@ CASES = [
 ]
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize(("program", "k", "options"), CASES)
 def test_one_superstep(
     program: BankProgram, k: int, options: dict[str, Any], target: str
@@ -249,7 +249,7 @@ def test_one_superstep(
     agrees()
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("k", [1, 8])
 @pytest.mark.parametrize(
     "name",
@@ -285,7 +285,7 @@ def test_restriction(name: str, k: int, target: str) -> None:
     agrees()
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("k", [1, 8])
 @pytest.mark.parametrize("program", [p for p in BANK if p.iterable], ids=repr)
 def test_run_to_the_end(program: BankProgram, k: int, target: str) -> None:
@@ -329,6 +329,7 @@ def _check_certificate(program: BankProgram, k: int, state: fg.State) -> None:
         assert not would.any(), f"{np.flatnonzero(would).tolist()} would still change"
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("k", [2, 8])
 def test_halves_in_turn(k: int, target: str) -> None:
     """Items, then users: vertices that a restriction leaves out stay due (S4)."""

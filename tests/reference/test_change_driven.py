@@ -43,7 +43,7 @@ SINGLE = [
 ]
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize(("program", "k"), SINGLE)
 def test_every_superstep(
     program: BankProgram, k: int, target: str, monkeypatch: pytest.MonkeyPatch
@@ -127,6 +127,7 @@ def test_what_is_kept(name: str) -> None:
 REFUSED = {"offers": "in offer: offer makes d.offered_next of what d.offered was"}
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("change_driven", [True, "auto", False])
 @pytest.mark.parametrize("program", [p for p in BANK if p.iterable], ids=repr)
 def test_run_to_the_end(
@@ -331,6 +332,7 @@ def check_script(
         active = seen.committed
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("values", [TAME, WILD], ids=["tame", "wild"])
 @pytest.mark.parametrize("combine", ALONE)
 def test_contributions_that_change_at_will(
@@ -356,6 +358,7 @@ def test_contributions_that_change_at_will(
     agrees()
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("what", ["scalar", "property", "superstep"])
 def test_writes_from_outside(
     what: str, target: str, monkeypatch: pytest.MonkeyPatch
@@ -384,6 +387,7 @@ def test_writes_from_outside(
         check_script(watch, scripted, state, lambda number: number == 3)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("split", ["restrictions", "foldmaps"])
 def test_lists_of_foldmaps(
     split: str, target: str, monkeypatch: pytest.MonkeyPatch

@@ -79,7 +79,7 @@ def test_all_names_are_tried() -> None:
     assert set(_functions()) == {*RULES, "largest"}
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
 @pytest.mark.parametrize("k", [1, 3, 40])
 @pytest.mark.parametrize("name", RULES)
@@ -92,6 +92,7 @@ def test_a_step_agrees_with_the_interpreter(
     np.testing.assert_array_equal(np.asarray(state["x"]), meant.values["x"])
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("options", [{}, {"change_driven": True}], ids=["", "kept"])
 @pytest.mark.parametrize("name", RULES)
 def test_a_run_ends_as_under_another_name(

@@ -114,6 +114,7 @@ CASES = [
 ]
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(("name", "option", "k"), CASES)
 def test_runs_end_where_the_interpreter_ends(
     name: str, option: str, k: int, target: str

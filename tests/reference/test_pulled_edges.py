@@ -20,6 +20,7 @@ APART = {"folding": False}
 PHASES = tuple(p for p in Phase if p is not Phase.shrink)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(("name", "k"), [("offers", 3), ("notes", 3)])
 def test_restricted_supersteps_in_a_row(name: str, k: int, target: str) -> None:
     """Any A and any restriction in turn: what was not run on is never stale."""
@@ -87,6 +88,7 @@ def _bid_state(graph: fg.Graph, rng: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("options", [{}, APART, {"direction": "push"}])
 def test_a_changed_reduction_makes_every_edge_due(
     options: dict[str, Any], target: str

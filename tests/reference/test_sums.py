@@ -129,7 +129,7 @@ def bound(x: Any) -> Any:
     return steps * EPS * np.abs(x).sum(axis=0, dtype=np.float64)
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("kind", ["equal", "positive", "alternating"])
 @pytest.mark.parametrize("k", [3, 18])
 def test_many_terms(
@@ -155,6 +155,7 @@ def test_many_terms(
         assert np.abs(state["sum"][0] / exact(leaves) - 1).max() <= 1e-5
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("k", [3, 18])
 def test_patched_and_recomputed_sums(
     k: int, graph: fg.Graph, target: str, rng: np.random.Generator

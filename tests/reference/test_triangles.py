@@ -37,7 +37,7 @@ def simple_graphs(draw: st.DrawFn, *, most: int = 33) -> fg.Graph:
     return fg.Graph.from_edges(*ends.T, vertex_count=count, directed=False)
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_supersteps_in_a_row(name: str, target: str) -> None:
     """Any A in turn, every schedule; what stands at edges is committed and read."""

@@ -121,6 +121,7 @@ class Run:
         np.testing.assert_array_equal(found, values["previous"] >= 0)
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(
     ("key", "k", "variant"),
     [

@@ -49,6 +49,7 @@ def run_of(case: Case, variant: str, k: int, monkeypatch: pytest.MonkeyPatch) ->
     return Run(case, k, size=SMALL, long_rows=True, **VARIANTS[variant])
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", NAMES)
 def test_programs_in_blocks(
@@ -62,6 +63,7 @@ def test_programs_in_blocks(
     run.check()
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("k", [1, 8, 33])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_widths_in_blocks(
@@ -72,6 +74,7 @@ def test_widths_in_blocks(
     run.check()
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("k", [1, 3, 12])
 @pytest.mark.parametrize("long_rows", [False, True])
 def test_matrices_of_all_vertices(long_rows: bool, k: int) -> None:

@@ -279,6 +279,7 @@ def _check_python(text: str, columns: dict[str, Any], meant: Any) -> None:
         assert got == wanted or (got != got and wanted != wanted), (text, v)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("real", ["float64", "float32"])
 def test_expressions(real: str, tmp_path: Path) -> None:

@@ -453,6 +453,7 @@ def _count_by_host(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return by_host
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("case", ["labels", "in turn"])
 def test_a_run_finds_what_was_recorded_by_an_earlier_one(
     case: str, gpu: Gpu, monkeypatch: pytest.MonkeyPatch

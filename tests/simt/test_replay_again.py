@@ -63,6 +63,7 @@ def _run_all(case: str, replays: bool) -> list[Any]:
     return left
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 @pytest.mark.parametrize("case", KINDS)

@@ -221,6 +221,7 @@ def test_no_list_is_made_that_no_kernel_takes(
         assert len(asked) == (name == "label_propagation")
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("feature_parallel", [True, False])
 @pytest.mark.parametrize(
     ("turns", "k"),

@@ -455,6 +455,7 @@ def in_a_process(folder: Path, *given: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("scale", "had"), [("9", "pull"), ("14", "push")], ids=["single", "loop"]
 )

@@ -318,6 +318,7 @@ def test_another_run_is_refused(what: str, kept: Path, wanted: Any) -> None:
     require_run(go(kept, max_supersteps=77, progress=False), wanted)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("cut", [False, True])
 def test_the_old_or_the_new_one_loads(
     cut: bool, tmp_path: Path, wanted: Any, monkeypatch: pytest.MonkeyPatch

@@ -203,6 +203,7 @@ def test_checked_records_the_first_violation_only() -> None:
     assert record.tolist() == [1, 7, 8, 9, -1, 3]
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("k", [1, 2, 3, 7, 8, 10, 33])
 @pytest.mark.parametrize("dtype", REAL)
 def test_solve_and_inverse_agree_with_numpy(k: int, dtype: type) -> None:
@@ -250,6 +251,7 @@ def test_the_cpu_half_does_not_load_the_cuda_dialect() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("k", [1, 5, 16, 17, 40, 64])
 def test_solve_by_panels(k: int, dtype: Any) -> None:

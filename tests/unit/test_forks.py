@@ -194,6 +194,7 @@ assert total(ones) == 1000
 }
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize(
     ("name", "layer"),

@@ -101,6 +101,7 @@ def test_a_constant_feature_must_exist(head: str, feature: int, tmp_path: Path) 
     assert error.got == feature
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("direction", ["pull", "push"])
 @pytest.mark.parametrize(
     ("index", "got"), [("f + d.parent[v]", K), ("f - d.parent[v]", -1)]

@@ -65,6 +65,7 @@ def chains_to_passes(public: Callable[[], Any]) -> list[list[str]]:
     return chains
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("called", ["foldmap", "iterate"])
 @pytest.mark.parametrize("name", ["bfs", "label_propagation", "pagerank"])
 def test_few_hops_lead_to_the_first_pass(name: str, called: str, where: str) -> None:

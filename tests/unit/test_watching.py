@@ -95,6 +95,7 @@ TESTS = [
 ]
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("step", [blending, draining])
 @pytest.mark.parametrize("epsilon", [-1.0, 1e-5])
 @pytest.mark.parametrize("test", TESTS, ids=repr)
