@@ -5,11 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 
 import featgraph as fg
 
-__all__ = ["OPTION_SETS", "active_sets", "graphs", "option_sets", "seeds"]
+__all__ = [
+    "OPTION_SETS",
+    "active_sets",
+    "examples",
+    "graphs",
+    "option_sets",
+    "seeds",
+]
 
 #: Both sides of one, two and three words of an active bitvector.
 VERTEX_COUNTS = (1, 2, 3, 7, 31, 32, 33, 63, 64, 65, 95, 97)
@@ -25,6 +33,12 @@ OPTION_SETS: tuple[dict[str, Any], ...] = (
 )
 
 seeds = st.integers(0, 2**32 - 1)
+
+
+def examples(few: int, many: int) -> settings:
+    """Have a test try few examples, and many under the deep profile."""
+    is_deep = settings.get_current_profile_name() == "deep"
+    return settings(max_examples=many if is_deep else few, deadline=None)
 
 
 def _random(rng: np.random.Generator, v: int, e: int) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import featgraph as fg
@@ -19,7 +19,7 @@ from featgraph.algorithms.betweenness_centrality import (
     verify_betweenness_centrality,
 )
 from featgraph.graph.generators import rmat
-from tests.strategies import graphs, seeds
+from tests.strategies import examples, graphs, seeds
 
 Array = npt.NDArray[Any]
 
@@ -43,7 +43,7 @@ def values(of: dict[int, float]) -> Array:
     return np.array([of[v] for v in range(len(of))])
 
 
-@settings(max_examples=10)
+@examples(6, 10)
 @given(graphs(max_edges=100), st.booleans(), st.booleans(), seeds)
 def test_it_is_that_of_networkx(
     target: str, graph: fg.Graph, normalized: bool, endpoints: bool, seed: int
@@ -68,7 +68,7 @@ def test_it_is_that_of_networkx(
     )
 
 
-@settings(max_examples=10)
+@examples(6, 10)
 @given(graphs(max_edges=100), st.booleans(), st.booleans(), seeds)
 def test_with_lengths_it_is_that_of_networkx(
     target: str, graph: fg.Graph, normalized: bool, endpoints: bool, seed: int
@@ -116,7 +116,7 @@ def test_however_small_it_is(target: str, count: int, is_weighted: bool) -> None
     assert result.centralities == pytest.approx(values(nx.betweenness_centrality(peer)))
 
 
-@settings(max_examples=10)
+@examples(6, 10)
 @given(graphs(max_edges=100), st.sampled_from(["pull", "push"]))
 def test_batches_and_options_do_not_show(
     target: str, graph: fg.Graph, direction: str

@@ -15,7 +15,7 @@ from scipy.sparse import csgraph
 
 import featgraph as fg
 from featgraph.algorithms.bfs import bfs, verify_bfs
-from tests.strategies import OPTION_SETS, graphs, seeds
+from tests.strategies import OPTION_SETS, examples, graphs, seeds
 
 Array = npt.NDArray[Any]
 
@@ -32,6 +32,7 @@ def levels_of(graph: fg.Graph, sources: Array) -> Array:
 CASES = [(1, {}), *((3, options) for options in OPTION_SETS)]
 
 
+@examples(12, 1000)
 @given(graphs(max_edges=100), st.sampled_from(CASES), st.booleans(), seeds)
 def test_levels_are_distances_in_edges(
     target: str, graph: fg.Graph, case: tuple[int, Any], together: bool, seed: int

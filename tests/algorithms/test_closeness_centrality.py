@@ -7,7 +7,7 @@ from dataclasses import replace
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
@@ -16,7 +16,7 @@ from featgraph.algorithms.closeness_centrality import (
     verify_closeness_centrality,
 )
 from featgraph.graph.generators import rmat
-from tests.strategies import graphs, seeds
+from tests.strategies import examples, graphs, seeds
 
 
 def with_lengths(graph: fg.Graph, lengths: np.ndarray) -> nx.Graph:
@@ -29,7 +29,7 @@ def with_lengths(graph: fg.Graph, lengths: np.ndarray) -> nx.Graph:
     return made
 
 
-@settings(max_examples=15)
+@examples(8, 15)
 @given(graphs(max_edges=100), st.booleans(), st.booleans(), seeds)
 def test_it_is_that_of_networkx(
     target: str, graph: fg.Graph, improved: bool, is_weighted: bool, seed: int

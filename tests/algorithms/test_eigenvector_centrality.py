@@ -16,7 +16,7 @@ from featgraph.algorithms.eigenvector_centrality import (
     verify_eigenvector_centrality,
 )
 from tests.algorithms.dense import dense
-from tests.strategies import graphs, seeds
+from tests.strategies import examples, graphs, seeds
 
 #: Whether there are weights, and options; each is a kernel.
 CASES: list[tuple[bool, dict[str, Any]]] = [
@@ -26,6 +26,7 @@ CASES: list[tuple[bool, dict[str, Any]]] = [
 
 
 @pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
+@examples(12, 1000)
 @given(graphs(max_edges=100), st.sampled_from(CASES), seeds)
 def test_supersteps_are_those_of_networkx(
     target: str, graph: fg.Graph, case: tuple[bool, dict[str, Any]], seed: int

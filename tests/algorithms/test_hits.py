@@ -10,11 +10,11 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import featgraph as fg
 from featgraph.algorithms.hits import hits, verify_hits
-from tests.strategies import graphs, seeds
+from tests.strategies import examples, graphs, seeds
 
 Array = npt.NDArray[Any]
 TOL = 1e-10
@@ -30,7 +30,7 @@ def dense(graph: fg.Graph, weights: Array) -> Array:
     return matrix
 
 
-@settings(max_examples=15)
+@examples(8, 15)
 @given(graphs(max_edges=100), seeds)
 def test_numpy_iterates_the_same(target: str, graph: fg.Graph, seed: int) -> None:
     rng = np.random.default_rng(seed)

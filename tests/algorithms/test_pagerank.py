@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.algorithms.pagerank import pagerank, verify_pagerank
-from tests.strategies import OPTION_SETS, graphs, seeds
+from tests.strategies import OPTION_SETS, examples, graphs, seeds
 
 Array = npt.NDArray[Any]
 
@@ -78,6 +78,7 @@ CASES = [(1, {}), *((4, options) for options in OPTION_SETS)]
 
 
 @limit_is_meant
+@examples(12, 1000)
 @given(graphs(max_edges=100), st.sampled_from(CASES), st.data())
 def test_supersteps_are_those_of_the_recurrence(
     target: str, graph: fg.Graph, case: tuple[int, dict[str, Any]], data: st.DataObject

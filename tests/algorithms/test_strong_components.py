@@ -19,7 +19,7 @@ from featgraph.algorithms.strong_components import (
     strongly_connected_components,
     verify_strongly_connected_components,
 )
-from tests.strategies import graphs, seeds
+from tests.strategies import examples, graphs, seeds
 
 Array = npt.NDArray[Any]
 
@@ -31,6 +31,7 @@ def scipys(graph: fg.Graph) -> Array:
     return first[inverse]
 
 
+@examples(6, 1000)
 @given(graphs(max_edges=200))
 def test_scipy_finds_the_same(target: str, graph: fg.Graph) -> None:
     expected = scipys(graph)

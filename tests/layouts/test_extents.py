@@ -222,6 +222,7 @@ def test_on_the_cpu(program: BankProgram, kind: str, k: int) -> None:
     agrees()
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     "options", [{"change_driven": True}, {"direction": "push"}], ids=str
 )
@@ -416,6 +417,7 @@ FAULTY = {
 FAULTS = (None, BySlot, ReadsSpare, FirstExtentAlone, FirstPlace)
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(
     "schedule", ["lanes", "lanes and block", "thread", "rows together"]
 )

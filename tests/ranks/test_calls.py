@@ -28,7 +28,7 @@ RUNS = {
 #: What makes graphs of a graph.
 DERIVED = ("simple", "weighted", "rings")
 #: One in so many is called also without the deep profile.
-ONE_IN = 4
+ONE_IN = 8
 
 
 def called(moves: bool = False) -> list[str]:

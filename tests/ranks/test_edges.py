@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.distributed import run_ranks
 from featgraph.fold.plan.options import EXCHANGES
 from featgraph.reference import from_state, superstep
+from tests.strategies import examples
 
 V = 71
 
@@ -208,7 +209,7 @@ def require_same(found: list[Any], wanted: list[Any]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
-@settings(max_examples=30, deadline=None)
+@examples(10, 30)
 @given(
     directed=st.booleans(),
     seed=st.sampled_from([1, 2]),

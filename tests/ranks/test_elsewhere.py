@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph import reference
 from featgraph.distributed import run_ranks
+from tests.strategies import examples
 
 V = 71
 #: Powers of two, of which sums are exact in any order.
@@ -106,7 +107,7 @@ def interpreted(seed: int, directed: bool) -> list[Any]:
 EXPECTED: dict[tuple[bool, int], list[Any]] = {}
 
 
-@settings(max_examples=30, deadline=None)
+@examples(12, 30)
 @given(
     directed=st.booleans(),
     seed=st.integers(0, 2),

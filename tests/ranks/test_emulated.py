@@ -43,6 +43,7 @@ from tests.ranks import (
 )
 from tests.ranks.forced import forced
 from tests.simt.gpu import Gpu
+from tests.strategies import examples
 
 V = 150
 #: Shape of a row and dtype of properties, of all units; some rows are padded.
@@ -246,6 +247,7 @@ ALGORITHMS: dict[str, Any] = {
 }
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_an_algorithm_runs_on_ranks_of_a_gpu(gpu: Gpu, name: str) -> None:
     whole, call = make_graph(180, count=66), ALGORITHMS[name]
@@ -415,7 +417,7 @@ def share_edges_and_compare(
             assert held.tobytes() == array.tobytes()
 
 
-@settings(max_examples=8, deadline=None)
+@examples(6, 8)
 @example(directed=False, which=[1, 4, 3], share=0.5, inner=[64], seed=0)
 @example(directed=False, which=[1, 4, 3], share=0.5, inner=[9, 9], seed=1)
 @given(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
@@ -32,9 +32,16 @@ from tests.ranks.test_triangles import (
 )
 from tests.simt.gpu import Gpu
 
+IS_DEEP = settings.get_current_profile_name() == "deep"
+
 
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
-@settings(max_examples=max(settings.default.max_examples // 25, 1), deadline=None)
+@settings(
+    max_examples=max(settings.default.max_examples // 25, 1),
+    deadline=None,
+    # Without the deep profile the example alone: each takes seconds.
+    phases=tuple(p for p in Phase if IS_DEEP or p is Phase.explicit),
+)
 @example(seed=2, rounds=4, inner=[9, 32], order="given", batch=4096, kept=1 << 14)
 @given(
     seed=st.integers(0, 2),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
@@ -20,7 +20,7 @@ from featgraph.runtime.trees.fixed import (
     combine_groups,
     nodes_of,
 )
-from tests.strategies import seeds
+from tests.strategies import examples, seeds
 
 #: Vertices: more than a block of blocks.
 V = 1157
@@ -98,7 +98,7 @@ EXPECTED: dict[Any, str] = {}
 
 
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
-@settings(max_examples=6, deadline=None)
+@examples(4, 6)
 @given(
     seed=st.integers(0, 2),
     dtype=st.sampled_from([np.float32, np.float64]),

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.distributed import current_engine, run_ranks
 from featgraph.fold.plan.options import EXCHANGES
 from featgraph.runtime.devices.host_arrays import host_graph_array
+from tests.strategies import examples
 
 V = 97
 
@@ -199,7 +200,7 @@ def require_same(found: list[Any], wanted: list[Any]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
-@settings(max_examples=30, deadline=None)
+@examples(12, 30)
 @given(
     directed=st.booleans(),
     seed=st.integers(0, 2),

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.distributed import run_ranks
 from featgraph.ranks.triangles import parts
 from featgraph.reference import from_state, superstep
+from tests.strategies import examples
 
 V = 47
 
@@ -125,7 +126,7 @@ def require_same(found: list[Any], wanted: list[Any]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
-@settings(max_examples=12, deadline=None)
+@examples(6, 12)
 @example(seed=2, rounds=1, inner=[9, 32], order="given", batch=1280, kept=1 << 14)
 @given(
     seed=st.integers(0, 2),

@@ -356,6 +356,7 @@ def test_halves_in_turn(k: int, target: str) -> None:
     np.testing.assert_allclose(state["factor"], expected.values["factor"], atol=0.02)
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(
     "name",
     [
@@ -387,6 +388,7 @@ def test_several_supersteps_by_hand(name: str, target: str) -> None:
     agrees()
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", ["label_propagation", "bfs", "pagerank", "push"])
 def test_several_chunks_of_vertices(
     name: str, target: str, monkeypatch: pytest.MonkeyPatch

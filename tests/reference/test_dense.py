@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from hypothesis import settings
 
 import featgraph as fg
 from featgraph import reference
@@ -194,7 +195,7 @@ def test_what_ends_elsewhere_is_refused(tmp_path: Path) -> None:
     assert accepted > PROGRAMS // 10
 
 
-PROGRAMS = 30
+PROGRAMS = 30 if settings.get_current_profile_name() == "deep" else 16
 
 
 def accepted_programs(folder: Path) -> Iterator[tuple[list[Any], fg.State]]:

@@ -72,6 +72,7 @@ def _values(graph: fg.Graph, rng: np.random.Generator, dtype: Any) -> dict[str, 
     }
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_vectors_agree_with_the_interpreter(dtype: Any, target: str) -> None:
     """Masks, choices, sums, products, uniform branches, and rows of odd length."""

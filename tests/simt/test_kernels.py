@@ -193,7 +193,7 @@ def test_a_thread_loads_a_small_matrix_of_an_edge_by_rows(k: int, loads: int) ->
     run.check()
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize(
     ("name", "k", "stays"),
     [
@@ -220,6 +220,7 @@ def test_next_entries_of_an_edge_stay_in_registers(
         run.check()
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("name", ["say_plainly", "say_to_others", "messages"])
 def test_a_thread_takes_pulled_edges_in_pairs(name: str, wide: bool) -> None:

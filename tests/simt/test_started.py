@@ -122,6 +122,7 @@ def record_started(make: Any, told: list[bool], **options: Any) -> tuple[Any, ..
 CASES = [(2, None), (5, None), (6, 0.2), (6, 9.0)]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize(("limit", "bound"), CASES)
 def test_a_run_begins_with_a_loop(

@@ -132,6 +132,7 @@ def test_any_graph_has_the_bits_of_one_that_fits(
     both_ways(program, make, size, buffers, **options)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_rows_that_share_a_warp_have_the_bits_of_those_in_memory(seed: int) -> None:
     """Long rows among short ones: windows have few vertices; then few are due."""

@@ -205,6 +205,7 @@ def test_runs_that_watch_are_those_of_the_host() -> None:
     assert sum(counts) > 12
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("program", sorted({*PROGRAMS} - {"in turn"}))
 def test_programs_loop(program: str, gpu: Gpu) -> None:
     """And the host waits once for a loop, not for its supersteps."""

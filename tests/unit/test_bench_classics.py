@@ -68,6 +68,7 @@ def wrong(program: str, answer: Any) -> None:
         answer.dependencies[0] += 0.5
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
 @pytest.mark.parametrize("program", gpu.DEFAULTS["programs"])
 def test_a_wrong_answer_is_found(program: str) -> None:

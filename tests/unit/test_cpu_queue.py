@@ -29,7 +29,7 @@ from featgraph.program.names import GENERATED, LOOPS
 from featgraph.runtime.devices.cpu import CpuDevice
 from featgraph.runtime.loops import worklist, worklist_cpu
 from tests.programs.queued import QUEUED, settle, unseen
-from tests.strategies import graphs, seeds
+from tests.strategies import examples, graphs, seeds
 
 #: How many edges may lead out of active vertices: none, some, all there are.
 MOST_EDGES = st.sampled_from([0, 5, 40, 1 << 20])
@@ -224,7 +224,7 @@ def test_a_key_that_no_loop_knows_moves_as_ever() -> None:
 
 @pytest.mark.slow
 @given(graph=graphs(), most_edges=MOST_EDGES, seed=seeds)
-@settings(max_examples=25, deadline=None)
+@examples(10, 25)
 def test_algorithms_in_the_loop_are_right(
     graph: fg.Graph, most_edges: int, seed: int
 ) -> None:
