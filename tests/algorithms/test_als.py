@@ -105,7 +105,7 @@ def test_every_row_is_its_minimum_and_the_error_falls(
         np.testing.assert_allclose(result.training_rmse[-1], expected, rtol=1e-7)
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("implicit", [False, True])
 @pytest.mark.parametrize("k", [2, 33])
 def test_single_precision_agrees_with_numpy(

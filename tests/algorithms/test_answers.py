@@ -366,7 +366,7 @@ def drawn_graph(count: int, directed: bool = True) -> fg.Graph:
 
 
 @pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize("name", CALLS)
 def test_nothing_over_the_vertices_is_made_on_the_host(
     monkeypatch: pytest.MonkeyPatch, name: str
@@ -399,7 +399,7 @@ def test_a_watch_sees_what_goes_at_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize("name", CALLS)
 def test_nothing_over_the_vertices_is_moved(gpu: Gpu, name: str) -> None:
     graph = drawn_graph(3 * V)

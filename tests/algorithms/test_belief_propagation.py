@@ -131,7 +131,7 @@ def check_supersteps(
         assert np.abs(result.marginals - shares(belief)).max() <= tolerance
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(6)
 @limit_is_meant
 @pytest.mark.parametrize("k", [1, 2, 4, 8, 17, 64])
 def test_supersteps_are_those_of_the_recurrence(
@@ -140,7 +140,7 @@ def test_supersteps_are_those_of_the_recurrence(
     check_supersteps(random_model(rng, k), "sum-product", target=target)
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @limit_is_meant
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
 @pytest.mark.parametrize("mode", MODES)

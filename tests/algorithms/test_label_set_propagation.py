@@ -57,7 +57,7 @@ def some_labels(rng: np.random.Generator, v: int, p: int, c: int) -> Array:
 SETS = [(2, 2), (1, 4), (11, 3), (4, 1), (39, 2)]
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(5)
 @limit_is_meant
 @pytest.mark.parametrize(("set_count", "class_count"), SETS)
 @given(data=st.data())

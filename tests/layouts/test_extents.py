@@ -195,8 +195,9 @@ def same_bits(ours: Any, theirs: Any, name: str) -> None:
 @pytest.mark.parametrize(("program", "kind", "k"), [*CASES, *WIDE])
 def test_on_the_cpu(program: BankProgram, kind: str, k: int) -> None:
     options = KINDS[kind]
+    examples = EXAMPLES if k < WIDTH or _is_deep() else EXAMPLES // 2
 
-    @settings(max_examples=EXAMPLES, phases=PHASES)
+    @settings(max_examples=examples, phases=PHASES)
     @given(st.data())
     def agrees(data: st.DataObject) -> None:
         directed = False if program.undirected else None

@@ -20,7 +20,7 @@ NAMES = ("everywhere", "filters", "behind_edges", "behind_changed_edges")
 MOST_SHARED = 48 << 10
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("schedule", ["mark", "search"])
 @pytest.mark.parametrize("name", NAMES)
 def test_kernels_compile(name: str, schedule: str) -> None:

@@ -45,7 +45,7 @@ CASES: dict[str, Any] = {
 }
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("name", CASES)
 def test_a_factorisation_runs_on_ranks(target: str, name: str) -> None:
     whole = fg.Graph.from_biadjacency(some_ratings())

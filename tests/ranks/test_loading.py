@@ -265,7 +265,7 @@ EXACT_ON_GPUS = {"bfs", "components"}
 
 
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize(
     ("name", "directed"),
     [(name, d) for name, (_, kinds) in RUNS.items() for d in kinds],

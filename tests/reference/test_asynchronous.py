@@ -77,6 +77,7 @@ def test_the_same_fixpoint(program: Monotone, mode: str, target: str) -> None:
     agrees()
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("program", MONOTONE, ids=repr)
 def test_the_interpreter_in_one_order(program: Monotone, target: str) -> None:
     """Vertex by vertex, it ends where the kernels do, and in no more supersteps."""
@@ -120,6 +121,7 @@ def country() -> fg.Graph:
     return generators.grid(100, 150)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("mode", ["asynchronous", "near_far", "both"])
 def test_many_chunks(country: fg.Graph, mode: str, target: str) -> None:
     program = BY_NAME["paths"]
@@ -251,6 +253,7 @@ def test_writes_from_outside(options: dict[str, Any], target: str) -> None:
     assert (state["label"] == -9).all()
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("mode", ["asynchronous", "near_far", "both"])
 def test_algorithms_take_the_options(mode: str, target: str) -> None:
     """Shortest and widest paths: the same keys, and predecessors that explain them."""

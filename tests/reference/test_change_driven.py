@@ -332,7 +332,7 @@ def check_script(
         active = seen.committed
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("values", [TAME, WILD], ids=["tame", "wild"])
 @pytest.mark.parametrize("combine", ALONE)
 def test_contributions_that_change_at_will(

@@ -117,6 +117,7 @@ def check(name: str, k: int, target: str, *sets: dict[str, Any]) -> None:
             np.testing.assert_array_equal(state[each], want[each], str(options))
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("name", "k", "options"),
     [

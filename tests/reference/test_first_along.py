@@ -71,6 +71,7 @@ def walked(graph: fg.Graph, along: str) -> Any:
     return made
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("options", [{}, {"feature_parallel": False}], ids=str)
 @pytest.mark.parametrize("along", SEARCHES)
 def test_a_search_that_stops_at_the_first(

@@ -114,7 +114,7 @@ def draw_values(rng: Any, k: int, dtype: Any) -> tuple[Any, ...]:
     return x.astype(dtype), matrices.astype(dtype), psi.astype(dtype), turn
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize(
     ("k", "dtype", "options"),
     [(k, "float32", {}) for k in WIDTHS]

@@ -283,6 +283,7 @@ def together(f, v, d):
     return True
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("width", [3, 8, 24])
 @pytest.mark.parametrize("is_wide", [True, False])
 def test_float32_is_widened_in_gathers_and_together(

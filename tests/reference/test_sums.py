@@ -129,7 +129,7 @@ def bound(x: Any) -> Any:
     return steps * EPS * np.abs(x).sum(axis=0, dtype=np.float64)
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("kind", ["equal", "positive", "alternating"])
 @pytest.mark.parametrize("k", [3, 18])
 def test_many_terms(

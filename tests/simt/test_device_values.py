@@ -244,6 +244,7 @@ def test_views_have_other_shapes(gpu: Gpu, where: str, width: int) -> None:
             state.view("x").reshape(20, 3)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("where", ["cuda", "cpu"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_target_has_the_weights_of_a_graph_once(

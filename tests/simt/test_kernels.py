@@ -143,6 +143,7 @@ def test_agrees_with_the_interpreter(
     Run(case, k, **options).check()
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("feature_parallel", [True, False])
 @pytest.mark.parametrize("share", [0.02, 0.9])
 def test_a_warp_packs_vertices_of_several_words(
@@ -193,7 +194,7 @@ def test_a_thread_loads_a_small_matrix_of_an_edge_by_rows(k: int, loads: int) ->
     run.check()
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(7)
 @pytest.mark.parametrize(
     ("name", "k", "stays"),
     [
@@ -385,6 +386,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("name", "k", "options", "text", "instead", "error"),
     [pytest.param(*fault[1:], id=fault[0]) for fault in FAULTS],

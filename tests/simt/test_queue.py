@@ -118,7 +118,7 @@ def loops(gpu: Gpu) -> int:
     return (gpu.by_dialect + gpu.by_driver).count("supersteps_0")
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("name", sorted(QUEUED))
 @given(data=st.data())
 @settings(max_examples=3, deadline=None)

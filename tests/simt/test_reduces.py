@@ -69,6 +69,7 @@ def run(step: Any, state: fg.State, target: str, **options: Any) -> Any:
     return done.supersteps, done.converged, done.active_counts
 
 
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize("step", [counting, quiet])
 @pytest.mark.parametrize("height", [1, 5, 100])
 def test_what_changes_makes_everything_due(step: Any, height: int, gpu: Gpu) -> None:

@@ -74,6 +74,7 @@ RUNS = [
 ]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(("name", "options"), RUNS)
 def test_supersteps_agree_with_the_cpu(
     name: str, options: dict[str, Any], gpu: Gpu
@@ -96,6 +97,7 @@ def test_supersteps_agree_with_the_cpu(
     assert set(gpu.by_driver) <= set(gpu.by_dialect)
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("feature_parallel", [True, False])
 @pytest.mark.parametrize(
     ("name", "keeps"),
@@ -185,6 +187,7 @@ def test_no_vertex_is_packed_where_there_are_hubs(
     assert any(name.startswith("packed_") for name in gpu.by_dialect) != has_hub
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("feature_parallel", [True, False])
 @pytest.mark.parametrize("name", ["label_propagation", "least_squares"])
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
@@ -221,7 +224,7 @@ def test_no_list_is_made_that_no_kernel_takes(
         assert len(asked) == (name == "label_propagation")
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("feature_parallel", [True, False])
 @pytest.mark.parametrize(
     ("turns", "k"),
@@ -453,6 +456,7 @@ def test_sets(gpu: Gpu) -> None:
     np.testing.assert_array_equal(device.download(device.upload(large)), large)
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("along", ["in", "out", "both"])
 @pytest.mark.parametrize("count", [None, 300], ids=["few", "many"])
 @pytest.mark.parametrize("share", [0.02, 0.6])

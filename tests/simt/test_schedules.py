@@ -68,7 +68,7 @@ def _in_turn() -> Any:
             yield pytest.param(case, k, VARIANTS[name], id=f"{case.name}-{name}-{k}")
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize(("case", "k", "options"), list(_in_turn()))
 def test_agrees_with_the_interpreter(
     case: Case, k: int, options: dict[str, Any]
@@ -87,7 +87,7 @@ def test_agrees_with_the_interpreter(
     run.check()
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_rows_one_after_the_other(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     turn = CASES.index(case)
@@ -154,6 +154,7 @@ ROW_FAULTS = [
 ]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("long_row", "name", "k", "options", "text", "instead"),
     [

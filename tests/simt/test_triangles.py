@@ -62,6 +62,7 @@ def agrees(
         np.testing.assert_array_equal(state[each], value, err_msg=each)
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("is_partial", [False, True], ids=["all", "some"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_searched_rows(

@@ -87,7 +87,7 @@ def same(one: fg.State, other: fg.State) -> None:
         assert np.array_equal(one[name], other[name], equal_nan=True), name
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("name", sorted(QUEUED))
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
