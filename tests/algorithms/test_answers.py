@@ -75,6 +75,7 @@ def gpu() -> Iterator[Gpu]:
         yield made
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("where", ["cpu", "cuda"])
 @pytest.mark.parametrize("name", RUNS)
 def test_an_answer_is_copied_once(gpu: Gpu, name: str, where: str) -> None:
@@ -94,6 +95,7 @@ def test_an_answer_is_copied_once(gpu: Gpu, name: str, where: str) -> None:
     np.testing.assert_array_equal(np.asarray(again), found)
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("where", ["cpu", "cuda"])
 @pytest.mark.parametrize("name", RUNS)
 def test_copies_have_arrays(gpu: Gpu, name: str, where: str) -> None:

@@ -43,7 +43,7 @@ SINGLE = [
 ]
 
 
-@pytest.mark.drawn(5)
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize(("program", "k"), SINGLE)
 def test_every_superstep(
     program: BankProgram, k: int, target: str, monkeypatch: pytest.MonkeyPatch
