@@ -23,7 +23,7 @@ from tests.generated.properties import (
 )
 from tests.generated.reads import Known, Reads
 
-__all__ = ["Case", "generate"]
+__all__ = ["Case", "draw_actions", "generate"]
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def generate(
         actions = [_long_run(draw, graph, rng)]
         chosen = [draw.one(options.PATCHING)]
     else:
-        actions = _actions(draw, graph, len(steps), rng)
+        actions = draw_actions(draw, graph, len(steps), rng)
         chosen = options.draw_sets(draw, has_triangles)
     chunk = draw.one((20_000, 1, 16))
     return Case(text, graph, state, actions, chosen, chunk, frozenset(draw.features))
@@ -247,9 +247,10 @@ def _long_run(draw: Draw, graph: GraphSpec, rng: Any) -> dict[str, Any]:
     return {"iterate": [0], "active": active, "on": None, "limit": limit}
 
 
-def _actions(
+def draw_actions(
     draw: Draw, graph: GraphSpec, steps: int, rng: Any
 ) -> list[dict[str, Any]]:
+    """Return calls of some of the steps, and mostly a run behind them."""
     actions: list[dict[str, Any]] = []
     count = graph.vertex_count
     for number in range(draw.number(1, 3)):

@@ -170,16 +170,21 @@ class Reads(Expressions):
             elif self.allows_foreign and draw.chance(50):
                 end = _elsewhere(self)
             if p.role == "next" and self._may_read_next(p, "v"):
-                name, own = f"{p.name}_next", True
-                end = "v" if self.kind == "vertex" else end
+                # At another vertex only what it does not write: those run meanwhile.
+                own = self.kind == "gather" or p.name in self.writes_next
+                name = f"{p.name}_next"
+                end = "v" if own and self.kind == "vertex" else end
+                draw.use(*["next elsewhere"] * (end not in {"u", "v"}))
         elif p.of == "edge":
             end = draw.one(("e_uv", "e_uw", "e_vw")) if self.kind == "triangle" else "e"
             if end == "e" and not own and self.undirected and draw.chance(40):
                 end = "fg.reverse(e)"
                 draw.use("twin")
             if p.role == "next" and self._may_read_next(p, "e"):
-                name, own = f"{p.name}_next", True
-                end = "e" if self.kind == "edge" else end
+                own = self.kind == "gather" or p.name in self.writes_next
+                name = f"{p.name}_next"
+                end = "e" if own and self.kind == "edge" else end
+                draw.use(*["next at a twin"] * (end != "e"))
         indices = [end] if end else []
         if p.wide == 2:
             first = draw.one(self.loops or ["i"])
@@ -194,7 +199,7 @@ class Reads(Expressions):
         return Expression(text, p.type, bound, p.scale, uniform)
 
     def _may_read_next(self, p: Property, end: str) -> bool:
-        kinds = {"v": {"vertex", "gather"}, "e": {"edge", "gather"}}
+        kinds = {"v": {"vertex", "gather", "edge"}, "e": {"edge", "gather"}}
         percent = 50 if p.name in self.hot else 25
         if self.kind not in kinds[end] or not self.draw.chance(percent):
             return False

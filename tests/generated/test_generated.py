@@ -13,6 +13,7 @@ import featgraph as fg
 from featgraph import _cuda
 from tests.generated import check as checking
 from tests.generated.check import check
+from tests.generated.elsewhere import generate_elsewhere
 from tests.generated.programs import Case, generate
 from tests.generated.script import minimised, script
 
@@ -41,6 +42,10 @@ def programs(draw: st.DrawFn, work: int) -> Case:
 #: Seeds of the programs that run without the deep profile, too.
 CPU_SEEDS = (1, 3, 5, 6, 9, 12)
 EMULATED_SEEDS = (0, 1, 2, 3, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21)
+#: Of programs that read elsewhere what others drop: each tells when an entry is put
+#: back too early, or a function has read it in the same kernel.
+ELSEWHERE_SEEDS = (16, 21, 28, 65, 124)
+MANY_ELSEWHERE = 400
 
 
 @pytest.mark.drawn(2)
@@ -57,6 +62,20 @@ def test_programs_agree_on_an_emulated_gpu(seed: int) -> None:
 
     with emulated_gpu():
         _agrees(generate(random.Random(seed), work=300), "cuda")
+
+
+@pytest.mark.parametrize("seed", [65])
+def test_what_is_dropped_is_read_elsewhere(seed: int, target: str) -> None:
+    _agrees(generate_elsewhere(random.Random(seed)), target)
+
+
+@pytest.mark.skipif(not _cuda.is_installed(), reason="needs numba-cuda, the dialect")
+def test_what_is_dropped_is_read_elsewhere_on_an_emulated_gpu() -> None:
+    from tests.simt.gpu import emulated_gpu
+
+    with emulated_gpu():
+        for seed in range(MANY_ELSEWHERE) if _deep() else ELSEWHERE_SEEDS:
+            _agrees(generate_elsewhere(random.Random(seed)), "cuda")
 
 
 def test_many_programs_agree(target: str) -> None:
