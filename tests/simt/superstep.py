@@ -264,7 +264,17 @@ class Superstep:
                 passed = mask_of(words["passed"], self.count)
                 stopped |= due & ~passed
                 committed = (committed & ~(due & ~passed)) | passed
+            self._put_back(phase, due, passed)
         return Result(self._values(), active_behind(self.plan, committed, targets))
+
+    def _put_back(self, phase: Phase, due: Any, passed: Any) -> None:
+        """Put entries back that a phase leaves to whoever runs it."""
+        for name in phase.restores_behind:
+            stopped = self.buffers["edge_state"] == 1
+            if self.plan.analysis.signature[name].kind is PropertyKind.VERTEX:
+                stopped = due & ~passed
+            stopped = stopped[: len(self.arrays[name])]
+            self.arrays[f"{name}_next"][stopped] = self.arrays[name][stopped]
 
     def _targets(self, words: dict[str, Any]) -> Any:
         """Return the targets; after several edge phases, of edges that passed last."""
