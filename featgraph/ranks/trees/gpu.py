@@ -30,6 +30,9 @@ Entries = Callable[[str], list[Any]]
 class Together(Protocol):
     """What combines arrays of all ranks."""
 
+    def own(self, everyone: Array) -> Array:
+        """Return the vertices that this rank owns."""
+
     def combine(
         self, result: Array, combine: Combine, behind: Callable[[], None]
     ) -> None:
@@ -110,7 +113,8 @@ class GpuBlocks:
         rows = Subtree(0, count, count).row_count
         every = given["memory"]("mirror", (rows, int(result.size)))
         contributed = self._contributions(given)
-        self._carrier.collect(DeviceValues(contributed), DeviceValues(every))
+        own, whole = DeviceValues(contributed), DeviceValues(every)
+        self._carrier.collect(own, whole, self._ranks.own(None))
         self._device.trees.combine(every, count, result, name)
 
     def _add_up(self, own: Array, behind: Callable[[], None]) -> None:
