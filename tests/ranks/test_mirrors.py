@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph.distributed import run_ranks
 from featgraph.distributed.engines.protocol import Engine
+from tests.ranks.forced import loops
 
 V = 75
 
@@ -159,6 +160,45 @@ def test_values_on_an_emulated_gpu_are_those_of_one_rank(
     gpu: Any, steps: list[Any], inner: list[int], order: str
 ) -> None:
     check(steps, [0, *inner, V], order, "cuda")
+
+
+@fg.vertex
+def step_on(f, v, d):
+    d.x_next[v] = d.x[v] + 1
+    return v % 7 != 0
+
+
+@fg.vertex
+def follow(f, v, d):
+    d.seen[v] = d.x[d.pick[v]]
+    d.y_next[v] = d.y[v] + d.x[d.pick[d.pick[v]]] % 2
+    return v % 5 != 0
+
+
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize("most", [21, 23])
+def test_what_a_loop_has_written_is_sent_behind_it(most: int) -> None:
+    """Wherever in its cycle it has ended."""
+    whole, turns = make_graph(), [fg.foldmap(step_on), fg.foldmap(follow)]
+
+    def run(graph: fg.Graph, target: str) -> list[Any]:
+        state = fg.State(
+            graph,
+            x=fg.vertex_property(np.arange(V), iterated=True),
+            y=fg.vertex_property(np.zeros(V, np.int32), iterated=True),
+            seen=fg.vertex_property(np.int64(0)),
+            pick=fg.vertex_property(np.arange(V)[::-1].copy()),
+        )
+        for _ in range(2):
+            fg.iterate(turns, state, target=target, max_supersteps=most)
+            FOLDMAPS["far"](state, target=target)
+        return [state[name].tolist() for name in NAMES]
+
+    with loops() as gpu:
+        found = run_ranks(2, lambda _: run(fg.distribute(whole), "cuda"))
+        assert gpu.loops
+    assert found == [run(whole, "cpu")] * 2
 
 
 def fills(engine: Engine, step: Callable[[], Any]) -> int:
