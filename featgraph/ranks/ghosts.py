@@ -246,13 +246,14 @@ class RankGhosts:
         """Bring rows up to date that a phase reads, and empty its outboxes."""
         buffers.read_at_ghosts.update(self._halos[number].reads)
         self._send_waiting(buffers, self._halos[number].reads)
-        for key in self._halos[number].mirrors:
-            values = buffers.held(key[1], buffers.property(key[1]))
-            changed = buffers.mirrored.get(key, self._own)
+        for name, of in self._halos[number].mirrors:
+            values = buffers.held(of, buffers.property(of))
+            changed = buffers.mirrored.get((name, of), self._own)
             if changed is None:
                 changed = self._sets.empty(self._own.size)
-            self._carrier.collect(values, self._everywhere(buffers, *key), changed)
-            buffers.mirrored[key] = None
+            mirror = self._everywhere(buffers, name, of)
+            self._carrier.collect(values, mirror, changed)
+            buffers.mirrored[name, of] = None
         for name, of, operation in self._halos[number].outboxes:
             outbox = self._everywhere(buffers, name, of)
             self._carrier.empty_outbox(outbox, operation)
@@ -398,12 +399,12 @@ class RankGhosts:
 
     def _outdate(self, buffers: Buffers, name: str, words: Words) -> None:
         """Remember that rows were written which are in no mirror of theirs yet."""
-        for key, known in buffers.mirrored.items():
-            if key[1] == name:
+        for (mirror, of), known in buffers.mirrored.items():
+            if of == name:
                 kept = self._sets.snapshot(words)
                 if known is not None:
                     kept = self._sets.union(known, kept)
-                buffers.mirrored[key] = kept
+                buffers.mirrored[mirror, of] = kept
 
     def _share(self, buffers: Buffers, names: Sequence[str], changed: Words) -> Words:
         """Send rows of changed vertices; return the ghosts that have come."""

@@ -119,6 +119,13 @@ STEPS = st.lists(
 )
 
 
+in_any_parts = given(
+    steps=STEPS,
+    inner=st.lists(st.integers(0, V), max_size=2).map(sorted),
+    order=st.sampled_from(["given", "spread"]),
+)
+
+
 def check(steps: list[Any], cuts: list[int], order: str, target: str) -> None:
     whole, steps = make_graph(), [*steps, "far"]
     meant = run_steps(whole, steps, "cpu")
@@ -136,11 +143,7 @@ def check(steps: list[Any], cuts: list[int], order: str, target: str) -> None:
 @settings(max_examples=25, deadline=None)
 @example(steps=["far", "lower", "far", "there"], inner=[32], order="given")
 @example(steps=["far", "next", "here"], inner=[20, 64], order="spread")
-@given(
-    steps=STEPS,
-    inner=st.lists(st.integers(0, V), max_size=2).map(sorted),
-    order=st.sampled_from(["given", "spread"]),
-)
+@in_any_parts
 def test_values_are_those_of_one_rank(
     target: str, steps: list[Any], inner: list[int], order: str
 ) -> None:
@@ -151,11 +154,7 @@ def test_values_are_those_of_one_rank(
 @settings(max_examples=6, deadline=None)
 @example(steps=["far", "lower", "far", "there"], inner=[32], order="given")
 @example(steps=["far", ("lower", "far"), "write", "here"], inner=[20], order="spread")
-@given(
-    steps=STEPS,
-    inner=st.lists(st.integers(0, V), max_size=2).map(sorted),
-    order=st.sampled_from(["given", "spread"]),
-)
+@in_any_parts
 def test_values_on_an_emulated_gpu_are_those_of_one_rank(
     gpu: Any, steps: list[Any], inner: list[int], order: str
 ) -> None:

@@ -522,38 +522,31 @@ def test_k_is_in_the_digest() -> None:
     assert step.fold(k=3, target="cpu") is step.fold(k=3, target="cpu")
 
 
+@fg.vertex
+def mark(f, v, d):
+    fg.atomic.max(d.seen, d.pick[v], v + 1)
+    return False
+
+
+def marked_state(dtype: str) -> fg.State:
+    return fg.State(
+        fg.Graph.from_edges([0, 1], [1, 2]),
+        seen=fg.vertex_property(np.zeros(3, dtype)),
+        pick=fg.vertex_property(np.array([1, 1, 0])),
+    )
+
+
 @pytest.mark.parametrize(
     ("dtype", "where"),
     [("uint8", "cuda"), ("int16", "cuda"), ("bool", "cuda"), ("bool", "cpu")],
 )
 def test_atomics_on_types_without_any_are_refused(dtype: str, where: str) -> None:
-    @fg.vertex
-    def mark(f, v, d):
-        fg.atomic.max(d.seen, d.pick[v], 1)
-        return False
-
-    graph = fg.Graph.from_edges([0, 1], [1, 2])
-    state = fg.State(
-        graph,
-        seen=fg.vertex_property(np.zeros(3, dtype)),
-        pick=fg.vertex_property(np.array([1, 2, 0])),
-    )
     with pytest.raises(fg.PlanError, match=rf"d\.seen.*no atomic(.|\n)*{dtype}"):
-        fg.foldmap(mark).fold(state, target=where)
+        fg.foldmap(mark).fold(marked_state(dtype), target=where)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16"])
 def test_atomics_on_narrow_integers_run_on_a_cpu(dtype: str) -> None:
-    @fg.vertex
-    def mark(f, v, d):
-        fg.atomic.max(d.seen, d.pick[v], v + 1)
-        return False
-
-    graph = fg.Graph.from_edges([0, 1], [1, 2])
-    state = fg.State(
-        graph,
-        seen=fg.vertex_property(np.zeros(3, dtype)),
-        pick=fg.vertex_property(np.array([1, 1, 0])),
-    )
+    state = marked_state(dtype)
     fg.foldmap(mark)(state, target="cpu")
     assert state["seen"].tolist() == [3, 2, 0]

@@ -7,12 +7,7 @@ from collections.abc import Mapping, Sequence
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.plan.layout import other_along
 from featgraph.fold.plan.options import Options
-from featgraph.fold.plan.pulled_edges import (
-    Group,
-    conflict,
-    drop_conflict,
-    dropped_before,
-)
+from featgraph.fold.plan.pulled_edges import Group, conflict, drop_conflict
 
 __all__ = ["Group", "group_functions"]
 
@@ -31,10 +26,8 @@ def group_functions(
         reason = _boundary(
             kind, function, groups[-1][0] if groups else None, previous, options, alongs
         )
-        if reason is None and function.kind == "vertex":
-            reason = drop_conflict(previous, function, functions[:place])
         if reason is None:
-            reason = dropped_before(previous, function, functions[:place])
+            reason = drop_conflict(previous, function, functions[:place])
         if reason is None:
             groups[-1][1].append(place)
         else:

@@ -18,14 +18,7 @@ from featgraph.fold.plan.layout import SAID
 from featgraph.fold.plan.options import Options
 from featgraph.fold.syntax.nodes import Cast
 
-__all__ = [
-    "WORDS",
-    "Group",
-    "conflict",
-    "drop_conflict",
-    "dropped_before",
-    "pull_edges",
-]
+__all__ = ["WORDS", "Group", "conflict", "drop_conflict", "pull_edges"]
 
 #: Arguments of a kernel that pulls edges, instead of ``due``: the vertices it sweeps;
 #: those due in any case, and those due where an edge passed; whose out-edges the edge
@@ -146,43 +139,35 @@ def conflict(earlier: Analysed, later: Analysed) -> str | None:
 def drop_conflict(
     earlier: Sequence[Analysed], later: Analysed, before: Sequence[Analysed]
 ) -> str | None:
-    """Return what a vertex function may drop that earlier ones read elsewhere.
+    """Return what one function of a kernel may drop, and another one reads elsewhere.
 
-    A kernel puts ``_next`` entries back where the function returns False, while other
-    vertices may still read them. All functions `before` it may have written them.
+    A kernel puts ``_next`` entries back at the end of a vertex, or edge, of which a
+    function returns False. By then an earlier function may have yet to read them
+    elsewhere, and a later one has. All functions `before` may have written them.
     """
-    if all(_is_true(node.value) for node in _returns(later)):
-        return None
     written = {name for f in before for name in f.writes("next")}
     for function in earlier:
-        for a in function.accesses:
-            if a.version == "next" and a.where == "neighbor" and a.name in written:
-                return (
-                    f"{later.name} may drop {a.name}_next, which {function.name} "
-                    "reads (neighbor)"
-                )
+        found = None
+        if later.kind == "vertex":
+            found = _dropped(later, function, ("neighbor",), written)
+        places = _DROPPED_AT.get(function.kind, ())
+        found = found or _dropped(function, later, places, written)
+        if found is not None:
+            return found
     return None
 
 
-def dropped_before(
-    earlier: Sequence[Analysed], later: Analysed, before: Sequence[Analysed]
+def _dropped(
+    dropping: Analysed, reading: Analysed, places: Sequence[str], written: set[str]
 ) -> str | None:
-    """Return what a function reads elsewhere that earlier ones of its kernel may drop.
-
-    They are put back by the end of a kernel at the earliest. All functions `before` it
-    may have written them.
-    """
-    written = {name for f in before for name in f.writes("next")}
-    for function in earlier:
-        places = _DROPPED_AT.get(function.kind, ())
-        if all(_is_true(node.value) for node in _returns(function)):
-            continue
-        for a in later.accesses:
-            if a.version == "next" and a.where in places and a.name in written:
-                return (
-                    f"{function.name} may drop {a.name}_next, which {later.name} "
-                    f"reads ({a.where})"
-                )
+    if all(_is_true(node.value) for node in _returns(dropping)):
+        return None
+    for a in reading.accesses:
+        if a.version == "next" and a.where in places and a.name in written:
+            return (
+                f"{dropping.name} may drop {a.name}_next, which {reading.name} reads "
+                f"({a.where})"
+            )
     return None
 
 

@@ -303,7 +303,7 @@ class Buffers:
             self.outdated[name] = found
         self.stale[name] = ALL
         self.rounded.pop(name, None)
-        fill_anew(self.mirrored, name)
+        _fill_anew(self.mirrored, name)
 
     def array(self, name: str) -> Any:
         """Return an array, or `DeviceValues`; None where the State has the values.
@@ -364,7 +364,7 @@ class Buffers:
             ranks = self.state.graph.ranks
             if ranks is not None:
                 self.unsent[name] = ranks.exchange(self.device).own(None)
-                fill_anew(self.mirrored, name)
+                _fill_anew(self.mirrored, name)
 
     def own(self, name: str) -> None:
         """Have values in memory that is not the caller's: they will be written."""
@@ -574,7 +574,7 @@ class Buffers:
         self.state.superstep += number
 
 
-def fill_anew(mirrored: dict[tuple[str, str], Any], name: str) -> None:
+def _fill_anew(mirrored: dict[tuple[str, str], Any], name: str) -> None:
     """Have all arrays with a property's rows of all vertices be filled anew."""
     for key in [key for key in mirrored if key[1] == name]:
         del mirrored[key]
