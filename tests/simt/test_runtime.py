@@ -28,6 +28,8 @@ from tests.bank import BY_NAME
 from tests.simt.gpu import Gpu, emulated_gpu
 
 K = 3
+#: Programs of the bank that read what others, and they themselves, may drop.
+DROPPING = ("dropped", "dropped_twins")
 
 
 @pytest.fixture
@@ -95,6 +97,23 @@ def test_supersteps_agree_with_the_cpu(
     # Each kernel once, to be compiled; all later launches go to the driver.
     assert len(set(gpu.by_dialect)) <= len(gpu.by_dialect) <= len(gpu.by_driver) + 9
     assert set(gpu.by_driver) <= set(gpu.by_dialect)
+
+
+DROPPED = [(name, n) for name in DROPPING for n in range(len(BY_NAME[name].foldmaps))]
+
+
+@pytest.mark.parametrize(("name", "number"), DROPPED)
+def test_entries_are_put_back_behind_kernels(name: str, number: int, gpu: Gpu) -> None:
+    """Where others may read them until then."""
+    emulated, meant = make_states(name)
+    foldmap = BY_NAME[name].foldmaps[number]
+    for active in (None, [1, 2, 5]):
+        out = [
+            foldmap(state, active_in=active, target=target)
+            for state, target in ((emulated, "cuda"), (meant, "cpu"))
+        ]
+        assert_same(emulated, meant)
+        np.testing.assert_array_equal(out[0].mask, out[1].mask)
 
 
 @pytest.mark.drawn(3)

@@ -522,6 +522,14 @@ def test_k_is_in_the_digest() -> None:
     assert step.fold(k=3, target="cpu") is step.fold(k=3, target="cpu")
 
 
+def test_what_is_dropped_and_what_reads_it_elsewhere_are_kernels_apart() -> None:
+    """Whichever of them comes first."""
+    plan = BY_NAME["dropped"].foldmaps[2].fold(k=2, target="cpu").plan
+    reasons = [phase.reason for phase in plan.phases]
+    for reading in ("look_around", "look_again"):
+        assert f"stay may drop x_next, which {reading} reads (neighbor)" in reasons
+
+
 @fg.vertex
 def mark(f, v, d):
     fg.atomic.max(d.seen, d.pick[v], v + 1)
