@@ -18,6 +18,7 @@ from featgraph import _cuda
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
+from featgraph.fold.plan import schedules
 from featgraph.runtime.devices import cuda_loops
 from featgraph.runtime.loops import replay
 from tests.programs.waves import adopt, crest, lowest
@@ -47,6 +48,30 @@ def moved(f, v, d):  # type: ignore[no-untyped-def]
 #: A vertex that the wave stands at waits until that moves, and then all are due.
 counting = fg.foldmap(crest, lowest, adopt, moved)
 quiet = fg.foldmap(crest, lowest, adopt_quietly, moved)
+
+
+@fg.reduce(into="total", combine="sum")
+def total(f, v, d):  # type: ignore[no-untyped-def]
+    return d.x[v, f]
+
+
+@fg.reduce(into="total", combine="sum")
+def some(f, v, d):  # type: ignore[no-untyped-def]
+    return d.x[v, f] if d.kept[v] else fg.nothing
+
+
+@fg.reduce(into="most", combine="max")
+def most(f, v, d):  # type: ignore[no-untyped-def]
+    return d.x[v, f] - d.y[v, f]
+
+
+@fg.reduce(into="spread", combine="sum")
+def spread(f, v, d):  # type: ignore[no-untyped-def]
+    return d.x[v, f] * fg.dot(d.x[v], d.y[v])
+
+
+#: One sum or several; what meets, and so takes each vertex by itself, is the last.
+SUMS = {"total": (total,), "some": (some, most), "spread": (spread, most)}
 
 
 def path_state(height: int, dtype: Any = np.int64) -> fg.State:
@@ -161,3 +186,38 @@ def test_results_differ_where_values_do(
     module = Emulator().load(inspect.getsource(cuda_loops), "cuda_loops")
     Emulator().launch(module, "differ", 1, 32, (last, now, flag))
     assert bool(flag[0]) == (not np.array_equal(last, now, equal_nan=True))
+
+
+def reduced(name: str, k: int, count: int, seed: int, **options: Any) -> Any:
+    """Return what vertices sum up to, of which a foldmap may have some only."""
+    rng = np.random.default_rng(seed)
+    x, y = (rng.standard_normal((count, k)).astype(np.float32) for _ in range(2))
+    state = fg.State(
+        fg.Graph.from_edges([0], [0], vertex_count=count),
+        x=fg.vertex_property(x),
+        y=fg.vertex_property(y),
+        kept=fg.vertex_property(rng.random(count) < 0.9),
+    )
+    step = fg.foldmap(*SUMS[name])  # of its own, for it keeps its kernels
+    step(state, **options)
+    return {f.into: np.asarray(state[f.into]) for f in SUMS[name]}
+
+
+@pytest.mark.drawn(8)
+@pytest.mark.parametrize("name", SUMS)
+@pytest.mark.parametrize("k", [1, 2, 3, 8, 17])
+@pytest.mark.parametrize("feature_parallel", [True, False])
+def test_vertices_together_have_the_bits_of_one_by_one(
+    name: str, k: int, feature_parallel: bool, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lanes have up to nine vertices each, and the last ones fewer."""
+    how: dict[str, Any] = {"feature_parallel": feature_parallel, "target": "cuda"}
+    for seed, count in enumerate((1, 33, 255, 257, 546)):
+        meant = reduced(name, k, count, seed, target="cpu")
+        found = reduced(name, k, count, seed, **how)
+        with monkeypatch.context() as patch:
+            patch.setattr(schedules, "REDUCED_TOGETHER", 1)
+            alone = reduced(name, k, count, seed, **how)
+        for result, values in meant.items():
+            np.testing.assert_allclose(found[result], values, rtol=1e-4, atol=1e-4)
+            np.testing.assert_array_equal(found[result], alone[result])

@@ -62,6 +62,8 @@ MOST_ROWS_TOGETHER = 4
 #: 2.3 and 1.8 without the bound on blocks and with it; 1.2 and 0.8 where rows from 2048
 #: and from 512 edges on were a block's (K = 32, NVIDIA H100, bench als-gpu).
 ROUNDS_TOGETHER, ROUND_EDGES, ROUND_THREADS, ROUND_BLOCKS = 4, SUM_BLOCK, 256, 2
+#: Vertices of a reduce that a lane takes at a time, and features of them all, at most.
+REDUCED_TOGETHER, MOST_REDUCED = 4, 8
 #: Up to so many features, lanes sum the columns of a matrix in registers: each lane has
 #: as many for a column of its own.
 MOST_ROWS = 16
@@ -183,7 +185,8 @@ def choose_mapping(
         mapping = Mapping(1, width, 1, False, "thread", vector_width=piece)
         mapping = replace(mapping, stride=stride)
         together = _edges_together(kind, members, analysis, width, traits)
-        mapping = replace(mapping, unroll=together)
+        several = _vertices_together(kind, members, mapping)
+        mapping = replace(mapping, unroll=together, vertices=several)
         resident = _resident(kind, members, mapping, width, size, traits)
         return _forced(replace(mapping, resident=resident), width, options)
     narrow = matrices or _reads_matrices(members, analysis)
@@ -206,6 +209,7 @@ def choose_mapping(
     if columns and any(f.kind == "gather" and is_matrix(f) for f in members):
         piece = _piece(width, size)
         mapping = replace(mapping, column_width=piece, hub_resident=2)
+    mapping = replace(mapping, vertices=_vertices_together(kind, members, mapping))
     joins = kind == "vertex" and _joins(members, analysis, options)
     mapping = replace(mapping, in_parts=hubs and joins and traits.has_giant)
     asked = options.schedule
@@ -252,7 +256,8 @@ def map_over_words(
         lanes, copies = share_features(width, 1)
     return replace(
         mapping, lanes_per_edge=lanes, features_per_lane=copies, is_looped=False,
-        lanes_per_vertex=lanes, schedule="words", block=0, unroll=1, resident=0,
+        lanes_per_vertex=lanes, schedule="words", block=0, unroll=1, vertices=1,
+        resident=0,
     )  # fmt: skip
 
 
@@ -519,6 +524,14 @@ def _edges_together(
     )
     few = 1 < width <= MOST_ROWS_TOGETHER
     return ROWS_TOGETHER if has_rows and few and traits.has_hubs else 1
+
+
+def _vertices_together(kind: str, members: Sequence[Analysed], mapping: Mapping) -> int:
+    """Return how many vertices a lane takes at a time where all are reduced over."""
+    if kind != "reduce" or any(f.operations for f in members):
+        return 1  # lanes that meet take each vertex together
+    most = MOST_REDUCED // mapping.features_per_lane
+    return min(max(most, 1), REDUCED_TOGETHER)
 
 
 def _resident(

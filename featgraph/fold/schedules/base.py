@@ -15,7 +15,7 @@ from typing import ClassVar
 from featgraph.fold.schedules.mapping import Mapping, Work, last_feature, stands_for
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Sweep
-from featgraph.fold.tree.statements import Body, code
+from featgraph.fold.tree.statements import Body, code, copied, when
 
 __all__ = [
     "Binding",
@@ -26,6 +26,7 @@ __all__ = [
     "Scope",
     "in_blocks",
     "in_strides",
+    "strides_together",
 ]
 
 
@@ -280,6 +281,8 @@ class Binding:
     joins : bool
         Whether the last of the blocks that have gone through the parts of a row goes
         on with what all have come to.
+    vertices : int
+        Vertices of a reduce that a lane has on the way at a time.
     """
 
     meets: bool
@@ -300,6 +303,7 @@ class Binding:
     runs: str = ""
     part: tuple[str, ...] = ()
     joins: bool = False
+    vertices: int = 1
 
     def one(self, *shared: str) -> list[str]:
         """Return the tests that let one lane through, of those that share a thing."""
@@ -392,17 +396,21 @@ def in_blocks(
     return out + code("while True:\n    BODY", BODY=body + node.between)
 
 
-def in_strides(node: Sweep, block: int, body: Body, grid: tuple[str, str]) -> Body:
+def in_strides(
+    node: Sweep, block: int, body: Body, grid: tuple[str, str], times: int = 1
+) -> Body:
     """Return a loop over vertices of which every n-th one is for this place of a grid.
 
     `grid` is the place, and how many there are. Sums have `block` vertices at a time,
-    or all for 0.
+    or all for 0. So many `times` of them go together.
     """
     vertex, words = node.vertex, node.words
     test = f"warp.test_bit({words}, {vertex})"
     skip = code(f"if not {test}:\n    continue") if words else []
 
     def strides(first: str, last: str) -> Body:
+        if times > 1:
+            return strides_together(node, (first, last), "base", times, body)
         loop = f"for {vertex} in range({first}, {last}, stride):\n    BODY"
         return code(loop, BODY=skip + body)
 
@@ -410,3 +418,36 @@ def in_strides(node: Sweep, block: int, body: Body, grid: tuple[str, str]) -> Bo
     end = f"int32(block_start + min({{}}, {block} * stride))"
     out = code(f"first_vertex, stride = int32({grid[0]}), int32({grid[1]})")
     return out + in_blocks(node, bounds, end, strides)
+
+
+def strides_together(
+    node: Sweep, bounds: tuple[str, str], own: str, times: int, body: Body
+) -> Body:
+    """Return a loop over the vertices of a lane, of which so many `times` go together.
+
+    No branch stands between these, so that the loads of all are on their way at a time.
+    They are added in the same order as one by one. Each lane goes its own way; from
+    ``base`` on, its vertex is `own`.
+    """
+    first, last = bounds
+    place = "base" if own == "base" else "index"
+    turns = [place, f"{place} + stride"]
+    turns += [f"{place} + {n} * stride" for n in range(2, times)]
+    test = f"warp.test_bit({node.words}, {{}})" if node.words else "{} < vertex_count"
+    tests = [test.format(turn) for turn in turns]
+    several: Body = []
+    for turn in turns:
+        several += code(f"{node.vertex} = int32({turn})") + list(map(copied, body))
+    several += code(f"base = int32(base + {times} * stride)")
+    one = when(tests[:1], code(f"{node.vertex} = int32({place})") + body)
+    one += code("base = int32(base + stride)")
+    left = "stride" if times == 2 else f"{times - 1} * stride"
+    # Not ``and``: each bit would be loaded behind the one before.
+    are_wanted = " & ".join(tests)
+    each = code(f"index = {own}") if place == "index" else []
+    each += code(
+        f"if base < {last} - {left} and {are_wanted}:\n    SEVERAL\nelse:\n    ONE",
+        SEVERAL=several,
+        ONE=one,
+    )
+    return code(f"base = {first}\nwhile base < {last}:\n    EACH", EACH=each)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from typing import cast
 
 from featgraph.fold.schedules.base import (
     Binding,
@@ -13,6 +14,7 @@ from featgraph.fold.schedules.base import (
     Schedule,
     Scope,
     in_blocks,
+    strides_together,
 )
 from featgraph.fold.schedules.frontier import each_listed, each_packed
 from featgraph.fold.schedules.mapping import WARP, Mapping
@@ -35,9 +37,11 @@ class LaneSchedule(Schedule):
         """Return a mapping in words."""
         columns = ", columns in registers" if mapping.column_width else ""
         more = f" x {mapping.unroll}" if mapping.unroll > 1 else ""
+        at_a_time = f"{mapping.edges_at_a_time}{more} edges"
+        if mapping.vertices > 1:
+            at_a_time = f"{mapping.vertices} vertices"
         return (
-            f"{mapping.lanes_per_vertex} lanes a vertex: "
-            f"{mapping.edges_at_a_time}{more} edges at a time, "
+            f"{mapping.lanes_per_vertex} lanes a vertex: {at_a_time} at a time, "
             f"{mapping.shares}{columns}{mapping.of_hubs} (FA)"
         )
 
@@ -50,7 +54,7 @@ class LaneSchedule(Schedule):
         binding = shared(mapping, shape, Scope(mapping.lanes_per_vertex))
         if mapping.hubs:  # what is left has rows no longer than a few blocks
             return replace(binding, own="{} < hub_degree")
-        return replace(binding, block=mapping.block)
+        return replace(binding, block=mapping.block, vertices=mapping.vertices)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
@@ -97,6 +101,10 @@ class LaneSchedule(Schedule):
         name = "base" if count > 1 else vertex
 
         def strides(first: str, last: str) -> Body:
+            if binding.vertices > 1:
+                place = f"base + {own}" if count > 1 else "base"
+                given = node, (first, last), place, binding.vertices
+                return strides_together(*given, _wanted_only(node))
             loop = f"for {name} in range({first}, {last}, stride):\n    BODY"
             return agreed(code(loop, BODY=each + body), "warp")
 
@@ -161,6 +169,12 @@ def _want(node: Sweep, name: str) -> Body:
     """Return whether a lane's vertex is of the set."""
     test = f"warp.test_bit({node.words}, {name})" if node.words else None
     return code(f"{node.wanted} = {test or f'{name} < vertex_count'}")
+
+
+def _wanted_only(node: Sweep) -> Body:
+    """Return what is done for a vertex of the set; nothing is done for any other."""
+    [branch] = node.body
+    return cast("ast.If", branch).body
 
 
 def leave_idle(node: Sweep, end: str) -> Body:

@@ -60,6 +60,8 @@ class Mapping:
         Elements from one such row to the next in memory: K, or more (0040).
     unroll : int
         Edges that a lane has on the way at a time.
+    vertices : int
+        Vertices of a reduce that a lane has on the way at a time.
     resident : int
         Blocks that must fit a multiprocessor, which bounds the registers; 0 for any.
     hub_resident : int
@@ -99,6 +101,7 @@ class Mapping:
     vector_width: int = 1
     stride: int = 1
     unroll: int = 1
+    vertices: int = 1
     resident: int = 0
     hub_resident: int = 0
     column_width: int = 0

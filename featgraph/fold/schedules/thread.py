@@ -35,8 +35,10 @@ class ThreadSchedule(Schedule):
             f" in loads of {mapping.vector_width}" if mapping.vector_width > 1 else ""
         )
         form = "loops over" if mapping.is_looped else "named copies of"
-        edges = f", {mapping.unroll} edges at a time" if mapping.unroll > 1 else ""
-        return f"one thread a vertex (NFA), {form} {width} features{loads}{edges}"
+        several = f", {mapping.unroll} edges at a time" if mapping.unroll > 1 else ""
+        if mapping.vertices > 1:
+            several = f", {mapping.vertices} vertices at a time"
+        return f"one thread a vertex (NFA), {form} {width} features{loads}{several}"
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""
@@ -58,14 +60,16 @@ class ThreadSchedule(Schedule):
         partial = BlockScope(shape.threads, "block")
         scopes = {"edge": Scope(), "vertex": Scope(), "partial": partial}
         return Binding(
-            False, axis, walk, scopes, block=mapping.block, leaves_early=True
-        )
+            False, axis, walk, scopes, block=mapping.block, leaves_early=True,
+            vertices=mapping.vertices,
+        )  # fmt: skip
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
         if shape.kind == "reduce":
             front = code("thread = uint32(cuda.threadIdx.x)")
-            return [*front, Areas(), *in_strides(node, binding.block, node.body, GRID)]
+            given = binding.block, node.body, GRID, binding.vertices
+            return [*front, Areas(), *in_strides(node, *given)]
         if not node.marks or shape.form != "plain":
             body = list(node.body)
             for flag, words in node.marks:
