@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +30,9 @@ Words = Any
 #: so many run at a time, and a warp goes through its words in turn, but has to find
 #: where they are first.
 _CHUNK_WORDS, _WARPS = 16, 1 << 12
+#: Words of sets, at most, that are looked at before a chunk's positions are: eight for
+#: each lane, which is less than the words of a chunk take.
+_MOST_LOOKED = 256
 #: Tables of properties that a channel keeps.
 _MOST_TABLES = 64
 _COMBINING = {"add": 0, "min": 1, "max": 2}
@@ -135,13 +138,28 @@ def _row_of(values: DeviceValues, wire_dtype: str | None) -> _Row:
     return _Row(address_of(array), stride, row, unit, 0)
 
 
-def _first_word(numbers: npt.NDArray[np.integer]) -> int:
-    """Return the word of sets that a list begins with; -1 if it has no whole words."""
-    if numbers.size == 0 or numbers[0] < 0 or numbers[0] % 32:
-        return -1
-    ends = int(numbers[-1]) - int(numbers[0]) == numbers.size - 1
-    follows = ends and bool((np.diff(numbers) == 1).all())
-    return int(numbers[0]) // 32 if follows else -1
+def _words_of_sets(
+    lists: Sequence[npt.NDArray[np.integer]], listed: Listed
+) -> npt.NDArray[np.int64]:
+    """Return, of each chunk, the first word of sets that it looks at, and how many.
+
+    The first is -1 where these are more than are looked at to know that nothing of a
+    chunk has changed.
+    """
+    found = [np.empty((0, 2), np.int64)]
+    begins = 32 * np.asarray(listed.ends[:-1], np.int64)
+    for numbers, begin, (first, end) in zip(
+        lists, listed.begins, pairwise(listed.links), strict=True
+    ):
+        if first == end:
+            continue
+        starts = begins[first:end] - begin
+        least = np.minimum.reduceat(numbers, starts).astype(np.int64) >> 5
+        most = np.maximum.reduceat(numbers, starts).astype(np.int64) >> 5
+        count = most - least + 1
+        known = (least >= 0) & (count <= _MOST_LOOKED)
+        found.append(np.stack([np.where(known, least, -1), count], axis=1))
+    return np.concatenate(found)
 
 
 class Channel:
@@ -215,10 +233,9 @@ class Channel:
         rows = [np.repeat(np.asarray(c), counts) for c in columns]
         rows += [listed.ends[:-1], listed.ends[1:]]
         if self._are_places:
-            rows.append(rows[3])
+            rows += [rows[3], rows[4] - rows[3]]
         else:
-            begins = np.repeat([_first_word(numbers) for numbers in lists], counts)
-            rows.append(np.where(begins < 0, -1, begins + rows[3] - rows[1]))
+            rows += list(_words_of_sets(lists, listed).T)
         reached = (listed.ends[1:] - rows[1]) / np.maximum(rows[2], 1)
         order = np.argsort(reached, kind="stable")
         # Kernels take no array without entries.

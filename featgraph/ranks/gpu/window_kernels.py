@@ -93,9 +93,9 @@ GENERATION, DONE, LOST, COUNT = 0, 1, 2, 3
 #: waits; since when.
 WORK, SINCE = 1, 2
 #: Columns of `links`, which has a row for each chunk: the rank, the word with which its
-#: link begins, words of the link, the words that the chunk has, and the word of sets
-#: that its first one is, where a list has whole words of sets; -1 where it has others.
-_LINK, _FIRST, _WORDS, _FROM, _TO, _IN_SETS = 0, 1, 2, 3, 4, 5
+#: link begins, words of the link, the words that the chunk has, and the words of sets
+#: between which its vertices are: the first, -1 where they are many, and how many.
+_LINK, _FIRST, _WORDS, _FROM, _TO, _IN_SETS, _OF_SETS = 0, 1, 2, 3, 4, 5, 6
 #: Columns of `numbers`, which has a row for each array: its address, how many entries,
 #: bytes of one, the place of their type in `KINDS`, the operator's in (sum, product,
 #: minimum, maximum), and where they stand in a slot.
@@ -238,16 +238,16 @@ def _begin_sets(changed, told, came, counts, own_count, own):  # type: ignore[no
 def _is_idle(sets, parts, form, links, chunk):  # type: ignore[no-untyped-def]
     """Whether a chunk has nothing to post, as far as few words of sets tell; a warp.
 
-    Of a list of all vertices, of which few have changed, most have nothing.
+    Where few vertices have changed, most chunks have nothing.
     """
     begin = links[chunk, _IN_SETS]
     if form != LISTED or begin < 0:
         return False
-    found, place = uint32(0), begin + int64(cuda.laneid)
-    if place < begin + links[chunk, _TO] - links[chunk, _FROM]:
-        found = sets[0][uint32(place)]
+    found, end = uint32(0), begin + links[chunk, _OF_SETS]
+    for word in range(begin + int64(cuda.laneid), end, 32):
+        found |= sets[0][uint32(word)]
         if parts == 2:
-            found |= sets[1][uint32(place)]
+            found |= sets[1][uint32(word)]
     return warp.group_all(found == 0, 32)
 
 
