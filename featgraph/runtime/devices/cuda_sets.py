@@ -260,8 +260,13 @@ class CudaSets:
         edges: int | None = None,
     ) -> Words:
         """Return `active` and the vertices that gather from it `along` some edges."""
-        vertices, all_edges = graph.vertex_count, graph.edges_along(along)
-        are_many = is_dense(count, vertices, all_edges, edges)
+        # A part has ghosts, which look for no source: its share of what gathers is that
+        # of its edges, so that active vertices are as dense as in the whole.
+        vertices, all_edges = graph.whole
+        if edges is not None:
+            vertices, all_edges = graph.vertex_count, graph.edge_count
+        times = 2 if along == "both" else 1
+        are_many = is_dense(count, vertices, times * all_edges, edges)
         return (self._walks.found if are_many else self._walks.reached)(
             active, graph, along
         )

@@ -54,7 +54,7 @@ class GraphArrays(Mapping[str, Any]):
     So are the kernels that go along its rows: they are of its layout.
     """
 
-    def __init__(self, graph: Graph, device: Device) -> None:
+    def __init__(self, graph: Graph, device: Device, whole: Graph) -> None:
         self._graph = weakref.ref(graph)
         self._device = device
         self._arrays: dict[str, Any] = {}
@@ -64,6 +64,8 @@ class GraphArrays(Mapping[str, Any]):
         #: Of the kernels of all foldmaps that have run on the graph of late.
         self._entries: dict[tuple[Kernel, str], BoundEntry] = {}
         self.vertex_count, self.edge_count = graph.vertex_count, graph.edge_count
+        #: Vertices and edges of the graph of which it is a part.
+        self.whole = whole.vertex_count, whole.edge_count
         #: How often arrays have been moved: what was bound before has others.
         self.moves = 0
         #: What finds a place for arrays, where a GPU may hold so much only.
@@ -193,17 +195,19 @@ def placement_on(arrays: GraphArrays, device: Device, limit: int) -> Placement:
     return Placement(arrays, device, limit)
 
 
-def graph_arrays(graph: Graph, device: Device) -> GraphArrays:
+def graph_arrays(
+    graph: Graph, device: Device, whole: Graph | None = None
+) -> GraphArrays:
     """Return the arrays of `graph` on `device`; states on one graph share them.
 
-    Under another memory limit there are others.
+    It may be a part of a `whole` one. Under another memory limit there are others.
     """
     cached = _graphs.setdefault(graph, {})
     known = cached.get(device.name)
     if known is None or not known.is_under(config.memory_limit_bytes):
         if known is not None:
             known.idle.end()
-        cached[device.name] = known = GraphArrays(graph, device)
+        cached[device.name] = known = GraphArrays(graph, device, whole or graph)
     return known
 
 
@@ -212,7 +216,7 @@ def arrays_for(state: State, device: Device) -> GraphArrays:
     found = state.residency
     if isinstance(found, Buffers) and found.device is device:
         return found.graph
-    return graph_arrays(state.graph.part, device)
+    return graph_arrays(state.graph.part, device, state.graph)
 
 
 class Buffers:
@@ -221,7 +225,7 @@ class Buffers:
     def __init__(self, state: State, device: Device) -> None:
         self._state = weakref.ref(state)
         self.device = device
-        self.graph = graph_arrays(state.graph.part, device)
+        self.graph = graph_arrays(state.graph.part, device, state.graph)
         #: Where values of edges are, if not on the device.
         self.places = Places(self)
         self.current: dict[str, Any] = {}
