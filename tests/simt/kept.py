@@ -151,6 +151,27 @@ def counts_state(graph: Any, k: int, rng: Any) -> Any:
     }
 
 
+# What is gathered takes all features, and is no real number: loops leave it in arrays
+
+
+@fn.gather(into="below", combine="any")
+def below(f, u, v, e, d):
+    first = fg.broadcast(d.n[u, f], 0)
+    return fg.nothing if d.n[u, f] == 2 else d.n[u, f] < first
+
+
+@fn.gather(into="firsts", combine="sum")
+def firsts(f, u, v, e, d):
+    return d.n[u, f] + fg.broadcast(d.n[u, f], 0)
+
+
+@fn.vertex
+def mark_below(f, v, d):
+    d.counts[v, f] = d.firsts[v, f] if d.below[v, f] else -1
+    d.n_next[v, f] = d.n[v, f] + 1
+    return d.below[v, f]
+
+
 EVERY_COMBINE = (
     summed,
     lowest,
@@ -168,6 +189,7 @@ KEPT_CASES = (
     Case("turn", (direction, turn), turn_state),
     Case("mark", (touched, mark), mark_state),
     Case("entry", (counted, mark_first), counts_state),
+    Case("below", (below, firsts, mark_below), counts_state),
 )
 
 KEPT_BY_NAME = {case.name: case for case in KEPT_CASES}

@@ -45,6 +45,14 @@ def test_agrees_with_the_interpreter(
     KeptRun(case, k, graph_for(case, k), **options).check()
 
 
+def test_loops_over_features_leave_both_contributions_in_arrays() -> None:
+    """As it is and as it was, of each of two types."""
+    case = KEPT_BY_NAME["below"]
+    run = KeptRun(case, 17, graph_for(case, 17), feature_parallel=False)
+    assert "contribution_seen_bool[f]" in run.kernels.text
+    run.check()
+
+
 # Name, program, options, text, what stands in its place.
 FAULTS = [
     (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from featgraph.fold.analysis.gathers import is_matrix
 from featgraph.fold.functions.facts import Callee
@@ -34,7 +35,7 @@ def call_for_one(facts: Facts, callee: Callee) -> ast.expr:
 
 
 def call_for_all(
-    facts: Facts, callee: Callee, mask: str = "", stem: str = "contribution"
+    facts: Facts, callee: Callee, mask: str = "", left: Sequence[str] = ()
 ) -> ast.expr:
     """Return the call of a function that takes all features of a lane.
 
@@ -42,8 +43,8 @@ def call_for_all(
     ----------
     mask : str
         Where lanes make shuffles: whose call counts.
-    stem : str
-        What arrays are called in which loops leave contributions.
+    left : sequence of str
+        Arrays in which loops leave what is contributed.
     """
     args = _roles(callee) + (["lane", mask] if mask else [])
     axis = facts.binding.features
@@ -52,11 +53,8 @@ def call_for_all(
             args += [axis.element(name, i, j) for i, j in axis.elements()]
             continue
         args.append(f"*{name}" if facts.is_wide(name) else _entry(facts, name))
+    args += left
     if callee.arrays:
-        own = callee.function.name
-        if own in facts.rows_left:
-            args.append(facts.row_left(own, stem))
-            args += ["contribution_source"] * facts.filled(own).is_arg
         kinds = {"rows": "real", "flags": "int64"}
         args += [name for name, kind in kinds.items() if callee.arrays[kind]]
     args += callee.areas_and_matrices

@@ -258,11 +258,12 @@ class Leaves(Rewriting):
     def _left(self, function: str, callee: Callee, stem: str) -> tuple[Body, str]:
         """Return the call of a function for all features, and what it contributes."""
         facts, accumulator = self.facts, self.facts.filled(function)
-        call = call_for_all(facts, callee, stem=stem)
         if function in facts.rows_left:
-            row = element(accumulator, facts.row_left(function, stem))
-            return [ast.Expr(call)], row
-        wide = accumulator.is_wide
+            row = facts.row_left(function, stem)
+            left = [row, *["contribution_source"] * accumulator.is_arg]
+            call = call_for_all(facts, callee, left=left)
+            return [ast.Expr(call)], element(accumulator, row)
+        call, wide = call_for_all(facts, callee), accumulator.is_wide
         left = f"*{stem}," if wide else f"{stem}_0"
         return [assigned(left, call)], f"{stem}[f]" if wide else f"{stem}_0"
 
