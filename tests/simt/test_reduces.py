@@ -203,9 +203,9 @@ def reduced(name: str, k: int, count: int, seed: int, **options: Any) -> Any:
     return {f.into: np.asarray(state[f.into]) for f in SUMS[name]}
 
 
-@pytest.mark.drawn(8)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("name", SUMS)
-@pytest.mark.parametrize("k", [1, 2, 3, 8, 17])
+@pytest.mark.parametrize("k", [1, 2, 3])
 @pytest.mark.parametrize("feature_parallel", [True, False])
 def test_vertices_together_have_the_bits_of_one_by_one(
     name: str, k: int, feature_parallel: bool, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
@@ -216,7 +216,7 @@ def test_vertices_together_have_the_bits_of_one_by_one(
         meant = reduced(name, k, count, seed, target="cpu")
         found = reduced(name, k, count, seed, **how)
         with monkeypatch.context() as patch:
-            patch.setattr(schedules, "REDUCED_TOGETHER", 1)
+            patch.setattr(schedules, "REDUCED_TOGETHER", 0)
             alone = reduced(name, k, count, seed, **how)
         for result, values in meant.items():
             np.testing.assert_allclose(found[result], values, rtol=1e-4, atol=1e-4)

@@ -260,8 +260,8 @@ class Leaves(Rewriting):
         facts, accumulator = self.facts, self.facts.filled(function)
         if function in facts.rows_left:
             row = facts.row_left(function, stem)
-            left = [row, *["contribution_source"] * accumulator.is_arg]
-            call = call_for_all(facts, callee, left=left)
+            arrays = [row, *["contribution_source"] * accumulator.is_arg]
+            call = call_for_all(facts, callee, left=arrays)
             return [ast.Expr(call)], element(accumulator, row)
         call, wide = call_for_all(facts, callee), accumulator.is_wide
         left = f"*{stem}," if wide else f"{stem}_0"
