@@ -62,9 +62,9 @@ MOST_ROWS_TOGETHER = 4
 #: 2.3 and 1.8 without the bound on blocks and with it; 1.2 and 0.8 where rows from 2048
 #: and from 512 edges on were a block's (K = 32, NVIDIA H100, bench als-gpu).
 ROUNDS_TOGETHER, ROUND_EDGES, ROUND_THREADS, ROUND_BLOCKS = 4, SUM_BLOCK, 256, 2
-#: Features of all vertices that a reduce takes at a time: with more than one vertex,
-#: PageRank on 16.8M took 0.94 of the time, and sums of rows of 8 to 128 features 1.08
-#: (NVIDIA H100, lux-gpu, reduce-gpu).
+#: Features of all vertices that a lane of a reduce takes at a time: with four vertices,
+#: PageRank on grid4096 took 0.95 of the time; with two, sums of rows of 8 to 128
+#: features took 1.08 (NVIDIA H100, classics-gpu, reduce-gpu).
 REDUCED_TOGETHER = 4
 #: Up to so many features, lanes sum the columns of a matrix in registers: each lane has
 #: as many for a column of its own.
