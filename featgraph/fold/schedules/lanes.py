@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
-from typing import cast
 
 from featgraph.fold.schedules.base import (
     Binding,
@@ -173,8 +172,10 @@ def _want(node: Sweep, name: str) -> Body:
 
 def _wanted_only(node: Sweep) -> Body:
     """Return what is done for a vertex of the set; nothing is done for any other."""
-    [branch] = node.body
-    return cast("ast.If", branch).body
+    match node.body:
+        case [ast.If(test=ast.Name(id=node.wanted), body=body, orelse=[])]:
+            return body
+    raise ValueError(f"something is done whether or not {node.wanted}")
 
 
 def leave_idle(node: Sweep, end: str) -> Body:

@@ -54,7 +54,9 @@ class GraphArrays(Mapping[str, Any]):
     So are the kernels that go along its rows: they are of its layout.
     """
 
-    def __init__(self, graph: Graph, device: Device, whole: Graph) -> None:
+    def __init__(
+        self, graph: Graph, device: Device, whole: Graph | None = None
+    ) -> None:
         self._graph = weakref.ref(graph)
         self._device = device
         self._arrays: dict[str, Any] = {}
@@ -64,6 +66,7 @@ class GraphArrays(Mapping[str, Any]):
         #: Of the kernels of all foldmaps that have run on the graph of late.
         self._entries: dict[tuple[Kernel, str], BoundEntry] = {}
         self.vertex_count, self.edge_count = graph.vertex_count, graph.edge_count
+        whole = whole or graph
         #: Vertices and edges of the graph of which it is a part.
         self.whole = whole.vertex_count, whole.edge_count
         #: How often arrays have been moved: what was bound before has others.
@@ -207,7 +210,7 @@ def graph_arrays(
     if known is None or not known.is_under(config.memory_limit_bytes):
         if known is not None:
             known.idle.end()
-        cached[device.name] = known = GraphArrays(graph, device, whole or graph)
+        cached[device.name] = known = GraphArrays(graph, device, whole)
     return known
 
 
