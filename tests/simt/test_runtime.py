@@ -513,6 +513,22 @@ def test_hubs_and_others_find_what_is_due(
         )
 
 
+@pytest.mark.parametrize(("edges", "known", "looks"), [
+    (5000, None, True), (500, None, False), (5000, 100, False), (500, 600, True),
+])  # fmt: skip
+def test_a_part_is_as_dense_as_the_whole(
+    edges: int, known: int | None, looks: bool, gpu: Gpu
+) -> None:
+    """It has a share of the edges, and more vertices, which look for no source."""
+    rng, device = np.random.default_rng(6), cuda_device.cuda_device()
+    whole = fg.Graph.from_edges(*rng.integers(0, 100, (2, edges)), vertex_count=100)
+    part = fg.Graph.from_edges(*rng.integers(0, 100, (2, 2000)), vertex_count=300)
+    words = device.upload(ActiveSet(300, np.arange(20)).words)
+    device.sets.expand(words, graph_arrays(part, device, whole), 20, "in", known)
+    launched = {*gpu.by_dialect, *gpu.by_driver}
+    assert launched & {"find", "reach"} == {"find" if looks else "reach"}
+
+
 @pytest.mark.parametrize("share", [0.1, 1.0])
 def test_rows_are_refreshed(share: float, gpu: Gpu) -> None:
     rng = np.random.default_rng(7)
