@@ -1,7 +1,7 @@
 """A rank that is killed while rows of a piece are on their way: prints what others see.
 
 ``python -m tests.ranks.process_pieces FILE``, on each rank, over Gloo. Rank 1 writes to
-the file when it ends.
+the file when it ends: in a piece that rank 0 has begun, and it has not.
 """
 
 from __future__ import annotations
@@ -25,16 +25,21 @@ from tests.ranks.test_overlap import lowest, near
 V = 640
 
 
-def end_in_a_piece(told: Path, number: int, count: int) -> None:
-    """Have this rank end when so many pieces, of some number, are on their way."""
-    begin, begun = HostRows.begin, [0]
+def end_in_a_piece(rank: int, told: Path, number: int, count: int) -> None:
+    """Have rank 1 end when rank 0 has begun so many pieces of some number."""
+    begin, begun, there = HostRows.begin, [0], told.with_suffix(".begun")
 
     def begins(self: HostRows, *given: Any) -> Any:
-        exchange = begin(self, *given)
         begun[0] += given[-1] == number
-        if begun[0] == count:
+        is_last = given[-1] == number and begun[0] == count
+        if is_last and rank == 1:
+            while not there.exists():
+                time.sleep(0.001)
             told.write_text(repr(time.time()))
             os.kill(os.getpid(), signal.SIGKILL)
+        exchange = begin(self, *given)
+        if is_last:
+            there.touch()
         return exchange
 
     HostRows.begin = begins  # type: ignore[method-assign]
@@ -49,8 +54,7 @@ def main(told: Path) -> None:
     graph = fg.distribute(fg.Graph.from_edges(*ends, vertex_count=V))
     labels = fg.vertex_property(np.arange(V)[::-1].copy(), iterated=True)
     state = fg.State(graph, label=labels)
-    if engine.rank == 1:
-        end_in_a_piece(told, number=2, count=2)
+    end_in_a_piece(engine.rank, told, number=2, count=2)
     try:
         fg.iterate(fg.foldmap(lowest, near), state, overlap=True, target="cpu")
     except fg.WorkerLostError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -66,6 +65,5 @@ def test_a_rank_killed_between_pieces_is_named(tmp_path: Path) -> None:
     assert codes[1] == -signal.SIGKILL
     found = json.loads(text)
     assert found["rank"] == 1
-    # What it has sent of the third piece may still come, whole: then the next one ends.
-    assert re.search(r"rows of ghosts, piece [34] of", found["text"])
+    assert "rows of ghosts, piece 3 of" in found["text"]
     assert found["seconds"] < 5  # of the 20 for which a rank is waited for
