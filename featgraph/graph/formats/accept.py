@@ -52,7 +52,8 @@ def as_graph(source: GraphLike, *, directed: bool | None = None) -> Graph:
         weights. A networkx graph: `Graph.from_networkx`, with the edge attribute
         ``weight`` where an edge has one. A data frame, of pandas or polars:
         `Graph.from_pandas`, columns ``source`` and ``target``, and ``weight`` where
-        there is one. A path: `read_graph`.
+        there is one. A path: `read_graph`; an edge list with a header like a data frame
+        with these columns.
     directed : bool, optional
         Whether an edge ``u -> v`` of a matrix, a data frame or an edge list leads one
         way. Default: it does. A matrix that is read with ``directed=False`` has to be
@@ -109,8 +110,9 @@ def as_graph(source: GraphLike, *, directed: bool | None = None) -> Graph:
 
 def _read(path: Any, directed: bool | None) -> Graph:
     """Read a file; only an edge list leaves open what its edges mean."""
-    asked = directed if suffix_of(path) in EDGE_LISTS else None
-    return read_graph(path, asked)
+    if suffix_of(path) not in EDGE_LISTS:
+        return read_graph(path)
+    return read_graph(path, directed, weights="auto")
 
 
 def _weight_attribute(source: Any) -> str | None:

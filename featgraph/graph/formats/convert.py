@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.errors import GraphInputError
 from featgraph.graph.building.check import checked_count
 from featgraph.graph.building.edges import named_count
 from featgraph.graph.formats.checks import Seen
@@ -25,6 +24,7 @@ from featgraph.graph.partition.orders import choose_order
 from featgraph.graph.partition.sides import side_bounds
 from featgraph.graph.slices.folder import require_free, writing
 from featgraph.graph.slices.manifest import Manifest
+from featgraph.graph.slices.names import stored_names
 from featgraph.graph.slices.write import Edges, Rows, write_rows, write_slices
 
 __all__ = ["convert", "write_graph"]
@@ -71,8 +71,8 @@ def convert(
     Notes
     -----
     Text is read by pieces, twice, and sorted on the disk: memory is that of two counts
-    a vertex, beside 0.3 GB. Another order, ``duplicates=`` and compressed files need
-    the whole graph in memory.
+    a vertex, beside 0.3 GB. Another order, ``duplicates=``, ids that are words and
+    compressed files need the whole graph in memory.
     """
     folder = Path(target)
     require_options(source, options)
@@ -83,6 +83,9 @@ def convert(
         return write_graph(graph, folder, order=order, parts=parts)
     options.pop("duplicates", None)
     layout = read_layout(source, suffix_of(source), directed, options)
+    if layout.are_words or options.get("names") is True:
+        graph = read_graph(source, directed, **options)
+        return write_graph(graph, folder, parts=parts)
     with writing(folder) as beside:
         spool = _Spool(layout, beside)
         try:
@@ -97,13 +100,7 @@ def write_graph(
 ) -> Manifest:  # fmt: skip
     """Make a folder of slices of a graph; see `convert`."""
     require_free(Path(target))
-    names = graph.vertex_names
-    if names is not None and not isinstance(names, np.ndarray):
-        raise GraphInputError(
-            "names of vertices that are no integers",
-            got=type(names[0]).__name__,
-            fix="number the vertices, and keep the names beside the folder",
-        )
+    names = stored_names(graph.vertex_names)
     ordered = choose_order(graph, order, checked_parts(parts), Balance()).order
     if ordered is not None and graph.sides is not None:
         # One side behind the other, for ranks read a range of each.
@@ -111,7 +108,7 @@ def write_graph(
         ordered = ordered[np.argsort(side_of, kind="stable")]
     if ordered is None:
         with writing(Path(target)) as beside:
-            return write_rows(beside, _rows_of(graph))
+            return write_rows(beside, _rows_of(graph, names))
     u, v, weights = graph.sources, graph.targets, graph.weights
 
     def chunks() -> Iterator[tuple[Array, Array, Array | None]]:
@@ -127,7 +124,7 @@ def write_graph(
         return write_slices(beside, edges)
 
 
-def _rows_of(graph: Graph) -> Rows:
+def _rows_of(graph: Graph, names: Array | None) -> Rows:
     """Return the edges of a graph as they are stored, with what is told of them."""
     weights = graph.weights
     return Rows(
@@ -135,7 +132,7 @@ def _rows_of(graph: Graph) -> Rows:
         graph.given_index,
         None if weights is None else graph.expand_edge_values(weights),
         None if not graph.directed else np.asarray(graph.out_degree),
-        None if graph.vertex_names is None else np.asarray(graph.vertex_names),
+        names,
         graph.given_edge_count,
         graph.digest,
         graph.weights_digest,

@@ -1,35 +1,60 @@
-"""Edge lists as text: SNAP, comma or tab separated tables, with or without header."""
+"""Edge lists as text: SNAP, comma or tab separated tables, with or without header.
+
+Ids that are integers are read by the compiled scanner; those that are words, or
+integers in quotes, line by line.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from featgraph.errors import ArgumentError, FileFormatError, GraphInputError
-from featgraph.graph.building.arguments import shown
+from featgraph.errors import FileFormatError
 from featgraph.graph.building.edges import EdgeList, edge_list
-from featgraph.graph.formats.text import Table, Text, scan_table
+from featgraph.graph.formats.columns import (
+    INTEGER,
+    Column,
+    EdgeColumns,
+    divided,
+    edge_columns,
+)
+from featgraph.graph.formats.fields import (
+    BLANKS,
+    is_number,
+    named_separator,
+    unquoted,
+)
+from featgraph.graph.formats.text import Table, Text, real_of, scan_table
 
-__all__ = ["check_ids", "edge_list_columns", "parse_edge_list"]
+__all__ = ["check_ids", "parse_edge_list"]
 
 
 def parse_edge_list(
     text: Text,
-    columns: tuple[int | str, int | str],
-    weights: int | str | None,
+    *,
+    columns: tuple[Column, Column] | None,
+    weights: Column | None,
     comments: str,
     names: bool | str,
+    separator: str,
+    header: bool | str,
     **options: Any,
 ) -> EdgeList:
     """Read the chosen columns; see `read_edge_list`."""
-    chosen, start = edge_list_columns(text, columns, weights, comments, names)
-    table, values = _scan(text, start, chosen, comments)
-    # The scanner stores columns from left to right.
-    order = np.argsort(chosen[:2])
-    sources, targets = (
-        table.integers[int(np.flatnonzero(order == i)[0])] for i in (0, 1)
+    how = edge_columns(
+        text,
+        columns=columns,
+        weights=weights,
+        comments=comments,
+        names=names,
+        separator=separator,
+        header=header,
+    )
+    sources, targets, values = _read(
+        text, how, comments, names, options.get("vertex_count")
     )
     if sources.size == 0 and options.get("vertex_count") is None:
         text.fail(
@@ -39,143 +64,62 @@ def parse_edge_list(
             expected="lines of two vertex ids",
             fix="pass vertex_count= and names=False for a graph without edges",
         )
-    if names is False:
-        check_ids(table, sources, targets, options.get("vertex_count"))
-    return edge_list(
-        sources, targets, weights=values, names=names is not False, **options
+    return edge_list(sources, targets, weights=values, names=bool(names), **options)
+
+
+def _read(
+    text: Text, how: EdgeColumns, comments: str, names: bool | str, vertex_count: object
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
+    """Return sources, targets and weights."""
+    if how.are_words:
+        return _read_words(text, how, comments)
+    try:
+        table, values = _scan(text, how, comments)
+    except FileFormatError:
+        if isinstance(names, str) or not names:
+            raise
+        return _read_words(text, how, comments)
+    # The scanner stores columns from left to right.
+    order = np.argsort(how.chosen[:2])
+    sources, targets = (
+        table.integers[int(np.flatnonzero(order == i)[0])] for i in (0, 1)
     )
-
-
-def edge_list_columns(
-    text: Text,
-    columns: tuple[int | str, int | str],
-    weights: int | str | None,
-    comments: str,
-    names: bool | str,
-) -> tuple[list[int], int]:
-    """Return the columns of source, target and weight, and where the rows begin."""
-    if not isinstance(comments, str) or not comments.isascii():
-        raise ArgumentError(
-            "not characters that begin comments",
-            where="comments=",
-            got=shown(comments),
-            expected="a string of ASCII characters, '' for none",
-        )
-    if not isinstance(columns, tuple | list) or len(columns) != 2:
-        raise ArgumentError(
-            "not the columns of an edge",
-            where="columns=",
-            got=shown(columns),
-            expected="two numbers from 0 on, or names from the header line",
-        )
-    if not isinstance(names, bool | np.bool_ | str) or names not in (
-        "auto",
-        True,
-        False,
-    ):
-        raise GraphInputError(
-            "unknown way to treat vertex names",
-            where="names",
-            got=shown(names),
-            expected="'auto', True or False",
-        )
-    header, start = _header(text, comments)
-    chosen = [_column(text, header, column) for column in columns]
-    if weights is not None:
-        chosen.append(_column(text, header, weights))
-    if len(set(chosen)) != len(chosen):
-        raise GraphInputError(
-            "a column is chosen twice",
-            where="columns, weights",
-            got=f"columns {chosen}",
-            expected="different columns",
-        )
-    return chosen, start
+    if not names:
+        check_ids(table, sources, targets, vertex_count)
+    return sources, targets, values
 
 
 def _scan(
-    text: Text, start: int, chosen: list[int], comments: str
+    text: Text, how: EdgeColumns, comments: str
 ) -> tuple[Table, NDArray[Any] | None]:
     """Parse the table; weights that are all integers stay integers."""
+    chosen = how.chosen
     kinds = ["-"] * (max(chosen) + 1)
     for column in chosen:
         kinds[column] = "i"
+
+    def scanned() -> Table:
+        return scan_table(
+            text,
+            how.start,
+            "".join(kinds),
+            comments=comments,
+            field_count=how.field_count,
+            separator=how.separator,
+        )
+
     if len(chosen) == 2:
-        return scan_table(text, start, "".join(kinds), comments=comments), None
+        return scanned(), None
     rank = sorted(chosen).index(chosen[2])
     try:
-        table = scan_table(text, start, "".join(kinds), comments=comments)
+        table = scanned()
     except FileFormatError:
         kinds[chosen[2]] = "r"
-        table = scan_table(text, start, "".join(kinds), comments=comments)
+        table = scanned()
         return table, table.reals
     weights = table.integers[rank]
     ids = np.delete(table.integers, rank, axis=0)
-    return Table(text, start, comments, ids, table.reals), weights
-
-
-def _header(text: Text, comments: str) -> tuple[list[str] | None, int]:
-    """Return the words of a header line, if there is one, and where the rows begin."""
-    for begin, end, line in text.lines():
-        if not line or line[0] in comments:
-            continue
-        if "\r" in line:  # a blank to the scanner, which would see one line
-            text.fail(
-                "lines that end in a carriage return alone",
-                begin,
-                got=repr(line[:60]),
-                expected="lines that end in \\n or \\r\\n",
-                fix="tr '\\r' '\\n' < FILE > OTHER",
-            )
-        words = [word.strip().strip('"') for word in _split(line)]
-        if any(_is_number(word) for word in words):
-            break
-        # A word at least: a line of control characters is no header but damage.
-        if all(word.isprintable() and word for word in words) and len(words) > 1:
-            return words, end
-        break
-    return None, 0
-
-
-def _split(line: str) -> list[str]:
-    for separator in (",", ";"):
-        if separator in line:
-            return line.split(separator)
-    return line.split()
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
-
-
-def _column(text: Text, header: list[str] | None, column: int | str) -> int:
-    if isinstance(column, str):
-        if header is None or column not in header:
-            text.fail(
-                "no such column",
-                0,
-                got=repr(column),
-                expected=f"one of {header}" if header else "a number: no header line",
-            )
-        return header.index(column)
-    if isinstance(column, bool) or not isinstance(column, int) or column < 0:
-        raise GraphInputError(
-            "not a column",
-            where="columns, weights",
-            got=repr(column),
-            expected="a number from 0 on, or a name from the header line",
-        )
-    if column > _MAX_COLUMN:
-        raise GraphInputError("not a column", got=column, expected=f"<= {_MAX_COLUMN}")
-    return column
-
-
-# Bounds the table of column kinds.
-_MAX_COLUMN = 10_000
+    return Table(text, how.start, table.marks, ids, table.reals), weights
 
 
 def check_ids(
@@ -200,3 +144,110 @@ def check_ids(
             if is_given
             else "pass names=True to renumber the ids, or vertex_count to trust them",
         )
+
+
+def _read_words(
+    text: Text, how: EdgeColumns, comments: str
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
+    """Return sources, targets and weights.
+
+    Returns
+    -------
+    sources, targets : ndarray of int64, or of objects (str)
+    weights : ndarray of int64 or float64, or None
+
+    Raises
+    ------
+    FileFormatError
+        With the line, for a row that is no edge; or a first line that may be a header
+        as well as an edge.
+    """
+    rows = list(_rows(text, how, comments))
+    if how.doubted is not None and _is_header(text, how, rows):
+        del rows[0]
+    sources, targets = (
+        [unquoted(fields[column]) for _, fields in rows] for column in how.chosen[:2]
+    )
+    ends = _as_integers(sources, targets)
+    if ends is None:
+        ends = np.array(sources, object), np.array(targets, object)
+    return *ends, _weights(text, how, rows)
+
+
+def _rows(
+    text: Text, how: EdgeColumns, comments: str
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield where each row begins, and its fields."""
+    at, separator = how.start, how.separator
+    for data in text.data[at:].split(b"\n"):
+        begin, at = at, at + len(data) + 1
+        try:
+            line = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            text.fail("not UTF-8 text", begin + error.start)
+        content = line.strip(BLANKS)
+        if not content or content[0] in comments:
+            continue
+        fields = divided(text, begin, line.rstrip("\r"), separator)
+        if len(fields) != how.field_count:
+            few = "few" if len(fields) < how.field_count else "many"
+            text.fail(
+                f"too {few} fields",
+                begin,
+                expected=f"{how.field_count} fields, separated by "
+                f"{named_separator(separator)}",
+            )
+        for column in how.chosen[:2]:
+            if not unquoted(fields[column]):
+                text.fail("empty field", begin, expected="the name of a vertex")
+        yield begin, fields
+
+
+def _is_header(text: Text, how: EdgeColumns, rows: list[tuple[int, list[str]]]) -> bool:
+    """Say whether the first line of words is a header.
+
+    It is an edge if a vertex of it has another edge, and a header if it stands above
+    numbers. Where both hold, or neither, only the caller knows.
+    """
+    (begin, first), *others = rows
+    ids = how.chosen[:2]
+    ends = {unquoted(first[column]) for column in ids}
+    recurs = any(unquoted(row[column]) in ends for _, row in others for column in ids)
+    is_above = any(map(is_number, others[0][1])) if others else False
+    if recurs == is_above:
+        text.fail(
+            "the first line may be a header, and may be an edge",
+            begin,
+            expected="names of columns, or of two vertices",
+            fix="pass header=True or header=False",
+        )
+    return is_above
+
+
+def _as_integers(
+    *columns: list[str],
+) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """Return ids as integers of 64 bits; None if one is not."""
+    if not all(INTEGER.fullmatch(word) for words in columns for word in words):
+        return None
+    try:
+        sources, targets = (np.array(list(map(int, c)), np.int64) for c in columns)
+    except (OverflowError, ValueError):
+        return None
+    return sources, targets
+
+
+def _weights(
+    text: Text, how: EdgeColumns, rows: list[tuple[int, list[str]]]
+) -> NDArray[Any] | None:
+    """Return the weights; those that are all integers stay integers."""
+    if len(how.chosen) == 2:
+        return None
+    words = [fields[how.chosen[2]] for _, fields in rows]
+    if words and all(INTEGER.fullmatch(word) for word in words):
+        try:
+            return np.array(list(map(int, words)), np.int64)
+        except (OverflowError, ValueError):  # more digits than Python, or int64, takes
+            pass
+    found = [real_of(text, w, at) for w, (at, _) in zip(words, rows, strict=True)]
+    return np.array(found, np.float64)

@@ -30,13 +30,13 @@ class Lines:
 
     Attributes
     ----------
-    is_comment : ndarray of bool, shape (256,)
+    marks : ndarray of uint8, shape (256,)
     prefix : int
     field_count : int
     kinds : ndarray of int64
     """
 
-    is_comment: Array
+    marks: Array
     prefix: int
     field_count: int
     kinds: Array
@@ -97,7 +97,7 @@ def scan_pieces(
             begin, end = spans[number]
             columns = integers[:, some], reals[some], tokens[some]
             return scan.scan_rows(
-                text[:end], begin, lines.is_comment, lines.prefix, lines.field_count,
+                text[:end], begin, lines.marks, lines.prefix, lines.field_count,
                 lines.kinds, *columns,
             )  # fmt: skip
 
@@ -112,7 +112,7 @@ def scan_pieces(
             break
     if row_count is not None and (rows > row_count or (status and rows == row_count)):
         status, rows = scan.TOO_MANY_ROWS, row_count
-        position = scan.find_row(text, start, lines.is_comment, row_count)
+        position = scan.find_row(text, start, lines.marks, row_count)
     return Scanned(
         status, position, rows, integers[:, :rows], reals[:rows], tokens[:rows]
     )

@@ -19,15 +19,16 @@ from numpy.typing import NDArray
 from featgraph.errors import FileFormatError, GraphInputError
 from featgraph.graph.building.arguments import require_bound, require_path
 from featgraph.graph.building.check import checked_count
+from featgraph.graph.formats.columns import Column, edge_columns
 from featgraph.graph.formats.dimacs import problem_line
-from featgraph.graph.formats.edge_list import check_ids, edge_list_columns
+from featgraph.graph.formats.edge_list import check_ids
+from featgraph.graph.formats.fields import marks_of
 from featgraph.graph.formats.matrix_market import check_range, matrix_market_header
 from featgraph.graph.formats.text import (
     GZIP_MAGIC,
     UTF8_BOM,
     Table,
     Text,
-    field_count,
     refuse_utf16,
     scan_table,
     trusted_bytes,
@@ -50,7 +51,7 @@ class Layout:
         Bytes at which rows begin, and of the file.
     limit_bytes : int
         What the file may make us allocate.
-    kinds, comments, prefix, field_count
+    kinds, comments, prefix, field_count, separator
         As `scan_table` takes them.
     order : tuple of int
         Which integer columns are sources and targets; behind them that of weights.
@@ -63,6 +64,8 @@ class Layout:
         Whether rows must be of one triangle.
     are_names : bool
         Whether ids are names unless they turn out to be 0..V-1.
+    are_words : bool
+        Whether ids are words, which ranges of lines do not tell the numbers of.
     """
 
     path: str
@@ -80,6 +83,8 @@ class Layout:
     directed: bool
     is_symmetric: bool = False
     are_names: bool = False
+    are_words: bool = False
+    separator: str = " "
 
     @property
     def has_weights(self) -> bool:
@@ -189,29 +194,41 @@ def _edge_list(
     max_bytes: int | None,
     directed: bool,
     *,
-    columns: tuple[int | str, int | str] = (0, 1),
-    weights: int | str | None = None,
+    columns: tuple[Column, Column] | None = None,
+    weights: Column | None = None,
     comments: str = "#%",
     names: bool | str = "auto",
     vertex_count: int | None = None,
+    separator: str = "auto",
+    header: bool | str = "auto",
 ) -> Layout:
+    is_auto = isinstance(names, str) and names == "auto"
     if vertex_count is not None:
         vertex_count = checked_count(vertex_count)
+        names = False if is_auto else names
     text = _head(path, comments if isinstance(comments, str) else "#%", max_bytes)
-    chosen, start = edge_list_columns(text, columns, weights, comments, names)
-    kinds = ["-"] * (max(chosen) + 1)
-    for column in chosen:
+    how = edge_columns(
+        text,
+        columns=columns,
+        weights=weights,
+        comments=comments,
+        names=names,
+        separator=separator,
+        header=header,
+    )
+    kinds = ["-"] * (max(how.chosen) + 1)
+    for column in how.chosen:
         kinds[column] = "i"
-    order = tuple(sorted(chosen).index(column) for column in chosen)
-    made = _layout(text, start, "".join(kinds), comments, order)
-    fields = max(field_count(text, start, comments), len(kinds))
-    is_auto = isinstance(names, str) and names == "auto"
+    order = tuple(sorted(how.chosen).index(column) for column in how.chosen)
+    made = _layout(text, how.start, "".join(kinds), comments, order)
     return replace(
         made,
-        field_count=fields,
+        field_count=how.field_count,
+        separator=how.separator,
         vertex_count=vertex_count,
         directed=directed,
-        are_names=(is_auto and vertex_count is None) or (not is_auto and bool(names)),
+        are_names=bool(names),
+        are_words=how.are_words,
     )
 
 
@@ -299,6 +316,7 @@ def _scan(layout: Layout, text: Text, kinds: str) -> Table:
         comments=layout.comments,
         prefix=layout.prefix,
         field_count=layout.field_count,
+        separator=layout.separator,
     )
 
 
@@ -336,7 +354,8 @@ def line_at(layout: Layout, begin: int, row: int) -> tuple[Text, int]:
 
 def _scan_row(layout: Layout, text: Text, row: int) -> int:
     nothing = np.empty((0, 0), np.int64)
-    table = Table(text, 0, layout.comments, nothing, np.empty(0))
+    marks = marks_of(layout.comments, layout.separator)
+    table = Table(text, 0, marks, nothing, np.empty(0))
     return table.position(row)
 
 

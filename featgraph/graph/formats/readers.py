@@ -10,7 +10,6 @@ import os
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
 from featgraph._activity import loading
@@ -48,7 +47,7 @@ _DIMACS = (".gr",)
 SLICES = ".fgs"
 EDGE_LISTS = (".txt", ".tsv", ".csv", ".edges", ".edgelist", ".el")
 _OF_EDGE_LISTS = ("columns", "weights", "comments", "names", "vertex_count",
-                  "duplicates")  # fmt: skip
+                  "duplicates", "separator", "header")  # fmt: skip
 
 
 def suffix_of(path: _Path) -> str:
@@ -120,40 +119,54 @@ def read_edge_list(
     path: _Path,
     *,
     directed: bool = True,
-    columns: tuple[int | str, int | str] = (0, 1),
+    columns: tuple[int | str, int | str] | None = None,
     weights: int | str | None = None,
     comments: str = "#%",
     names: bool | str = "auto",
     vertex_count: int | None = None,
     duplicates: str = "keep",
+    separator: str = "auto",
+    header: bool | str = "auto",
     max_bytes: int | None = None,
 ) -> Graph:
-    """Read a text file with one edge per line, as published by SNAP and many others.
+    r"""Read a text file with one edge per line, as published by SNAP and many others.
 
-    Fields are separated by blanks, tabs, commas or semicolons, and every line has as
-    many as the first. A first line without any number is a header.
+    A file has one separator, and every line has as many fields as the first row. A
+    field that begins with a quote (``"``) ends with the next one.
 
     Parameters
     ----------
     path : str or path
     directed : bool
         False: each line is an undirected edge.
-    columns : pair of int or str
-        Columns of source and target, from 0 or by their name in the header.
+    columns : pair of int or str, optional
+        Columns of source and target, from 0 or by their name in the header. Default:
+        those that the header calls ``source`` and ``target``, else the first two.
     weights : int or str, optional
-        Column of the weight; all integers stay integers. Default: no weights, whatever
-        further columns there are (often they are times).
+        Column of the weight; all integers stay integers. "auto": the one that the
+        header calls ``weight``, if there is one. Default: no weights, whatever further
+        columns there are (often they are times).
     comments : str
         A line that begins with one of these characters is skipped.
     names : {"auto", True, False}
-        What integer ids mean. "auto" and True: names of the vertices that occur, which
-        are numbered in ascending order; where they are exactly 0..V-1 this changes
-        nothing, otherwise `Graph.vertex_names` keeps them. False: vertex numbers, so
-        that gaps are isolated vertices; "auto" means this where `vertex_count` is
-        given.
+        What ids mean. "auto" and True: names of the vertices that occur. Integers are
+        numbered in ascending order; where they are exactly 0..V-1 this changes nothing,
+        otherwise `Graph.vertex_names` keeps them. Words are numbered as they come. Ids
+        are words if those of the first row are; with True, also if others are. False:
+        vertex numbers, so that gaps are isolated vertices; "auto" means this where
+        `vertex_count` is given.
     vertex_count : int, optional
     duplicates : str
         As in `Graph.from_edges`.
+    separator : {"auto", ",", ";", "\t", " "}
+        What separates fields, beside blanks around it. " ": any blanks. "auto": a
+        semicolon if the first line (header or row) has one, else a tab, else a comma,
+        else blanks; also blanks if that line has numbers between tabs *and* spaces.
+    header : {"auto", True, False}
+        Whether the first line has the names of the columns. It is then as wide as the
+        rows. "auto": it has no number, and either a column is chosen by name, or it has
+        the names ``source`` and ``target``, or numbers stand below it. A line of words
+        is an edge if one of its vertices has another edge.
     max_bytes : int, optional
         As for `read_matrix_market`.
 
@@ -164,7 +177,8 @@ def read_edge_list(
     Raises
     ------
     FileFormatError
-        A line that is not an edge, without edges at all, or damaged.
+        A line that is not an edge, a header of another width, a first line that may be
+        a header or an edge, a file without edges, or a damaged one.
     GraphInputError
         Contradicting arguments, or duplicates="error" and a repeated edge.
     OSError
@@ -177,10 +191,12 @@ def read_edge_list(
     return Graph(
         parse_edge_list(
             read_text(path, max_bytes),
-            columns,
-            weights,
-            comments,
-            names,
+            columns=columns,
+            weights=weights,
+            comments=comments,
+            names=names,
+            separator=separator,
+            header=header,
             directed=directed,
             vertex_count=vertex_count,
             duplicates=duplicates,
@@ -349,14 +365,14 @@ def require_no_options(
 @loading
 def read_labels(
     path: _Path, *, column: str | None = None, max_bytes: int | None = None
-) -> tuple[NDArray[np.int64], NDArray[Any]]:
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Read vertex labels: lines ``vertex label``, or a CSV table with a header.
 
     Parameters
     ----------
     path : str or path
-        Blank or comma separated; ``#`` and ``%`` begin comment lines. A table's first
-        column is the vertex.
+        With one separator, found as by `read_edge_list`; ``#`` and ``%`` begin comment
+        lines. A table's first column is the vertex.
     column : str, optional
         Which column of a table; default "label".
     max_bytes : int, optional
@@ -364,7 +380,7 @@ def read_labels(
 
     Returns
     -------
-    vertices : ndarray of int64, shape (N,)
+    vertices : ndarray of int64, or of str where the first is a word, shape (N,)
         As in the file; a vertex with several labels has several rows. Where the graph
         has names, `Graph.vertex_index` leads from them to vertices.
     labels : ndarray of int64, or of str where one is no integer, shape (N,)

@@ -1,8 +1,9 @@
 """Parse the rows of a text table out of its bytes, at the speed of the disk.
 
-A row is a line of fields separated by blanks, or by one comma or semicolon with any
-blanks around it. The scanner stops at the first byte that does not belong and says
-where; `_text` turns that into an error. Import inside functions only: it loads Numba.
+A row is a line of fields separated by blanks, or by one separator with any blanks
+around it (`fields`). The scanner stops at the first byte that does not belong and
+returns where; `text` turns that into an error. Import this module inside functions
+only: it loads Numba.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from numpy.typing import NDArray
 
 from featgraph.graph.building.jit import jit
 from featgraph.graph.formats.decimals import double_bits
+from featgraph.graph.formats.fields import BLANKS, COMMENT, SEPARATOR
 
 __all__ = ["count_lines", "find_row", "next_line", "scan_rows"]
 
 _Array: TypeAlias = NDArray[Any]
 
-# What `scan_rows` returns as its status; `_text.PROBLEMS` has the words.
+# What `scan_rows` returns as its status; `text` has the words.
 OK = 0
 NOT_INTEGER = 1
 OUT_OF_RANGE = 2
@@ -28,6 +30,7 @@ MORE_FIELDS = 4
 EMPTY_FIELD = 5
 TOO_MANY_ROWS = 6
 BAD_PREFIX = 7
+BAD_QUOTES = 8
 
 # Kinds of column.
 SKIP = 0
@@ -35,13 +38,14 @@ INTEGER = 1
 REAL = 2
 
 _NEWLINE = 10
-_COMMA = 44
-_SEMICOLON = 59
+_QUOTE = 34
 _MAX_INT64 = np.int64(2**63 - 1)
 
-# By byte: blanks, and what ends a field.
-_BLANKS = np.isin(np.arange(256), list(b" \t\r\v\f"))
-_ENDS = _BLANKS | np.isin(np.arange(256), (_NEWLINE, _COMMA, _SEMICOLON))
+# By byte: blanks, and what ends a field whatever the separator is.
+_BLANKS = np.isin(np.arange(256), list(BLANKS.encode()))
+_ENDS = _BLANKS | (np.arange(256) == _NEWLINE)
+# No byte: fields are separated by blanks.
+_NONE = 256
 
 # Powers of ten that float64 holds exactly. A mantissa below 2**53 times or over one of
 # them is rounded once, so the result is the nearest double (Clinger 1990).
@@ -49,21 +53,46 @@ _EXACT_POWERS = np.array([float(f"1e{i}") for i in range(23)])
 
 
 @jit
-def _skip_blanks(text: _Array, at: int) -> int:
-    while at < text.size and _BLANKS[text[at]]:
+def _separator(marks: _Array) -> int:
+    for byte in range(256):
+        if marks[byte] & SEPARATOR:
+            return byte
+    return _NONE
+
+
+@jit
+def _skip_blanks(text: _Array, at: int, separator: int) -> int:
+    while at < text.size and _BLANKS[text[at]] and text[at] != separator:
         at += 1
     return at
 
 
 @jit
-def _field_end(text: _Array, at: int) -> int:
-    while at < text.size and not _ENDS[text[at]]:
+def _is_end(text: _Array, at: int, separator: int) -> bool:
+    return at == text.size or _ENDS[text[at]] or text[at] == separator
+
+
+@jit
+def _field_end(text: _Array, at: int, separator: int) -> int:
+    """Return where a field ends whose content does not matter; -1: malformed quotes."""
+    if at < text.size and text[at] == _QUOTE:
+        at += 1
+        while at < text.size and text[at] != _NEWLINE:
+            if text[at] == _QUOTE:
+                at += 1
+                if at == text.size or text[at] != _QUOTE:
+                    return at if _is_end(text, at, separator) else -1
+            at += 1
+        return -1
+    while at < text.size and text[at] != _NEWLINE and text[at] != separator:
+        if separator == _NONE and _BLANKS[text[at]]:
+            break
         at += 1
     return at
 
 
 @jit
-def _parse_integer(text: _Array, at: int) -> tuple[int, Any, int]:
+def _parse_integer(text: _Array, at: int, separator: int) -> tuple[int, Any, int]:
     """Return a status, the value of digits with an optional sign, and where they end.
 
     The status is that of a field which ends there.
@@ -82,13 +111,13 @@ def _parse_integer(text: _Array, at: int) -> tuple[int, Any, int]:
             return OUT_OF_RANGE, np.int64(0), at
         value = value * 10 + digit
         at += 1
-    if at == begin or (at < text.size and not _ENDS[text[at]]):
+    if at == begin or not _is_end(text, at, separator):
         return NOT_INTEGER, np.int64(0), at
     return OK, -value if negative else value, at
 
 
 @jit
-def _parse_real(text: _Array, at: int) -> tuple[bool, float, Any, int]:
+def _parse_real(text: _Array, at: int, separator: int) -> tuple[bool, float, Any, int]:
     """Return whether a field is a plain decimal, its value or bits, and where it ends.
 
     Bits of zero say that the value is to be taken. Everything else (more than 19
@@ -114,12 +143,12 @@ def _parse_real(text: _Array, at: int) -> tuple[bool, float, Any, int]:
             break
         at += 1
     if at + 1 < text.size and text[at] in (69, 101):
-        status, exponent, at = _parse_integer(text, at + 1)
+        status, exponent, at = _parse_integer(text, at + 1, separator)
         if status != OK or abs(exponent) > 1000:
             return False, 0.0, none, at
         scale -= exponent
     # No digit at all ("", ".", "-") is left to Python as well, so that it is refused.
-    if (at < text.size and not _ENDS[text[at]]) or not seen_digit:
+    if not _is_end(text, at, separator) or not seen_digit:
         return False, 0.0, none, at
     sign = np.uint64(negative) << np.uint64(63)
     if mantissa < np.uint64(1 << 53) and abs(scale) <= 22:
@@ -142,6 +171,7 @@ def _scan_fields(
     text: _Array,
     at: int,
     row: int,
+    separator: int,
     kinds: _Array,
     integers: _Array,
     reals: _Array,
@@ -150,44 +180,57 @@ def _scan_fields(
     """Read one line from its first field on: (status, position, number of fields)."""
     field, column = 0, 0
     while True:
-        if at == text.size or _ENDS[text[at]]:
-            return EMPTY_FIELD, at, field
         kind = kinds[field] if field < kinds.size else SKIP
+        begin = at
+        if kind != SKIP and _is_end(text, at, separator):
+            return EMPTY_FIELD, at, field
         if kind == INTEGER:
-            status, value, end = _parse_integer(text, at)
+            status, value, at = _parse_integer(text, at, separator)
             if status != OK:
-                return status, at, field
+                return status, begin, field
             integers[column, row] = value
             column += 1
         elif kind == REAL:
-            is_plain, real, bits, end = _parse_real(text, at)
-            if not is_plain:
-                end = _field_end(text, end)
-            elif bits != 0:
+            is_plain, real, bits, at = _parse_real(text, at, separator)
+            if bits != 0:
                 reals.view(np.uint64)[row] = bits
             else:
                 reals[row] = real
-            tokens[row] = -1 if is_plain else at
+            tokens[row] = -1 if is_plain else begin
+            if not is_plain:
+                at = _field_end(text, begin, separator)
         else:
-            end = _field_end(text, at)
+            at = _field_end(text, at, separator)
+        if at < 0:
+            return BAD_QUOTES, begin, field
         field += 1
-        at = _skip_blanks(text, end)
+        at = _skip_blanks(text, at, separator)
         if at == text.size or text[at] == _NEWLINE:
             return OK, at, field
-        if text[at] in (_COMMA, _SEMICOLON):
-            at = _skip_blanks(text, at + 1)
+        if text[at] == separator:
+            at = _skip_blanks(text, at + 1, separator)
+        elif separator != _NONE:  # more in the same field, behind a blank
+            if kind == INTEGER:
+                return NOT_INTEGER, begin, field - 1
+            if text[begin] == _QUOTE:
+                return BAD_QUOTES, begin, field - 1
+            tokens[row] = begin  # left to Python, which refuses it
+            at = _field_end(text, begin, separator)
+            if at == text.size or text[at] == _NEWLINE:
+                return OK, at, field
+            at = _skip_blanks(text, at + 1, separator)
 
 
 @jit
-def _next_row(text: _Array, at: int, is_comment: _Array) -> int:
+def _next_row(text: _Array, at: int, marks: _Array, separator: int) -> int:
     """Return where the next line that is neither empty nor a comment begins."""
     while at < text.size:
-        at = _skip_blanks(text, at)
+        at = _skip_blanks(text, at, separator)
         if at == text.size:
             break
         if text[at] == _NEWLINE:
             at += 1
-        elif is_comment[text[at]]:
+        elif marks[text[at]] & COMMENT:
             while at < text.size and text[at] != _NEWLINE:
                 at += 1
         else:
@@ -199,7 +242,7 @@ def _next_row(text: _Array, at: int, is_comment: _Array) -> int:
 def scan_rows(
     text: _Array,
     start: int,
-    is_comment: _Array,
+    marks: _Array,
     prefix: int,
     field_count: int,
     kinds: _Array,
@@ -212,8 +255,8 @@ def scan_rows(
     Parameters
     ----------
     text : ndarray of uint8
-    is_comment : ndarray of bool, shape (256,)
-        First bytes of comment lines.
+    marks : ndarray of uint8, shape (256,)
+        Of `fields.marks_of`: bytes that begin comments, and the separator.
     prefix : int
         Byte that is the first field of every line, not counted; 0 for none.
     field_count : int
@@ -232,16 +275,19 @@ def scan_rows(
         Position is that of the offending byte where the status is not OK.
     """
     at, row = start, 0
+    separator = _separator(marks)
     while True:
-        at = _next_row(text, at, is_comment)
+        at = _next_row(text, at, marks, separator)
         if at >= text.size:
             return OK, row, at
         begin = at
         if prefix != 0:
-            if text[at] != prefix or _field_end(text, at) != at + 1:
+            if text[at] != prefix or not _is_end(text, at + 1, separator):
                 return BAD_PREFIX, row, at
-            at = _skip_blanks(text, at + 1)
-        status, at, fields = _scan_fields(text, at, row, kinds, integers, reals, tokens)
+            at = _skip_blanks(text, at + 1, separator)
+        status, at, fields = _scan_fields(
+            text, at, row, separator, kinds, integers, reals, tokens
+        )
         if status != OK:
             return status, row, at
         if fields != field_count:
@@ -251,13 +297,14 @@ def scan_rows(
 
 
 @jit
-def find_row(text: _Array, start: int, is_comment: _Array, row: int) -> int:
+def find_row(text: _Array, start: int, marks: _Array, row: int) -> int:
     """Return where the line of a row begins: errors found later need their line."""
-    at = _next_row(text, start, is_comment)
+    separator = _separator(marks)
+    at = _next_row(text, start, marks, separator)
     for _ in range(row):
         while at < text.size and text[at] != _NEWLINE:
             at += 1
-        at = _next_row(text, at, is_comment)
+        at = _next_row(text, at, marks, separator)
     return at
 
 

@@ -20,14 +20,15 @@ from numpy.typing import NDArray
 
 from featgraph.errors import FileFormatError
 from featgraph.graph.building.arguments import require_bound, require_path
+from featgraph.graph.formats.fields import marks_of, named_separator
 
 __all__ = [
     "GZIP_MAGIC",
     "UTF8_BOM",
     "Table",
     "Text",
-    "field_count",
     "read_text",
+    "real_of",
     "refuse_utf16",
     "scan_table",
     "trusted_bytes",
@@ -46,22 +47,19 @@ _FREE_BYTES = 64 << 20
 # Longer fields are no numbers: the shortest exact decimal of a double has 767 digits.
 _MAX_TOKEN = 1100
 
-# The scanner reads numbers only; files with words are read by a reader of tables.
-_NAMED = (
-    "ids that are words: Graph.from_pandas(pandas.read_csv(path, ...)), whose "
-    "vertex_names keep them"
-)
+_NAMED = "where ids are words, pass names=True"
 
-# Indexed by the status codes of `_scan`: what is wrong, what is expected.
+# Indexed by the status codes of `scan`: what is wrong, what is expected.
 _PROBLEMS = (
     ("", ""),
-    ("not an integer", "decimal digits, with an optional sign"),
+    ("not an integer", "decimal digits, with an optional sign, between {separator}"),
     ("integer out of range", "an integer that fits 64 bits"),
-    ("too few fields", "{fields} fields"),
-    ("too many fields", "{fields} fields"),
+    ("too few fields", "{fields} fields, separated by {separator}"),
+    ("too many fields", "{fields} fields, separated by {separator}"),
     ("empty field", "a value between separators"),
     ("more entries than the header says", "{rows} entries"),
     ("unknown kind of line", "{prefix}"),
+    ("malformed quotes", "a field that ends with its second quote, on the same line"),
 )
 
 
@@ -218,13 +216,15 @@ class Table:
     text : Text
     start : int
         Byte behind the header.
+    marks : ndarray of uint8, shape (256,)
+        Of `fields.marks_of`: bytes that begin comments, and the separator.
     integers : ndarray of int64, shape (integer columns, rows)
     reals : ndarray of float64, shape (rows,); empty where no column is real
     """
 
     text: Text
     start: int
-    comments: str
+    marks: NDArray[np.uint8]
     integers: NDArray[np.int64]
     reals: NDArray[np.float64]
 
@@ -232,8 +232,7 @@ class Table:
         """Return the byte at which the line of a row begins."""
         from featgraph.graph.formats import scan
 
-        flags = _comment_flags(self.comments)
-        return int(scan.find_row(_bytes(self.text), self.start, flags, row))
+        return int(scan.find_row(_bytes(self.text), self.start, self.marks, row))
 
 
 def scan_table(
@@ -245,6 +244,7 @@ def scan_table(
     prefix: str = "",
     field_count: int = 0,
     row_count: int | None = None,
+    separator: str = " ",
 ) -> Table:
     """Parse the rows behind byte `start`.
 
@@ -257,9 +257,11 @@ def scan_table(
     prefix : str
         A letter that begins every row.
     field_count : int
-        Fields of each row; 0: as many as the first has.
+        Fields of each row; 0: as many as there are kinds.
     row_count : int, optional
         Exactly so many rows; already checked to be possible in this many bytes.
+    separator : str
+        One character between fields, with blanks around it or not; " ": blanks.
 
     Raises
     ------
@@ -268,11 +270,10 @@ def scan_table(
     """
     from featgraph.graph.formats import pieces  # loads Numba
 
-    flags = _comment_flags(comments)
-    if not field_count:
-        field_count = max(len(kinds), _first_fields(text, start, flags))
+    marks = marks_of(comments, separator)
+    field_count = field_count or len(kinds)
     codes = np.array(["-ir".index(kind) for kind in kinds], np.int64)
-    lines = pieces.Lines(flags, ord(prefix) if prefix else 0, field_count, codes)
+    lines = pieces.Lines(marks, ord(prefix) if prefix else 0, field_count, codes)
     found = pieces.scan_pieces(_bytes(text), start, lines, row_count)
     if found.status:
         what, expected = _PROBLEMS[found.status]
@@ -283,6 +284,7 @@ def scan_table(
             expected=expected.format(
                 fields=field_count,
                 rows=row_count,
+                separator=named_separator(separator),
                 prefix=f"lines that begin with {prefix!r} or {comments!r}",
             ),
             fix=_NAMED if is_word and row_count is None else None,
@@ -295,52 +297,44 @@ def scan_table(
             expected=f"{row_count} entries",
             fix="the file is truncated: fetch it again",
         )
-    _finish_reals(text, found.reals, found.tokens)
-    return Table(text, start, comments, found.integers, found.reals)
-
-
-def field_count(text: Text, start: int, comments: str) -> int:
-    """Return how many fields the first row has behind byte `start`; 0 without one."""
-    return _first_fields(text, start, _comment_flags(comments))
-
-
-def _first_fields(text: Text, start: int, flags: NDArray[np.bool_]) -> int:
-    from featgraph.graph.formats import scan
-
-    begin = int(scan.find_row(_bytes(text), start, flags, 0))
-    _, _, line = next(text.lines(begin), (0, 0, ""))
-    return len(line.replace(",", " ").replace(";", " ").split())
+    _finish_reals(text, found.reals, found.tokens, separator)
+    return Table(text, start, marks, found.integers, found.reals)
 
 
 def _finish_reals(
-    text: Text, reals: NDArray[np.float64], tokens: NDArray[np.int64]
+    text: Text,
+    reals: NDArray[np.float64],
+    tokens: NDArray[np.int64],
+    separator: str,
 ) -> None:
     """Parse the fields that the scanner left to Python."""
     for row in np.flatnonzero(tokens[: reals.size] >= 0):
         begin = int(tokens[row])
-        field = text.data[begin : begin + _MAX_TOKEN]
-        token = field.replace(b",", b" ").replace(b";", b" ").split(None, 1)[0]
-        try:
-            # Python's float takes 1_000 for a number; other readers do not.
-            is_odd = b"_" in token or len(token) == _MAX_TOKEN
-            value = math.nan if is_odd else float(token)
-        except ValueError:
-            value = math.nan
-        is_overflow = math.isinf(value) and b"n" not in token.lower()
-        if math.isnan(value) or is_overflow:
-            text.fail(
-                "not a weight" if math.isnan(value) else "number too large for float64",
-                begin,
-                expected="a decimal number or inf",
-            )
-        reals[row] = value
+        field = text.data[begin : begin + _MAX_TOKEN].split(b"\n", 1)[0]
+        end = None if separator == " " else separator.encode()
+        token = field.split(end, 1)[0].strip().decode("utf-8", "replace")
+        reals[row] = real_of(text, token, begin)
+
+
+def real_of(text: Text, token: str, position: int) -> float:
+    """Return the value of a field; raise FileFormatError if it is not a weight."""
+    try:
+        # Python's float takes 1_000 for a number; other readers do not.
+        is_odd = "_" in token or not token.isascii() or len(token) >= _MAX_TOKEN
+        value = math.nan if is_odd else float(token)
+    except ValueError:
+        value = math.nan
+    is_overflow = math.isinf(value) and "n" not in token.lower()
+    if math.isnan(value) or is_overflow:
+        has_comma = token.count(",") == 1 and "." not in token
+        text.fail(
+            "not a weight" if math.isnan(value) else "number too large for float64",
+            position,
+            expected="a decimal number or inf",
+            fix="write decimal points, such as 2.5 for 2,5" if has_comma else None,
+        )
+    return value
 
 
 def _bytes(text: Text) -> NDArray[np.uint8]:
     return np.frombuffer(text.data, np.uint8)
-
-
-def _comment_flags(comments: str) -> NDArray[np.bool_]:
-    flags = np.zeros(256, np.bool_)
-    flags[[ord(character) for character in comments]] = True
-    return flags

@@ -47,6 +47,7 @@ ARRAYS = {
     "weights": ("<f2", "<f4", "<f8", "<i1", "<i2", "<i4", "<i8", "|i1",
                 "<u1", "<u2", "<u4", "<u8", "|u1"),
     "names": ("<i8", "<u8"),  # (V,): ascending
+    "letters": ("|u1",),  # names that are words: UTF-8, each with a zero byte behind it
     "order": ("<i4",),  # (V,): the vertex at each place
     "starts": ("<i8",),  # (V,), beside an order: the edge id of its first in-edge
 }  # fmt: skip
@@ -174,12 +175,15 @@ def _checked(path: Path, body: dict[str, Any]) -> Manifest:
     counts = {"offsets": vertices + 1, "words": -(-vertices // 32), "outs": vertices,
               "sources": edges, "rows": edges, "weights": edges, "names": vertices,
               "order": vertices, "starts": vertices}  # fmt: skip
+    if "letters" in arrays:  # one at least for each vertex; `names` checks the rest
+        counts["letters"] = max(arrays["letters"].count, vertices)
     required = {"offsets", "words", "sources", "rows"}
     if found.directed:
         required.add("outs")
     if "order" in arrays:
         required.add("starts")
-    if not required <= arrays.keys() <= ARRAYS.keys():
+    has_two_names = {"names", "letters"} <= arrays.keys()
+    if has_two_names or not required <= arrays.keys() <= ARRAYS.keys():
         _fail(path, "other arrays than slices have", sorted(arrays))
     given = found.given_count
     most = given if found.directed else 2 * given

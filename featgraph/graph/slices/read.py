@@ -18,6 +18,7 @@ from featgraph.graph.building.edges import EdgeList, freeze
 from featgraph.graph.building.row_edges import RowEdges
 from featgraph.graph.slices.files import Slices
 from featgraph.graph.slices.manifest import Manifest, read_manifest
+from featgraph.graph.slices.names import read_names
 
 __all__ = [
     "PlacedRows",
@@ -237,7 +238,7 @@ def read_slices(path: object) -> EdgeList:
     rows = np.empty(stored.size, offset_dtype(row_bound(manifest)))
     stored.read("rows", rows)
     weights = stored.read("weights") if "weights" in manifest.arrays else None
-    names = slices.read("names") if "names" in manifest.arrays else None
+    names = read_names(slices)
     slices.read("words")  # altered ones are not for ranks alone to find
     if "order" in manifest.arrays:
         order = slices.read("order")

@@ -20,6 +20,7 @@ from featgraph.arrays.values import offset_dtype
 from featgraph.graph.building.edges import EdgeList
 from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
 from featgraph.graph.slices.files import Slices
+from featgraph.graph.slices.names import read_names
 from featgraph.graph.slices.read import (
     PlacedRows,
     joined,
@@ -162,7 +163,7 @@ def read_there(slices: Slices) -> EdgeList:
         dtype = offset_dtype(manifest.edge_count)
         known["out_degree"] = slices.read("outs").astype(dtype, copy=False)
     edges = GpuRowEdgeList(there, weights, known)
-    edges.names = slices.read("names") if "names" in manifest.arrays else None
+    edges.names = read_names(slices)
     edges.sides = manifest.sides
     return edges
 

@@ -20,6 +20,7 @@ from featgraph.graph._structure import structure_digest
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.slices.files import SliceWriter
 from featgraph.graph.slices.manifest import Manifest, SliceArray, write_manifest
+from featgraph.graph.slices.names import arrays_of_names
 from featgraph.graph.slices.sorting import Sorter
 
 __all__ = ["Edges", "Rows", "write_rows", "write_slices"]
@@ -42,7 +43,8 @@ class Edges:
     vertex_count : int
     directed : bool
     weights_dtype : dtype or None
-    names : ndarray of integers or None
+    names : ndarray of integers, or None
+        Of uint8: the letters of words.
     order : ndarray of int32 or None
         The vertex at each place.
     sides : tuple of int, or None
@@ -70,7 +72,8 @@ class Rows:
     weights : ndarray, shape (E,), or None
     out_degree : ndarray, shape (V,), or None
         None where that is how many edges there are into a vertex.
-    names : ndarray of integers or None
+    names : ndarray of integers, or None
+        Of uint8: the letters of words.
     given : int
     digest, weights_digest : str
     sides : tuple of int, or None
@@ -128,7 +131,7 @@ def _vertex_arrays(into: Array, names: Array | None) -> dict[str, Array]:
         "offsets": np.concatenate(([0], np.cumsum(into))),
         "words": np.add.reduceat(into, np.arange(0, into.size, 32)),
     }
-    return found if names is None else found | {"names": names}
+    return found | arrays_of_names(names)
 
 
 def write_slices(folder: Path, edges: Edges, memory: int = MEMORY_BYTES) -> Manifest:

@@ -144,7 +144,10 @@ def _of_text(
                 got=repr(policy),
                 fix=f"featgraph convert --duplicates {policy} combines them once",
             )
-        return read_layout(path, suffix_of(path), directed, options)
+        layout = read_layout(path, suffix_of(path), directed, options)
+        if layout.are_words:
+            raise _named(layout, "words")
+        return layout
 
     layout = on_all(engine, begin, about)
     require_same(
@@ -179,13 +182,20 @@ def _read_range(engine: Engine, layout: Layout, seen: Seen) -> list[Chunk]:
 
 
 def _named(layout: Layout, got: str) -> FileFormatError:
+    # Words have no gaps.
+    gaps = "names=False: gaps are vertices without edges; or "
+    gaps = "" if layout.are_words else gaps
     return FileFormatError(
         "the ids are names, which are numbered in the whole graph",
         where=layout.path,
         got=got,
         expected="each of 0 to V - 1",
-        fix="names=False: gaps are vertices without edges; or make slices, which keep "
-        "the names: featgraph convert",
+        fix=(
+            ""
+            if layout.are_words
+            else "names=False: gaps are vertices without edges; or "
+        )
+        + "make slices, which keep the names: featgraph convert",
     )
 
 

@@ -13,11 +13,13 @@ from featgraph.distributed.engines.protocol import Engine
 from featgraph.errors import FileFormatError
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.graph.building.arguments import require_path
+from featgraph.graph.building.names import VertexNames
 from featgraph.graph.formats.readers import require_no_options
 from featgraph.graph.partition.asked import Asked
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.sides import cut_each_side, side_bounds
 from featgraph.graph.slices.files import Slices
+from featgraph.graph.slices.names import read_names
 from featgraph.graph.slices.read import StoredRows, open_slices
 from featgraph.ranks.agreed import on_all, require_same
 from featgraph.ranks.graph import DistributedGraph, Whole
@@ -119,20 +121,22 @@ class _Read:
         Sources are places in the folder.
     rows : StoredRows or RowsThere
         Where they are.
-    names : ndarray or None
-        Names of all vertices, in their file.
+    names : ndarray, tuple of str, or None
+        Names of all vertices; integers in their file.
     """
 
     own: OwnRows | OwnThere
     rows: StoredRows | RowsThere
-    names: Array | None
+    names: VertexNames | None
 
     @classmethod
     def of(cls, slices: Slices, engine: Engine, working: int, is_there: bool) -> _Read:
         """Read it, to the GPU or not, and map what all vertices have."""
         manifest, rank = slices.manifest, engine.rank
         division, ranges = _divided(slices, engine.size, rank, working)
-        names = slices.mapped("names") if "names" in manifest.arrays else None
+        # Integers stay in their file.
+        is_mapped = "names" in manifest.arrays
+        names = slices.mapped("names") if is_mapped else read_names(slices)
         rows = StoredRows.of(slices, ranges) if not is_there else _there(slices, ranges)
         starts = out = None
         if "order" in manifest.arrays:

@@ -139,7 +139,14 @@ EDGES = {
     "longer": ("0 1\n1 2 3\n", 2, "too many fields", "2 fields"),
     "float": ("0 1\n1.5 2\n", 2, "not an integer", "'1.5 2'"),
     "word": ("0 1\n# x\nfoo 2\n", 3, "not an integer"),
-    "second header": ("a b\nc d\n", 2, "not an integer"),
+    "header or edge": ("a b\nc d\n", 1, "may be a header", "header=True"),
+    "narrow header": ("a b\n0 1 2\n", 1, "not as wide", "2 names", "3 fields"),
+    "wide header": ("a,b,c\n0,1\n", 1, "not as wide", "3 names", "2 fields"),
+    "other separator": ("0\t1\n1 2\n", 2, "not an integer", "between tabs"),
+    "open quote": ('0,1,x\n1,2,"y\n', 2, "malformed quotes"),
+    "behind a quote": ('0,1,x\n1,2,"y"z\n', 2, "malformed quotes"),
+    "a nameless vertex": ("ann bob 1\nbob '' 2\n\"\" ann 3\n", 3, "empty field"),
+    "a row of words": ("ann bob\nbob\n", 2, "too few fields", "2 fields"),
     "empty field": ("0,1\n1,,2\n", 2, "empty field"),
     "last empty": ("0,1\n1,\n", 2, "empty field"),
     "first empty": ("0,1\n,1\n", 2, "empty field"),
@@ -260,7 +267,7 @@ def test_what_is_no_file(tmp_path):
     with pytest.raises(FileFormatError, match="not a regular file"):
         read_edge_list("/dev/zero")
     odd = tmp_path / "gräph\n.txt"
-    odd.write_text("x y z 1\n")
+    odd.write_text("0 1\nx 1\n")
     with pytest.raises(FileFormatError, match="gräph"):
         read_edge_list(odd)
 

@@ -376,9 +376,9 @@ def test_real_labels(name):
     assert np.unique(labels).size == kinds
 
 
-def test_ids_that_are_words_have_another_reader(tmp_path: Path) -> None:
-    path = tmp_path / "words.txt"
-    path.write_text("1 2\nann bob\n")
+def test_words_among_integers_are_taken_if_asked_for(write) -> None:
+    path = write("1 2\nann bob\n")
     with pytest.raises(FileFormatError, match="not an integer") as caught:
         read_edge_list(path)
-    assert "from_pandas" in str(caught.value.fix)
+    assert "names=True" in str(caught.value.fix)
+    assert read_edge_list(path, names=True).vertex_names == ("1", "2", "ann", "bob")

@@ -1,0 +1,305 @@
+"""The first lines of an edge list: its separator, its header, and which columns count.
+
+`edge_list` (whole files) and `ranges` (parts of files) read their rows accordingly.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from featgraph.errors import ArgumentError, GraphInputError
+from featgraph.graph.building.arguments import shown
+from featgraph.graph.formats.fields import (
+    checked_separator,
+    is_number,
+    named_separator,
+    separator_of,
+    split_fields,
+    unquoted,
+)
+from featgraph.graph.formats.text import Text
+
+__all__ = ["INTEGER", "Column", "EdgeColumns", "divided", "edge_columns", "is_word"]
+
+Column: TypeAlias = int | str
+
+INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_NUMBERS = re.compile(r"[-+.\deE]+[,; \t][-+.\deE,; \t]*", re.ASCII)
+#: Bounds the table of column kinds.
+_MAX_COLUMN = 10_000
+#: What data frames call the columns of an edge, and of its weight.
+_ENDS, _WEIGHT = ("source", "target"), "weight"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line that is neither empty nor a comment.
+
+    Attributes
+    ----------
+    begin, end : int
+        Its bytes, with the newline.
+    fields : list of str
+        With their quotes.
+    """
+
+    begin: int
+    end: int
+    fields: list[str]
+
+    @property
+    def names(self) -> list[str]:
+        """The fields without quotes."""
+        return [unquoted(field) for field in self.fields]
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it may be a header or an edge of words: no numbers, no damage."""
+        names = self.names
+        is_clean = all(name.isprintable() for name in names) and any(names)
+        return len(names) > 1 and is_clean and not any(map(is_number, names))
+
+    def has_number(self, column: Column | None) -> bool:
+        """Whether there is such a field, and it is a number."""
+        is_field = isinstance(column, int) and 0 <= column < len(self.fields)
+        return is_field and is_number(self.fields[column])  # type: ignore[index]
+
+
+@dataclass(frozen=True)
+class EdgeColumns:
+    """How the rows of an edge list are read.
+
+    Attributes
+    ----------
+    chosen : list of int
+        Columns of source and target, and of the weight if there is one.
+    start : int
+        Byte at which rows begin.
+    separator : str
+        One character; " " for blanks.
+    field_count : int
+        Fields of each row.
+    are_words : bool
+        Whether ids are words.
+    doubted : Line or None
+        A first line of words, which only the other rows show to be a header or an edge.
+    """
+
+    chosen: list[int]
+    start: int
+    separator: str
+    field_count: int
+    are_words: bool
+    doubted: Line | None
+
+
+def edge_columns(
+    text: Text,
+    *,
+    columns: tuple[Column, Column] | None,
+    weights: Column | None,
+    comments: str,
+    names: bool | str,
+    separator: str = "auto",
+    header: bool | str = "auto",
+) -> EdgeColumns:
+    """Return how to read an edge list; see `read_edge_list`."""
+    _check_arguments(columns, comments, names, header)
+    mark, first, second = _first_lines(text, comments, checked_separator(separator))
+    is_header: bool | None = False
+    if first is not None:
+        is_header = _is_header(first, second, columns, weights, header)
+        if is_header is None and not names:  # words are no ids then
+            is_header = True
+    row = first if is_header is False else second
+    heading = first if is_header else None
+    if first is not None and row is second and row is not None:
+        _check_width(text, first, row, mark)
+    chosen = _chosen(text, heading, columns, weights)
+    fields = [] if row is None else row.fields
+    ids = [fields[column] for column in chosen[:2] if column < len(fields)]
+    are_words = bool(names) and (is_header is None or any(map(is_word, ids)))
+    return EdgeColumns(
+        chosen,
+        0 if heading is None else heading.end,
+        mark,
+        max(max(chosen) + 1, len(fields)),
+        are_words,
+        first if is_header is None else None,
+    )
+
+
+def _check_arguments(
+    columns: Any, comments: object, names: object, header: object
+) -> None:
+    if not isinstance(comments, str) or not comments.isascii():
+        raise ArgumentError(
+            "not characters that begin comments",
+            where="comments=",
+            got=shown(comments),
+            expected="a string of ASCII characters, '' for none",
+        )
+    is_pair = isinstance(columns, tuple | list) and len(columns) == 2
+    if columns is not None and not is_pair:
+        raise ArgumentError(
+            "not the columns of an edge",
+            where="columns=",
+            got=shown(columns),
+            expected="two numbers from 0 on, or names from the header line",
+        )
+    choices = ("names", names), ("header", header)
+    for option, value in choices:
+        is_flag = isinstance(value, bool | np.bool_)
+        if not (is_flag or (isinstance(value, str) and value == "auto")):
+            raise GraphInputError(
+                "neither a truth value nor 'auto'",
+                where=f"{option}=",
+                got=shown(value),
+                expected="'auto', True or False",
+            )
+
+
+def divided(text: Text, begin: int, line: str, separator: str) -> list[str]:
+    """Return the fields of the line that begins at a byte, with their quotes."""
+    try:
+        return split_fields(line, separator)
+    except ValueError:
+        text.fail(
+            "malformed quotes",
+            begin,
+            expected="a field that ends with its second quote, on the same line",
+        )
+
+
+def _first_lines(
+    text: Text, comments: str, separator: str | None
+) -> tuple[str, Line | None, Line | None]:
+    """Return the separator, and the first two lines that are not comments."""
+    found: list[Line] = []
+    for begin, end, stripped in text.lines():
+        if not stripped or stripped[0] in comments:
+            continue
+        # With its leading tab, if that is a separator.
+        line = text.data[begin:end].decode("utf-8", "replace").rstrip("\r\n")
+        if not found and "\r" in line:  # a blank to the scanner, which sees one line
+            text.fail(
+                "lines that end in a carriage return alone",
+                begin,
+                got=repr(line[:60]),
+                expected="lines that end in \\n or \\r\\n",
+                fix="tr '\\r' '\\n' < FILE > OTHER",
+            )
+        separator = separator or separator_of(line)
+        found.append(Line(begin, end, divided(text, begin, line, separator)))
+        if len(found) == 2:
+            break
+    first, second = [*found, None, None][:2]
+    return separator or " ", first, second
+
+
+def _is_header(
+    first: Line,
+    second: Line | None,
+    columns: tuple[Column, Column] | None,
+    weights: Column | None,
+    header: bool | str,
+) -> bool | None:
+    """Say whether the first line is a header; None if it may be an edge of words."""
+    if not isinstance(header, str):
+        return bool(header)
+    if not first.is_text:
+        return False
+    chosen = (*(columns or ()), weights)
+    if any(isinstance(column, str) and column != "auto" for column in chosen):
+        return True
+    if set(_ENDS) <= set(first.names):
+        return True
+    if second is None:
+        return False
+    if all(second.has_number(column) for column in columns or (0, 1)):
+        return True
+    if weights == "auto" and _WEIGHT in first.names:
+        weights = first.names.index(_WEIGHT)
+    # A word is no weight, so that a line with one above numbers is no edge.
+    if second.has_number(weights):
+        return True
+    return None if len(first.fields) == len(second.fields) else False
+
+
+def _check_width(text: Text, header: Line, row: Line, separator: str) -> None:
+    """Refuse names that stand above other fields than their own."""
+    if len(header.fields) != len(row.fields):
+        text.fail(
+            "the header is not as wide as the rows",
+            header.begin,
+            got=f"{len(header.fields)} names: {', '.join(map(repr, header.names))}"[
+                :200
+            ],
+            expected=f"{len(row.fields)} fields separated by "
+            f"{named_separator(separator)}, as in the row below",
+            fix="name every column (an empty name will do), or remove the line",
+        )
+
+
+def _chosen(
+    text: Text,
+    header: Line | None,
+    columns: tuple[Column, Column] | None,
+    weights: Column | None,
+) -> list[int]:
+    """Return the columns of source, target and weight by number."""
+    names = None if header is None else header.names
+    if columns is None:
+        is_named = names is not None and set(_ENDS) <= set(names)
+        columns = _ENDS if is_named else (0, 1)
+    if weights == "auto":
+        weights = _WEIGHT if names is not None and _WEIGHT in names else None
+    chosen = [_column(text, names, column) for column in columns]
+    if weights is not None:
+        chosen.append(_column(text, names, weights))
+    if len(set(chosen)) != len(chosen):
+        raise GraphInputError(
+            "a column is chosen twice",
+            where="columns=, weights=",
+            got=f"columns {chosen}",
+            expected="different columns",
+        )
+    return chosen
+
+
+def _column(text: Text, header: list[str] | None, column: Column) -> int:
+    if isinstance(column, str):
+        if header is None or header.count(column) != 1:
+            is_twice = header is not None and column in header
+            text.fail(
+                "two columns have the same name" if is_twice else "no such column",
+                0,
+                got=repr(column),
+                expected=f"one of {header}" if header else "a number: no header line",
+                fix="choose the column by its number, from 0 on" if is_twice else None,
+            )
+        return header.index(column)
+    if isinstance(column, bool) or not isinstance(column, int) or column < 0:
+        raise GraphInputError(
+            "not a column",
+            where="columns=, weights=",
+            got=repr(column),
+            expected="a number from 0 on, or a name from the header line",
+        )
+    if column > _MAX_COLUMN:
+        raise GraphInputError("not a column", got=column, expected=f"<= {_MAX_COLUMN}")
+    return column
+
+
+def is_word(field: str) -> bool:
+    """Say whether an id is a word, which the compiled scanner does not read.
+
+    Numbers in quotes are words to it. Numbers that are no integers, and several in one
+    field, are no ids.
+    """
+    are_numbers = is_number(field) or _NUMBERS.fullmatch(field)
+    return bool(field) and field.isprintable() and not are_numbers
