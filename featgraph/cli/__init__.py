@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from featgraph import __version__
 from featgraph.cli.convert import add_convert_options
+from featgraph.cli.flags import speaking_of_flags
 from featgraph.cli.forecast import add_forecast_options
 from featgraph.cli.launch import add_launch
 from featgraph.errors import FeatGraphError
@@ -42,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Each command imports what it needs when it runs: --help and --version stay quick.
     options = _parser().parse_args(arguments)
     try:
-        status = options.command(options)
+        with speaking_of_flags(options.parser):
+            status = options.command(options)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         # What is still buffered has to go somewhere when the interpreter ends.
@@ -75,6 +77,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_list(commands)
     _add_run(commands)
     _add_show(commands)
+    for command in commands.choices.values():
+        command.set_defaults(parser=command)
     return parser
 
 
@@ -147,7 +151,7 @@ def _add_list(commands: Commands) -> None:
 
 
 def _label_propagation_parser() -> argparse.ArgumentParser:
-    from featgraph.cli.run import add_graph_options
+    from featgraph.cli.graphs import add_graph_options
 
     parser = argparse.ArgumentParser(
         prog="featgraph run label-propagation",
@@ -237,7 +241,9 @@ def _run(options: argparse.Namespace) -> None:
     if name == "label-propagation":
         from featgraph.cli.run import run_label_propagation
 
-        run_label_propagation(_label_propagation_parser().parse_args(options.arguments))
+        parser = _label_propagation_parser()
+        with speaking_of_flags(parser):
+            run_label_propagation(parser.parse_args(options.arguments))
         return
     from featgraph.cli.algorithms import run_algorithm
 

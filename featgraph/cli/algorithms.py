@@ -18,13 +18,22 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
-from featgraph.cli.names import ALGORITHMS, UNDIRECTED
-from featgraph.cli.results import FORMATS, columns_of, summary_of, write_result
-from featgraph.cli.run import (
+from featgraph.cli.flags import speaking_of_flags
+from featgraph.cli.graphs import (
     add_graph_options,
-    check_writable,
+    add_text_options,
     read_given_graph,
+    text_options,
+    vertex_ids,
     vertices_named,
+)
+from featgraph.cli.names import ALGORITHMS, UNDIRECTED
+from featgraph.cli.results import (
+    FORMATS,
+    check_output,
+    columns_of,
+    summary_of,
+    write_result,
 )
 from featgraph.errors import FileFormatError
 
@@ -79,12 +88,23 @@ def run_algorithm(name: str, arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     if name in UNDIRECTED:
         options.undirected = True
-    check_writable(options.output)  # before the work, not behind it
+    with speaking_of_flags(parser):
+        _run(name, function, first.name, taken, options)
+
+
+def _run(
+    name: str,
+    function: Callable[..., Any],
+    takes: str,
+    taken: list[inspect.Parameter],
+    options: argparse.Namespace,
+) -> None:
+    check_output(options.output, options.format)  # before the work, not behind it
     read = {"graph": read_given_graph, "ratings": _read_ratings, "model": _read_model}
-    source = read[first.name](options)
+    source = read[takes](options)
     given = {p.name: _value(p, options, source) for p in taken}
     given = {key: value for key, value in given.items() if value is not None}
-    if first.name == "model" and options.evidence is not None:
+    if takes == "model" and options.evidence is not None:
         given["evidence"] = fg.read_uai_evidence(options.evidence)
     if name not in _SILENT and not options.quiet and sys.stderr.isatty():
         given["progress"] = True
@@ -115,7 +135,7 @@ def _add_argument(
             return False
         what = "a number, or a file: lines `vertex value`, or .npy"
         if name in _VERTICES:
-            what = "ids of vertices, with commas between"
+            what = "ids of vertices as in the file, with commas between"
         elif name == "weights":  # beside those of the graph, which --weights names
             flag, what = "--edge-weights", "a .npy with a row an edge"
         parser.add_argument(flag, required=is_needed, metavar="FILE", help=what)
@@ -148,10 +168,12 @@ def _add_ratings(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="lines `user item rating` with ids from 0, or a SciPy sparse .npz",
     )
+    add_text_options(parser)
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, metavar="FILE", help=".bif or .uai")
+    parser.add_argument("--max-bytes", type=int, metavar="N", help="most bytes of text")
     parser.add_argument("--evidence", metavar="FILE", help="in the UAI format")
 
 
@@ -175,12 +197,7 @@ def _value(
     if given is None or not is_array:
         return given
     if name in _VERTICES:
-        try:
-            ids = np.array([int(part) for part in given.split(",")], np.int64)
-        except (ValueError, OverflowError):
-            raise FileFormatError(
-                "not ids of vertices", where=f"--{name}", got=given, expected="0,5,7"
-            ) from None
+        ids = vertex_ids(f"--{name}", given, source)
         found = vertices_named(f"--{name}", ids, source)
         return int(found[0]) if len(found) == 1 else found
     if name == "dangling" and given == "renormalize":
@@ -229,11 +246,12 @@ def _read_ratings(options: argparse.Namespace) -> Any:
             raise FileFormatError(
                 "not a sparse matrix", where=path, got=error
             ) from error
-    listed = fg.read_edge_list(path, weights=2, names=False)
+    listed = fg.read_edge_list(path, weights=2, names=False, **text_options(options))
     users, items, weights = listed.sources, listed.targets, listed.weights
     return sparse.coo_matrix((np.asarray(weights, np.float32), (users, items)))
 
 
 def _read_model(options: argparse.Namespace) -> fg.FactorGraph:
     is_bif = options.model.removesuffix(".gz").endswith(".bif")
-    return (fg.read_bif if is_bif else fg.read_uai)(options.model)
+    read = fg.read_bif if is_bif else fg.read_uai
+    return read(options.model, max_bytes=options.max_bytes)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
+from featgraph.cli.graphs import add_edge_list_options, edge_list_options
+from featgraph.cli.results import require_place
 from featgraph.errors import FileFormatError
 
 __all__ = ["add_convert_options", "convert_graph"]
@@ -32,26 +33,7 @@ def add_convert_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="ranks that spread and metis are made for (default: %(default)s)",
     )
-    parser.add_argument(
-        "--undirected",
-        action="store_true",
-        help="take each line of an edge list both ways",
-    )
-    parser.add_argument(
-        "--weights", metavar="COLUMN", help="of an edge list, from 0 on or by name"
-    )
-    parser.add_argument(
-        "--vertex-count",
-        type=int,
-        metavar="V",
-        help="of an edge list, whose ids are numbers then, and no names",
-    )
-    parser.add_argument(
-        "--duplicates",
-        choices=["keep", "sum", "min", "max", "first", "last", "error"],
-        default="keep",
-        help="what becomes of repeated edges of an edge list",
-    )
+    add_edge_list_options(parser)
     parser.set_defaults(command=convert_graph)
 
 
@@ -71,21 +53,14 @@ def convert_graph(options: argparse.Namespace) -> None:
             where=options.output,
             expected="a name that ends in .fgs",
         )
-    chosen: dict[str, Any] = {}
-    if options.weights is not None:
-        is_number = options.weights.isdecimal()
-        chosen["weights"] = int(options.weights) if is_number else options.weights
-    if options.vertex_count is not None:
-        chosen["vertex_count"] = options.vertex_count
-    if options.duplicates != "keep":
-        chosen["duplicates"] = options.duplicates
+    require_place(options.output)
     made = convert(
         options.graph,
         options.output,
         False if options.undirected else None,
         order=options.order,
         parts=options.parts,
-        **chosen,
+        **edge_list_options(options.graph, options),
     )
     kind = "directed" if made.directed else "undirected"
     weights = "" if made.weights_dtype is None else f", {made.weights_dtype} weights"

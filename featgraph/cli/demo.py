@@ -22,6 +22,7 @@ from featgraph.cli.digits import (
     split,
 )
 from featgraph.cli.picture import draw
+from featgraph.cli.results import check_output
 from featgraph.errors import FeatGraphError
 
 __all__ = ["demo"]
@@ -43,6 +44,7 @@ def demo(options: argparse.Namespace) -> None:
         If the picture cannot be written.
     """
     _require_packages()
+    check_output(options.output)
     started = time.perf_counter()
     digits = load_graph_of_digits(options.neighbors)
     labels = split(digits.truth, options.labelled, options.seed)

@@ -12,6 +12,7 @@ import sys
 
 import numpy as np
 
+from featgraph.cli.graphs import add_edge_list_options, read_given_graph
 from featgraph.graph.formats.readers import SLICES, suffix_of
 from featgraph.graph.graph import Graph
 from featgraph.graph.slices.read import map_slices
@@ -64,11 +65,6 @@ def add_forecast_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--dtype", choices=["float32", "float64"], default="float32")
     parser.add_argument(
-        "--undirected",
-        action="store_true",
-        help="take each line of an edge list both ways",
-    )
-    parser.add_argument(
         "--machine",
         choices=[*MACHINES, "none"],
         default="h200",
@@ -82,7 +78,8 @@ def add_forecast_options(parser: argparse.ArgumentParser) -> None:
         + "; ".join(f"{name}: {links}" for name, links in MACHINES.items()),
     )
     parser.add_argument("--format", choices=["table", "csv"], default="table")
-    parser.set_defaults(weights=None, command=print_forecast)
+    add_edge_list_options(parser)
+    parser.set_defaults(command=print_forecast)
 
 
 def print_forecast(options: argparse.Namespace) -> None:
@@ -91,8 +88,8 @@ def print_forecast(options: argparse.Namespace) -> None:
     Parameters
     ----------
     options : argparse.Namespace
-        graph, weights, undirected, ranks, layout, order, balance, k, dtype, machine,
-        links, format.
+        Those of `add_edge_list_options`; graph, ranks, layout, order, balance, k,
+        dtype, machine, links, format.
 
     Raises
     ------
@@ -121,8 +118,6 @@ def _graph_of(options: argparse.Namespace) -> Graph:
     """Return the graph; of slices in the order that they have, memory has offsets."""
     if suffix_of(options.graph) == SLICES and options.order == "given":
         return Graph(map_slices(options.graph))
-    from featgraph.cli.run import read_given_graph  # loads all algorithms
-
     return read_given_graph(options)
 
 

@@ -16,7 +16,15 @@ import numpy.typing as npt
 import featgraph as fg
 from featgraph.errors import FileFormatError
 
-__all__ = ["FORMATS", "Table", "columns_of", "summary_of", "write_result"]
+__all__ = [
+    "FORMATS",
+    "Table",
+    "check_output",
+    "columns_of",
+    "require_place",
+    "summary_of",
+    "write_result",
+]
 
 FORMATS = ("csv", "tsv", "json", "npy")
 #: Arrays with an entry a given edge.
@@ -155,6 +163,45 @@ def summary_of(result: Any) -> str:
     return "; ".join(said)
 
 
+def check_output(output: str | None, format_: str | None = None) -> None:
+    """Raise where a result could not be written, before there is one.
+
+    Raises
+    ------
+    FileFormatError
+        Something else than a file has that name, or a ``.npy`` has none.
+    OSError
+        Its folder is missing, or may not be written.
+    """
+    if output is None:
+        if _format(output, format_) == "npy":
+            raise FileFormatError("a .npy file needs --output", where="--format npy")
+        return
+    require_place(output)
+    path = Path(output)
+    if path.exists() and not path.is_file():
+        raise FileFormatError(
+            "not a file",
+            where="--output",
+            got=output,
+            expected="the name of a file; one that exists is replaced",
+        )
+
+
+def require_place(output: str) -> None:
+    """Raise OSError where nothing can be written in the folder of a path."""
+    folder = Path(output).absolute().parent
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{output}: there is no such folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(f"{output}: the folder may not be written")
+
+
+def _format(output: str | None, format_: str | None) -> str:
+    suffix = Path(output or "").suffix[1:]
+    return format_ or (suffix if suffix in FORMATS else "csv")
+
+
 def write_result(table: Table, output: str | None, format_: str | None) -> None:
     """Write a table, whole or not at all.
 
@@ -167,11 +214,8 @@ def write_result(table: Table, output: str | None, format_: str | None) -> None:
     format_ : str, optional
         One of `FORMATS`. Default: the suffix of `output`, else csv.
     """
-    suffix = Path(output or "").suffix[1:]
-    chosen = format_ or (suffix if suffix in FORMATS else "csv")
+    chosen = _format(output, format_)
     if output is None:
-        if chosen == "npy":
-            raise FileFormatError("a .npy file needs --output", where="--format npy")
         _write_text(sys.stdout, table, chosen)
         return
     # A process that reads the file never sees a part of it.

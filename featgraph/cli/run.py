@@ -16,15 +16,11 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms import label_propagation
+from featgraph.cli.graphs import read_given_graph, vertices_named
+from featgraph.cli.results import check_output
 from featgraph.errors import FileFormatError
 
-__all__ = [
-    "add_graph_options",
-    "check_writable",
-    "read_given_graph",
-    "run_label_propagation",
-    "vertices_named",
-]
+__all__ = ["run_label_propagation"]
 
 
 def run_label_propagation(options: argparse.Namespace) -> None:
@@ -33,8 +29,8 @@ def run_label_propagation(options: argparse.Namespace) -> None:
     Parameters
     ----------
     options : argparse.Namespace
-        graph, weights, undirected, labels, column, output, alpha, epsilon,
-        format, max_supersteps, no_clamp, quiet, target.
+        Those of `add_graph_options`; labels, column, output, alpha, epsilon, format,
+        max_supersteps, no_clamp, quiet, target.
 
     Raises
     ------
@@ -43,7 +39,7 @@ def run_label_propagation(options: argparse.Namespace) -> None:
     OSError
         If a file cannot be read or written.
     """
-    check_writable(options.output)  # before the work, not behind it
+    check_output(options.output, options.format)  # before the work, not behind it
     graph = read_given_graph(options)
     labels = _read_labels(options, graph)
     with warnings.catch_warnings():
@@ -84,12 +80,6 @@ def run_label_propagation(options: argparse.Namespace) -> None:
         partial.unlink(missing_ok=True)
 
 
-def check_writable(output: str | None) -> None:
-    """Raise FileNotFoundError where the folder of an output is missing."""
-    if output is not None and not Path(output).absolute().parent.is_dir():
-        raise FileNotFoundError(f"{output}: there is no such folder")
-
-
 class Labels(NamedTuple):
     """The labels of a graph's vertices, numbered.
 
@@ -103,53 +93,6 @@ class Labels(NamedTuple):
 
     codes: npt.NDArray[np.int64]
     names: npt.NDArray[Any]
-
-
-def add_graph_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which graph is read, and how."""
-    parser.add_argument(
-        "--graph",
-        required=True,
-        metavar="FILE",
-        help="Matrix Market (.mtx), DIMACS (.gr) or edge list (.txt, .csv, ...), also "
-        "gzipped",
-    )
-    parser.add_argument(
-        "--weights",
-        metavar="COLUMN",
-        help="the column of an edge list with the weights: its name, or number from 0",
-    )
-    parser.add_argument(
-        "--undirected",
-        action="store_true",
-        help="take each line of an edge list both ways",
-    )
-
-
-def read_given_graph(options: argparse.Namespace) -> fg.Graph:
-    """Read the graph that the options say.
-
-    Raises
-    ------
-    FileFormatError
-        If a file is malformed, or has no column of weights to choose.
-    """
-    columns: dict[str, Any] = {}
-    if options.weights is not None:
-        is_number = options.weights.isdecimal()
-        columns["weights"] = int(options.weights) if is_number else options.weights
-    try:
-        return fg.read_graph(
-            options.graph, directed=False if options.undirected else None, **columns
-        )
-    except TypeError as error:
-        if not columns:
-            raise
-        raise FileFormatError(
-            "only edge lists have a column of weights to choose",
-            where=options.graph,
-            fix="leave --weights out; other formats say which the weights are",
-        ) from error
 
 
 def _read_labels(options: argparse.Namespace, graph: fg.Graph) -> Labels:
@@ -172,29 +115,6 @@ def _read_labels(options: argparse.Namespace, graph: fg.Graph) -> Labels:
     of_vertex = np.full(graph.vertex_count, -1, np.int64)
     of_vertex[vertices] = codes
     return Labels(of_vertex, names)
-
-
-def vertices_named(
-    path: str, listed: npt.NDArray[np.int64], graph: fg.Graph
-) -> npt.NDArray[np.int64]:
-    """Return the vertices that the graph's file calls `listed`."""
-    if graph.vertex_names is None:
-        vertices = listed
-        is_known = listed < graph.vertex_count
-        known = f"0 to {graph.vertex_count - 1}"
-    else:
-        number = {str(name): v for v, name in enumerate(graph.vertex_names)}
-        vertices = np.array([number.get(str(name), -1) for name in listed], np.int64)
-        is_known = vertices >= 0
-        known = f"one of {len(number):,} names, such as {graph.vertex_names[0]}"
-    if not is_known.all():
-        raise FileFormatError(
-            "the graph has no such vertex",
-            where=path,
-            got=listed[np.argmin(is_known)],
-            expected=known,
-        )
-    return vertices
 
 
 def _summary(graph: fg.Graph, labels: Labels, result: Any) -> str:

@@ -1,0 +1,91 @@
+"""Errors on the command line: options of Python become flags of the command.
+
+Readers and algorithms name their options as Python has them: ``names=True``,
+``duplicates="first"``. The parser of a command knows its flags, so that nothing else
+says how an option is called there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from featgraph.errors import FeatGraphError
+
+__all__ = ["CommandError", "in_flags", "speaking_of_flags"]
+
+#: An option with its value, as Python code has it.
+_OPTION = re.compile(
+    r"""\b([a-z][a-z_]*)=(?:'([^']*)'|"([^"]*)"|(True|False)\b|([\w.]+))?"""
+)
+#: The name of an option that is no English word.
+_NAME = re.compile(r"(?<![-\w.])[a-z]+(?:_[a-z]+)+\b(?!\()")
+#: What only a Python program can do.
+_CODE = re.compile(r"\w\(|\b(fg|numpy|np|scipy|pandas)\.|\bGraph\.|\b[a-z_]+=")
+
+
+class CommandError(FeatGraphError):
+    """An error whose text has the flags of a command."""
+
+
+@contextmanager
+def speaking_of_flags(parser: argparse.ArgumentParser) -> Iterator[None]:
+    """Raise errors of featgraph again, with the flags of a parser for options.
+
+    Raises
+    ------
+    CommandError
+        For any other `FeatGraphError`.
+    """
+    try:
+        yield
+    except CommandError:
+        raise
+    except FeatGraphError as error:
+        raise in_flags(error, parser) from error
+
+
+def in_flags(error: FeatGraphError, parser: argparse.ArgumentParser) -> CommandError:
+    """Return an error with flags; a fix that only a program can make is left out."""
+    flags = _flags_of(parser)
+
+    def said(text: object) -> Any:
+        # What is quoted was given by the user.
+        if not isinstance(text, str) or text.startswith(("'", '"')):
+            return text
+        text = _OPTION.sub(lambda match: _flag(match, flags), text)
+        return _NAME.sub(lambda match: flags.get(match[0], [match[0]])[0], text)
+
+    fix, where = said(error.fix), said(error.where)
+    return CommandError(
+        said(error.what),
+        where=flags[where][0] if where in flags else where,
+        got=said(error.got),
+        expected=said(error.expected),
+        fix=None if fix is None or _CODE.search(fix) else fix,
+    )
+
+
+def _flags_of(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
+    """Return by name of an option its flag, and the one that says no to it."""
+    found = {}
+    for action in parser._actions:
+        flags = [flag for flag in action.option_strings if flag.startswith("--")]
+        if flags:
+            found[action.dest] = flags
+    if "undirected" in found:
+        found["directed"] = found["undirected"] * 2
+    return found
+
+
+def _flag(match: re.Match[str], flags: dict[str, list[str]]) -> str:
+    name, single, double, truth, plain = match.groups()
+    if name not in flags:
+        return match[0]
+    if truth is not None:
+        return flags[name][-1 if truth == "False" else 0]
+    value = next((v for v in (single, double, plain) if v is not None), None)
+    return flags[name][0] if value is None else f"{flags[name][0]} {value}"

@@ -1,0 +1,201 @@
+"""Flags that say which graph is read and how; names of vertices on a command line."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.errors import FileFormatError
+from featgraph.graph.formats.readers import EDGE_LISTS, read_graph, suffix_of
+from featgraph.graph.graph import Graph
+
+__all__ = [
+    "add_edge_list_options",
+    "add_graph_options",
+    "add_text_options",
+    "column",
+    "edge_list_options",
+    "read_given_graph",
+    "text_options",
+    "vertex_ids",
+    "vertices_named",
+]
+
+_SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "blank": " "}
+
+
+def add_graph_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which graph is read, and how."""
+    parser.add_argument(
+        "--graph",
+        required=True,
+        metavar="FILE",
+        help="Matrix Market (.mtx), DIMACS (.gr) or edge list (.txt, .csv, ...), also "
+        "gzipped; or a folder of slices (.fgs)",
+    )
+    add_edge_list_options(parser)
+
+
+def add_edge_list_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `read_edge_list`."""
+    group = parser.add_argument_group("edge lists")
+    group.add_argument(
+        "--undirected",
+        action="store_true",
+        help="take each line of an edge list both ways",
+    )
+    add_text_options(group)
+    chosen = group.add_mutually_exclusive_group()
+    chosen.add_argument(
+        "--weights",
+        type=column,
+        metavar="COLUMN",
+        help="the column of the weights: its name, or number from 0 (default: the one "
+        "that the header calls weight)",
+    )
+    chosen.add_argument(
+        "--no-weights", action="store_true", help="leave a column called weight out"
+    )
+    group.add_argument(
+        "--names",
+        action=argparse.BooleanOptionalAction,
+        help="whether ids are names of vertices, words too, or numbers whose gaps are "
+        "vertices (default: names)",
+    )
+    group.add_argument(
+        "--vertex-count",
+        type=int,
+        metavar="V",
+        help="how many vertices there are; ids are numbers then, and no names",
+    )
+    group.add_argument(
+        "--duplicates",
+        choices=["keep", "sum", "min", "max", "first", "last", "error"],
+        help="what becomes of repeated edges (default: keep)",
+    )
+
+
+def add_text_options(parser: argparse._ActionsContainer) -> None:
+    """Add the options that say how the lines of a table are divided."""
+    parser.add_argument(
+        "--columns",
+        type=_columns,
+        metavar="A,B",
+        help="the columns of source and target: names, or numbers from 0 (default: "
+        "those that the header calls source and target, else 0,1)",
+    )
+    parser.add_argument(
+        "--separator",
+        type=lambda text: _SEPARATORS.get(text, text),
+        metavar="S",
+        help="comma, semicolon, tab or blank (default: the first line shows it)",
+    )
+    parser.add_argument(
+        "--header",
+        action=argparse.BooleanOptionalAction,
+        help="whether the first line has names of columns (default: it shows it)",
+    )
+    parser.add_argument(
+        "--comments",
+        metavar="CHARACTERS",
+        help="a line that begins with one of these is skipped (default: #%%)",
+    )
+    parser.add_argument(
+        "--max-bytes",
+        type=int,
+        metavar="N",
+        help="most bytes of text, and of what a header may allocate",
+    )
+
+
+def column(text: str) -> int | str:
+    """Return a column: its number if it is one, else its name."""
+    return int(text) if text.isdecimal() else text
+
+
+def _columns(text: str) -> tuple[int | str, ...]:
+    found = tuple(map(column, text.split(",")))
+    if len(found) != 2:
+        raise argparse.ArgumentTypeError(f"{text!r} is not like 0,1 or source,target")
+    return found
+
+
+def text_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what `add_text_options` has got, by the names of `read_edge_list`."""
+    names = ("columns", "separator", "header", "comments", "max_bytes")
+    return _given(options, names)
+
+
+def edge_list_options(path: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Return what `add_edge_list_options` has got, likewise."""
+    names = ("weights", "names", "vertex_count", "duplicates")
+    found = text_options(options) | _given(options, names)
+    if suffix_of(path) in EDGE_LISTS and not options.no_weights:
+        found.setdefault("weights", "auto")
+    return found
+
+
+def _given(options: argparse.Namespace, names: tuple[str, ...]) -> dict[str, Any]:
+    given = {name: getattr(options, name) for name in names}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def read_given_graph(options: argparse.Namespace) -> Graph:
+    """Read the graph that the options say.
+
+    Raises
+    ------
+    FeatGraphError
+        If a file is malformed, or its format has no such options.
+    """
+    directed = False if options.undirected else None
+    given = edge_list_options(options.graph, options)
+    graph = read_graph(options.graph, directed, **given)
+    is_quiet = getattr(options, "quiet", True)
+    if given.get("weights") == "auto" and graph.weights is not None and not is_quiet:
+        print("weights: column weight; --no-weights leaves it out", file=sys.stderr)
+    return graph
+
+
+def vertex_ids(flag: str, given: str, graph: Graph) -> npt.NDArray[Any]:
+    """Return the ids in a list with commas, as `vertices_named` takes them."""
+    (words,) = csv.reader([given], skipinitialspace=True)
+    if isinstance(graph.vertex_names, tuple):
+        return np.array(words)
+    try:
+        return np.array([int(word) for word in words], np.int64)
+    except (ValueError, OverflowError):
+        raise FileFormatError(
+            "not ids of vertices", where=flag, got=given, expected="0,5,7"
+        ) from None
+
+
+def vertices_named(
+    path: str, listed: npt.NDArray[Any], graph: Graph
+) -> npt.NDArray[np.int64]:
+    """Return the vertices that the graph's file calls `listed`."""
+    names = graph.vertex_names
+    if names is None:
+        known = f"0 to {graph.vertex_count - 1}"
+        is_known = np.zeros(listed.size, np.bool_)
+        vertices = listed
+        if listed.dtype.kind == "i":
+            is_known = (listed >= 0) & (listed < graph.vertex_count)
+    else:
+        number = {str(name): v for v, name in enumerate(names)}
+        vertices = np.array([number.get(str(name), -1) for name in listed], np.int64)
+        is_known = vertices >= 0
+        known = f"one of {len(number):,} names, such as {names[0]}"
+    if not is_known.all():
+        raise FileFormatError(
+            "the graph has no such vertex",
+            where=path,
+            got=listed[np.argmin(is_known)],
+            expected=known,
+        )
+    return vertices
