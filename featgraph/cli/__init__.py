@@ -1,4 +1,4 @@
-"""The command line: ``featgraph convert``, ``demo``, ``forecast``, ``launch``, ..."""
+"""The command line: ``featgraph convert``, ``data``, ``demo``, ``forecast``, ..."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from featgraph import __version__
 from featgraph.cli.convert import add_convert_options
+from featgraph.cli.data import add_data_options
 from featgraph.cli.flags import speaking_of_flags
 from featgraph.cli.forecast import add_forecast_options
 from featgraph.cli.launch import add_launch
@@ -71,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_convert(commands)
+    _add_data(commands)
     _add_demo(commands)
     _add_forecast(commands)
     add_launch(commands)
@@ -90,6 +92,17 @@ def _add_convert(commands: Commands) -> None:
         'with fg.read_graph("OUT.fgs", partition="edges").',
     )
     add_convert_options(parser)
+
+
+def _add_data(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "data",
+        help="fetch a public data set, such as those of the tutorials",
+        description="Fetch a public data set over HTTPS, check it, and print its "
+        "licence and where its files are: in the folder that FEATGRAPH_DATA names, "
+        "else in ~/.cache/featgraph/data. A file that is there is not fetched again.",
+    )
+    add_data_options(parser)
 
 
 def _add_demo(commands: Commands) -> None:

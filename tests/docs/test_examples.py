@@ -2,22 +2,28 @@
 
 A fenced block ``python`` runs, in one namespace with those above it in the same file;
 with ``>>>`` lines its output is compared. ``python gpu`` runs where there is a GPU.
-Pages that read ``FEATGRAPH_DATA`` run where the real graphs are.
+Pages that need data sets run where the real graphs are, from which these are made.
 Anything else, such as a fragment, is fenced without ``python``.
 """
 
 from __future__ import annotations
 
 import doctest
+import gzip
+import hashlib
 import importlib
 import inspect
 import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy.io import savemat
+from scipy.sparse import coo_matrix, csc_matrix
 
 import featgraph as fg
+from featgraph.data import DATA_SETS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -53,6 +59,31 @@ def run_page(page: Path, gpu: bool, folder: Path) -> None:
             exec(compile(script.read_text("utf-8"), str(script), "exec"), namespace)
 
 
+@pytest.fixture(scope="session")
+def data_sets(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with data sets as `featgraph data` fetches them."""
+    made = tmp_path_factory.mktemp("data")
+    for name, known in DATA_SETS.items():
+        (made / name).mkdir()
+        for file in known.files:
+            target = made / name / file.name
+            if file.name == "blogcatalog.mat":
+                savemat(target, _blogcatalog(data_dir / "small"))
+                continue
+            given = next((data_dir / "small").rglob(f"{file.name}.gz"))
+            target.write_bytes(gzip.decompress(given.read_bytes()))
+            found = hashlib.sha256(target.read_bytes()).hexdigest()
+            assert found == file.sha256, "the table is that of these files"
+    return made
+
+
+def _blogcatalog(folder: Path) -> dict[str, Any]:
+    network = fg.read_graph(folder / "blogcatalog.mtx.gz").to_scipy()
+    at = np.loadtxt(folder / "blogcatalog.labels.gz", dtype=int).T
+    group = coo_matrix((np.ones(at.shape[1]), tuple(at)), (network.shape[0], 39))
+    return {"network": csc_matrix(network), "group": group}
+
+
 def _run(example: doctest.DocTest) -> int:
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     return runner.run(example, clear_globs=False).failed
@@ -81,8 +112,8 @@ def test_page(
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> None:
-    if any("FEATGRAPH_DATA" in code for _, code in blocks(page, gpu)):
-        folder = request.getfixturevalue("data_dir")  # skips where there are none
+    if any("data_folder(" in code for _, code in blocks(page, gpu)):
+        folder = request.getfixturevalue("data_sets")  # skips where there are none
         monkeypatch.setenv("FEATGRAPH_DATA", str(folder))
     monkeypatch.chdir(tmp_path)
     run_page(page, gpu, tmp_path)

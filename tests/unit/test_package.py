@@ -69,7 +69,8 @@ LAYERS = {
     "testing": DECLARED | {"_cuda", "device", "fold", "reference", "runtime"},
     "__init__": DECLARED
     | {"_cuda", "distributed", "fold", "ranks", "runtime", "testing"},
-    "cli": BASE | {"__init__", "algorithms", "distributed", "graph", "model"},
+    "data": BASE,
+    "cli": BASE | {"__init__", "algorithms", "data", "distributed", "graph", "model"},
     "__main__": {"cli"},
     "networkx": BASE | {"__init__", "algorithms"},
 }
