@@ -53,7 +53,7 @@ def convert_graph(options: argparse.Namespace) -> None:
             where=options.output,
             expected="a name that ends in .fgs",
         )
-    require_place(options.output)
+    require_place(options.output, makes_folders=True)
     made = convert(
         options.graph,
         options.output,

@@ -188,9 +188,18 @@ def check_output(output: str | None, format_: str | None = None) -> None:
         )
 
 
-def require_place(output: str) -> None:
-    """Raise OSError where nothing can be written in the folder of a path."""
+def require_place(output: str, *, makes_folders: bool = False) -> None:
+    """Raise OSError where nothing can be written in the folder of a path.
+
+    Parameters
+    ----------
+    output : str
+    makes_folders : bool
+        Whether folders that are missing will be made.
+    """
     folder = Path(output).absolute().parent
+    while makes_folders and not folder.exists():
+        folder = folder.parent
     if not folder.is_dir():
         raise FileNotFoundError(f"{output}: there is no such folder")
     if not os.access(folder, os.W_OK | os.X_OK):

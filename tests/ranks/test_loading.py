@@ -205,19 +205,21 @@ def test_text(
     run_ranks(ranks, on_a_rank)
 
 
-def test_converted_names(tmp_path: Path) -> None:
-    path = tmp_path / "named.txt"
-    path.write_text("".join(f"{7 * i} {7 * (i * i % 90)}\n" for i in range(90)))
+@pytest.mark.parametrize("word", ["", "no. "])
+def test_converted_names(word: str, tmp_path: Path) -> None:
+    path, called = tmp_path / "named.txt", word + "14" if word else 14
+    pairs = ((7 * i, 7 * (i * i % 90)) for i in range(90))
+    path.write_text("".join(f"{word}{u}\t{word}{v}\n" for u, v in pairs))
     convert(path, tmp_path / "named.fgs")
     whole = fg.read_graph(path)
 
     def on_a_rank(engine: Any) -> Any:
         made = fg.read_graph(tmp_path / "named.fgs", partition="edges")
         require_equal(made, fg.distribute(whole))
-        return made.vertex_index(14), np.array(made.vertex_names)
+        return made.vertex_index(called), np.array(made.vertex_names)
 
     for index, names in run_ranks(2, on_a_rank):
-        assert index == whole.vertex_index(14)
+        assert index == whole.vertex_index(called)
         assert np.array_equal(names, whole.vertex_names)
     assert np.array_equal(
         fg.read_graph(tmp_path / "named.fgs").vertex_names, whole.vertex_names
@@ -424,6 +426,11 @@ def test_what_is_refused_says_what_to_do(folder: Path, tmp_path: Path) -> None:
     ends = [0, 1], [1, 2]
     gaps = tmp_path / "gaps.txt"
     gaps.write_text("0 5\n5 9\n9 0\n")
+    words, decimals = tmp_path / "words.csv", tmp_path / "decimals.csv"
+    words.write_text("ann,bob\nbob,cid\n")
+    decimals.write_text("source;target;weight\n" + "0;1;2,5\n" * 40)
+    wide = tmp_path / "wide.txt"
+    wide.write_text("source target\n" + "7 0 1\n" * 40)
     calls: list[tuple[Callable[[], Any], str]] = [
         (lambda: fg.read_graph(folder, partition="edges", order="locality"),
          "featgraph convert --order locality"),
@@ -433,6 +440,10 @@ def test_what_is_refused_says_what_to_do(folder: Path, tmp_path: Path) -> None:
         (lambda: fg.read_graph(folder, partition="edges", weights=2), "convert"),
         (lambda: fg.read_graph(folder, partition="edges", directed=False), "directed"),
         (lambda: fg.read_graph(gaps, partition="edges"), "names=False"),
+        (lambda: fg.read_graph(words, partition="edges"), "fix:      make slices"),
+        (lambda: fg.read_graph(decimals, partition="edges", weights="auto"),
+         ":2: not a weight"),
+        (lambda: fg.read_graph(wide, partition="edges"), ":1: the header is not as"),
         (lambda: fg.read_graph(gaps, partition="edges", duplicates="sum"), "convert"),
         (lambda: fg.read_graph(tmp_path / "a.zip", partition="edges"), "suffix"),
         (lambda: fg.read_graph(gaps, partition="edges", sep=","), "no such option"),

@@ -39,7 +39,7 @@ def test_words_are_vertices_of_commands_and_results(
         {"vertex": "eva", "distances": "5.0", "predecessors": "cid"},
     ]
     assert rows_of(out) == expected
-    folder = str(tmp_path / "words.fgs")
+    folder = str(tmp_path / "new" / "words.fgs")
     status, out, err = run(capsys, "convert", words, folder)
     assert (status, err) == (0, "")
     assert "4 vertices, 3 edges given, directed, float64 weights" in out
@@ -191,6 +191,9 @@ def test_outputs_are_checked_before_the_run(
     status, _, err = run(capsys, *given, "--output", str(tmp_path / output))
     assert status == 2
     assert "no such folder" in err or "not a file" in err
+    if output != "folder":
+        under = str(tmp_path / "pipe" / "a.fgs")
+        assert "no such folder" in run(capsys, "convert", words, under)[2]
     if command == "run":
         assert "--output" in run(capsys, *given, "--format", "npy")[2]
 

@@ -222,6 +222,19 @@ def test_slices_refuse_names_that_are_no_text(name: Any, tmp_path: Path) -> None
         write_graph(graph, tmp_path / "n.fgs")
 
 
+@pytest.mark.parametrize("letters", [b"a\0b\0c\0d", b"a\0a\0c\0", b"ab\0\xff\0c\0"])
+def test_letters_are_the_different_names_of_all_vertices(
+    letters: bytes, write: Any, tmp_path: Path
+) -> None:
+    stored = np.frombuffer(letters, np.uint8)
+    folder = tmp_path / "w.fgs"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("featgraph.graph.formats.convert.stored_names", lambda _: stored)
+        convert(write("a b\nb c\n", "w.txt"), folder)
+    with pytest.raises(fg.FileFormatError, match=r"letters\.bin"):
+        fg.read_graph(folder)
+
+
 def test_labels_have_one_separator_and_words(write: Any) -> None:
     vertices, labels = fg.read_labels(write("node;label\n3;1,5\n4;2,5\n"))
     assert (vertices.tolist(), labels.tolist()) == ([3, 4], ["1,5", "2,5"])
