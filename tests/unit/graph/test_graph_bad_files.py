@@ -145,6 +145,7 @@ EDGES = {
     "other separator": ("0\t1\n1 2\n", 2, "not an integer", "between tabs"),
     "open quote": ('0,1,x\n1,2,"y\n', 2, "malformed quotes"),
     "behind a quote": ('0,1,x\n1,2,"y"z\n', 2, "malformed quotes"),
+    "behind a quote, blanks": ('0 1 "x"\n1 2 "y"z\n', 2, "malformed quotes"),
     "a nameless vertex": ("ann bob 1\nbob '' 2\n\"\" ann 3\n", 3, "empty field"),
     "a row of words": ("ann bob\nbob\n", 2, "too few fields", "2 fields"),
     "empty field": ("0,1\n1,,2\n", 2, "empty field"),
