@@ -273,7 +273,7 @@ def _downloaded(address: str) -> Iterator[Path]:
                 path=scratch,
                 downloader=pooch.HTTPDownloader(timeout=30),
             )
-        except (OSError, ValueError) as error:  # those of requests are OSErrors
+        except (OSError, ValueError) as error:  # errors of requests are OSErrors
             raise FeatGraphError(
                 "a file cannot be fetched",
                 where=address,

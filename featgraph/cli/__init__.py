@@ -97,7 +97,7 @@ def _add_convert(commands: Commands) -> None:
 def _add_data(commands: Commands) -> None:
     parser = commands.add_parser(
         "data",
-        help="fetch a public data set, such as those of the tutorials",
+        help="fetch a public data set by its name; the tutorials use some",
         description="Fetch a public data set over HTTPS, check it, and print its "
         "licence and where its files are: in the folder that FEATGRAPH_DATA names, "
         "else in ~/.cache/featgraph/data. A file that is there is not fetched again.",

@@ -105,7 +105,8 @@ def _run(
     given = {p.name: _value(p, options, source) for p in taken}
     given = {key: value for key, value in given.items() if value is not None}
     if takes == "model" and options.evidence is not None:
-        given["evidence"] = fg.read_uai_evidence(options.evidence)
+        bound = options.max_bytes
+        given["evidence"] = fg.read_uai_evidence(options.evidence, max_bytes=bound)
     if name not in _SILENT and not options.quiet and sys.stderr.isatty():
         given["progress"] = True
     with warnings.catch_warnings():

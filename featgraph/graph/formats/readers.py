@@ -152,7 +152,7 @@ def read_edge_list(
         What ids mean. "auto" and True: names of the vertices that occur. Integers are
         numbered in ascending order; where they are exactly 0..V-1 this changes nothing,
         otherwise `Graph.vertex_names` keeps them. Words are numbered as they come. Ids
-        are words if those of the first row are; with True, also if others are. False:
+        are words if the first row has words; with True, also if a later row has. False:
         vertex numbers, so that gaps are isolated vertices; "auto" means this where
         `vertex_count` is given.
     vertex_count : int, optional
