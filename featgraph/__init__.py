@@ -41,11 +41,11 @@ from featgraph.graph import (
     read_uai_evidence,
     read_uai_marginals,
 )
+from featgraph.graph.inputs.base import GivenArray, Held
+from featgraph.graph.inputs.take import given_array
 from featgraph.program.active import ActiveSet
 from featgraph.program.combine import combine
 from featgraph.program.functions import edge, gather, reduce, triangle, vertex
-from featgraph.program.given_arrays.base import GivenArray, Held
-from featgraph.program.given_arrays.take import given_array
 from featgraph.program.operations import (
     all_features,
     any_feature,

@@ -26,7 +26,7 @@ __all__ = [
 #: Axes of what it reads.
 AXES = 3
 #: What is checked: nothing; that a value is in a range; that it is whole, too; that it
-#: is in the range if it is finite.
+#: is in the range if it is finite, and no zero unless it was one.
 ANY, RANGE, WHOLE, FINITE = range(4)
 #: Stands for no index: more than any, and the same byte eight times.
 NONE_LOST = 0x7F7F_7F7F_7F7F_7F7F
@@ -55,19 +55,20 @@ def place_rows(source, order, is_ordered, check, low, high, target, stride, lost
         if is_ordered:
             row = order[row] % source.shape[0]
         value = source[row, feature // source.shape[2], feature % source.shape[2]]
+        target[place] = value
         if check != ANY:
             inside = low <= value and value <= high
             if check == WHOLE:
                 inside = inside and math.floor(value) == value
             elif check == FINITE:
                 inside = inside or value - value != 0
+                inside = inside and (target[place] != 0 or value == 0)
             if not inside:
                 cuda.atomic.min(lost, 0, row * features + feature)
-        target[place] = value
 
 
 # -- arrays with three axes that callers give: what they have to be, and what follows
-# from them. `program/given_arrays/host.py` does the same on the host, to the same bits.
+# from them. `graph/inputs/host.py` does the same on the host, to the same bits.
 
 
 @kernel(cache=True)

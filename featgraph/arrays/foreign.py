@@ -97,10 +97,16 @@ class Foreign:
             self._place(made, rows)
         return DeviceValues(made, None if made.shape == shape else shape[1])
 
-    def cast(self, dtype: np.dtype[Any]) -> Any:
-        """Return an array of the dialect with the values in a type, rounded to it."""
+    def cast(self, dtype: np.dtype[Any], *, is_checked: bool = False) -> Any:
+        """Return an array of the dialect with the values in a type, rounded to it.
+
+        Raises
+        ------
+        LostValue
+            If `is_checked`, and the type cannot hold a value.
+        """
         made = memory.empty(self.shape, dtype)
-        self._place(made, None, is_checked=False)
+        self._place(made, None, is_checked)
         return made
 
     def _place(self, made: Any, rows: Rows | None, is_checked: bool = True) -> None:

@@ -17,8 +17,8 @@ from featgraph.graph.building.check import (
     require_ids,
 )
 from featgraph.graph.building.edges import EdgeList, edge_list, edges_of_sides
-from featgraph.graph.building.host import host_array
 from featgraph.graph.building.names import VertexNames, are_integers
+from featgraph.graph.inputs.read import host_array
 
 if TYPE_CHECKING:
     from featgraph.graph._structure import Structure

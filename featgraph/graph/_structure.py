@@ -21,8 +21,8 @@ from featgraph.errors import GraphInputError
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.arguments import require_flag
 from featgraph.graph.building.edges import EdgeList
-from featgraph.graph.building.host import host_array
 from featgraph.graph.building.names import VertexNames, find_vertex
+from featgraph.graph.inputs.read import host_array
 from featgraph.graph.oriented import Oriented, orient
 
 if TYPE_CHECKING:

@@ -24,9 +24,7 @@ from featgraph.graph._structure import (
     owns,
     weights_there,
 )
-from featgraph.program.column import Column
-from featgraph.program.signature import PropertyKind, PropertyType
-from featgraph.program.values import (
+from featgraph.graph.inputs.storage import (
     Borrowed,
     filled,
     lent_array,
@@ -35,6 +33,8 @@ from featgraph.program.values import (
     storage_array,
     storage_values,
 )
+from featgraph.program.column import Column
+from featgraph.program.signature import PropertyKind, PropertyType
 
 __all__ = [
     "PropertySpec",

@@ -37,11 +37,12 @@ import numpy.typing as npt
 from featgraph.arrays.values import host_values
 from featgraph.errors import FileFormatError, StateError
 from featgraph.graph import Graph
+from featgraph.graph.inputs.numbers import STORAGE_DTYPES
 from featgraph.program.active import word_count
 from featgraph.program.column import Column
 from featgraph.program.given import edge_values
 from featgraph.program.names import name_problem
-from featgraph.program.signature import STORAGE_DTYPES, PropertyKind, PropertyType
+from featgraph.program.signature import PropertyKind, PropertyType
 from featgraph.program.snapshot import Left, Snapshot
 
 __all__ = [

@@ -7,22 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["STORAGE_DTYPES", "PropertyKind", "PropertyType", "Signature"]
-
-#: Storage types of properties. uint64 has no common type with the signed ones in
-#: generated code.
-STORAGE_DTYPES = (
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "float32",
-    "float64",
-)
+__all__ = ["PropertyKind", "PropertyType", "Signature"]
 
 
 class PropertyKind(Enum):

@@ -15,7 +15,13 @@ from featgraph.arrays.values import DeviceValues, Reordered, host_values
 from featgraph.errors import ArgumentError, StateError
 from featgraph.graph import Graph
 from featgraph.graph.building.arguments import require_flag
+from featgraph.graph.inputs.storage import (
+    require_item_shape,
+    scalar_of_type,
+    storage_dtype,
+)
 from featgraph.graph.partition.asked import makers
+from featgraph.program.alike import compare_given
 from featgraph.program.column import Column
 from featgraph.program.given import (
     PropertySpec,
@@ -26,17 +32,11 @@ from featgraph.program.given import (
     values_of_shape,
     vertex_values,
 )
-from featgraph.program.given_arrays.alike import compare_given
 from featgraph.program.in_use import InUse
 from featgraph.program.names import LONGEST, METHODS, RESERVED, name_problem
 from featgraph.program.saved import read_state, write_state
 from featgraph.program.signature import PropertyKind, PropertyType, Signature
 from featgraph.program.snapshot import Left, Snapshot
-from featgraph.program.values import (
-    require_item_shape,
-    scalar_of_type,
-    storage_dtype,
-)
 from featgraph.program.view import View
 
 __all__ = ["PropertySpec", "State", "edge_property", "vertex_property"]

@@ -18,9 +18,9 @@ from featgraph.fold.plan.traits import GraphTraits, graph_traits, set_traits
 from featgraph.graph import Graph
 from featgraph.graph._structure import set_degrees
 from featgraph.graph.building.edges import freeze
+from featgraph.graph.inputs.storage import Borrowed
 from featgraph.graph.oriented import refuse_directed
 from featgraph.graph.partition.shard import Shard
-from featgraph.program.values import Borrowed
 from featgraph.ranks.agreed import on_all
 from featgraph.ranks.edges import LazyArray, PartEdges
 from featgraph.ranks.exchange import RankExchange

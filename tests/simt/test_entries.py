@@ -17,7 +17,7 @@ from featgraph.errors import ArgumentError, StateError
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.program.signature import STORAGE_DTYPES
+from featgraph.graph.inputs.numbers import STORAGE_DTYPES
 from featgraph.runtime.devices.cuda_arrays import _FEW_ENTRIES
 from tests.simt.gpu import Gpu, emulated_gpu
 

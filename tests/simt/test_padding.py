@@ -21,9 +21,10 @@ if not _cuda.is_installed():
 
 from featgraph.arrays.padding import row_stride, stored_shape
 from featgraph.errors import StateError
+from featgraph.graph.inputs.numbers import STORAGE_DTYPES
 from featgraph.program import functions as fn
 from featgraph.program import operations as of
-from featgraph.program.signature import STORAGE_DTYPES, PropertyKind
+from featgraph.program.signature import PropertyKind
 from tests.bank import BY_NAME
 from tests.simt.case import Case, edge, floats, scalar, signed, vertex
 from tests.simt.emulator import MemoryFault

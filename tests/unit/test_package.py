@@ -78,6 +78,7 @@ LAYERS = {
 # The packages below those, from the ground up: imports point down the list, those in
 # functions and under TYPE_CHECKING included.
 FLOORS = (
+    "graph.inputs",
     "graph.building",
     "graph",
     "graph.slices",

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.errors import GraphInputError
-from featgraph.graph.building.host import host_array
+from featgraph.graph.inputs.read import host_array
 
 __all__ = [
     "MAX_VERTEX_COUNT",

@@ -13,7 +13,7 @@ from featgraph._cached import cached_property
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.edges import freeze
-from featgraph.graph.building.host import host_array
+from featgraph.graph.inputs.read import host_array
 
 __all__ = ["Partition"]
 

@@ -13,7 +13,7 @@ from featgraph.arrays.values import offset_dtype
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import EdgeList, freeze
-from featgraph.graph.building.host import host_array
+from featgraph.graph.inputs.read import host_array
 from featgraph.graph.partition.partition import Partition
 
 if TYPE_CHECKING:

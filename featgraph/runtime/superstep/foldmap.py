@@ -24,8 +24,8 @@ from featgraph.fold.plan.options import (
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.graph import Graph
 from featgraph.program.active import ActiveSet
+from featgraph.program.alike import said_behind
 from featgraph.program.by_name import name_in, named
-from featgraph.program.given_arrays.alike import said_behind
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from featgraph.graph import Graph
-from featgraph.graph.building import host
+from featgraph.graph.inputs import read
 
 MANY = settings(max_examples=100, deadline=None)
 KINDS = [nx.Graph, nx.DiGraph, nx.MultiGraph, nx.MultiDiGraph]
@@ -301,7 +301,7 @@ def test_device_arrays_are_copied_by_the_first_library_that_can(monkeypatch):
             return x
 
     modules = {"cupy": Cupy, "numba.cuda": Cuda}
-    monkeypatch.setattr(host, "import_whole", modules.__getitem__)
+    monkeypatch.setattr(read, "import_whole", modules.__getitem__)
     assert Graph.from_edges(DeviceArray(U), V).sources.tolist() == U
     assert calls == ["cupy"]
     del modules["cupy"]

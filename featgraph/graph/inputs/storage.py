@@ -1,8 +1,6 @@
 """Values as callers give them, turned into arrays of a storage type, or refused.
 
-A value is never changed on the way in, rounding of floats apart: what an integer or a
-bool cannot hold exactly, what overflows float32, what is missing and what is hidden by
-a mask are errors that name the position.
+The rules are those of `featgraph.graph.inputs.numbers`; errors are `StateError`.
 """
 
 from __future__ import annotations
@@ -22,14 +20,16 @@ from featgraph.arrays.values import (
     name_of,
     present_bytes,
 )
-from featgraph.errors import (
-    ArgumentError,
-    DeviceMemoryError,
-    GraphInputError,
-    StateError,
+from featgraph.errors import ArgumentError, DeviceMemoryError, StateError
+from featgraph.graph.inputs.numbers import (
+    NUMBERS,
+    STORAGE_DTYPES,
+    converted,
+    lost_value,
+    number_array,
+    range_of,
+    shortened,
 )
-from featgraph.graph.building.host import host_array
-from featgraph.program.signature import STORAGE_DTYPES
 
 if TYPE_CHECKING:
     from featgraph.arrays.foreign import Foreign
@@ -48,8 +48,6 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
-#: Kinds of NumPy dtypes that are numbers of ours: bool, int, uint, float.
-_NUMBERS = "biuf"
 #: Types of single values that are stored as they are.
 _STORED_AS = frozenset({bool, *(np.dtype(name).type for name in STORAGE_DTYPES)})
 #: What a kernel's loops over features count in.
@@ -158,8 +156,8 @@ class Borrowed:
             return self._foreign.copied(self.dtype, rows)
         except LostValue as lost:
             shown, wanted = repr(lost.value), self.dtype.name
-            raise _out_of_range(
-                self._where, lost.index, self.shape, shown, wanted
+            raise lost_value(
+                StateError, self._where, lost.index, self.shape, shown, wanted
             ) from None
 
     def rows(self, rows: Rows) -> DeviceValues:
@@ -234,20 +232,7 @@ def storage_array(name: str, values: Any, dtype: Any = None) -> Array:
         return np.array(values, order="C")
     where = f"property {name!r}"
     wanted = storage_dtype(dtype, where)
-    try:
-        array = host_array(values, where)
-    except GraphInputError as error:
-        raise StateError(
-            error.what,
-            where=where,
-            got=error.got,
-            expected=error.expected,
-            fix=error.fix,
-        ) from error
-    if array.dtype.kind == "O":
-        array = _from_objects(array, where)
-    if array.dtype.kind not in _NUMBERS:
-        raise _not_stored(array.dtype, where)
+    array = number_array(values, where, StateError)
     if wanted is None:
         is_plain = isinstance(values, list | tuple | range | float)
         is_float = array.dtype == np.float64 and not isinstance(values, np.float64)
@@ -255,7 +240,7 @@ def storage_array(name: str, values: Any, dtype: Any = None) -> Array:
         wanted = wanted.newbyteorder("=")
         if name_of(wanted) not in STORAGE_DTYPES:
             raise _not_stored(wanted, where)
-    return _cast(array, wanted, where)
+    return converted(array, wanted, where, StateError)
 
 
 def _is_stored(values: Any) -> bool:
@@ -264,94 +249,6 @@ def _is_stored(values: Any) -> bool:
         return False
     dtype = values.dtype
     return dtype.isnative and name_of(dtype) in STORAGE_DTYPES
-
-
-def _from_objects(array: Array, where: str) -> Array:
-    """Return an array of numbers from one of objects that are numbers."""
-    flat = array.ravel().tolist()
-    for i, item in enumerate(flat):
-        if not isinstance(item, bool | int | float | np.bool_ | np.number):
-            raise StateError(
-                "the values are not an array of numbers",
-                where=_place(where, i, array.shape),
-                got=f"{item!r:.60} ({type(item).__name__})",
-                expected="numbers; a value that is missing has to be given one",
-                fix="give .toarray()" if hasattr(item, "toarray") else None,
-            )
-        if isinstance(item, int) and not -(2**63) <= item < 2**64:
-            raise _out_of_range(where, i, array.shape, _shortened(item), "64 bits")
-    return np.array(flat).reshape(array.shape)
-
-
-def _cast(array: Array, wanted: np.dtype[Any], where: str) -> Array:
-    """Return a copy in the wanted type, of the same values."""
-    with np.errstate(all="ignore"):
-        cast = np.array(array, dtype=wanted, order="C", copy=True)
-    if np.can_cast(array.dtype, wanted, "safe") or array.size == 0:
-        return cast
-    if wanted.kind == "f":
-        if array.dtype.kind != "f":
-            return cast  # rounds, as every float does
-        is_lost = np.isinf(cast) & np.isfinite(array)
-    else:
-        is_lost = _differ(array, cast)
-    if is_lost.any():
-        i = int(np.argmax(is_lost))
-        raise _out_of_range(
-            where, i, array.shape, repr(array.ravel()[i].item()), wanted.name
-        )
-    return cast
-
-
-def _differ(array: Array, cast: Array) -> Array:
-    """Say which numbers are others as integers or bools."""
-    if cast.dtype.kind == "b":
-        return np.asarray((array != 0) & (array != 1))
-    limits = np.iinfo(cast.dtype)
-    if array.dtype.kind == "f":
-        # 2**n is a float exactly; NaN fails every comparison.
-        inside = (array >= float(limits.min)) & (array < float(limits.max + 1))
-        return np.asarray(~(inside & (np.floor(array) == array)))
-    # Compared as Python compares: NumPy does, with integers of any two types.
-    return np.asarray((array < limits.min) | (array > limits.max))
-
-
-def _out_of_range(
-    where: str, i: int, shape: tuple[int, ...], shown: str, wanted: str
-) -> StateError:
-    fixes = {
-        "bool": "give values != 0, or an integer dtype",
-        "float32": "give dtype=np.float64",
-        "64 bits": "give the values as floats",
-    }
-    return StateError(
-        f"a value does not fit {wanted}",
-        where=_place(where, i, shape),
-        got=shown,
-        expected=_range(wanted),
-        fix=fixes.get(wanted, "round the values, or give a dtype that holds them"),
-    )
-
-
-def _range(wanted: str) -> str:
-    if wanted == "bool":
-        return "True, False, 0 or 1"
-    if wanted == "float32":
-        return "a magnitude of at most 3.4e38"
-    limits = np.iinfo("int64" if wanted == "64 bits" else wanted)
-    return f"an integer in [{limits.min}, {limits.max}]"
-
-
-def _place(where: str, i: int, shape: tuple[int, ...]) -> str:
-    if not shape:
-        return where
-    return f"{where}, index {[int(part) for part in np.unravel_index(i, shape)]}"
-
-
-def _shortened(number: int) -> str:
-    """Return an integer as text; Python refuses to print more than 4,300 digits."""
-    bits = number.bit_length()
-    return str(number) if bits <= 128 else f"an integer of {bits} bits"
 
 
 def plain_scalar(value: Any) -> bool | int | float | None:
@@ -363,11 +260,7 @@ def plain_scalar(value: Any) -> bool | int | float | None:
     if isinstance(value, bool | int | float) and not is_of_numpy:
         return value
     if is_of_numpy:
-        if (
-            value.size != 1
-            or value.dtype.kind not in _NUMBERS
-            or np.ma.is_masked(value)
-        ):
+        if value.size != 1 or value.dtype.kind not in NUMBERS or np.ma.is_masked(value):
             return None
         found = value.item()
         return found if isinstance(found, bool | int | float) else float(found)
@@ -404,8 +297,8 @@ def scalar_of_type(where: str, value: Any, dtype: str) -> bool | int | float:
         raise StateError(
             "a value does not fit 64 bits",
             where=where,
-            got=_shortened(int(plain)),
-            expected=_range("64 bits"),
+            got=shortened(int(plain)),
+            expected=range_of("64 bits"),
             fix="give it as a float",
         )
     try:
@@ -414,6 +307,6 @@ def scalar_of_type(where: str, value: Any, dtype: str) -> bool | int | float:
         raise StateError(
             "a value does not fit a float",
             where=where,
-            got=_shortened(int(plain)),
+            got=shortened(int(plain)),
             expected="a magnitude of at most 1.8e308",
         ) from None

@@ -142,8 +142,23 @@ class GivenArray(ABC):
         """Return the array as one of NumPy; one on the GPU is copied."""
 
     @abstractmethod
-    def astype(self, dtype: np.dtype[Any] | type[Any]) -> GivenArray:
-        """Return the values rounded to a type; itself if it has that type."""
+    def astype(
+        self, dtype: np.dtype[Any] | type[Any], where: str | None = None
+    ) -> GivenArray:
+        """Return the values rounded to a type; itself if it has that type.
+
+        Parameters
+        ----------
+        dtype : dtype
+        where : str, optional
+            The argument, for an error where the type turns a value into another one: a
+            finite number becomes infinite, or another one zero, or an integer wraps.
+            None: only ratios to a known scale count, and no value is compared.
+
+        Raises
+        ------
+        GraphInputError
+        """
 
     @abstractmethod
     def column(self, index: int) -> GivenArray:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.program.given_arrays.base import ROWS_OF_A_PART, GivenArray, Held
+from featgraph.graph.inputs.base import ROWS_OF_A_PART, GivenArray, Held
+from featgraph.graph.inputs.numbers import converted
 
 __all__ = ["HostArray"]
 
@@ -46,9 +47,17 @@ class HostArray(GivenArray):
         """Return the array as one of NumPy; one on the GPU is copied."""
         return self.values  # type: ignore[no-any-return]
 
-    def astype(self, dtype: np.dtype[Any] | type[Any]) -> GivenArray:
+    def astype(
+        self, dtype: np.dtype[Any] | type[Any], where: str | None = None
+    ) -> GivenArray:
         """Return the values rounded to a type; itself if it has that type."""
-        return HostArray(self.values.astype(dtype, copy=False))
+        wanted = np.dtype(dtype)
+        if wanted == self.dtype:
+            return self
+        if where is not None:
+            return HostArray(converted(self.values, wanted, where))
+        with np.errstate(over="ignore", under="ignore"):
+            return HostArray(self.values.astype(wanted))
 
     def column(self, index: int) -> GivenArray:
         """Return what is at an index of the second axis."""

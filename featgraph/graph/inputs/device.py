@@ -10,7 +10,10 @@ import numpy.typing as npt
 
 from featgraph.arrays import elements, memory
 from featgraph.arrays.foreign import Foreign, as_numbers, flat, strided, three_axes
-from featgraph.program.given_arrays.base import ROWS_OF_A_PART, GivenArray, Held
+from featgraph.arrays.values import LostValue
+from featgraph.errors import GraphInputError
+from featgraph.graph.inputs.base import ROWS_OF_A_PART, GivenArray, Held
+from featgraph.graph.inputs.numbers import lost_value
 
 __all__ = ["DeviceArray"]
 
@@ -70,10 +73,21 @@ class DeviceArray(GivenArray):
         """Return the array as one of NumPy; one on the GPU is copied."""
         return memory.read(_copy(self.values, self.dtype))
 
-    def astype(self, dtype: np.dtype[Any] | type[Any]) -> GivenArray:
+    def astype(
+        self, dtype: np.dtype[Any] | type[Any], where: str | None = None
+    ) -> GivenArray:
         """Return the values rounded to a type; itself if it has that type."""
         wanted = np.dtype(dtype)
-        return self if wanted == self.dtype else DeviceArray(_copy(self.values, wanted))
+        if wanted == self.dtype:
+            return self
+        try:
+            made = Foreign(self.values).cast(wanted, is_checked=where is not None)
+        except LostValue as lost:
+            place, shown = (lost.index, self.shape), repr(lost.value)
+            raise lost_value(
+                GraphInputError, str(where), *place, shown, wanted.name
+            ) from None
+        return DeviceArray(made)
 
     def column(self, index: int) -> GivenArray:
         """Return what is at an index of the second axis."""

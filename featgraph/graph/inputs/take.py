@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.arrays.values import is_on_gpu
-from featgraph.graph.building.host import host_array
-from featgraph.program.given_arrays.base import GivenArray
-from featgraph.program.given_arrays.host import HostArray
+from featgraph.graph.inputs.base import GivenArray
+from featgraph.graph.inputs.host import HostArray
+from featgraph.graph.inputs.numbers import number_array
 
 __all__ = ["given_array"]
 
@@ -27,9 +27,10 @@ def given_array(
         memory of the GPU that kernels run on. What no kernel can read there is copied
         to the host: arrays without an axis, without elements, or of float16.
     dtype : dtype, optional
-        What to round it to; by default it keeps its type.
+        The type that it gets, if that holds its values; by default it keeps its own.
+        Floats are rounded.
     where : str, optional
-        What it is called in errors.
+        The argument that it is; errors name it.
 
     Returns
     -------
@@ -37,6 +38,11 @@ def given_array(
 
     Raises
     ------
+    GraphInputError
+        If it is not an array of bools, integers or floats: text, dates, complex
+        numbers, objects, or rows of different lengths. If entries are masked or
+        missing. If `dtype` turns a value into another one: a finite number becomes
+        infinite, another one zero, or a fraction an integer; it names the first one.
     StateError
         If it lies on another GPU, or its library does not give it away.
 
@@ -53,16 +59,16 @@ def given_array(
     elif is_on_gpu(values):
         found = _on_gpu(values, where)
     else:
-        found = HostArray(np.asarray(values))
-    return found if dtype is None else found.astype(np.dtype(dtype))
+        found = HostArray(number_array(values, where))
+    return found if dtype is None else found.astype(np.dtype(dtype), where)
 
 
 def _on_gpu(values: Any, where: str) -> GivenArray:
     # Both import the dialect.
     from featgraph.arrays.foreign import foreign_array
-    from featgraph.program.given_arrays.device import DeviceArray
+    from featgraph.graph.inputs.device import DeviceArray
 
     foreign = foreign_array(values, where)
     if foreign is None:
-        return HostArray(host_array(values, where))
+        return HostArray(number_array(values, where))
     return DeviceArray(foreign.array)

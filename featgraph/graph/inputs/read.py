@@ -54,6 +54,7 @@ def host_array(values: object, role: str = "values") -> NDArray[Any]:
     except GraphInputError:
         raise
     except Exception as error:  # whatever a foreign __array__ or __dlpack__ raises
+        _refuse_ragged(values, role, error)
         raise GraphInputError(
             "cannot be read as an array",
             where=role,
@@ -62,6 +63,21 @@ def host_array(values: object, role: str = "values") -> NDArray[Any]:
             "__array__, __dlpack__ or __cuda_array_interface__",
             fix="convert it to a NumPy array first (a PyTorch tensor with gradient: "
             ".detach())",
+        ) from error
+
+
+def _refuse_ragged(values: object, role: str, error: Exception) -> None:
+    """Raise if the values are rows of different lengths, naming the first such row."""
+    if not isinstance(values, list | tuple) or not values:
+        return
+    lengths = [len(x) if isinstance(x, list | tuple) else 0 for x in values]
+    odd = next((i for i, x in enumerate(lengths) if x != lengths[0]), None)
+    if odd is not None:
+        raise GraphInputError(
+            "rows of different lengths make no array",
+            where=f"{role}, row {odd}",
+            got=f"{values[odd]!r:.60} behind {values[0]!r:.60}",
+            expected="numbers, or rows of as many numbers each",
         ) from error
 
 
