@@ -12,6 +12,7 @@ import numpy.typing as npt
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.arguments import shown
 from featgraph.graph.graph import Graph
+from featgraph.graph.inputs.numbers import converted, number_array
 
 __all__ = ["Factor", "FactorGraph"]
 
@@ -113,12 +114,7 @@ class FactorGraph:
                 got=f"{len(names)} variables: {', '.join(names[:8])}",
                 expected=f"at most {MAX_SCOPE} variables, each once",
             )
-        try:
-            values = np.array(table, np.float64, order="C")
-        except (TypeError, ValueError, OverflowError) as error:
-            raise GraphInputError(
-                "a table is an array of numbers", where=where, got=error
-            ) from error
+        values = converted(number_array(table, where), np.dtype(np.float64), where)
         expected = tuple(int(self.cardinalities[v]) for v in variables)
         if values.shape != expected:
             raise GraphInputError(
@@ -250,7 +246,20 @@ class FactorGraph:
 
     def log_score(self, states: npt.ArrayLike) -> float:
         """Return the log of the product of tables for one state a variable, (V,)."""
-        chosen = np.asarray(states)
+        chosen, counts = number_array(states, "states"), self.cardinalities
+        is_wrong = chosen.shape != counts.shape or chosen.dtype.kind not in "iu"
+        bad = 0 if is_wrong else int(np.argmax((chosen < 0) | (chosen >= counts)))
+        if is_wrong or not 0 <= chosen[bad] < counts[bad]:
+            raise GraphInputError(
+                "one state for each variable is needed",
+                where="states" if is_wrong else f"variable {self.names[bad]!r}",
+                got=f"{chosen.dtype} of shape {chosen.shape}"
+                if is_wrong
+                else chosen[bad],
+                expected=f"integers of shape {counts.shape}"
+                if is_wrong
+                else f"0 <= state < {counts[bad]}",
+            )
         with np.errstate(divide="ignore"):
             entries = [f.table[tuple(chosen[list(f.scope)])] for f in self.factors]
             return float(np.log(np.array(entries, np.float64)).sum())

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.check import checked_count
+from featgraph.graph.inputs.numbers import number_array
 
 __all__ = ["MOST_HELD", "WORD_BITS", "ActiveSet", "word_count"]
 
@@ -231,7 +232,7 @@ _numbers = itertools.count()
 
 def _checked_vertices(vertices: Any, vertex_count: int) -> npt.NDArray[Any]:
     """Return a mask of all vertices, or ids of some."""
-    array = np.asarray(vertices)
+    array = number_array(vertices, "active set")
     if array.dtype == np.bool_:
         if array.shape != (vertex_count,):
             raise GraphInputError(

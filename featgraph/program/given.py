@@ -24,6 +24,7 @@ from featgraph.graph._structure import (
     owns,
     weights_there,
 )
+from featgraph.graph.inputs.numbers import number_array
 from featgraph.graph.inputs.storage import (
     Borrowed,
     filled,
@@ -147,7 +148,7 @@ def _apart(name: str, spec: PropertySpec, rest: Filled) -> Entries:
     """Return the entries that `at` names; of those named twice, the last."""
     where, shape = f"property {name!r}, at=", rest.shape
     index = spec.at if isinstance(spec.at, tuple) else (spec.at,)
-    axes = [np.asarray(axis) for axis in index]
+    axes = [number_array(axis, where, StateError) for axis in index]
     count = axes[0].size if axes else 0
     are_alike = all(axis.shape == (count,) for axis in axes)
     are_integers = all(axis.dtype.kind in "iu" for axis in axes) or not count

@@ -97,10 +97,17 @@ BAD = {
     ),
     "floats": ([0.0, 1.0], "integer ids or a boolean mask", "active set", "float64"),
     "nan": ([np.nan], "integer ids or a boolean mask", "active set", "float64"),
-    "strings": (["a"], "integer ids or a boolean mask", "active set", "<U1"),
-    "objects": ([object()], "integer ids or a boolean mask", "active set", "object"),
+    "strings": (["a"], "not an array of numbers", "active set", "<U1"),
+    "objects": ([object()], "not an array of numbers", "active set", "object"),
+    "masked": (
+        np.ma.array([0, 1], mask=[True, False]),
+        "masked entries",
+        "active set",
+        "1 masked of 2",
+    ),
+    "ragged": ([[0], [0, 1]], "different lengths", "row 1", "[0, 1]"),
     "a number": (3, "integer ids or a boolean mask", "active set", "shape ()"),
-    "a string": ("some", "integer ids or a boolean mask", "active set", "<U4"),
+    "a string": ("some", "not an array of numbers", "active set", "<U4"),
     "two dimensions": (
         [[0, 1]],
         "integer ids or a boolean mask",
@@ -134,3 +141,30 @@ def test_graphs_give_the_count() -> None:
     graph = fg.Graph.from_edges([0, 1], [1, 2])
     assert fg.ActiveSet(graph, "all").vertex_count == 3
     assert repr(fg.ActiveSet(graph, [1])) == "ActiveSet(1 of 3 vertices)"
+
+
+@fg.vertex
+def count_up(f, v, d):
+    d.x_next[v] = d.x[v] + 1
+    return d.x[v] < 1
+
+
+STEP = fg.vertexmap(count_up)
+
+
+@pytest.mark.parametrize("name", ["active_in", "on", "active", "then"])
+def test_masked_out_vertices_never_run(name: str) -> None:
+    graph = fg.Graph.from_edges([0, 1], [1, 2])
+    state = fg.State(graph, x=fg.vertex_property([0.0, 0.0, 0.0], iterated=True))
+    given = np.ma.array([0, 1], mask=[False, True])
+    calls = {
+        "active_in": lambda: STEP(state, active_in=given, target="cpu"),
+        "on": lambda: STEP.on(given)(state, target="cpu"),
+        "active": lambda: fg.iterate(STEP, state, active=given, target="cpu"),
+        "then": lambda: fg.iterate(
+            STEP, state, active=[0], then=lambda *_: given, target="cpu"
+        ),
+    }
+    with pytest.raises(fg.GraphInputError, match="masked entries"):
+        calls[name]()
+    assert state["x"].tolist() == [1 if name == "then" else 0, 0, 0]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.errors import GraphInputError
+from featgraph.graph.inputs.numbers import number_array
 from featgraph.graph.inputs.read import host_array
 
 __all__ = [
@@ -160,7 +161,7 @@ def checked_weights(weights: object, given_edge_count: int) -> NDArray[Any]:
     GraphInputError
         A dtype that is not float16..64 or an integer, another length, or a NaN.
     """
-    array = flat_array(weights, "weights")
+    array = flat_array(number_array(weights, "weights"), "weights")
     if array.size != given_edge_count:
         raise GraphInputError(
             "as many weights as edges are needed",

@@ -120,7 +120,9 @@ def _from_objects(array: Array, where: str, error: type[FeatGraphError]) -> Arra
                 "the values are not an array of numbers",
                 where=_place(where, i, array.shape),
                 got=f"{item!r:.60} ({type(item).__name__})",
-                expected="numbers; a value that is missing has to be given one",
+                expected="numbers; a value that is missing has to be given one"
+                if array.ndim
+                else "an array of numbers",
                 fix="give .toarray()" if hasattr(item, "toarray") else None,
             )
         if isinstance(item, int) and not -(2**63) <= item < 2**64:

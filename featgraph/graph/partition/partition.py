@@ -13,7 +13,7 @@ from featgraph._cached import cached_property
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.edges import freeze
-from featgraph.graph.inputs.read import host_array
+from featgraph.graph.inputs.numbers import number_array
 
 __all__ = ["Partition"]
 
@@ -207,7 +207,7 @@ def checked_order(order: object, vertex_count: int) -> NDArray[np.int32]:
 
 
 def _integers(values: object, role: str) -> NDArray[Any]:
-    array = host_array(values, role)
+    array = number_array(values, role)
     if array.dtype.kind not in "iu" and array.size:
         raise GraphInputError(
             "not integers",

@@ -13,7 +13,7 @@ from featgraph.arrays.values import offset_dtype
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import EdgeList, freeze
-from featgraph.graph.inputs.read import host_array
+from featgraph.graph.inputs.numbers import number_array
 from featgraph.graph.partition.partition import Partition
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Shard:
         ndarray of int32, as many
             -1 for a vertex that the rank does not have.
         """
-        wanted = host_array(numbers, "numbers")
+        wanted = number_array(numbers, "numbers")
         ascending, local = self._by_number
         if not ascending.size:
             return np.full(wanted.shape, -1, np.int32)

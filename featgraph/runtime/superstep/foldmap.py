@@ -441,9 +441,10 @@ def as_active(given: Any, state: State, what: str = "an active set") -> ActiveSe
     """Return `given` as an ActiveSet of the state's graph."""
     count = state.graph.vertex_count
     if not isinstance(given, ActiveSet):
+        made = ActiveSet(count, given)
         if state.graph.ranks is not None:
             state.graph.ranks.compare(f"{what}{said_behind(' = ', given)}")
-        return ActiveSet(count, given)
+        return made
     if given.vertex_count != count:
         raise StateError(
             f"{what} of another graph",

@@ -125,7 +125,7 @@ ROWS = {
     "None at all": (lambda: E(None, [0]), "sources", "shape ()"),
     "generator": (lambda: E((i for i in [0]), [0]), "sources", "shape ()"),
     "set": (lambda: E({0, 1}, [0, 1]), "sources", "shape ()"),
-    "ragged": (lambda: E([[0], [1, 2]], [0, 1]), "sources", "cannot be read"),
+    "ragged": (lambda: E([[0], [1, 2]], [0, 1]), "row 1", "different lengths"),
     "masked": (lambda: E(masked(), [0, 1]), "sources", "1 masked of 2", ".filled"),
     "raising": (lambda: E(RaisingArray(), [0]), "requires grad", ".detach()"),
     "device": (lambda: E(DeviceArray(), [0, 1]), "device memory", "copy_to_host"),
@@ -147,7 +147,7 @@ ROWS = {
     "weight bool": (lambda: E([0], [0], weights=[True]), "weights", "dtype bool"),
     "weight complex": (lambda: E([0], [0], weights=[1j]), "weights", "complex128"),
     "weight string": (lambda: E([0], [0], weights=["1"]), "weights", "<U1"),
-    "weight None": (lambda: E([0], [0], weights=[None]), "weights", "object"),
+    "weight None": (lambda: E([0], [0], weights=[None]), "weights, index [0]", "None"),
     "weight long": (
         lambda: E([0], [0], weights=np.ones(1, np.longdouble)),
         "weights",
@@ -209,8 +209,8 @@ ROWS = {
     ),
     "networkx huge": (
         lambda: Graph.from_networkx(digraph((0, 1, 2**70)), weight="w"),
-        "weights",
-        "object",
+        "weights, index [0]",
+        "64 bits",
     ),
     # SciPy
     "dense": (lambda: Graph.from_scipy(np.eye(2)), "ndarray", "coo_array"),
