@@ -296,3 +296,24 @@ def test_a_feature_that_is_read_off_is_an_integer_without_a_state() -> None:
     step = fg.foldmap(pick)
     for options in ({}, {"k": 4}, {"target": "cuda"}):
         assert "pick" in step.explain(**options)
+
+
+def test_a_scalar_that_the_foldmap_does_not_hold_is_refused() -> None:
+    @fg.vertex
+    def shrink(f, v, d):
+        d.x[v] = d.size * 1e-38
+        return True
+
+    graph, shrunk = fg.Graph.from_edges([0], [1]), fg.vertexmap(shrink)
+    state = fg.State(graph, x=fg.vertex_property([1.0, 1.0]), size=2e38)
+    shrunk(state, target="cpu")
+    shown = state["x"].tolist()
+    state["size"] = 1e300
+    for _ in range(2):
+        with pytest.raises(fg.StateError, match="does not fit float32") as caught:
+            shrunk(state, target="cpu")
+        assert caught.value.where == "scalar 'size'"
+        assert state["x"].tolist() == shown
+    state["size"] = float("inf")
+    shrunk(state, target="cpu")
+    assert np.isinf(state["x"]).all()

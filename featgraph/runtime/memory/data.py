@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from featgraph._pick import picker
+from featgraph.errors import StateError
 from featgraph.fold.printing.module import KernelSource
 from featgraph.graph import Graph
+from featgraph.graph.inputs.numbers import lost_value
 from featgraph.program.state import State
 from featgraph.runtime.memory.buffers import Buffers, GraphArrays
 
@@ -121,7 +124,7 @@ class DataFields:
         for scalar in self._scalars:
             value = columns[scalar.name].values
             if value is not scalar.given:
-                scalar.given, scalar.typed = value, scalar.type(value)
+                scalar.put(value)
             found.append(scalar.typed)
         for key in self._temporaries:
             found.append(buffers.temporary(*key))
@@ -142,3 +145,13 @@ class _Scalar:
         self.name, self.type = name, type_
         self.given: Any = None
         self.typed: Any = None
+
+    def put(self, value: Any) -> None:
+        """Take another number, which the type of the kernel has to hold."""
+        with np.errstate(over="ignore"):
+            typed = self.type(value)
+        if isinstance(value, float) and math.isfinite(value) and np.isinf(typed):
+            shown, wanted = repr(value), np.dtype(self.type).name
+            where = f"scalar {self.name!r}"
+            raise lost_value(StateError, where, 0, (), shown, wanted)
+        self.given, self.typed = value, typed
