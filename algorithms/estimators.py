@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms._labels import UNLABELLED, normalize_rows
+from featgraph.algorithms._vertices import checked_vertices
 from featgraph.algorithms.label_propagation import label_propagation
 
 try:
@@ -103,7 +104,9 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
         X : Graph, or array_like or sparse matrix of shape (V, F)
             A graph, or V points.
         y : array_like of shape (V,)
-            Labels; -1 marks the points without one.
+            Labels, numbers or text; the number -1 marks the points without one. It
+            stays a number beside text in a list or in an array of objects; arrays of
+            text alone cannot have it.
 
         Returns
         -------
@@ -117,16 +120,17 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
         ImportError
             If `X` is a matrix and scikit-learn is not installed.
         """
-        if isinstance(X, fg.Graph):
-            self.graph_: fg.Graph | None = X
-            graph, y = X, fg.given_array(y, where="y").on_host()
+        self.graph_: fg.Graph | None = X if isinstance(X, fg.Graph) else None
+        text = _text_labels(y)
+        if self.graph_ is not None:
+            graph = self.graph_
+            self.classes_, labels = _coded(_labels(y))
+        elif text is not None:  # of which checks of points would make text alone
+            self.classes_, labels = _coded(text)
+            graph, _ = self._graph_of_points(X, labels)
         else:
-            self.graph_ = None
             graph, y = self._graph_of_points(X, y)
-        is_labelled = np.asarray(y != UNLABELLED, bool)
-        self.classes_, codes = np.unique(y[is_labelled], return_inverse=True)
-        labels = np.full(y.shape, UNLABELLED, np.int64)
-        labels[is_labelled] = codes
+            self.classes_, labels = _coded(_labels(y))
         result = label_propagation(
             graph,
             labels,
@@ -139,10 +143,10 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
             every=self.every,
             repartition=self.repartition,
         )
-        prior = np.bincount(codes, minlength=len(self.classes_)) / len(codes)
+        prior = np.bincount(labels[labels != UNLABELLED], minlength=len(self.classes_))
         unreached = result.labels == UNLABELLED
         self.label_distributions_ = result.distributions
-        self.label_distributions_[unreached] = prior
+        self.label_distributions_[unreached] = prior / prior.sum()
         self.transduction_ = self.classes_[self.label_distributions_.argmax(axis=1)]
         self.n_iter_: int = result.run.supersteps
         self.target_: str = result.run.target
@@ -166,7 +170,8 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : Graph, array_like of int, or array_like of shape (N, F)
-            Fitted on a graph: that graph for all its vertices, or ids of some. Fitted
+            Fitted on a graph: that graph for all its vertices, or ids of some, or names
+            that are text. Fitted
             on points: any points; each takes the mean of its nearest training points.
 
         Returns
@@ -191,7 +196,8 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
             if X is not self.graph_:
                 raise ValueError("this graph is not the one that was fitted")
             return self.label_distributions_.copy()
-        return np.asarray(self.label_distributions_[np.asarray(X)])
+        vertices = checked_vertices(self.graph_, X, "X")
+        return np.asarray(self.label_distributions_[vertices])
 
     def predict(self, X: Any) -> Array:
         """Return the most likely label of points or vertices; `X` as `predict_proba`.
@@ -226,10 +232,91 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
         float
             Share of right predictions, in [0, 1].
         """
-        is_right = self.predict(X) == np.asarray(y)
-        return float(np.average(is_right, weights=sample_weight))
+        found, right = self.predict(X), _labels(y)
+        if found.shape != right.shape:
+            raise fg.GraphInputError(
+                "one right label for each prediction is needed",
+                where="y",
+                got=f"shape {right.shape}",
+                expected=f"{found.shape}",
+            )
+        weights = None
+        if sample_weight is not None:
+            given = fg.given_array(sample_weight, np.float64, "sample_weight")
+            weights = given.on_host()
+            if weights.shape != found.shape or not weights.sum() > 0:
+                raise fg.GraphInputError(
+                    "one weight for each prediction is needed, with a positive sum",
+                    where="sample_weight",
+                    got=f"shape {weights.shape}",
+                    expected=f"{found.shape}",
+                )
+        return float(np.average(found == right, weights=weights))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _coded(labels: Array) -> tuple[Array, Array]:
+    """Return the classes, and labels as their places, -1 for none."""
+    is_labelled = np.asarray(labels != UNLABELLED, bool)
+    named = labels[is_labelled]
+    if named.dtype == object:
+        named = np.array(named.tolist(), str)
+    classes, places = np.unique(named, return_inverse=True)
+    coded = np.full(labels.shape, UNLABELLED, np.int64)
+    coded[is_labelled] = places
+    return classes, coded
+
+
+def _labels(given: Any) -> Array:
+    """Return (N,) of labels: numbers, or objects that are text beside the number -1.
+
+    Raises
+    ------
+    GraphInputError
+        If a label is missing, masked, or neither, or the mark -1 has become text.
+    """
+    text = _text_labels(given)
+    labels = fg.given_array(given, where="y").on_host() if text is None else text
+    if labels.ndim != 1:
+        raise fg.GraphInputError(
+            "labels have one axis",
+            where="y",
+            got=f"shape {labels.shape}",
+            expected="one label for each point or vertex",
+        )
+    if labels.dtype.kind == "f" and np.isnan(labels).any():
+        raise fg.GraphInputError(
+            "a label is missing",
+            where=f"y[{int(np.argmax(np.isnan(labels)))}]",
+            got="nan",
+            expected=f"a label, or {UNLABELLED} for none",
+        )
+    return labels
+
+
+def _text_labels(given: Any) -> Array | None:
+    """Return labels as objects if one of them is text; else None."""
+    if getattr(getattr(given, "dtype", None), "kind", "O") not in "OUST":
+        return None
+    items = given.tolist() if hasattr(given, "tolist") else given
+    if not isinstance(items, list | tuple):
+        return None
+    if not any(isinstance(item, str) for item in items):
+        return None
+    for place, item in enumerate(items):
+        is_mark = not isinstance(item, str | bool | list) and item == UNLABELLED
+        if not is_mark and (not isinstance(item, str) or item == str(UNLABELLED)):
+            raise fg.GraphInputError(
+                "a label is neither text nor the number that marks none",
+                where=f"y[{place}]",
+                got=f"{item!r:.60} ({type(item).__name__})",
+                expected=f"text, or the number {UNLABELLED}",
+                fix="give a list or an array of objects, in which the mark is a number",
+            )
+    labels = np.empty(len(items), object)
+    labels[:] = items
+    return labels

@@ -45,12 +45,19 @@ def rmse(
     Raises
     ------
     GraphInputError
-        If there are no ratings.
+        If there are no ratings, or the factors do not fit them.
     """
-    entries = ratings.tocoo()
+    entries = _sparse(ratings, "ratings").tocoo()
     if not entries.nnz:
         raise fg.GraphInputError("no ratings to compare with", got=f"{ratings.shape}")
-    x, y = np.asarray(user_factors), np.asarray(item_factors)
+    x = fg.given_array(user_factors, where="user_factors").on_host()
+    y = fg.given_array(item_factors, where="item_factors").on_host()
+    if x.ndim != 2 or (y.shape[1:], (len(x), len(y))) != (x.shape[1:], entries.shape):
+        raise fg.GraphInputError(
+            "the factors do not fit the ratings",
+            got=f"shapes {x.shape} and {y.shape}",
+            expected=f"({entries.shape[0]}, K) and ({entries.shape[1]}, K)",
+        )
     total = 0.0
     for first in range(0, entries.nnz, 1 << 20):
         part = slice(first, first + (1 << 20))
@@ -85,7 +92,7 @@ def train_test_split(
         raise fg.GraphInputError(
             "train_fraction out of range", got=train_fraction, expected="0 < share < 1"
         )
-    entries = ratings.tocoo()
+    entries = _sparse(ratings, "ratings").tocoo()
     order = np.random.default_rng(random_state).permutation(entries.nnz)
     cut = round(train_fraction * entries.nnz)
     parts = []
@@ -111,7 +118,12 @@ def ranking_metrics(
     batch : int, optional
         Users at a time.
     """
-    train, test = train.tocsr(), test.tocsr()
+    train, test = _sparse(train, "train").tocsr(), _sparse(test, "test").tocsr()
+    if train.shape != test.shape:
+        raise fg.GraphInputError(
+            "train and test are of the same users and items",
+            got=f"shapes {train.shape} and {test.shape}",
+        )
     users = np.flatnonzero(np.diff(test.indptr))
     sums = dict.fromkeys(("precision", "recall", "ndcg", "map", "auc"), 0.0)
     possible = 0.0
@@ -128,6 +140,18 @@ def ranking_metrics(
     result = {name: total / count for name, total in sums.items()}
     result["precision"] = sums["precision"] / max(possible, 1.0)
     return result
+
+
+def _sparse(given: Any, where: str) -> Any:
+    if hasattr(given, "tocsr") and getattr(given, "ndim", 0) == 2:
+        return given
+    raise fg.GraphInputError(
+        "ratings are a sparse matrix, users by items",
+        where=where,
+        got=type(given).__name__,
+        expected="a SciPy sparse matrix of shape (U, I)",
+        fix="scipy.sparse.csr_matrix((ratings, (users, items)))",
+    )
 
 
 def _of_user(listed: Array, held: Array, item_count: int) -> dict[str, float]:

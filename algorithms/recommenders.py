@@ -44,10 +44,34 @@ class _Factors:
         }
 
     def predict(self, userids: npt.ArrayLike, itemids: npt.ArrayLike) -> Array:
-        """Return the predicted ratings of pairs of users and items."""
+        """Return the predicted ratings of pairs of users and items.
+
+        Parameters
+        ----------
+        userids, itemids : int or array_like of int, shape (N,)
+            A user and an item for each rating; one of them stands for all.
+
+        Returns
+        -------
+        ndarray of shape (N,)
+
+        Raises
+        ------
+        GraphInputError
+            If ids are out of range, or there are not as many of both.
+        """
         self._check_fitted()
         x = self.user_factors[_checked_ids(userids, len(self.user_factors), "user")]
         y = self.item_factors[_checked_ids(itemids, len(self.item_factors), "item")]
+        if len(x) != len(y) and 1 not in {len(x), len(y)}:
+            raise fg.GraphInputError(
+                "predictions are of pairs of a user and an item",
+                where="itemids=",
+                got=f"{len(x)} users and {len(y)} items",
+                expected="as many of both, or one of either",
+                fix="for all pairs, repeat the users with numpy.repeat, and the items "
+                "with numpy.tile",
+            )
         found: Array = np.einsum("...k,...k->...", x, y)
         return found
 
@@ -69,7 +93,7 @@ class _Factors:
         user_items : csr_matrix of shape (M, I), optional
             What these users have, a row for each. Needed to filter or recalculate.
         N : int, optional
-            How many items.
+            How many items, 0 or more.
         filter_already_liked_items : bool, optional
             Whether to leave out what `user_items` has.
         items : array_like of int, optional
@@ -86,13 +110,14 @@ class _Factors:
         Raises
         ------
         GraphInputError
-            If ids are out of range, or `user_items` does not fit them.
+            If ids are out of range, `user_items` does not fit them, or `N` is no count.
         """
         self._check_fitted()
-        single = np.ndim(userid) == 0
-        users = np.atleast_1d(np.asarray(userid))
-        if not recalculate_user:
-            users = _checked_ids(users, len(self.user_factors), "user")
+        count = _checked_count(N)
+        given = fg.given_array(userid, where="userid")
+        # Of users that are found from their rows, ids only say how many there are.
+        most = None if recalculate_user else len(self.user_factors)
+        users = _checked_ids(given, most, "user")
         rows = self._checked_rows(
             user_items, len(users), filter_already_liked_items or recalculate_user
         )
@@ -111,7 +136,7 @@ class _Factors:
         if filter_already_liked_items and rows is not None:
             liked = rows.tocoo()
             scores[liked.row, liked.col] = -np.inf
-        return _best(scores, N, single)
+        return _best(scores, count, given.ndim == 0)
 
     def similar_items(
         self, itemid: Any, N: int = 10, items: npt.ArrayLike | None = None
@@ -372,8 +397,8 @@ _PARAMETERS = (
 )  # fmt: skip
 
 
-def _checked_ids(given: npt.ArrayLike, count: int | None, what: str) -> Array:
-    ids = np.atleast_1d(np.asarray(given))
+def _checked_ids(given: Any, count: int | None, what: str) -> Array:
+    ids = np.atleast_1d(fg.given_array(given, where=f"{what} ids").on_host())
     if ids.ndim > 1:
         raise fg.GraphInputError(
             f"{what} ids are one number or a row of them", got=f"shape {ids.shape}"
@@ -388,6 +413,17 @@ def _checked_ids(given: npt.ArrayLike, count: int | None, what: str) -> Array:
             expected=f"0 <= id < {count}" if count is not None else "0 or more",
         )
     return ids.astype(np.int64)
+
+
+def _checked_count(N: Any) -> int:
+    if isinstance(N, int | np.integer) and not isinstance(N, bool) and N >= 0:
+        return int(N)
+    raise fg.GraphInputError(
+        "not a number of recommendations",
+        where="N=",
+        got=f"{N!r:.60} ({type(N).__name__})",
+        expected="an integer, 0 or more",
+    )
 
 
 def _best(scores: Array, count: int, single: bool) -> tuple[Array, Array]:
@@ -407,7 +443,8 @@ def _best(scores: Array, count: int, single: bool) -> tuple[Array, Array]:
 def _similar(
     factors: Array, given: Any, count: int, chosen: npt.ArrayLike | None, what: str
 ) -> tuple[Array, Array]:
-    ids = _checked_ids(given, len(factors), what)
+    asked = fg.given_array(given, where=f"{what} ids")
+    ids, count = _checked_ids(asked, len(factors), what), _checked_count(count)
     lengths = np.linalg.norm(factors, axis=1)
     directions = factors / np.where(lengths > 0, lengths, 1)[:, None]
     scores = directions[ids] @ directions.T
@@ -415,4 +452,4 @@ def _similar(
         outside = np.ones(len(factors), np.bool_)
         outside[_checked_ids(chosen, len(factors), what)] = False
         scores[:, outside] = -np.inf
-    return _best(scores, count, np.ndim(given) == 0)
+    return _best(scores, count, asked.ndim == 0)

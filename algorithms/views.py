@@ -62,14 +62,22 @@ def graph_of_views(
     from scipy.sparse import triu
     from sklearn.neighbors import NearestNeighbors
 
-    counts = [np.shape(view)[0] for view in views]
+    # Sparse matrices are left to scikit-learn, which takes no array of them.
+    points_of: list[Any] = [
+        view
+        if hasattr(view, "tocsr")
+        else fg.given_array(view, where="views").on_host()
+        for view in views
+    ]
+    counts = [view.shape[0] if view.ndim == 2 else 0 for view in points_of]
     if not counts or min(counts) != max(counts) or min(counts) < 2:
         raise fg.GraphInputError(
             "views describe the same points, two or more",
             got=f"views of {counts} points",
+            expected="arrays or sparse matrices of shape (V, F)",
         )
     matrices = []
-    for view in views:
+    for view in points_of:
         near = NearestNeighbors(n_neighbors=min(n_neighbors, counts[0] - 1)).fit(view)
         matrix = near.kneighbors_graph(mode="distance")
         scale = matrix.data.reshape(counts[0], -1)[:, -1].mean() or 1.0
