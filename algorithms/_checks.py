@@ -11,13 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._labels import checked_weights, edge_here, weights_here
+from featgraph.algorithms._labels import (
+    checked_weights,
+    edge_here,
+    scaled_weights,
+    weights_here,
+)
 from featgraph.algorithms._verify import edges_of
 
 __all__ = [
     "given_or_own_weights",
     "in_weights",
     "out_weights",
+    "require_held",
     "require_number",
     "signed_weights",
     "weight_properties",
@@ -35,13 +41,34 @@ def require_number(name: str, value: float, is_right: bool, expected: str) -> No
         raise fg.GraphInputError(f"{name} out of range", got=value, expected=expected)
 
 
+def require_held(name: str, value: float, real: np.dtype[Any]) -> None:
+    """Raise GraphInputError where a type rounds a share to 0 or 1 that is neither."""
+    if float(real.type(value)) in {0.0, 1.0} and value not in {0, 1}:
+        raise fg.GraphInputError(
+            f"{name} is {float(real.type(value)):g} in {real}",
+            where=f"{name}=",
+            got=f"{value!r}",
+            expected=f"a number that {real} tells from 0 and 1",
+            fix="give dtype=np.float64" if real == np.float32 else None,
+        )
+
+
 def given_or_own_weights(
-    graph: fg.Graph, weights: npt.ArrayLike | None
+    graph: fg.Graph, weights: npt.ArrayLike | None, *, ratios: bool = False
 ) -> Array | None:
-    """Return (E,) in float64, not negative; None where every edge counts one."""
+    """Return (E,) in float64, not negative; None where every edge counts one.
+
+    Parameters
+    ----------
+    ratios : bool
+        Only ratios of weights count: they may be scaled.
+    """
     if weights is None and graph.part.weights is None:
         return None
-    return checked_weights(graph, weights).astype(np.float64).on_host()
+    given = checked_weights(graph, weights)
+    double = np.dtype(np.float64)
+    scaled = scaled_weights(graph, weights, given, double) if ratios else None
+    return (given.astype(double) if scaled is None else scaled).on_host()
 
 
 def weight_properties(
@@ -49,28 +76,92 @@ def weight_properties(
     weights: npt.ArrayLike | None,
     dtype: np.dtype[Any],
     checked: Callable[..., fg.GivenArray] = checked_weights,
+    *,
+    ratios: bool = False,
 ) -> dict[str, Any]:
     """Return the property ``weight``, checked; none where every edge counts one.
 
     The State that it is for has to be the algorithm's own: given weights are lent.
+
+    Parameters
+    ----------
+    ratios : bool
+        Only ratios of weights count: they may be scaled to what the type holds.
     """
     if weights is not None:
         given = checked(graph, weights)
-        if not np.can_cast(given.dtype, dtype, "safe"):  # else with what copies them
-            given = given.astype(dtype)
+        scaled = scaled_weights(graph, weights, given, dtype) if ratios else None
+        if scaled is not None:
+            given = scaled
+        elif not np.can_cast(given.dtype, dtype, "safe"):  # else with what copies them
+            given = given.astype(dtype, "weights")
+        if checked is checked_weights:
+            _require_sums(graph, weights, given, dtype)
         return {"weight": fg.edge_property(given.values, dtype=dtype, copy=False)}
-    own = graph.weights_as(dtype)
-    if own is None:
+    if graph.part.weights is None:
         return {}
     known = _looked_at.setdefault(graph, set())
-    if checked not in known:
-        check = partial(checked, graph, None)
-        if graph.ranks is None:
-            check()
-        else:
-            graph.ranks.on_all(check, "a look at the weights")
-        known.add(checked)
-    return {"weight": fg.edge_property(own, copy=False)}
+    key = checked, dtype, ratios
+    if key not in known:
+        look, ranks = partial(_own, graph, *key), graph.ranks
+        found = look() if ranks is None else ranks.on_all(look, "a look at the weights")
+        if found is not None:
+            return {"weight": fg.edge_property(found.values, copy=False)}
+        known.add(key)
+    return {"weight": fg.edge_property(graph.weights_as(dtype), copy=False)}
+
+
+def _own(
+    graph: fg.Graph,
+    checked: Callable[..., fg.GivenArray],
+    dtype: np.dtype[Any],
+    ratios: bool,
+) -> fg.GivenArray | None:
+    """Check the weights of a graph; return them if they have to be scaled."""
+    given = checked(graph, None)
+    scaled = scaled_weights(graph, None, given, dtype) if ratios else None
+    if scaled is None:
+        graph.weights_as(dtype)
+        if checked is checked_weights:
+            _require_sums(graph, None, given, dtype)
+    return scaled
+
+
+def _require_sums(
+    graph: fg.Graph,
+    weights: npt.ArrayLike | None,
+    given: fg.GivenArray,
+    dtype: np.dtype[Any],
+) -> None:
+    """Raise where weights of edges at a vertex add up to more than a type holds.
+
+    They are added up only where one of them is so large that this could be.
+    """
+    most = float(np.finfo(dtype).max)
+    share = most / max(2 * given.size, 1)
+    if share > float(given.greatest):
+        return
+    edge = given.first_row_inside(share, given.greatest)
+    if edge is None:
+        return
+    where, largest = edge_here(graph, weights, edge), most
+    if graph.ranks is None:
+        w = given.astype(np.float64).on_host()
+        with np.errstate(over="ignore"):
+            sums = np.maximum(in_weights(graph, w), out_weights(graph, w))
+        largest = float(sums.max())
+        where = f"vertex {int(np.argmax(sums))}"
+        if largest <= most:
+            return
+    raise fg.GraphInputError(
+        f"weights add up to more than {dtype} holds",
+        where=where,
+        got=f"{largest:.3g}",
+        expected=f"at most {most:.2g}",
+        fix="give dtype=np.float64, or scale the weights"
+        if dtype == np.float32
+        else "scale the weights",
+    )
 
 
 def signed_weights(graph: fg.Graph, weights: npt.ArrayLike | None) -> fg.GivenArray:

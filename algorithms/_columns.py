@@ -3,28 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._vertices import values_by_name
 
 __all__ = [
+    "ByVertex",
     "column_property",
     "columns",
     "columns_property",
     "distributions",
+    "given_values",
     "width_of",
 ]
 
 Array = npt.NDArray[Any]
 
 
-def columns(graph: fg.Graph, name: str, values: npt.ArrayLike) -> fg.GivenArray:
+#: Values of vertices: an array, or a mapping from names.
+ByVertex: TypeAlias = npt.ArrayLike | Mapping[Any, float]
+
+#: Powers of two: columns whose largest values are between them have finite sums, and
+#: quotients by these, that no scale makes better.
+_LEAST, _MOST = 2.0**-500, 2.0**500
+
+
+def given_values(
+    graph: fg.Graph, name: str, values: ByVertex, missing: float | None = None
+) -> fg.GivenArray:
+    """Return values as callers give them; of a mapping, (V,) in float64.
+
+    A mapping has names of vertices as keys, or ids where there are no names; `missing`
+    is the value of others, None: there have to be none.
+    """
+    if isinstance(values, Mapping):
+        values = values_by_name(graph, values, name, missing)
+    return fg.given_array(values, where=name)
+
+
+def columns(
+    graph: fg.Graph, name: str, values: ByVertex, missing: float | None = None
+) -> fg.GivenArray:
     """Return finite (V, k) in float64 of one value, or k, for each vertex."""
     count = graph.vertex_count
-    given = fg.given_array(values, np.float64, name)
+    given = given_values(graph, name, values, missing).astype(np.float64, name)
     if given.ndim not in {1, 2} or len(given) != count or given.shape[1:] == (0,):
         raise fg.GraphInputError(
             f"{name} has one value, or k, for each vertex",
@@ -40,19 +66,23 @@ def columns(graph: fg.Graph, name: str, values: npt.ArrayLike) -> fg.GivenArray:
     return given
 
 
-def distributions(
-    graph: fg.Graph, name: str, values: npt.ArrayLike | None
-) -> fg.GivenArray:
-    """Return (V, 1) or (V, k) of columns that sum to one; uniform for None."""
+def distributions(graph: fg.Graph, name: str, values: ByVertex | None) -> fg.GivenArray:
+    """Return (V, 1) or (V, k) of columns that sum to one; uniform for None.
+
+    Vertices that a mapping does not name have zero.
+    """
     if values is None:
         count = graph.vertex_count
         return fg.given_array(np.full((count, 1), 1 / max(count, 1)))
-    given = columns(graph, name, values)
+    given = columns(graph, name, values, 0.0)
     vertex = given.first_row_outside(0, given.greatest)
     if vertex is not None:
         raise fg.GraphInputError(
             f"{name} is not negative", where=f"vertex {vertex}", got=given.row(vertex)
         )
+    largest = given.largest_of_columns()
+    if ((largest > _MOST) | (largest < _LEAST)).any():
+        given = given.columns_divided(np.ldexp(1.0, np.frexp(largest)[1] - 1))
     sums = given.sums_of_columns()
     if not (sums > 0).all():
         raise fg.GraphInputError(
@@ -85,19 +115,26 @@ def columns_property(
     dtype: np.dtype[Any],
     *,
     iterated: bool = False,
+    where: str | None = None,
 ) -> Any:
-    """Return a property (V, k) of what `distributions` returns; uniform for None."""
+    """Return a property (V, k) of what `distributions` returns; uniform for None.
+
+    Parameters
+    ----------
+    where : str, optional
+        The argument, if its values are no distribution: the type has to hold them.
+    """
     if values is None:
         uniform = dtype.type(1 / max(graph.vertex_count, 1))
         return fg.vertex_property(uniform, shape=(width,), iterated=iterated)
-    array = values.widened(width).astype(dtype).values
+    array = values.widened(width).astype(dtype, where).values
     return fg.vertex_property(array, iterated=iterated, copy=False)
 
 
 def column_property(
     graph: fg.Graph,
     name: str,
-    values: npt.ArrayLike | None,
+    values: ByVertex | None,
     dtype: np.dtype[Any],
     *,
     iterated: bool = False,
@@ -113,4 +150,5 @@ def column_property(
             got=f"shape {given.shape}",
             expected=f"({graph.vertex_count},)",
         )
-    return fg.vertex_property(given.column(0).values, dtype=dtype, iterated=iterated)
+    column = given.column(0).astype(dtype).values
+    return fg.vertex_property(column, iterated=iterated)

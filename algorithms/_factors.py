@@ -167,4 +167,4 @@ def _given_factors(
     if not np.isfinite(x).all():
         raise fg.GraphInputError("initial factors are not finite")
     x[np.asarray(given.graph.in_degree) == 0] = 0
-    return x.astype(dtype, copy=False)
+    return fg.given_array(x, dtype, "initial").on_host()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ __all__ = [
     "edge_here",
     "initial_distributions",
     "normalize_rows",
+    "scaled_weights",
     "weights_here",
 ]
 
@@ -89,6 +91,82 @@ def _require_weights(given: fg.GivenArray, name: Callable[[int], str]) -> None:
         )
 
 
+def scaled_weights(
+    graph: fg.Graph,
+    weights: npt.ArrayLike | None,
+    given: fg.GivenArray,
+    real: np.dtype[Any],
+) -> fg.GivenArray | None:
+    """Return checked weights, of which only ratios count, scaled to what a type holds.
+
+    Weights far from one, (E,) or (E, M), are divided by a power of two for each column.
+    Then sums of them are finite, and products with probabilities are no zeros. None
+    stands for weights that need no scale.
+
+    Parameters
+    ----------
+    weights : array_like or None
+        Where `given` comes from: None for the graph's own.
+
+    Raises
+    ------
+    GraphInputError
+        If the largest weight of a column is too many times as large as another one.
+    """
+    limits = np.finfo(real)
+    if _are_moderate(given, real):
+        return None
+    w = given.astype(np.float64, "weights").matrix()
+    largest = w.largest_of_columns()
+    exponents = np.frexp(largest)[1] - 1
+    # Above the least normal number by the digits that a product with a probability of
+    # the type's rounding error still has to have.
+    least = np.ldexp(1.0, exponents + limits.minexp + limits.nmant + 3)
+    for column, bound in enumerate(least):
+        below = np.nextafter(bound, 0)
+        edge = None
+        if below > 0 and largest[column] > 0:
+            edge = w.column(column).first_row_inside(w.least_positive, below)
+        if edge is not None:
+            raise fg.GraphInputError(
+                f"weights differ by more than {real} can hold",
+                where=edge_here(graph, weights, edge),
+                got=f"{w.row(edge)[column]!r}, beside the largest, {largest[column]!r}",
+                expected=f"0, or at least {bound:.2g}",
+                fix="give dtype=np.float64"
+                if real == np.float32
+                else "give the edge the weight 0, or leave it out",
+            )
+    if weights is None and graph.ranks is not None:
+        raise fg.GraphInputError(
+            "a rank cannot scale the weights of its part alone",
+            where=edge_here(graph, None, int(np.argmax(w.on_host()[:, 0]))),
+            got=largest.max(),
+            expected=" to ".join(f"{limit:.2g}" for limit in _moderate(real)),
+            fix="scale the weights before the graph is distributed",
+        )
+    scaled = w.columns_divided(np.ldexp(1.0, exponents)).astype(real)
+    return scaled.column(0) if given.ndim == 1 else scaled
+
+
+def _moderate(real: np.dtype[Any]) -> tuple[float, float]:
+    """Return a range in which weights need no scale: about 1e-12 to 1e12 in float32."""
+    bits = np.finfo(real).maxexp * 5 // 16
+    return math.ldexp(1.0, -bits), math.ldexp(1.0, bits)
+
+
+def _are_moderate(given: fg.GivenArray, real: np.dtype[Any]) -> bool:
+    if not given.size or given.dtype.kind == "b":
+        return True
+    low, high = _moderate(real)
+    if given.dtype.kind == "f":
+        below = np.nextafter(given.dtype.type(low), given.dtype.type(0))
+        small = given.first_row_inside(given.least_positive, below) if below else None
+        if small is not None:
+            return False
+    return given.first_row_outside(0, min(high, float(given.greatest))) is None
+
+
 def initial_distributions(
     graph: fg.Graph,
     labels: npt.ArrayLike,
@@ -134,8 +212,8 @@ def checked_labels(
             expected="-1, or 0 <= label < K" if given.ndim == 1 else "values >= 0",
         )
     if given.ndim == 2:
-        given = given.astype(np.float64)
-        highest = _highest(given) - 1  # of weights, 0 is none
+        given = given.astype(np.float64, "labels")
+        highest = 0 if _highest(given) > 0 else UNLABELLED
         given = given.rows_divided() if given.size else given
     if highest <= UNLABELLED:
         raise fg.GraphInputError(

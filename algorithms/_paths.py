@@ -12,6 +12,7 @@ import numpy.typing as npt
 import featgraph as fg
 from featgraph.algorithms._labels import edge_here
 from featgraph.algorithms._verify import Edges, require
+from featgraph.algorithms._vertices import checked_vertices
 
 __all__ = [
     "NO_VERTEX",
@@ -19,6 +20,7 @@ __all__ = [
     "checked_lengths",
     "checked_reals",
     "length_property",
+    "long_length",
     "refused_weight",
     "require_lengths",
     "require_tree",
@@ -36,8 +38,8 @@ class Sources:
     Parameters
     ----------
     graph : Graph
-    given : int or array_like of shape (k,)
-        A vertex, or several.
+    given : int, str or array_like of shape (k,)
+        A vertex, or several: ids, or names that are text.
     together : bool
         All of them begin one search, rather than one each.
 
@@ -54,25 +56,9 @@ class Sources:
     """
 
     def __init__(self, graph: fg.Graph, given: npt.ArrayLike, together: bool) -> None:
-        vertices = fg.given_array(given, where="sources=").on_host()
-        count = graph.vertex_count
-        if vertices.ndim > 1 or not vertices.size or vertices.dtype.kind not in "iu":
-            raise fg.GraphInputError(
-                "sources are vertices",
-                where="sources=",
-                got=f"{vertices.dtype} of shape {vertices.shape}",
-                expected="a vertex, or k of them in one axis",
-            )
-        bad = np.ravel((vertices < 0) | (vertices >= count))
-        if bad.any():
-            raise fg.GraphInputError(
-                "a source is no vertex of the graph",
-                where=f"sources[{int(np.argmax(bad))}]",
-                got=int(vertices.ravel()[np.argmax(bad)]),
-                expected=f"0 <= vertex < {count}",
-            )
-        self.count = count
-        self.vertices = vertices.ravel().astype(np.int64)
+        vertices = checked_vertices(graph, given, "sources=")
+        self.count = graph.vertex_count
+        self.vertices = vertices.ravel()
         self.is_one = together or vertices.ndim == 0
         self.columns = np.arange(self.vertices.size) * (not together)
         self.width = 1 if together else self.vertices.size
@@ -124,7 +110,7 @@ def checked_lengths(
             got=f"shape {given.shape}",
             expected=f"({graph.given_edge_count},)",
         )
-    lengths = given.astype(dtype)
+    lengths = given.astype(dtype, "weights")
     edge = lengths.first_outside(-np.inf, np.inf)
     if edge is not None:
         raise refused_weight(graph, edge, lengths, "a weight is a number", None)
@@ -164,7 +150,18 @@ def require_lengths(
         fix = "shift or scale the weights"
     if edge is not None:
         raise refused_weight(graph, edge, lengths, what, fix)
+    edge = long_length(graph, lengths)
+    if edge is not None:
+        what = "lengths of a path could add up to more than float64 holds"
+        raise refused_weight(graph, edge, lengths, what, "scale the lengths")
     return lengths
+
+
+def long_length(graph: fg.Graph, lengths: fg.GivenArray) -> int | None:
+    """Return an edge whose length, once for each edge of a path, could be infinite."""
+    most = np.finfo(lengths.dtype).max
+    edges = lengths.dtype.type(max(graph.vertex_count, 2))  # one more than a path has
+    return lengths.first_row_inside(most / edges, most)
 
 
 def refused_weight(

@@ -150,7 +150,10 @@ def observed(
         evidence = {}
     if isinstance(evidence, Mapping):
         for vertex, state in evidence.items():
-            if not 0 <= vertex < count:
+            is_id = isinstance(vertex, int | np.integer) and not isinstance(
+                vertex, bool
+            )
+            if not is_id or not 0 <= vertex < count:
                 raise fg.GraphInputError(
                     "evidence of a vertex that is not there",
                     got=vertex,

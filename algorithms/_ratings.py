@@ -107,10 +107,10 @@ def _graph_of(ratings: Any, dtype: np.dtype[Any], target: str) -> fg.Graph:
         )
     is_compressed = ratings.format in ("csr", "csc")
     entries = ratings if is_compressed else ratings.tocoo(copy=False)
-    values = np.asarray(entries.data)
-    if values.dtype.kind not in "biuf":
-        raise fg.GraphInputError("ratings are real numbers", got=values.dtype)
-    if not _are_finite(values.astype(dtype, copy=False)):
+    values = fg.given_array(entries.data, where="ratings").on_host()
+    with np.errstate(over="ignore"):
+        as_stored = values.astype(dtype, copy=False)
+    if not _are_finite(as_stored):
         _require_finite(ratings.tocoo(copy=False), dtype)
     if values.dtype.kind == "b" or values.dtype.itemsize > 8:
         entries = entries.astype(dtype)
@@ -121,11 +121,17 @@ def _graph_of(ratings: Any, dtype: np.dtype[Any], target: str) -> fg.Graph:
 
 def _require_finite(entries: Any, dtype: np.dtype[Any]) -> None:
     """Raise GraphInputError for the first entry that is not finite in a type."""
-    values = np.asarray(entries.data).astype(dtype)
-    for place in np.flatnonzero(~np.isfinite(values)):  # none behind the last entry
-        where = f"user {entries.row[place]}, item {entries.col[place]}"
-        got = values[place]
-        raise fg.GraphInputError("a rating is not finite", where=where, got=got)
+    values = entries.data
+    with np.errstate(over="ignore"):
+        is_bad = ~np.isfinite(values.astype(dtype))
+    for place in np.flatnonzero(is_bad):  # none behind the last entry
+        is_lost = np.isfinite(values[place])
+        raise fg.GraphInputError(
+            f"a rating does not fit {dtype}" if is_lost else "a rating is not finite",
+            where=f"user {entries.row[place]}, item {entries.col[place]}",
+            got=values[place],
+            fix="give dtype=np.float64, or scale the ratings" if is_lost else None,
+        )
 
 
 def _are_finite(values: Array) -> bool:

@@ -481,7 +481,10 @@ def verify_als(
     chosen = checked_options(
         1, regularization, weighted_regularization, implicit, alpha
     )
-    x, y = (np.asarray(a, np.float64) for a in (user_factors, item_factors))
+    x, y = (
+        fg.given_array(a, np.float64, "factors").on_host()
+        for a in (user_factors, item_factors)
+    )
     confidence, wanted = chosen.of_edges(given.values)
     graph = given.graph
     users, items = graph.sources, graph.targets - given.user_count
@@ -503,7 +506,7 @@ def verify_als(
         solution = np.linalg.solve(system, wanted[mine] @ rows)
         distance = np.abs(solution - y[item]).max() / scale
         _require(distance <= margin, f"item {item}: {distance:.2g} off its minimum")
-    history = np.asarray(errors, np.float64)
+    history = fg.given_array(errors, np.float64, "errors").on_host()
     slack = 1e-5 * np.abs(history[:-1])
     _require(bool((np.diff(history) <= slack).all()), "the error rises")
 

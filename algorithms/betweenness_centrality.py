@@ -44,6 +44,7 @@ from featgraph.algorithms import _weighted_betweenness as weighted
 from featgraph.algorithms._paths import require_lengths
 from featgraph.algorithms._result import Result, answer, joined
 from featgraph.algorithms._verify import Edges, edges_of, require
+from featgraph.algorithms._vertices import checked_vertices
 
 __all__ = [
     "BetweennessResult",
@@ -188,9 +189,9 @@ def betweenness_centrality(
     graph : Graph, or what `featgraph.as_graph` takes
         Paths go along ``u -> v``; both ways where the graph is undirected. Paths along
         different multi-edges are different.
-    sources : array_like of int, optional
-        Where paths begin; all different. The result is scaled as if from all vertices.
-        Default: everywhere.
+    sources : array_like of int or str, optional
+        Where paths begin, as ids or as names that are text; all different. The result
+        is scaled as if from all vertices. Default: everywhere.
     samples : int, optional
         So many sources are drawn instead.
     seed : int or Generator, optional
@@ -359,25 +360,18 @@ def _sources(
         return np.sort(rng.choice(vertices, samples, replace=False)).astype(np.int64)
     if sources is None:
         return np.arange(vertices)
-    given = fg.given_array(sources, where="sources=").on_host()
-    if given.ndim != 1 or not given.size or given.dtype.kind not in "iu":
-        raise fg.GraphInputError(
-            "sources are vertices",
-            got=f"{given.dtype} of shape {given.shape}",
-            expected="integers of shape (N,), one at least",
-        )
-    bad = np.ones(given.size, np.bool_)
-    bad[np.unique(given, return_index=True)[1]] = False
-    bad |= (given < 0) | (given >= vertices)
-    if bad.any():
-        place = int(np.argmax(bad))
+    given = checked_vertices(graph, sources, "sources=", is_row=True)
+    again = np.ones(given.size, np.bool_)
+    again[np.unique(given, return_index=True)[1]] = False
+    if again.any():
+        place = int(np.argmax(again))
         raise fg.GraphInputError(
             "sources are different vertices",
-            where=f"position {place}",
+            where=f"sources[{place}]",
             got=int(given[place]),
-            expected=f"0 <= id < {vertices}, each once",
+            expected="each vertex once",
         )
-    return given.astype(np.int64)
+    return given
 
 
 def _scales(
@@ -426,7 +420,7 @@ def verify_betweenness_centrality(
         With the vertex, or the source, at which a property fails first.
     """
     graph = fg.as_graph(graph)
-    answer = np.asarray(centralities, np.float64)
+    answer = fg.given_array(centralities, np.float64, "centralities").on_host()
     chosen = _sources(graph, sources, None, None)
     edges = edges_of(graph)
     lengths = np.ones(len(edges.given))

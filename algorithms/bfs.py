@@ -97,9 +97,9 @@ def bfs(
     ----------
     graph : Graph, or what `featgraph.as_graph` takes
         A search goes along ``u -> v``; both ways where the graph is undirected.
-    sources : int, or array_like of int, shape (k,)
-        Where to begin. Of several vertices, each begins a search of its own: a column
-        of the result.
+    sources : int or str, or array_like of them, shape (k,)
+        Where to begin, as ids or as names that are text: see `Graph.vertex_names`. Of
+        several vertices, each begins a search of its own: a column of the result.
     together : bool, optional
         All sources begin one search: levels are edges from the nearest of them.
     max_depth : int, optional
@@ -192,8 +192,8 @@ def verify_bfs(
     shape = (graph.vertex_count, begin.width)
     last = np.inf if max_depth is None else max_depth
     found = zip(
-        np.asarray(levels).reshape(shape).T,
-        np.asarray(parents).reshape(shape).T,
+        fg.given_array(levels, where="levels").on_host().reshape(shape).T,
+        fg.given_array(parents, where="parents").on_host().reshape(shape).T,
         strict=True,
     )
     for column, (level, parent) in enumerate(found):

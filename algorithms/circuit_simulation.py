@@ -247,14 +247,16 @@ def circuit_simulation(
     width = width_of({"voltages": known, "currents": fed})
     properties = {
         "weight": fg.edge_property(real.type(1)),
-        "fed": fg.vertex_property(sent.values, dtype=real, shape=(width,))
+        "fed": fg.vertex_property(sent.astype(real, "currents").values, shape=(width,))
         if fed is None
-        else columns_property(graph, fed, width, real),
+        else columns_property(graph, fed, width, real, where="currents"),
     }
     properties |= weight_properties(graph, conductances, real)
     state = fg.State(
         graph,
-        voltage=columns_property(graph, known, width, real, iterated=True),
+        voltage=columns_property(
+            graph, known, width, real, iterated=True, where="voltages"
+        ),
         held=fg.vertex_property(held),
         total=fg.vertex_property(real.type(0)),
         supplied=fg.vertex_property(real.type(0), shape=(width,)),
@@ -336,7 +338,7 @@ def verify_circuit_simulation(
         With the vertex at which a property fails first.
     """
     graph = fg.as_graph(graph, directed=False)
-    answer = np.asarray(result)
+    answer = fg.given_array(result, where="result").on_host()
     eps = np.finfo(answer.dtype).eps
     x = answer.astype(np.float64).reshape(graph.vertex_count, -1)
     found = held_values(graph, "voltages", voltages)

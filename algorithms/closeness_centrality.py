@@ -33,6 +33,7 @@ import featgraph as fg
 from featgraph.algorithms._paths import require_lengths
 from featgraph.algorithms._result import Result, joined
 from featgraph.algorithms._verify import edges_of, require
+from featgraph.algorithms._vertices import checked_vertices
 
 __all__ = ["ClosenessResult", "closeness_centrality", "verify_closeness_centrality"]
 
@@ -175,8 +176,9 @@ def closeness_centrality(
     ----------
     graph : Graph, or what `featgraph.as_graph` takes
         Paths go along ``u -> v``; both ways where the graph is undirected.
-    vertices : array_like of int, shape (k,), optional
-        Whose closeness to find. Default: of all vertices.
+    vertices : array_like of int or str, shape (k,), optional
+        Whose closeness to find, as ids or as names that are text. Default: of all
+        vertices.
     weights : array_like of shape (E,), optional
         Lengths of the edges, not negative, in the order in which they were given; inf
         closes an edge. Default: one, whatever weights the graph has.
@@ -261,24 +263,7 @@ def closeness_centrality(
 def _vertices(graph: fg.Graph, vertices: npt.ArrayLike | None) -> Array:
     if vertices is None:
         return np.arange(graph.vertex_count)
-    given = fg.given_array(vertices, where="vertices").on_host()
-    count = graph.vertex_count
-    if given.ndim != 1 or not given.size or given.dtype.kind not in "iu":
-        raise fg.GraphInputError(
-            "closeness is that of vertices",
-            where="vertices=",
-            got=f"{given.dtype} of shape {given.shape}",
-            expected="integers of shape (k,), one at least",
-        )
-    bad = (given < 0) | (given >= count)
-    if bad.any():
-        raise fg.GraphInputError(
-            "no vertex of the graph",
-            where=f"vertices[{int(np.argmax(bad))}]",
-            got=int(given[np.argmax(bad)]),
-            expected=f"0 <= vertex < {count}",
-        )
-    return given.astype(np.int64)
+    return checked_vertices(graph, vertices, "vertices=", is_row=True)
 
 
 def _width(graph: fg.Graph) -> int:

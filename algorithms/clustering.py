@@ -175,7 +175,7 @@ def verify_clustering(graph: fg.GraphLike, coefficients: npt.ArrayLike) -> None:
         With the vertex at which a property fails first.
     """
     graph = fg.as_graph(graph, directed=False)
-    given = np.asarray(coefficients)
+    given = fg.given_array(coefficients, where="coefficients").on_host()
     eps = np.finfo(given.dtype).eps
     neighbors = neighbor_counts(graph)
     pairs = neighbors * (neighbors - 1) // 2

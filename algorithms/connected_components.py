@@ -240,7 +240,7 @@ def verify_connected_components(graph: fg.GraphLike, labels: npt.ArrayLike) -> N
         With the vertex at which a property fails first.
     """
     graph = fg.as_graph(graph)
-    found = np.asarray(labels)
+    found = fg.given_array(labels, where="labels").on_host()
     require_smallest(graph.vertex_count, found)
     edges = edges_of(graph)
     same = np.ones(graph.vertex_count, np.bool_)

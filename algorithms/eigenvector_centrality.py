@@ -35,7 +35,7 @@ from featgraph.algorithms._checks import (
     require_number,
     weight_properties,
 )
-from featgraph.algorithms._columns import column_property
+from featgraph.algorithms._columns import ByVertex, column_property
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
@@ -119,7 +119,7 @@ def eigenvector_centrality(
     graph: fg.GraphLike,
     *,
     weights: npt.ArrayLike | None = None,
-    nstart: npt.ArrayLike | None = None,
+    nstart: ByVertex | None = None,
     tol: float = 1e-6,
     max_supersteps: int = 100,
     dtype: npt.DTypeLike = np.float64,
@@ -135,8 +135,10 @@ def eigenvector_centrality(
     weights : array_like of shape (E,), optional
         Non-negative, in the order in which the edges were given. Default: the weights
         of the graph, or one.
-    nstart : array_like of shape (V,), optional
+    nstart : array_like of shape (V,), or mapping, optional
         Non-negative values to begin with, in any scale. Default: all the same.
+        A mapping has values for some vertices by name, or by id where
+        `Graph.vertex_names` is None; others have zero.
     tol : float, optional
         The run has converged when the centralities move by less than V * tol, all
         absolute changes added up.
@@ -237,7 +239,7 @@ def verify_eigenvector_centrality(
         With the vertex at which a property fails first, or the size of the move.
     """
     graph = fg.as_graph(graph)
-    given = np.asarray(centralities)
+    given = fg.given_array(centralities, where="centralities").on_host()
     eps = np.finfo(given.dtype).eps
     x = given.astype(np.float64)
     require(x >= 0, "a negative centrality")

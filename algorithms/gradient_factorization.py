@@ -281,8 +281,14 @@ def verify_gradient_factorization(
         With what fails first.
     """
     graph = checked_ratings(ratings, np.dtype(np.float64)).graph
-    x, y = (np.asarray(a, np.float64) for a in (user_factors, item_factors))
-    both, history = np.concatenate([x, y]), np.asarray(errors, np.float64)
+    x, y = (
+        fg.given_array(a, np.float64, "factors").on_host()
+        for a in (user_factors, item_factors)
+    )
+    both, history = (
+        np.concatenate([x, y]),
+        fg.given_array(errors, np.float64, "errors").on_host(),
+    )
     u, v, r = graph.sources, graph.targets, np.array(graph.weights)
     for block in np.array_split(np.arange(r.size), max(r.size * x.shape[1] >> 24, 1)):
         r[block] -= np.einsum("ek,ek->e", both[u[block]], both[v[block]])

@@ -40,7 +40,7 @@ from featgraph.algorithms._checks import (
     require_number,
     weight_properties,
 )
-from featgraph.algorithms._columns import columns, columns_property
+from featgraph.algorithms._columns import columns, columns_property, given_values
 from featgraph.algorithms._labels import checked_weights
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import Result, answer, iterate_recorded
@@ -207,13 +207,15 @@ def heat_simulation(
     graph = fg.as_graph(graph)
     require_number("epsilon", epsilon, epsilon >= 0, "0 or more")
     real, count = checked_reals(dtype), graph.vertex_count
-    given = fg.given_array(temperatures, where="temperatures")
+    given = given_values(graph, "temperatures", temperatures)
     start = columns(graph, "temperatures", given)
     properties = {"weight": fg.edge_property(real.type(1))}
     properties |= weight_properties(graph, conductivities, real)
     state = fg.State(
         graph,
-        heat=columns_property(graph, start, start.shape[1], real, iterated=True),
+        heat=columns_property(
+            graph, start, start.shape[1], real, iterated=True, where="temperatures"
+        ),
         held=fg.vertex_property(False if held is None else _mask(count, held).values),
         total=fg.vertex_property(np.float64(0)),
         leak=fg.vertex_property(real.type(0)),

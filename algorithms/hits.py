@@ -31,7 +31,7 @@ from featgraph.algorithms._checks import (
     require_number,
     weight_properties,
 )
-from featgraph.algorithms._columns import column_property
+from featgraph.algorithms._columns import ByVertex, column_property
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import (
     Result,
@@ -170,7 +170,7 @@ def hits(
     graph: fg.GraphLike,
     *,
     weights: npt.ArrayLike | None = None,
-    nstart: npt.ArrayLike | None = None,
+    nstart: ByVertex | None = None,
     tol: float = 1e-8,
     max_iter: int = 100,
     dtype: npt.DTypeLike = np.float64,
@@ -185,8 +185,10 @@ def hits(
         ratings are then the same.
     weights : array_like of shape (E,), optional
         Finite, not negative. Default: those of the graph, or one for each edge.
-    nstart : array_like of shape (V,), optional
+    nstart : array_like of shape (V,), or mapping, optional
         Hubs to begin from; what they sum to plays no part. Default: all the same.
+        A mapping has values for some vertices by name, or by id where
+        `Graph.vertex_names` is None; others have zero.
     tol : float, optional
         Ends when an iteration moves the hubs by less than this, all together.
     max_iter : int, optional
@@ -238,7 +240,7 @@ def hits(
             expected="an integer, 0 or more",
         )
     real = checked_reals(dtype)
-    weight = weight_properties(graph, weights, real)
+    weight = weight_properties(graph, weights, real, ratios=True)
     state = fg.State(
         graph,
         hub=column_property(graph, "nstart", nstart, real, iterated=True),
@@ -293,10 +295,12 @@ def verify_hits(
     """
     graph = fg.as_graph(graph)
     edges = edges_of(graph)
-    given = given_or_own_weights(graph, weights)
+    given = given_or_own_weights(graph, weights, ratios=True)
     weight = np.ones(edges.given.size) if given is None else given[edges.given]
-    found = np.asarray(hubs)
-    hub, authority = (np.asarray(x, np.float64) for x in (hubs, authorities))
+    found = fg.given_array(hubs, where="hubs").on_host()
+    hub, authority = (
+        fg.given_array(x, np.float64, "ratings").on_host() for x in (hubs, authorities)
+    )
     count = graph.vertex_count
     degree = np.bincount(np.concatenate([edges.sources, edges.targets]))
     # Sums over edges, over all vertices, and two divisions, at both kinds.

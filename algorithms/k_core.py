@@ -270,7 +270,7 @@ def verify_k_core(graph: fg.GraphLike, core_numbers: npt.ArrayLike) -> None:
         With the vertex at which a property fails first.
     """
     graph = fg.as_graph(graph)
-    core = np.asarray(core_numbers)
+    core = fg.given_array(core_numbers, where="core_numbers").on_host()
     edges = edges_of(graph)
     u, v = edges.sources, edges.targets
     if graph.directed:

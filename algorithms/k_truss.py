@@ -282,7 +282,7 @@ def verify_k_truss(graph: fg.GraphLike, trussness: npt.ArrayLike) -> None:
         With the edge at which a property fails first.
     """
     graph = fg.as_graph(graph, directed=False)
-    given = np.asarray(trussness)
+    given = fg.given_array(trussness, where="trussness").on_host()
     edges = triangles_of(graph).edges
     _require(given >= 2, "trussness less than 2")
     weakest = given[edges].min(axis=1, initial=2**31)

@@ -32,10 +32,11 @@ import featgraph as fg
 from featgraph.algorithms._checks import (
     given_or_own_weights,
     out_weights,
+    require_held,
     require_number,
     weight_properties,
 )
-from featgraph.algorithms._columns import columns
+from featgraph.algorithms._columns import ByVertex, columns, given_values
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import (
     Result,
@@ -146,7 +147,7 @@ def katz_centrality(
     graph: fg.GraphLike,
     *,
     alpha: float = 0.1,
-    beta: npt.ArrayLike = 1.0,
+    beta: ByVertex = 1.0,
     weights: npt.ArrayLike | None = None,
     tol: float = 1e-6,
     normalized: bool = True,
@@ -162,8 +163,9 @@ def katz_centrality(
         Walks go along ``u -> v``; both ways where the graph is undirected.
     alpha : float, optional
         What a walk loses by each edge: more than zero, less than 1 / lambda.
-    beta : float, or array_like of shape (V,) or (V, k), optional
-        What a vertex has by itself. k columns take one run.
+    beta : float, or array_like of shape (V,) or (V, k), or mapping, optional
+        What a vertex has by itself. k columns take one run. A mapping has a value for
+        every vertex by its name, or by its id where `Graph.vertex_names` is None.
     weights : array_like of shape (E,), optional
         Non-negative, in the order in which the edges were given. Default: the weights
         of the graph, or one.
@@ -217,7 +219,8 @@ def katz_centrality(
     require_number("alpha", alpha, alpha > 0, "more than 0, less than 1 / lambda")
     require_number("tol", tol, tol > 0, "more than 0")
     count, real = graph.vertex_count, checked_reals(dtype)
-    given = fg.given_array(beta, where="beta")
+    require_held("alpha", alpha, real)
+    given = given_values(graph, "beta", beta)
     base = _base_property(graph, given, real)
     weight = weight_properties(graph, weights, real)
     width = given.shape[1] if given.ndim == 2 else 1
@@ -258,17 +261,19 @@ def katz_centrality(
 def _base_property(graph: fg.Graph, beta: fg.GivenArray, real: np.dtype[Any]) -> Any:
     """Return a property (V, k) of one number, or one or k for each vertex."""
     if beta.ndim > 0:
-        return fg.vertex_property(columns(graph, "beta", beta).values, dtype=real)
+        given = columns(graph, "beta", beta).astype(real, "beta")
+        return fg.vertex_property(given.values)
     number = float(beta.astype(np.float64).on_host())
     require_number("beta", number, True, "a finite number")
     return fg.vertex_property(number, shape=(1,), dtype=real)
 
 
-def _base(graph: fg.Graph, beta: npt.ArrayLike) -> Array:
+def _base(graph: fg.Graph, beta: ByVertex) -> Array:
     """Return (V, k) of one number, or one or k for each vertex."""
-    if np.ndim(beta) == 0:
-        beta = np.full(graph.vertex_count, beta, np.float64)
-    return columns(graph, "beta", beta).on_host()
+    given = given_values(graph, "beta", beta)
+    if given.ndim == 0:
+        given = fg.given_array(np.full(graph.vertex_count, given.values, np.float64))
+    return columns(graph, "beta", given).on_host()
 
 
 def _refuse_growth(run: fg.Run, residuals: Array, total: float, alpha: float) -> None:
@@ -299,7 +304,7 @@ def verify_katz_centrality(
     centralities: npt.ArrayLike,
     *,
     alpha: float = 0.1,
-    beta: npt.ArrayLike = 1.0,
+    beta: ByVertex = 1.0,
     weights: npt.ArrayLike | None = None,
     tol: float = 1e-6,
 ) -> None:
@@ -322,7 +327,7 @@ def verify_katz_centrality(
         With the vertex or the column at which a property fails first.
     """
     graph = fg.as_graph(graph)
-    given = np.asarray(centralities)
+    given = fg.given_array(centralities, where="centralities").on_host()
     eps = np.finfo(given.dtype).eps
     x = given.astype(np.float64).reshape(graph.vertex_count, -1)
     base = _base(graph, beta)

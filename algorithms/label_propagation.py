@@ -197,14 +197,15 @@ def label_propagation(
     real = checked_reals(dtype)
     given, width = checked_labels(graph, labels, class_count)
     properties = {"weight": fg.edge_property(real.type(1))}
-    properties |= weight_properties(graph, weights, real)
+    properties |= weight_properties(graph, weights, real, ratios=True)
     if given.ndim == 1:
         properties |= {
             "label": fg.vertex_property(real.type(0), shape=(width,), iterated=True),
             "given": fg.vertex_property(given.values, dtype=np.int64),
         }
     else:
-        label = fg.vertex_property(given.values, dtype=real, iterated=True)
+        rows = given.astype(real).values
+        label = fg.vertex_property(rows, iterated=True)
         properties["label"] = label
     state = fg.State(
         graph,
@@ -264,7 +265,7 @@ def verify_label_propagation(
         With the vertex at which a property fails first.
     """
     graph = fg.as_graph(graph)
-    given = np.asarray(distributions)
+    given = fg.given_array(distributions, where="distributions").on_host()
     rounding = np.finfo(given.dtype).eps
     x = given.astype(np.float64)
     w = checked_weights(graph, weights).astype(np.float64).on_host()

@@ -39,6 +39,7 @@ from featgraph.algorithms._labels import (
     checked_labels,
     checked_weight_vectors,
     checked_weights,
+    scaled_weights,
 )
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import Result, answer, iterate_recorded
@@ -213,10 +214,11 @@ def label_set_propagation(
     of_sets = _weights(graph, weights, set_count)
     properties = {"weight": fg.edge_property(real.type(1))}
     if of_sets is None:
-        properties |= weight_properties(graph, weights, real)
+        properties |= weight_properties(graph, weights, real, ratios=True)
     else:
-        w = of_sets.astype(real).values
-        properties["weight"] = fg.edge_property(w, copy=False)
+        w = scaled_weights(graph, weights, of_sets, real)
+        w = of_sets.astype(real, "weights") if w is None else w
+        properties["weight"] = fg.edge_property(w.values, copy=False)
     if given.ndim == 2:
         width = (set_count * classes,)
         properties |= {
@@ -224,8 +226,8 @@ def label_set_propagation(
             "given": fg.vertex_property(given.values, dtype=np.int32),
         }
     else:
-        rows = given.matrix().values
-        properties["label"] = fg.vertex_property(rows, dtype=real, iterated=True)
+        rows = given.matrix().astype(real).values
+        properties["label"] = fg.vertex_property(rows, iterated=True)
     state = fg.State(
         graph,
         seeded=fg.vertex_property(False, shape=(set_count,)),
@@ -287,7 +289,7 @@ def verify_label_set_propagation(
         With the set and the vertex at which a property fails first.
     """
     graph = fg.as_graph(graph)
-    given = np.asarray(distributions)
+    given = fg.given_array(distributions, where="distributions").on_host()
     found, classes = _checked_sets(graph, labels, class_count)
     sets = found.on_host()
     of_sets = _weights(graph, weights, sets.shape[1])
@@ -333,7 +335,7 @@ def _checked_sets(
                 fix=error.fix,
             ) from None
     if given.ndim == 3:
-        given = given.astype(np.float64).rows_divided()
+        given = given.astype(np.float64, "labels").rows_divided()
     return given, classes
 
 

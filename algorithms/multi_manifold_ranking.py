@@ -264,7 +264,7 @@ def multi_manifold_ranking(
     state = fg.State(
         graph,
         score=fg.vertex_property(real.type(0), shape=(width,), iterated=True),
-        query=columns_property(graph, start, width, real),
+        query=columns_property(graph, start, width, real, where="query"),
         weight=fg.edge_property(_stored(w, normalization, real).values, copy=False),
         row_sum=fg.vertex_property(np.float64(0)),
         alpha=0.0,
@@ -330,7 +330,7 @@ def verify_multi_manifold_ranking(
         With the vertex at which a property fails first.
     """
     graph = fg.as_graph(graph)
-    given = np.asarray(scores)
+    given = fg.given_array(scores, where="scores").on_host()
     rounding = np.finfo(given.dtype).eps
     x = given.astype(np.float64)
     of_edges, query_columns = _checked(graph, query, weights, alpha, normalization)
@@ -396,7 +396,6 @@ def _stored(
     w: fg.GivenArray, normalization: str, dtype: np.dtype[Any]
 ) -> fg.GivenArray:
     """Return the weights as they are stored; their inverses must be finite there."""
-    stored = w.astype(dtype)
     if normalization == "hadamard":
         edge = w.first_row_inside(w.least_positive, _most_not_inverted(dtype))
         if edge is not None:
@@ -406,7 +405,7 @@ def _stored(
                 got=w.row(edge),
                 fix="set it to 0, which leaves the edge out of that manifold",
             )
-    return stored
+    return w.astype(dtype, "weights")
 
 
 def _most_not_inverted(dtype: np.dtype[Any]) -> float:

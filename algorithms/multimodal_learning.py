@@ -34,7 +34,11 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms._columns import columns, columns_property
-from featgraph.algorithms._labels import UNLABELLED, checked_weight_vectors
+from featgraph.algorithms._labels import (
+    UNLABELLED,
+    checked_weight_vectors,
+    scaled_weights,
+)
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import (
     Result,
@@ -249,11 +253,16 @@ def multimodal_learning(
         )
     real, known = checked_reals(dtype), columns(graph, "given", given)
     width, modalities = known.shape[1], (len(share),)
+    # Divided by sums of their modality, weights count by their ratios.
+    stored = None
+    if normalization is not None:
+        stored = scaled_weights(graph, weights, w, real)
+    stored = w.astype(real, "weights") if stored is None else stored
     state = fg.State(
         graph,
         mmode=fg.vertex_property(real.type(0), shape=(width,), iterated=True),
-        given=columns_property(graph, known, width, real),
-        weight=fg.edge_property(w.astype(real).values, copy=False),
+        given=columns_property(graph, known, width, real, where="given"),
+        weight=fg.edge_property(stored.values, copy=False),
         into=fg.vertex_property(real.type(0), shape=modalities),
         out_of=fg.vertex_property(real.type(0), shape=modalities),
         fused=fg.edge_property(real.type(0), per_direction=not graph.directed),
@@ -313,7 +322,7 @@ def verify_multimodal_learning(
         With the vertex at which a property fails first.
     """
     graph = fg.as_graph(graph)
-    result = np.asarray(values)
+    result = fg.given_array(values, where="values").on_host()
     rounding = np.finfo(result.dtype).eps
     x = result.astype(np.float64)
     start = columns(graph, "given", given).on_host()

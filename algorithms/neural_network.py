@@ -166,12 +166,13 @@ def neural_network(
     require_number("epsilon", epsilon, epsilon >= 0, "0 or more")
     given, real = fg.given_array(inputs, where="inputs"), checked_reals(dtype)
     known = held_values(graph, "inputs", given)
+    rows = known.values.astype(real, "inputs")
     properties = {"weight": fg.edge_property(real.type(1))}
     properties |= weight_properties(graph, weights, real, signed_weights)
     state = fg.State(
         graph,
-        output=columns_property(graph, known.values, known.width, real, iterated=True),
-        bias=fg.vertex_property(_bias(graph, bias).values, dtype=real),
+        output=columns_property(graph, rows, known.width, real, iterated=True),
+        bias=fg.vertex_property(_bias(graph, bias).astype(real, "bias").values),
         is_input=fg.vertex_property(known.is_held.values, copy=False),
         epsilon=float(epsilon),
         **properties,
@@ -231,8 +232,7 @@ def verify_neural_network(
         With the vertex at which a property fails first.
     """
     graph = fg.as_graph(graph)
-    given = np.asarray(outputs)
-    eps = np.finfo(given.dtype).eps
+    given = fg.given_array(outputs, where="outputs").on_host()
     x = given.astype(np.float64).reshape(graph.vertex_count, -1)
     known = held_values(graph, "inputs", inputs)
     is_input, kept = known.is_held.on_host(), known.values.astype(given.dtype)
@@ -244,6 +244,6 @@ def verify_neural_network(
     size = sums_over_in_edges(edges, np.abs(of_edges * x[edges.sources]), len(x))
     b = np.broadcast_to(_bias(graph, bias).on_host(), (len(x),))[:, None]
     degree = np.bincount(edges.targets, minlength=len(x))[:, None]
-    rounding = 2 * eps * ((degree + 4) * (size + np.abs(b)) + 4)
+    rounding = 2 * np.finfo(given.dtype).eps * ((degree + 4) * (size + np.abs(b)) + 4)
     settled = np.abs(np.tanh(excitation + b) - x) <= epsilon + rounding
     require(is_input | settled.all(axis=1), "one more superstep moves it")

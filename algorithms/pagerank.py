@@ -43,9 +43,16 @@ import featgraph as fg
 from featgraph.algorithms._checks import (
     given_or_own_weights,
     out_weights,
+    require_held,
     weight_properties,
 )
-from featgraph.algorithms._columns import columns_property, distributions, width_of
+from featgraph.algorithms._columns import (
+    ByVertex,
+    columns_property,
+    distributions,
+    given_values,
+    width_of,
+)
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import (
     Result,
@@ -234,10 +241,10 @@ def pagerank(
     graph: fg.GraphLike,
     *,
     alpha: float = 0.85,
-    personalization: npt.ArrayLike | None = None,
-    dangling: npt.ArrayLike | str | None = None,
+    personalization: ByVertex | None = None,
+    dangling: ByVertex | str | None = None,
     weights: npt.ArrayLike | None = None,
-    nstart: npt.ArrayLike | None = None,
+    nstart: ByVertex | None = None,
     tol: float | None = 1e-6,
     epsilon: float | None = None,
     max_supersteps: int = 100,
@@ -252,17 +259,19 @@ def pagerank(
         A surfer goes along ``u -> v``; both ways where the graph is undirected.
     alpha : float, optional
         Probability of following an edge rather than jumping, in [0, 1].
-    personalization : array_like of shape (V,) or (V, k), optional
+    personalization : array_like of shape (V,) or (V, k), or mapping, optional
         The distribution of jumps: non-negative, in any scale. A column is a set
         of seeds; k of them take one run. Default: anywhere, with equal probability.
-    dangling : array_like of shape (V,) or (V, k), or "renormalize", optional
+        A mapping has values for some vertices by their names, as in networkx, or by
+        their ids where `Graph.vertex_names` is None; others have zero.
+    dangling : array_like of shape (V,) or (V, k), mapping, or "renormalize", optional
         The distribution of moves from a vertex without out-edges. Default: as
         `personalization`. "renormalize" has the same fixpoint as the default, by
         another way: such ranks are dropped, and the result is scaled to sum one.
     weights : array_like of shape (E,), optional
         Non-negative, in the order in which the edges were given. Default: the weights
         of the graph, or one.
-    nstart : array_like of shape (V,) or (V, k), optional
+    nstart : array_like of shape (V,) or (V, k), or mapping, optional
         Ranks to begin with, in any scale. Default: uniform.
     tol : float, optional
         The run has converged when the ranks of every column move by less than V * tol,
@@ -316,13 +325,14 @@ def pagerank(
     graph = fg.as_graph(graph)
     _check_numbers(alpha, tol, epsilon, dangling)
     real, renormalize = checked_reals(dtype), isinstance(dangling, str)
+    require_held("alpha", alpha, real)
     asked: dict[str, Any] = {
         "nstart": nstart,
         "personalization": personalization,
         "dangling": None if renormalize else dangling,
     }
     given = {
-        name: None if values is None else fg.given_array(values, where=name)
+        name: None if values is None else given_values(graph, name, values, 0.0)
         for name, values in asked.items()
     }
     columns = {
@@ -330,7 +340,7 @@ def pagerank(
         for name, values in given.items()
     }
     width = width_of(columns)
-    properties = weight_properties(graph, weights, real)
+    properties = weight_properties(graph, weights, real, ratios=True)
     is_weighted = bool(properties)
     if columns["dangling"] is not None:
         landing = columns_property(graph, columns["dangling"], width, real)
@@ -374,8 +384,8 @@ def verify_pagerank(
     ranks: npt.ArrayLike,
     *,
     alpha: float = 0.85,
-    personalization: npt.ArrayLike | None = None,
-    dangling: npt.ArrayLike | str | None = None,
+    personalization: ByVertex | None = None,
+    dangling: ByVertex | str | None = None,
     weights: npt.ArrayLike | None = None,
     tol: float = 1e-6,
 ) -> None:
@@ -398,11 +408,11 @@ def verify_pagerank(
         With the vertex or the column at which a property fails first.
     """
     graph = fg.as_graph(graph)
-    given = np.asarray(ranks)
+    given = fg.given_array(ranks, where="ranks").on_host()
     eps = np.finfo(given.dtype).eps
     x = given.astype(np.float64).reshape(graph.vertex_count, -1)
     personal = distributions(graph, "personalization", personalization).on_host()
-    given_weights = given_or_own_weights(graph, weights)
+    given_weights = given_or_own_weights(graph, weights, ratios=True)
     out = out_weights(graph, given_weights)
     edges = edges_of(graph)
     landing = personal

@@ -44,10 +44,16 @@ import featgraph as fg
 from featgraph.algorithms._checks import (
     given_or_own_weights,
     out_weights,
+    require_held,
     require_number,
     weight_properties,
 )
-from featgraph.algorithms._columns import columns_property, distributions
+from featgraph.algorithms._columns import (
+    ByVertex,
+    columns_property,
+    distributions,
+    given_values,
+)
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
@@ -163,7 +169,7 @@ def pagerank_push(
     graph: fg.GraphLike,
     *,
     alpha: float = 0.85,
-    personalization: npt.ArrayLike | None = None,
+    personalization: ByVertex | None = None,
     weights: npt.ArrayLike | None = None,
     epsilon: float = 1e-6,
     history: bool = False,
@@ -179,10 +185,12 @@ def pagerank_push(
         A surfer goes along ``u -> v``; both ways where the graph is undirected.
     alpha : float, optional
         Probability of following an edge rather than jumping, in [0, 1).
-    personalization : array_like of shape (V,) or (V, k), optional
+    personalization : array_like of shape (V,) or (V, k), or mapping, optional
         The distribution of jumps: non-negative, in any scale. A column is a set
         of seeds; k of them take one run. Default: anywhere, with equal probability.
-        At a vertex without out-edges the surfer always jumps.
+        A mapping has values for some vertices by name, or by id where
+        `Graph.vertex_names` is None; others have zero. At a vertex without out-edges
+        the surfer always jumps.
     weights : array_like of shape (E,), optional
         Non-negative, in the order in which the edges were given. Default: the weights
         of the graph, or one.
@@ -238,12 +246,13 @@ def pagerank_push(
     require_number("alpha", alpha, 0 <= alpha < 1, "0 <= alpha < 1")
     require_number("epsilon", epsilon, epsilon > 0, "more than 0")
     real = checked_reals(dtype)
+    require_held("alpha", alpha, real)
     personal = given = None
     if personalization is not None:
-        given = fg.given_array(personalization, where="personalization")
+        given = given_values(graph, "personalization", personalization, 0.0)
         personal = distributions(graph, "personalization", given)
     _require_work(graph, personal, epsilon)
-    properties = weight_properties(graph, weights, real)
+    properties = weight_properties(graph, weights, real, ratios=True)
     is_weighted = bool(properties)
     width = 1 if personal is None else personal.shape[1]
     state = fg.State(
@@ -321,7 +330,7 @@ def verify_pagerank_push(
     result: PageRankPushResult,
     *,
     alpha: float = 0.85,
-    personalization: npt.ArrayLike | None = None,
+    personalization: ByVertex | None = None,
     weights: npt.ArrayLike | None = None,
     epsilon: float = 1e-6,
 ) -> None:
@@ -360,7 +369,7 @@ def verify_pagerank_push(
 
     rank = ranks * np.reshape(result.mass, (1, -1))
     edges = edges_of(graph)
-    given_weights = given_or_own_weights(graph, weights)
+    given_weights = given_or_own_weights(graph, weights, ratios=True)
     out = out_weights(graph, given_weights)
     sent = rank / np.where(out == 0, 1.0, out)[:, None]
     w = 1.0 if given_weights is None else given_weights[edges.given][:, None]

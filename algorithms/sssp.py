@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ from featgraph.algorithms._paths import (
     checked_lengths,
     checked_reals,
     length_property,
+    long_length,
     refused_weight,
     require_tree,
 )
@@ -70,8 +72,11 @@ def shorten(f, v, d):  # type: ignore[no-untyped-def]
 
 
 step = fg.foldmap(ways, shorten)
-#: Graphs whose own weights have been looked at.
-_not_negative: weakref.WeakSet[fg.Graph] = weakref.WeakSet()
+#: Graph -> for each type of its own weights, once none is negative, whether a path
+#: could be longer than the type holds.
+_looked_at: weakref.WeakKeyDictionary[fg.Graph, dict[Any, bool]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -106,8 +111,9 @@ def sssp(
     ----------
     graph : Graph, or what `featgraph.as_graph` takes
         Paths go along ``u -> v``; both ways where the graph is undirected.
-    sources : int, or array_like of int, shape (k,)
-        Where paths begin. Of several vertices, each has a column of the result.
+    sources : int or str, or array_like of them, shape (k,)
+        Where paths begin, as ids or as names that are text: see
+        `Graph.vertex_names`. Of several vertices, each has a column of the result.
     weights : array_like of shape (E,), optional
         Not negative, in the order in which the edges were given; inf closes an edge.
         Default: the weights of the graph, or one.
@@ -128,7 +134,8 @@ def sssp(
     ------
     GraphInputError
         If a source is no vertex, or the weights do not fit the graph, or one of them
-        is negative or nan; it names the edge.
+        is negative, nan, or not held by `dtype`; it names the edge. If a path is longer
+        than `dtype` holds; it names the vertex that it leads to.
 
     Notes
     -----
@@ -155,18 +162,21 @@ def sssp(
     """
     graph = fg.as_graph(graph)
     begin, real = Sources(graph, sources, together), checked_reals(dtype)
+    may_be_long: list[bool] = []
     if begin.width == 1:
         options.setdefault("near_far", fg.NearFar("distance", optional=True))
     state = fg.State(
         graph,
         distance=begin.property(0, np.inf, real),
         predecessor=begin.property(begin.vertices, NO_VERTEX, np.int32),
-        weight=length_property(graph, weights, real, _lengths),
+        weight=length_property(graph, weights, real, partial(_lengths, may_be_long)),
     )
     options.setdefault("max_supersteps", graph.vertex_count + 1)
     run, residuals = iterate_recorded(
         step, state, history=False, active=begin.vertices, **options
     )
+    if any(may_be_long):
+        _require_held(graph, begin, weights, state)
     return SsspResult(
         run=run,
         vertex_names=graph.vertex_names,
@@ -208,10 +218,10 @@ def verify_sssp(
     graph = fg.as_graph(graph)
     begin, edges = Sources(graph, sources, together), edges_of(graph)
     shape = (graph.vertex_count, begin.width)
-    known = np.asarray(distances).reshape(shape)
-    lengths = _lengths(graph, weights, checked_reals(known.dtype)).on_host()
+    known = fg.given_array(distances, where="distances").on_host().reshape(shape)
+    lengths = _lengths([], graph, weights, checked_reals(known.dtype)).on_host()
     lengths = lengths[edges.given]
-    before = np.asarray(predecessors).reshape(shape)
+    before = fg.given_array(predecessors, where="predecessors").on_host().reshape(shape)
     for column in range(begin.width):
         distance, starts = known[:, column], begin.of_column(column)
         require(~np.isnan(distance), "nan")
@@ -227,19 +237,69 @@ def verify_sssp(
         require_tree(edges, starts, before[:, column], reached, fits)
 
 
-def _lengths(graph: fg.Graph, weights: Any, dtype: np.dtype[Any]) -> fg.GivenArray:
+def _lengths(
+    may_be_long: list[bool], graph: fg.Graph, weights: Any, dtype: np.dtype[Any]
+) -> fg.GivenArray:
+    """Return lengths of the edges.
+
+    Parameters
+    ----------
+    may_be_long : list
+        Gets whether a path could be longer than the type holds.
+    """
     lengths = checked_lengths(graph, weights, dtype)
-    if weights is None and graph in _not_negative:
-        return lengths
-    edge = lengths.first_outside(0, np.inf)
-    if edge is not None:
-        raise refused_weight(
-            graph,
-            edge,
-            lengths,
-            "weights of shortest paths must not be negative",
-            "shift or scale the weights; paths may go round a negative circle forever",
-        )
-    if weights is None:
-        _not_negative.add(graph)
+    known = _looked_at.setdefault(graph, {}) if weights is None else {}
+    if dtype not in known:
+        edge = lengths.first_outside(0, np.inf)
+        if edge is not None:
+            raise refused_weight(
+                graph,
+                edge,
+                lengths,
+                "weights of shortest paths must not be negative",
+                "shift or scale the weights; paths may go round a negative circle "
+                "forever",
+            )
+        known[dtype] = long_length(graph, lengths) is not None
+    may_be_long.append(known[dtype])
     return lengths
+
+
+def _require_held(
+    graph: fg.Graph, begin: Sources, weights: Any, state: fg.State
+) -> None:
+    """Raise where a path of finite edges has become infinitely long.
+
+    Its first vertex at such a distance is the target of a finite edge from a vertex at
+    a finite distance, and the sum of both is infinite.
+    """
+    known: Array = state["distance"]
+    dtype = known.dtype
+    fix = "scale the weights" if dtype == np.float64 else "give dtype=np.float64"
+    if graph.ranks is not None:  # none has all edges
+        raise fg.GraphInputError(
+            f"paths may be longer than {dtype} holds",
+            where="weights",
+            expected="a sum along every path of less than "
+            f"{float(np.finfo(dtype).max):.2g}",
+            fix=fix,
+        )
+    edges = edges_of(graph)
+    lengths = checked_lengths(graph, weights, dtype).on_host()[edges.given]
+    is_open = np.isfinite(lengths)
+    for column in range(begin.width):
+        begins = known[edges.sources, column]
+        with np.errstate(over="ignore"):
+            is_long = np.isinf(begins + lengths)
+        lost = is_long & is_open & np.isfinite(begins)
+        lost &= np.isinf(known[edges.targets, column])
+        if lost.any():
+            edge = int(np.argmax(lost))
+            source, target = int(edges.sources[edge]), int(edges.targets[edge])
+            raise fg.GraphInputError(
+                f"a path is longer than {dtype} holds",
+                where=f"vertex {target}, reached from {source}",
+                got=f"{known[source, column]:.6g} + {lengths[edge]:.6g}",
+                expected=f"at most {float(np.finfo(dtype).max):.2g}",
+                fix=fix,
+            )

@@ -90,8 +90,9 @@ def sswp(
     ----------
     graph : Graph, or what `featgraph.as_graph` takes
         Paths go along ``u -> v``; both ways where the graph is undirected.
-    sources : int, or array_like of int, shape (k,)
-        Where paths begin. Of several vertices, each has a column of the result.
+    sources : int or str, or array_like of them, shape (k,)
+        Where paths begin, as ids or as names that are text: see
+        `Graph.vertex_names`. Of several vertices, each has a column of the result.
     weights : array_like of shape (E,), optional
         How wide each edge is, in the order in which the edges were given; -inf closes
         an edge. Default: the weights of the graph, or one.
@@ -183,10 +184,10 @@ def verify_sswp(
     graph = fg.as_graph(graph)
     begin, edges = Sources(graph, sources, together), edges_of(graph)
     shape = (graph.vertex_count, begin.width)
-    known = np.asarray(widths).reshape(shape)
+    known = fg.given_array(widths, where="widths").on_host().reshape(shape)
     lengths = checked_lengths(graph, weights, checked_reals(known.dtype)).on_host()
     lengths = lengths[edges.given]
-    before = np.asarray(predecessors).reshape(shape)
+    before = fg.given_array(predecessors, where="predecessors").on_host().reshape(shape)
     for column in range(begin.width):
         width, starts = known[:, column], begin.of_column(column)
         require(~np.isnan(width), "nan")

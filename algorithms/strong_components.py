@@ -574,7 +574,7 @@ def verify_strongly_connected_components(
         With the vertex at which a property fails first.
     """
     graph = fg.as_graph(graph)
-    found = np.asarray(labels)
+    found = fg.given_array(labels, where="labels").on_host()
     require_smallest(graph.vertex_count, found)
     require_reached(graph.out_edges, found, "its label names does not reach it")
     require_reached(graph.in_edges, found, "its label names is not reached from it")

@@ -129,7 +129,7 @@ def verify_triangle_count(graph: fg.GraphLike, triangles: npt.ArrayLike) -> None
         With the first vertex whose count is another one.
     """
     graph = fg.as_graph(graph, directed=False)
-    given = np.asarray(triangles)
+    given = fg.given_array(triangles, where="triangles").on_host()
     corners = triangles_of(graph).vertices.ravel()
     expected = np.bincount(corners, minlength=graph.vertex_count)
     require(given >= expected, "part of more triangles")

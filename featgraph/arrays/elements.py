@@ -135,8 +135,14 @@ def scale_rows(source, target):  # type: ignore[no-untyped-def]
         total = source[row, i, 0]
         for j in range(1, width):
             total += source[row, i, j]
+        scale = 1.0
+        if math.isinf(total):  # of finite values, which are added up in another scale
+            scale = 5.421010862427522e-20  # 2**-64
+            total = source[row, i, 0] * scale
+            for j in range(1, width):
+                total += source[row, i, j] * scale
         for j in range(width):
-            value = source[row, i, j]
+            value = source[row, i, j] * scale
             target[place * width + j] = value / total if total != 0 else 0
 
 

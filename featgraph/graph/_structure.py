@@ -22,6 +22,7 @@ from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.arguments import require_flag
 from featgraph.graph.building.edges import EdgeList
 from featgraph.graph.building.names import VertexNames, find_vertex
+from featgraph.graph.inputs.numbers import converted
 from featgraph.graph.inputs.read import host_array
 from featgraph.graph.oriented import Oriented, orient
 
@@ -212,13 +213,19 @@ class Structure:
         -------
         ndarray or None
             In given order, (E_given,); None without weights.
+
+        Raises
+        ------
+        GraphInputError
+            If the type cannot hold a weight: a finite one becomes infinite, or another
+            one zero.
         """
         weights, wanted = self.weights, np.dtype(dtype)
         if weights is None or weights.dtype == wanted:
             return weights
         casts: dict[str, NDArray[Any]] = self._cache.setdefault("casts", {})
         if wanted.name not in casts:
-            cast = weights.astype(wanted)
+            cast = converted(weights, wanted, "weights")
             cast.flags.writeable = False
             casts[wanted.name] = cast
         return casts[wanted.name]

@@ -193,10 +193,10 @@ def test_the_verifier_sees_what_is_wrong() -> None:
 def test_bad_input_is_refused() -> None:
     path = fg.Graph.from_edges([0, 1, 2], [1, 2, 3])
     for bad, message in (
-        ({"sources": [0, 4]}, "position 1"),
-        ({"sources": [2, 0, 2]}, "position 2"),
-        ({"sources": []}, "sources are vertices"),
-        ({"sources": [0.5]}, "sources are vertices"),
+        ({"sources": [0, 4]}, r"sources\[1\]: no vertex"),
+        ({"sources": [2, 0, 2]}, r"sources\[2\]: sources are different"),
+        ({"sources": []}, "vertices are integer ids"),
+        ({"sources": [0.5]}, "vertices are integer ids"),
         ({"samples": 5}, "1 to 4 of them"),
         ({"samples": 1, "sources": [1]}, "no sources="),
         ({"batch": 0}, "batch out of range"),

@@ -95,8 +95,8 @@ def test_bad_input_is_refused() -> None:
     chain = fg.Graph.from_edges([0, 1, 2], [1, 2, 3])
     for arguments, message in (
         ({"vertices": [0, 4]}, r"vertices\[1\]"),
-        ({"vertices": []}, "closeness is that of vertices"),
-        ({"vertices": 1}, "closeness is that of vertices"),
+        ({"vertices": []}, "vertices are integer ids"),
+        ({"vertices": 1}, "vertices are integer ids"),
         ({"batch": 0}, "batch out of range"),
         ({"weights": [1, -1, 1]}, "edge 1, 1 -> 2"),
         ({"weights": [1]}, "one weight per given edge"),

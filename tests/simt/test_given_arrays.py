@@ -104,7 +104,12 @@ def test_what_follows_has_the_same_bits(gpu: Gpu, values: Any) -> None:
         values = np.nan_to_num(np.abs(values), posinf=3.0)
         values = np.minimum(values, values.dtype.type(1e30))
     for made in (np.float64, np.float32, values.dtype):
-        pair = fg.given_array(values, made), fg.given_array(Foreign(values), made)
+        rounded = [fg.given_array(x).astype(made) for x in (values, Foreign(values))]
+        same(*rounded)
+        pair = [taken(x, made) for x in (values, Foreign(values))]
+        if isinstance(pair[0], str):
+            assert pair[0] == pair[1]
+            pair = rounded
         same(*pair)
         same(*(x.matrix() for x in pair))
         if values.ndim > 1:
@@ -120,6 +125,9 @@ def test_what_follows_has_the_same_bits(gpu: Gpu, values: Any) -> None:
     reals[1] = fg.given_array(Foreign(reals[0].on_host()))
     if values.ndim > 1:
         same(*(x.rows_divided() for x in reals))
+        large = np.where(reals[0].on_host() > 0, 1.7e308, 0)
+        pair = fg.given_array(large), fg.given_array(Foreign(large))
+        same(*(x.rows_divided() for x in pair))
     same(*(x.logs() for x in reals), ulps=1)
     sums = [x.matrix().sums_of_columns() for x in reals]
     np.testing.assert_array_equal(*sums, strict=True)
@@ -127,6 +135,38 @@ def test_what_follows_has_the_same_bits(gpu: Gpu, values: Any) -> None:
     same(*(x.matrix().columns_divided(by) for x in reals))
     if values.ndim == 1:
         same(*(x.matrix().widened(3) for x in reals))
+
+
+def taken(values: Any, dtype: Any) -> Any:
+    """Return an array in a type, or the error about a value that it does not hold."""
+    try:
+        return fg.given_array(values, dtype, "values")
+    except fg.GraphInputError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (1e-50, "float32"),
+        (1e39, "float32"),
+        (-1e-50, "float32"),
+        (0.5, "int32"),
+        (3e9, "int32"),
+        (-1, "uint8"),
+        (2, "bool"),
+    ],
+)
+def test_a_value_that_a_type_does_not_hold_is_refused_there_as_here(
+    gpu: Gpu, value: float, dtype: str
+) -> None:
+    values = np.array([[0, 1], [1, value]])
+    messages = [taken(x, dtype) for x in (values, Foreign(values))]
+    assert messages[0] == messages[1]
+    for part in ("values, index [1, 1]", repr(values[1, 1].item()), dtype):
+        assert part in messages[0]
+    values[1, 1] = 1
+    same(*(taken(x, dtype) for x in (values, Foreign(values))))
 
 
 def same(here: fg.GivenArray, there: fg.GivenArray, ulps: int = 0) -> None:

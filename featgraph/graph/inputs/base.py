@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ROWS_OF_A_PART", "GivenArray", "Held"]
+__all__ = ["ROWS_OF_A_PART", "TO_ADD_UP", "GivenArray", "Held"]
 
 Array = npt.NDArray[Any]
 
 #: Rows of one part of a sum over rows. Parts are summed in the same way.
 ROWS_OF_A_PART = 256
+#: What rows are multiplied by whose sums of finite values are infinite.
+TO_ADD_UP = 2.0**-64
 
 
 @dataclass(frozen=True, eq=False)

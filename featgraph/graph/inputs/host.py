@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.graph.inputs.base import ROWS_OF_A_PART, GivenArray, Held
+from featgraph.graph.inputs.base import ROWS_OF_A_PART, TO_ADD_UP, GivenArray, Held
 from featgraph.graph.inputs.numbers import converted
 
 __all__ = ["HostArray"]
@@ -25,6 +25,9 @@ class HostArray(GivenArray):
         """Return the first place where a value is in a range, or is not."""
         x: Array = self.values
         if is_inside:
+            # Mostly none is, which takes no array of its own.
+            if not x.size or bool(x.min() > most) or bool(x.max() < least):
+                return None
             found = (least <= x) & (x <= most)
             return int(np.argmax(found)) if found.any() else None
         # nan is the least of an array that has one, and in no range.
@@ -97,10 +100,10 @@ class HostArray(GivenArray):
     def rows_divided(self) -> GivenArray:
         """Return it divided by its sums along the last axis, where they are not 0."""
         x: Array = self.values
-        total = x[..., 0].copy()
-        for feature in range(1, x.shape[-1]):
-            total += x[..., feature]
-        total = total[..., None]
+        total = _sums_of_rows(x)
+        if np.isinf(total).any():
+            x = np.where(np.isinf(total), x * TO_ADD_UP, x)
+            total = _sums_of_rows(x)
         return HostArray(np.divide(x, total, out=np.zeros_like(x), where=total != 0))
 
     def held(self) -> Held:
@@ -124,3 +127,12 @@ class HostArray(GivenArray):
         """Return the logs of float64 that is not negative; -inf for zero."""
         with np.errstate(divide="ignore"):
             return HostArray(np.log(self.values))
+
+
+def _sums_of_rows(x: Array) -> Array:
+    """Return the sums along the last axis, which stays."""
+    total = x[..., 0].copy()
+    with np.errstate(over="ignore"):
+        for feature in range(1, x.shape[-1]):
+            total += x[..., feature]
+    return total[..., None]
