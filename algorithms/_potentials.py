@@ -22,6 +22,7 @@ __all__ = [
     "observation",
     "observed",
     "pairwise_logs",
+    "require_held_logs",
     "unary_logs",
 ]
 
@@ -100,6 +101,26 @@ def checked_unary(graph: fg.Graph, unary: npt.ArrayLike, is_log: bool) -> fg.Giv
             fix="give a state a chance",
         )
     return values
+
+
+def require_held_logs(given: fg.GivenArray, what: str, real: np.dtype[Any]) -> None:
+    """Raise where a finite log is infinite in a type: a state would be impossible."""
+    most, greatest = float(np.finfo(real).max), np.finfo(np.float64).max
+    values = given.astype(np.float64)
+    for least, largest in (
+        (-greatest, np.nextafter(-most, -np.inf)),
+        (np.nextafter(most, np.inf), greatest),
+    ):
+        row = values.first_row_inside(least, largest) if least <= largest else None
+        if row is not None:
+            found = values.row(row)
+            raise fg.GraphInputError(
+                f"a log does not fit {real}",
+                where=f"{what}, row {row}",
+                got=found[(found >= least) & (found <= largest)][0],
+                expected=f"a magnitude of at most {most:.2g}, or -inf",
+                fix="give dtype=np.float64, or -inf for what is impossible",
+            )
 
 
 def unary_logs(graph: fg.Graph, unary: npt.ArrayLike, is_log: bool) -> Array:

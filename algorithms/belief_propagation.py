@@ -51,6 +51,7 @@ from featgraph.algorithms._potentials import (
     observation,
     observed,
     pairwise_logs,
+    require_held_logs,
     unary_logs,
 )
 from featgraph.algorithms._result import (
@@ -403,6 +404,9 @@ def belief_propagation(
     _require_undirected(graph)
     given = checked_unary(graph, unary, is_log)
     psi = pairwise_logs(graph, pairwise, given.shape[1], is_log)
+    if is_log:
+        require_held_logs(given, "unary", real)
+        require_held_logs(psi, "pairwise", real)
     psi = psi.astype(real)
     of_vertices, is_any = observation(evidence, *given.shape)
     is_shared, where = psi.ndim == 2, around_of(options)

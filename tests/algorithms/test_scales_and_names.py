@@ -14,6 +14,7 @@ import featgraph as fg
 from featgraph.algorithms import (
     LabelPropagation,
     als,
+    belief_propagation,
     betweenness_centrality,
     bfs,
     circuit_simulation,
@@ -317,6 +318,18 @@ def test_a_share_that_a_type_rounds_to_one_is_refused() -> None:
     for algorithm, alpha in ((pagerank_push, 1 - 1e-9), (katz_centrality, 1e-50)):
         with pytest.raises(fg.GraphInputError, match=r"alpha is \d in float32"):
             algorithm(RING, alpha=alpha, dtype=np.float32, **ON_CPU)
+
+
+@pytest.mark.parametrize("value", [-1e39, 1e300])
+def test_a_log_that_is_infinite_in_a_type_is_refused(value: float) -> None:
+    unary, pairwise = np.zeros((4, 2)), np.zeros((3, 2, 2))
+    for what, array in (("unary", unary), ("pairwise", pairwise)):
+        array[1, 0] = value
+        with pytest.raises(fg.GraphInputError, match="does not fit float32") as caught:
+            belief_propagation(CHAIN, unary, pairwise, is_log=True, **ON_CPU)
+        assert caught.value.where == f"{what}, row 1"
+        assert caught.value.got == value
+        array[1, 0] = -np.inf if what == "unary" else 0
 
 
 def named(names: Any) -> tuple[nx.DiGraph, fg.Graph]:
