@@ -4,6 +4,9 @@ A fenced block ``python`` runs, in one namespace with those above it in the same
 with ``>>>`` lines its output is compared. ``python gpu`` runs where there is a GPU.
 Pages that need data sets run where the real graphs are, from which these are made.
 Anything else, such as a fragment, is fenced without ``python``.
+
+Commands of blocks ``sh`` run behind a page's Python, in the same folder. Of installs
+the extras are looked up. Links lead to files that exist.
 """
 
 from __future__ import annotations
@@ -14,6 +17,9 @@ import hashlib
 import importlib
 import inspect
 import re
+import shlex
+import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +29,14 @@ from scipy.io import savemat
 from scipy.sparse import coo_matrix, csc_matrix
 
 import featgraph as fg
+from featgraph.cli import main
 from featgraph.data import DATA_SETS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+
+#: The branch at which links of README.md point, which is also read on an index page.
+ONLINE = re.compile(r"https://github\.com/featgraph/featgraph/(?:blob|tree)/main/")
 
 _FENCE = re.compile(r"(?ms)^```python( gpu)?\n(.*?)^```$")
 
@@ -89,6 +99,32 @@ def _run(example: doctest.DocTest) -> int:
     return runner.run(example, clear_globs=False).failed
 
 
+def commands(page: Path) -> list[str]:
+    """Return the lines of all blocks ``sh`` of a page."""
+    found = re.findall(r"(?ms)^```sh\n(.*?)^```$", page.read_text(encoding="utf-8"))
+    return [line for block in found for line in block.splitlines()]
+
+
+def extras() -> set[str]:
+    with open(ROOT / "pyproject.toml", "rb") as stream:
+        return set(tomllib.load(stream)["project"]["optional-dependencies"])
+
+
+def run_command(line: str) -> None:
+    """Run a line of a shell; of an install, look up the extras."""
+    if line.startswith("pip install"):
+        asked = {
+            name
+            for group in re.findall(r"\[(.+?)\]", line)
+            for name in group.split(",")
+        }
+        assert asked <= extras(), line
+    elif line.startswith("featgraph "):
+        assert main(shlex.split(line)[1:]) == 0, line
+    else:
+        subprocess.run(["sh", "-ec", line], check=True)
+
+
 def pages_with_blocks() -> list[Any]:
     marks = {False: (), True: (pytest.mark.gpu,)}
     return [
@@ -100,7 +136,7 @@ def pages_with_blocks() -> list[Any]:
         )
         for page in PAGES
         for gpu in (False, True)
-        if blocks(page, gpu)
+        if blocks(page, gpu) or (commands(page) and not gpu)
     ]
 
 
@@ -117,6 +153,52 @@ def test_page(
         monkeypatch.setenv("FEATGRAPH_DATA", str(folder))
     monkeypatch.chdir(tmp_path)
     run_page(page, gpu, tmp_path)
+    if not gpu:
+        for line in commands(page):
+            run_command(line)
+
+
+def anchor(heading: str) -> str:
+    """Return what a link to a heading ends with."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
+def dead_links(page: Path) -> list[str]:
+    """Return the links of a page that lead to no file, or to no heading of it."""
+    text = re.sub(r"(?ms)^```.*?^```$|`[^`\n]*`", "", page.read_text(encoding="utf-8"))
+    links = re.findall(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)", text, re.M)
+    dead = []
+    for link in map("".join, links):
+        path, _, heading = ONLINE.sub(f"{ROOT}/", link).partition("#")
+        if path.startswith("https://"):
+            continue
+        file = (page.parent / path) if path else page
+        found = file.read_text(encoding="utf-8") if heading and file.is_file() else ""
+        headings = map(anchor, re.findall(r"(?m)^#+ (.+)$", found))
+        if not file.exists() or (heading and heading not in headings):
+            dead.append(link)
+    return dead
+
+
+def test_links_lead_to_what_exists() -> None:
+    dead = {str(page.relative_to(ROOT)): dead_links(page) for page in PAGES}
+    assert not {page: links for page, links in dead.items() if links}
+
+
+def test_an_index_page_has_no_relative_links() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)", readme, re.M)
+    assert [link for link in map("".join, links) if link[:1] not in ("#", "h")] == []
+
+
+def test_metadata_and_readme_have_one_address() -> None:
+    with open(ROOT / "pyproject.toml", "rb") as stream:
+        urls = tomllib.load(stream)["project"]["urls"].values()
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    base = re.match(r"https://[^/]+/[^/]+/[^/]+", next(iter(urls)))
+    assert base is not None
+    assert all(url.startswith(base[0]) for url in urls)
+    assert ONLINE.search(readme)[0].startswith(base[0])  # type: ignore[index]
 
 
 def public_doctests() -> list[Any]:
