@@ -191,9 +191,12 @@ def test_an_index_page_has_no_relative_links() -> None:
     assert [link for link in map("".join, links) if link[:1] not in ("#", "h")] == []
 
 
-def test_metadata_and_readme_have_one_address() -> None:
+def test_metadata_readme_and_changelog_agree() -> None:
     with open(ROOT / "pyproject.toml", "rb") as stream:
-        urls = tomllib.load(stream)["project"]["urls"].values()
+        project = tomllib.load(stream)["project"]
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"(?m)^## {re.escape(project['version'])}$", changelog)
+    urls = project["urls"].values()
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     base = re.match(r"https://[^/]+/[^/]+/[^/]+", next(iter(urls)))
     assert base is not None

@@ -132,6 +132,7 @@ TOP_LEVEL = {
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "LICENSE",
+    "MANIFEST.in",
     "README.md",
     "_featgraph_networkx",
     "algorithms",
