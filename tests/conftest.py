@@ -5,8 +5,8 @@ that needs the GPU was skipped, or none was there. ``--hypothesis-profile deep``
 more cases.
 
 Run as a whole, without naming files, the suite is a sample that tells whether an
-installation works: of a file whose tests compile kernels, a few cases, and none that
-are marked ``slow``.
+installation works: one case of most files, and none that are marked ``slow``.
+``--sample`` takes the same cases of the files that are named.
 ``--everything`` runs all, but of tests marked ``drawn(n)``, which run whole programs at
 many widths and in many variants, one of n cases. All of theirs run where files or
 ``-k`` are named, on a GPU, and under ``--hypothesis-profile deep``.
@@ -44,17 +44,8 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("ci")
 
-#: Of folders whose tests compile or emulate kernels: cases a file in the sample.
-SAMPLED = {
-    "algorithms": 2,
-    "generated": 2,
-    "layouts": 2,
-    "networkx": 2,
-    "ptx": 2,
-    "reference": 2,
-    "simt": 2,
-    "unit": 20,
-}
+#: Cases of a file in the sample, by folder; one of all other files.
+SAMPLED = {"docs": 16, "golden": 4}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -69,6 +60,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=0,
         help="seed of every `rng`, beside the test's name",
+    )
+    parser.addoption(
+        "--sample",
+        action="store_true",
+        help="one case of most files, also where files are named",
     )
     parser.addoption(
         "--everything",
@@ -154,6 +150,8 @@ def _extent(config: pytest.Config) -> str:
     """Return what runs: "sample", "everything", or "every case"."""
     option = config.option
     deep = hypothesis.settings.get_current_profile_name() == "deep"
+    if option.sample:
+        return "sample"
     named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
     if named or deep or option.keyword or option.target != "cpu":
         return "every case"
@@ -208,7 +206,7 @@ def cases_left_out(items: list[pytest.Item], is_sample: bool) -> set[pytest.Item
         count = drawn.args[0] if drawn and not is_sample else 1
         if is_sample:
             folder = own[0].path.relative_to(ROOT / "tests").parts[0]
-            count = -(-len(own) // SAMPLED.get(folder, len(own)))
+            count = -(-len(own) // SAMPLED.get(folder, 1))
         for first in range(0, len(own), count):
             some = own[first : first + count]
             # Any one of them: cases repeat in a rhythm of their own.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT, SAMPLED, cases_left_out
+from tests.conftest import ROOT, SAMPLED, _extent, cases_left_out
 
 
 class Item:
@@ -48,10 +48,26 @@ def test_everything_runs_what_is_not_drawn() -> None:
 
 
 def test_the_sample_takes_a_few_cases_a_file_and_no_slow_ones() -> None:
-    items = [Item("simt/test_a.py", n) for n in range(50)]
-    few = [Item("unit/test_b.py", n) for n in range(3)]
-    whole = [Item("docs/test_c.py", n) for n in range(70)]
-    slow = [Item("docs/test_c.py", 99, slow=0), Item("simt/test_a.py", 99, slow=0)]
-    taken = run([*items, *few, *whole, *slow], True)
-    assert len([item for item in taken if item in items]) == SAMPLED["simt"]
-    assert [item for item in taken if item not in items] == [*few, *whole]
+    files = {"simt/test_a.py": 50, "golden/test_b.py": 8, "docs/test_c.py": 3}
+    items = [Item(file, n) for file, count in files.items() for n in range(count)]
+    slow = [Item(file, 99, slow=0) for file in files]
+    taken = [
+        str(item.path.relative_to(ROOT / "tests")) for item in run(items + slow, True)
+    ]
+    for file, count in files.items():
+        most = SAMPLED.get(file.partition("/")[0], 1)
+        assert taken.count(file) == min(count, most)
+    assert not run(slow, True)
+
+
+def test_a_sample_may_be_had_of_files_that_are_named() -> None:
+    def extent(**options: Any) -> str:
+        chosen = {"sample": False, "everything": False, "keyword": "", "target": "cpu"}
+        config = SimpleNamespace(
+            args_source=pytest.Config.ArgsSource.ARGS,
+            option=SimpleNamespace(**chosen | options),
+        )
+        return _extent(config)  # type: ignore[arg-type]
+
+    assert extent(sample=True) == "sample"
+    assert extent() == extent(everything=True) == "every case"
