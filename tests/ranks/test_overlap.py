@@ -28,6 +28,7 @@ def order_of(name: str, count: int = V) -> Any:
     return np.arange(count)[::-1] if name == "reversed" else name
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 @settings(max_examples=4, deadline=None)
 @given(

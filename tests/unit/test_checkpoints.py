@@ -122,6 +122,7 @@ def require_same(found: list[Any], wanted: list[Any], name: str) -> None:
         np.testing.assert_equal(one, other, err_msg=f"{name}: the value at {place}")
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     name=st.sampled_from(list(RUNS)),
