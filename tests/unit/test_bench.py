@@ -11,6 +11,11 @@ import numba
 import numpy as np
 import pytest
 
+from featgraph import _cuda
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
+
 from bench import report, run
 from bench.compile import agreement, agreement_task
 from bench.compile.parts import Parts, _name

@@ -9,6 +9,11 @@ from typing import Any
 
 import pytest
 
+from featgraph import _cuda
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
+
 from featgraph.runtime.recording.cuda_trace import TracedDriver
 from featgraph.runtime.recording.cycles import Cycles, KnownCycles, Traced
 

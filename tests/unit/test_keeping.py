@@ -8,6 +8,11 @@ import numpy as np
 import pytest
 
 import featgraph as fg
+from featgraph import _cuda
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
+
 from featgraph.device import cpu, patching
 from tests.reference.kept import Watch
 from tests.unit.test_driver import distances, line, path_state, paths, visits

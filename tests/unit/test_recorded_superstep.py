@@ -8,6 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from featgraph import _cuda
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
+
 from featgraph.runtime.recording import cuda_trace
 from featgraph.runtime.recording.cuda_trace import RecordedSuperstep
 
