@@ -6,7 +6,7 @@ Pages that need data sets run where the real graphs are, from which these are ma
 Anything else, such as a fragment, is fenced without ``python``.
 
 Commands of blocks ``sh`` run behind a page's Python, in the same folder. Of installs
-the extras are looked up. Links lead to files that exist.
+the extras are looked up, and names of data sets. Links lead to files that exist.
 """
 
 from __future__ import annotations
@@ -119,6 +119,9 @@ def run_command(line: str) -> None:
             for name in group.split(",")
         }
         assert asked <= extras(), line
+    elif line.startswith("featgraph data "):
+        # The fixture has made the files, not all with the bytes that are published.
+        assert line.split()[-1] in DATA_SETS, line
     elif line.startswith("featgraph "):
         assert main(shlex.split(line)[1:]) == 0, line
     else:
