@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -113,7 +114,9 @@ def _graph_of(ratings: Any, dtype: np.dtype[Any], target: str) -> fg.Graph:
     if not _are_finite(as_stored):
         _require_finite(ratings.tocoo(copy=False), dtype)
     if values.dtype.kind == "b" or values.dtype.itemsize > 8:
-        entries = entries.astype(dtype)
+        # The matrix's own astype would add up entries that are given twice.
+        entries = copy.copy(entries)
+        entries.data = values.astype(dtype)
     # Of few ratings the host makes the graph before a GPU has compiled how to.
     made_on = "cpu" if target == "cpu" else "auto"
     return fg.Graph.from_biadjacency(entries, target=made_on)

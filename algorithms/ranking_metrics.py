@@ -84,10 +84,9 @@ def train_test_split(
     Returns
     -------
     train, test : csr_matrix of shape (U, I)
-        Every entry is in one of them.
+        Every entry is in exactly one of them. An entry that is given twice remains two
+        entries, as in `als`; ``sum_duplicates()`` adds them up.
     """
-    from scipy.sparse import csr_matrix
-
     if not 0 < train_fraction < 1:
         raise fg.GraphInputError(
             "train_fraction out of range", got=train_fraction, expected="0 < share < 1"
@@ -95,11 +94,19 @@ def train_test_split(
     entries = _sparse(ratings, "ratings").tocoo()
     order = np.random.default_rng(random_state).permutation(entries.nnz)
     cut = round(train_fraction * entries.nnz)
-    parts = []
-    for chosen in (np.sort(order[:cut]), np.sort(order[cut:])):
-        places = (entries.row[chosen], entries.col[chosen])
-        parts.append(csr_matrix((entries.data[chosen], places), shape=entries.shape))
-    return parts[0], parts[1]
+    train, test = np.sort(order[:cut]), np.sort(order[cut:])
+    return _rows(entries, train), _rows(entries, test)
+
+
+def _rows(entries: Any, chosen: Array) -> Any:
+    """Return some entries by row and column; SciPy's conversion would sum repeats."""
+    from scipy.sparse import csr_matrix
+
+    order = chosen[np.lexsort((entries.col[chosen], entries.row[chosen]))]
+    counts = np.bincount(entries.row[order], minlength=entries.shape[0])
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    arrays = entries.data[order], entries.col[order], offsets
+    return csr_matrix(arrays, shape=entries.shape)
 
 
 def ranking_metrics(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import weakref
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -174,6 +175,44 @@ def test_stored_zeros_are_ratings() -> None:
     result = als(ratings, factors=2, regularization=1e-4, iterations=50, target="cpu")
     predicted = result.user_factors @ result.item_factors.T
     np.testing.assert_allclose(predicted, ratings.toarray(), atol=0.05)
+
+
+#: User 0 has rated item 1 twice; no two ratings are equal.
+REPEATED = np.array([4.0, 5.0, 3.0, 2.0]), ([0, 0, 1, 1], [1, 1, 0, 2])
+
+
+@pytest.mark.parametrize("made", ["coo_array", "csr_matrix"])
+def test_a_split_keeps_each_entry_in_one_part(made: str) -> None:
+    values, (rows, columns) = REPEATED
+    ratings = sparse.coo_array(REPEATED, shape=(3, 3))
+    if made == "csr_matrix":  # as it is stored: SciPy's conversion adds repeats up
+        ratings = sparse.csr_matrix((values, columns, [0, 2, 4, 4]), shape=(3, 3))
+    wanted = sorted(zip(rows, columns, values.tolist(), strict=True))
+    for seed in range(6):
+        parts = train_test_split(ratings, 0.75, random_state=seed)
+        assert [part.nnz for part in parts] == [3, 1]
+        assert all(part.format == "csr" and part.shape == (3, 3) for part in parts)
+        entries = (
+            zip(p.coords[0], p.coords[1], p.data, strict=True)
+            for p in map(sparse.coo_array, parts)
+        )
+        assert sorted(chain.from_iterable(entries)) == wanted
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int16, bool, np.longdouble])
+@pytest.mark.parametrize("stored", ["coo", "csr", "csc"])
+def test_entries_given_twice_are_two_ratings(stored: str, dtype: Any) -> None:
+    shape, ends = (2, 3), ([0, 0, 1, 1], [0, 0, 0, 2])
+    values = np.array([1, 1, 1, 1], dtype)
+    ratings = {
+        "coo": lambda: sparse.coo_array((values, ends), shape=shape),
+        "csr": lambda: sparse.csr_array((values, ends[1], [0, 2, 4]), shape=shape),
+        "csc": lambda: sparse.csc_array((values, ends[0], [0, 3, 3, 4]), shape=shape),
+    }[stored]()
+    graph = _ratings.checked_ratings(ratings, np.dtype(np.float32)).graph
+    assert graph.weights is not None
+    assert graph.weights.tolist() == [1.0] * 4
+    assert ratings.nnz == 4
 
 
 def test_runs_are_repeated_bit_by_bit() -> None:
