@@ -192,6 +192,7 @@ def eigenvector_centrality(
             G.topology,
             weights=_weights(G, weight or None),
             nstart=_distribution(G, "nstart", nstart),
+            shift=1.0,
             tol=tol,
             max_supersteps=max_iter,
         )

@@ -42,7 +42,7 @@ def test_supersteps_are_those_of_networkx(
         peer.add_edge(int(u), int(v), weight=matrix[v, u])
     start = rng.random(len(matrix)) + 0.1
     result = eigenvector_centrality(
-        graph, weights=weights, nstart=start, target=target, **options
+        graph, weights=weights, nstart=start, shift=1, target=target, **options
     )
     arguments = {"nstart": dict(enumerate(start)), "weight": "weight"}
     if not result.converged:
@@ -68,6 +68,56 @@ def test_it_is_the_eigenvector_of_the_largest_eigenvalue(
     assert result.eigenvalue == pytest.approx(values[-1], rel=1e-12)
     assert result.centralities == pytest.approx(np.abs(vectors[:, -1]), abs=1e-10)
     verify_eigenvector_centrality(graph, result.centralities, tol=1e-13)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_the_scale_of_the_weights_plays_no_part(directed: bool, target: str) -> None:
+    rng = np.random.default_rng(3)
+    ends = rng.integers(0, 12, (2, 60))
+    graph = fg.Graph.from_edges(*ends, vertex_count=12, directed=directed)
+    weights = rng.integers(0, 4, 60).astype(float)
+    values, vectors = np.linalg.eig(dense(graph, weights))
+    first = int(np.argmax(values.real))
+    right = np.abs(vectors[:, first].real)
+    supersteps = set()
+    # Powers of two: the scale is not even seen in the rounding.
+    for scale in (1.0, 2.0**-27, 2.0**27, 2.0**-600, 2.0**600):
+        result = eigenvector_centrality(graph, weights=scale * weights, target=target)
+        assert result.converged
+        assert result.centralities == pytest.approx(right, abs=1e-4)
+        assert result.eigenvalue == pytest.approx(scale * values[first].real, rel=1e-4)
+        verify_eigenvector_centrality(
+            graph, result.centralities, weights=scale * weights
+        )
+        supersteps.add(result.supersteps)
+        with pytest.raises(AssertionError, match="one more superstep"):
+            verify_eigenvector_centrality(
+                graph, np.full(12, 12**-0.5), weights=scale * weights
+            )
+    assert len(supersteps) == 1
+
+
+@pytest.mark.filterwarnings("ignore:not converged:featgraph.ConvergenceWarning")
+@pytest.mark.parametrize(
+    ("ends", "more", "eigenvalue"),
+    [
+        (([0], [0]), {"weights": [2.0]}, 2.0),
+        (([], []), {"vertex_count": 1}, 0.0),
+        (([], []), {"weights": [], "vertex_count": 2}, 0.0),
+        (([0], [0]), {"vertex_count": 3, "nstart": [1, 0, 0]}, 1.0),
+        (([0], [0]), {"vertex_count": 3, "nstart": [9, 0, 0]}, 1.0),
+        (([0, 1, 2], [1, 2, 0]), {"max_supersteps": 1, "directed": False}, 2.0),
+        (([0, 1, 2], [1, 2, 0]), {"max_supersteps": 0, "directed": False}, np.nan),
+    ],
+)
+def test_the_eigenvalue_of_short_runs(
+    ends: Any, more: dict[str, Any], eigenvalue: float, target: str
+) -> None:
+    of_graph = {k: more[k] for k in ("vertex_count", "directed") if k in more}
+    graph = fg.Graph.from_edges(*ends, **of_graph)
+    options = {k: v for k, v in more.items() if k not in of_graph}
+    result = eigenvector_centrality(graph, target=target, **options)
+    assert result.eigenvalue == pytest.approx(eigenvalue, abs=1e-12, nan_ok=True)
 
 
 def test_it_settles_on_bipartite_graphs(target: str) -> None:
@@ -103,6 +153,7 @@ def test_bad_input_is_refused() -> None:
     edge = fg.Graph.from_edges([0], [1])
     for bad in (
         {"tol": 0.0},
+        {"shift": 0.0},
         {"nstart": [0, 0]},
         {"nstart": [1, -1]},
         {"nstart": [[1, 1], [1, 1]]},
