@@ -19,6 +19,7 @@ __all__ = [
     "Sources",
     "checked_lengths",
     "checked_reals",
+    "first_lost_length",
     "length_property",
     "long_length",
     "refused_weight",
@@ -137,7 +138,8 @@ def require_lengths(
 ) -> fg.GivenArray:
     """Return (E,) in float64: lengths of edges, not negative, or positive and finite.
 
-    Of positive ones that are finite, shortest paths close no circle.
+    Of positive ones that are finite, and that no path is too long for, shortest paths
+    close no circle: each edge on one leads to a larger distance.
     """
     lengths = checked_lengths(graph, weights, np.dtype(np.float64))
     if positive:
@@ -154,6 +156,11 @@ def require_lengths(
     if edge is not None:
         what = "lengths of a path could add up to more than float64 holds"
         raise refused_weight(graph, edge, lengths, what, "scale the lengths")
+    edge = first_lost_length(lengths, graph.vertex_count) if positive else None
+    if edge is not None:
+        what = "a length may be lost in the rounding of a longer path"
+        fix = "leave out edges that no shortest path takes, or make short ones longer"
+        raise refused_weight(graph, edge, lengths, what, fix)
     return lengths
 
 
@@ -162,6 +169,28 @@ def long_length(graph: fg.Graph, lengths: fg.GivenArray) -> int | None:
     most = np.finfo(lengths.dtype).max
     edges = lengths.dtype.type(max(graph.vertex_count, 2))  # one more than a path has
     return lengths.first_row_inside(most / edges, most)
+
+
+def first_lost_length(lengths: fg.GivenArray, vertex_count: int) -> int | None:
+    """Return the first edge that could add nothing to a distance; None if all add.
+
+    A sum of float64 is never left as it is by a length of more than 2**-53 of it. A
+    shortest path is no longer than all edges together, nor than V of the longest.
+
+    Parameters
+    ----------
+    lengths : GivenArray of float64, shape (E,)
+        Not negative. Lengths of zero, which nothing can lose, are passed over.
+    vertex_count : int
+        V.
+    """
+    if not lengths.size:
+        return None
+    column = lengths.matrix()
+    with np.errstate(over="ignore"):  # of an infinite path, nothing is enough
+        total = float(column.sums_of_columns()[0])
+    longest = min(vertex_count * float(column.largest_of_columns()[0]), total)
+    return lengths.first_row_inside(lengths.least_positive, longest * 2.0**-53)
 
 
 def refused_weight(

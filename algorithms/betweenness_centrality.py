@@ -198,7 +198,9 @@ def betweenness_centrality(
         For drawing them.
     weights : array_like of shape (E,), optional
         Lengths of the edges, more than zero and finite, in the order in which they were
-        given. Default: one, whatever weights the graph has.
+        given. None may be so short that rounding could lose it behind others: 2**-53 of
+        the longest path that there could be, which is V times the longest edge, or all
+        edges if these are shorter. Default: one, whatever weights the graph has.
     normalized : bool, optional
         Whether the result is a part of all pairs, between zero and one. Otherwise it is
         a number of pairs; those of an undirected graph count once.
@@ -219,8 +221,8 @@ def betweenness_centrality(
     Raises
     ------
     GraphInputError
-        If sources are not vertices or not different, weights do not fit the graph or
-        are not positive, or a number is out of range.
+        If sources are not vertices or not different, weights do not fit the graph, are
+        not positive or could be lost in rounding, or a number is out of range.
     DivergenceError
         If there are more shortest paths between two vertices than float64 can hold.
 

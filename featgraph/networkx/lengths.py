@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+import featgraph as fg
+from featgraph.algorithms._paths import first_lost_length
 from featgraph.networkx.graph import NetworkXGraph
 
 __all__ = ["MAX_EXACT", "lengths_of"]
@@ -35,6 +37,6 @@ def lengths_of(graph: NetworkXGraph, attribute: str | None) -> npt.NDArray[Any] 
     longest = len(graph) * values.max(initial=0)
     if (given.dtype.kind == "i" or weights.is_mixed) and longest >= MAX_EXACT:
         raise NotImplementedError("sums of lengths of more than 53 bits")
-    if values.min(initial=np.inf, where=values > 0) * MAX_EXACT <= longest:
+    if first_lost_length(fg.given_array(values), len(graph)) is not None:
         raise NotImplementedError(f"values of {attribute!r} lost in rounding")
     return values

@@ -181,6 +181,41 @@ def test_more_paths_than_float64_holds_are_refused(target: str) -> None:
         betweenness_centrality(chain, sources=[0], batch=1, target=target)
 
 
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize(
+    ("lengths", "lost"),
+    [
+        ([1e16, 0.5, 1.0], 1),
+        ([1.0, 0.5, 1e16], 0),
+        ([1e9, 1e-8, 1.0], 1),
+        ([2.0**53, 2.0, 2.0], None),
+        ([2.0**52, 1.0, 1.0], None),
+        ([1.0, 2.0**-53, 1.0], 1),  # a tie, which is rounded to even
+        ([1e-300, 1e-310, 1e-300], None),
+        ([5e-324, 5e-324, 5e-324], None),
+        ([1.7e308, 1.7e308, 1.7e308], 0),  # their sum is infinite
+    ],
+)
+def test_a_length_lost_in_rounding_is_refused(
+    lengths: list[float], lost: int | None, directed: bool, target: str
+) -> None:
+    """There is one path between two vertices, whatever the lengths are."""
+    path = fg.Graph.from_edges([0, 1, 2], [1, 2, 3], directed=directed)
+    options: dict[str, Any] = {"weights": lengths, "normalized": False}
+    right = np.array([0.0, 2.0, 2.0, 0.0])
+    if lost is None:
+        found = betweenness_centrality(path, target=target, **options)
+        assert found.centralities.tolist() == right.tolist()
+        verify_betweenness_centrality(path, right, **options)
+        return
+    for refuse in (
+        lambda: betweenness_centrality(path, target=target, **options),
+        lambda: verify_betweenness_centrality(path, right, **options),
+    ):
+        with pytest.raises(fg.GraphInputError, match=f"edge {lost}, .* lost in the"):
+            refuse()
+
+
 def test_the_verifier_sees_what_is_wrong() -> None:
     path = fg.Graph.from_edges([0, 1, 2], [1, 2, 3], directed=False)
     right = np.array([0, 2 / 3, 2 / 3, 0])

@@ -77,6 +77,19 @@ def test_distances_are_those_to_a_vertex(target: str) -> None:
     assert found.centralities.tolist() == [0, 1 / 2, 2 / 3]
 
 
+@pytest.mark.parametrize("lengths", [[1e16, 0.5, 1.0], [0.5, 1e16, 1e-310]])
+def test_lengths_lost_in_rounding_are_only_rounded(
+    lengths: list[float], target: str
+) -> None:
+    """No path is counted twice, and no vertex is left out, as sums are compared."""
+    path = fg.Graph.from_edges([0, 1, 2], [1, 2, 3], directed=False)
+    found = closeness_centrality(path, weights=lengths, target=target)
+    verify_closeness_centrality(path, found, weights=lengths)
+    places = np.cumsum([0, *lengths])
+    apart = np.abs(places[:, None] - places).sum(axis=1)
+    assert found.centralities == pytest.approx(3 / apart, rel=1e-12)
+
+
 def test_the_verifier_sees_what_is_wrong() -> None:
     chain = fg.Graph.from_edges([0, 1, 3], [1, 2, 1])
     found = closeness_centrality(chain)
