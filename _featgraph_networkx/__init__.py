@@ -1,8 +1,10 @@
-"""What NetworkX reads of featgraph when it is imported, and nothing more.
+"""What NetworkX loads of featgraph before featgraph computes a call.
 
-``import networkx`` calls `get_info` of every installed backend. It stands in a package
-of its own because ``import featgraph`` takes as long as networkx itself: nobody should
-pay for a backend that is not used. The functions are in `featgraph.networkx`.
+``import networkx`` calls `get_info` of every installed backend. The first call with a
+backend set loads `_featgraph_networkx.backend`, and asks it whether to serve the call.
+Both stand in a package of their own because ``import featgraph`` takes longer than
+networkx itself: a program pays for it with the first call that featgraph serves. The
+functions are in `featgraph.networkx`.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ __all__ = ["FUNCTIONS", "get_info"]
 TRIANGLES = "Undirected graphs, all nodes, no weights."
 DIJKSTRA = "`weight` is an attribute: all ints or all floats, finite, more than zero."
 
-#: NetworkX function -> what its docstring says of it. `featgraph.networkx.backend`
-#: serves these and no others; a test holds the two lists against each other.
+#: NetworkX function -> what its docstring says of it. `claims.CLAIMS` has these
+#: and no others; a test holds the two lists against each other.
 FUNCTIONS = {
     "average_clustering": TRIANGLES,
     "betweenness_centrality": "No repeated edges; lengths positive.",

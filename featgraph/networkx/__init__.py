@@ -1,7 +1,7 @@
 """featgraph as a backend of NetworkX: `nx.pagerank(G, backend="featgraph")`.
 
-NetworkX loads `featgraph.networkx.backend` when it is first used. What is installed
-beside it, for ``import networkx`` to read, is the package `_featgraph_networkx`.
+NetworkX loads `_featgraph_networkx.backend` when a backend is first asked for. That
+module decides which calls are served, and imports this package for those.
 docs/networkx.md says how to turn it on and what is served.
 """
 

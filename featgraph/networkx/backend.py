@@ -1,12 +1,14 @@
-"""The module that NetworkX loads: two conversions, two questions, and the functions.
+"""The functions that are served, each under the name by which NetworkX dispatches it.
 
-NetworkX asks for a function as an attribute of this module, under the name by which it
-dispatches. The attributes are the entries of `featgraph.networkx.claims.CLAIMS`.
+`_featgraph_networkx.backend`, which NetworkX loads, calls them and the conversions. Its
+table `CLAIMS` lists them, and which parameters of NetworkX's function each takes. A
+function takes a `NetworkXGraph` for the graph.
 """
 
 from __future__ import annotations
 
-from featgraph.networkx import (  # noqa: F401  their claims
+from _featgraph_networkx.claims import CLAIMS, can_run, should_run
+from featgraph.networkx import (
     centrality,
     clustering,
     components,
@@ -14,9 +16,12 @@ from featgraph.networkx import (  # noqa: F401  their claims
     paths,
     shortest,
 )
-from featgraph.networkx.claims import CLAIMS, can_run, should_run
 from featgraph.networkx.convert import convert_from_nx, convert_to_nx
 
 __all__ = ["CLAIMS", "can_run", "convert_from_nx", "convert_to_nx", "should_run"]
 
-globals().update({name: entry.function for name, entry in CLAIMS.items()})
+MODULES = centrality, clustering, components, dijkstra, paths, shortest
+
+globals().update(
+    {name: vars(of)[name] for of in MODULES for name in of.__all__ if name in CLAIMS}
+)

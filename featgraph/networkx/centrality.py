@@ -26,7 +26,6 @@ from featgraph.algorithms.katz_centrality import (
     katz_centrality as featgraph_katz_centrality,
 )
 from featgraph.algorithms.pagerank import pagerank as featgraph_pagerank
-from featgraph.networkx.claims import claim
 from featgraph.networkx.graph import NetworkXGraph
 from featgraph.networkx.lengths import lengths_of
 
@@ -76,17 +75,6 @@ def _distribution(
     return column
 
 
-def _unless_it_ends(max_iter: int, tol: float, **_: Any) -> str | None:
-    return None if max_iter >= 1 and tol > 0 else "max_iter < 1 or tol <= 0"
-
-
-def _unless_pagerank(alpha: float, **rest: Any) -> str | None:
-    if not 0 <= alpha <= 1:
-        return f"alpha={alpha}: featgraph takes 0 to 1"
-    return _unless_it_ends(**rest)
-
-
-@claim(pays_from=5_000, converted=2_000, refuse=_unless_pagerank)
 def pagerank(
     G: NetworkXGraph,
     alpha: float = 0.85,
@@ -117,17 +105,6 @@ def pagerank(
     return G.by_node(result.ranks)
 
 
-def _unless_katz(alpha: float, beta: Any, nstart: Any, **rest: Any) -> str | None:
-    if not alpha > 0:
-        return f"alpha={alpha}: featgraph takes more than 0"
-    if not isinstance(beta, int | float | Mapping):
-        return f"beta of type {type(beta).__name__}: featgraph takes a number or a dict"
-    if nstart is not None:
-        return "nstart: featgraph begins with zeros"
-    return _unless_it_ends(**rest)
-
-
-@claim(pays_from=1_000, converted=1_000, refuse=_unless_katz)
 def katz_centrality(
     G: NetworkXGraph,
     alpha: float = 0.1,
@@ -165,11 +142,6 @@ def katz_centrality(
     return G.by_node(result.centralities)
 
 
-@claim(
-    pays_from=2_000,
-    converted=1_000,
-    refuse=_unless_it_ends,
-)
 def eigenvector_centrality(
     G: NetworkXGraph,
     max_iter: int = 100,
@@ -203,7 +175,6 @@ def eigenvector_centrality(
     return found if nstart is None else {node: found[node] for node in nstart}
 
 
-@claim(pays_from=14_000, converted=11_000)
 def core_number(G: NetworkXGraph) -> dict[Any, int]:
     """Find the innermost core of every node; `networkx.core_number`."""
     if (G.sources == G.targets).any():
@@ -216,21 +187,6 @@ def core_number(G: NetworkXGraph) -> dict[Any, int]:
     return G.by_node(featgraph_k_core(G.topology).core_numbers)
 
 
-def _unless_betweenness(G: Any, k: int | None, weight: Any, **_: Any) -> str | None:
-    if G.is_multigraph():
-        return "featgraph counts paths along each of repeated edges"
-    if k is not None and k < 1:
-        return f"k={k}: featgraph takes one source at least"
-    return _unless_named(weight)
-
-
-def _unless_named(weight: Any) -> str | None:
-    if callable(weight):
-        return "lengths by a function: featgraph takes the name of an attribute"
-    return None
-
-
-@claim(pays_from=1_000, converted=1_000, refuse=_unless_betweenness)
 def betweenness_centrality(
     G: NetworkXGraph,
     k: int | None = None,
@@ -263,11 +219,6 @@ def betweenness_centrality(
     return G.by_node(result.centralities)
 
 
-def _unless_closeness(distance: Any, **_: Any) -> str | None:
-    return _unless_named(distance)
-
-
-@claim(pays_from=1_000, converted=1_000, refuse=_unless_closeness)
 def closeness_centrality(
     G: NetworkXGraph,
     u: Any = None,

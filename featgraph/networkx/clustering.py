@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.algorithms.triangle_count import triangle_count
-from featgraph.networkx.claims import claim
 from featgraph.networkx.graph import NetworkXGraph
 
 __all__ = ["average_clustering", "clustering", "transitivity", "triangles"]
@@ -29,23 +28,11 @@ def _counts(graph: NetworkXGraph) -> tuple[Array, Array]:
     return triangle_count(graph.topology).triangles, degrees * (degrees - 1)
 
 
-def _unless_simple(
-    G: Any, nodes: Any = None, weight: Any = None, **_: Any
-) -> str | None:
-    if G.is_directed() or G.is_multigraph():
-        return "featgraph counts triangles of undirected graphs without repeated edges"
-    if nodes is not None:
-        return "nodes: NetworkX looks at their neighbors only"
-    return None if weight is None else "weight: featgraph counts triangles"
-
-
-@claim(pays_from=4_000, converted=1_000, refuse=_unless_simple)
 def triangles(G: NetworkXGraph, nodes: Any = None) -> dict[Hashable, int]:
     """Count the triangles at each node; `networkx.triangles`."""
     return G.by_node(_counts(G)[0]) if len(G) else {}
 
 
-@claim(pays_from=1_000, converted=1_000, refuse=_unless_simple)
 def clustering(
     G: NetworkXGraph, nodes: Any = None, weight: Any = None
 ) -> dict[Hashable, Any]:
@@ -58,7 +45,6 @@ def clustering(
     return dict(zip(G.nodes, coefficients, strict=True))
 
 
-@claim(pays_from=1_000, converted=1_000, refuse=_unless_simple)
 def average_clustering(
     G: NetworkXGraph, nodes: Any = None, weight: Any = None, count_zeros: bool = True
 ) -> float:
@@ -69,7 +55,6 @@ def average_clustering(
     return float(sum(coefficients) / len(coefficients))
 
 
-@claim(pays_from=1_000, converted=1_000, refuse=_unless_simple)
 def transitivity(G: NetworkXGraph) -> float:
     """Divide all triangles by all pairs; `networkx.transitivity`."""
     if len(G) == 0:

@@ -16,7 +16,6 @@ from featgraph.algorithms.connected_components import (
     connected_components as featgraph_connected_components,
 )
 from featgraph.algorithms.strong_components import strongly_connected_components
-from featgraph.networkx.claims import claim
 from featgraph.networkx.graph import NetworkXGraph
 
 __all__ = [
@@ -56,25 +55,21 @@ def _is_one(graph: NetworkXGraph) -> bool:
     return _count(graph) == 1
 
 
-@claim(pays_from=None, converted=4_000)
 def connected_components(G: NetworkXGraph) -> Iterator[set[Hashable]]:
     """Yield components; `networkx.connected_components`."""
     yield from _sets(G)
 
 
-@claim(pays_from=None, converted=3_000)
 def number_connected_components(G: NetworkXGraph) -> int:
     """Count components; `networkx.number_connected_components`."""
     return _count(G)
 
 
-@claim(pays_from=None, converted=2_000)
 def is_connected(G: NetworkXGraph) -> bool:
     """Return whether there is one component; `networkx.is_connected`."""
     return _is_one(G)
 
 
-@claim(pays_from=None, converted=4_000)
 def node_connected_component(G: NetworkXGraph, n: Any) -> set[Hashable]:
     """Return the component of a node; `networkx.node_connected_component`."""
     vertex = G.index[n]
@@ -82,31 +77,26 @@ def node_connected_component(G: NetworkXGraph, n: Any) -> set[Hashable]:
     return set(G.named(np.flatnonzero(labels == labels[vertex])))
 
 
-@claim(pays_from=None, converted=3_000)
 def weakly_connected_components(G: NetworkXGraph) -> Iterator[set[Hashable]]:
     """Yield components; `networkx.weakly_connected_components`."""
     yield from _sets(G)
 
 
-@claim(pays_from=None, converted=2_000)
 def number_weakly_connected_components(G: NetworkXGraph) -> int:
     """Count components; `networkx.number_weakly_connected_components`."""
     return _count(G)
 
 
-@claim(pays_from=None, converted=2_000)
 def is_weakly_connected(G: NetworkXGraph) -> bool:
     """Return whether there is one component; `networkx.is_weakly_connected`."""
     return _is_one(G)
 
 
-@claim(pays_from=9_000, converted=4_000)
 def number_strongly_connected_components(G: NetworkXGraph) -> int:
     """Count components; `networkx.number_strongly_connected_components`."""
     return strongly_connected_components(G.topology).count if len(G) else 0
 
 
-@claim(pays_from=None, converted=60_000)
 def is_strongly_connected(G: NetworkXGraph) -> bool:
     """Return whether there is one component; `networkx.is_strongly_connected`."""
     if len(G) == 0:

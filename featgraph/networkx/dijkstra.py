@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.algorithms.sssp import sssp
-from featgraph.networkx.claims import claim
 from featgraph.networkx.graph import NetworkXGraph, Weights
 from featgraph.networkx.lengths import MAX_EXACT
 from featgraph.networkx.paths import in_order, levels_from
@@ -209,13 +208,6 @@ def _start(graph: NetworkXGraph, sources: Iterable[Hashable]) -> Array:
     return np.array([graph.index[source] for source in dict.fromkeys(sources)])
 
 
-def _unless_attribute(weight: Any, target: Any = None, **_: Any) -> str | None:
-    if callable(weight):
-        return "weight is a function: featgraph takes the name of an attribute"
-    return None if target is None else "target: NetworkX stops where it is found"
-
-
-@claim(pays_from=450_000, converted=4_000, refuse=_unless_attribute)
 def multi_source_dijkstra_path_length(
     G: NetworkXGraph,
     sources: Any,
@@ -229,7 +221,6 @@ def multi_source_dijkstra_path_length(
     return dict(zip(G.named(found.order), found.distances, strict=True))
 
 
-@claim(pays_from=450_000, converted=4_000, refuse=_unless_attribute)
 def single_source_dijkstra_path_length(
     G: NetworkXGraph,
     source: Hashable,
@@ -241,7 +232,6 @@ def single_source_dijkstra_path_length(
     return dict(zip(G.named(found.order), found.distances, strict=True))
 
 
-@claim(pays_from=450_000, converted=4_000, refuse=_unless_attribute)
 def single_source_dijkstra_path(
     G: NetworkXGraph,
     source: Hashable,
@@ -252,7 +242,6 @@ def single_source_dijkstra_path(
     return paths_of(G, search(G, _start(G, {source}), weight, cutoff))
 
 
-@claim(pays_from=450_000, converted=4_000, refuse=_unless_attribute)
 def single_source_dijkstra(
     G: NetworkXGraph,
     source: Hashable,

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.algorithms.bfs import bfs
-from featgraph.networkx.claims import claim
 from featgraph.networkx.graph import NetworkXGraph
 
 __all__ = [
@@ -72,7 +71,6 @@ def levels_from(graph: NetworkXGraph, sources: Array, depth: float | None) -> Ar
     return np.asarray(found.levels)
 
 
-@claim(pays_from=None, converted=8_000)
 def single_source_shortest_path_length(
     G: NetworkXGraph, source: Hashable, cutoff: float | None = None
 ) -> dict[Hashable, int]:
@@ -86,7 +84,6 @@ def single_source_shortest_path_length(
     return dict(zip(G.named(np.concatenate(layers)), lengths, strict=True))
 
 
-@claim(pays_from=None, converted=5_000)
 def bfs_layers(G: NetworkXGraph, sources: Any) -> Iterator[list[Hashable]]:
     """Search from one node or several; `networkx.bfs_layers`."""
     if sources in G:
@@ -101,7 +98,6 @@ def bfs_layers(G: NetworkXGraph, sources: Any) -> Iterator[list[Hashable]]:
             yield G.named(layer)
 
 
-@claim(pays_from=None, converted=5_000)
 def descendants_at_distance(
     G: NetworkXGraph, source: Hashable, distance: int
 ) -> set[Hashable]:

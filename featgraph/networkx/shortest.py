@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from featgraph.algorithms.bfs import bfs
 from featgraph.algorithms.sssp import sssp
-from featgraph.networkx.claims import claim
 from featgraph.networkx.dijkstra import (
     Found,
     addable,
@@ -45,15 +44,6 @@ Array = npt.NDArray[Any]
 BATCH = 32
 
 
-def _unless_path(weight: Any, method: Any, **_: Any) -> str | None:
-    if callable(weight):
-        return "weight is a function: featgraph takes the name of an attribute"
-    if weight is not None and method == "bellman-ford":
-        return "bellman-ford: its order follows from how it searches"
-    return None
-
-
-@claim(pays_from=None, converted=8_000, refuse=_unless_path)
 def shortest_path(
     G: NetworkXGraph,
     source: Hashable | None = None,
@@ -80,7 +70,6 @@ def shortest_path(
     return G.named(np.array(path))
 
 
-@claim(pays_from=None, converted=8_000, refuse=_unless_path)
 def shortest_path_length(
     G: NetworkXGraph,
     source: Hashable | None = None,

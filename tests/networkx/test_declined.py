@@ -7,6 +7,7 @@ from typing import Any
 import networkx as nx
 import pytest
 
+from _featgraph_networkx import backend
 from tests.networkx.test_answers import answer, require_same
 
 INF = float("inf")
@@ -87,8 +88,6 @@ def test_what_is_declined_is_networkx_s(
     with pytest.raises(NotImplementedError):
         function(graph, **arguments, backend="featgraph")
     # Where the graph is large enough to be tried, NetworkX's answer comes.
-    from featgraph.networkx import backend
-
     monkeypatch.setattr(backend, "should_run", lambda *_: True)
     theirs = answer(name, graph, arguments, "networkx")
     graph.__networkx_cache__.clear()
