@@ -19,6 +19,7 @@ __all__ = [
     "Totals",
     "checked_ratings",
     "look_through",
+    "rows_of",
 ]
 
 Array = npt.NDArray[Any]
@@ -120,6 +121,17 @@ def _graph_of(ratings: Any, dtype: np.dtype[Any], target: str) -> fg.Graph:
     # Of few ratings the host makes the graph before a GPU has compiled how to.
     made_on = "cpu" if target == "cpu" else "auto"
     return fg.Graph.from_biadjacency(entries, target=made_on)
+
+
+def rows_of(entries: Any, chosen: Array) -> Any:
+    """Return some entries of a COO matrix as CSR; SciPy's own way would sum repeats."""
+    from scipy.sparse import csr_matrix
+
+    order = chosen[np.lexsort((entries.col[chosen], entries.row[chosen]))]
+    counts = np.bincount(entries.row[order], minlength=entries.shape[0])
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    arrays = entries.data[order], entries.col[order], offsets
+    return csr_matrix(arrays, shape=entries.shape)
 
 
 def _require_finite(entries: Any, dtype: np.dtype[Any]) -> None:

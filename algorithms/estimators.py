@@ -12,17 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._estimator import (
+    BaseEstimator,
+    ClassifierMixin,
+    NotFittedError,
+)
 from featgraph.algorithms._labels import UNLABELLED, normalize_rows
 from featgraph.algorithms._vertices import checked_vertices
 from featgraph.algorithms.label_propagation import label_propagation
-
-try:
-    from sklearn.base import BaseEstimator, ClassifierMixin
-    from sklearn.exceptions import NotFittedError
-except ImportError:  # empty bases: no cloning, no parameter search, the rest works
-    BaseEstimator = type("BaseEstimator", (), {})
-    ClassifierMixin = type("ClassifierMixin", (), {})
-    NotFittedError = ValueError
 
 __all__ = ["LabelPropagation"]
 

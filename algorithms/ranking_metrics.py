@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._ratings import rows_of
 
 __all__ = ["ranking_metrics", "rmse", "train_test_split"]
 
@@ -95,18 +96,7 @@ def train_test_split(
     order = np.random.default_rng(random_state).permutation(entries.nnz)
     cut = round(train_fraction * entries.nnz)
     train, test = np.sort(order[:cut]), np.sort(order[cut:])
-    return _rows(entries, train), _rows(entries, test)
-
-
-def _rows(entries: Any, chosen: Array) -> Any:
-    """Return some entries by row and column; SciPy's conversion would sum repeats."""
-    from scipy.sparse import csr_matrix
-
-    order = chosen[np.lexsort((entries.col[chosen], entries.row[chosen]))]
-    counts = np.bincount(entries.row[order], minlength=entries.shape[0])
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    arrays = entries.data[order], entries.col[order], offsets
-    return csr_matrix(arrays, shape=entries.shape)
+    return rows_of(entries, train), rows_of(entries, test)
 
 
 def ranking_metrics(

@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._estimator import BaseEstimator
+from featgraph.algorithms._ratings import rows_of
 from featgraph.algorithms.als import ALSResult, als, solve_side
 
 __all__ = ["AlternatingLeastSquares"]
@@ -178,8 +180,11 @@ class _Factors:
         return rows
 
 
-class AlternatingLeastSquares(_Factors):
+class AlternatingLeastSquares(_Factors, BaseEstimator):
     """Recommendations from factors found by alternating least squares.
+
+    It has the parameters of an estimator of scikit-learn, which clones it, and searches
+    for parameters by `score`. Without scikit-learn, all else works.
 
     Parameters
     ----------
@@ -254,8 +259,10 @@ class AlternatingLeastSquares(_Factors):
         self.every = every
         self.repartition = repartition
 
-    def fit(self, user_items: Any) -> AlternatingLeastSquares:
+    def fit(self, user_items: Any, y: Any = None) -> AlternatingLeastSquares:
         """Find the factors of a sparse matrix of shape (U, I); returns itself.
+
+        `y` is not used: scikit-learn passes it.
 
         Raises
         ------
@@ -280,6 +287,59 @@ class AlternatingLeastSquares(_Factors):
         self.user_factors = self.result_.user_factors
         self.item_factors = self.result_.item_factors
         return self
+
+    def score(self, user_items: Any, y: Any = None) -> float:
+        """Return how well ratings are predicted that are held out of their rows.
+
+        The entries of each row go in turns to two halves. The factors of the user are
+        found from either half, with the factors of the items held, and predict the
+        other. Rows may be of users that were not fitted: folds of a cross-validation.
+
+        Parameters
+        ----------
+        user_items : sparse matrix of shape (M, I)
+            Ratings; for implicit feedback, their preferences are predicted: one, or
+            zero for negative entries.
+        y : None
+            Not used.
+
+        Returns
+        -------
+        float
+            The root of the mean squared error, negative: larger is better.
+
+        Raises
+        ------
+        GraphInputError
+            If `user_items` is no sparse matrix of the fitted items, or is empty.
+        """
+        self._check_fitted()
+        items = len(self.item_factors)
+        shape = getattr(user_items, "shape", None)
+        if shape is None or shape[1:] != (items,) or not hasattr(user_items, "tocoo"):
+            raise fg.GraphInputError(
+                "the rows do not fit the items",
+                got=f"{type(user_items).__name__}, shape {shape}",
+                expected=f"a sparse matrix of shape (M, {items})",
+            )
+        entries = user_items.tocoo()
+        if not entries.nnz:
+            raise fg.GraphInputError("no ratings to compare with", got=f"{shape}")
+        order = np.lexsort((entries.col, entries.row))
+        first = np.searchsorted(entries.row[order], entries.row[order])
+        half = (np.arange(order.size) - first) % 2
+        wanted = entries.data > 0 if self.implicit else entries.data
+        total = 0.0
+        for seen, held in ((order[half == 0], order[half == 1]),
+                           (order[half == 1], order[half == 0])):  # fmt: skip
+            x = solve_side(
+                rows_of(entries, seen), self.item_factors,
+                target=self.target, **self._objective(),
+            )  # fmt: skip
+            y_held = self.item_factors[entries.col[held]]
+            predicted = np.einsum("nk,nk->n", x[entries.row[held]], y_held)
+            total += float(np.sum((predicted - wanted[held]) ** 2.0))
+        return -float(np.sqrt(total / entries.nnz))
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the error of each half; needs ``history=True``."""

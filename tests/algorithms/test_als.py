@@ -396,6 +396,47 @@ def test_every_parameter_is_saved(tmp_path: Any) -> None:
     assert again.user_factors.dtype == again.item_factors.dtype == np.float64
 
 
+def test_scikit_learn_clones_it_and_searches_its_parameters() -> None:
+    base = pytest.importorskip("sklearn.base")
+    from sklearn.model_selection import GridSearchCV
+
+    model = AlternatingLeastSquares(8, 0.5, solver="cholesky", target="cpu")
+    assert repr(model).startswith("AlternatingLeastSquares(factors=8,")
+    assert model.get_params()["regularization"] == 0.5
+    assert model.set_params(regularization=0.25) is model
+    copy = base.clone(model)
+    assert copy.get_params() == model.get_params()
+    assert not hasattr(copy, "user_factors")
+    ratings = some_ratings(6, 40, 20, 0.6)
+    search = GridSearchCV(model, {"regularization": [1e-6, 0.1, 50.0]}, cv=2)
+    search.fit(ratings)
+    assert search.best_params_ == {"regularization": 0.1}
+    assert search.best_estimator_.score(ratings) == search.score(ratings) < 0
+
+
+def test_the_score_is_of_ratings_held_out() -> None:
+    rng = np.random.default_rng(5)
+    full = sparse.csr_matrix(np.outer(rng.random(30) + 1, rng.random(12) + 1))
+    model = AlternatingLeastSquares(1, 1e-6, solver="cholesky", target="cpu")
+    model.fit(full)
+    assert model.score(full[:7]) == pytest.approx(0, abs=1e-3)  # of rank one
+    y = model.item_factors.astype(float)[:, 0]
+    row = np.array([2.0, 5.0, 3.0])  # of items 0, 1, 4: halves 0 and 4, and 1
+    items = [0, 1, 4]
+    each = 2e-6, 1e-6  # the ridge counts once a rating
+    x = [
+        (row[chosen] @ y[np.array(items)[chosen]])
+        / (y[np.array(items)[chosen]] @ y[np.array(items)[chosen]] + ridge)
+        for chosen, ridge in zip(([0, 2], [1]), each, strict=True)
+    ]
+    error = np.array([2 - x[1] * y[0], 5 - x[0] * y[1], 3 - x[1] * y[4]])
+    held = sparse.coo_array((row, ([1, 1, 1], items)), shape=(2, 12))
+    assert model.score(held) == pytest.approx(-np.sqrt((error**2).mean()), rel=1e-4)
+    for bad in (full[:, :5], full.toarray(), sparse.csr_matrix((3, 12))):
+        with pytest.raises(fg.GraphInputError, match=r"fit the items|no ratings"):
+            model.score(bad)
+
+
 def test_misuse_of_the_estimator(model: AlternatingLeastSquares) -> None:
     with pytest.raises(fg.FeatGraphError, match="not fitted"):
         AlternatingLeastSquares().recommend(0)
