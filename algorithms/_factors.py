@@ -45,8 +45,8 @@ class FactorsResult(Result):
     """
 
     factors: npt.NDArray[Any] = answer()
-    user_factors: npt.NDArray[Any] = answer()
-    item_factors: npt.NDArray[Any] = answer()
+    user_factors: npt.NDArray[Any] = answer(is_per_vertex=False)
+    item_factors: npt.NDArray[Any] = answer(is_per_vertex=False)
     training_rmse: npt.NDArray[np.float64]
 
     residual_name = "regularised squared error"

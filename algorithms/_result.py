@@ -27,6 +27,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from inspect import getattr_static
 from typing import Any, ClassVar
 
 import numpy as np
@@ -45,6 +46,9 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
+#: Characters of a value in the repr of a result.
+WIDEST = 60
+
 
 def around_of(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of foldmaps that are called before and behind supersteps."""
@@ -54,6 +58,9 @@ def around_of(options: dict[str, Any]) -> dict[str, Any]:
 
 class _Answer:
     """A field of a result: copied from a view, or computed, when it is first read."""
+
+    def __init__(self, is_per_vertex: bool) -> None:
+        self.is_per_vertex = is_per_vertex
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name, self._source = name, _source_of(name)
@@ -91,13 +98,13 @@ class _Answer:
             ) from error
 
 
-def answer() -> Any:
+def answer(*, is_per_vertex: bool = True) -> Any:
     """Declare a field of a result that stays where it was computed until it is read.
 
     The result is given a `featgraph.View`, or a function of the result that returns the
-    answer, or the answer itself.
+    answer, or the answer itself. `Result.to_frame` has answers for each vertex.
     """
-    return _Answer()
+    return _Answer(is_per_vertex)
 
 
 def _source_of(name: str) -> str:
@@ -132,6 +139,27 @@ class Result:
     vertex_names: Any = field(default=None, repr=False)
 
     residual_name: ClassVar[str] = "largest change"
+
+    def __init_subclass__(cls) -> None:
+        # A dataclass would print whole arrays, and read all answers for that.
+        cls.__repr__ = Result.__repr__  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        run = repr(self.run)[1:-1].removeprefix("Run: ")
+        names = [one.name for one in fields(self) if one.repr and one.name != "run"]
+        lines = [f"  {name}: {self._shown(name)}" for name in names]
+        return "\n".join([f"<{type(self).__name__}: {run}", *lines]) + ">"
+
+    def _shown(self, name: str) -> str:
+        """Return what an attribute is, in one line; an answer is not read for it."""
+        known = vars(self)
+        value = known.get(name, known.get(_source_of(name)))
+        if isinstance(value, fg.View | np.ndarray):
+            return f"{value.dtype} of shape {value.shape}"
+        if callable(value):
+            return "computed when it is first read"
+        text = " ".join(repr(value).split())
+        return text if len(text) <= WIDEST else f"{text[: WIDEST - 3]}..."
 
     @property
     def converged(self) -> bool:
@@ -227,6 +255,63 @@ class Result:
         kept = {k: value for k, value in vars(self).items() if k not in sources}
         return kept | read
 
+    def to_frame(self) -> Any:
+        """Return the answers for all vertices as a pandas DataFrame.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each vertex, indexed by its name; a column for each answer that
+            has one value for each vertex. Of k values, the columns are ``name_0`` to
+            ``name_{k-1}``. Answers for edges or other things are left out.
+
+        Raises
+        ------
+        FeatGraphError
+            If pandas is not installed, or the result has no answer for each vertex.
+
+        Examples
+        --------
+        >>> import featgraph as fg
+        >>> from featgraph.algorithms import bfs
+        >>> path = fg.Graph.from_edges([0, 1], [1, 2])
+        >>> bfs(path, 0).to_frame()["levels"].tolist()
+        [0, 1, 2]
+        """
+        answers = {name: np.asarray(getattr(self, name)) for name in self._per_vertex()}
+        if not answers:
+            raise fg.FeatGraphError(
+                "the result has no answer for each vertex",
+                where=f"{type(self).__name__}.to_frame()",
+                fix=f"use its arrays: {', '.join(one.name for one in fields(self))}",
+            )
+        pandas = _pandas()
+        columns: dict[str, Array] = {}
+        for name, values in answers.items():
+            for place in np.ndindex(values.shape[1:]):
+                columns["_".join([name, *map(str, place)])] = values[
+                    (slice(None), *place)
+                ]
+        index = self._row_names(len(next(iter(answers.values()))))
+        names = pandas.Index(index, name="vertex", tupleize_cols=False)
+        return pandas.DataFrame(columns, index=names)
+
+    def _per_vertex(self) -> list[str]:
+        """Return the names of the answers that have a row for each vertex."""
+        declared = {
+            f.name: getattr_static(type(self), f.name, None) for f in fields(self)
+        }
+        return [
+            name
+            for name, one in declared.items()
+            if isinstance(one, _Answer) and one.is_per_vertex
+        ]
+
+    def _row_names(self, count: int) -> Any:
+        """Return the names of the vertices that answers have rows for."""
+        names = range(count) if self.vertex_names is None else self.vertex_names
+        return names if isinstance(names, range | np.ndarray) else list(names)
+
     def plot(self, ax: Any = None) -> Any:
         """Draw the residual of each superstep, on a logarithmic scale.
 
@@ -261,6 +346,16 @@ class Result:
         ax.set_xlabel("superstep")
         ax.set_ylabel(self.residual_name)
         return ax
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise fg.FeatGraphError(
+            "a data frame needs pandas", fix="pip install pandas"
+        ) from error
+    return pandas
 
 
 def _new_axes() -> Any:

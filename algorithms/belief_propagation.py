@@ -316,7 +316,7 @@ class BeliefPropagationResult(Result):
     marginals: npt.NDArray[np.float64] = answer()
     states: npt.NDArray[np.int64] = answer()
     log_score: float
-    messages: Array = answer()
+    messages: Array = answer(is_per_vertex=False)
 
     residual_name: ClassVar[str] = "largest change of the log of a message"
 

@@ -21,14 +21,14 @@ Benchmark Suite", 2015.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._paths import NO_VERTEX, Sources, require_tree
-from featgraph.algorithms._result import Result, answer, iterate_recorded
+from featgraph.algorithms._paths import NO_VERTEX, PathsResult, Sources, require_tree
+from featgraph.algorithms._result import answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require
 
 __all__ = ["BfsResult", "bfs", "verify_bfs"]
@@ -67,7 +67,7 @@ step = fg.foldmap(unseen, seen_neighbors, settle)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class BfsResult(Result):
+class BfsResult(PathsResult):
     """What `bfs` returns.
 
     Attributes
@@ -80,6 +80,8 @@ class BfsResult(Result):
 
     levels: npt.NDArray[np.int32] = answer()
     parents: npt.NDArray[np.int32] = answer()
+
+    tree_name: ClassVar[str] = "parents"
 
 
 @fg.checkpointed

@@ -149,7 +149,7 @@ class CircuitResult(Result):
     """
 
     voltages: Array = answer()
-    currents: Array = answer()
+    currents: Array = answer(is_per_vertex=False)
     supplied: Array = answer()
 
     residual_name: ClassVar[str] = "largest change of a voltage"

@@ -159,6 +159,14 @@ class ClosenessResult(Result):
     distances: npt.NDArray[np.float64]
     vertices: npt.NDArray[np.int64]
 
+    def _per_vertex(self) -> list[str]:
+        return ["centralities", "reaching", "distances"]
+
+    def _row_names(self, count: int) -> Any:
+        if self.vertex_names is None:
+            return self.vertices
+        return [self.vertex_names[v] for v in self.vertices.tolist()]
+
 
 @fg.checkpointed
 def closeness_centrality(

@@ -132,7 +132,7 @@ class KCoreResult(Result):
 
     core_numbers: npt.NDArray[np.int64] = answer()
     k: int
-    vertices: npt.NDArray[np.int64] = answer()
+    vertices: npt.NDArray[np.int64] = answer(is_per_vertex=False)
 
 
 @fg.checkpointed

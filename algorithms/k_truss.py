@@ -135,9 +135,9 @@ class KTrussResult(Result):
         Those of the k-truss, by place in that order: their trussness is k or more.
     """
 
-    trussness: npt.NDArray[np.int64] = answer()
+    trussness: npt.NDArray[np.int64] = answer(is_per_vertex=False)
     k: int
-    edges: npt.NDArray[np.int64] = answer()
+    edges: npt.NDArray[np.int64] = answer(is_per_vertex=False)
 
 
 @fg.checkpointed

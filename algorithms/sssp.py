@@ -39,6 +39,7 @@ import numpy.typing as npt
 import featgraph as fg
 from featgraph.algorithms._paths import (
     NO_VERTEX,
+    PathsResult,
     Sources,
     checked_lengths,
     checked_reals,
@@ -47,7 +48,7 @@ from featgraph.algorithms._paths import (
     refused_weight,
     require_tree,
 )
-from featgraph.algorithms._result import Result, answer, iterate_recorded
+from featgraph.algorithms._result import answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require
 
 __all__ = ["SsspResult", "sssp", "verify_sssp"]
@@ -80,7 +81,7 @@ _looked_at: weakref.WeakKeyDictionary[fg.Graph, dict[Any, bool]] = (
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SsspResult(Result):
+class SsspResult(PathsResult):
     """What `sssp` returns.
 
     Attributes

@@ -24,13 +24,14 @@ import numpy.typing as npt
 import featgraph as fg
 from featgraph.algorithms._paths import (
     NO_VERTEX,
+    PathsResult,
     Sources,
     checked_lengths,
     checked_reals,
     length_property,
     require_tree,
 )
-from featgraph.algorithms._result import Result, answer, iterate_recorded
+from featgraph.algorithms._result import answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require
 
 __all__ = ["SswpResult", "sswp", "verify_sswp"]
@@ -58,7 +59,7 @@ step = fg.foldmap(ways, widen)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SswpResult(Result):
+class SswpResult(PathsResult):
     """What `sswp` returns.
 
     Attributes

@@ -43,6 +43,9 @@ __all__ = ["PropertySpec", "State", "edge_property", "vertex_property"]
 
 Array = npt.NDArray[Any]
 
+#: Properties and scalars that a repr lists, one a line.
+SHOWN = 8
+
 
 def vertex_property(
     values: Any,
@@ -269,10 +272,11 @@ class State:
         return len(self._columns)
 
     def __repr__(self) -> str:
-        rows = [
-            f"  {name}: {column.type.describe()}"
-            for name, column in self._columns.items()
-        ]
+        names = list(self._columns)
+        shown = names if len(names) <= SHOWN else names[: SHOWN - 1]
+        rows = [f"  {name}: {self._columns[name].type.describe()}" for name in shown]
+        if len(shown) < len(names):
+            rows.append(f"  and {len(names) - len(shown)} more")
         return "\n".join([f"State on {self.graph!r}", *rows])
 
     @property

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import fields
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 
 import featgraph as fg
+from featgraph.algorithms import bfs, closeness_centrality, sssp, sswp
 from featgraph.algorithms._result import Result, iterate_recorded
+from featgraph.algorithms.factor_propagation import FactorPropagationResult
 
 
 @fg.gather(into="mean", combine="sum")
@@ -132,3 +136,101 @@ def test_plot_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         result_of([0.5], 1).plot()
     with pytest.raises(fg.FeatGraphError, match="history=True"):
         result_of([], 3).plot()
+
+
+ROADS = fg.Graph.from_edges([0, 0, 1, 2, 4], [1, 2, 3, 3, 3], vertex_count=6)
+NAMED = fg.Graph.from_edges(["a", "b", "d"], ["b", "c", "c"], names=True)
+
+
+@pytest.mark.parametrize("search", ["bfs", "sssp", "sswp"])
+def test_paths_lead_from_their_source(search: str) -> None:
+    find = {"bfs": bfs, "sssp": sssp, "sswp": sswp}[search]
+    both = find(ROADS, [0, 4], target="cpu")
+    assert both.path_to(3, search=0) == [0, 1, 3]
+    assert both.path_to(3, search=1) == [4, 3]
+    assert both.path_to(0, search=0) == [0]
+    assert both.path_to(5, search=0) == both.path_to(0, search=1) == []
+    one = find(NAMED, 0, target="cpu")
+    assert one.path_to("c") == one.path_to(2) == ["a", "b", "c"]
+    assert one.path_to("d") == []
+    for vertex, options, message in (
+        (6, {"search": 0}, "0 <= vertex < 6"),
+        (-1, {"search": 0}, "0 <= vertex < 6"),
+        ("c", {"search": 0}, "expected: a number"),
+        (True, {"search": 0}, "expected: a number"),
+        (3, {}, "0 <= search < 2"),
+        (3, {"search": 2}, "0 <= search < 2"),
+        (3, {"search": "a"}, "0 <= search < 2"),
+    ):
+        with pytest.raises(fg.GraphInputError, match=message):
+            both.path_to(vertex, **options)
+    with pytest.raises(fg.GraphInputError, match="or a vertex name"):
+        one.path_to("e")
+
+
+def test_a_path_of_several_sources_together_begins_at_one_of_them() -> None:
+    found = bfs(ROADS, [0, 4], together=True, target="cpu")
+    assert found.path_to(3) in ([4, 3], [0, 1, 3])
+    assert len(found.path_to(3)) == 1 + found.levels[3]
+
+
+def test_frames_have_a_row_for_each_vertex() -> None:
+    frame = bfs(NAMED, 0, target="cpu").to_frame()
+    assert frame.index.tolist() == list(NAMED.vertex_names)
+    assert frame.index.name == "vertex"
+    assert frame.loc["c"].to_dict() == {"levels": 2, "parents": 1}
+    columns = bfs(ROADS, [0, 4], target="cpu").to_frame()
+    assert list(columns) == ["levels_0", "levels_1", "parents_0", "parents_1"]
+    assert columns["levels_1"].tolist() == [-1, -1, -1, 1, 0, -1]
+    some = closeness_centrality(NAMED, [2, 1], target="cpu").to_frame()
+    assert some.index.tolist() == ["c", "b"]
+    assert some.loc["c", "reaching"] == 3
+    pairs = fg.Graph.from_networkx(nx.Graph([(("x", 1), ("y", 2))]))
+    tuples = bfs(pairs, 0, target="cpu").to_frame()
+    assert tuples.index.tolist() == [("x", 1), ("y", 2)]
+
+
+def test_frames_name_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(fg.FeatGraphError, match="no answer for each vertex"):
+        result_of([0.5], 1).to_frame()
+    found = bfs(NAMED, 0, target="cpu")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(fg.FeatGraphError, match="pip install pandas"):
+        found.to_frame()
+
+
+def test_a_repr_has_ten_lines_at_most_and_reads_no_answer() -> None:
+    many = fg.Graph.from_edges(np.arange(2000), np.arange(2000)[::-1])
+    found = bfs(many, [0, 1], target="cpu")
+    text = repr(found)
+    assert text.splitlines() == [
+        f"<BfsResult: {repr(found.run)[6:-1]}",
+        "  residuals: float64 of shape (0,)",
+        "  levels: int32 of shape (2000, 2)",
+        "  parents: int32 of shape (2000, 2)>",
+    ]
+    assert "levels" not in vars(found)
+    found.levels.sum()
+    assert repr(found) == text
+    for kind in every_result():
+        assert len(fields(kind)) <= 10
+        assert kind.__repr__ is Result.__repr__
+    properties = {f"p{i}": fg.vertex_property(0.0) for i in range(50)}
+    state = repr(fg.State(many, **properties)).splitlines()
+    assert len(state) <= 10
+    assert state[-1] == "  and 43 more"
+
+
+def every_result(base: type[Result] = Result) -> list[type[Result]]:
+    return [k for one in base.__subclasses__() for k in (one, *every_result(one))]
+
+
+def test_a_repr_of_values_is_cut_to_a_line() -> None:
+    result = FactorPropagationResult(
+        run=fg.Run("cpu", [], supersteps=1, converged=True), residuals=np.zeros(1),
+        marginals={name: np.zeros(2) for name in map(str, range(30))},
+        states={}, log_score=0.5,
+    )  # fmt: skip
+    lines = repr(result).splitlines()
+    assert len(lines) <= 10
+    assert max(map(len, lines)) < 100
