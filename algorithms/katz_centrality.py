@@ -16,7 +16,7 @@ All vertices take part in each.
 
 L. Katz, "A New Status Index Derived from Sociometric Analysis", Psychometrika 18, 1953;
 M. Newman, "Networks: An Introduction", Oxford, 2010, section 7.3, for beta. Stopping
-rule and scale are those of networkx.
+rule and scale are those of networkx for beta of one; the rule is relative to beta.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def change(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.reduce(into="left", combine="max")
 def change_in_range(f, v, d):  # type: ignore[no-untyped-def]
-    """Take it as none where one is so large that numbers may end."""
-    return d.residual[f] if fg.feature_max(d.residual[f]) < d.most else 0.0
+    """Compare it to beta; none where one is so large that numbers may end."""
+    return d.residual[f] / d.unit[f] if fg.feature_max(d.residual[f]) < d.most else 0.0
 
 
 #: weighted -> what runs.
@@ -91,6 +91,15 @@ STEPS = {
     True: fg.foldmap(weighted_from_sources, extend, change, change_in_range),
 }
 step = STEPS[False]
+
+
+@fg.reduce(into="largest_beta", combine="max")
+def size_of_beta(f, v, d):  # type: ignore[no-untyped-def]
+    """Find the largest of a column, which all its centralities are in proportion to."""
+    return abs(d.beta[v, f])
+
+
+measure = fg.foldmap(size_of_beta)
 
 
 @fg.reduce(into="total", combine="sum")
@@ -171,7 +180,8 @@ def katz_centrality(
         of the graph, or one.
     tol : float, optional
         The run has converged when the centralities of every column move by less than
-        V * tol, all absolute changes added up.
+        V * tol times the largest absolute beta of the column, all absolute changes
+        added up.
     normalized : bool, optional
         Whether columns are divided by their Euclidean length.
     max_supersteps : int, optional
@@ -179,7 +189,7 @@ def katz_centrality(
         coming nearer.
     dtype : dtype, optional
         float64, or float32: then choose `tol` so that V * tol is well above 1e-6 times
-        the sum of the centralities, or the run ends at the limit.
+        the sum of the centralities over the largest beta, or the run ends at the limit.
     **options
         ``target``, ``direction``, ``callback``, ... as for `featgraph.iterate`.
 
@@ -230,8 +240,12 @@ def katz_centrality(
         beta=base,
         alpha=float(alpha),
         most=math.sqrt(np.finfo(real).max),
+        unit=np.ones(width, real),
         **weight,
     )
+    measure(state, **around_of(options))
+    unit = np.where(state["largest_beta"] > 0, state["largest_beta"], 1)
+    state["unit"] = unit.astype(real)
     run, residuals = iterate_recorded(
         STEPS[bool(weight)],
         state,
@@ -241,7 +255,7 @@ def katz_centrality(
     )
     where = around_of(options)
     if run.supersteps:  # a run that numbers have ended has not converged
-        run.converged = bool(np.max(state["residual"]) < count * tol)
+        run.converged = bool(np.max(state["residual"] / state["unit"]) < count * tol)
     if not run.converged:
         add_up(state, **where)
         _refuse_growth(run, residuals, float(np.max(state["total"])), alpha)
@@ -311,8 +325,9 @@ def verify_katz_centrality(
     """Check the answer of a converged run with ``normalized=False``, in float64.
 
     * No centrality is below beta, if beta is not negative.
-    * One more superstep moves no column by more than V * tol, times alpha and the
-      largest weight out of a vertex if that is above one, rounding apart.
+    * One more superstep moves no column by more than V * tol times its largest beta,
+      times alpha and the largest weight out of a vertex if that is above one, rounding
+      apart.
 
     Parameters
     ----------
@@ -343,7 +358,8 @@ def verify_katz_centrality(
     moved = np.abs(walks + base - x).sum(axis=0)
     # What the last superstep moved comes to the targets of its edges.
     factor = max(1.0, alpha * float(out_weights(graph, given_weights).max(initial=0)))
-    holds = moved <= len(x) * tol * factor + rounding.sum(axis=0)
+    unit = np.abs(base).max(axis=0)
+    holds = moved <= len(x) * tol * unit * factor + rounding.sum(axis=0)
     if not holds.all():
         raise AssertionError(
             f"column {int(np.argmin(holds))}: one more superstep moves it"

@@ -124,6 +124,7 @@ def katz_centrality(
         beta = G.column(beta)
     if not np.isfinite(beta).all():
         raise NotImplementedError("beta that is infinite or nan")
+    unit = float(np.abs(beta).max()) or 1.0  # of `tol`, which NetworkX takes as it is
     try:
         with _quiet():
             result = featgraph_katz_centrality(
@@ -131,7 +132,7 @@ def katz_centrality(
                 alpha=alpha,
                 beta=beta,
                 weights=_weights(G, weight),
-                tol=tol,
+                tol=tol / unit,
                 normalized=normalized,
                 max_supersteps=max_iter,
             )

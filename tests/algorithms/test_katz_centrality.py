@@ -140,3 +140,28 @@ def test_scale_and_errors(target: str, star: fg.Graph) -> None:
     for bad in ({"alpha": 0.0}, {"tol": 0.0}, {"beta": np.ones(3)}, {"beta": np.nan}):
         with pytest.raises(fg.GraphInputError):
             katz_centrality(star, **bad)  # type: ignore[arg-type]
+
+
+def test_the_scale_of_beta_plays_no_part(target: str) -> None:
+    rng = np.random.default_rng(3)
+    ends = rng.integers(0, 12, (2, 40))
+    graph = fg.Graph.from_edges(*ends, vertex_count=12)
+    beta = rng.random(12)
+    # Powers of two, which round nothing; columns of other scales beside each other.
+    scales = np.array([1.0, 2.0**-27, 2.0**27, 2.0**-300])
+    options: dict[str, Any] = {"alpha": 0.1, "normalized": False, "target": target}
+    one = katz_centrality(graph, beta=beta, **options)
+    for scale in scales:
+        found = katz_centrality(graph, beta=scale * beta, **options)
+        assert found.supersteps == one.supersteps
+        assert found.centralities.tolist() == (scale * one.centralities).tolist()
+        verify_katz_centrality(graph, found.centralities, beta=scale * beta)
+        with pytest.raises(AssertionError, match="one more superstep"):
+            verify_katz_centrality(graph, scale * beta, beta=scale * beta)
+    together = katz_centrality(graph, beta=beta[:, None] * scales, **options)
+    assert together.centralities.T.tolist() == [
+        (scale * one.centralities).tolist() for scale in scales
+    ]
+    nothing = katz_centrality(graph, beta=0.0, target=target)
+    assert nothing.converged
+    assert not nothing.centralities.any()
