@@ -1,23 +1,21 @@
-"""What searches share: sources, columns of them, trees of predecessors, paths."""
+"""What searches share: their sources, columns of them, and trees of predecessors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms._labels import edge_here
-from featgraph.algorithms._result import Result
 from featgraph.algorithms._verify import Edges, require
 from featgraph.algorithms._vertices import checked_vertices
 
 __all__ = [
     "NO_VERTEX",
-    "PathsResult",
     "Sources",
     "checked_lengths",
     "checked_reals",
@@ -83,96 +81,6 @@ class Sources:
     def of_column(self, column: int) -> Array:
         """Return the sources of one search."""
         return np.asarray(self.vertices[self.columns == column])
-
-
-class PathsResult(Result):
-    """Base of the results of searches: each vertex has the one before it on a path.
-
-    Attributes
-    ----------
-    tree_name : str
-        Of the answer with these vertices; of the class.
-    """
-
-    tree_name: ClassVar[str] = "predecessors"
-
-    def path_to(self, vertex: Any, search: int | None = None) -> list[Any]:
-        """Return the vertices of the path that the search has found to a vertex.
-
-        Parameters
-        ----------
-        vertex : int or hashable
-            Where the path ends: the number of a vertex, or its name. In a graph with
-            names, integers are numbers.
-        search : int, optional
-            Of k searches, which: the column of the answers. Needed if k is above one.
-
-        Returns
-        -------
-        list
-            Vertices from the source on, both ends among them, by name if the graph has
-            names. Empty where no path leads; a source has a path to itself.
-
-        Raises
-        ------
-        GraphInputError
-            If there is no such vertex or search.
-
-        Examples
-        --------
-        >>> import featgraph as fg
-        >>> from featgraph.algorithms import bfs
-        >>> chain = fg.Graph.from_edges([0, 1, 3], [1, 2, 2])
-        >>> found = bfs(chain, [0, 3])
-        >>> found.path_to(2, search=0), found.path_to(2, search=1), found.path_to(0, 1)
-        ([0, 1, 2], [3, 2], [])
-        """
-        before = np.asarray(getattr(self, self.tree_name))
-        if before.ndim == 1:
-            before = before[:, None]
-        width = before.shape[1]
-        if search is None and width == 1:
-            search = 0
-        if not isinstance(search, int | np.integer) or not 0 <= search < width:
-            raise fg.GraphInputError(
-                "a path is one search's",
-                where="search=",
-                got=repr(search),
-                expected=f"0 <= search < {width}, the place in sources=",
-            )
-        here = _vertex_of(vertex, self.vertex_names, len(before))
-        path = [] if before[here, search] == NO_VERTEX else [here]
-        while path and before[path[-1], search] != path[-1]:
-            path.append(int(before[path[-1], search]))
-        names = self.vertex_names
-        if isinstance(names, np.ndarray):
-            names = names[path].tolist()
-            return names[::-1]
-        return [v if names is None else names[v] for v in path[::-1]]
-
-
-def _vertex_of(given: Any, names: Any, count: int) -> int:
-    """Return the vertex of a number, or of a name of any other type."""
-    if isinstance(given, int | np.integer) and not isinstance(given, bool):
-        if 0 <= given < count:
-            return int(given)
-        raise fg.GraphInputError(
-            "no vertex of the graph",
-            where="vertex=",
-            got=int(given),
-            expected=f"0 <= vertex < {count}",
-        )
-    known = (
-        [] if names is None else [v for v, name in enumerate(names) if name == given]
-    )
-    if not known:
-        raise fg.GraphInputError(
-            "no vertex of the graph",
-            where="vertex=",
-            got=f"{given!r:.100}",
-            expected="a number" if names is None else "a number, or a vertex name",
-        )
-    return known[0]
 
 
 def checked_reals(dtype: npt.DTypeLike) -> np.dtype[Any]:

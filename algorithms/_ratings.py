@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,14 +11,13 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms._objective import Options
-from featgraph.algorithms._sides import Sides, sides_of
+from featgraph.algorithms._sides import Sides, entries_as, sides_of
 
 __all__ = [
     "Ratings",
     "Totals",
     "checked_ratings",
     "look_through",
-    "rows_of",
 ]
 
 Array = npt.NDArray[Any]
@@ -115,23 +113,10 @@ def _graph_of(ratings: Any, dtype: np.dtype[Any], target: str) -> fg.Graph:
     if not _are_finite(as_stored):
         _require_finite(ratings.tocoo(copy=False), dtype)
     if values.dtype.kind == "b" or values.dtype.itemsize > 8:
-        # The matrix's own astype would add up entries that are given twice.
-        entries = copy.copy(entries)
-        entries.data = values.astype(dtype)
+        entries = entries_as(entries, dtype)
     # Of few ratings the host makes the graph before a GPU has compiled how to.
     made_on = "cpu" if target == "cpu" else "auto"
     return fg.Graph.from_biadjacency(entries, target=made_on)
-
-
-def rows_of(entries: Any, chosen: Array) -> Any:
-    """Return some entries of a COO matrix as CSR; SciPy's own way would sum repeats."""
-    from scipy.sparse import csr_matrix
-
-    order = chosen[np.lexsort((entries.col[chosen], entries.row[chosen]))]
-    counts = np.bincount(entries.row[order], minlength=entries.shape[0])
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    arrays = entries.data[order], entries.col[order], offsets
-    return csr_matrix(arrays, shape=entries.shape)
 
 
 def _require_finite(entries: Any, dtype: np.dtype[Any]) -> None:

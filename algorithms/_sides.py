@@ -1,4 +1,4 @@
-"""The two sides of a graph of ratings, and what is restricted to them."""
+"""The two sides of a graph of ratings, what is restricted to them, and its entries."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Hashable
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 import featgraph as fg
 
-__all__ = ["Sides", "sides_of"]
+__all__ = ["Sides", "entries_as", "rows_of", "sides_of"]
+
+Array = npt.NDArray[Any]
 
 
 class Sides:
@@ -56,3 +59,21 @@ def sides_of(graph: fg.Graph) -> Sides:
     if found is None:
         found = _sides[graph] = Sides(graph)
     return found
+
+
+def entries_as(matrix: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a sparse matrix of a type; its own ``astype`` would sum repeats."""
+    made = matrix.copy()
+    made.data = made.data.astype(dtype)
+    return made
+
+
+def rows_of(entries: Any, chosen: Array) -> Any:
+    """Return some entries of a COO matrix as CSR; SciPy's own way would sum repeats."""
+    from scipy.sparse import csr_matrix
+
+    order = chosen[np.lexsort((entries.col[chosen], entries.row[chosen]))]
+    counts = np.bincount(entries.row[order], minlength=entries.shape[0])
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    arrays = entries.data[order], entries.col[order], offsets
+    return csr_matrix(arrays, shape=entries.shape)

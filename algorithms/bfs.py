@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._paths import NO_VERTEX, PathsResult, Sources, require_tree
-from featgraph.algorithms._result import answer, iterate_recorded
+from featgraph.algorithms._paths import NO_VERTEX, Sources, require_tree
+from featgraph.algorithms._result import PathsResult, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require
 
 __all__ = ["BfsResult", "bfs", "verify_bfs"]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms._estimator import BaseEstimator
-from featgraph.algorithms._ratings import rows_of
+from featgraph.algorithms._sides import rows_of
 from featgraph.algorithms.als import ALSResult, als, solve_side
 
 __all__ = ["AlternatingLeastSquares"]

@@ -39,7 +39,6 @@ import numpy.typing as npt
 import featgraph as fg
 from featgraph.algorithms._paths import (
     NO_VERTEX,
-    PathsResult,
     Sources,
     checked_lengths,
     checked_reals,
@@ -48,7 +47,7 @@ from featgraph.algorithms._paths import (
     refused_weight,
     require_tree,
 )
-from featgraph.algorithms._result import answer, iterate_recorded
+from featgraph.algorithms._result import PathsResult, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require
 
 __all__ = ["SsspResult", "sssp", "verify_sssp"]

@@ -24,14 +24,13 @@ import numpy.typing as npt
 import featgraph as fg
 from featgraph.algorithms._paths import (
     NO_VERTEX,
-    PathsResult,
     Sources,
     checked_lengths,
     checked_reals,
     length_property,
     require_tree,
 )
-from featgraph.algorithms._result import answer, iterate_recorded
+from featgraph.algorithms._result import PathsResult, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require
 
 __all__ = ["SswpResult", "sswp", "verify_sswp"]
