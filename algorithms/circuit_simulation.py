@@ -183,7 +183,8 @@ def circuit_simulation(
     currents : float, or array_like of shape (V,) or (V, k), optional
         What is fed into free vertices from outside.
     epsilon : float, optional
-        A change of a voltage by no more than this is dropped and not announced.
+        A change of a voltage by no more than this is dropped and not announced. In the
+        unit of the voltages: choose it far below their differences.
     max_supersteps : int, optional
         The limit; ``result.converged`` is False where it ended the run.
     history : bool, optional

@@ -162,7 +162,8 @@ def heat_simulation(
         How much time is to pass. dt is made a little smaller so that a whole number of
         steps fits. Default: until no temperature moves by more than `epsilon`.
     epsilon : float, optional
-        A smaller change is dropped and not announced. Not used with `duration`.
+        A smaller change is dropped and not announced. In the unit of the temperatures:
+        choose it far below their differences. Not used with `duration`.
     max_supersteps : int, optional
         The limit; ``result.converged`` is False where it ended the run.
     history : bool, optional

@@ -212,7 +212,7 @@ def multi_manifold_ranking(
         ``haggr = sum(w^o-1)``, or ``haggr = (sum w)^o-1``; see the module.
     epsilon : float, optional
         A vertex none of whose scores changes by more than this keeps them and is not
-        announced.
+        announced. In the unit of `query`: choose it far below its values.
     max_supersteps : int, optional
         The limit; ``result.converged`` is False where it ended the run.
     history : bool, optional

@@ -199,7 +199,7 @@ def multimodal_learning(
         What the weights of a modality are divided by; see the module.
     epsilon : float, optional
         A vertex none of whose values changes by more than this keeps them and is not
-        announced.
+        announced. In the unit of `given`: choose it far below its values.
     max_supersteps : int, optional
         The limit; ``result.converged`` is False where it ended the run.
     history : bool, optional
