@@ -77,6 +77,7 @@ def _distribution(
 
 def pagerank(
     G: NetworkXGraph,
+    *,
     alpha: float = 0.85,
     personalization: dict[Any, Any] | None = None,
     max_iter: int = 100,
@@ -107,6 +108,7 @@ def pagerank(
 
 def katz_centrality(
     G: NetworkXGraph,
+    *,
     alpha: float = 0.1,
     beta: Any = 1.0,
     max_iter: int = 1000,

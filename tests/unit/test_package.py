@@ -320,8 +320,8 @@ def docstring_line_count(node: Any) -> int:
 
 EVERYWHERE = ("featgraph", "algorithms", "tests", "bench")
 #: Decorators of functions whose parameters are not ours to choose: compiled code takes
-#: arrays one by one, and a backend what NetworkX's function does.
-GIVEN = {"claim", "jit", "njit", "_njit", "kernel", "device_function"}
+#: arrays one by one.
+GIVEN = {"jit", "njit", "_njit", "kernel", "device_function"}
 
 
 def decorators(node: Any) -> set[str]:
