@@ -405,6 +405,7 @@ class _OneByOne(_Superstep):
     def run(self) -> Outcome:
         """Run the due vertices in order."""
         waiting = super().due()
+        self.active = self.active.copy()
         functions = [
             (function, width, freeze(self.program, function.function))
             for function, width in zip(
@@ -433,6 +434,7 @@ class _OneByOne(_Superstep):
 
     def _keep(self, v: int) -> None:
         if self.passed[v]:
+            self.active[v] = True
             buffers = self.memory.buffers
             for name, type_ in self.signature.items():
                 if type_.iterated and type_.kind is PropertyKind.VERTEX:

@@ -159,6 +159,8 @@ def _vertices(facts: Facts) -> Body:
         body += _nested(facts, groups, [], stores)
     if phase.commits:
         body.append(Then([Copy(phase.commits, "v", commits=True)]))
+    if facts.plan.widens_active(phase):
+        marks.append(("alive", "active_sources"))
     body += _restored(facts.of_vertices(phase.restores), "v") + spread
     return [Sweep("v", words, wanted, body, marks=tuple(marks))]
 

@@ -385,8 +385,11 @@ class FoldPlan:
 
     def takes_active(self, phase: Phase) -> bool:
         """Whether a gather of a phase leaves out edges from vertices not active."""
-        functions = self.functions_of(phase)
-        return not self.options.asynchronous and any(map(takes_active, functions))
+        return any(map(takes_active, self.functions_of(phase)))
+
+    def widens_active(self, phase: Phase) -> bool:
+        """Whether vertices that a phase commits are active from then on (S8)."""
+        return self.options.asynchronous and self.takes_active(phase)
 
     def item_shape(self, temporary: str) -> tuple[int, ...]:
         """Return the shape of one entry of what a gather fills."""

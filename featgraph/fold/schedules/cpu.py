@@ -77,6 +77,9 @@ class CpuSchedule(Schedule):
         """Return the loop over a word of a set; it leaves a word of each result."""
         body, word, left = list(node.body), code(""), code("")
         for flag, words in node.marks:
+            if words not in _OF_WORD:  # others look at it meanwhile
+                body += when([flag], code(f"cpu.join_bit({words}, {node.vertex})"))
+                continue
             own = _OF_WORD[words]
             before = f"{node.begins}[word]" if node.begins else "uint32(0)"
             word += code(f"{own} = {before}")

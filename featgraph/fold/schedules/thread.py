@@ -75,7 +75,8 @@ class ThreadSchedule(Schedule):
             for flag, words in node.marks:
                 body += when([flag], code(f"warp.set_bit({words}, v)"))
             return [Areas(), *self._each(node, shape, body)]
-        body = [s for flag, _ in node.marks for s in code(f"{flag} = False")]
+        flags = dict.fromkeys(flag for flag, _ in node.marks)
+        body = [s for flag in flags for s in code(f"{flag} = False")]
         body += when([f"warp.test_bit({node.words}, v)"], node.body)
         for flag, words in node.marks:
             body += code(f"warp.set_bits({words}, v, {flag})")

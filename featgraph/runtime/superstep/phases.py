@@ -45,7 +45,7 @@ def _prepare_vertices(bound: BoundState, own: BoundPhase, frontier: Frontier) ->
     bound.stale.freshen(bound.buffers, phase, due)
     given: Given = {
         "due": due,
-        "active_sources": bound.due.active(frontier),
+        "active_sources": _active_sources(bound, phase, frontier),
         "passed": bound.empty_words(),
         "some_due": frontier.some_due,
     }
@@ -61,6 +61,14 @@ def _prepare_vertices(bound: BoundState, own: BoundPhase, frontier: Frontier) ->
         # These two sets are shared; any other was made here.
         given["spreads"] = frontier.spreads and due is not bound.full and due is not on
     return given
+
+
+def _active_sources(bound: BoundState, phase: Phase, frontier: Frontier) -> Words:
+    """Return A, or a copy of it to which a kernel adds the vertices that it commits."""
+    active, sets = bound.due.active(frontier), bound.device.sets
+    if active is bound.everyone or not bound.plan.widens_active(phase):
+        return active
+    return sets.union(active, active)
 
 
 def _finish_vertices(
