@@ -162,11 +162,14 @@ def _run_one(
     """Run one superstep; if a scalar or reduction has changed, everywhere (S7)."""
     _, values, signature = start
     options |= {"on": on}
+    # What such a reduce gives depends on where functions in front of it run.
+    is_late = own.seen is not None and Facts(program, signature).has_late_reduce
+    active = None if is_late else own.active
     outcome = superstep(
-        program, *start, active=own.active, also_due=own.left_due, **options
+        program, *start, active=active, also_due=own.left_due, **options
     )
     seen = _seen(program, signature, values, outcome.values)
-    if _changed(own.seen, seen):
+    if _changed(own.seen, seen) and not is_late:
         # Only now is it known what a reduce of the program itself gave.
         outcome = superstep(program, *start, active=None, **options)
     own.seen = seen
@@ -181,7 +184,8 @@ def _seen(
 ) -> Seen:
     """Return the scalars and vectors that each function read.
 
-    A function behind the reduce that makes a value reads what it has just made.
+    A function behind the reduce that makes a value reads what it has just made. Another
+    reduce runs over all vertices anyway.
     """
     seen: Seen = {}
     made: dict[str, int] = {
@@ -192,7 +196,8 @@ def _seen(
     for number, name in Facts(program, signature).loose_reads():
         fresh = name in made and made[name] < number
         table = after if fresh else before
-        if name in table:
+        is_due = not (fresh and isinstance(program.functions[number], ReduceFunction))
+        if name in table and is_due:
             seen[number, name] = np.array(table[name])
     return seen
 

@@ -204,9 +204,25 @@ class Facts:
         asked: set[str] = set()
         for function, found in zip(self.program.functions, self.accesses, strict=True):
             if isinstance(function, EdgeFunction):
-                written |= _stores_next(function)
+                changes = _changes(function, self.program.captured[function.function])
+                written |= {name for name, is_next in changes if is_next}
                 asked |= {a.name for a in found if a.indices and a.indices[0] != "e"}
         return bool(stored & written & asked)
+
+    @property
+    def has_late_reduce(self) -> bool:
+        """Whether due vertices read a reduce of what functions in front of it write."""
+        changed: set[tuple[str, bool]] = set()
+        late: set[str] = set()
+        due: set[str] = set()
+        for function, found in zip(self.program.functions, self.accesses, strict=True):
+            if not isinstance(function, ReduceFunction):
+                changed |= _changes(function, self.program.captured[function.function])
+                due |= {access.name for access in found}
+            elif changed & {(access.name, access.is_next) for access in found}:
+                late.add(function.into)
+                changed.add((function.into, False))
+        return bool(late & due)
 
     def loose_reads(self) -> list[tuple[int, str]]:
         """Return (function number, name) of every scalar or vector that is read."""
@@ -267,17 +283,23 @@ def _takes_rows(called: ast.expr, captured: Mapping[str, Any]) -> bool:
     return own or isinstance(value, Operation | Collaborative)
 
 
-def _stores_next(function: UserFunction) -> set[str]:
-    """Return the properties whose ``_next`` a function assigns to."""
+def _changes(
+    function: UserFunction, captured: Mapping[str, Any]
+) -> set[tuple[str, bool]]:
+    """Return the properties that a function writes; whether it is their ``_next``."""
     roles = dict(zip(function.source.parameters, function.roles, strict=True))
-    return {
-        node.value.attr.removesuffix("_next")
-        for node in ast.walk(function.source.tree)
-        if isinstance(node, ast.Subscript)
-        and isinstance(node.ctx, ast.Store)
-        and _is_data(node.value, roles)
-        and node.value.attr.endswith("_next")
-    }
+    found: set[tuple[str, bool]] = set()
+    for node in ast.walk(function.source.tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            place: ast.expr = node.value
+        elif isinstance(node, ast.Call) and _is_atomic(node.func, captured):
+            place = node.args[0]
+        else:
+            continue
+        if _is_data(place, roles):
+            name = place.attr.removesuffix("_next")
+            found.add((name, name != place.attr))
+    return found
 
 
 def _is_data(node: ast.AST, roles: dict[str, str]) -> TypeGuard[ast.Attribute]:

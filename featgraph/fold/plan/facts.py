@@ -15,6 +15,7 @@ from featgraph.fold.analysis.gathers import (
     rounds,
     takes_active,
 )
+from featgraph.fold.analysis.reduce_order import late_reduces, read_where_due
 from featgraph.fold.plan.halos import find_halo, why_not_shared
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.plan import Facts, GatherReads, Phase, Reduction
@@ -47,6 +48,7 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
         # An atomic there reads nothing that a superstep could still change (S6).
         reads_foreign=any(a.where == "foreign" and a.mode == "read" for a in accesses),
         tells_targets=tells_targets(functions),
+        has_late_reduce=bool(late_reduces(functions)),
         from_active=tuple(f.declared.name for f in gathers if takes_active(f)),
         gathers=tuple(map(_reads, gathers)),
         changes=changes_of(analysis),
@@ -124,7 +126,7 @@ def _reads(gather: Analysed) -> GatherReads:
 
 
 def _reductions(analysis: Analysis) -> dict[str, Reduction]:
-    read = {a.name for f in analysis.functions for a in f.accesses}
+    read = read_where_due(analysis.functions)
     found = {}
     for function in analysis.functions:
         if function.kind == "reduce":

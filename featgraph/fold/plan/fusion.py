@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from featgraph.fold.analysis.analyse import Analysed
+from featgraph.fold.analysis.reduce_order import order_of_reduces
 from featgraph.fold.plan.layout import other_along
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.pulled_edges import Group, conflict, drop_conflict
@@ -20,14 +21,16 @@ def group_functions(
 ) -> list[Group]:
     """Return (kind, functions, reason) of each phase."""
     groups: list[Group] = []
-    for place, function in enumerate(functions):
+    order = order_of_reduces(functions)
+    for number, place in enumerate(order):
+        function, before = functions[place], [functions[i] for i in order[:number]]
         kind = _phase_kind(function, options, incremental)
         previous = [functions[i] for i in groups[-1][1]] if groups else []
         reason = _boundary(
             kind, function, groups[-1][0] if groups else None, previous, options, alongs
         )
         if reason is None:
-            reason = drop_conflict(previous, function, functions[:place])
+            reason = drop_conflict(previous, function, before)
         if reason is None:
             groups[-1][1].append(place)
         else:

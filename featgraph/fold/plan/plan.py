@@ -228,6 +228,9 @@ class Facts:
         Whether a function reads at vertices that are neither source nor target.
     tells_targets : bool
         Whether targets of edges that returned True are active behind a superstep.
+    has_late_reduce : bool
+        Whether functions on due vertices read what a reduce has made of values that
+        functions in front of it wrote: every vertex is due.
     from_active : tuple of str
         The gathers that combine over edges from active vertices only.
     gathers : tuple of GatherReads
@@ -275,6 +278,7 @@ class Facts:
     is_announced: bool
     reads_foreign: bool
     tells_targets: bool
+    has_late_reduce: bool
     from_active: tuple[str, ...]
     gathers: tuple[GatherReads, ...]
     changes: Changes

@@ -196,6 +196,12 @@ class Agenda:
         before = self.pending[place].scalars
         return before is not None and before != self.scalars[place].read()
 
+    def has_all_due(self, place: int) -> bool:
+        """Whether every vertex is due for a foldmap, whatever is active (S7)."""
+        is_late = self.steps[place].plan.facts.has_late_reduce
+        is_first = self.pending[place].scalars is None
+        return self.reads_others(place) or (is_late and not is_first)
+
     def decisions(self, place: int) -> tuple[Any, ...]:
         """Return what the number of active vertices decides of a superstep."""
         pending = self.pending[place]

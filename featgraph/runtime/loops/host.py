@@ -61,7 +61,7 @@ class HostLoop:
                 self._prove(*unproven, run)
             return unproven is not None
         step, pending = agenda.steps[place], agenda.pending[place]
-        changed = pending.words is not None and agenda.reads_others(place)
+        changed = pending.words is not None and agenda.has_all_due(place)
         self._begin()
         begun = time.perf_counter()
         due = None if agenda.is_dense else pending.words

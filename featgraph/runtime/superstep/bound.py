@@ -264,8 +264,6 @@ class BoundPhase:
         Its number, kind and functions, for errors.
     is_last : bool
         Whether no later phase but reduces asks what this one leaves.
-    is_followed : bool
-        Whether any later phase but reduces runs.
     is_first_of_edges : bool
         Whether no phase before it runs edge functions.
     reads_results : bool
@@ -283,7 +281,6 @@ class BoundPhase:
         names = ", ".join(f.name for f in kernel.plan.functions_of(self.phase))
         self.name = f"{number} ({self.phase.kind}: {names})"
         self.is_last = all(p.kind == "reduce" for p in phases[number + 1 :])
-        self.is_followed = not self.is_last
         self.is_first_of_edges = all(p.kind != "edge" for p in phases[:number])
         results, of = kernel.plan.facts.reductions, kernel.plan.functions_of(self.phase)
         self.reads_results = any(a.name in results for f in of for a in f.accesses)

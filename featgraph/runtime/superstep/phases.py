@@ -258,7 +258,7 @@ def _prepare_reduce(bound: BoundState, own: BoundPhase, frontier: Frontier) -> G
     }
     if own.phase.in_a_tree:
         given["memory"] = partial(_memory_of, buffers, own.number, parts.dtype)
-    if reduction.is_read and frontier.tracks and own.is_followed:
+    if reduction.is_read and frontier.tracks:
         given["last"] = _last_result(bound, name, frontier)
     return given
 
