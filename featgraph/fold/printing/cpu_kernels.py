@@ -34,6 +34,9 @@ __all__ = [
 ]
 
 DECORATOR = "njit(**INLINE)"
+#: What the compiler may do to reals. With a reciprocal for a division ("arcp") the last
+#: bit depends on what it moves out of a loop, too, and not on the order of a sum alone.
+FAST = ("reassoc", "contract", "nsz", "arcp", "afn")
 #: From where to where a chunk goes.
 _WORDS = ("first_word", "last_word")
 
@@ -71,7 +74,7 @@ def constants(plan: FoldPlan) -> list[str]:
     """Return the module's constants."""
     lines = [
         "# nnan and ninf are never allowed: inf and nan stay testable.",
-        'FAST = {"reassoc", "contract", "nsz", "arcp", "afn"}',
+        "FAST = {" + ", ".join(f'"{flag}"' for flag in FAST) + "}",
         'CODE = {"error_model": "numpy", "fastmath": FAST, "no_cfunc_wrapper": True}',
         "# Called by compiled code alone: no entries from Python are compiled.",
         'INLINE = {**CODE, "no_cpython_wrapper": True}',
