@@ -37,6 +37,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=90.0, help="of one program")
     parser.add_argument("--gpus", type=int, default=0, help="to go round among")
     parser.add_argument("--minimise", type=float, default=30.0, help="seconds, or 0")
+    parser.add_argument(
+        "--somewhere", action="store_true",
+        help="runs from restricted active sets: in any order, and around reduces",
+    )  # fmt: skip
     parser.add_argument("--without", default="", help="grammar to leave out: a,b")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -56,6 +60,7 @@ def _work(options: argparse.Namespace) -> None:
     from tests.generated.check import check
     from tests.generated.programs import generate
     from tests.generated.script import minimised, script
+    from tests.generated.somewhere import generate_somewhere
 
     context: Any = nullcontext()
     target = "cpu" if options.target == "cpu" else "cuda"
@@ -70,9 +75,11 @@ def _work(options: argparse.Namespace) -> None:
             seed, start = int(line), time.monotonic()
             if options.target == "emulator":
                 lanes.ORDER = seed
-            case = generate(
-                random.Random(seed), work=work_of(options.target), without=without
-            )
+            work, source = work_of(options.target), random.Random(seed)
+            if options.somewhere:
+                case = generate_somewhere(source, work=work)
+            else:
+                case = generate(source, work=work, without=without)
             report = check(case, target)
             answer = {
                 "seed": seed,

@@ -335,6 +335,10 @@ def _iterate(
         **given,
     )
     supersteps, converged, counts = wanted[2]
+    if given.get("asynchronous") or given.get("near_far") is not None:
+        if not (run.converged and converged):
+            raise Differs(f"converged {run.converged}, the interpreter {converged}")
+        return  # where it ends is all that is promised
     if given.get("change_driven") is False:
         return  # it goes once more over what has converged
     ran, seen = (run.supersteps, run.converged), list(run.active_counts)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import featgraph as fg
 from featgraph.fold.schedules.table import OWN_OPTIONS
 from tests.generated.draw import Draw
 
-__all__ = ["draw_sets", "for_target"]
+__all__ = ["draw_sets", "draw_unordered", "for_target"]
 
 #: Every value of every option; "checked" is the configuration's.
 CHOICES: tuple[dict[str, Any], ...] = (
@@ -47,6 +48,20 @@ TRIANGLES: tuple[dict[str, Any], ...] = (
 )
 
 
+#: What may come with runs in any order.
+UNORDERED: tuple[dict[str, Any], ...] = (
+    {"direction": "pull"},
+    {"feature_parallel": False},
+    {"checked": True},
+    {"folding": False},
+    {"schedule": "thread"},
+    {"schedule": "lanes"},
+    {"schedule": "virtual_warp", "lanes_per_vertex": 4},
+    {"schedule": "block"},
+    {"schedule": "warp_segmentation"},
+)
+
+
 def draw_sets(draw: Draw, has_triangles: bool) -> list[dict[str, Any]]:
     """Return one or two option sets, the first of them empty mostly."""
     sets: list[dict[str, Any]] = [{}] if draw.chance(70) else []
@@ -61,9 +76,32 @@ def draw_sets(draw: Draw, has_triangles: bool) -> list[dict[str, Any]]:
     return unique
 
 
+def draw_unordered(draw: Draw, key: str) -> list[dict[str, Any]]:
+    """Return two option sets for a run whose fixpoint alone is promised.
+
+    What tells near vertices from far ones is the key and a delta: see `for_target`.
+    """
+    sets = []
+    for _ in range(2):
+        chosen: dict[str, Any] = {}
+        if draw.chance(60):
+            chosen["asynchronous"] = True
+        if draw.chance(50) or not chosen:
+            chosen["near_far"] = (key, draw.one((1.0, 4.0, 20.0)))
+        if draw.chance(40):
+            chosen |= draw.one(UNORDERED)
+        sets.append(chosen)
+    for chosen in sets:
+        draw.use(*(name for name in ("asynchronous", "near_far") if name in chosen))
+    return sets
+
+
 def for_target(options: dict[str, Any], target: str, is_run: bool) -> dict[str, Any]:
     """Return what to pass: schedules are CUDA's, change_driven is for runs."""
     given = {n: v for n, v in options.items() if n != "checked"}
+    if "near_far" in given:
+        key, delta = given["near_far"]
+        given["near_far"] = fg.NearFar(key, delta)
     if target == "cpu" and given.get("schedule") not in {None, "mark", "merge"}:
         given = {n: v for n, v in given.items() if n not in {"schedule", *OWN_OPTIONS}}
     if target == "cuda" and given.get("schedule") == "merge":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,7 +67,11 @@ PATCHED = ("gv", "gv", "ggv", "gvv", "egv", "vgv")
 
 
 def generate(
-    source: random.Random, *, work: int = 1500, without: frozenset[str] = frozenset()
+    source: random.Random,
+    *,
+    work: int = 1500,
+    without: frozenset[str] = frozenset(),
+    forms: Sequence[str] = (),
 ) -> Case:
     """Return a program.
 
@@ -78,15 +83,18 @@ def generate(
         About how many vertices and edges times features its graph has.
     without : frozenset of str
         What not to write: "gathered" (gathered values at other features), ...
+    forms : sequence of str, optional
+        Of which the program has one; by default, all forms.
     """
     draw = Draw(source)
-    has_triangles = draw.chance(6)
-    forms = [draw.one(TRIANGLES) if has_triangles else draw.one(FORMS)]
-    patches = not has_triangles and draw.chance(20)
+    has_triangles = not forms and draw.chance(6)
+    patches = not (forms or has_triangles) and draw.chance(20)
+    chosen_forms = [draw.one(forms or (TRIANGLES if has_triangles else FORMS))]
     if patches:
-        forms = [draw.one(PATCHED)]
-    elif draw.chance(15):
-        forms.append(draw.one(FORMS))
+        chosen_forms = [draw.one(PATCHED)]
+    elif not forms and draw.chance(15):
+        chosen_forms.append(draw.one(FORMS))
+    forms = chosen_forms
     k = draw_width(draw)
     if any("m" in form or "R" in form for form in forms):
         k = min(k, 5)

@@ -187,7 +187,10 @@ def script(case: Case, report: Report, target: str, seed: Any = None) -> str:
     options = dict(case.options[0]) if case.options else {}
     if options.pop("checked", False):
         lines.append("fg.config.checked = True")
-    spelt = "".join(f", {n}={v!r}" for n, v in options.items())
+    if "near_far" in options:
+        lines.append("near_far = fg.NearFar({!r}, {!r})".format(*options["near_far"]))
+    shown = {n: n if n == "near_far" else repr(v) for n, v in options.items()}
+    spelt = "".join(f", {n}={v}" for n, v in shown.items())
     once = "".join(f", {n}={v!r}" for n, v in options.items() if n != "change_driven")
     where = "cpu" if target == "cpu" else "cuda"
     for action in case.actions:

@@ -16,6 +16,7 @@ from tests.generated.check import check
 from tests.generated.elsewhere import generate_elsewhere
 from tests.generated.programs import Case, generate
 from tests.generated.script import minimised, script
+from tests.generated.somewhere import generate_somewhere
 
 #: Of the case that fails, a smaller one is found here, faster than hypothesis could.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
@@ -46,6 +47,8 @@ EMULATED_SEEDS = (0, 1, 2, 3, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 18, 19,
 #: back too early, or a function has read it in the same kernel.
 ELSEWHERE_SEEDS = (16, 21, 28, 65, 124)
 MANY_ELSEWHERE = 400
+#: Monotone programs in any order, and reduces between functions.
+SOMEWHERE_SEEDS = (0, 1, 2, 3, 4, 5, 6, 7)
 
 
 @pytest.mark.drawn(2)
@@ -76,6 +79,29 @@ def test_what_is_dropped_is_read_elsewhere_on_an_emulated_gpu() -> None:
     with emulated_gpu():
         for seed in range(MANY_ELSEWHERE) if _deep() else ELSEWHERE_SEEDS:
             _agrees(generate_elsewhere(random.Random(seed)), "cuda")
+
+
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize("seed", SOMEWHERE_SEEDS[:4])
+def test_runs_that_begin_somewhere(seed: int, target: str) -> None:
+    _agrees(generate_somewhere(random.Random(seed), work=300), target)
+
+
+@pytest.mark.skipif(not _cuda.is_installed(), reason="needs numba-cuda, the dialect")
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize("seed", SOMEWHERE_SEEDS)
+def test_runs_that_begin_somewhere_on_an_emulated_gpu(seed: int) -> None:
+    from tests.simt.gpu import emulated_gpu
+
+    with emulated_gpu():
+        _agrees(generate_somewhere(random.Random(seed), work=200), "cuda")
+
+
+def test_many_runs_that_begin_somewhere(target: str) -> None:
+    if not _deep():
+        pytest.skip("many programs: --hypothesis-profile deep")
+    for seed in range(2000):
+        _agrees(generate_somewhere(random.Random(seed)), target)
 
 
 def test_many_programs_agree(target: str) -> None:
