@@ -33,6 +33,8 @@ def generate_somewhere(source: random.Random, *, work: int = 1500) -> Case:
     """Return a program with a run from a restricted active set."""
     draw = Draw(source)
     if draw.chance(35):
+        if draw.chance(70):
+            return _around_a_reduce(draw, work)
         case = generate(source, work=work, forms=AROUND)
         rng = np.random.default_rng(draw.number(0, 2**32 - 1))
         run = {"active": _few(draw, rng, case.graph.vertex_count), "on": None}
@@ -47,6 +49,55 @@ def _few(draw: Draw, rng: Any, count: int) -> list[int]:
     share = draw.one((0.05, 0.2, 0.5))
     found = np.flatnonzero(rng.random(count) < share).tolist()
     return found or [int(rng.integers(count))]
+
+
+def _around_a_reduce(draw: Draw, work: int) -> Case:
+    """Return a program whose reduce changes with what functions in front commit."""
+    graph, lines = draw_graph(draw, 1, work, True, False), ["import featgraph as fg"]
+    rng = np.random.default_rng(draw.number(0, 2**32 - 1))
+    read = draw.one(("d.n[v]", "d.n[v]", "d.n_next[v]", "d.m[v]"))
+    functions = {
+        "first": (
+            "@fg.vertex", "f, v, d",
+            f"d.n_next[v] = (d.n[v] + {draw.number(1, 9)}) % 97",
+            "d.m[v] = d.n[v] % 11", f"return (d.n[v] + v) % {draw.number(2, 5)} != 0",
+        ),
+        "near": (
+            '@fg.gather(into="t", combine="max")', "f, u, v, e, d", "return d.n[u]",
+        ),
+        "total": (
+            f'@fg.reduce(into="r", combine="{draw.one(("sum", "max"))}")', "f, v, d",
+            f"return {read}",
+        ),
+        "last": (
+            "@fg.vertex", "f, v, d", "d.o[v] = d.r[0]",
+            f"return (d.r[0] + v) % {draw.number(2, 7)} != 0",
+        ),
+    }  # fmt: skip
+    order = draw.one((("first", "total", "last"), ("near", "first", "total", "last"),
+                      ("first", "total", "near", "last")))  # fmt: skip
+    for name in order:
+        decorator, parameters, *body = functions[name]
+        lines += ["", decorator, f"def {name}({parameters}):"]
+        lines += [f"    {line}" for line in body]
+    lines += ["", f"STEPS = [fg.foldmap({', '.join(order)})]", ""]
+    properties = [
+        Property("n", "vertex", 0, "int64", "next", 90),
+        Property("m", "vertex", 0, "int64", "place", 9),
+        Property("o", "vertex", 0, "int64", "out"),
+    ]
+    state = {p.name: (p, fill(p, graph, 1, rng)) for p in properties}
+    active = _few(draw, rng, graph.vertex_count)
+    run = {"iterate": [0], "active": active, "on": None, "limit": draw.number(2, 6)}
+    sets = [
+        {},
+        draw.one(({"direction": "push"}, {"folding": False}, {"checked": True})),
+    ]
+    draw.use("a reduce between functions")
+    chunk = draw.one((20_000, 1, 16))
+    return Case(
+        "\n".join(lines), graph, state, [run], sets, chunk, frozenset(draw.features)
+    )
 
 
 class _Monotone:
