@@ -3,6 +3,7 @@
 from pathlib import Path as _Path
 
 from featgraph import distributed
+from featgraph._arguments import checked_arguments
 from featgraph._version import VERSION as _VERSION
 from featgraph.config import config
 from featgraph.errors import (
@@ -137,6 +138,7 @@ __all__ = [
     "atomic",
     "below",
     "broadcast",
+    "checked_arguments",
     "checkpointed",
     "collaborative",
     "combine",

@@ -7,11 +7,19 @@ then on.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from featgraph._arguments import (
+    near_name,
+    require_choice,
+    require_flag,
+    require_path,
+    shown,
+)
 from featgraph.errors import ArgumentError
 
 __all__ = ["Config", "config"]
@@ -42,7 +50,7 @@ def _bytes_of(given: Any) -> int:
         raise ArgumentError(
             "not a size of memory",
             where="fg.config.memory_limit",
-            got=repr(given),
+            got=shown(given),
             expected="bytes, as an integer or as text such as '8 GB', or None",
         )
     return size
@@ -122,18 +130,19 @@ class Config:
         Raises
         ------
         ArgumentError
-            If there is none of that name: a slip would change nothing, and say so to
-            no one.
+            If there is no setting of that name, which would change nothing, or it
+            cannot have that value. Values of the environment are refused where they are
+            used: importing featgraph raises no error.
         """
-        known = type(self).__annotations__
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
+        if name not in _CHECKS:
             raise ArgumentError(
                 f"there is no setting {name!r}",
                 where="fg.config",
-                expected=", ".join(known),
-                fix=f"did you mean {near[0]!r}?" if near else None,
+                expected=", ".join(_CHECKS),
+                fix=near_name(name, _CHECKS),
             )
+        if name in vars(self):
+            value = _CHECKS[name](f"fg.config.{name}", value)
         super().__setattr__(name, value)
 
     @property
@@ -148,4 +157,20 @@ class Config:
         return None if self.memory_limit is None else _bytes_of(self.memory_limit)
 
 
+def _limit(name: str, given: Any) -> Any:
+    if given is not None:
+        _bytes_of(given)
+    return given
+
+
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "checked": require_flag,
+    "cache": require_flag,
+    "cache_dir": lambda name, value: Path(require_path(value, name)),
+    "target": partial(require_choice, choices=("auto", "cpu", "cuda")),
+    "replay": require_flag,
+    "gpu_links": partial(require_choice, choices=("auto", "windows", "engine", "host")),
+    "compile_behind": require_flag,
+    "memory_limit": _limit,
+}
 config = Config()

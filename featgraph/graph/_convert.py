@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._arguments import require_flag, shown
 from featgraph._interrupts import import_whole
 from featgraph.errors import GraphInputError
-from featgraph.graph.building.arguments import require_flag, shown
 from featgraph.graph.building.check import (
     MAX_VERTEX_COUNT,
     checked_weights,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from featgraph._arguments import require_flag
 from featgraph.arrays.targets import chosen_target
 from featgraph.arrays.values import (
     DeviceValues,
@@ -19,7 +20,6 @@ from featgraph.arrays.values import (
 )
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.adjacency import Adjacency
-from featgraph.graph.building.arguments import require_flag
 from featgraph.graph.building.edges import EdgeList
 from featgraph.graph.building.names import VertexNames, find_vertex
 from featgraph.graph.inputs.numbers import converted

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._arguments import shown
 from featgraph.errors import GraphInputError
-from featgraph.graph.building.arguments import shown
 from featgraph.graph.graph import Graph
 from featgraph.graph.inputs.numbers import converted, number_array
 

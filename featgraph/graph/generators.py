@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._arguments import require_flag, require_real
 from featgraph.arrays.drawn import Drawing, drawn
 from featgraph.arrays.targets import chosen_target
 from featgraph.arrays.values import DeviceValues
 from featgraph.errors import GraphInputError
-from featgraph.graph.building.arguments import require_flag, require_real
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.edges import MANY_EDGES, EdgeList
 from featgraph.graph.drawn import DrawnRowEdges
@@ -123,7 +123,7 @@ def drawing_of_rmat(
     scale = _count(scale, "scale", 0, 30)
     edges = _count(edge_factor, "edge_factor", 0, 2**40) << scale
     seed = _count(seed, "seed", 0, 2**63)
-    a, b, c = require_real("a, b, c", quadrants)
+    a, b, c = map(require_real, "abc", quadrants)
     if min(a, b, c) < 0 or not a + b + c <= 1 + 1e-9:
         raise GraphInputError(
             "not probabilities",

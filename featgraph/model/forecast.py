@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from featgraph._arguments import shown
 from featgraph.errors import ArgumentError, GraphInputError
-from featgraph.graph.building.arguments import shown
 from featgraph.graph.partition.choose import choose_partition
 from featgraph.graph.partition.counts import Counts, block_columns, count_traffic
 from featgraph.graph.partition.partition import Partition

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
+from featgraph._arguments import require_flag
 from featgraph.arrays.values import DeviceValues, Reordered, host_values
 from featgraph.errors import ArgumentError, StateError
 from featgraph.graph import Graph
-from featgraph.graph.building.arguments import require_flag
 from featgraph.graph.inputs.storage import (
     require_item_shape,
     scalar_of_type,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from featgraph._arguments import shown
 from featgraph.distributed.current import current_engine
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.errors import GraphInputError
 from featgraph.graph import Graph
-from featgraph.graph.building.arguments import shown
 from featgraph.graph.partition.choose import choose_partition
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import check_fits

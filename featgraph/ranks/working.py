@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._arguments import shown
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.errors import GraphInputError
 from featgraph.graph import Graph
-from featgraph.graph.building.arguments import shown
 from featgraph.graph.partition.cuts import WORD
 from featgraph.ranks.agreed import require_same
 from featgraph.ranks.graph import DistributedGraph

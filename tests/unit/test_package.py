@@ -21,13 +21,15 @@ ROOT = Path(__file__).parents[2]
 
 # What each layer may import beside its own modules; docs/design/0001-architecture.md.
 BASE = {
-    "errors", "config", "_activity", "_interrupts", "_cached", "_pick", "_version",
+    "errors", "config", "_activity", "_arguments", "_interrupts", "_cached", "_pick",
+    "_version",
 }  # fmt: skip
 DECLARED = BASE | {"graph", "program"}
 LAUNCHING = {"_cuda_arguments", "_cuda_launch"}
 LAYERS = {
     "errors": set(),
-    "config": {"errors"},
+    "_arguments": {"errors"},
+    "config": {"errors", "_arguments"},
     "_activity": set(),
     "_interrupts": set(),
     "_cached": set(),

@@ -5,12 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from featgraph._arguments import near_name, shown
 from featgraph.errors import PlanError
 from featgraph.fold.analysis.change_driven import Changes, join_changes
-from featgraph.fold.schedules.table import NAMES, OWN_OPTIONS, SCHEDULES, check_own
+from featgraph.fold.schedules.table import (
+    NAMES,
+    OWN_OPTIONS,
+    SCHEDULES,
+    check_own,
+    check_target,
+)
 
 __all__ = [
     "IN_PLACE",
+    "OPTIONS",
     "Changes",
     "Options",
     "join_changes",
@@ -27,6 +35,20 @@ OVERLAP = ("auto", True, False)
 WIRE_DTYPES = (None, "float16", "bfloat16")
 DIRECTIONS = ("auto", "push", "pull")
 CHANGE_DRIVEN = (True, False, "auto")
+#: Options -> the values that they take.
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "direction": DIRECTIONS,
+    "feature_parallel": (True, False, "auto"),
+    "folding": (True, False, "auto"),
+    "deterministic": (True, False),
+    "schedule": NAMES,
+    **OWN_OPTIONS,
+    "change_driven": CHANGE_DRIVEN,
+    "asynchronous": (True, False),
+    "exchange": EXCHANGES,
+    "overlap": OVERLAP,
+    "wire_dtype": WIRE_DTYPES,
+}
 #: How the option to commit in the kernel is called in messages.
 IN_PLACE = "asynchronous=True"
 
@@ -98,42 +120,30 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
     PlanError
         For an unknown option or value.
     """
-    allowed: dict[str, tuple[Any, ...]] = {
-        "direction": DIRECTIONS,
-        "feature_parallel": (True, False, "auto"),
-        "folding": (True, False, "auto"),
-        "deterministic": (True, False),
-        "schedule": NAMES,
-        **OWN_OPTIONS,
-        "change_driven": CHANGE_DRIVEN,
-        "asynchronous": (True, False),
-        "exchange": EXCHANGES,
-        "overlap": OVERLAP,
-        "wire_dtype": WIRE_DTYPES,
-    }
-    if target not in TARGETS:
+    if not isinstance(target, str) or target not in TARGETS:
         raise PlanError(
             "unknown target",
             where="target=",
-            got=repr(target),
+            got=shown(target),
             expected="auto, cpu or cuda",
         )
     given = dict(given)
     mapping = tuple(sorted(given.pop("_mapping", {}).items()))
     for name, value in given.items():
-        if name not in allowed:
+        if name not in OPTIONS:
             raise PlanError(
                 f"there is no option {name!r}",
                 where="options",
-                expected=", ".join(["target", *allowed]),
+                expected=", ".join(["target", *OPTIONS]),
+                fix=near_name(name, ["target", *OPTIONS]),
             )
         kinds = int if name in OWN_OPTIONS else str | bool | None
-        is_one = isinstance(value, kinds) and value in allowed[name]
+        is_one = isinstance(value, kinds) and value in OPTIONS[name]
         if not is_one or (name in OWN_OPTIONS and isinstance(value, bool)):
             raise PlanError(
-                f"{name} cannot be {value!r}",
+                f"{name} cannot be {shown(value)}",
                 where="options",
-                expected=", ".join(map(repr, allowed[name])),
+                expected=", ".join(map(repr, OPTIONS[name])),
             )
     chosen = {k: v for k, v in given.items() if k != "change_driven"}
     for name in ("feature_parallel", "folding"):
@@ -141,6 +151,8 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
             chosen[name] = True
     asked = chosen.get("schedule", "auto")
     own = check_own(asked, chosen)
+    if target != "auto":
+        check_target(asked, target)
     chosen = {k: v for k, v in chosen.items() if k not in OWN_OPTIONS}
     shares = SCHEDULES[asked].shares_features if asked in SCHEDULES else None
     if shares is not None:

@@ -311,14 +311,6 @@ def _gathers_plainly(members: Sequence[Analysed], *, keys: bool = False) -> bool
 def _choose_intersection(options: Options, traits: GraphTraits) -> Mapping:
     """Choose how the rows of neighbors are intersected (0012)."""
     asked = options.schedule if options.schedule in INTERSECTIONS else "auto"
-    possible = ("mark", "merge") if options.target == "cpu" else ("mark", "search")
-    if asked not in {*possible, "auto"}:
-        raise PlanError(
-            f"{options.target} does not intersect so",
-            where="schedule=",
-            got=repr(asked),
-            expected=", ".join(map(repr, possible)),
-        )
     if options.target == "cpu":
         return Mapping(1, 1, 1, False, "mark" if asked == "auto" else asked)
     # Half of the edges of a vertex lead to higher ones; a lane takes two or more.

@@ -324,6 +324,8 @@ class Schedule(ABC):
         As it is asked for.
     is_asked_for : bool
         Whether it may be; that of the CPU has no other beside it.
+    targets : tuple of str
+        Where it can run.
     shares_features : bool or None
         Whether lanes share the features of an edge (FA); None where there are none.
     options : mapping
@@ -338,6 +340,7 @@ class Schedule(ABC):
 
     name: ClassVar[str]
     is_asked_for: ClassVar[bool] = True
+    targets: ClassVar[tuple[str, ...]] = ("cuda",)
     shares_features: ClassVar[bool | None] = True
     options: ClassVar[Dict[str, tuple[int, ...]]] = {}
     modules: ClassVar[tuple[str, ...]] = ()

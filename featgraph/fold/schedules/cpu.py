@@ -31,6 +31,7 @@ class CpuSchedule(Schedule):
 
     name = "cpu"
     is_asked_for = False
+    targets = ("cpu",)
     shares_features = False
 
     def describe(self, mapping: Mapping, width: int) -> str:

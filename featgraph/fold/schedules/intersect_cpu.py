@@ -101,6 +101,7 @@ class MarkSchedule(_ChunkedRows):
     """Members of a row are marked in an array over vertices: one read finds one."""
 
     name = "mark"
+    targets = ("cpu", "cuda")  # on a GPU in bits, for the rows of hubs
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
@@ -142,6 +143,7 @@ class MergeSchedule(_ChunkedRows):
     """Both rows are gone through side by side."""
 
     name = "merge"
+    targets = ("cpu",)
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""

@@ -91,6 +91,7 @@ class ChunkedEdgeSchedule(_PassedEdges):
     """One thread takes the edges of a chunk (CPU)."""
 
     name = "chunked_edges"
+    targets = ("cpu",)
     does = "Sweep the edges of a chunk that passed, and their triangles."
 
     def describe(self, mapping: Mapping, width: int) -> str:

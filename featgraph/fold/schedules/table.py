@@ -27,7 +27,7 @@ from featgraph.fold.schedules.virtual_warp import VirtualWarpSchedule
 from featgraph.fold.schedules.warp_segmentation import WarpSegmentationSchedule
 from featgraph.fold.schedules.words import WordElementSchedule, WordSchedule
 
-__all__ = ["NAMES", "OWN_OPTIONS", "SCHEDULES", "check_own", "describe"]
+__all__ = ["NAMES", "OWN_OPTIONS", "SCHEDULES", "check_own", "check_target", "describe"]
 
 _ALL: tuple[Schedule, ...] = (
     CpuSchedule(),
@@ -56,10 +56,31 @@ _ALL: tuple[Schedule, ...] = (
     EdgeWordSchedule(),
 )
 SCHEDULES = {schedule.name: schedule for schedule in _ALL}
-#: What may be asked for; the CPU has one alone.
+#: What may be asked for; the CPU has one alone, but for triangles.
 NAMES = ("auto", *(s.name for s in _ALL if s.is_asked_for), *INTERSECTIONS)
 #: Options that belong to schedules -> the values that they take.
 OWN_OPTIONS = {name: values for s in _ALL for name, values in s.options.items()}
+
+
+def check_target(asked: str, target: str) -> None:
+    """Refuse a schedule that is asked for and that a target does not have.
+
+    Raises
+    ------
+    PlanError
+        With those that it has.
+    """
+    if asked == "auto" or target in SCHEDULES[asked].targets:
+        return
+    has = [n for n in NAMES if n == "auto" or target in SCHEDULES[n].targets]
+    theirs = " and ".join(f"target={other!r}" for other in SCHEDULES[asked].targets)
+    raise PlanError(
+        f"this schedule is for {theirs}",
+        where="schedule=",
+        got=f"schedule={asked!r}, target={target!r}",
+        expected=", ".join(map(repr, has)),
+        fix="drop schedule=",
+    )
 
 
 def check_own(asked: str, given: Dict[str, Any]) -> tuple[tuple[str, int], ...]:

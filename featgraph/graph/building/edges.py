@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._arguments import require_flag, shown
 from featgraph._cached import cached_property
 from featgraph.arrays.targets import chosen_target
 from featgraph.arrays.values import DeviceValues, host_values, is_on_gpu
 from featgraph.config import config
 from featgraph.errors import GraphInputError
-from featgraph.graph.building.arguments import require_flag, shown
 from featgraph.graph.building.check import (
     checked_count,
     checked_sides,

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from featgraph._arguments import shown
 from featgraph.errors import ArgumentError, GraphInputError
-from featgraph.graph.building.arguments import shown
 from featgraph.graph.formats.fields import (
     checked_separator,
     is_number,

@@ -11,8 +11,8 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._arguments import shown
 from featgraph.errors import ArgumentError
-from featgraph.graph.building.arguments import shown
 
 __all__ = [
     "BLANKS",

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._arguments import require_path
 from featgraph.errors import FileFormatError, GraphInputError
-from featgraph.graph.building.arguments import require_bound, require_path
 from featgraph.graph.building.check import checked_count
 from featgraph.graph.formats.columns import Column, edge_columns
 from featgraph.graph.formats.dimacs import problem_line
@@ -157,7 +157,7 @@ def read_layout(
         Not such a file, or a compressed one.
     """
     options = dict(options)
-    max_bytes = require_bound(options.pop("max_bytes", None))
+    max_bytes = options.pop("max_bytes", None)
     if suffix in (".mtx", ".mm"):
         text = _head(path, "%", max_bytes)
         kinds, symmetric, count, entries, start = matrix_market_header(text)

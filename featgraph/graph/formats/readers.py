@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 from numpy.typing import NDArray
 
 from featgraph._activity import loading
+from featgraph._arguments import require_flag, require_path
 from featgraph.arrays.targets import chosen_target
 from featgraph.errors import ArgumentError, FileFormatError, GraphInputError
-from featgraph.graph.building.arguments import require_flag, require_path
 from featgraph.graph.building.check import checked_count
 from featgraph.graph.building.edges import MANY_EDGES, EdgeList
 from featgraph.graph.formats.dimacs import parse_dimacs

@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._arguments import require_integer, require_path
 from featgraph.errors import FileFormatError
-from featgraph.graph.building.arguments import require_bound, require_path
 from featgraph.graph.formats.fields import marks_of, named_separator
 
 __all__ = [
@@ -147,7 +147,11 @@ def read_text(path: str | os.PathLike[str], max_bytes: int | None = None) -> Tex
     OSError
         The file is missing or may not be read.
     """
-    name, max_bytes = require_path(path), require_bound(max_bytes)
+    name = require_path(path)
+    if max_bytes is not None:
+        max_bytes = require_integer(
+            "max_bytes", max_bytes, 0, what="not a number of bytes"
+        )
     with open(name, "rb", buffering=0) as stream:
         status = os.fstat(stream.fileno())
         if not stat.S_ISREG(status.st_mode):

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from featgraph._arguments import shown
 from featgraph.errors import GraphInputError
-from featgraph.graph.building.arguments import shown
 
 __all__ = ["Asked", "Maker", "makers", "require_asked"]
 

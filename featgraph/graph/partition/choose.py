@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from featgraph._arguments import shown
 from featgraph.errors import GraphInputError
-from featgraph.graph.building.arguments import shown
 from featgraph.graph.partition.cuts import Balance, checked_balance, choose_cuts
 from featgraph.graph.partition.orders import choose_order
 from featgraph.graph.partition.partition import Partition

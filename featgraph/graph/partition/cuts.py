@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._arguments import require_real
 from featgraph.errors import GraphInputError
-from featgraph.graph.building.arguments import require_real
 
 if TYPE_CHECKING:
     from featgraph.graph._structure import Structure
@@ -54,7 +54,7 @@ def checked_balance(balance: object) -> Balance:
     """Return what an in-edge, a vertex and a ghost weigh; GraphInputError otherwise."""
     given = tuple(balance) if isinstance(balance, list | tuple) else ()
     if len(given) == 3:
-        weights = Balance(*require_real("balance", given))
+        weights = Balance(*(require_real("balance", value) for value in given))
         if min(weights) >= 0 and weights.edge + weights.vertex > 0:
             return weights
     raise GraphInputError(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._arguments import shown
 from featgraph._interrupts import import_whole
 from featgraph.errors import FeatGraphError, GraphInputError
-from featgraph.graph.building.arguments import shown
 from featgraph.graph.partition.cuts import WORD, Balance, round_cuts
 from featgraph.graph.partition.partition import checked_order
 

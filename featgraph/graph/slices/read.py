@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._arguments import require_path
 from featgraph.arrays.values import in_pieces, offset_dtype
 from featgraph.errors import FileFormatError
 from featgraph.graph.building.adjacency import Adjacency
-from featgraph.graph.building.arguments import require_path
 from featgraph.graph.building.edges import EdgeList, freeze
 from featgraph.graph.building.row_edges import RowEdges
 from featgraph.graph.slices.files import Slices

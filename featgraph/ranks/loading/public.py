@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._activity import doing
+from featgraph._arguments import require_path
 from featgraph.arrays.drawn import Drawing
 from featgraph.distributed.current import (
     current_engine,
@@ -24,7 +25,6 @@ from featgraph.errors import (
     GraphInputError,
 )
 from featgraph.graph import Graph
-from featgraph.graph.building.arguments import require_path
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.edges import named_count
 from featgraph.graph.formats.checks import Seen

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._arguments import require_path
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.errors import FileFormatError
 from featgraph.fold.plan.traits import GraphTraits
-from featgraph.graph.building.arguments import require_path
 from featgraph.graph.building.names import VertexNames
 from featgraph.graph.formats.readers import require_no_options
 from featgraph.graph.partition.asked import Asked

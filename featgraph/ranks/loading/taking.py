@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._arguments import require_flag
 from featgraph.arrays.targets import chosen_target
 from featgraph.arrays.values import is_on_gpu
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.errors import GraphInputError
 from featgraph.graph import Graph
-from featgraph.graph.building.arguments import require_flag
 from featgraph.graph.building.check import (
     checked_count,
     checked_sides,

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import functools
-import math
+import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from contextvars import Token
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-import numpy as np
 import numpy.typing as npt
 
-from featgraph.errors import ArgumentError
-from featgraph.graph.building.arguments import shown
 from featgraph.program.state import State
 from featgraph.runtime.checkpoints.call import Call, Identity, current_call
 from featgraph.runtime.checkpoints.identity import argument_digests
+from featgraph.runtime.checkpoints.options import (
+    check_names,
+    checked_options,
+    require_every,
+    require_folder,
+)
 from featgraph.runtime.loops.moves import asking
 from featgraph.runtime.loops.run import Run
 
 __all__ = ["Checkpoints", "checkpointed", "rounds", "single"]
 
+_BY_NAME = (
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.KEYWORD_ONLY,
+)
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _T = TypeVar("_T")
@@ -67,22 +73,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str | os.PathLike[str], every: float = 60.0) -> None:
-        if not isinstance(folder, str | os.PathLike):
-            raise ArgumentError(
-                "not a folder",
-                where="checkpoint=",
-                got=shown(folder),
-                expected="the path of a folder, which may be a new one",
-            )
-        is_number = isinstance(every, int | float | np.integer | np.floating)
-        if isinstance(every, bool) or not is_number or not 0 <= every < math.inf:
-            raise ArgumentError(
-                "not a time from one checkpoint to the next",
-                where="every=",
-                got=shown(every),
-                expected="seconds, 0 or more",
-            )
-        self._path, self._every = Path(folder), float(every)
+        self._path, self._every = require_folder(folder), require_every(every)
         self._identity = Identity()
         self._entered: list[tuple[Call, Token[Call | None]]] = []
 
@@ -166,7 +157,8 @@ def checkpointed(function: Callable[_P, _R]) -> Callable[_P, _R]:
     ----------
     function : callable
         It does the same when it is called with the same arguments again; what it takes
-        besides, as ``**options``, it hands to `iterate`.
+        besides, as ``**options``, it hands to `iterate`. An option that `iterate` does
+        not have, or cannot take, is refused before the function runs.
 
     Returns
     -------
@@ -181,9 +173,17 @@ def checkpointed(function: Callable[_P, _R]) -> Callable[_P, _R]:
     ...     state = fg.State(graph, x=fg.vertex_property(0.0, iterated=True))
     ...     return fg.iterate(step, state, **options)
     """
+    parameters = inspect.signature(function).parameters
+    own = tuple(n for n, p in parameters.items() if p.kind in _BY_NAME)
+    hands_on = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    name = getattr(function, "__name__", "function")
 
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        options = {key: v for key, v in kwargs.items() if key not in own}
+        if hands_on:
+            check_names(options, own, f"{name}()")
+            kwargs.update(checked_options(options))
         folder, every = kwargs.pop("checkpoint", None), kwargs.pop("every", 60.0)
         repartition = kwargs.pop("repartition", None)
         if folder is None and repartition is None:
@@ -192,7 +192,6 @@ def checkpointed(function: Callable[_P, _R]) -> Callable[_P, _R]:
             if repartition is not None:
                 kept.enter_context(asking(repartition))
             if folder is not None:
-                name = getattr(function, "__name__", "function")
                 digests = argument_digests(function, args, kwargs)
                 kept.enter_context(_of(folder, every, Identity(name, digests)))
             return function(*args, **kwargs)

@@ -7,14 +7,13 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
+from featgraph._arguments import shown
 from featgraph._interrupts import rare_collections
-from featgraph.errors import ArgumentError, ConvergenceWarning, StateError
-from featgraph.graph.building.arguments import require_flag, shown
+from featgraph.errors import ConvergenceWarning, StateError
 from featgraph.program.active import ActiveSet
 from featgraph.program.state import State
 from featgraph.runtime.behind.queue import COMPILER, LONG
+from featgraph.runtime.checkpoints.options import checked_options
 from featgraph.runtime.checkpoints.session import Session, iterating
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.driver.course import Course
@@ -34,7 +33,8 @@ def iterate(
     state: State,
     *,
     active: Any = None,
-    max_supersteps: int = 1000,
+    max_supersteps: int | None = None,
+    supersteps: int | None = None,
     until: Callable[[State], bool] | StoppingTest | None = None,
     progress: bool = False,
     callback: Callable[[Run, State], Any] | None = None,
@@ -65,7 +65,12 @@ def iterate(
     active : ActiveSet or array_like, optional
         The vertices to begin with; default all, or what an earlier call left due.
     max_supersteps : int, optional
-        The limit; reaching it warns and leaves `converged` False.
+        The limit, 1000 by default; reaching it warns and leaves `converged` False.
+    supersteps : int, optional
+        How many supersteps are wanted, in place of a limit. The run ends behind them
+        without a warning, or sooner where no vertex is due: more would change nothing.
+        `converged` is True only in that case, or where `until` was met. A run that goes
+        on from a checkpoint counts the supersteps before it.
     until : callable or StoppingTest, optional
         ``until(state)`` after each superstep; True ends the run as converged. A test
         that `below` or `above` has made is judged behind supersteps that give its
@@ -136,9 +141,14 @@ def iterate(
         If the limit is reached.
     """
     foldmaps = _checked_foldmaps(steps)
-    _check_counts(max_supersteps, recompute_every)
-    progress = require_flag("progress", progress)
-    _check_functions(until=until, callback=callback)
+    asked_for = checked_options({
+        "max_supersteps": max_supersteps, "supersteps": supersteps, "until": until,
+        "progress": progress, "callback": callback, "then": then, "watch": watch,
+        "record_active": record_active, "recompute_every": recompute_every,
+        "near_far": near_far, "checkpoint": checkpoint, "every": every,
+        "repartition": repartition, "target": target, "asynchronous": asynchronous,
+    } | options)  # fmt: skip
+    limit, record_active = _limit(asked_for), asked_for["record_active"]
     if isinstance(then, FoldMap):
         then = _stage(then, target)
     test, call = (until, None) if isinstance(until, StoppingTest) else (None, until)
@@ -166,7 +176,7 @@ def iterate(
             then is not None, options | {"asynchronous": asynchronous},
         )  # fmt: skip
         moves = make_moves(repartition, state, options)
-        course = Course(asked, *make_agenda(asked), most=max_supersteps, moves=moves)
+        course = Course(asked, *make_agenda(asked), most=limit, moves=moves)
         agenda = course.agenda
         run = Run(
             device.name,
@@ -177,21 +187,21 @@ def iterate(
             refused=course.refused,
             **_of_ranks(state, options),
         )
-        bar = progress_bar(progress, max_supersteps)
+        bar = progress_bar(asked_for["progress"], limit)
         state.live.append(course.left_over)
         try:
             agenda.release()
             session.begin(run, agenda)
             bar.update(run.supersteps)
             if not session.has_ended:
-                _run(run, course, bar, max_supersteps, calls, session)
+                _run(run, course, bar, limit, calls, session)
         finally:
             bar.close()
             course.agenda.store_pending()
             state.live.remove(course.left_over)
             course.end(run)
     COMPILER.begin()
-    if not run.converged and run.supersteps >= max_supersteps:
+    if supersteps is None and not run.converged and run.supersteps >= limit:
         _warn_of_limit(run)
     return run
 
@@ -222,15 +232,10 @@ def _warn_of_limit(run: Run) -> None:
     )
 
 
-def _check_functions(**given: Any) -> None:
-    for name, function in given.items():
-        if function is not None and not callable(function):
-            raise ArgumentError(
-                "not a function",
-                where=f"{name}=",
-                got=shown(function),
-                expected="a function that is called after each superstep",
-            )
+def _limit(asked: dict[str, Any]) -> int:
+    """Return how many supersteps may run."""
+    given = [asked[name] for name in ("supersteps", "max_supersteps")]
+    return next((number for number in given if number is not None), 1000)
 
 
 def _checked_foldmaps(steps: Any) -> list[FoldMap]:
@@ -239,7 +244,8 @@ def _checked_foldmaps(steps: Any) -> list[FoldMap]:
     if not foldmaps or not all(isinstance(s, FoldMap) for s in foldmaps):
         raise StateError(
             "iterate runs foldmaps",
-            got=repr(steps),
+            where="steps",
+            got=shown(steps),
             expected="a FoldMap or a list of them",
         )
     return foldmaps
@@ -287,21 +293,3 @@ def _run(
     course.note_sent(run)
     session.end(run, course.agenda, ends or run.converged)
     exchange_of(state.graph, course.agenda.device).catch_up()
-
-
-def _check_counts(max_supersteps: Any, recompute_every: Any) -> None:
-    if not isinstance(max_supersteps, int | np.integer) or max_supersteps < 0:
-        raise StateError(
-            "the limit of supersteps is a count",
-            where="max_supersteps=",
-            got=shown(max_supersteps),
-            expected="an integer, 0 or more",
-        )
-    is_count = type(recompute_every) is int and recompute_every > 0
-    if not (recompute_every is None or is_count):
-        raise StateError(
-            "a number of supersteps",
-            where="recompute_every=",
-            got=repr(recompute_every),
-            expected="an integer, 1 or more, or None",
-        )

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
 
+from featgraph._arguments import shown
 from featgraph.errors import ArgumentError, PlanError
-from featgraph.graph.building.arguments import shown
 from featgraph.program.state import State
 from featgraph.runtime.loops.run import Run
 
-__all__ = ["Moves", "asking", "make_moves", "makers"]
+__all__ = ["Moves", "asking", "checked_repartition", "make_moves", "makers"]
 
 #: Of the layer above.
 Agenda = Any
@@ -67,6 +67,23 @@ def asking(repartition: Any) -> Iterator[None]:
         _asked.reset(token)
 
 
+def checked_repartition(asked: Any) -> Any:
+    """Return how often ranks may get other vertices; ArgumentError for anything else.
+
+    None is as the call was asked.
+    """
+    is_count = type(asked) is int and 0 < asked < 1 << 63
+    is_auto = isinstance(asked, str) and asked == "auto"
+    if not (asked is None or asked is False or is_count or is_auto):
+        raise ArgumentError(
+            "not how often ranks may get other vertices",
+            where="repartition=",
+            got=shown(asked),
+            expected="'auto', False, or a number of moves, 1 or more",
+        )
+    return asked
+
+
 def make_moves(asked: Any, state: State, options: Mapping[str, Any]) -> Moves | None:
     """Return what moves the State of a run; None where nothing is to.
 
@@ -87,15 +104,7 @@ def make_moves(asked: Any, state: State, options: Mapping[str, Any]) -> Moves | 
         Where rows are rounded on their way, for new owners have them exactly; the graph
         has sides, or ranks that are to stay without vertices: a number was said.
     """
-    asked = _asked.get() if asked is None else asked
-    is_count = type(asked) is int and asked > 0
-    if not (asked is False or is_count or (isinstance(asked, str) and asked == "auto")):
-        raise ArgumentError(
-            "not how often ranks may get other vertices",
-            where="repartition=",
-            got=shown(asked),
-            expected="'auto', False, or a number of moves, 1 or more",
-        )
+    asked = checked_repartition(_asked.get() if asked is None else asked)
     if asked is False or state.graph.ranks is None or state.live:
         return None
     if options.get("wire_dtype") is not None:
@@ -112,7 +121,7 @@ def make_moves(asked: Any, state: State, options: Mapping[str, Any]) -> Moves | 
             got=f"a graph of {len(state.graph.sides)} sides",
             fix="repartition=False",
         )
-    most = asked if is_count else None
+    most = asked if type(asked) is int else None
     if state.graph.ranks.chooses:
         return makers[1](state, most)
     if state.graph.ranks.keeps_idle:

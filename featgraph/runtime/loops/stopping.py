@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from featgraph._arguments import shown
 from featgraph.errors import ArgumentError, StateError
-from featgraph.graph.building.arguments import shown
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
+from featgraph._arguments import shown
 from featgraph.errors import ArgumentError, StateError
 from featgraph.fold.plan.plan import FoldPlan
-from featgraph.graph.building.arguments import shown
 from featgraph.runtime.loops.stopping import StoppingTest
 
 __all__ = ["Extreme", "Watching", "make_watching"]

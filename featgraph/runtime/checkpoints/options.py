@@ -1,0 +1,151 @@
+"""Options of `iterate`, checked when they are given to it or to what hands them on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from featgraph._arguments import (
+    near_name,
+    require_callable,
+    require_flag,
+    require_integer,
+    require_path,
+    require_real,
+    require_text,
+)
+from featgraph.errors import ArgumentError, FileFormatError, PlanError, StateError
+from featgraph.fold.plan.options import OPTIONS, parse_options
+from featgraph.runtime.loops.moves import checked_repartition
+from featgraph.runtime.loops.near_far import checked_near_far
+
+__all__ = ["NAMES", "check_names", "checked_options", "require_every", "require_folder"]
+
+
+#: Loops count supersteps in 64 bits.
+_MOST = (1 << 63) - 1
+
+
+def require_folder(given: Any) -> Path:
+    """Return the path of a folder that is there, or that can be made.
+
+    Raises
+    ------
+    ArgumentError
+        With the part of the path at which that fails.
+    """
+    expected = "the path of a folder, which may be a new one"
+    try:
+        path = Path(require_path(given, "checkpoint="))
+        part = Path(os.path.abspath(path))
+        while not os.path.lexists(part) and part != part.parent:
+            os.stat(part.parent / part.name[:0])  # a name too long, or no access
+            part = part.parent
+        is_there = part.is_dir()
+    except (ArgumentError, FileFormatError) as error:
+        raise ArgumentError(
+            "not a folder", where="checkpoint=", got=error.got, expected=expected
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ArgumentError(
+            "not a folder", where="checkpoint=", got=error, expected=expected
+        ) from None
+    if not is_there:
+        raise ArgumentError(
+            "not a folder",
+            where="checkpoint=",
+            got=f"{os.fspath(part)}, which is a file",
+            expected=expected,
+        )
+    if not os.access(part, os.W_OK | os.X_OK):
+        raise ArgumentError(
+            "the folder cannot be written",
+            where="checkpoint=",
+            got=os.fspath(part),
+            expected="a folder that this user may write to",
+        )
+    return path
+
+
+def require_every(given: Any) -> float:
+    """Return the seconds from one checkpoint to the next."""
+    return require_real("every", given, 0, error=ArgumentError)
+
+
+def _optional(check: Callable[..., Any], name: str, value: Any) -> Any:
+    return None if value is None else check(name, value)
+
+
+def _count(name: str, value: Any, least: int = 0) -> int:
+    what = "not a number of supersteps"
+    return require_integer(name, value, least, _MOST, what=what, error=StateError)
+
+
+_BEHIND = "a function that is called after each superstep"
+_THEN = "a foldmap, or a function that is called when nothing is due"
+#: Option of `iterate` -> its check, of its name and value.
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "max_supersteps": partial(_optional, _count),
+    "supersteps": partial(_optional, _count),
+    "until": partial(require_callable, expected=_BEHIND),
+    "callback": partial(require_callable, expected=_BEHIND),
+    "then": partial(require_callable, expected=_THEN),
+    "progress": require_flag,
+    "record_active": require_flag,
+    "watch": partial(_optional, require_text),
+    "recompute_every": partial(_optional, partial(_count, least=1)),
+    "near_far": lambda name, value: checked_near_far(value),
+    "checkpoint": lambda name, value: None if value is None else require_folder(value),
+    "every": lambda name, value: require_every(value),
+    "repartition": lambda name, value: checked_repartition(value),
+}
+#: All options of `iterate`.
+NAMES = ("active", "target", *_CHECKS, *OPTIONS)
+
+
+def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of `iterate` as they are used, before anything runs.
+
+    Raises
+    ------
+    ArgumentError, StateError, PlanError
+        For an unknown option, and for a value that it cannot have.
+    """
+    made = {
+        name: _CHECKS[name](name, value) if name in _CHECKS else value
+        for name, value in given.items()
+    }
+    if given.get("supersteps") is not None and given.get("max_supersteps") is not None:
+        raise PlanError(
+            "supersteps is a number of supersteps, and max_supersteps a limit",
+            where="options",
+            got=f"supersteps={given['supersteps']}, "
+            f"max_supersteps={given['max_supersteps']}",
+            fix="drop one of the two",
+        )
+    folds = {n: v for n, v in made.items() if n not in _CHECKS and n != "active"}
+    if folds:
+        parse_options(folds.pop("target", "auto"), False, folds)
+    return made
+
+
+def check_names(given: Mapping[str, Any], own: tuple[str, ...], where: str) -> None:
+    """Refuse options that neither a function nor `iterate` has.
+
+    Raises
+    ------
+    ArgumentError
+        With the nearest name.
+    """
+    known = (*own, *NAMES)
+    for name in given:
+        if name not in known and not name.startswith("_"):
+            raise ArgumentError(
+                f"there is no option {name!r}",
+                where=where,
+                expected=", ".join(known),
+                fix=near_name(name, known),
+            )
