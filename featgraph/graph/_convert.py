@@ -153,11 +153,11 @@ def from_biadjacency(matrix: Any, target: object = None) -> EdgeList:
         rows,
         np.add(columns, sides[0], dtype=columns.dtype if fits else np.int64),
         weights=None if values.dtype.kind == "b" else values,
+        vertex_count=count,
         directed=False,
         target=target,
-        sides=sides,
     )
-    made.joins_sides = True
+    made.sides = sides  # rows of a matrix are of one, its columns of the other
     return made
 
 

@@ -167,13 +167,11 @@ class Structure:
 
     @property
     def sides(self) -> tuple[int, ...] | None:
-        """How many vertices each side has, one behind the other; None without."""
-        return self._edges.sides
+        """How many vertices each side has, one behind the other; None without.
 
-    @property
-    def joins_sides(self) -> bool:
-        """Whether each edge is known to join two sides: none is looked at."""
-        return self._edges.joins_sides
+        Each edge joins two sides.
+        """
+        return self._edges.sides
 
     @property
     def sources(self) -> NDArray[np.int32]:

@@ -88,7 +88,7 @@ class DrawnRowEdges(GpuRowEdgeList):
     def __init__(self, drawing: Drawing, directed: bool) -> None:
         self._drawing, self.directed = drawing, directed
         self.vertex_count, self.names = drawing.vertex_count, None
-        self.sides, self.joins_sides = drawing.sides, drawing.sides is not None
+        self.sides = drawing.sides
         self.is_given_on_gpu, self._known = True, {}
         is_weighted = drawing.weights is not None
         self.weights_dtype = np.dtype(np.float32) if is_weighted else None

@@ -401,9 +401,7 @@ def _drawn(
     if is_kept:
         # No second copy of what was made here.
         ends = u, v, weights, drawing.vertex_count, is_directed
-        edges = EdgeList(*ends, sides=drawing.sides)
-        edges.joins_sides = drawing.sides is not None
-        return Graph(edges)
+        return Graph(EdgeList(*ends, sides=drawing.sides))
     there = [a.array if isinstance(a, DeviceValues) else a for a in (u, v, weights)]
     return Graph.from_edges(
         *there[:2],

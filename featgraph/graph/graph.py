@@ -87,7 +87,8 @@ class Graph(Structure):
             edges. The graph is the same.
         sides : tuple of int, optional
             How many vertices each side has, one behind the other, such as users and
-            items: see `from_biadjacency`. Programs run on one of them at a time
+            items: see `from_biadjacency`. Each edge joins two sides, in either
+            direction. Programs run on one of them at a time
             (``.on``), and ranks get as much of each.
         partition : {None, "edges"}, optional
             "edges": all ranks call it, each with edges that it happens to have, in
@@ -108,7 +109,7 @@ class Graph(Structure):
         GraphInputError
             Ids that are not integers, negative or >= vertex_count; arrays of different
             length or not flat; weights that are NaN or no real numbers; no vertex at
-            all; a repeated edge where duplicates="error".
+            all; an edge within a side; a repeated edge where duplicates="error".
 
         Examples
         --------

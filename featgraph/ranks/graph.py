@@ -50,8 +50,6 @@ class Whole:
     traits : GraphTraits
         Of all of it: all ranks plan alike.
     sides : tuple of int or None
-    joins_sides : bool
-        Whether each edge is known to join two sides.
     """
 
     vertex_count: int
@@ -64,7 +62,6 @@ class Whole:
     weights_digest: str
     traits: GraphTraits
     sides: tuple[int, ...] | None = None
-    joins_sides: bool = False
 
     # No kernel and no State takes edges of the whole from here.
     is_given_on_gpu = is_built_on_gpu = False
@@ -88,7 +85,6 @@ class Whole:
             graph.weights_digest,
             graph_traits(graph),
             edges.sides,
-            edges.joins_sides,
         )
 
 

@@ -127,14 +127,6 @@ def test_ratings_may_be_a_graph(factorise: Any) -> None:
     ):
         with pytest.raises(fg.GraphInputError, match=what):
             factorise(wrong, **options)
-    ends: tuple[Any, Any] = ([0, 1, 0], [2, 3, 1])
-    aside = fg.Graph.from_edges(
-        *ends, weights=[1.0, 2.0, 3.0], directed=False, sides=(2, 2)
-    )
-    with pytest.raises(
-        fg.GraphInputError, match=r"user 0: a rating is of a user and an"
-    ):
-        factorise(aside, **options)
     endless = fg.Graph.from_edges(
         [0, 1], [2, 3], weights=[1.0, np.inf], directed=False, sides=(2, 2)
     )

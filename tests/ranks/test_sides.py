@@ -39,7 +39,7 @@ def few_edges_are_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @st.composite
 def sided_edges(draw: st.DrawFn) -> dict[str, Any]:
-    """Draw edges between sides, or anywhere, some of which are popular."""
+    """Draw edges between sides, the first and others or any two; some are popular."""
     sides = tuple(draw(st.lists(st.sampled_from([1, 2, 31, 33, 70]), max_size=3)))
     sides = (draw(st.sampled_from([1, 40, 65])), *sides)
     size = draw(st.sampled_from([0, 1, 90, 400]))
@@ -48,6 +48,9 @@ def sided_edges(draw: st.DrawFn) -> dict[str, Any]:
     v = sum(sides) - 1 - (sum(sides[1:]) * rng.random(size) ** 3).astype(np.int64)
     if draw(st.booleans()):
         u, v = rng.integers(0, sum(sides), (2, size))
+    of_u, of_v = (np.searchsorted(np.cumsum(sides), end, "right") for end in (u, v))
+    u, v = u[of_u != of_v], v[of_u != of_v]
+    size = u.size
     weights = rng.random(size) if draw(st.booleans()) else None
     return {"sources": u, "targets": v, "weights": weights, "sides": sides,
             "directed": draw(st.booleans())}  # fmt: skip
@@ -109,9 +112,6 @@ def test_edges_with_sides_on_any_rank(
     ), edges["sources"].size  # fmt: skip
     cuts = [data.draw(st.integers(0, size)) for _ in range(ranks - 1)]
     cuts = [0, *sorted(cuts), size]
-    bounds = np.cumsum(edges["sides"])
-    side_of = [np.searchsorted(bounds, edges[end], "right")
-               for end in ("sources", "targets")]  # fmt: skip
 
     def on_a_rank(engine: Any) -> None:
         here = slice(*cuts[engine.rank : engine.rank + 2])
@@ -119,7 +119,6 @@ def test_edges_with_sides_on_any_rank(
         made = fg.Graph.from_edges(**{**edges, **mine}, partition="edges", along=along)
         require_equal(made, fg.distribute(graph, along=along))
         assert made.sides == graph.sides
-        assert made.joins_sides == bool((side_of[0] != side_of[1]).all())
         working = fg.Graph.from_edges(
             **{**edges, **mine}, partition="edges", along=along, ranks=1
         )
@@ -146,10 +145,7 @@ def test_slices_with_sides(
             assert made.digest == graph.digest
         else:
             require_equal(made, fg.distribute(graph, along=along, order=order))
-            ends = [np.asarray(e) for e in (graph.sources, graph.targets)]
-            side_of = [np.searchsorted(np.cumsum(graph.sides), e, "right")
-                       for e in ends]  # fmt: skip
-            assert made.joins_sides == bool((side_of[0] != side_of[1]).all())
+            assert made.sides == graph.sides
 
     run_ranks(ranks, on_a_rank)
 
@@ -184,7 +180,6 @@ def test_entries_that_ranks_have_of_a_matrix(form: str) -> None:
     def on_a_rank(engine: Any) -> None:
         made = fg.Graph.from_biadjacency(rows_of(engine.rank), partition="edges")
         require_equal(made, fg.distribute(graph))
-        assert made.joins_sides
         assert made.sides == (130, 45)
 
     run_ranks(3, on_a_rank)
@@ -260,7 +255,6 @@ def test_programs_of_all_kinds_run_on_graphs_with_sides() -> None:
 def test_ratings_are_drawn_by_rule() -> None:
     graph = ratings(900, 40, 20_000, seed=1, target="cpu")
     assert graph.sides == (900, 40)
-    assert graph.joins_sides
     assert set(np.unique(graph.weights)) == {1, 2, 3, 4, 5}
     users, items = np.asarray(graph.sources), np.asarray(graph.targets) - 900
     assert (users.min(), users.max(), items.min(), items.max()) == (0, 899, 0, 39)
@@ -278,8 +272,10 @@ def test_ratings_are_drawn_by_rule() -> None:
     [
         (lambda rank: fg.Graph.from_edges([0], [1], sides=(1, rank + 1),
                                           partition="edges"), "different graphs"),
-        (lambda rank: fg.Graph.from_edges([0], [3 * rank], sides=(1, 1),
+        (lambda rank: fg.Graph.from_edges([0], [1 + 2 * rank], sides=(1, 1),
                                           partition="edges"), "out of range|vertex"),
+        (lambda rank: fg.Graph.from_edges([0, 2], [2, 3 - rank], sides=(2, 2),
+            partition="edges"), r"within a side.*\n.*2 and 3, both of side 1"),
         (lambda rank: fg.Graph.from_edges([0], [1], sides=(0, 2),
                                           partition="edges"), "sides"),
         (lambda rank: fg.Graph.from_biadjacency(

@@ -305,6 +305,7 @@ def test_what_is_wrong_is_said_as_on_the_host(gpu: Gpu, data: st.DataObject) -> 
     own = data.draw(st.sampled_from(weights))
     count = data.draw(st.sampled_from([None, 8, 9, 2**31, "x"]))
     directed = data.draw(st.booleans())
+    sides = data.draw(st.sampled_from([None, (4, 4), (1, 8)]))
     outcomes = []
     for there, target in (
         (np.asarray, None),
@@ -319,6 +320,7 @@ def test_what_is_wrong_is_said_as_on_the_host(gpu: Gpu, data: st.DataObject) -> 
                 directed=directed,
                 weights=None if own is None else there(own),
                 target=target,
+                sides=sides,
             )
             on_gpu = target == "cuda" or (there is Foreign and target is None)
             assert made._edges.is_given_on_gpu == on_gpu
@@ -326,6 +328,23 @@ def test_what_is_wrong_is_said_as_on_the_host(gpu: Gpu, data: st.DataObject) -> 
         except GraphInputError as error:
             outcomes.append(str(error))
     assert outcomes == [outcomes[0]] * 4
+
+
+@pytest.mark.parametrize(("targets", "says"), [([1, 4], "(2, 3)"), ([1, 1], "1 and 1")])
+def test_an_edge_within_a_side_is_said_as_on_the_host(
+    gpu: Gpu, targets: list[int], says: str
+) -> None:
+    outcomes = []
+    for there in (np.asarray, Foreign):
+        try:
+            made = fg.Graph.from_edges(
+                there(np.array([3, 1])), there(np.array(targets)), sides=(2, 3)
+            )
+            outcomes.append(f"{made.sides} {made.digest}")
+        except GraphInputError as error:
+            outcomes.append(str(error))
+    assert outcomes[0] == outcomes[1]
+    assert says in outcomes[0]
 
 
 @settings(max_examples=18)

@@ -214,7 +214,6 @@ def test_ratings_that_ranks_draw(along: str, ranks: int, seed: int) -> None:
         require_same_parts(made, fg.distribute(whole, along=along))
         assert np.array_equal(made.weights, whole.weights)
         assert np.array_equal(made.edges.starts, starts_of(made, whole))
-        assert made.joins_sides
         assert made.part._edges.is_given_on_gpu
 
     run_ranks(ranks, on_a_rank)
@@ -260,7 +259,7 @@ def test_edges_with_sides_that_go_to_gpus(
             )  # fmt: skip
         require_same_parts(made, fg.distribute(whole, along=along))
         assert np.array_equal(made.edges.starts, starts_of(made, whole))
-        assert (made.sides, made.joins_sides) == (sides, True)
+        assert made.sides == sides
         assert made.part._edges.is_given_on_gpu
 
     run_ranks(2, on_a_rank)
@@ -392,6 +391,14 @@ def test_a_gpu_has_numbers_of_edges_that_are_not_given_by_row(
     for name in ("sources", "targets", "given_index"):
         assert np.array_equal(getattr(made, name), getattr(whole, name)), name
     require_equal_rows(made, whole)
+
+
+def test_edges_within_a_side_are_found_on_a_gpu(tmp_path: Path) -> None:
+    forged = fg.Graph.from_edges([0, 1, 3], [2, 4, 4], directed=False)
+    forged._edges.sides = (2, 3)
+    write_graph(forged, tmp_path / "sides.fgs")
+    with pytest.raises(fg.FileFormatError, match="an edge within a side"):
+        fg.read_graph(tmp_path / "sides.fgs", target="cuda")
 
 
 WRONG: dict[str, tuple[str, Any, str]] = {

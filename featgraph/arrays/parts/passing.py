@@ -68,14 +68,11 @@ class Survey:
         In-edges of vertices that are the same number when they are shifted.
     ends, weights : ndarray of uint64, shape (2,)
         Sums for digests.
-    aside : int
-        Edges that join no two sides.
     """
 
     into: npt.NDArray[np.int64]
     ends: npt.NDArray[np.uint64]
     weights: npt.NDArray[np.uint64]
-    aside: int
 
 
 def survey(
@@ -83,7 +80,6 @@ def survey(
     counters: int,
     shift: int,
     directed: bool,
-    bounds: npt.NDArray[np.int64] | None = None,
 ) -> Survey:
     """Count in-edges, and add up what digests are made of.
 
@@ -93,12 +89,9 @@ def survey(
     counters, shift : int
         How many counts there are, and by how many bits a target is shifted to its own.
     directed : bool
-    bounds : ndarray of int64, optional
-        Where sides begin, and where the last one ends.
     """
     into = memory.filled((counters,), 0, np.int64)
-    sums = [memory.filled((2,), 0, np.int64) for _ in range(3)]
-    between = None if bounds is None else memory.upload(bounds)
+    sums = [memory.filled((2,), 0, np.int64) for _ in range(2)]
     for piece in pieces():
         ends, size = (piece.sources, piece.targets), piece.targets.size
         memory.launch_over(kernels.count_into, size, *ends, directed, shift, into)
@@ -108,10 +101,16 @@ def survey(
             width = piece.weights.dtype.itemsize
             bits = piece.weights.view(np.dtype(f"u{width}"))
             memory.launch_over(kernels.add_values, size, bits, piece.first, sums[1])
-        if between is not None:
-            memory.launch_over(kernels.count_aside, size, *ends, between, sums[2])
-    of_ends, weights, aside = (memory.read(array).view(np.uint64) for array in sums)
-    return Survey(memory.read(into), of_ends, weights, int(aside[0]))
+    return Survey(memory.read(into), *(memory.read(a).view(np.uint64) for a in sums))
+
+
+def count_within(sources: Array, targets: Array, sides: tuple[int, ...]) -> int:
+    """Count edges on the GPU that have both ends in one side."""
+    found = memory.filled((2,), 0, np.int64)
+    bounds = memory.upload(np.cumsum(sides, dtype=np.int64))
+    ends = sources, targets
+    memory.launch_over(kernels.count_aside, targets.size, *ends, bounds, found)
+    return int(memory.read(found)[0])
 
 
 def sums_of_ends(sources: Array, targets: Array) -> npt.NDArray[np.uint64]:

@@ -18,6 +18,7 @@ __all__ = [
     "checked_sides",
     "checked_weights",
     "flat_array",
+    "require_between_sides",
     "require_ids",
     "vertex_ids",
 ]
@@ -74,6 +75,31 @@ def checked_sides(sides: object, vertex_count: object) -> tuple[int, ...]:
             fix="leave vertex_count out",
         )
     return counts
+
+
+def require_between_sides(
+    sources: NDArray[Any], targets: NDArray[Any], sides: tuple[int, ...]
+) -> None:
+    """Raise GraphInputError unless each edge joins two sides; either may be first."""
+    begins = np.cumsum(sides, dtype=np.int64)
+    for begin in range(0, sources.size, _CHUNK):
+        own = sources[begin : begin + _CHUNK], targets[begin : begin + _CHUNK]
+        of_sources, of_targets = (begins.searchsorted(ends, "right") for ends in own)
+        within = of_sources == of_targets
+        if not within.any():
+            continue
+        at = int(np.argmax(within))
+        u, v, side = (int(found[at]) for found in (*own, of_sources))
+        first = int(begins[side]) - sides[side]
+        raise GraphInputError(
+            "an edge within a side",
+            where=f"sources[{begin + at}], targets[{begin + at}]",
+            got=f"{u} and {v}, both of side {side}: the vertices from {first} to "
+            f"{int(begins[side]) - 1}",
+            expected="ends in two sides",
+            fix="number the vertices of a side behind those of the sides before it, or "
+            "leave sides out",
+        )
 
 
 def flat_array(values: object, role: str) -> NDArray[Any]:

@@ -18,6 +18,7 @@ from featgraph.graph.building.check import (
     checked_sides,
     checked_weights,
     flat_array,
+    require_between_sides,
     vertex_ids,
 )
 from featgraph.graph.building.merge import (
@@ -77,15 +78,9 @@ class EdgeList:
     directed : bool
     names : ndarray of int64 or uint64 (ascending), tuple, or None; length V
     sides : tuple of int, or None
-        How many vertices each side has; they add up to V.
-
-    Attributes
-    ----------
-    joins_sides : bool
-        Whether each edge is known to join two of the sides.
+        How many vertices each side has; they add up to V, and each edge is known to
+        join two of the sides.
     """
-
-    joins_sides = False
 
     def __init__(
         self,
@@ -235,7 +230,7 @@ def edges_of_sides(
     own = None if weights is None else checked_weights(weights, count)
     ends = DeviceValues(found.sources), DeviceValues(found.targets)
     made = EdgeList(*ends, own, found.vertex_count, False, sides=sides)
-    made.on_gpu, made.joins_sides = found, True
+    made.on_gpu = found
     return made
 
 
@@ -252,14 +247,9 @@ def edge_list(
     sides: object = None,
 ) -> EdgeList:
     """Check what a caller gives and copy it; see `Graph.from_edges`."""
-    if sides is not None:
-        counts = checked_sides(sides, vertex_count)
-        edges = edge_list(
-            sources, targets, weights=weights, vertex_count=sum(counts),
-            directed=directed, duplicates=duplicates, names=names, target=target,
-        )  # fmt: skip
-        edges.sides = counts
-        return edges
+    counts = None if sides is None else checked_sides(sides, vertex_count)
+    if counts is not None:
+        vertex_count = sum(counts)
     directed, names = require_flag("directed", directed), require_flag("names", names)
     if not isinstance(duplicates, str) or duplicates not in POLICIES:
         raise GraphInputError(
@@ -270,7 +260,7 @@ def edge_list(
         )
     ends = None if names else ends_on_gpu(sources, targets, target)
     if ends is not None:
-        made = _edges_on_gpu(*ends, weights, vertex_count, directed, duplicates)
+        made = _edges_on_gpu(*ends, weights, vertex_count, directed, duplicates, counts)
         if made is not None:
             return made
     source_array = flat_array(sources, "sources")
@@ -298,6 +288,8 @@ def edge_list(
             got="no edges and no vertex_count",
             fix="give vertex_count: vertices without edges are allowed",
         )
+    if counts is not None:
+        require_between_sides(own_sources, own_targets, counts)
     own_weights = None
     if weights is not None:
         own_weights = checked_weights(weights, own_sources.size)
@@ -306,7 +298,7 @@ def edge_list(
             own_sources, own_targets, own_weights, directed=directed, policy=duplicates
         )
     return EdgeList(
-        own_sources, own_targets, own_weights, count, bool(directed), own_names
+        own_sources, own_targets, own_weights, count, directed, own_names, counts
     )
 
 
@@ -343,6 +335,7 @@ def _edges_on_gpu(
     vertex_count: object,
     directed: bool,
     duplicates: str,
+    sides: tuple[int, ...] | None,
 ) -> EdgeList | None:
     """Return edges that are given on the GPU, checked and copied there.
 
@@ -350,6 +343,7 @@ def _edges_on_gpu(
     host finds that, too, and says what.
     """
     from featgraph.arrays import edges, repeats  # imports the dialect
+    from featgraph.arrays.parts import passing
 
     try:
         count = None if vertex_count is None else checked_count(vertex_count)
@@ -357,6 +351,8 @@ def _edges_on_gpu(
         return None
     found = edges.checked_ends(sources, targets, count, directed)
     if found is None:
+        return None
+    if sides is not None and passing.count_within(found.sources, found.targets, sides):
         return None
     own: Values | None = None
     if weights is not None:
@@ -374,7 +370,7 @@ def _edges_on_gpu(
             return None
         found, own = merged
     ends = DeviceValues(found.sources), DeviceValues(found.targets)
-    made = EdgeList(*ends, own, found.vertex_count, directed)
+    made = EdgeList(*ends, own, found.vertex_count, directed, sides=sides)
     made.on_gpu = found
     return made
 

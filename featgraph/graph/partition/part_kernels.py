@@ -19,7 +19,6 @@ from featgraph.graph.building.jit import jit
 
 __all__ = [
     "add_into",
-    "count_aside",
     "count_both_owners",
     "count_own",
     "count_owners",
@@ -45,18 +44,6 @@ def add_into(
         counts[targets[i] >> shift] += 1
         if not is_directed and sources[i] != targets[i]:
             counts[sources[i] >> shift] += 1
-
-
-@jit
-def count_aside(sources: _Array, targets: _Array, bounds: _Array) -> int:
-    """Count edges that no bound of sides is between the ends of."""
-    found = 0
-    for i in range(targets.size):
-        joins = False
-        for bound in bounds:
-            joins |= (sources[i] < bound) != (targets[i] < bound)
-        found += not joins
-    return found
 
 
 @jit

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,18 @@ __all__ = [
     "joined",
     "map_slices",
     "open_slices",
+    "ranges_of_sides",
     "read_slices",
+    "require_between_sides",
     "require_in_range",
     "require_offsets",
     "row_bound",
+    "within_a_side",
 ]
 
 Array = NDArray[Any]
+#: Sources that are compared at once, which bounds the temporaries.
+_LOOKED_AT = 1 << 20
 
 
 def open_slices(path: object) -> Slices:
@@ -189,6 +195,61 @@ def require_offsets(
         )
 
 
+def ranges_of_sides(manifest: Manifest) -> list[tuple[int, int]]:
+    """Return the places of each side, first and last; of a graph without, of all."""
+    sides = manifest.sides or (manifest.vertex_count,)
+    return list(pairwise((0, *accumulate(sides))))
+
+
+def require_between_sides(
+    slices: Slices,
+    spans: Sequence[tuple[int, int]],
+    has_inside: Callable[[int, int, int, int], Any],
+) -> None:
+    """Raise FileFormatError unless each edge of a whole folder joins two sides.
+
+    Parameters
+    ----------
+    slices : Slices
+    spans : sequence of (int, int)
+        Where among the sources those of each side begin and end.
+    has_inside : callable
+        Of two places among the sources, and two vertices: whether some of those
+        sources are in that range of vertices.
+    """
+    if slices.manifest.sides is None:
+        return
+    ranges = ranges_of_sides(slices.manifest)
+    for span, of_side in zip(spans, ranges, strict=True):
+        if has_inside(*span, *of_side):
+            raise within_a_side(slices)
+
+
+def within_a_side(slices: Slices) -> FileFormatError:
+    """Return the error for an edge within a side."""
+    return FileFormatError(
+        "an edge within a side",
+        where=str(slices.folder / "sources.bin"),
+        expected=f"edges that join two of the sides {slices.manifest.sides}",
+        fix="convert again",
+    )
+
+
+def _require_sides(slices: Slices, offsets: Array, sources: Array) -> None:
+    """Raise FileFormatError as `require_between_sides` does, of sources on the host."""
+
+    def has_inside(begin: int, end: int, low: int, high: int) -> bool:
+        pieces = (
+            sources[first : min(first + _LOOKED_AT, end)]
+            for first in range(begin, end, _LOOKED_AT)
+        )
+        return any(bool(((p >= low) & (p < high)).any()) for p in pieces)
+
+    places = ranges_of_sides(slices.manifest)
+    spans = [(int(offsets[low]), int(offsets[high])) for low, high in places]
+    require_between_sides(slices, spans, has_inside)
+
+
 def row_bound(manifest: Manifest) -> int:
     """Return the highest row in given order, that of a twin, plus one."""
     return manifest.given_count * (1 if manifest.directed else 2)
@@ -215,7 +276,9 @@ def map_slices(path: object) -> EdgeList:
     """
     stored, offsets = _all_rows(path)
     slices, manifest = stored.slices, stored.slices.manifest
-    in_edges = Adjacency(freeze(offsets), slices.mapped("sources"), None)
+    sources = slices.mapped("sources")
+    _require_sides(slices, offsets, sources)
+    in_edges = Adjacency(freeze(offsets), sources, None)
     degrees = np.diff(offsets)
     name = "in_degree" if manifest.directed else "degree"
     ends = in_edges, None, None, manifest.given_count, manifest.directed
@@ -234,7 +297,9 @@ def read_slices(path: object) -> EdgeList:
     """
     stored, offsets = _all_rows(path)
     slices, manifest = stored.slices, stored.slices.manifest
-    in_edges = Adjacency(freeze(offsets), freeze(stored.read("sources")), None)
+    sources = freeze(stored.read("sources"))
+    _require_sides(slices, offsets, sources)
+    in_edges = Adjacency(freeze(offsets), sources, None)
     rows = np.empty(stored.size, offset_dtype(row_bound(manifest)))
     stored.read("rows", rows)
     weights = stored.read("weights") if "weights" in manifest.arrays else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from featgraph.graph.slices.names import read_names
 from featgraph.graph.slices.read import (
     PlacedRows,
     joined,
+    ranges_of_sides,
+    require_between_sides,
     require_in_range,
     require_offsets,
     row_bound,
@@ -143,8 +146,9 @@ def read_there(slices: Slices) -> EdgeList:
         Slices that are missing or altered, or contradict each other.
     """
     manifest = slices.manifest
-    rows = RowsThere.of(slices, [(0, manifest.vertex_count)])
+    rows = RowsThere.of(slices, ranges_of_sides(manifest))
     ends, numbers = rows.read("sources"), rows.read("rows")
+    require_between_sides(slices, rows.spans, partial(count_inside, ends))
     is_plain = manifest.directed and not _are_moved(numbers)
     weights = rows.read("weights") if "weights" in manifest.arrays else None
     slices.read("words")  # altered ones are not for ranks alone to find

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.graph import Graph
 from featgraph.graph.building.edges import EdgeList
-from featgraph.graph.partition.sides import side_bounds
 from featgraph.ranks.graph import DistributedGraph, Whole
 from featgraph.ranks.loading.cutting import Counted, Kind, cut_evenly
 from featgraph.ranks.loading.division import Division
@@ -89,17 +88,14 @@ def count_edges(given: Given, kind: Kind) -> Counted:
     from featgraph.graph.partition import part_kernels
 
     into = np.zeros(kind.counters, np.int64)
-    sums, aside = np.zeros(4, np.uint64), 0
-    bounds = None if kind.sides is None else side_bounds(kind.sides)
+    sums = np.zeros(4, np.uint64)
     for chunk in given.parts(ROUND_EDGES):
         ends = chunk.sources, chunk.targets
         part_kernels.add_into(*ends, kind.directed, kind.shift, into)
         digests.add_ends(sums[:2], chunk.rows, *ends)
         if chunk.weights is not None:
             digests.add_values(sums[2:], chunk.rows, chunk.weights)
-        if bounds is not None:
-            aside += part_kernels.count_aside(*ends, bounds)
-    return Counted(into, sums, aside)
+    return Counted(into, sums)
 
 
 def part_of_edges(

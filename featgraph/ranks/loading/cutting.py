@@ -73,24 +73,17 @@ class Counted:
         In-edges of each word of 32 vertices; of each vertex, of a graph with sides.
     sums : ndarray of uint64, shape (4,)
         Of ends, and of weights, for digests.
-    aside : int
-        Edges that join no two sides.
     """
 
     into: npt.NDArray[np.int64]
     sums: npt.NDArray[np.uint64]
-    aside: int = 0
 
     @classmethod
     def of_all(cls, engine: Engine, own: Counted, kind: Kind) -> Counted:
         """Add up what ranks have counted of their edges; all of them call it."""
         into = engine.all_reduce(own.into, "sum", about="in-edges")
         sums = engine.all_reduce(own.sums, "sum", about="the digest of a graph")
-        aside = own.aside
-        if kind.sides is not None:
-            told = np.array([aside], np.int64)
-            aside = int(engine.all_reduce(told, "sum", about="edges in a side")[0])
-        return cls(into, sums, aside)
+        return cls(into, sums)
 
     def whole(self, kind: Kind) -> Whole:
         """Return what is known of the graph, but for its traits."""
@@ -109,7 +102,6 @@ class Counted:
             "" if dtype is None else f"{dtype} {weights}",
             GraphTraits(),
             kind.sides,
-            joins_sides=kind.sides is not None and not self.aside,
         )
 
 

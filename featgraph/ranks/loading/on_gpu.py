@@ -30,7 +30,6 @@ from featgraph.graph import Graph
 from featgraph.graph._structure import gpu_edges
 from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
 from featgraph.graph.partition.partition import Partition
-from featgraph.graph.partition.sides import side_bounds
 from featgraph.ranks.gpu.carrier import have_windows
 from featgraph.ranks.gpu.through_host import courier_of
 from featgraph.ranks.gpu.windows import ThroughWindows
@@ -63,10 +62,9 @@ _ABOUT = "edges of a graph"
 
 def surveyed(engine: Engine, pieces: Pieces, kind: Kind) -> Counted:
     """Count edges that pass by on the GPUs of all ranks; all of them call it."""
-    bounds = None if kind.sides is None else side_bounds(kind.sides)
-    own = survey(pieces, kind.counters, kind.shift, kind.directed, bounds)
+    own = survey(pieces, kind.counters, kind.shift, kind.directed)
     sums = np.concatenate((own.ends, own.weights))
-    return Counted.of_all(engine, Counted(own.into, sums, own.aside), kind)
+    return Counted.of_all(engine, Counted(own.into, sums), kind)
 
 
 def between(pieces: Pieces, partition: Partition) -> Pieces:

@@ -20,7 +20,7 @@ from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.sides import cut_each_side, side_bounds
 from featgraph.graph.slices.files import Slices
 from featgraph.graph.slices.names import read_names
-from featgraph.graph.slices.read import StoredRows, open_slices
+from featgraph.graph.slices.read import StoredRows, open_slices, within_a_side
 from featgraph.ranks.agreed import on_all, require_same
 from featgraph.ranks.graph import DistributedGraph, Whole
 from featgraph.ranks.loading.division import Division
@@ -83,7 +83,7 @@ def load_slices(
     along, size = how.along, (manifest.vertex_count, manifest.edge_count)
     working = working_ranks(engine, how.ranks, size)
     read = on_all(engine, lambda: _Read.of(slices, engine, working, is_there), about)
-    joins_sides = _joins_sides(engine, read)
+    _require_between_sides(engine, read)
     read.own.renumber()
     if isinstance(read.own, OwnRows):
         found = part_of_rows(engine, read.own, along, about)
@@ -102,7 +102,6 @@ def load_slices(
         manifest.weights_digest,
         GraphTraits(),
         manifest.sides,
-        joins_sides,
     )
     partition = read.own.division.partition
     made = made_graph(engine, whole, partition, along, found)
@@ -208,16 +207,18 @@ def _require_sides(slices: Slices, order: Array, bounds: Array) -> None:
             )
 
 
-def _joins_sides(engine: Engine, read: _Read) -> bool:
-    """Return whether each edge of all ranks joins two sides; all of them call it."""
-    sides = read.rows.slices.manifest.sides
+def _require_between_sides(engine: Engine, read: _Read) -> None:
+    """Raise FileFormatError unless each edge joins two sides; all ranks call it."""
+    slices = read.rows.slices
+    sides = slices.manifest.sides
     if sides is None:
-        return False
-    aside, at, bounds = 0, 0, side_bounds(sides)
+        return
+    within, at, bounds = False, 0, side_bounds(sides)
     for place, (begin, end) in zip(read.rows.ranges, read.rows.spans, strict=True):
         side = int(np.searchsorted(bounds, place[0], "right")) - 1
         of_side = int(bounds[side]), int(bounds[side + 1])
-        aside += read.own.has_inside(at, at + end - begin, *of_side)
+        within |= read.own.has_inside(at, at + end - begin, *of_side)
         at += end - begin
-    told = np.array([aside], np.int64)
-    return not engine.all_reduce(told, "max", about="edges in a side")[0]
+    told = np.array([within], np.int64)
+    if engine.all_reduce(told, "max", about="edges in a side")[0]:
+        raise within_a_side(slices)

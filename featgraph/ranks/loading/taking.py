@@ -21,6 +21,7 @@ from featgraph.graph.building.check import (
     checked_sides,
     checked_weights,
     flat_array,
+    require_between_sides,
     require_ids,
 )
 from featgraph.graph.building.edges import MANY_EDGES, EdgeList, ends_on_gpu
@@ -144,6 +145,7 @@ def _size(values: object) -> int:
 def _edges_there(columns: list[object], options: dict[str, Any]) -> Given | None:
     """Copy edges to the GPU; None where they are wrong, which the host says."""
     from featgraph.arrays import edges, memory  # imports the dialect
+    from featgraph.arrays.parts import passing
 
     sides = _checked_options(options)
     count, directed = options["vertex_count"], options["directed"]
@@ -155,6 +157,8 @@ def _edges_there(columns: list[object], options: dict[str, Any]) -> Given | None
         return None
     found = edges.checked_ends(*ends, _vertex_count(options, sides), directed)
     if found is None:
+        return None
+    if sides is not None and passing.count_within(found.sources, found.targets, sides):
         return None
     own = None
     if weights is not None:
@@ -185,6 +189,8 @@ def _edges_here(sources: object, targets: object, options: dict[str, Any]) -> Gi
     count = _vertex_count(options, sides)
     for array, role in zip(ends, ("sources", "targets"), strict=True):
         require_ids(array, role, count)
+    if sides is not None:
+        require_between_sides(*ends, sides)
     own = None if weights is None else checked_weights(weights, ends[0].size)
     if ends[0].size:  # kernels take arrays in the order of bytes of the machine
         u, v = (a.astype(a.dtype.newbyteorder("="), copy=False) for a in ends)

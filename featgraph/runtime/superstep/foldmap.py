@@ -245,7 +245,7 @@ class FoldMap:
             return graph.edge_count == 0
         if graph not in self._independent:
             whole = as_active(self.vertices, state).mask
-            if graph.joins_sides and _side_of(whole, graph.sides) is not None:
+            if _side_of(whole, graph.sides) is not None:
                 self._independent[graph] = True
                 return True
             mask, rows = graph.rows_here(whole), graph.part.in_edges
@@ -261,7 +261,7 @@ class FoldMap:
         the others.
         """
         graph = state.graph
-        if self.vertices is None or not graph.joins_sides:
+        if self.vertices is None or graph.sides is None:
             return graph.vertex_count
         if graph not in self._sources:
             side = _side_of(as_active(self.vertices, state).mask, graph.sides)

@@ -22,6 +22,7 @@ from featgraph.graph.slices import manifest as manifests
 from featgraph.graph.slices import sorting, write
 from featgraph.graph.slices.checksums import checksum
 from featgraph.graph.slices.files import SliceWriter
+from featgraph.graph.slices.read import map_slices
 
 RING = fg.Graph.from_edges([0, 1, 2], [1, 2, 0])
 
@@ -170,6 +171,22 @@ def test_sides_are_kept(tmp_path: Path, order: str) -> None:
     assert run_ranks(2, on_a_rank) == [(2, 3)] * 2
     write_graph(RING, tmp_path / "ring.fgs")
     assert fg.read_graph(tmp_path / "ring.fgs").sides is None
+
+
+@pytest.mark.parametrize("order", ["given", "locality"])
+def test_edges_within_a_side_are_found_in_slices(tmp_path: Path, order: str) -> None:
+    forged = fg.Graph.from_edges([0, 1, 3], [2, 4, 4], directed=False)
+    forged._edges.sides = (2, 3)
+    write_graph(forged, tmp_path / "sides.fgs", order=order)
+
+    def on_a_rank(engine: Any) -> None:
+        with pytest.raises(fg.FileFormatError, match="an edge within a side"):
+            fg.read_graph(tmp_path / "sides.fgs", partition="edges")
+
+    run_ranks(2, on_a_rank)
+    for read in (fg.read_graph, map_slices):
+        with pytest.raises(fg.FileFormatError, match=r"an edge within a side"):
+            read(tmp_path / "sides.fgs")
 
 
 def test_what_killed_writers_have_left_goes_and_what_others_write_stays(
