@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,13 +72,15 @@ def iterate_halves(
     Without a record nothing looks at a superstep, and they follow each other on the
     target.
     """
-    if record is not None:
-        return fg.iterate(
-            steps, state, max_supersteps=1 << 40, callback=record, **options
-        )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", fg.ConvergenceWarning)
-        return fg.iterate(steps, state, max_supersteps=last, **options)
+    if record is None:
+        return fg.iterate(steps, state, supersteps=last, **options)
+    own = options.pop("callback", None)
+
+    def look(run: fg.Run, state: fg.State) -> bool:
+        ends = record(run, state)
+        return (own is not None and bool(own(run, state))) or ends
+
+    return fg.iterate(steps, state, max_supersteps=1 << 40, callback=look, **options)
 
 
 @fg.vertex

@@ -24,7 +24,6 @@ the residual.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from inspect import getattr_static
@@ -40,6 +39,7 @@ __all__ = [
     "Result",
     "answer",
     "around_of",
+    "called_with",
     "iterate_recorded",
     "joined",
     "refuse_growth",
@@ -55,6 +55,18 @@ def around_of(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of foldmaps that are called before and behind supersteps."""
     taken = ("target", "deterministic")
     return {name: options[name] for name in taken if name in options}
+
+
+#: Options of runs that calls of foldmaps do not have.
+_OF_RUNS = {
+    "callback", "max_supersteps", "near_far", "progress", "recompute_every",
+    "record_active",
+}  # fmt: skip
+
+
+def called_with(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of an algorithm that a call of a foldmap takes."""
+    return {name: value for name, value in options.items() if name not in _OF_RUNS}
 
 
 class _Answer:
@@ -126,20 +138,22 @@ class Result:
         Active counts, times, directions, target.
     residuals : ndarray of float64, shape (S,)
         How much each of the S supersteps changed, in the measure that `residual_name`
-        names; entries that a superstep dropped count as unchanged. Empty without
-        ``history=True``.
+        names; entries that a superstep dropped count as unchanged. Empty where none
+        were recorded: some algorithms have none, others take ``history=``.
     vertex_names : ndarray, tuple or None
         Name of each vertex, in the order of all arrays of the result; None where the
         names are 0..V-1. `dict(zip(result.vertex_names, result.ranks))` is by name.
     residual_name : str
-        What `residuals` measure; of the class.
+        What `residuals` measure; of the class. Empty where an algorithm has none.
     """
 
     run: fg.Run
     residuals: npt.NDArray[np.float64]
     vertex_names: Any = field(default=None, repr=False)
 
-    residual_name: ClassVar[str] = "largest change"
+    residual_name: ClassVar[str] = ""
+    #: How residuals are recorded, for those that are only recorded if asked for.
+    residual_fix: ClassVar[str] = "run with history=True"
 
     def __init_subclass__(cls) -> None:
         # A dataclass would print whole arrays, and read all answers for that.
@@ -199,7 +213,7 @@ class Result:
         >>> np.asarray(found.view("levels")).tolist()
         [0, 1, 2]
         """
-        if name in {one.name for one in fields(self)}:
+        if isinstance(name, str) and name in {one.name for one in fields(self)}:
             source = vars(self).get(_source_of(name))
             found = source if isinstance(source, fg.View) else getattr(self, name)
             if isinstance(found, fg.View | np.ndarray):
@@ -240,7 +254,7 @@ class Result:
         source = vars(self).get(_source_of(name))
         if isinstance(source, fg.View):
             return source.local()
-        is_known = name in {one.name for one in fields(self)}
+        is_known = isinstance(name, str) and name in {one.name for one in fields(self)}
         if is_known and fg.distributed.current_engine().size > 1:
             raise fg.FeatGraphError(
                 "the answer is made of what all ranks have",
@@ -333,11 +347,16 @@ class Result:
         FeatGraphError
             If nothing was recorded, or matplotlib is not installed.
         """
+        if not self.residual_name:
+            raise fg.FeatGraphError(
+                "this algorithm records no residuals",
+                where=f"{type(self).__name__}.plot()",
+            )
         if not self.residuals.size:
             raise fg.FeatGraphError(
                 "there is no residual to draw",
                 got=f"{self.supersteps} supersteps, none recorded",
-                fix="run with history=True" if self.supersteps else None,
+                fix=self.residual_fix if self.supersteps else None,
             )
         if ax is None:
             ax = _new_axes()
@@ -494,32 +513,17 @@ def iterate_recorded(
     DivergenceError
         If a residual is not finite and `growth` is given.
     """
+    limit = options.get("max_supersteps")
+    if enough is not None and (limit is None or enough <= limit):
+        options |= {"max_supersteps": None, "supersteps": enough}
     watch = "residual" if history else None
-    if enough is None:
-        run = fg.iterate(steps, state, watch=watch, **options)
-    else:
-        run = _iterate_enough(steps, state, enough, watch=watch, **options)
+    run = fg.iterate(steps, state, watch=watch, **options)
+    run.converged = run.converged or run.supersteps == enough
     residuals = np.array(run.watched, np.float64)
     is_bad = ~np.isfinite(residuals)
     if growth is not None and is_bad.any():
         refuse_growth(int(np.argmax(is_bad)) + 1, growth)
     return run, residuals
-
-
-def _iterate_enough(
-    steps: Any, state: fg.State, enough: int, *, max_supersteps: int, **options: Any
-) -> fg.Run:
-    """Run up to so many supersteps, which are all that is wanted.
-
-    A limit is met wherever supersteps run; a function ``until=`` is the host's.
-    """
-    if max_supersteps < enough:
-        return fg.iterate(steps, state, max_supersteps=max_supersteps, **options)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", fg.ConvergenceWarning)
-        run = fg.iterate(steps, state, max_supersteps=enough, **options)
-    run.converged = run.converged or run.supersteps == enough
-    return run
 
 
 def joined(runs: Sequence[fg.Run]) -> fg.Run:

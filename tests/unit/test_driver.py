@@ -5,6 +5,7 @@ Programs are few and shared, so that little is compiled.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -315,10 +316,66 @@ def test_bad_steps(bad: Any) -> None:
         fg.iterate(bad, path_state(), target="cpu")
 
 
-@pytest.mark.parametrize("limit", [-1, 2.5, "3", None])
-def test_bad_limits(limit: Any) -> None:
-    with pytest.raises(fg.StateError, match="max_supersteps="):
-        fg.iterate(paths, path_state(), target="cpu", max_supersteps=limit)
+@pytest.mark.parametrize("name", ["max_supersteps", "supersteps"])
+@pytest.mark.parametrize("limit", [-1, 2.5, "3", True, 10**400])
+def test_bad_limits(name: str, limit: Any) -> None:
+    state = path_state()
+    before = state["dist"]
+    with pytest.raises((fg.StateError, fg.ArgumentError), match=f"{name}="):
+        fg.iterate(paths, state, target="cpu", **{name: limit})
+    np.testing.assert_array_equal(state["dist"], before)
+
+
+def test_a_number_of_supersteps() -> None:
+    """Without a warning, and converged only where more would change nothing."""
+    state = path_state()
+    run = fg.iterate(paths, state, target="cpu", supersteps=2)
+    assert (run.supersteps, run.converged) == (2, False)
+    run = fg.iterate(paths, state, target="cpu", supersteps=1)
+    assert (run.supersteps, run.converged) == (1, False)
+    run = fg.iterate(paths, state, target="cpu", supersteps=100)
+    assert run.converged
+    assert run.supersteps < 100
+    np.testing.assert_array_equal(state["dist"], distances())
+    with pytest.raises(fg.PlanError, match="drop one of the two"):
+        fg.iterate(paths, state, target="cpu", supersteps=2, max_supersteps=2)
+
+
+def test_a_number_of_supersteps_with_functions_of_the_callers() -> None:
+    calls: list[int] = []
+
+    def again(run: fg.Run, state: fg.State) -> list[int]:
+        calls.append(run.supersteps)
+        return [0]
+
+    run = fg.iterate(paths, path_state(), target="cpu", supersteps=9, then=again)
+    assert (run.supersteps, run.converged) == (9, False)
+    assert calls
+    assert max(calls) < 9
+    run = fg.iterate(
+        paths, path_state(), target="cpu", supersteps=9, until=lambda state: True
+    )
+    assert (run.supersteps, run.converged) == (1, True)
+
+
+def test_a_number_of_supersteps_counts_those_before_a_checkpoint(
+    tmp_path: Path,
+) -> None:
+    def fail(run: fg.Run, state: fg.State) -> None:
+        if run.supersteps == 2:
+            raise KeyError("planted")
+
+    more: dict[str, Any] = {"checkpoint": tmp_path / "kept", "every": 0}
+    with pytest.raises(KeyError, match="planted"):
+        fg.iterate(
+            paths, path_state(), target="cpu", supersteps=3, callback=fail, **more
+        )
+    state = path_state()
+    run = fg.iterate(
+        paths, state, target="cpu", supersteps=3, callback=lambda *_: None, **more
+    )
+    assert (run.supersteps, run.converged) == (3, False)
+    assert len(run.active_counts) == 3
 
 
 def test_on() -> None:

@@ -27,6 +27,11 @@ from featgraph.runtime.superstep.foldmap import FoldMap, require_state
 
 __all__ = ["Run", "iterate"]
 
+#: Options of a run that a checkpoint of it has.
+_TOLD = (
+    "asynchronous", "record_active", "until", "near_far", "recompute_every", "watch",
+)  # fmt: skip
+
 
 def iterate(
     steps: FoldMap | Sequence[FoldMap],
@@ -153,27 +158,21 @@ def iterate(
         then = _stage(then, target)
     test, call = (until, None) if isinstance(until, StoppingTest) else (None, until)
     calls = call, callback, then
-    told = {
-        "asynchronous": asynchronous, "record_active": record_active, "until": test,
-        "near_far": near_far, "recompute_every": recompute_every, "watch": watch,
-    }  # fmt: skip
+    told = {name: asked_for[name] for name in _TOLD} | {"until": test}
     with (
         iterating(checkpoint, every) as saved,
         require_state(state).in_use.hold("fg.iterate"),
         losses_on(state.graph),
     ):
-        is_written = calls != (None, None, None)
+        is_written = any(function is not None for function in calls)
         session = Session(saved, foldmaps, state, options | told, is_written)
         device = choose_device(target)
-        looks = {
-            "until=": call is not None, "callback=": callback is not None,
-            "record_active=": record_active,
-        }  # fmt: skip
+        looks = {"until=": call, "callback=": callback, "record_active=": record_active}
+        look = next((name for name in looks if looks[name] not in (None, False)), "")
         asked = Asked(
             foldmaps, state, device, None if session.goes_on else active,
-            recompute_every, near_far,
-            next((name for name, given in looks.items() if given), ""), watch, test,
-            then is not None, options | {"asynchronous": asynchronous},
+            recompute_every, near_far, look, watch, test, then is not None,
+            options | {"asynchronous": asynchronous},
         )  # fmt: skip
         moves = make_moves(repartition, state, options)
         course = Course(asked, *make_agenda(asked), most=limit, moves=moves)
