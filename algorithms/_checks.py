@@ -30,15 +30,16 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-
 #: Graphs whose own weights have been looked at, and by what.
 _looked_at: weakref.WeakKeyDictionary[fg.Graph, set[Any]] = weakref.WeakKeyDictionary()
 
 
 def require_number(name: str, value: float, is_right: bool, expected: str) -> None:
     """Raise GraphInputError unless a number is in its range."""
-    if not (np.isfinite(value) and is_right):
-        raise fg.GraphInputError(f"{name} out of range", got=value, expected=expected)
+    if not (is_right and value - value == 0):
+        raise fg.GraphInputError(
+            f"{name} out of range", where=f"{name}=", got=value, expected=expected
+        )
 
 
 def require_held(name: str, value: float, real: np.dtype[Any]) -> None:

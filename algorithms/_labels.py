@@ -193,6 +193,13 @@ def checked_labels(
             got=f"labels of shape {given.shape}",
             expected=f"({vertex_count},) or ({vertex_count}, K)",
         )
+    if class_count is not None and not 1 <= class_count < 1 << 31:
+        raise fg.GraphInputError(
+            "class_count out of range",
+            where="class_count=",
+            got=class_count,
+            expected="1 or more",
+        )
     if given.ndim == 2:
         classes = given.shape[1]
         bad = given.first_row_outside(0, given.greatest) if given.size else None

@@ -69,7 +69,10 @@ def checked_ratings(ratings: Any, dtype: np.dtype[Any], target: str = "cpu") -> 
     """
     if dtype not in (np.float32, np.float64):
         raise fg.GraphInputError(
-            "not a type of factors", got=dtype, expected="float32 or float64"
+            "not a type of factors",
+            where="dtype=",
+            got=f"{dtype!r:.60}",
+            expected="float32 or float64",
         )
     if isinstance(ratings, fg.Graph):
         graph = _checked_graph(ratings)

@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._result import called_with
 
 __all__ = ["add_ends", "count", "run", "state"]
 
@@ -142,10 +143,10 @@ def state(
 def run(state: fg.State, some: Array, options: dict[str, Any]) -> list[fg.Run]:
     """Add what some sources contribute."""
     limit = state.graph.vertex_count + 2  # never reached: it is the longest path
-    start(state, **options)
+    start(state, **called_with(options))
     runs = [
         fg.iterate(step, state, active=active, max_supersteps=limit, **options)
         for step, active in ((measure, some), (forwards, some), (backwards, None))
     ]
-    finish(state, **options)
+    finish(state, **called_with(options))
     return runs

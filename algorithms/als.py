@@ -178,7 +178,7 @@ class ALSResult(FactorsResult):
     """
 
 
-@fg.checkpointed
+@fg.algorithm("max_supersteps")
 def als(
     ratings: Any,
     *,

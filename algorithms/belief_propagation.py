@@ -321,7 +321,7 @@ class BeliefPropagationResult(Result):
     residual_name: ClassVar[str] = "largest change of the log of a message"
 
 
-@fg.checkpointed
+@fg.algorithm()
 def belief_propagation(
     graph: fg.GraphLike,
     unary: npt.ArrayLike,

@@ -41,8 +41,9 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms import _weighted_betweenness as weighted
+from featgraph.algorithms._checks import require_number
 from featgraph.algorithms._paths import require_lengths
-from featgraph.algorithms._result import Result, answer, joined
+from featgraph.algorithms._result import Result, answer, called_with, joined
 from featgraph.algorithms._verify import Edges, edges_of, require
 from featgraph.algorithms._vertices import checked_vertices
 
@@ -169,7 +170,7 @@ class BetweennessResult(Result):
     sources: npt.NDArray[np.int64]
 
 
-@fg.checkpointed
+@fg.algorithm("max_supersteps", "record_active")
 def betweenness_centrality(
     graph: fg.GraphLike,
     *,
@@ -267,7 +268,7 @@ def betweenness_centrality(
         state["source"] = np.append(some, np.full(width - len(some), NO_VERTEX))
         runs += turn(state, some, options)
         if endpoints:
-            counted(state, **options)
+            counted(state, **called_with(options))
     finish(state, target=options.get("target", "auto"))
     if state["overflown"][0]:
         raise fg.DivergenceError(
@@ -290,8 +291,8 @@ def betweenness_centrality(
 
 def _width(graph: fg.Graph, batch: int | None, sources: int) -> int:
     """Return k: of few widths, so that few kernels are compiled."""
-    if batch is not None and (type(batch) is not int or batch < 1):
-        raise fg.GraphInputError("batch out of range", got=batch, expected="1 or more")
+    if batch is not None:
+        require_number("batch", batch, 1 <= batch < 1 << 31, "from 1 to 2**31 - 1")
     is_small = graph.vertex_count + graph.edge_count < SMALL
     fitting = 1 << (sources - 1).bit_length()
     if batch is not None:
@@ -318,7 +319,7 @@ def _state(graph: fg.Graph, width: int, properties: dict[str, Any]) -> fg.State:
 
 def _run(state: fg.State, some: Array, options: dict[str, Any]) -> list[fg.Run]:
     """Add what some sources contribute."""
-    start(state, **options)
+    start(state, **called_with(options))
     state["begun"] = state.superstep
     run = fg.iterate(
         forwards,
@@ -334,7 +335,7 @@ def _run(state: fg.State, some: Array, options: dict[str, Any]) -> list[fg.Run]:
         if number:
             begun = time.perf_counter()
             state["turn"] = turn
-            backwards.on(reached)(state, **options)
+            backwards.on(reached)(state, **called_with(options))
             back.active_counts.append(number)
             back.seconds.append(time.perf_counter() - begun)
     back.supersteps = len(back.seconds)

@@ -84,7 +84,7 @@ class BfsResult(PathsResult):
     tree_name: ClassVar[str] = "parents"
 
 
-@fg.checkpointed
+@fg.algorithm()
 def bfs(
     graph: fg.GraphLike,
     sources: npt.ArrayLike,

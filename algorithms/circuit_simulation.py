@@ -155,7 +155,7 @@ class CircuitResult(Result):
     residual_name: ClassVar[str] = "largest change of a voltage"
 
 
-@fg.checkpointed
+@fg.algorithm()
 def circuit_simulation(
     graph: fg.GraphLike,
     voltages: npt.ArrayLike,

@@ -30,8 +30,9 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._checks import require_number
 from featgraph.algorithms._paths import require_lengths
-from featgraph.algorithms._result import Result, joined
+from featgraph.algorithms._result import Result, called_with, joined
 from featgraph.algorithms._verify import edges_of, require
 from featgraph.algorithms._vertices import checked_vertices
 
@@ -168,7 +169,7 @@ class ClosenessResult(Result):
         return [self.vertex_names[v] for v in self.vertices.tolist()]
 
 
-@fg.checkpointed
+@fg.algorithm("max_supersteps")
 def closeness_centrality(
     graph: fg.GraphLike,
     vertices: npt.ArrayLike | None = None,
@@ -225,8 +226,8 @@ def closeness_centrality(
     """
     graph = fg.as_graph(graph)
     chosen = _vertices(graph, vertices)
-    if batch is not None and (type(batch) is not int or batch < 1):
-        raise fg.GraphInputError("batch out of range", got=batch, expected="1 or more")
+    if batch is not None:
+        require_number("batch", batch, 1 <= batch < 1 << 31, "from 1 to 2**31 - 1")
     width = _width(graph) if batch is None else batch
     state = _state(graph, width, weights)
     steps = STEPS[weights is not None]
@@ -238,7 +239,7 @@ def closeness_centrality(
     ):
         some = chosen[first : first + width]
         state["target"] = np.append(some, np.full(width - len(some), NO_VERTEX))
-        steps[0](state, **options)
+        steps[0](state, **called_with(options))
         if weights is None:
             state["begun"] = state.superstep
         limit = graph.vertex_count + 2  # never reached: it is the longest path
@@ -251,7 +252,7 @@ def closeness_centrality(
                 **options,
             )
         )
-        steps[2](state, **options)
+        steps[2](state, **called_with(options))
         reaching[first : first + width] = state["reaching"][: len(some)] - 1
         distances[first : first + width] = state["total"][: len(some)]
     centralities = reaching / np.where(distances == 0, np.inf, distances)

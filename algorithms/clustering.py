@@ -94,7 +94,7 @@ class ClusteringResult(Result):
     triangles: npt.NDArray[np.int64] = answer()
 
 
-@fg.checkpointed
+@fg.algorithm()
 def clustering(
     graph: fg.GraphLike, *, dtype: npt.DTypeLike = np.float64, **options: Any
 ) -> ClusteringResult:

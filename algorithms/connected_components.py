@@ -150,7 +150,7 @@ class ConnectedComponentsResult(Result):
     count: int
 
 
-@fg.checkpointed
+@fg.algorithm()
 def connected_components(
     graph: fg.GraphLike, *, method: str = "auto", **options: Any
 ) -> ConnectedComponentsResult:

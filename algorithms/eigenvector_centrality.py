@@ -160,7 +160,7 @@ class EigenvectorResult(Result):
     residual_name: ClassVar[str] = "L1 change of the centralities"
 
 
-@fg.checkpointed
+@fg.algorithm()
 def eigenvector_centrality(
     graph: fg.GraphLike,
     *,

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._checks import require_number
 from featgraph.algorithms._estimator import (
     BaseEstimator,
     ClassifierMixin,
@@ -24,6 +25,14 @@ from featgraph.algorithms.label_propagation import label_propagation
 __all__ = ["LabelPropagation"]
 
 Array = npt.NDArray[Any]
+
+
+@fg.checked_arguments
+def _check(*, n_neighbors: int, tol: float, max_iter: int) -> None:
+    """Check what other functions have by other names."""
+    require_number("n_neighbors", n_neighbors, n_neighbors > 0, "1 or more")
+    require_number("tol", tol, tol >= 0, "0 or more")
+    require_number("max_iter", max_iter, 0 <= max_iter < 1 << 63, "0 or more")
 
 
 class LabelPropagation(ClassifierMixin, BaseEstimator):
@@ -117,6 +126,7 @@ class LabelPropagation(ClassifierMixin, BaseEstimator):
         ImportError
             If `X` is a matrix and scikit-learn is not installed.
         """
+        _check(n_neighbors=self.n_neighbors, tol=self.tol, max_iter=self.max_iter)
         self.graph_: fg.Graph | None = X if isinstance(X, fg.Graph) else None
         text = _text_labels(y)
         if self.graph_ is not None:

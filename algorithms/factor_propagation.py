@@ -134,7 +134,7 @@ class FactorPropagationResult(Result):
     residual_name: ClassVar[str] = "largest change of the log of a message"
 
 
-@fg.checkpointed
+@fg.algorithm()
 def factor_propagation(
     model: fg.FactorGraph,
     *,
@@ -196,7 +196,15 @@ def factor_propagation(
         raise fg.GraphInputError(
             "unknown form", got=repr(form), expected="auto, pairwise or factors"
         )
-    left = model.given(evidence or {})
+    if not isinstance(model, fg.FactorGraph):
+        raise fg.ArgumentError(
+            "not a factor graph",
+            where="model=",
+            got=type(model).__name__,
+            expected="a featgraph.FactorGraph",
+            fix="read one with featgraph.read_uai or featgraph.read_bif",
+        )
+    left = model.given({} if evidence is None else evidence)
     widest = max((len(factor.scope) for factor in left.factors), default=0)
     keywords = {
         "mode": mode,

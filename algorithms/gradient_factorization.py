@@ -109,7 +109,7 @@ class GradientFactorizationResult(FactorsResult):
     """What `gradient_factorization` returns; see `FactorsResult`."""
 
 
-@fg.checkpointed
+@fg.algorithm("max_supersteps")
 def gradient_factorization(
     ratings: Any,
     *,

@@ -126,7 +126,7 @@ class HeatResult(Result):
     residual_name: ClassVar[str] = "largest change of a temperature"
 
 
-@fg.checkpointed
+@fg.algorithm()
 def heat_simulation(
     graph: fg.GraphLike,
     temperatures: npt.ArrayLike,

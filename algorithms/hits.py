@@ -165,7 +165,7 @@ class HitsResult(Result):
     residual_name: ClassVar[str] = "L1 change of the hubs"
 
 
-@fg.checkpointed
+@fg.algorithm("max_supersteps")
 def hits(
     graph: fg.GraphLike,
     *,

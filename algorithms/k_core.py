@@ -135,7 +135,7 @@ class KCoreResult(Result):
     vertices: npt.NDArray[np.int64] = answer(is_per_vertex=False)
 
 
-@fg.checkpointed
+@fg.algorithm()
 def k_core(
     graph: fg.GraphLike,
     k: int | None = None,

@@ -140,7 +140,7 @@ class KTrussResult(Result):
     edges: npt.NDArray[np.int64] = answer(is_per_vertex=False)
 
 
-@fg.checkpointed
+@fg.algorithm()
 def k_truss(
     graph: fg.GraphLike,
     k: int | None = None,

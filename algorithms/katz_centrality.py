@@ -151,7 +151,7 @@ class KatzResult(Result):
     residual_name: ClassVar[str] = "L1 change of the centralities"
 
 
-@fg.checkpointed
+@fg.algorithm()
 def katz_centrality(
     graph: fg.GraphLike,
     *,

@@ -22,7 +22,7 @@ Propagation", CMU-CALD-02-107, 2002; the damped form per class is that of Onyx.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -119,8 +119,10 @@ class LabelPropagationResult(Result):
     distributions: Array = answer()
     labels: npt.NDArray[np.int64] = answer()
 
+    residual_name: ClassVar[str] = "largest change"
 
-@fg.checkpointed
+
+@fg.algorithm()
 def label_propagation(
     graph: fg.GraphLike,
     labels: npt.ArrayLike,

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -141,8 +141,10 @@ class LabelSetPropagationResult(Result):
     distributions: Array = answer()
     labels: npt.NDArray[np.int64] = answer()
 
+    residual_name: ClassVar[str] = "largest change"
 
-@fg.checkpointed
+
+@fg.algorithm()
 def label_set_propagation(
     graph: fg.GraphLike,
     labels: npt.ArrayLike,

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -177,8 +177,10 @@ class MultiManifoldRankingResult(Result):
         places = rankdata(self.scores, axis=0)
         return np.asarray(np.argsort(-places.sum(axis=1), kind="stable"))
 
+    residual_name: ClassVar[str] = "largest change"
 
-@fg.checkpointed
+
+@fg.algorithm()
 def multi_manifold_ranking(
     graph: fg.GraphLike,
     query: npt.ArrayLike,
@@ -376,7 +378,10 @@ def _checked(
     """Return weights (E, k), and the query, (V, k) or (V, 1)."""
     if normalization not in {"hadamard", "mean"}:
         raise fg.GraphInputError(
-            "not a normalisation", got=repr(normalization), expected="hadamard or mean"
+            "not a normalisation",
+            where="normalization=",
+            got=repr(normalization),
+            expected="hadamard or mean",
         )
     w = checked_weight_vectors(graph, weights)
     start = columns(graph, "query", query)

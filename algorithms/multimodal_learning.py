@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -160,6 +160,8 @@ class MultimodalLearningResult(Result):
 
     values: Array = answer()
 
+    residual_name: ClassVar[str] = "largest change"
+
     @property
     def labels(self) -> npt.NDArray[np.int64]:
         """The column of each vertex's largest value; -1 where all of them are zero."""
@@ -167,7 +169,7 @@ class MultimodalLearningResult(Result):
         return np.where(self.values.any(axis=1), best, UNLABELLED).astype(np.int64)
 
 
-@fg.checkpointed
+@fg.algorithm()
 def multimodal_learning(
     graph: fg.GraphLike,
     given: npt.ArrayLike,
@@ -353,6 +355,7 @@ def _checked(
     if normalization not in FUSE:
         raise fg.GraphInputError(
             "not a normalisation",
+            where="normalization=",
             got=repr(normalization),
             expected="symmetric, mean or None",
         )

@@ -93,7 +93,7 @@ class NeuralNetworkResult(Result):
     residual_name: ClassVar[str] = "largest change of an output"
 
 
-@fg.checkpointed
+@fg.algorithm()
 def neural_network(
     graph: fg.GraphLike,
     inputs: npt.ArrayLike,

@@ -234,9 +234,10 @@ class PageRankResult(Result):
     ranks: Array = answer()
 
     residual_name: ClassVar[str] = "L1 change of the ranks"
+    residual_fix: ClassVar[str] = "run with tol=0, which compares residuals"
 
 
-@fg.checkpointed
+@fg.algorithm()
 def pagerank(
     graph: fg.GraphLike,
     *,

@@ -164,7 +164,7 @@ class PageRankPushResult(Result):
     residual_name: ClassVar[str] = "sum of the residuals"
 
 
-@fg.checkpointed
+@fg.algorithm()
 def pagerank_push(
     graph: fg.GraphLike,
     *,

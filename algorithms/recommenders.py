@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._checks import require_number
 from featgraph.algorithms._estimator import BaseEstimator
 from featgraph.algorithms._sides import rows_of
 from featgraph.algorithms.als import ALSResult, als, solve_side
@@ -21,6 +22,11 @@ __all__ = ["AlternatingLeastSquares"]
 
 Array = npt.NDArray[Any]
 _VERSION = 1
+
+
+@fg.checked_arguments
+def _is_weighted(weighted_regularization: bool | None, implicit: bool) -> bool:
+    return not implicit if weighted_regularization is None else weighted_regularization
 
 
 class _Factors:
@@ -35,14 +41,13 @@ class _Factors:
     item_factors: Array
 
     def _objective(self) -> dict[str, Any]:
-        weighted = self.weighted_regularization
         return {
             "regularization": self.regularization,
             "alpha": self.alpha,
             "implicit": self.implicit,
-            "weighted_regularization": not self.implicit
-            if weighted is None
-            else weighted,
+            "weighted_regularization": _is_weighted(
+                self.weighted_regularization, self.implicit
+            ),
         }
 
     def predict(self, userids: npt.ArrayLike, itemids: npt.ArrayLike) -> Array:
@@ -63,8 +68,8 @@ class _Factors:
             If ids are out of range, or there are not as many of both.
         """
         self._check_fitted()
-        x = self.user_factors[_checked_ids(userids, len(self.user_factors), "user")]
-        y = self.item_factors[_checked_ids(itemids, len(self.item_factors), "item")]
+        x = self.user_factors[_checked_ids(userids, len(self.user_factors), "userids")]
+        y = self.item_factors[_checked_ids(itemids, len(self.item_factors), "itemids")]
         if len(x) != len(y) and 1 not in {len(x), len(y)}:
             raise fg.GraphInputError(
                 "predictions are of pairs of a user and an item",
@@ -77,6 +82,7 @@ class _Factors:
         found: Array = np.einsum("...k,...k->...", x, y)
         return found
 
+    @fg.checked_arguments
     def recommend(
         self,
         userid: Any,
@@ -115,11 +121,11 @@ class _Factors:
             If ids are out of range, `user_items` does not fit them, or `N` is no count.
         """
         self._check_fitted()
-        count = _checked_count(N)
+        _check_count(N)
         given = fg.given_array(userid, where="userid")
         # Of users that are found from their rows, ids only say how many there are.
         most = None if recalculate_user else len(self.user_factors)
-        users = _checked_ids(given, most, "user")
+        users = _checked_ids(given, most, "userid")
         rows = self._checked_rows(
             user_items, len(users), filter_already_liked_items or recalculate_user
         )
@@ -131,15 +137,16 @@ class _Factors:
             x = self.user_factors[users]
         scores = x @ self.item_factors.T
         if items is not None:
-            chosen = _checked_ids(items, len(self.item_factors), "item")
+            chosen = _checked_ids(items, len(self.item_factors), "items")
             outside = np.ones(scores.shape[1], np.bool_)
             outside[chosen] = False
             scores[:, outside] = -np.inf
         if filter_already_liked_items and rows is not None:
             liked = rows.tocoo()
             scores[liked.row, liked.col] = -np.inf
-        return _best(scores, count, given.ndim == 0)
+        return _best(scores, N, given.ndim == 0)
 
+    @fg.checked_arguments
     def similar_items(
         self, itemid: Any, N: int = 10, items: npt.ArrayLike | None = None
     ) -> tuple[Array, Array]:
@@ -148,14 +155,15 @@ class _Factors:
         The item itself is the first. Returns ids and cosines as `recommend` does.
         """
         self._check_fitted()
-        return _similar(self.item_factors, itemid, N, items, "item")
+        return _similar(self.item_factors, (itemid, items), N, ("itemid", "items"))
 
+    @fg.checked_arguments
     def similar_users(
         self, userid: Any, N: int = 10, users: npt.ArrayLike | None = None
     ) -> tuple[Array, Array]:
         """Return the users whose factors make the smallest angles with a user's."""
         self._check_fitted()
-        return _similar(self.user_factors, userid, N, users, "user")
+        return _similar(self.user_factors, (userid, users), N, ("userid", "users"))
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "user_factors"):
@@ -371,7 +379,7 @@ class AlternatingLeastSquares(_Factors, BaseEstimator):
     def _refitted(
         self, old: Array, others: Array, given: npt.ArrayLike, rows: Any, what: str
     ) -> Array:
-        ids = _checked_ids(given, None, what)
+        ids = _checked_ids(given, None, f"{what}ids")
         if not hasattr(rows, "tocsr") or rows.shape != (len(ids), len(others)):
             raise fg.GraphInputError(
                 f"the rows do not fit the {what}s",
@@ -385,6 +393,7 @@ class AlternatingLeastSquares(_Factors, BaseEstimator):
         new[ids] = found
         return new
 
+    @fg.checked_arguments
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write parameters and factors to one file, whole or not at all."""
         self._check_fitted()
@@ -412,6 +421,7 @@ class AlternatingLeastSquares(_Factors, BaseEstimator):
                 raise
 
     @classmethod
+    @fg.checked_arguments
     def load(cls, path: str | os.PathLike[str]) -> AlternatingLeastSquares:
         """Read what `save` has written.
 
@@ -457,33 +467,31 @@ _PARAMETERS = (
 )  # fmt: skip
 
 
-def _checked_ids(given: Any, count: int | None, what: str) -> Array:
-    ids = np.atleast_1d(fg.given_array(given, where=f"{what} ids").on_host())
+def _checked_ids(given: Any, count: int | None, name: str) -> Array:
+    """Return ids of users or items; `name` is the parameter."""
+    ids, where = np.atleast_1d(fg.given_array(given, where=name).on_host()), f"{name}="
+    what = "user" if name.startswith("user") else "item"
     if ids.ndim > 1:
         raise fg.GraphInputError(
-            f"{what} ids are one number or a row of them", got=f"shape {ids.shape}"
+            f"{what} ids are one number or a row of them",
+            where=where,
+            got=f"shape {ids.shape}",
         )
     if ids.size and ids.dtype.kind not in "iu":
-        raise fg.GraphInputError(f"{what} ids are integers", got=ids.dtype)
+        raise fg.GraphInputError(f"{what} ids are integers", where=where, got=ids.dtype)
     bad = (ids < 0) | (ids >= count if count is not None else False)
     if bad.any():
         raise fg.GraphInputError(
             f"no such {what}",
+            where=where,
             got=int(ids[np.argmax(bad)]),
             expected=f"0 <= id < {count}" if count is not None else "0 or more",
         )
     return ids.astype(np.int64)
 
 
-def _checked_count(N: Any) -> int:
-    if isinstance(N, int | np.integer) and not isinstance(N, bool) and N >= 0:
-        return int(N)
-    raise fg.GraphInputError(
-        "not a number of recommendations",
-        where="N=",
-        got=f"{N!r:.60} ({type(N).__name__})",
-        expected="an integer, 0 or more",
-    )
+def _check_count(count: int) -> None:
+    require_number("N", count, 0 <= count < 1 << 31, "from 0 to 2**31 - 1")
 
 
 def _best(scores: Array, count: int, single: bool) -> tuple[Array, Array]:
@@ -501,15 +509,16 @@ def _best(scores: Array, count: int, single: bool) -> tuple[Array, Array]:
 
 
 def _similar(
-    factors: Array, given: Any, count: int, chosen: npt.ArrayLike | None, what: str
+    factors: Array, given: tuple[Any, Any], count: int, names: tuple[str, str]
 ) -> tuple[Array, Array]:
-    asked = fg.given_array(given, where=f"{what} ids")
-    ids, count = _checked_ids(asked, len(factors), what), _checked_count(count)
+    asked = fg.given_array(given[0], where=names[0])
+    ids, chosen = _checked_ids(asked, len(factors), names[0]), given[1]
+    _check_count(count)
     lengths = np.linalg.norm(factors, axis=1)
     directions = factors / np.where(lengths > 0, lengths, 1)[:, None]
     scores = directions[ids] @ directions.T
     if chosen is not None:
         outside = np.ones(len(factors), np.bool_)
-        outside[_checked_ids(chosen, len(factors), what)] = False
+        outside[_checked_ids(chosen, len(factors), names[1])] = False
         scores[:, outside] = -np.inf
     return _best(scores, count, asked.ndim == 0)

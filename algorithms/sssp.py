@@ -95,7 +95,7 @@ class SsspResult(PathsResult):
     predecessors: npt.NDArray[np.int32] = answer()
 
 
-@fg.checkpointed
+@fg.algorithm()
 def sssp(
     graph: fg.GraphLike,
     sources: npt.ArrayLike,

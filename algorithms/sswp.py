@@ -74,7 +74,7 @@ class SswpResult(PathsResult):
     predecessors: npt.NDArray[np.int32] = answer()
 
 
-@fg.checkpointed
+@fg.algorithm()
 def sswp(
     graph: fg.GraphLike,
     sources: npt.ArrayLike,

@@ -376,7 +376,7 @@ class StrongComponentsResult(Result):
     rounds: int
 
 
-@fg.checkpointed
+@fg.algorithm("max_supersteps")
 def strongly_connected_components(
     graph: fg.GraphLike, **options: Any
 ) -> StrongComponentsResult:

@@ -66,7 +66,7 @@ class TriangleCountResult(Result):
     total: int
 
 
-@fg.checkpointed
+@fg.algorithm()
 def triangle_count(graph: fg.GraphLike, **options: Any) -> TriangleCountResult:
     """Count the triangles of an undirected graph.
 

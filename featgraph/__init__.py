@@ -75,7 +75,12 @@ from featgraph.program.state import State, edge_property, vertex_property
 from featgraph.program.view import View
 from featgraph.ranks.distribute import distribute
 from featgraph.runtime.checkpoints.folder import newest_checkpoint
-from featgraph.runtime.checkpoints.public import Checkpoints, checkpointed, rounds
+from featgraph.runtime.checkpoints.public import (
+    Checkpoints,
+    algorithm,
+    checkpointed,
+    rounds,
+)
 from featgraph.runtime.driver.driver import iterate
 from featgraph.runtime.loops.near_far import NearFar
 from featgraph.runtime.loops.run import Run
@@ -131,6 +136,7 @@ __all__ = [
     "View",
     "WorkerLostError",
     "above",
+    "algorithm",
     "all_features",
     "any_feature",
     "argmax",

@@ -213,6 +213,12 @@ def require_path(path: object, name: str = "path") -> str:
         raise FileFormatError(
             "a path has no NUL characters", where=name, got=shown(text)
         )
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        raise FileFormatError(
+            "a path that the file system cannot have", where=name, got=shown(text)
+        ) from None
     return text
 
 
@@ -229,22 +235,34 @@ def require_dtype(name: str, value: Any) -> np.dtype[Any]:
     return found
 
 
+def _as_given(check: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
+    """Return a check that leaves a value as it was given."""
+
+    def checked(name: str, value: Any) -> Any:
+        check(name, value)
+        return value
+
+    return checked
+
+
 #: Annotation -> the check of its kind.
 _KINDS: dict[str, Callable[[str, Any], Any]] = {
     "bool": require_flag,
     "int": require_integer,
     "float": functools.partial(require_real, is_finite=False),
     "str": require_text,
-    "npt.DTypeLike": require_dtype,
+    "npt.DTypeLike": _as_given(require_dtype),
+    "str | os.PathLike[str]": _as_given(lambda name, path: require_path(path, name)),
 }
 
 
 def checked_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Check the kinds of arguments by their annotations before a function runs.
 
-    Parameters that are annotated as ``bool``, ``int``, ``float``, ``str`` or
-    ``npt.DTypeLike``, in a module with ``from __future__ import annotations``, are
-    checked; those of other annotations are left alone. ``| None`` lets None through.
+    Parameters that are annotated as ``bool``, ``int``, ``float``, ``str``,
+    ``str | os.PathLike[str]`` or ``npt.DTypeLike``, in a module with ``from __future__
+    import annotations``, are checked; those of other annotations are left alone.
+    ``| None`` lets None through.
     The function is given plain Python values: ``np.float32(0.5)`` as 0.5.
 
     Parameters
@@ -298,10 +316,10 @@ def _check_of(annotation: Any) -> Callable[[str, Any], Any] | None:
     """Return the check of an annotation as text, or None if it has none."""
     if not isinstance(annotation, str):
         return None
-    kind, _, optional = annotation.partition(" | ")
-    if kind not in _KINDS or optional not in {"", "None"}:
+    kind = annotation.removesuffix(" | None")
+    if kind not in _KINDS:
         return None
     check = _KINDS[kind]
-    if not optional:
+    if kind == annotation:
         return check
     return lambda name, value: None if value is None else check(name, value)

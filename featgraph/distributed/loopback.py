@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from featgraph._arguments import checked_arguments, require_integer, shown
 from featgraph._interrupts import deferred_interrupts
 from featgraph.distributed.current import engine_of_context
 from featgraph.distributed.engines.calls import Call, mismatch
@@ -28,8 +29,11 @@ from featgraph.errors import ArgumentError, DistributedError, WorkerLostError
 __all__ = ["run_ranks"]
 
 _R = TypeVar("_R")
+#: Ranks that threads of one process stand for, at most.
+_MOST = 1 << 10
 
 
+@checked_arguments
 def run_ranks(
     size: int,
     function: Callable[[Engine], _R],
@@ -78,13 +82,20 @@ def run_ranks(
     >>> fg.distributed.run_ranks(3, total)
     [[3, 3], [3, 3], [3, 3]]
     """
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ArgumentError("not a number of ranks", got=size, expected="1 or more")
-    if hosts is not None and len(hosts) != size:
+    require_integer("size", size, 1, _MOST, error=ArgumentError)
+    if not callable(function):
+        raise ArgumentError(
+            "not a function",
+            where="function=",
+            got=shown(function),
+            expected="a function of the engine of a rank",
+        )
+    is_list = isinstance(hosts, Sequence) and not isinstance(hosts, str | bytes)
+    if hosts is not None and not (is_list and len(hosts) == size):
         raise ArgumentError(
             "each rank is on a host",
             where="hosts=",
-            got=f"{len(hosts)} names",
+            got=shown(hosts),
             expected=f"{size}, one a rank",
         )
     baton = _Baton(size)

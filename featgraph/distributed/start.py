@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from featgraph._activity import doing
+from featgraph._arguments import require_real
 from featgraph._version import VERSION
 from featgraph.distributed.choice import engine_class, require_engine
 from featgraph.distributed.current import engine_of_context, engine_of_process
@@ -77,14 +78,17 @@ def init(*, timeout: float = 30.0, engine: str = "auto") -> Engine:
     >>> engine.rank, engine.size  # doctest: +SKIP
     (0, 1)
     """
-    _require_first()
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise ArgumentError("not a timeout", got=repr(timeout), expected="seconds")
-    if not 0 < timeout < 1e9:
-        raise ArgumentError("not a timeout", got=timeout, expected="seconds, over 0")
+    if not 0 < require_real("timeout", timeout, error=ArgumentError) < 1e9:
+        raise ArgumentError(
+            "not a timeout",
+            where="timeout=",
+            got=timeout,
+            expected="seconds, over 0",
+        )
     size = _number("WORLD_SIZE", least=1) if _is_launched() else 1
     rank = _number("RANK", least=0, below=size) if _is_launched() else 0
     require_engine(engine)
+    _require_first()
     made: Engine = NullEngine()
     if size > 1:
         watch = watch_of_process(rank, size, float(timeout))

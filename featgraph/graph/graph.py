@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
+from featgraph._arguments import shown
 from featgraph.errors import GraphInputError
 from featgraph.graph import _convert
 from featgraph.graph._structure import Structure
@@ -45,7 +46,7 @@ class Graph(Structure):
     def from_edges(
         cls,
         sources: object,
-        targets: object,
+        targets: object = None,
         *,
         weights: object = None,
         vertex_count: int | None = None,
@@ -116,6 +117,13 @@ class Graph(Structure):
         >>> Graph.from_edges([0, 0, 1], [1, 2, 2], directed=False)
         Graph(3 vertices, 6 edges (3 given), undirected)
         """
+        if targets is None:
+            raise GraphInputError(
+                "edges are two arrays, of sources and of targets",
+                where="targets=",
+                got=f"{shown(sources)}, and no targets",
+                fix="of a list of pairs: Graph.from_edges(*zip(*edges))",
+            )
         options: dict[str, Any] = {
             "weights": weights,
             "vertex_count": vertex_count,
@@ -318,11 +326,11 @@ class Graph(Structure):
         array([2, 3, 1], dtype=int32)
         """
         partition = choose_partition(self, order, parts, cuts=cuts, balance=balance)
-        if along not in {"in", "both"}:
+        if not isinstance(along, str) or along not in {"in", "both"}:
             raise GraphInputError(
                 "shards are cut along in-edges, or along all edges",
                 where="along=",
-                got=repr(along),
+                got=shown(along),
                 expected="'in' or 'both'",
             )
         return make_shards(self, partition, along)

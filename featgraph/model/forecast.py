@@ -5,25 +5,22 @@ Counts are exact, from its partitions. Times are those of a model.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from featgraph._arguments import shown
+from featgraph._arguments import require_integer, shown
 from featgraph.errors import ArgumentError, GraphInputError
-from featgraph.graph.partition.choose import choose_partition
+from featgraph.graph._structure import Structure
+from featgraph.graph.partition.choose import checked_parts, choose_partition
 from featgraph.graph.partition.counts import Counts, block_columns, count_traffic
 from featgraph.graph.partition.partition import Partition
 from featgraph.model.links import Link, named_link
 from featgraph.model.machine import Machine
 from featgraph.model.shares import share_out, speaking
 from featgraph.model.times import Times, Work, superstep_times
-
-if TYPE_CHECKING:
-    from featgraph.graph._structure import Structure
 
 __all__ = ["COLUMNS", "TIMES", "Forecast", "forecast"]
 
@@ -213,23 +210,31 @@ def forecast(
     ArgumentError
         No such link; no machine and links; no size of a row.
     """
-    if layout not in ("range", "grid"):
+    if not isinstance(graph, Structure):
+        raise GraphInputError(
+            "not a graph", where="graph=", got=shown(graph), expected="a Graph"
+        )
+    if not isinstance(ranks, Iterable) or np.ndim(ranks) == 0:  # type: ignore[arg-type]
+        raise ArgumentError(
+            "not numbers of ranks",
+            where="ranks=",
+            got=shown(ranks),
+            expected="several, such as (1, 2, 4)",
+        )
+    counts = [checked_parts(parts, "ranks") for parts in ranks]
+    if not isinstance(layout, str) or layout not in ("range", "grid"):
         raise GraphInputError(
             "there is no such layout",
             where="layout",
             got=shown(layout),
             expected="'range' or 'grid'",
         )
-    if isinstance(row_bytes, bool) or operator.index(row_bytes) < 1:
-        raise ArgumentError(
-            "a row has bytes",
-            where="row_bytes",
-            got=shown(row_bytes),
-            expected="the size of an element times the features",
-        )
+    require_integer(
+        "row_bytes", row_bytes, 1, what="a row has bytes", error=ArgumentError
+    )
     machine, links = _machine_and_links(on)
     found, partitions = [], []
-    for parts in ranks:
+    for parts in counts:
         partition = choose_partition(graph, order, parts, balance=balance)
         if isinstance(machine, tuple):
             k = max(row_bytes // ITEMSIZE, 1)

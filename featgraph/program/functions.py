@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Self, overload
 
+from featgraph._arguments import checked_arguments
 from featgraph.errors import UserFunctionError
 from featgraph.program.by_name import find_named, named
 from featgraph.program.combine import Combine, as_combine
@@ -260,6 +261,7 @@ def vertex(function: Callable[..., Any]) -> VertexFunction:
     return VertexFunction(function)
 
 
+@checked_arguments
 def gather(
     *,
     into: str,
@@ -376,6 +378,7 @@ def edge(
     return EdgeFunction(function)
 
 
+@checked_arguments
 def reduce(
     *, into: str, combine: str | Combine = "sum", matrix: bool = False
 ) -> Callable[[Callable[..., Any]], ReduceFunction]:

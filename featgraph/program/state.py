@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from featgraph._arguments import require_flag
+from featgraph._arguments import checked_arguments, require_flag
 from featgraph.arrays.values import DeviceValues, Reordered, host_values
 from featgraph.errors import ArgumentError, StateError
 from featgraph.graph import Graph
@@ -539,6 +539,7 @@ class State:
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).restore, (self.graph, take_snapshot(self).by_digest())
 
+    @checked_arguments
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write values, supersteps, and what is due into a folder.
 
@@ -561,6 +562,7 @@ class State:
         write_state(path, self.graph, take_snapshot(self).by_digest())
 
     @classmethod
+    @checked_arguments
     def load(cls, path: str | os.PathLike[str], graph: Graph) -> State:
         """Return the State that was saved to a folder.
 

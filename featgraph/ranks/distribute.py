@@ -93,6 +93,13 @@ def distribute(
             got=f"ranks={shown(ranks)}, and cuts",
             expected="one of the two",
         )
+    if engine is not None and not hasattr(engine, "all_to_allv"):
+        raise GraphInputError(
+            "not an engine",
+            where="engine=",
+            got=shown(engine),
+            expected="what fg.distributed.current_engine() returns, or None",
+        )
     if isinstance(graph, DistributedGraph):
         if ranks is not None and _is_same(graph, order, along, engine):
             return _of_ranks(graph, ranks, after)

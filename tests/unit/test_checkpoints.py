@@ -379,8 +379,9 @@ def test_the_run_goes_on_where_a_write_fails(
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="file"):
-        go(tmp_path / "file")
+    for path in (tmp_path / "file", tmp_path / "file" / "below", "a" * 300, "\ud800"):
+        with pytest.raises(fg.ArgumentError, match="checkpoint="):
+            go(path)
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "mine.txt").write_text("")
     with pytest.raises(fg.StateError, match=r"something else is there[\s\S]*mine"):

@@ -199,7 +199,9 @@ def test_cuda_without_a_gpu(
         assert caught.value.fix
     np.testing.assert_array_equal(state["y"], before)
     assert "device_function" in step.fold(state, target="cuda").source
-    monkeypatch.setattr(fg.config, "target", "nowhere")
+    with pytest.raises(fg.ArgumentError, match=r"config.target=.*\n.*'nowhere'"):
+        fg.config.target = "nowhere"
+    monkeypatch.setitem(vars(fg.config), "target", "nowhere")  # of the environment
     with pytest.raises(fg.PlanError, match="unknown target"):
         step(state)
 

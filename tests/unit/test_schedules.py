@@ -13,7 +13,7 @@ from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.printing.emit import emit
-from featgraph.fold.schedules.table import SCHEDULES
+from featgraph.fold.schedules.table import NAMES, SCHEDULES, check_target
 from tests.bank import BY_NAME
 
 LANES = (2, 4, 8, 16, 32)
@@ -133,5 +133,30 @@ def test_edges_of_a_combine_without_shuffles_are_not_shared() -> None:
 
 def test_the_cpu_has_one_schedule() -> None:
     bank = BY_NAME["label_propagation"].foldmaps[0]
-    for options in ({}, {"schedule": "virtual_warp", "lanes_per_vertex": 4}):
-        assert "one thread a vertex" in bank.explain(k=3, target="cpu", **options)
+    assert "one thread a vertex" in bank.explain(k=3, target="cpu")
+    for schedule in NAMES:
+        targets = ("cpu", "cuda")
+        if schedule != "auto":
+            targets = SCHEDULES[schedule].targets
+        for target in ("cpu", "cuda"):
+            if target in targets:
+                check_target(schedule, target)
+                continue
+            with pytest.raises(fg.PlanError, match="this schedule is for") as caught:
+                check_target(schedule, target)
+            assert repr(schedule) not in caught.value.expected
+
+
+@pytest.mark.parametrize("schedule", ["thread", "virtual_warp", "balanced_push"])
+def test_a_schedule_of_a_gpu_is_refused_on_the_cpu(schedule: str) -> None:
+    own = {"lanes_per_vertex": 4} if schedule == "virtual_warp" else {}
+    program, graph = BY_NAME["label_propagation"], fg.Graph.from_edges([0, 1], [1, 2])
+    step = program.foldmaps[0]
+    values = program.make_state(graph, 3, np.random.default_rng(0))
+    state = fg.State(graph, **values)
+    before = {name: state[name] for name in state.signature}
+    for call in (step, lambda s, **o: fg.iterate(step, s, **o)):
+        with pytest.raises(fg.PlanError, match=f"'{schedule}', target='cpu'"):
+            call(state, target="cpu", schedule=schedule, **own)
+    for name, kept in before.items():
+        np.testing.assert_array_equal(state[name], kept)

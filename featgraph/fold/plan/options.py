@@ -151,8 +151,6 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
             chosen[name] = True
     asked = chosen.get("schedule", "auto")
     own = check_own(asked, chosen)
-    if target != "auto":
-        check_target(asked, target)
     chosen = {k: v for k, v in chosen.items() if k not in OWN_OPTIONS}
     shares = SCHEDULES[asked].shares_features if asked in SCHEDULES else None
     if shares is not None:
@@ -165,6 +163,8 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
                 fix="drop one of them",
             )
         chosen["feature_parallel"] = shares
+    if target != "auto":
+        check_target(asked, target)
     return Options(
         target=target, checked=checked, mapping=mapping, of_schedule=own, **chosen
     )

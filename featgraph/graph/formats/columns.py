@@ -291,7 +291,12 @@ def _column(text: Text, header: list[str] | None, column: Column) -> int:
             expected="a number from 0 on, or a name from the header line",
         )
     if column > _MAX_COLUMN:
-        raise GraphInputError("not a column", got=column, expected=f"<= {_MAX_COLUMN}")
+        raise GraphInputError(
+            "not a column",
+            where="columns=, weights=",
+            got=column,
+            expected=f"{_MAX_COLUMN} or less",
+        )
     return column
 
 

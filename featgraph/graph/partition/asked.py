@@ -64,7 +64,7 @@ def require_asked(
     GraphInputError
         For what cannot be done without the whole graph, and what says nothing.
     """
-    if along not in ("both", "in"):
+    if not isinstance(along, str) or along not in ("both", "in"):
         raise GraphInputError(
             "shards are cut along in-edges, or along all edges",
             where="along=",
@@ -72,7 +72,8 @@ def require_asked(
             expected="'in' or 'both'",
         )
     if partition is None:
-        if (order, along, ranks) == ("given", "both", None):
+        is_given = isinstance(order, str) and order == "given"
+        if is_given and along == "both" and ranks is None:
             return None
         raise GraphInputError(
             "only a graph in parts has an order, and ranks",
@@ -80,14 +81,14 @@ def require_asked(
             got="partition=None",
             fix='partition="edges"',
         )
-    if partition != "edges":
+    if not isinstance(partition, str) or partition != "edges":
         raise GraphInputError(
             "unknown way to have a graph in parts",
             where="partition=",
             got=shown(partition),
             expected="'edges', or None for a graph that each rank has for itself",
         )
-    if order == "given":
+    if isinstance(order, str) and order == "given":
         return Asked(str(along), ranks)
     is_known = isinstance(order, str) and order in _ORDERS
     raise GraphInputError(

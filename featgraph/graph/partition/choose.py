@@ -9,6 +9,7 @@ import numpy as np
 
 from featgraph._arguments import shown
 from featgraph.errors import GraphInputError
+from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.partition.cuts import Balance, checked_balance, choose_cuts
 from featgraph.graph.partition.orders import choose_order
 from featgraph.graph.partition.partition import Partition
@@ -54,7 +55,7 @@ def choose_partition(
     return Partition(given.cuts, choose_order(graph, order, given.parts, weights).order)
 
 
-def checked_parts(parts: object) -> int:
+def checked_parts(parts: object, name: str = "parts") -> int:
     """Return a number of parts; raise GraphInputError where it is none."""
     try:
         if isinstance(parts, bool | np.bool_):
@@ -62,11 +63,11 @@ def checked_parts(parts: object) -> int:
         count = operator.index(parts)  # type: ignore[arg-type]
     except TypeError:
         count = 0
-    if count >= 1:
+    if 1 <= count <= MAX_VERTEX_COUNT:
         return count
     raise GraphInputError(
-        "not a number of parts",
-        where="parts",
+        f"not a number of {name}",
+        where=name,
         got=shown(parts),
         expected="an integer, 1 or more; more than there are vertices leave some empty",
         fix="parts=4, or cuts=",

@@ -151,7 +151,7 @@ class Partition:
 
 def _checked_cuts(cuts: object) -> NDArray[np.int64]:
     array = _integers(cuts, "cuts").astype(np.int64)
-    steps = np.diff(array)
+    steps = np.diff(np.atleast_1d(array))
     fix = None
     if array.ndim != 1 or array.size < 2:
         got = f"shape {array.shape}"

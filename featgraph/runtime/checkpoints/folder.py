@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from featgraph._arguments import checked_arguments
 from featgraph.errors import (
     CheckpointWarning,
     FileFormatError,
@@ -74,6 +75,7 @@ class FoundCheckpoint:
     ended: bool
 
 
+@checked_arguments
 def newest_checkpoint(folder: str | os.PathLike[str]) -> FoundCheckpoint | None:
     """Return the newest checkpoint of a folder, which a run would go on from.
 

@@ -22,7 +22,14 @@ from featgraph.fold.plan.options import OPTIONS, parse_options
 from featgraph.runtime.loops.moves import checked_repartition
 from featgraph.runtime.loops.near_far import checked_near_far
 
-__all__ = ["NAMES", "check_names", "checked_options", "require_every", "require_folder"]
+__all__ = [
+    "NAMES",
+    "check_names",
+    "checked_options",
+    "require_count",
+    "require_every",
+    "require_folder",
+]
 
 
 #: Loops count supersteps in 64 bits.
@@ -41,8 +48,7 @@ def require_folder(given: Any) -> Path:
     try:
         path = Path(require_path(given, "checkpoint="))
         part = Path(os.path.abspath(path))
-        while not os.path.lexists(part) and part != part.parent:
-            os.stat(part.parent / part.name[:0])  # a name too long, or no access
+        while not _is_there(part):
             part = part.parent
         is_there = part.is_dir()
     except (ArgumentError, FileFormatError) as error:
@@ -70,6 +76,14 @@ def require_folder(given: Any) -> Path:
     return path
 
 
+def _is_there(path: Path) -> bool:
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def require_every(given: Any) -> float:
     """Return the seconds from one checkpoint to the next."""
     return require_real("every", given, 0, error=ArgumentError)
@@ -79,7 +93,8 @@ def _optional(check: Callable[..., Any], name: str, value: Any) -> Any:
     return None if value is None else check(name, value)
 
 
-def _count(name: str, value: Any, least: int = 0) -> int:
+def require_count(name: str, value: Any, least: int = 0) -> int:
+    """Return a number of supersteps."""
     what = "not a number of supersteps"
     return require_integer(name, value, least, _MOST, what=what, error=StateError)
 
@@ -88,15 +103,15 @@ _BEHIND = "a function that is called after each superstep"
 _THEN = "a foldmap, or a function that is called when nothing is due"
 #: Option of `iterate` -> its check, of its name and value.
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "max_supersteps": partial(_optional, _count),
-    "supersteps": partial(_optional, _count),
+    "max_supersteps": partial(_optional, require_count),
+    "supersteps": partial(_optional, require_count),
     "until": partial(require_callable, expected=_BEHIND),
     "callback": partial(require_callable, expected=_BEHIND),
     "then": partial(require_callable, expected=_THEN),
     "progress": require_flag,
     "record_active": require_flag,
     "watch": partial(_optional, require_text),
-    "recompute_every": partial(_optional, partial(_count, least=1)),
+    "recompute_every": partial(_optional, partial(require_count, least=1)),
     "near_far": lambda name, value: checked_near_far(value),
     "checkpoint": lambda name, value: None if value is None else require_folder(value),
     "every": lambda name, value: require_every(value),

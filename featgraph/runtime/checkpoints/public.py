@@ -12,19 +12,22 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy.typing as npt
 
+from featgraph._arguments import checked_arguments, shown
+from featgraph.errors import ArgumentError
 from featgraph.program.state import State
 from featgraph.runtime.checkpoints.call import Call, Identity, current_call
 from featgraph.runtime.checkpoints.identity import argument_digests
 from featgraph.runtime.checkpoints.options import (
     check_names,
     checked_options,
+    require_count,
     require_every,
     require_folder,
 )
 from featgraph.runtime.loops.moves import asking
 from featgraph.runtime.loops.run import Run
 
-__all__ = ["Checkpoints", "checkpointed", "rounds", "single"]
+__all__ = ["Checkpoints", "algorithm", "checkpointed", "rounds", "single"]
 
 _BY_NAME = (
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -197,3 +200,66 @@ def checkpointed(function: Callable[_P, _R]) -> Callable[_P, _R]:
             return function(*args, **kwargs)
 
     return call
+
+
+#: Options of `iterate` that every algorithm gives itself, or does without.
+_NOT_GIVEN = ("active", "supersteps", "then", "until", "watch")
+#: Parameters that are a limit of supersteps.
+_LIMITS = ("max_supersteps", "max_iter")
+
+
+def algorithm(*sets: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Declare an algorithm: its arguments are checked, and it takes checkpoints.
+
+    Before it begins, arguments are checked as by `checked_arguments`, and options of
+    `iterate` as by it. ``active``, ``supersteps``, ``then``, ``until`` and ``watch``
+    are not taken: an algorithm gives them itself. See `checkpointed`, too.
+
+    Parameters
+    ----------
+    *sets : str
+        Other options of `iterate` that it gives itself.
+
+    Returns
+    -------
+    callable
+        A decorator for a function.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> @fg.algorithm("max_supersteps")
+    ... def spread(graph, step, depth: "int", **options):
+    ...     state = fg.State(graph, x=fg.vertex_property(0.0, iterated=True))
+    ...     return fg.iterate(step, state, max_supersteps=depth, **options)
+    >>> spread(fg.Graph.from_edges([0], [1]), None, depth="3")
+    Traceback (most recent call last):
+    ...
+    featgraph.errors.ArgumentError: depth=: not an integer
+      got:      '3' (str)
+      expected: an integer
+    """
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        checked = checked_arguments(checkpointed(function))
+        own = inspect.signature(function).parameters
+
+        @functools.wraps(function)
+        def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            for name in (*_NOT_GIVEN, *sets):
+                if name in kwargs and name not in own:
+                    raise ArgumentError(
+                        f"{function.__name__} takes no {name}=",
+                        where=f"{name}=",
+                        got=shown(kwargs[name]),
+                        fix="leave it out; to iterate otherwise, give its foldmaps to "
+                        "iterate",
+                    )
+            for name in _LIMITS:
+                if name in kwargs and name in own:
+                    kwargs[name] = require_count(name, kwargs[name])
+            return checked(*args, **kwargs)
+
+        return call
+
+    return decorate

@@ -89,7 +89,7 @@ class NearFar:
         if not isinstance(self.key, str):
             raise PlanError(
                 "near and far are told by a vertex property",
-                where=NEAR_FAR,
+                where="NearFar(key=)",
                 got=repr(self.key),
                 expected="its name",
             )

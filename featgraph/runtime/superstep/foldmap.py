@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from featgraph._arguments import shown
 from featgraph.config import config
 from featgraph.errors import PlanError, StateError, UserFunctionError
 from featgraph.fold.compiling.kernel import Kernel
@@ -164,6 +165,13 @@ class FoldMap:
             device = choose_device(target)
             step = self.prepare(state, device, options)
             if active_out is not None:
+                if not isinstance(active_out, ActiveSet):
+                    raise StateError(
+                        "not an ActiveSet, which can be overwritten",
+                        where="active_out=",
+                        got=shown(active_out),
+                        expected="an fg.ActiveSet",
+                    )
                 as_active(active_out, state, "active_out is")
             active = None
             if active_in is not None:
@@ -417,6 +425,7 @@ def require_state(state: Any) -> State:
     if not isinstance(state, State):
         raise StateError(
             "a foldmap runs on a State",
+            where="state=",
             got=type(state).__name__,
             expected="fg.State(graph, ...)",
         )
