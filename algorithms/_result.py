@@ -152,7 +152,7 @@ class Result:
     vertex_names: Any = field(default=None, repr=False)
 
     residual_name: ClassVar[str] = ""
-    #: How residuals are recorded, for those that are only recorded if asked for.
+    #: How residuals are recorded; "" where they always are.
     residual_fix: ClassVar[str] = "run with history=True"
 
     def __init_subclass__(cls) -> None:
@@ -356,7 +356,7 @@ class Result:
             raise fg.FeatGraphError(
                 "there is no residual to draw",
                 got=f"{self.supersteps} supersteps, none recorded",
-                fix=self.residual_fix if self.supersteps else None,
+                fix=(self.residual_fix or None) if self.supersteps else None,
             )
         if ax is None:
             ax = _new_axes()

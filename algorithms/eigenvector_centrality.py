@@ -158,6 +158,7 @@ class EigenvectorResult(Result):
     eigenvalue: float
 
     residual_name: ClassVar[str] = "L1 change of the centralities"
+    residual_fix: ClassVar[str] = ""
 
 
 @fg.algorithm()

@@ -163,6 +163,7 @@ class HitsResult(Result):
     authorities: Array = answer()
 
     residual_name: ClassVar[str] = "L1 change of the hubs"
+    residual_fix: ClassVar[str] = ""
 
 
 @fg.algorithm("max_supersteps")

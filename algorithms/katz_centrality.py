@@ -149,6 +149,7 @@ class KatzResult(Result):
     centralities: Array = answer()
 
     residual_name: ClassVar[str] = "L1 change of the centralities"
+    residual_fix: ClassVar[str] = ""
 
 
 @fg.algorithm()

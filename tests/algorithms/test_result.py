@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from dataclasses import fields
+from types import SimpleNamespace
 from typing import Any
 
 import networkx as nx
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
+from featgraph import algorithms
 from featgraph.algorithms import bfs, closeness_centrality, sssp, sswp
 from featgraph.algorithms._result import Result, iterate_recorded
 from featgraph.algorithms.factor_propagation import FactorPropagationResult
@@ -101,9 +104,13 @@ def test_a_callback_ends_the_run_as_it_does_in_iterate(
     assert (run.supersteps, residuals.size, run.converged) == (2, 2, False)
 
 
+class Recorded(Result):
+    residual_name = "largest change"
+
+
 def result_of(residuals: list[float], supersteps: int) -> Result:
     run = fg.Run("cpu", [], supersteps=supersteps, converged=True)
-    return Result(run=run, residuals=np.array(residuals))
+    return Recorded(run=run, residuals=np.array(residuals))
 
 
 def test_a_result_says_how_the_run_ended() -> None:
@@ -234,3 +241,45 @@ def test_a_repr_of_values_is_cut_to_a_line() -> None:
     lines = repr(result).splitlines()
     assert len(lines) <= 10
     assert max(map(len, lines)) < 100
+
+
+#: Algorithms that record residuals by themselves.
+COMPARE = {"eigenvector_centrality", "hits", "katz_centrality", "pagerank"}
+
+
+@pytest.mark.parametrize("name", algorithms.__all__)
+def test_history_is_advised_and_taken_by_the_same_algorithms(name: str) -> None:
+    function = getattr(algorithms, name)
+    if inspect.isclass(function):
+        return  # an estimator, whose result is that of its algorithm
+    takes = "history" in inspect.signature(function).parameters
+    module = sys.modules[function.__module__]
+    made = getattr(module, inspect.signature(function).return_annotation)
+    assert bool(made.residual_name) == (takes or name in COMPARE)
+    run = fg.Run("cpu", [], supersteps=3)
+    without = SimpleNamespace(run=run, supersteps=3, residuals=np.empty(0))
+    for field in ("residual_name", "residual_fix"):
+        setattr(without, field, getattr(made, field))
+    with pytest.raises(fg.FeatGraphError) as caught:
+        made.plot(without)
+    assert ("history=True" in str(caught.value)) == takes
+    if not takes:
+        with pytest.raises(fg.ArgumentError, match="no option 'history'"):
+            function(None, history=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"trget": "cpu"}, "did you mean 'target'"),
+        ({"until": lambda state: True}, "pagerank takes no until="),
+        ({"callback": 3}, "callback="),
+        ({"alpha": None}, "alpha="),
+        ({"max_supersteps": 10**400}, "max_supersteps="),
+    ],
+)
+def test_options_are_checked_before_the_graph_is(
+    given: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(fg.FeatGraphError, match=says):
+        algorithms.pagerank(None, **given)
