@@ -233,13 +233,7 @@ def hits(
     """
     graph = fg.as_graph(graph)
     require_number("tol", tol, tol > 0, "more than 0")
-    if not isinstance(max_iter, int | np.integer) or max_iter < 0:
-        raise fg.GraphInputError(
-            "the limit of iterations is a count",
-            where="max_iter=",
-            got=repr(max_iter),
-            expected="an integer, 0 or more",
-        )
+    require_number("max_iter", max_iter, 0 <= max_iter < 1 << 63, "0 or more")
     real = checked_reals(dtype)
     weight = weight_properties(graph, weights, real, ratios=True)
     state = fg.State(

@@ -115,7 +115,7 @@ def test_bad_input() -> None:
     graph = fg.Graph.from_edges([0, 1], [1, 2])
     for options, says in (
         ({"tol": 0.0}, "tol out of range"),
-        ({"max_iter": -1}, "a count"),
+        ({"max_iter": -1}, "max_iter out of range"),
         ({"nstart": [1.0, -1.0, 1.0]}, "not negative"),
         ({"nstart": np.ones((3, 2))}, "one value for each vertex"),
         ({"weights": [1.0]}, "one weight per given edge"),

@@ -204,8 +204,6 @@ def checkpointed(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 #: Options of `iterate` that every algorithm gives itself, or does without.
 _NOT_GIVEN = ("active", "supersteps", "then", "until", "watch")
-#: Parameters that are a limit of supersteps.
-_LIMITS = ("max_supersteps", "max_iter")
 
 
 def algorithm(*sets: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
@@ -255,9 +253,8 @@ def algorithm(*sets: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
                         fix="leave it out; to iterate otherwise, give its foldmaps to "
                         "iterate",
                     )
-            for name in _LIMITS:
-                if name in kwargs and name in own:
-                    kwargs[name] = require_count(name, kwargs[name])
+            if "max_supersteps" in own and "max_supersteps" in kwargs:
+                require_count("max_supersteps", kwargs["max_supersteps"])
             return checked(*args, **kwargs)
 
         return call
