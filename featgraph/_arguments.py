@@ -260,9 +260,8 @@ def checked_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Check the kinds of arguments by their annotations before a function runs.
 
     Parameters that are annotated as ``bool``, ``int``, ``float``, ``str``,
-    ``str | os.PathLike[str]`` or ``npt.DTypeLike``, in a module with ``from __future__
-    import annotations``, are checked; those of other annotations are left alone.
-    ``| None`` lets None through.
+    ``str | os.PathLike[str]`` or ``npt.DTypeLike`` are checked; those of other
+    annotations are left alone. ``| None`` lets None through.
     The function is given plain Python values: ``np.float32(0.5)`` as 0.5.
 
     Parameters
@@ -280,7 +279,7 @@ def checked_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
     --------
     >>> import featgraph as fg
     >>> @fg.checked_arguments
-    ... def scaled(x, factor: "float" = 1.0):
+    ... def scaled(x, factor: float = 1.0):
     ...     return x * factor
     >>> scaled(3, 2)
     6.0
@@ -313,13 +312,13 @@ def checked_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def _check_of(annotation: Any) -> Callable[[str, Any], Any] | None:
-    """Return the check of an annotation as text, or None if it has none."""
-    if not isinstance(annotation, str):
-        return None
-    kind = annotation.removesuffix(" | None")
+    """Return the check of an annotation, a type or its text; None without."""
+    is_type = isinstance(annotation, type)
+    text = annotation.__name__ if is_type else str(annotation)
+    kind = text.removesuffix(" | None")
     if kind not in _KINDS:
         return None
     check = _KINDS[kind]
-    if kind == annotation:
+    if kind == text:
         return check
     return lambda name, value: None if value is None else check(name, value)

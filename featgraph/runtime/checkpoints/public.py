@@ -227,7 +227,7 @@ def algorithm(*sets: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     --------
     >>> import featgraph as fg
     >>> @fg.algorithm("max_supersteps")
-    ... def spread(graph, step, depth: "int", **options):
+    ... def spread(graph, step, depth: int, **options):
     ...     state = fg.State(graph, x=fg.vertex_property(0.0, iterated=True))
     ...     return fg.iterate(step, state, max_supersteps=depth, **options)
     >>> spread(fg.Graph.from_edges([0], [1]), None, depth="3")
