@@ -36,6 +36,7 @@ Contraction to fused multiply-add, the one gain that loses nothing, is on withou
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import importlib.util
@@ -43,7 +44,7 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from featgraph._interrupts import import_whole
+from featgraph._interrupts import import_whole, shielded
 from featgraph.errors import DeviceError
 
 __all__ = [
@@ -451,8 +452,31 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """
     if function is None:
         # The options go with the function: given to the decorator alone, some are lost.
-        return lambda decorated: _dialect().jit(decorated, **options)
-    return _dialect().jit(function, **options)
+        return lambda decorated: kernel(decorated, **options)
+    return _compiled_aside(_dialect().jit(function, **options))
+
+
+def _compiled_aside(kernel: Any) -> Any:
+    """Have a kernel compiled in a shielded call, on the GPU of the calling thread."""
+    locks: Any = import_whole("numba.cuda.core.compiler_lock")
+    dialect, compile_ = _dialect(), kernel._compile_for_args
+
+    def compile_lean(*arguments: Any) -> Any:
+        with compiling():
+            return compile_(*arguments)
+
+    def compile_on(number: int, arguments: tuple[Any, ...]) -> Any:
+        with dialect.gpus[number]:  # a new thread has none
+            return compile_lean(*arguments)
+
+    def compile_aside(*arguments: Any) -> Any:
+        if locks.global_compiler_lock.is_locked():  # by this thread
+            return compile_lean(*arguments)
+        number = dialect.current_context().device.id
+        return shielded(functools.partial(compile_on, number, arguments))
+
+    kernel._compile_for_args = compile_aside
+    return kernel
 
 
 def launcher(kernel: Any, blocks: int, threads: int, stream: Any = 0) -> Any:
@@ -481,11 +505,7 @@ def launcher(kernel: Any, blocks: int, threads: int, stream: Any = 0) -> Any:
     finally:
         settings.CUDA_LOW_OCCUPANCY_WARNINGS = advice
 
-    def launch(*arguments: Any) -> None:
-        with compiling():
-            configured(*arguments)
-
-    return launch
+    return configured
 
 
 def _have_no_blas() -> None:
@@ -606,13 +626,19 @@ def _compile(
 ) -> Any:
     plain = getattr(py_kernel, "py_func", py_kernel)
     options = {} if bounds is None else {"launch_bounds": bounds}
-    try:
-        with target_cc(cc):
+    lock = import_whole("numba.cuda.core.compiler_lock").global_compiler_lock
+
+    def compile_() -> Any:
+        with lock, target_cc(cc):
             # The default ABI is C's, which kernels do not have.
             code, _ = _dialect().compile(
                 plain, signature, cc=cc, device=False, abi="numba", output=output,
                 **options,
             )  # fmt: skip
+        return code
+
+    try:
+        code = compile_() if lock.is_locked() else shielded(compile_)
     except Exception as error:
         missing = _missing_part(error)
         if missing is None:

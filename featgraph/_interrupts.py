@@ -1,18 +1,48 @@
-"""Interrupts that wait: until a state is of one superstep, until a module is whole.
+"""Interrupts: deferred where they would cut a superstep or an import, or kept away.
 
-So does Python's collector, where other ranks would wait for it.
+``deferred_interrupts``   SIGINT waits until a State is of one superstep
+``import_whole``          SIGINT waits until a module is imported
+``shielded``              all signals: a call runs on a thread that handles none
+``njit``                  Numba's, whose functions are compiled in that way
+
+Python handles signals on the main thread, between any two of its instructions. Within
+a compiler that is not safe: LLVM calls back through ctypes, which drops exceptions, and
+Numba's own tables may be left half filled. The calling thread therefore waits for the
+compiler, and only the wait is interrupted.
+
+Full collections of Python's are deferred as well, where other ranks would wait for one.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import contextvars
+import ctypes
+import functools
 import gc
 import importlib
+import os
 import signal
 import sys
 import threading
-from typing import Any
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-__all__ = ["deferred_interrupts", "import_whole", "rare_collections"]
+__all__ = [
+    "Stopped",
+    "compiled_aside",
+    "deferred_interrupts",
+    "import_whole",
+    "njit",
+    "rare_collections",
+    "shielded",
+    "stop_threads",
+    "stops_at_exit",
+]
+
+_T = TypeVar("_T")
 
 # What `signal` wraps: that looks for each handler among members of an enumeration,
 # which takes longer than all else that is done here.
@@ -65,6 +95,134 @@ def import_whole(name: str) -> Any:
             return known
     with deferred_interrupts():
         return importlib.import_module(name)
+
+
+#: So often, in s, a thread that waits for a shielded call looks for signals that the
+#: system has delivered to another thread, which does not wake it.
+_LOOKS_S = 0.1
+#: So often, in s, a thread that compiles is told that the process ends: library code
+#: may not hear it at once.
+_AGAIN_S = 0.25
+
+#: Threads that must leave the compiler before the process ends, and whether each is in
+#: it now: LLVM does not survive the end of the interpreter.
+_in_compiler: weakref.WeakKeyDictionary[threading.Thread, Callable[[], bool]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+class Stopped(BaseException):
+    """Ends what a thread compiles: the process ends."""
+
+
+def shielded(call: Callable[[], _T]) -> _T:
+    """Run a call to its end where no signal handler can cut it short; return its value.
+
+    The main thread hands the call to a thread of its own and waits. An interrupt is
+    raised out of the wait, at once. The call then goes on to its end by itself, so it
+    must do no harm when its caller is gone: what a compiler makes is there for the next
+    call. Other threads handle no signals, and make the call themselves.
+
+    Parameters
+    ----------
+    call : callable
+        Takes no arguments. It must need no lock that the calling thread holds.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    result: list[_T] = []
+    errors: list[BaseException] = []
+    # A bare lock, which the thread only releases: an interrupt can leave the lock
+    # within an Event or a Future held for good.
+    unfinished = threading.Lock()
+    unfinished.acquire()
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        stops_at_exit(threading.current_thread(), unfinished.locked)
+        with contextlib.suppress(Stopped):
+            try:
+                result.append(context.run(call))
+            except BaseException as error:
+                errors.append(error)
+            finally:
+                unfinished.release()
+
+    # A daemon, so that the end of Python reaches `stop_threads`, and waits no longer.
+    thread = threading.Thread(target=run, name="featgraph shielded", daemon=True)
+    try:
+        with deferred_interrupts():
+            thread.start()
+    except RuntimeError:  # there can be no more threads, as when Python ends
+        return call()
+    while not unfinished.acquire(timeout=_LOOKS_S):
+        pass
+    if errors:
+        raise errors.pop()
+    return result.pop()
+
+
+def compiled_aside(function: Any) -> Any:
+    """Have a function of Numba compile, or load its code, in a shielded call.
+
+    Parameters
+    ----------
+    function : numba.core.dispatcher.Dispatcher
+
+    Returns
+    -------
+    Dispatcher
+        The same.
+    """
+    if "_compile_for_args" in vars(function):  # several modules import it
+        return function
+    lock = importlib.import_module("numba.core.compiler_lock").global_compiler_lock
+    compile_ = function._compile_for_args  # by this name its C code calls it
+
+    @functools.wraps(compile_)
+    def compile_aside(*arguments: Any, **named: Any) -> Any:
+        if lock.is_locked():  # by this thread, for which another one would wait
+            return compile_(*arguments, **named)
+        return shielded(functools.partial(compile_, *arguments, **named))
+
+    function._compile_for_args = compile_aside
+    return function
+
+
+def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Return Numba's decorator with some options; functions are compiled aside."""
+    decorate = import_whole("numba").njit(**options)
+    return lambda function: compiled_aside(decorate(function))
+
+
+def stops_at_exit(thread: threading.Thread, is_busy: Callable[[], bool]) -> None:
+    """Have a thread stopped before the process ends, wherever it is busy."""
+    _in_compiler[thread] = is_busy
+
+
+def stop_threads(*threads: threading.Thread) -> None:
+    """Raise `Stopped` in threads, or all, until they have left the compiler."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda given: _report(hook, given)
+    while alive := [t for t in threads or list(_in_compiler) if t.is_alive()]:
+        for thread in alive:
+            is_busy = _in_compiler.get(thread)
+            if is_busy is not None and is_busy() and thread.ident is not None:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped)
+                )
+        alive[0].join(_AGAIN_S)
+
+
+def _report(hook: Callable[[Any], Any], given: Any) -> None:
+    """Report an error that nothing can handle, but for what has ended a callback."""
+    if given.exc_type is not Stopped:
+        hook(given)
+
+
+atexit.register(stop_threads)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_compiler.clear)  # it has none of the threads
 
 
 #: Within runs of ranks full collections come so many times as rarely.

@@ -1,7 +1,9 @@
 """Edges drawn on the CPU; import this module inside functions only: it loads Numba."""
 
-from numba import njit, uint64
+import numba
+from numba import uint64
 
+from featgraph._interrupts import njit
 from featgraph.arrays import drawing
 
 __all__ = [
@@ -15,7 +17,7 @@ __all__ = [
 ]
 
 # No disk cache of their own: the loops that they are inlined into are cached.
-_functions = drawing.make(njit)  # type: ignore[no-untyped-call]
+_functions = drawing.make(numba.njit)  # type: ignore[no-untyped-call]
 
 philox = _functions.philox
 _rmat_edge = _functions.rmat_edge

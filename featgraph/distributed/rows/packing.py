@@ -10,7 +10,9 @@ each position before they keep it.
 from __future__ import annotations
 
 import numpy as np
-from numba import int64, njit, uint8, uint64
+from numba import int64, uint8, uint64
+
+from featgraph._interrupts import njit
 
 __all__ = [
     "count_escapes",

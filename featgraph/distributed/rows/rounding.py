@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import int64, njit, uint16, uint64
+from numba import int64, uint16, uint64
+
+from featgraph._interrupts import njit
 
 __all__ = ["TYPES", "round_rows", "widen"]
 

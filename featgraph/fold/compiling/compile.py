@@ -12,7 +12,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Protocol
 
-from featgraph._interrupts import import_whole
+from featgraph._interrupts import compiled_aside, import_whole
 from featgraph.errors import FeatGraphError, UserFunctionError
 from featgraph.fold.compiling.disk_cache import guard_disk_cache
 from featgraph.fold.compiling.store import COMPILED, module_path
@@ -80,6 +80,9 @@ def _import_text(name: str, path: Path, text: str) -> ModuleType:
         if hasattr(module, "Data"):
             module.Data.__name__ = path.stem
         guard_disk_cache(module, path.parent / COMPILED)
+        for value in vars(module).values():
+            if hasattr(value, "_compile_for_args"):
+                compiled_aside(value)
     except BaseException:
         del sys.modules[name]
         raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar, cast
 
-from featgraph._interrupts import import_whole
+from featgraph._interrupts import njit
 
 __all__ = ["jit"]
 
@@ -22,11 +22,10 @@ def jit(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
     It lets go of the interpreter.
     """
-    numba = import_whole("numba")
     try:
-        compiled = numba.njit(cache=True, nogil=True)(function)
+        compiled = njit(cache=True, nogil=True)(function)
     except RuntimeError:
         # Neither the package's folder nor the user's cache can be written: Numba says
         # so when decorating. Compiling again in each process is better than failing.
-        compiled = numba.njit(nogil=True)(function)
+        compiled = njit(nogil=True)(function)
     return cast("Callable[_P, _R]", compiled)

@@ -9,7 +9,6 @@ a GPU waits until no run has compiled anything for a while: it takes seconds the
 from __future__ import annotations
 
 import atexit
-import ctypes
 import os
 import sys
 import threading
@@ -18,7 +17,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from featgraph._interrupts import deferred_interrupts
+from featgraph._interrupts import (
+    Stopped,
+    deferred_interrupts,
+    stop_threads,
+    stops_at_exit,
+)
 from featgraph.errors import CompilationWarning
 
 __all__ = ["COMPILER", "LONG", "BehindRuns", "Job"]
@@ -34,15 +38,8 @@ _THREAD = "featgraph compiler"
 #: So long, in s, the thread keeps the interpreter while others want it. A search
 #: on a GPU lets go of it a hundred times, and waited 5 ms each time it wanted it back.
 _KEEPS_S = 1e-4
-#: So often, in s, a thread that compiles is told that the process ends: library code
-#: may not hear it at once.
-_AGAIN_S = 0.25
 
 Part = Callable[[], Any]
-
-
-class _Stopped(BaseException):
-    """Ends what is being compiled: the process ends."""
 
 
 class Job:
@@ -161,14 +158,8 @@ class BehindRuns:
             self._queue.clear()
             self._changed.notify_all()
             thread = self._thread
-        if thread is None:
-            return
-        hook = sys.unraisablehook
-        sys.unraisablehook = lambda given: _report(hook, given)
-        while thread.is_alive():
-            if self._current is not None and thread.ident is not None:
-                _raise_in(thread.ident, _Stopped)
-            thread.join(_AGAIN_S)
+        if thread is not None:
+            stop_threads(thread)
 
     def forget_thread(self) -> None:
         """Go on in a child of a fork, which has no thread: ask for its jobs again."""
@@ -205,6 +196,7 @@ class BehindRuns:
             self._thread = threading.Thread(
                 target=self._work, name=_THREAD, daemon=True
             )
+            stops_at_exit(self._thread, lambda: self._current is not None)
             self._thread.start()
 
     def _work(self) -> None:
@@ -214,7 +206,7 @@ class BehindRuns:
         try:
             while self._compile_next():
                 pass
-        except _Stopped:
+        except Stopped:
             pass
         finally:
             if sys.getswitchinterval() == ours:  # nobody has set another one meanwhile
@@ -252,24 +244,13 @@ class BehindRuns:
                 self._changed.wait_for(lambda: self._waiting or self._is_over, QUIET_S)
                 before, now = now, job.firsts and job.firsts()
             if self._is_over:
-                raise _Stopped
-
-
-def _report(hook: Callable[[Any], Any], given: Any) -> None:
-    """Report an error that nothing can handle, but for what has ended a callback."""
-    if given.exc_type is not _Stopped:
-        hook(given)
-
-
-def _raise_in(thread: int, error: type[BaseException]) -> None:
-    """Raise an error in another thread, at its next instruction of Python."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(thread), ctypes.py_object(error)
-    )
+                raise Stopped
 
 
 #: That of this process.
 COMPILER = BehindRuns()
 atexit.register(COMPILER.stop)
+# Before it: another thread may hold the lock for which this one waits.
+atexit.register(stop_threads)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=COMPILER.forget_thread)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import float64, int64, njit, uint32
+from numba import float64, int64, uint32
 
+from featgraph._interrupts import njit
 from featgraph.device import cpu
 
 __all__ = [
