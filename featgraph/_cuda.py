@@ -44,7 +44,7 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from featgraph._interrupts import import_whole, shielded
+from featgraph._interrupts import holds_compiler, import_whole, shielded
 from featgraph.errors import DeviceError
 
 __all__ = [
@@ -458,7 +458,6 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
 
 def _compiled_aside(kernel: Any) -> Any:
     """Have a kernel compiled in a shielded call, on the GPU of the calling thread."""
-    locks: Any = import_whole("numba.cuda.core.compiler_lock")
     dialect, compile_ = _dialect(), kernel._compile_for_args
 
     def compile_lean(*arguments: Any) -> Any:
@@ -470,7 +469,7 @@ def _compiled_aside(kernel: Any) -> Any:
             return compile_lean(*arguments)
 
     def compile_aside(*arguments: Any) -> Any:
-        if locks.global_compiler_lock.is_locked():  # by this thread
+        if holds_compiler():
             return compile_lean(*arguments)
         number = dialect.current_context().device.id
         return shielded(functools.partial(compile_on, number, arguments))
@@ -638,7 +637,7 @@ def _compile(
         return code
 
     try:
-        code = compile_() if lock.is_locked() else shielded(compile_)
+        code = compile_() if holds_compiler() else shielded(compile_)
     except Exception as error:
         missing = _missing_part(error)
         if missing is None:

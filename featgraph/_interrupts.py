@@ -34,6 +34,7 @@ __all__ = [
     "Stopped",
     "compiled_aside",
     "deferred_interrupts",
+    "holds_compiler",
     "import_whole",
     "njit",
     "rare_collections",
@@ -162,6 +163,12 @@ def shielded(call: Callable[[], _T]) -> _T:
     return result.pop()
 
 
+def holds_compiler() -> bool:
+    """Whether this thread has the compiler's lock, for which another would wait."""
+    lock: Any = importlib.import_module("numba.core.compiler_lock")
+    return bool(lock.global_compiler_lock.is_locked())
+
+
 def compiled_aside(function: Any) -> Any:
     """Have a function of Numba compile, or load its code, in a shielded call.
 
@@ -176,12 +183,11 @@ def compiled_aside(function: Any) -> Any:
     """
     if "_compile_for_args" in vars(function):  # several modules import it
         return function
-    lock = importlib.import_module("numba.core.compiler_lock").global_compiler_lock
     compile_ = function._compile_for_args  # by this name its C code calls it
 
     @functools.wraps(compile_)
     def compile_aside(*arguments: Any, **named: Any) -> Any:
-        if lock.is_locked():  # by this thread, for which another one would wait
+        if holds_compiler():
             return compile_(*arguments, **named)
         return shielded(functools.partial(compile_, *arguments, **named))
 

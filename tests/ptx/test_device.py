@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import math
+import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -232,6 +235,36 @@ def test_the_collector_is_as_it_was_behind_what_is_compiled() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_a_launch_compiles_on_a_thread_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On the GPU of the caller, and without the collector, which is back then."""
+    current: list[int] = []
+
+    class Gpu(contextlib.nullcontext[None]):
+        def __init__(self, number: int) -> None:
+            super().__init__()
+            current.append(number)
+
+    class Kernel:
+        def _compile_for_args(self, *arguments: int) -> Any:
+            is_main = threading.current_thread() is threading.main_thread()
+            return arguments, is_main, gc.isenabled(), list(current)
+
+    dialect = SimpleNamespace(
+        jit=lambda function, **options: Kernel(),
+        gpus=type("Gpus", (), {"__getitem__": lambda self, number: Gpu(number)})(),
+        current_context=lambda: SimpleNamespace(device=SimpleNamespace(id=3)),
+    )
+    monkeypatch.setattr(_cuda, "_dialect", lambda: dialect)
+    kernel = _cuda.kernel(lambda x: None, cache=True)
+    assert kernel._compile_for_args(1, 2) == ((1, 2), False, False, [3])
+    assert gc.isenabled()
+    current.clear()
+    with _cuda.compiling():  # for whose lock another thread would wait
+        assert kernel._compile_for_args(1) == ((1,), True, False, [])
 
 
 def test_resources_are_read_from_the_assemblers_report() -> None:
