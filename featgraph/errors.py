@@ -119,7 +119,18 @@ class DistributedError(FeatGraphError, RuntimeError):
 
 
 class RankMismatchError(DistributedError):
-    """Ranks that went different ways; names two of them, and what each one called."""
+    """Ranks that went different ways; names them by what they called.
+
+    Attributes
+    ----------
+    rank : int or None
+        The lowest one that did not do what most ranks did, or, where as many did
+        another thing, not what the lowest rank did.
+    """
+
+    def __init__(self, what: str, *, rank: int | None = None, **parts: Any) -> None:
+        super().__init__(what, **parts)
+        self.rank = rank
 
 
 class WorkerLostError(DistributedError):

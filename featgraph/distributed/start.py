@@ -18,7 +18,7 @@ from featgraph.distributed.engines.protocol import Engine
 from featgraph.distributed.engines.shared_memory import SharedEngine
 from featgraph.distributed.engines.torch_engine import TorchEngine
 from featgraph.distributed.watch import Watch, watch_of_process
-from featgraph.errors import ArgumentError, DistributedError
+from featgraph.errors import ArgumentError, DistributedError, FeatGraphError
 
 __all__ = ["init", "restart_count"]
 
@@ -209,7 +209,10 @@ class _Ending:
             if error is None:
                 watch.end()
             else:
-                watch.fail(f"{type(error).__name__}: {error}")
+                # All ranks raise some errors, which name the rank that they are of.
+                is_shared = isinstance(error, FeatGraphError | OSError)
+                rank = getattr(error, "rank", None) if is_shared else None
+                watch.fail(f"{type(error).__name__}: {error}", rank)
         if self.engine is None:
             return
         try:

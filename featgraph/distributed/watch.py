@@ -128,10 +128,13 @@ class Watch:
         self.raise_lost()
         return self._offers[name]
 
-    def fail(self, text: str) -> None:
-        """Say why the rank ends."""
+    def fail(self, text: str, of: int | None = None) -> None:
+        """Say why the rank ends, and which rank caused it, if that is another one."""
         self._say(self._beat(time.monotonic()))
-        self._say({"is": "failed", "text": text[: MOST_BYTES // 8]})
+        told: dict[str, Any] = {"is": "failed", "text": text[: MOST_BYTES // 8]}
+        if of is not None:
+            told["of"] = of
+        self._say(told)
 
     def end(self) -> None:
         """Say that the rank ends as it should."""

@@ -80,6 +80,9 @@ def _raised(told: dict[str, Any], rank: int, about: str) -> Exception:
         made = plain(*told["system"])
     else:
         got = f"{told['type']}: {told['text']}"
-        return DistributedError(f"{about} failed on rank {rank}", got=got)
+        made = DistributedError(f"{about} failed on rank {rank}", got=got)
+        vars(made)["rank"] = rank
+        return made
     made.add_note(f"{about} failed on rank {rank}")
+    vars(made)["rank"] = rank  # the launcher names it
     return made

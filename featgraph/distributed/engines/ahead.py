@@ -146,7 +146,8 @@ def _unpacked(message: Bytes) -> Iterator[tuple[str, Array]]:
 
 def _went_another_way(rank: int, does: str, known: str) -> RankMismatchError:
     return RankMismatchError(
-        f"ranks 0 and {rank} went different ways",
+        f"rank {rank} went another way than rank 0",
+        rank=rank,
         got=f"rank 0 has called {known}; rank {rank} {does}",
         expected="the same calls in the same order on every rank",
         fix="let nothing that differs between ranks decide what is called: not the "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
@@ -85,32 +85,62 @@ def mismatch(
     ended : mapping
         Of ranks that have come to their end, how many exchanges they had.
     """
-    rank, call = min(calls.items())
-    if ended:
-        other, count = min(ended.items())
-        got = f"has come to its end, after {count} exchanges"
-    else:
-        different = [r for r in sorted(calls) if calls[r] != call]
-        if not different:
-            return None
-        other = different[0]
-        if replace(calls[other], given=call.given) == call:
-            one, two = _different(call.given, calls[other].given)
+    does: dict[Call | None, list[int]] = {}
+    for rank in sorted({*calls, *ended}):
+        # Ranks that have ended did so alike, whatever they had called before.
+        does.setdefault(None if rank in ended else calls[rank], []).append(rank)
+    if len(does) == 1:
+        return None
+    # What most ranks do is right, or else what the lowest does.
+    groups = sorted(does.items(), key=lambda group: (-len(group[1]), group[1][0]))
+    (known, ranks), *others = groups
+    culprit = min(other for _, group in others for other in group)
+    if known is not None and not ended:
+        call = next(call for call, group in others if culprit in group)
+        if call is not None and replace(call, given=known.given) == known:
+            one, two = _different(known.given, call.given)
             return RankMismatchError(
-                f"ranks {rank} and {other} were given different values",
-                got=f"rank {rank}: {one}; rank {other}: {two}",
+                f"ranks {ranks[0]} and {culprit} were given different values",
+                rank=culprit,
+                got=f"rank {ranks[0]}: {one}; rank {culprit}: {two}",
                 expected="the same scalars and arrays on every rank",
                 fix="let no argument differ between ranks, and give seeds to random "
                 "numbers",
             )
-        got = f"calls {calls[other]}"
+    wrong = sorted(other for _, group in others for other in group)
     return RankMismatchError(
-        f"ranks {rank} and {other} went different ways",
-        got=f"rank {rank} calls {call}; rank {other} {got}",
+        f"{_named(wrong)} went another way than {_named(ranks)}",
+        rank=culprit,
+        got="; ".join(_told(call, group, ended) for call, group in groups),
         expected="the same calls in the same order on every rank",
         fix="let nothing that differs between ranks decide what is called: not the "
         "rank, nor what only this rank has, nor a clock",
     )
+
+
+#: So many ranks are named; of more, how many there are.
+_MOST_NAMED = 6
+
+
+def _named(ranks: Sequence[int]) -> str:
+    """Return ranks as they stand in a sentence."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if len(ranks) > _MOST_NAMED:
+        some = ", ".join(map(str, ranks[: _MOST_NAMED - 1]))
+        return f"ranks {some} and {len(ranks) - _MOST_NAMED + 1} others"
+    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+
+
+def _told(call: Call | None, ranks: Sequence[int], ended: Mapping[int, int]) -> str:
+    """Return what some ranks do."""
+    is_one = len(ranks) == 1
+    if call is not None:
+        return f"{_named(ranks)} {'calls' if is_one else 'call'} {call}"
+    counts = sorted({ended[rank] for rank in ranks})
+    count = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
+    has, end = ("has", "its") if is_one else ("have", "their")
+    return f"{_named(ranks)} {has} come to {end} end, after {count} exchanges"
 
 
 def _different(one: str, other: str) -> tuple[str, str]:

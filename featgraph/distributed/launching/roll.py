@@ -142,7 +142,12 @@ class Roll:
             one.since = now - float(told["for"])
         elif told["is"] == "failed":
             one.failed = str(told["text"])
-            self._lose(rank, one.failed)
+            of = told.get("of", rank)
+            if type(of) is not int or not 0 <= of < len(self._entries):
+                of = rank
+            # It ends of the same error by itself, and need not be ended.
+            self._entries[of].failed = self._entries[of].failed or one.failed
+            self._lose(of, one.failed)
         elif told["is"] == "ending":
             one.state, one.since = "ending", now
 

@@ -137,6 +137,19 @@ def test_how_a_rank_ends(ranks: Ranks, status: int, part: str) -> None:
     assert Loss.heard(ranks.lost.told()) == ranks.lost
 
 
+@pytest.mark.parametrize(("of", "named"), [(2, 2), (0, 0), (7, 1), ("x", 1)])
+def test_a_rank_names_another_of_which_its_error_is(
+    ranks: Ranks, of: Any, named: int
+) -> None:
+    """All ranks raise that one went another way; who comes to say it first varies."""
+    text = "RankMismatchError: rank 2 went another way"
+    ranks.roll.hear(1, {"is": "failed", "text": text, "of": of}, ranks.now)
+    assert ranks.lost is not None
+    assert (ranks.lost.rank, ranks.lost.why) == (named, text)
+    # It raises the same, and is not ended before it has shown it.
+    assert not ranks.roll.is_stuck(named)
+
+
 def test_the_first_reason_counts(ranks: Ranks) -> None:
     ranks.roll.hear(1, {"is": "failed", "text": "ValueError: row 7"}, ranks.now)
     ranks.roll.end(1, 1, ranks.now)
