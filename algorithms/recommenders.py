@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
-import zipfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -402,23 +399,14 @@ class AlternatingLeastSquares(_Factors, BaseEstimator):
         }
         kept |= {"dtype": np.dtype(self.dtype).name, "random_state": self.random_state}
         header = json.dumps({"version": _VERSION, "parameters": kept})
-        target = Path(path)
-        with tempfile.NamedTemporaryFile(
-            dir=target.parent, prefix=f".{target.name}.", delete=False
-        ) as file:
-            try:
-                np.savez(
-                    file,
-                    header=np.array(header),
-                    user_factors=self.user_factors,
-                    item_factors=self.item_factors,
-                )
-                file.close()
-                os.replace(file.name, target)
-            except BaseException:
-                file.close()
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        fg.write_arrays(
+            path,
+            {
+                "header": np.array(header),
+                "user_factors": self.user_factors,
+                "item_factors": self.item_factors,
+            },
+        )
 
     @classmethod
     @fg.checked_arguments
@@ -431,12 +419,12 @@ class AlternatingLeastSquares(_Factors, BaseEstimator):
             If the file is damaged, or of another kind or version.
         """
         try:
-            with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-                header = json.loads(str(file["header"]))
-                factors = file["user_factors"], file["item_factors"]
+            file = fg.read_arrays(path)
+            header = json.loads(str(file["header"]))
+            factors = file["user_factors"], file["item_factors"]
             version, parameters = header["version"], header["parameters"]
             model = cls(**parameters) if version == _VERSION else None
-        except FileNotFoundError:
+        except fg.FileFormatError:
             raise
         except _DAMAGE as error:
             raise fg.FileFormatError(
@@ -457,7 +445,7 @@ class AlternatingLeastSquares(_Factors, BaseEstimator):
 
 
 #: What NumPy, zip and JSON raise for a file that is not what it should be.
-_DAMAGE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
+_DAMAGE = (ValueError, KeyError, TypeError, RecursionError)
 
 #: Saved with a model; not where a fit is gone on with, which is of one machine.
 _PARAMETERS = (

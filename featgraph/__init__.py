@@ -4,6 +4,7 @@ from pathlib import Path as _Path
 
 from featgraph import distributed
 from featgraph._arguments import checked_arguments
+from featgraph._files import read_arrays, write_arrays
 from featgraph._version import VERSION as _VERSION
 from featgraph.config import config
 from featgraph.errors import (
@@ -172,6 +173,7 @@ __all__ = [
     "normalize",
     "nothing",
     "outer",
+    "read_arrays",
     "read_bif",
     "read_dimacs",
     "read_edge_list",
@@ -191,4 +193,5 @@ __all__ = [
     "vertex",
     "vertex_property",
     "vertexmap",
+    "write_arrays",
 ]

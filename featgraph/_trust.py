@@ -12,10 +12,11 @@ import stat
 from functools import cache
 from pathlib import Path
 
+from featgraph._files import NotPlainError, open_file
+
 __all__ = ["DistrustedError", "make_private", "read_private", "why_distrusted"]
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
-_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class DistrustedError(OSError):
@@ -59,7 +60,7 @@ def why_distrusted(folder: Path, own: int = 1) -> str:
     return ""
 
 
-def read_private(path: Path) -> bytes:
+def read_private(path: Path, most: int = 1 << 62) -> bytes:
     """Return the contents of a file that is this user's alone.
 
     Raises
@@ -67,22 +68,19 @@ def read_private(path: Path) -> bytes:
     DistrustedError
         If others may have written it.
     OSError
-        If it cannot be read.
+        If it cannot be read, or has more bytes than `most`.
     """
     try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _NOFOLLOW)
-    except OSError:
-        if path.is_symlink():
-            raise DistrustedError("is a link") from None
-        raise
+        handle, size = open_file(path)
+    except NotPlainError as error:
+        raise DistrustedError(f"is {error.strerror}") from None
     with os.fdopen(handle, "rb") as file:
-        found = os.fstat(handle)  # of what is read, whatever stands there by now
-        if not stat.S_ISREG(found.st_mode):
-            raise DistrustedError("is not a file")
-        problem = _why_not_ours(found)
+        problem = _why_not_ours(os.fstat(handle))
         if problem:
             raise DistrustedError(problem)
-        return file.read()
+        if size > most:
+            raise OSError(f"{path} has {size} bytes, more than {most}")
+        return file.read(size)
 
 
 def _why_not_ours(found: os.stat_result) -> str:

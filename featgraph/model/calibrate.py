@@ -7,9 +7,11 @@ others use the machine, too.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import blake2b
@@ -18,13 +20,20 @@ from typing import Any
 
 import numpy as np
 
+from featgraph._files import replace_private
 from featgraph._interrupts import import_whole
+from featgraph._trust import (
+    DistrustedError,
+    make_private,
+    read_private,
+    why_distrusted,
+)
 from featgraph._version import VERSION
 from featgraph.config import config
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.distributed.rows.forms import SendList, choose
 from featgraph.distributed.rows.messages import decode, encode, row_bytes, store
-from featgraph.errors import FileFormatError
+from featgraph.errors import CacheWarning
 from featgraph.graph import Graph
 from featgraph.graph.generators import uniform
 from featgraph.model.links import Link
@@ -54,6 +63,8 @@ IN_TIME = 0.4
 #: Bytes of messages: the first is the latency.
 MESSAGES = (0, 1 << 12, 1 << 16, 1 << 20, 1 << 23)
 MESSAGE_TRIALS = 7
+#: No file of constants comes near it.
+_MOST_BYTES = 1 << 20
 #: Bytes by which the link between a GPU and its host is measured.
 STREAMED = 1 << 26
 
@@ -160,7 +171,8 @@ def _place(device: str, engine: Engine | None) -> tuple[str, Path]:
         "1" if engine is None else str(engine.size), str(LARGE[device]),
     )  # fmt: skip
     digest = blake2b(repr(told).encode(), digest_size=8).hexdigest()
-    return name, config.cache_dir / "model" / f"{digest}.json"
+    folder = Path(os.path.realpath(config.cache_dir)) / "model"
+    return name, folder / f"{digest}.json"
 
 
 def _engine_name(engine: Engine | None) -> str:
@@ -185,22 +197,27 @@ def _processor() -> str:
 def _kept(path: Path) -> Machine | None:
     """Return the constants of a file; None where there are none, or no sound ones."""
     try:
-        return Machine.from_json(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, FileFormatError):
-        return None
+        problem = why_distrusted(path.parent, own=2)
+        if problem:
+            raise DistrustedError(f"is not to be trusted: {problem}")
+        return Machine.from_json(read_private(path, _MOST_BYTES).decode())
+    except DistrustedError as error:
+        warnings.warn(
+            f"{path} {error}; the machine is measured again", CacheWarning, stacklevel=3
+        )
+    except (OSError, ValueError):
+        pass
+    return None
 
 
 def _keep(path: Path, machine: Machine) -> None:
     """Write a file at once, if it can be written: the next call measures otherwise."""
     if not config.cache:
         return
-    partial = path.with_suffix(f".{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(machine.to_json(), encoding="utf-8")
-        partial.replace(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        make_private(path.parent)
+        if not why_distrusted(path.parent, own=2):
+            replace_private(path, [machine.to_json().encode()])
 
 
 def _measure_whole(name: str, device: str) -> Machine:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from featgraph._files import load_json
 from featgraph.errors import ArgumentError, FileFormatError
 from featgraph.model.links import Link
 from featgraph.runtime.streaming.sizes import MOVING, buffers_in
@@ -171,7 +172,7 @@ class Machine:
             If the text is of none.
         """
         try:
-            told: dict[str, Any] = json.loads(text)
+            told: dict[str, Any] = load_json(text)
             curves: dict[str, Any] = {
                 name: Curve(**{k: _tupled(v) for k, v in told.pop(name).items()})
                 for name in ("pull", "push", "vertex", "row")

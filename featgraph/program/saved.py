@@ -24,8 +24,7 @@ import os
 import re
 import secrets
 import shutil
-import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -34,6 +33,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._files import (
+    load_json,
+    open_file,
+    read_file,
+    rename_file,
+    rename_whole,
+    sync_folder,
+    write_file,
+)
 from featgraph.arrays.values import host_values
 from featgraph.errors import FileFormatError, StateError
 from featgraph.graph import Graph
@@ -45,14 +53,7 @@ from featgraph.program.names import name_problem
 from featgraph.program.signature import PropertyKind, PropertyType
 from featgraph.program.snapshot import Left, Snapshot
 
-__all__ = [
-    "digests_of",
-    "read_state",
-    "rename_whole",
-    "sync_folder",
-    "write_file",
-    "write_state",
-]
+__all__ = ["digests_of", "read_state", "write_state"]
 
 Array = npt.NDArray[Any]
 
@@ -63,8 +64,6 @@ _VERSION = 1
 _MOST_BYTES = 1 << 25
 _ARRAY_NAME = re.compile(r"[0-9a-f]{16}-[0-9]{1,9}\.npy")
 _OURS = re.compile(_ARRAY_NAME.pattern + r"|manifest\.json\.[0-9a-f]{16}")
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-_OLD = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _SCALARS: dict[str, type] = {"bool": bool, "int64": int, "real": float}
 
 
@@ -146,7 +145,7 @@ def _write_into(folder: Path, graph: Graph, snapshot: Snapshot) -> None:
         made.append(manifest)
         write_file(manifest, [text])
         sync_folder(folder)
-        _rename(manifest, folder / _MANIFEST)
+        rename_file(manifest, folder / _MANIFEST)
     except BaseException:
         for path in made:
             path.unlink(missing_ok=True)
@@ -261,54 +260,6 @@ def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     return stream.getvalue()
 
 
-def write_file(path: Path, parts: Iterable[Any]) -> str:
-    """Write a new file to the disk and return its checksum."""
-    digest = hashlib.sha256()
-    handle = os.open(path, _NEW, 0o666)
-    try:
-        for part in parts:
-            digest.update(part)
-            rest = memoryview(part)
-            while rest.nbytes:
-                rest = rest[_write(handle, rest) :]
-        _sync(handle)
-    finally:
-        os.close(handle)
-    return digest.hexdigest()
-
-
-# What may fail, one by one: tests let each.
-
-
-def _write(handle: int, data: memoryview) -> int:
-    return os.write(handle, data[: 1 << 30])
-
-
-def _sync(handle: int) -> None:
-    os.fsync(handle)
-
-
-def _rename(source: Path, target: Path) -> None:
-    source.rename(target)
-
-
-def rename_whole(source: Path, target: Path) -> None:
-    """Rename what is written, so that it stays where the system fails behind it."""
-    _rename(source, target)
-    sync_folder(target.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on the disk."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        _sync(handle)
-    finally:
-        os.close(handle)
-
-
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Have one writer at a time, where the system can."""
@@ -369,25 +320,11 @@ def _wrong(where: Path | str, got: object, expected: object) -> FileFormatError:
     )
 
 
-def _open(path: Path) -> tuple[int, int]:
-    """Return a handle and the size of a file that is there itself."""
-    try:
-        handle = os.open(path, _OLD)
-    except (OSError, ValueError) as error:
-        raise _wrong(path, error, "a file that can be read") from error
-    found = os.fstat(handle)
-    if not stat.S_ISREG(found.st_mode):
-        os.close(handle)
-        raise _wrong(path, "not a regular file", "a file")
-    return handle, found.st_size
-
-
 def _read_bounded(path: Path) -> bytes:
-    handle, size = _open(path)
-    with os.fdopen(handle, "rb") as file:
-        if size > _MOST_BYTES:
-            raise _wrong(path, f"{size} bytes", f"at most {_MOST_BYTES}")
-        return file.read(_MOST_BYTES)
+    try:
+        return read_file(path, _MOST_BYTES)
+    except OSError as error:
+        raise _wrong(path, error, "a regular file that can be read") from error
 
 
 class _Reader:
@@ -420,8 +357,8 @@ class _Reader:
 
     def _parse(self, text: bytes) -> dict[str, Any]:
         try:
-            body = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            body = load_json(text)
+        except ValueError as error:
             raise _wrong(self.where, error, "JSON") from error
         if not isinstance(body, dict) or body.get("format") != _FORMAT:
             raise _wrong(self.where, "another format", _FORMAT)
@@ -562,7 +499,10 @@ class _Reader:
         header = _header(stored, shape)
         size = len(header) + math.prod(shape) * stored.itemsize
         path = self.folder / name
-        handle, found = _open(path)
+        try:
+            handle, found = open_file(path)
+        except OSError as error:
+            raise _wrong(path, error, "a regular file that can be read") from error
         with os.fdopen(handle, "rb") as file:
             if found != size:
                 raise _wrong(path, f"{found} bytes", f"{size} bytes")

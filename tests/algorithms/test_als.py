@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import os
 import weakref
 from itertools import chain
 from typing import Any
@@ -366,6 +367,10 @@ def test_save_and_load(model: AlternatingLeastSquares, tmp_path: Any) -> None:
             AlternatingLeastSquares.load(path)
     np.savez(path, other=np.zeros(3))
     with pytest.raises(fg.FileFormatError):
+        AlternatingLeastSquares.load(path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(fg.FileFormatError, match="not a regular file"):
         AlternatingLeastSquares.load(path)
 
 

@@ -12,9 +12,9 @@ import pytest
 from scipy import sparse
 
 import featgraph as fg
+from featgraph import _files
 from featgraph import algorithms as al
 from featgraph.distributed import run_ranks
-from featgraph.program import saved
 from featgraph.runtime.checkpoints.session import Session
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
@@ -132,7 +132,7 @@ class BrokenError(Exception):
 
 @pytest.fixture(autouse=True)
 def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saved, "_sync", lambda handle: None)
+    monkeypatch.setattr(_files, "_sync", lambda handle: None)
 
 
 @pytest.fixture

@@ -420,6 +420,8 @@ def test_wrong_slices_are_named_on_all_ranks(kind: str, tmp_path: Path) -> None:
         (folder / f"{name}.bin").write_bytes(data)
     else:
         manifest = read_manifest(folder)
+        for file in (f"{name}.bin", "manifest.json"):
+            (folder / file).unlink()
         with SliceWriter(folder, name, manifest.arrays[name].dtype) as writer:
             writer.write(np.array(values))
             arrays = {**manifest.arrays, name: writer.finish()}

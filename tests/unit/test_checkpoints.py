@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import featgraph as fg
+from featgraph import _files
 from featgraph.distributed import run_ranks
-from featgraph.program import saved
 from featgraph.runtime.checkpoints import folder as folders
 from featgraph.runtime.checkpoints.session import Session
 from tests.bank import BANK
@@ -48,7 +48,7 @@ class BrokenError(Exception):
 
 @pytest.fixture(autouse=True)
 def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saved, "_sync", lambda handle: None)
+    monkeypatch.setattr(_files, "_sync", lambda handle: None)
 
 
 def broken(call: Callable[[], Any], at: int) -> Any:
@@ -246,12 +246,18 @@ def test_what_there_is(kept: Path, wanted: Any) -> None:
     assert fg.newest_checkpoint(kept / "nowhere") is None
 
 
-@pytest.mark.parametrize("how", ["cut", "flipped", "gone"])
+@pytest.mark.parametrize("how", ["cut", "flipped", "gone", "fifo", "link"])
 def test_a_damaged_one_is_passed_by(how: str, kept: Path, wanted: Any) -> None:
     for path in files_of(kept / "00000004"):
         text = path.read_bytes()
-        if how == "gone":
+        if how in {"gone", "fifo", "link"}:
             path.unlink()
+        if how == "fifo":
+            os.mkfifo(path)
+        elif how == "link":
+            path.symlink_to("/dev/zero")
+        elif how == "gone":
+            pass
         elif how == "cut":
             path.write_bytes(text[: len(text) // 2])
         else:
@@ -265,6 +271,9 @@ def test_a_damaged_one_is_passed_by(how: str, kept: Path, wanted: Any) -> None:
             found = folder.newest()
         assert found is not None
         assert found[0].name == "00000003"
+        newest = fg.newest_checkpoint(kept)  # which looks at no array
+        assert newest is not None
+        path.unlink(missing_ok=True)
         path.write_bytes(text)
     files_of(kept / "00000004")[-1].write_bytes(b"")
     with pytest.warns(fg.CheckpointWarning, match="an older one is taken"):
@@ -325,7 +334,7 @@ def test_the_old_or_the_new_one_loads(
     cut: bool, tmp_path: Path, wanted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each write, sync and rename fails, one at a time; or all behind it, too."""
-    plain = {name: getattr(saved, name) for name in ("_write", "_sync", "_rename")}
+    plain = {name: getattr(_files, name) for name in ("_write", "_sync", "_rename")}
     left = [-1]
 
     def make(name: str) -> Any:
@@ -341,7 +350,7 @@ def test_the_old_or_the_new_one_loads(
 
     is_off = [True]
     for name in plain:
-        monkeypatch.setattr(saved, name, make(name))
+        monkeypatch.setattr(_files, name, make(name))
     failing, is_failing = 0, True
     while is_failing:
         failing += 1

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 # What each layer may import beside its own modules; docs/design/0001-architecture.md.
 BASE = {
     "errors", "config", "_activity", "_arguments", "_interrupts", "_cached", "_pick",
-    "_version",
+    "_version", "_files",
 }  # fmt: skip
 DECLARED = BASE | {"graph", "program"}
 LAUNCHING = {"_cuda_arguments", "_cuda_launch"}
@@ -32,6 +32,7 @@ LAYERS = {
     "config": {"errors", "_arguments"},
     "_activity": set(),
     "_interrupts": set(),
+    "_files": {"errors"},
     "_cached": set(),
     "_pick": set(),
     "_version": set(),
@@ -56,7 +57,7 @@ LAYERS = {
     "runtime": DECLARED
     | {"arrays", "_cuda", "_cuda_driver", "device", "fold"}
     | LAUNCHING,
-    "model": DECLARED | {"arrays", "distributed", "runtime"},
+    "model": DECLARED | {"_trust", "arrays", "distributed", "runtime"},
     "ranks": DECLARED
     | {
         "_cuda",

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import pickle
-import uuid
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from featgraph._files import load_json, replace_private
 from featgraph._trust import DistrustedError, read_private, why_distrusted
 from featgraph.errors import CacheWarning
 
 __all__ = ["CheckedFile", "guard_disk_cache", "is_stored"]
 
 _SUM_BYTES = hashlib.sha256().digest_size
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
 
 class CheckedFile:
@@ -94,7 +92,7 @@ class CheckedFile:
         if content is None:
             return {}
         try:
-            *made_by, names = json.loads(content)
+            *made_by, names = load_json(content)
         except ValueError:  # of a release that wrote another form
             return {}
         return names if made_by == self._made_by() else {}
@@ -129,15 +127,8 @@ class CheckedFile:
         """
         if why_distrusted(self._folder):
             return
-        beside = path.with_name(f"{path.name}.tmp.{uuid.uuid4().hex[:16]}")
-        try:
-            with os.fdopen(os.open(beside, _NEW, 0o600), "wb") as file:
-                file.write(content)
-                file.write(hashlib.sha256(salt + content).digest())
-            beside.replace(path)
-        except BaseException:
-            beside.unlink(missing_ok=True)
-            raise
+        digest = hashlib.sha256(salt + content).digest()
+        replace_private(path, [content, digest])
 
 
 def guard_disk_cache(module: ModuleType, folder: Path) -> None:

@@ -19,6 +19,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from featgraph._files import replace_private
 from featgraph._trust import (
     DistrustedError,
     make_private,
@@ -115,14 +116,7 @@ def _private_directory() -> Path:
 
 def _write_whole(path: Path, text: str) -> None:
     """Write beside and rename over, so that no reader sees half a file."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).replace(path)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-        raise
+    replace_private(path, [text.encode()])
 
 
 @cache
@@ -141,7 +135,7 @@ def _versions() -> tuple[str, ...]:
     loaders = [
         root / "fold" / "compiling" / name for name in ("compile.py", "disk_cache.py")
     ]
-    others = [root / "_cuda.py", root / "_trust.py", *loaders]
+    others = [root / "_cuda.py", root / "_files.py", root / "_trust.py", *loaders]
     for source in sorted([*root.glob("device/*.py"), *others]):
         versions.append(hashlib.sha256(source.read_bytes()).hexdigest())
     return tuple(versions)

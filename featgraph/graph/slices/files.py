@@ -11,6 +11,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._files import NotPlainError, create_file, open_file
 from featgraph._interrupts import import_whole
 from featgraph.errors import FileFormatError
 from featgraph.graph.slices.manifest import BLOCK_BYTES, Manifest, SliceArray
@@ -35,7 +36,8 @@ class SliceWriter:
 
     def __init__(self, folder: Path, name: str, dtype: Any) -> None:
         self._dtype = np.dtype(dtype).newbyteorder("<")
-        self._stream: IO[bytes] = (folder / f"{name}.bin").open("wb", buffering=0)
+        handle = create_file(folder / f"{name}.bin")
+        self._stream: IO[bytes] = os.fdopen(handle, "wb", buffering=0)
         self._block = np.empty(BLOCK_BYTES, np.uint8)
         self._checksums: list[str] = []
         self._count = self._filled = 0
@@ -130,7 +132,7 @@ class Slices:
             room = np.empty(_TOGETHER * BLOCK_BYTES, np.uint8)
             for number in range(0, len(array.checksums), _TOGETHER):
                 blocks.read(number, room)
-        return np.memmap(blocks.path, array.dtype, "r", shape=(array.count,))
+            return np.memmap(blocks.stream, array.dtype, "r", shape=(array.count,))
 
     def send(self, name: str, begin: int, end: int, there: Any, at: int = 0) -> None:
         """Have some elements of an array on the GPU, in the type that is stored.
@@ -169,7 +171,7 @@ class Slices:
             send(count, step, _threads(), fill, there, at * width)
 
     def _opened(self, name: str) -> _Blocks:
-        return _Blocks(self._checked_path(name), self.manifest.arrays[name])
+        return _Blocks(self.folder / f"{name}.bin", self.manifest.arrays[name])
 
     def _read_blocks(self, name: str, begin: int, end: int, out: Array) -> None:
         """Read elements of a file, and check all blocks in which they are."""
@@ -209,23 +211,6 @@ class Slices:
                 for _ in pool.map(read, numbers):
                     pass
 
-    def _checked_path(self, name: str) -> Path:
-        array, path = self.manifest.arrays[name], self.folder / f"{name}.bin"
-        if not path.is_file():
-            raise FileFormatError("a slice is missing", where=str(path), fix=_AGAIN)
-        size = path.stat().st_size
-        if size != array.nbytes:
-            raise FileFormatError(
-                "a slice is truncated"
-                if size < array.nbytes
-                else "a slice is too long",
-                where=str(path),
-                got=f"{size} bytes",
-                expected=f"{array.nbytes} bytes",
-                fix=_AGAIN,
-            )
-        return path
-
 
 class _Blocks:
     """The file of an array, of which whole blocks are read and checked, by any thread.
@@ -239,13 +224,38 @@ class _Blocks:
     def __init__(self, path: Path, array: SliceArray) -> None:
         self.path, self.nbytes = path, array.nbytes
         self._expected = np.array([int(c, 16) for c in array.checksums], np.uint64)
-        self._stream: IO[bytes] = path.open("rb", buffering=0)
+        try:
+            handle, size = open_file(path)
+        except FileNotFoundError:
+            raise FileFormatError(
+                "a slice is missing", where=str(path), fix=_AGAIN
+            ) from None
+        except NotPlainError as error:
+            raise FileFormatError(
+                "a slice is no file",
+                where=str(path),
+                got=error.strerror,
+                expected="a regular file",
+                fix=_AGAIN,
+            ) from error
+        self.stream: IO[bytes] = os.fdopen(handle, "rb", buffering=0)
+        if size != array.nbytes:
+            self.stream.close()
+            raise FileFormatError(
+                "a slice is truncated"
+                if size < array.nbytes
+                else "a slice is too long",
+                where=str(path),
+                got=f"{size} bytes",
+                expected=f"{array.nbytes} bytes",
+                fix=_AGAIN,
+            )
 
     def __enter__(self) -> _Blocks:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._stream.close()
+        self.stream.close()
 
     def read(self, number: int, out: Array) -> int:
         """Read blocks from one on, as many as there is room for; return the bytes.
@@ -257,7 +267,7 @@ class _Blocks:
         """
         from featgraph.graph.slices.checksums import checksums  # loads Numba
 
-        begin, handle = number * BLOCK_BYTES, self._stream.fileno()
+        begin, handle = number * BLOCK_BYTES, self.stream.fileno()
         data = out[: min(out.size, self.nbytes - begin)]
         done = 0
         while done < data.size:

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from featgraph._files import NotPlainError, load_json, read_file, write_file
 from featgraph.errors import FileFormatError
 from featgraph.graph.building.check import MAX_VERTEX_COUNT, checked_sides
 
@@ -29,6 +30,8 @@ __all__ = [
 ]
 
 _FORMAT, _VERSION, _NAME = "featgraph slices", 2, "manifest.json"
+#: Of checksums of 2^31 edges, with weights of 8 bytes, these are a thousandth.
+_MOST_BYTES = 1 << 28
 _AGAIN = "make the folder again: featgraph convert"
 
 #: Types of fields, as JSON has them.
@@ -118,7 +121,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     body = {"format": _FORMAT, "version": _VERSION, **asdict(manifest)}
     body["checksum"] = _checksum(body)
     text = json.dumps(body, indent=1)
-    (folder / _NAME).write_text(text, encoding="utf-8")
+    write_file(folder / _NAME, [text.encode()])
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -134,10 +137,14 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / _NAME
     if not folder.exists():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
-    if not folder.is_dir() or not path.is_file():
+    if not folder.is_dir() or not os.path.lexists(path):
         _fail(folder, "not a folder of slices", f"no {_NAME}")
     try:
-        body = json.loads(path.read_text(encoding="utf-8"))
+        text = read_file(path, _MOST_BYTES)
+    except NotPlainError as error:
+        _fail(path, "not a manifest of slices", error.strerror, "a regular file")
+    try:
+        body = load_json(text)
         if body.get("format") != _FORMAT:
             raise ValueError
     except (ValueError, AttributeError):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from featgraph.errors import FileFormatError, GraphInputError
 from featgraph.graph.building.names import VertexNames
+from featgraph.graph.slices.checks import require_names
 from featgraph.graph.slices.files import Slices
 
 __all__ = ["arrays_of_names", "read_names", "stored_names"]
@@ -59,11 +60,14 @@ def read_names(slices: Slices) -> VertexNames | None:
     Raises
     ------
     FileFormatError
-        Letters that are not the different names of all vertices.
+        Numbers that do not ascend, or letters that are not the different names of all
+        vertices.
     """
     arrays = slices.manifest.arrays
     if "names" in arrays:
-        return slices.read("names")
+        numbers = slices.read("names")
+        require_names(slices, numbers)
+        return numbers
     if "letters" not in arrays:
         return None
     try:

@@ -12,11 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph._arguments import require_path
-from featgraph.arrays.values import in_pieces, offset_dtype
+from featgraph.arrays.values import offset_dtype
 from featgraph.errors import FileFormatError
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import EdgeList, freeze
 from featgraph.graph.building.row_edges import RowEdges
+from featgraph.graph.slices.checks import (
+    require_edges,
+    require_in_range,
+    require_order,
+    require_words,
+    row_bound,
+)
 from featgraph.graph.slices.files import Slices
 from featgraph.graph.slices.manifest import Manifest, read_manifest
 from featgraph.graph.slices.names import read_names
@@ -30,9 +37,7 @@ __all__ = [
     "ranges_of_sides",
     "read_slices",
     "require_between_sides",
-    "require_in_range",
     "require_offsets",
-    "row_bound",
     "within_a_side",
 ]
 
@@ -117,45 +122,33 @@ class StoredRows(PlacedRows):
         FileFormatError
             Slices that are missing or altered, or contradict each other.
         """
+        found = self._read(name, out)
+        if name != "weights":
+            require_in_range(self.slices, name, found)
+        return found
+
+    def summed(
+        self, name: str, out: Array | None = None
+    ) -> tuple[Array, tuple[int, int]]:
+        """Return sources or rows as `read` does, and what their numbers sum up to."""
+        found = self._read(name, out)
+        return found, require_in_range(self.slices, name, found)
+
+    def _read(self, name: str, out: Array | None) -> Array:
         if len(self.spans) == 1:
-            return self._checked(name, self.slices.read(name, *self.spans[0], out))
+            return self.slices.read(name, *self.spans[0], out)
         if out is None:
             out = np.empty(self.size, self.slices.manifest.arrays[name].dtype)
         at = 0
         for begin, end in self.spans:
             self.slices.read(name, begin, end, out[at : at + end - begin])
             at += end - begin
-        return self._checked(name, out)
-
-    def _checked(self, name: str, found: Array) -> Array:
-        if name != "weights" and found.size:
-            require_in_range(self.slices, name, found)
-        return found
+        return out
 
 
 def joined(parts: Sequence[Array]) -> Array:
     """Return arrays one behind the other; a single one is not copied."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def require_in_range(slices: Slices, name: str, found: Array) -> None:
-    """Raise FileFormatError unless sources or rows are those of some edge."""
-    manifest = slices.manifest
-    bound = manifest.vertex_count if name == "sources" else row_bound(manifest)
-    are_inside: list[bool] = []
-
-    def look(begin: int, end: int) -> None:
-        some = found[begin:end]
-        are_inside.append(bool(some.min() >= 0 and some.max() < bound))
-
-    in_pieces(found.size, found.nbytes, look)
-    if not all(are_inside):
-        raise FileFormatError(
-            "a number out of range",
-            where=str(slices.folder / f"{name}.bin"),
-            got=f"{found.min()} to {found.max()}",
-            expected=f"0 to {bound - 1}",
-        )
 
 
 def _offsets_of(slices: Slices, first: int, last: int) -> NDArray[np.int64]:
@@ -250,11 +243,6 @@ def _require_sides(slices: Slices, offsets: Array, sources: Array) -> None:
     require_between_sides(slices, spans, has_inside)
 
 
-def row_bound(manifest: Manifest) -> int:
-    """Return the highest row in given order, that of a twin, plus one."""
-    return manifest.given_count * (1 if manifest.directed else 2)
-
-
 def _all_rows(path: object) -> tuple[StoredRows, Array]:
     """Return all rows of a folder, and their offsets in the width of a graph's."""
     slices = open_slices(path)
@@ -297,21 +285,26 @@ def read_slices(path: object) -> EdgeList:
     """
     stored, offsets = _all_rows(path)
     slices, manifest = stored.slices, stored.slices.manifest
-    sources = freeze(stored.read("sources"))
+    sources, of_sources = stored.summed("sources")
     _require_sides(slices, offsets, sources)
-    in_edges = Adjacency(freeze(offsets), sources, None)
     rows = np.empty(stored.size, offset_dtype(row_bound(manifest)))
-    stored.read("rows", rows)
+    _, of_rows = stored.summed("rows", rows)
+    outs = slices.read("outs") if manifest.directed else None
+    ends = offsets, sources, rows
+    require_edges(slices, ends, (of_sources, of_rows), outs)
+    in_edges = Adjacency(freeze(offsets), freeze(sources), None)
     weights = stored.read("weights") if "weights" in manifest.arrays else None
     names = read_names(slices)
-    slices.read("words")  # altered ones are not for ranks alone to find
+    # Altered ones are not for ranks alone to find.
+    require_words(slices, offsets, slices.read("words"))
     if "order" in manifest.arrays:
         order = slices.read("order")
+        require_order(slices, offsets, order, slices.read("starts"))
         at = RowEdges(in_edges, rows, weights, manifest.given_count, manifest.directed)
-        ends = order[at.sources], order[at.targets]
+        given = order[at.sources], order[at.targets]
         count = manifest.vertex_count
         return EdgeList(
-            *ends, at.weights, count, manifest.directed, names, manifest.sides
+            *given, at.weights, count, manifest.directed, names, manifest.sides
         )
     known = {
         "digest": manifest.digest,
@@ -319,8 +312,8 @@ def read_slices(path: object) -> EdgeList:
         "given_index": rows,
     }
     degrees = np.diff(offsets)
-    if manifest.directed:
-        outs = slices.read("outs").astype(degrees.dtype, copy=False)
+    if outs is not None:
+        outs = outs.astype(degrees.dtype, copy=False)
         known |= {"in_degree": degrees, "out_degree": outs}
     else:
         known["degree"] = degrees

@@ -20,6 +20,7 @@ from featgraph.arrays.parts.row_edges import GpuRowEdges
 from featgraph.arrays.values import offset_dtype
 from featgraph.graph.building.edges import EdgeList
 from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
+from featgraph.graph.slices.checks import require_in_range, row_bound
 from featgraph.graph.slices.files import Slices
 from featgraph.graph.slices.names import read_names
 from featgraph.graph.slices.read import (
@@ -27,9 +28,7 @@ from featgraph.graph.slices.read import (
     joined,
     ranges_of_sides,
     require_between_sides,
-    require_in_range,
     require_offsets,
-    row_bound,
 )
 
 __all__ = ["RowsThere", "closed_offsets", "count_inside", "read_there"]

@@ -29,12 +29,15 @@ from pathlib import Path
 from typing import Any
 
 from featgraph._arguments import checked_arguments
-from featgraph.errors import (
-    CheckpointWarning,
-    FileFormatError,
-    StateError,
+from featgraph._files import (
+    digest_of,
+    load_json,
+    read_file,
+    rename_whole,
+    sync_folder,
+    write_file,
 )
-from featgraph.program.saved import rename_whole, sync_folder, write_file
+from featgraph.errors import CheckpointWarning, FileFormatError, StateError
 
 __all__ = ["CheckpointFolder", "FoundCheckpoint", "newest_checkpoint"]
 
@@ -47,7 +50,6 @@ _BESIDE = re.compile(r"\.(new|old)-[0-9a-f]{16}")
 _KEPT = 2
 _PARTS = {"state", "record", "round", "round_record"}
 _MOST_BYTES = 1 << 28
-_CHUNK = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -282,12 +284,7 @@ def _text(body: dict[str, Any]) -> bytes:
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     where = path / _MANIFEST
-    try:
-        if where.stat().st_size > _MOST_BYTES:
-            raise _wrong(where, "a manifest too long")
-        body = json.loads(where.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise _wrong(where, error) from error
+    body = _read_json(where)
     if not isinstance(body, dict) or body.get("format") != _FORMAT:
         raise _wrong(where, "another format")
     if type(body.get("version")) is not int or body["version"] > _VERSION:
@@ -315,7 +312,7 @@ def _verify(path: Path, body: dict[str, Any]) -> None:
         manifest = path / part / _STATE_MANIFEST
         if _digest_of_file(manifest) != told:
             raise _wrong(manifest, "another checksum")
-        for name, sum_ in _files_of(json.loads(manifest.read_bytes())):
+        for name, sum_ in _files_of(_read_json(manifest)):
             if _digest_of_file(path / part / name) != sum_:
                 raise _wrong(path / part / name, "another checksum")
 
@@ -333,15 +330,18 @@ def _files_of(tree: Any) -> Iterator[tuple[str, str]]:
             yield from _files_of(part)
 
 
-def _digest_of_file(path: Path) -> str:
-    digest = hashlib.sha256()
+def _read_json(path: Path) -> Any:
     try:
-        with path.open("rb") as file:
-            while piece := file.read(_CHUNK):
-                digest.update(piece)
+        return load_json(read_file(path, _MOST_BYTES))
+    except (OSError, ValueError) as error:
+        raise _wrong(path, error) from error
+
+
+def _digest_of_file(path: Path) -> str:
+    try:
+        return digest_of(path)
     except OSError as error:
         raise _wrong(path, error) from error
-    return digest.hexdigest()
 
 
 def _wrong(where: Path, got: object) -> FileFormatError:

@@ -285,6 +285,17 @@ def test_a_manifest_of_other_types(tmp_path: Path, change: dict[str, Any]) -> No
         fg.read_graph(path)
 
 
+def sign_again(path: Path, name: str, values: Any) -> None:
+    """Replace an array of a folder, and have all checksums be those of the new one."""
+    manifest = manifests.read_manifest(path)
+    (path / f"{name}.bin").unlink()
+    with SliceWriter(path, name, manifest.arrays[name].dtype) as writer:
+        writer.write(np.array(values))
+        manifest.arrays[name] = writer.finish()
+    (path / "manifest.json").unlink()
+    manifests.write_manifest(path, manifest)
+
+
 @pytest.mark.parametrize(
     ("name", "values", "text"),
     [
@@ -301,15 +312,71 @@ def test_numbers_that_are_of_no_graph_under_their_own_checksums(
 ) -> None:
     path = tmp_path / "graph.fgs"
     write_graph(RING, path)
-    manifest = manifests.read_manifest(path)
-    with SliceWriter(path, name, manifest.arrays[name].dtype) as writer:
-        writer.write(np.array(values))
-        manifest.arrays[name] = writer.finish()
-    manifests.write_manifest(path, manifest)
+    sign_again(path, name, np.array(values))
     with pytest.raises(fg.FileFormatError, match=text):
         fg.read_graph(path)
     with pytest.raises(fg.FileFormatError, match=text):
         run_ranks(2, lambda engine: fg.read_graph(path, partition="edges"))
+
+
+#: What fits no other array: of a path and a triangle with a self-loop.
+UNFIT = {
+    "rows": "rows that are not those|do not lead both ways",
+    "sources": "do not lead both ways",
+    "outs": "out-degrees that are not",
+    "words": "counts of in-edges",
+    "order": "each vertex once",
+    "starts": "first edges",
+    "names": "do not ascend",
+}
+
+
+@pytest.mark.parametrize("order", ["given", "locality"])
+@pytest.mark.parametrize("directed", [True, False])
+def test_arrays_that_do_not_fit_each_other_are_refused(
+    tmp_path: Path, directed: bool, order: str
+) -> None:
+    """Each number of each array is altered; only weights may be what they like."""
+    path, ends = tmp_path / "graph.fgs", ([1, 5, 5, 9, 9], [5, 9, 1, 9, 7])
+    graph = fg.Graph.from_edges(*ends, weights=[1, 2, 3, 4, 5], directed=directed)
+    write_graph(graph, path, order=order)
+    manifest = manifests.read_manifest(path)
+    assert set(manifest.arrays) - set(UNFIT) == {"offsets", "weights"}
+    for name, text in UNFIT.items():
+        array = manifest.arrays.get(name)
+        if array is None or (name == "sources" and directed):
+            continue
+        whole = np.fromfile(path / f"{name}.bin", array.dtype)
+        for place in range(whole.size):
+            values = whole.copy()
+            values[place] = values[place - 1] if name != "outs" else values[place] + 1
+            if np.array_equal(values, whole):
+                continue
+            sign_again(path, name, values)
+            with pytest.raises(fg.FileFormatError, match=text):
+                fg.read_graph(path)
+        sign_again(path, name, whole)
+    assert np.array_equal(fg.read_graph(path).sources, graph.sources)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link", "folder"])
+def test_slices_that_are_no_files_are_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "graph.fgs"
+    write_graph(RING, path)
+    make = {
+        "fifo": os.mkfifo,
+        "link": lambda file: os.symlink("/dev/zero", file),
+        "folder": os.mkdir,
+    }[kind]
+    for file in sorted(path.iterdir()):
+        kept = file.rename(tmp_path / "kept")
+        make(file)
+        with pytest.raises(fg.FileFormatError) as caught:
+            fg.read_graph(path)
+        assert "a link" in str(caught.value) or "not a regular" in str(caught.value)
+        os.rmdir(file) if kind == "folder" else os.unlink(file)
+        kept.rename(file)
+    assert fg.read_graph(path).edge_count == 3
 
 
 def test_a_folder_is_as_readable_as_any(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,50 @@ def test_constants_are_measured_once(small: Path) -> None:
     kept.write_text(kept.read_text()[:50])
     again = fg.distributed.calibrate("cpu")
     assert kept.read_text() == again.to_json(), "a damaged file is written anew"
+
+
+@pytest.fixture
+def place(small: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the file of constants, which nothing measures."""
+    monkeypatch.setattr(module, "_measure_whole", lambda *_: H200)
+    fg.distributed.calibrate("cpu")
+    (kept,) = small.glob("*.json")
+    return kept
+
+
+def test_constants_that_others_can_write_are_measured_again(place: Path) -> None:
+    other = replace(H200, name="another")
+    place.write_text(other.to_json())
+    assert fg.distributed.calibrate("cpu") == other
+    for path in (place, place.parent, place.parent.parent):
+        mode = path.stat().st_mode
+        path.chmod(0o777)
+        with pytest.warns(fg.CacheWarning, match="measured again"):
+            assert fg.distributed.calibrate("cpu") == H200
+        path.chmod(mode)
+        place.write_text(other.to_json())
+        place.chmod(0o600)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "zeros", "link", "deep", "long"])
+def test_files_that_are_no_constants_are_measured_again(
+    place: Path, kind: str, tmp_path: Path
+) -> None:
+    (tmp_path / "precious").write_text("precious")
+    place.unlink()
+    {
+        "fifo": lambda: os.mkfifo(place, 0o600),
+        "zeros": lambda: place.symlink_to("/dev/zero"),
+        "link": lambda: place.symlink_to(tmp_path / "precious"),
+        "deep": lambda: place.write_text("[" * 100_000),
+        "long": lambda: place.write_text(" " * (module._MOST_BYTES + 1)),
+    }[kind]()
+    is_plain = kind in {"deep", "long"}
+    with nullcontext() if is_plain else pytest.warns(fg.CacheWarning):
+        assert fg.distributed.calibrate("cpu") == H200
+    assert place.read_text() == H200.to_json()
+    assert not place.is_symlink()
+    assert (tmp_path / "precious").read_text() == "precious"
 
 
 def test_ranks_have_one_machine_and_measure_their_link(small: Path) -> None:
