@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph import _files
+from featgraph.algorithms import bfs
 from featgraph.distributed import run_ranks
 from featgraph.runtime.checkpoints import folder as folders
 from featgraph.runtime.checkpoints.session import Session
@@ -312,7 +313,7 @@ OTHERS: dict[str, Callable[[Path], Any]] = {
         fg.foldmap(search.program.functions[0], adopt_more),
         make_state(GRAPHS[True], 0), checkpoint=kept, target="cpu",
     ),
-    "another function": lambda kept: fg.algorithms.bfs(
+    "another function": lambda kept: bfs(
         GRAPHS[True], 0, checkpoint=kept
     ),
 }  # fmt: skip
