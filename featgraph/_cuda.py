@@ -40,9 +40,14 @@ import functools
 import gc
 import importlib
 import importlib.util
+import sys
+import threading
+import warnings
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from featgraph._interrupts import holds_compiler, import_whole, shielded
 from featgraph.errors import DeviceError
@@ -56,6 +61,7 @@ __all__ = [
     "compiling",
     "cuda",
     "device_function",
+    "dialect_module",
     "is_available",
     "is_installed",
     "kernel",
@@ -100,7 +106,7 @@ def __getattr__(name: str) -> Any:
     if name not in {"cuda", "overload", *known}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     require()
-    extending: Any = import_whole("numba.cuda.extending")
+    extending: Any = dialect_module("extending")
     globals()["cuda"] = import_whole("numba.cuda")
     globals()["overload"] = extending.overload
     for own, function in known.items():
@@ -110,6 +116,54 @@ def __getattr__(name: str) -> Any:
 
 def _dialect() -> Any:
     return globals().get("cuda") or __getattr__("cuda")
+
+
+#: The module of the dialect that looks up ``np.row_stack``. The dialect imports it
+#: with the first kernel that it compiles.
+_USES_ROW_STACK = "numba.cuda.np.arrayobj"
+_first_import = threading.Lock()
+
+
+def dialect_module(name: str) -> Any:
+    """Import a module of the dialect, with any NumPy that Numba takes.
+
+    numba-cuda 0.30 looks up ``np.row_stack``, which NumPy 2.5 removed, and makes a
+    timedelta without a unit, of which NumPy 2.5 warns. It does both while it is
+    imported, and never later. The first import therefore provides the name and ignores
+    the warning; behind it NumPy and the filters are as they were.
+
+    Parameters
+    ----------
+    name : str
+        The name behind ``numba.cuda.``.
+
+    Returns
+    -------
+    module
+    """
+    if not _is_ready():
+        with _first_import:
+            if not _is_ready():
+                _import_with_row_stack()
+    return import_whole(f"numba.cuda.{name}")
+
+
+def _is_ready() -> bool:
+    return _USES_ROW_STACK in sys.modules or hasattr(np, "row_stack")
+
+
+def _import_with_row_stack() -> None:
+    def row_stack(arrays: Any) -> Any:
+        # Not NumPy's vstack itself, for which the dialect has an implementation.
+        return np.vstack(arrays)
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*timedelta", DeprecationWarning)
+        vars(np)["row_stack"] = row_stack
+        try:
+            import_whole(_USES_ROW_STACK)
+        finally:
+            del vars(np)["row_stack"]
 
 
 # -- rows: what the compiler would do entry by entry, since it knows no alignment
@@ -140,7 +194,7 @@ def _vectors(array: Any, width: Any, count: Any) -> Any:
 def _row_pointers(context: Any, builder: Any, types: Any, args: Any) -> Any:
     """Yield a pointer to each vector of a piece of a row."""
     ir: Any = import_whole("llvmlite.ir")
-    arrays: Any = import_whole("numba.cuda.np.arrayobj")
+    arrays: Any = dialect_module("np.arrayobj")
     array, width, count = types[0], types[3].literal_value, types[4].literal_value
     vector, entries, size = _vectors(array, types[3], types[4])
     wide, byte = ir.IntType(64), ir.IntType(8)
@@ -170,7 +224,7 @@ def _load_row(
 ) -> Any:
     if _vectors(array, width, count) is None:
         return None
-    types: Any = import_whole("numba.cuda.types")
+    types: Any = dialect_module("types")
     ir: Any = import_whole("llvmlite.ir")
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -192,7 +246,7 @@ def _store_row(
 ) -> Any:
     if _vectors(array, width, count) is None:
         return None
-    types: Any = import_whole("numba.cuda.types")
+    types: Any = dialect_module("types")
     ir: Any = import_whole("llvmlite.ir")
     given = types.UniTuple(array.dtype, count.literal_value)
 
@@ -215,7 +269,7 @@ def _store_row(
 
 
 def _anew(typing: Any, index: Any) -> Any:
-    types: Any = import_whole("numba.cuda.types")
+    types: Any = dialect_module("types")
     ir: Any = import_whole("llvmlite.ir")
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -233,7 +287,7 @@ _WORDS = {32: "r", 64: "l"}
 
 
 def _select(typing: Any, test: Any, first: Any, second: Any) -> Any:
-    types: Any = import_whole("numba.cuda.types")
+    types: Any = dialect_module("types")
     ir: Any = import_whole("llvmlite.ir")
     bits = getattr(first, "bitwidth", 0)
     if test != types.boolean or first != second or bits not in _WORDS:
@@ -261,7 +315,7 @@ def _pointer_to(
     context: Any, builder: Any, signature: Any, args: Any, kind: Any
 ) -> Any:
     """Return a pointer into global memory from an address."""
-    types: Any = import_whole("numba.cuda.types")
+    types: Any = dialect_module("types")
     wide = context.cast(builder, args[0], signature.args[0], types.int64)
     return builder.inttoptr(wide, kind.as_pointer(addrspace=1))
 
@@ -280,7 +334,7 @@ def _load_at(typing: Any, address: Any, kind: Any) -> Any:
 
 
 def _store_at(typing: Any, address: Any, value: Any, kind: Any) -> Any:
-    types: Any = import_whole("numba.cuda.types")
+    types: Any = dialect_module("types")
     number: Any = getattr(kind, "dtype", None)
     if not hasattr(number, "bitwidth"):
         return None
@@ -296,7 +350,7 @@ def _store_at(typing: Any, address: Any, value: Any, kind: Any) -> Any:
 
 
 def _acquire_at(typing: Any, address: Any) -> Any:
-    types: Any = import_whole("numba.cuda.types")
+    types: Any = dialect_module("types")
     ir: Any = import_whole("llvmlite.ir")
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -313,7 +367,7 @@ def _acquire_at(typing: Any, address: Any) -> Any:
 
 
 def _raise_at(typing: Any, address: Any, value: Any) -> Any:
-    types: Any = import_whole("numba.cuda.types")
+    types: Any = dialect_module("types")
     ir: Any = import_whole("llvmlite.ir")
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -332,7 +386,7 @@ def _raise_at(typing: Any, address: Any, value: Any) -> Any:
 
 
 def _clock_ns(typing: Any) -> Any:
-    types: Any = import_whole("numba.cuda.types")
+    types: Any = dialect_module("types")
     ir: Any = import_whole("llvmlite.ir")
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -343,7 +397,7 @@ def _clock_ns(typing: Any) -> Any:
 
 
 def _set_condition(typing: Any, handle: Any, value: Any) -> Any:
-    types: Any = import_whole("numba.cuda.types")
+    types: Any = dialect_module("types")
     ir: Any = import_whole("llvmlite.ir")
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -496,7 +550,7 @@ def launcher(kernel: Any, blocks: int, threads: int, stream: Any = 0) -> Any:
         Takes the kernel's arguments, compiles it for their types unless it is, and
         launches it.
     """
-    settings: Any = import_whole("numba.cuda.core.config")
+    settings: Any = dialect_module("core.config")
     advice = settings.CUDA_LOW_OCCUPANCY_WARNINGS
     settings.CUDA_LOW_OCCUPANCY_WARNINGS = 0
     try:
@@ -522,10 +576,10 @@ def compiling() -> Iterator[None]:
     algebra imported to know whether the host has it, which kernels cannot call. No
     other thread compiles meanwhile.
     """
-    codegen: Any = import_whole("numba.cuda.codegen")
-    settings: Any = import_whole("numba.cuda.core.config")
-    locks: Any = import_whole("numba.cuda.core.compiler_lock")
-    linalg: Any = import_whole("numba.cuda.np.linalg")
+    codegen: Any = dialect_module("codegen")
+    settings: Any = dialect_module("core.config")
+    locks: Any = dialect_module("core.compiler_lock")
+    linalg: Any = dialect_module("np.linalg")
     library = codegen.CUDACodeLibrary
     make_ptx, ensure_blas = library.get_asm_str, linalg.ensure_blas
     # Its memory management is known by declarations of PTX.
@@ -560,7 +614,7 @@ def target_cc(cc: ComputeCapability) -> Iterator[None]:
         The compute capability, such as ``(9, 0)``.
     """
     require()
-    dispatcher: Any = import_whole("numba.cuda.dispatcher")
+    dispatcher: Any = dialect_module("dispatcher")
     asks_driver = dispatcher.get_current_device
     dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=cc)
     try:

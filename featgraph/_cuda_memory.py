@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from featgraph._cuda import cuda
+from featgraph._cuda import cuda, dialect_module
 from featgraph._cuda_arguments import layout_of
 from featgraph._interrupts import import_whole
 from featgraph.errors import DeviceError
@@ -163,7 +163,7 @@ class _Pool:
 
     def __init__(self, context: Any, handle: Any) -> None:
         self._api = api = import_whole("cuda.bindings.driver")
-        arrays = import_whole("numba.cuda.cudadrv.devicearray")
+        arrays = dialect_module("cudadrv.devicearray")
         self.array_type = arrays.DeviceNDArray
         self._owner, self._context, device = context, handle, context.device.id
         told = api.CUmemPoolProps()

@@ -82,7 +82,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     _cuda.require()
-    extending: Any = import_whole("numba.cuda.extending")
+    extending: Any = _cuda.dialect_module("extending")
     makers = {**_ARITHMETIC, **_MEMORY}
     globals()[name] = extending.intrinsic(makers[name])
     return globals()[name]
@@ -228,7 +228,7 @@ def _of_tuples(line: Callable[..., Values]) -> Callable[..., Any]:
 
 
 def _spreading(typing: Any, value: Any, count: Any) -> Any:
-    types: Any = import_whole("numba.cuda.types")
+    types: Any = _cuda.dialect_module("types")
     if not hasattr(count, "literal_value"):
         return None  # it is asked again, with the constant
 
@@ -248,7 +248,7 @@ def _pointers(context: Any, builder: Any, types: Any, args: Any) -> Iterator[Any
     Arguments are the array, the row, the column, the side, and how many rows.
     """
     ir: Any = import_whole("llvmlite.ir")
-    arrays: Any = import_whole("numba.cuda.np.arrayobj")
+    arrays: Any = _cuda.dialect_module("np.arrayobj")
     array, side, rows = types[0], types[3].literal_value, types[4]
     item = array.dtype.bitwidth // 8
     entries = min(side, _WIDEST // item)
@@ -283,7 +283,7 @@ def _loaded(builder: Any, pointer: Any, entries: int, size: int) -> Values:
 
 def _loading(square: bool) -> Callable[..., Any]:
     def maker(typing: Any, array: Any, row: Any, column: Any, side: Any) -> Any:
-        types: Any = import_whole("numba.cuda.types")
+        types: Any = _cuda.dialect_module("types")
         if not hasattr(side, "literal_value"):
             return None  # it is asked again, with the constant
         rows = side.literal_value if square else 1
@@ -354,7 +354,7 @@ def _storing(square: bool) -> Callable[..., Any]:
     def maker(
         typing: Any, array: Any, row: Any, column: Any, side: Any, values: Any
     ) -> Any:
-        types: Any = import_whole("numba.cuda.types")
+        types: Any = _cuda.dialect_module("types")
         ir: Any = import_whole("llvmlite.ir")
         if not hasattr(side, "literal_value"):
             return None  # it is asked again, with the constant

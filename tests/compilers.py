@@ -12,7 +12,6 @@ some modules,
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numba
@@ -27,15 +26,19 @@ def find_again() -> None:
     """Have this process compile in less time."""
     if not numba.__version__.startswith(_KNOWN):
         return
+    from numba.core import postproc, targetconfig
     from numba.core.types.functions import BaseFunction
 
     from featgraph import _cuda
 
     _remember_templates(BaseFunction)
-    packages = ["numba.core", *["numba.cuda.core"] * _cuda.is_installed()]
-    for package in packages:
-        _skip_live_variables(importlib.import_module(f"{package}.postproc"))
-        options = importlib.import_module(f"{package}.targetconfig").TargetConfig
+    modules = [(postproc, targetconfig)]
+    if _cuda.is_installed():
+        names = "core.postproc", "core.targetconfig"
+        modules.append(tuple(map(_cuda.dialect_module, names)))
+    for passes, config in modules:
+        _skip_live_variables(passes)
+        options = config.TargetConfig
         options.__eq__ = _equal(options.__eq__)
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -265,6 +268,39 @@ def test_a_launch_compiles_on_a_thread_of_its_own(
     current.clear()
     with _cuda.compiling():  # for whose lock another thread would wait
         assert kernel._compile_for_args(1) == ((1,), True, False, [])
+
+
+#: NumPy 2.5 removed a name that the dialect looks up, and has a warning for it.
+NEWEST_NUMPY = """
+import warnings
+import numba.np.arrayobj  # knows what is gone by NumPy's version
+import numpy as np
+
+if vars(np).pop("row_stack", None):
+    np.__all__.remove("row_stack")
+warnings.simplefilter("error")
+filters = list(warnings.filters)
+from numba import types
+from featgraph import _cuda
+from featgraph.arrays import elements
+
+numbers = types.Array(types.int64, 1, "C")
+assert ".entry" in _cuda.compile_ptx(elements.fill, (numbers, types.int64), (9, 0))
+assert "row_stack" not in vars(np)
+assert warnings.filters == filters
+"""
+
+
+def test_kernels_compile_with_the_newest_numpy() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", NEWEST_NUMPY],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
 
 
 def test_resources_are_read_from_the_assemblers_report() -> None:
