@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Self, overload
 
 from featgraph._arguments import checked_arguments
@@ -10,7 +10,7 @@ from featgraph.errors import UserFunctionError
 from featgraph.program.by_name import find_named, named
 from featgraph.program.combine import Combine, as_combine
 from featgraph.program.combines import SELECTIVE
-from featgraph.program.names import GENERATED, LONGEST, name_problem
+from featgraph.program.names import LONGEST, name_problem
 from featgraph.program.source import FunctionSource, parse_function, plain_function
 
 __all__ = [
@@ -169,7 +169,7 @@ class GatherFunction(UserFunction):
         if matrix:
             self.roles = ("i", *GatherFunction.roles)
         super().__init__(declared)
-        self.into = _checked_into(into, self)
+        self.into = _checked_name(into, "into", self)
         self.combine = combine
         self.along = along
 
@@ -207,7 +207,7 @@ class ReduceFunction(UserFunction):
         if matrix:
             self.roles = ("i", *ReduceFunction.roles)
         super().__init__(declared)
-        self.into = _checked_into(into, self)
+        self.into = _checked_name(into, "into", self)
         self.combine = combine
 
     def settings(self) -> dict[str, Any]:
@@ -219,14 +219,8 @@ class ReduceFunction(UserFunction):
         return self.into, self.combine, self.matrix
 
 
-def _checked_into(into: str, function: UserFunction) -> str:
-    return _checked_name(into, "into", function, GENERATED)
-
-
-def _checked_name(
-    name: str, what: str, function: UserFunction, taken: Iterable[str] = ()
-) -> str:
-    problem = name_problem(name, taken)
+def _checked_name(name: str, what: str, function: UserFunction) -> str:
+    problem = name_problem(name)
     if problem is not None:
         shown = repr(name)
         raise function.source.error(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterable
 
 __all__ = ["GENERATED", "LONGEST", "METHODS", "RESERVED", "name_problem"]
 
@@ -94,15 +93,13 @@ TRIANGLES = _words(
 )
 
 
-def name_problem(name: object, more: Iterable[str] = ()) -> str | None:
+def name_problem(name: object) -> str | None:
     """Return why `name` cannot be that of a property, None if it can.
 
     Parameters
     ----------
     name : object
         What was given as a name.
-    more : iterable of str
-        Further names that are taken.
     """
     if not isinstance(name, str):
         return "is not a string"
@@ -112,7 +109,7 @@ def name_problem(name: object, more: Iterable[str] = ()) -> str | None:
         return "starts with an underscore"
     if name.endswith("_next"):
         return "ends in _next, which names the other buffer of an iterated property"
-    if name in RESERVED or name in METHODS or name in more:
+    if name in RESERVED or name in METHODS:
         return "is reserved"
     if len(name) > LONGEST:
         return f"is longer than {LONGEST} characters"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
@@ -35,7 +35,9 @@ from featgraph.fold.syntax.names import (
     CANONICAL,
     EDGES,
     Names,
+    forms_of,
     is_plain,
+    name_temporaries,
 )
 from featgraph.fold.syntax.nodes import (
     Access,
@@ -82,9 +84,13 @@ _BUILTIN_DTYPES = {
 
 @dataclass(frozen=True)
 class Temporary:
-    """What a gather fills: ``d.name``, one entry of `item_shape` a vertex."""
+    """What a gather fills: ``d.name``, one entry of `item_shape` a vertex.
+
+    The user calls it `into`.
+    """
 
     name: str
+    into: str
     type: str
     item_shape: tuple[int, ...]
     combine: Combine
@@ -140,6 +146,8 @@ class Analysed:
         Gathered values that it reads at features that it computes: from memory.
     outer_product : OuterProduct or None
         A matrix gather or reduce that sums outer products: their parts.
+    accumulator : str
+        What kernels call the result of a gather or reduce while they compute it.
     """
 
     name: str
@@ -160,10 +168,13 @@ class Analysed:
     operations: frozenset[str]
     indexed: frozenset[str] = frozenset()
     outer_product: OuterProduct | None = None
+    accumulator: str = ""
 
     @property
     def into(self) -> str | None:
-        """Name of what a gather or reduce fills."""
+        """Name of what a gather or reduce fills: a temporary, or a vector of users."""
+        if self.kind == "gather":
+            return self.accumulator
         return getattr(self.declared, "into", None)
 
     @property
@@ -219,6 +230,13 @@ class Analysis:
     mirrors: dict[str, tuple[str, str]] = field(default_factory=dict)
     outboxes: dict[str, tuple[str, str]] = field(default_factory=dict)
     combines: dict[str, HelperFunction] = field(default_factory=dict)
+
+    def as_given(self, name: str) -> str:
+        """Return what users call a temporary, its sources or anything else in ``d``."""
+        base = base_name(name, self.temporaries)
+        if base is None:
+            return name
+        return self.temporaries[base].into + name.removeprefix(base)
 
     def uses_numbers(self, *, cuda: bool) -> bool:
         """Whether generated code calls `featgraph.device.numbers`."""
@@ -292,15 +310,19 @@ class _Analyser:
     ) -> None:
         self.program = program
         self.result = Analysis(dict(signature), real, renumbered=renumbered)
-        intos = {getattr(f, "into", None) or "" for f in program.functions}
-        #: Names of temporaries, which are locals of generated functions.
-        self.temporaries = intos | {f"{name}_source" for name in intos}
+        reserved = {*GENERATED, *CANONICAL}
+        if any(f.kind == "triangle" for f in program.functions):
+            reserved |= TRIANGLES
+        intos = [f.into for f in program.functions if hasattr(f, "into")]
+        #: ``into`` -> its name in generated functions, where it is a local.
+        self.emitted = name_temporaries(intos, reserved, signature)
+        names = self.emitted.values()
+        self.temporaries = {*names, *(f"{name}_source" for name in names)}
         self.stems = {n: entry_stem(n, self.temporaries) for n in self.temporaries}
         # Copies of a local of this name would be called as entries of one are.
         self.temporaries |= set(self.stems.values())
-        self.taken: set[str] = {*GENERATED, *CANONICAL, *self.temporaries}
-        if any(f.kind == "triangle" for f in program.functions):
-            self.taken |= TRIANGLES
+        self.taken: set[str] = reserved | self.temporaries
+        self.taken.update(*map(forms_of, names))
         self.specialised: dict[tuple[Any, tuple[str, ...]], HelperFunction | None] = {}
 
     def run(self) -> Analysis:
@@ -341,7 +363,8 @@ class _Analyser:
             entity = type_.kind in {PropertyKind.VERTEX, PropertyKind.EDGE}
             ranks[name] = len(type_.item_shape) + entity
             kinds[name] = type_.kind.value
-        for name, temporary in self.result.temporaries.items():
+        for temporary in self.result.temporaries.values():
+            name = temporary.into
             ranks[name] = len(temporary.item_shape) + 1
             kinds[name] = "into"
             if temporary.combine.is_arg:
@@ -361,9 +384,9 @@ class _Analyser:
     def _dtypes(self) -> dict[str, str]:
         dtypes = dict(_BUILTIN_DTYPES)
         dtypes.update((n, t.dtype) for n, t in self.result.signature.items())
-        for name, temporary in self.result.temporaries.items():
-            dtypes[name] = temporary.type
-            dtypes[f"{name}_source"] = "int32"
+        for temporary in self.result.temporaries.values():
+            dtypes[temporary.into] = temporary.type
+            dtypes[f"{temporary.into}_source"] = "int32"
         for analysed in self.result.functions:
             if analysed.kind == "reduce":
                 dtypes[analysed.into or ""] = analysed.returns
@@ -414,6 +437,7 @@ class _Analyser:
         operations = frozenset(n.name for n in nodes if isinstance(n, Operate))
         matrices = matrix_names(body)
         check_matrices(source, body, matrices)
+        accesses = self._emit_names(body, accesses)
         shapes = {n: t.item_shape for n, t in self.result.temporaries.items()}
         entries, indexed = separate_gathered(function, body, shapes, self.stems)
         self.result.entries |= entries
@@ -445,6 +469,24 @@ class _Analyser:
             operations=operations,
             indexed=indexed,
             outer_product=_outer_product(function, body, returned),
+            accumulator=self.emitted.get(getattr(function, "into", ""), ""),
+        )
+
+    def _emit_names(
+        self, body: list[ast.stmt], accesses: tuple[AccessRecord, ...]
+    ) -> tuple[AccessRecord, ...]:
+        """Call gathered values as generated code does, in `body` and in its accesses.
+
+        Errors are raised in front of that, with the names that users gave.
+        """
+        temporaries = self.result.temporaries.values()
+        emitted = {t.into: t.name for t in temporaries}
+        emitted |= {f"{t.into}_source": f"{t.name}_source" for t in temporaries}
+        for node in (n for s in body for n in ast.walk(s)):
+            if isinstance(node, Access | Whole):
+                node.name = emitted.get(node.name, node.name)
+        return tuple(
+            replace(a, name=emitted.get(a.name, a.name)) for a in accesses
         )
 
     def _redirect(self, body: list[ast.stmt], ends: frozenset[str]) -> None:
@@ -543,9 +585,10 @@ class _Analyser:
     # -- widths and temporaries
 
     def _item_shape(self, name: str) -> tuple[int, ...]:
-        base = base_name(name, self.result.temporaries)
+        gathered = {t.into: t.item_shape for t in self.result.temporaries.values()}
+        base = base_name(name, gathered)
         if base is not None:
-            return self.result.temporaries[base].item_shape
+            return gathered[base]
         if name in self.result.reductions:
             return self.result.reductions[name]
         return self.result.signature[name].item_shape
@@ -567,8 +610,9 @@ class _Analyser:
         elif type_ == "bool":
             type_ = "int32"
         type_ = self._custom_combine(analysed, type_)
-        self.result.temporaries[gather.into] = Temporary(
-            gather.into, type_, shape, combine
+        name = analysed.accumulator
+        self.result.temporaries[name] = Temporary(
+            name, gather.into, type_, shape, combine
         )
 
     def _custom_combine(self, analysed: Analysed, type_: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import combine_of, reduced_type
@@ -33,7 +32,7 @@ class Accumulator:
     Attributes
     ----------
     name : str
-        ``into``.
+        What kernels call it.
     type : str
         "real", "int64", "int32" or "bool".
     combine : Combine
@@ -180,10 +179,9 @@ def source_name(name: str) -> str:
 
 def accumulator_of(function: Analysed, analysis: Analysis) -> Accumulator:
     """Return the accumulator that a gather or reduce fills."""
-    declared: Any = function.declared
-    into = declared.into
-    temporary = analysis.temporaries.get(into)
-    combine = declared.combine
+    name, into = function.accumulator, str(function.into)
+    temporary = analysis.temporaries.get(name)
+    combine = combine_of(function)
     if temporary is not None:
         type_, shape = temporary.type, temporary.item_shape
     else:
@@ -192,7 +190,7 @@ def accumulator_of(function: Analysed, analysis: Analysis) -> Accumulator:
         shape = () if function.is_scalar else shape
     helper = analysis.combines.get(into)
     return Accumulator(
-        into,
+        name,
         type_,
         combine,
         helper.name if helper is not None else "",

@@ -56,7 +56,7 @@ def _accumulators_of_vertex(facts: Facts) -> list[Accumulator]:
     """Return what lanes have for a vertex: what they load, or fill."""
     names = set(facts.phase.loads)
     if facts.phase.kind != "push":
-        names |= {f.into for f in facts.functions.values() if f.into is not None}
+        names |= {f.accumulator for f in facts.functions.values()} - {""}
     return [facts.accumulators[n] for n in sorted(names)]
 
 

@@ -128,15 +128,21 @@ class Facts:
         analysis = self.plan.analysis
         passed = Accumulator("edge_passed", "bool", Combine("any"), "", "False", ())
         found = {"edge_passed": passed} | {
-            str(f.into): accumulator_of(f, analysis)
+            f.accumulator: accumulator_of(f, analysis)
             for f in analysis.functions
             if f.kind in {"gather", "reduce"}
         }
-        name = self.phase.into
         if self.phase.in_a_tree and self.target is Target.CUDA:
+            name = self.reduced
             adds = _ADDS[self.context.real] if found[name].rules.is_sum else ""
             found[name] = replace(found[name], adds=adds)
         return found
+
+    @property
+    def reduced(self) -> str:
+        """The accumulator of a reduce phase, which has one function."""
+        [function] = self.functions.values()
+        return function.accumulator
 
     @cached_property
     def layout(self) -> AdjacencyLayout:
@@ -172,7 +178,7 @@ class Facts:
 
     def filled(self, function: str) -> Accumulator:
         """Return the accumulator that a gather or reduce fills."""
-        return self.accumulators[str(self.functions[function].into)]
+        return self.accumulators[self.functions[function].accumulator]
 
     def of_vertices(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return those of some properties that vertices have."""
@@ -187,7 +193,7 @@ class Facts:
     @cached_property
     def summed(self) -> list[str]:
         """What functions of the phase sum in blocks, if any does."""
-        return [str(f.into) for f in self.functions.values() if in_blocks(f)]
+        return [f.accumulator for f in self.functions.values() if in_blocks(f)]
 
     def number(self, text: str) -> str:
         """Return the text of a number of an edge, in the type of these."""

@@ -712,7 +712,7 @@ def _adds(facts: Facts, name: str) -> str:
 def home_of(facts: Facts, name: str) -> Home:
     """Return where an accumulator is while it is filled, or read."""
     accumulator = facts.accumulators[name]
-    filling = [f for f in facts.functions.values() if f.into == name]
+    filling = [f for f in facts.functions.values() if f.accumulator == name]
     for function in filling:
         if accumulator.is_matrix and facts.binding.features.is_element:
             return AnElement(facts, accumulator)

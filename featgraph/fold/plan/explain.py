@@ -62,7 +62,7 @@ def explain_plan(plan: FoldPlan) -> str:
             place = "in memory"
         active = ", of active sources" * (name in from_active)
         lines.append(
-            f"temporary {name} {temporary.item_shape or ''}: "
+            f"temporary {temporary.into} {temporary.item_shape or ''}: "
             f"{temporary.combine.name}{active}, {place}"
         )
     lines += _explain_rows(plan)
@@ -71,7 +71,8 @@ def explain_plan(plan: FoldPlan) -> str:
     for function in plan.analysis.functions:
         lines.append(f"  {function.name} ({function.kind}, K = {function.width})")
         for a in function.accesses:
-            name = a.name + ("_next" if a.version == "next" else "")
+            name = plan.analysis.as_given(a.name)
+            name += "_next" if a.version == "next" else ""
             lines.append(f"    {a.mode:6} {name:20} {a.where}")
     if plan.traits.renumbered:  # of a graph in parts
         lines += ["", *explain_ranks(plan)]
@@ -101,13 +102,13 @@ def _explain_incremental(plan: FoldPlan) -> list[str]:
     lines = ["aggregates between the supersteps of a run, change_driven=True:"]
     if plan.is_incremental:
         lines = ["aggregates between the supersteps of the run:"]
-    for into in plan.analysis.temporaries:
-        if into in found.recomputed:
-            lines.append(f"  {into}: recomputed: {found.recomputed[into]}")
-        else:
-            lines.append(
-                f"  {into}: {_describe_incremental(plan, found.gathers[into])}"
-            )
+    for name, temporary in plan.analysis.temporaries.items():
+        how = (
+            f"recomputed: {found.recomputed[name]}"
+            if name in found.recomputed
+            else _describe_incremental(plan, found.gathers[name])
+        )
+        lines.append(f"  {temporary.into}: {how}")
     return lines
 
 

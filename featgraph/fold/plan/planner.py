@@ -357,7 +357,7 @@ def _tiles(
 ) -> tuple[str, ...]:
     if kind == "push" or not (mapping.schedule == "cpu" or mapping.tile):
         return ()
-    return tuple(sorted(str(f.into) for f in members if f.outer_product is not None))
+    return tuple(sorted(f.accumulator for f in members if f.outer_product is not None))
 
 
 def _in_registers(

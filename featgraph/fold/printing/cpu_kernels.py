@@ -223,7 +223,7 @@ def _intersection(facts: Facts) -> Intersection:
 
 def _print_finish(writer: Writer, facts: Facts, number: int, name: str) -> Entry:
     """Print the kernel that combines the rows of `partials`."""
-    accumulator = facts.accumulators[facts.phase.into]
+    accumulator = facts.accumulators[facts.reduced]
     arguments = ("partials", "reduced")
     in_blocks = bool(facts.summed and facts.binding.block)
     body = finished(accumulator, in_blocks)

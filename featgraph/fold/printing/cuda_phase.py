@@ -237,7 +237,8 @@ class CudaPhase:
 
     def _print_finish(self, name: str) -> None:
         """Print the kernel that combines the rows of `partials`, pairwise."""
-        home = home_of(self.facts(self.threads), self.phase.into)
+        facts = self.facts(self.threads)
+        home = home_of(facts, facts.reduced)
         made = make_function(
             f"kernel(cache=True, launch_bounds={BLOCK_THREADS})",
             name,

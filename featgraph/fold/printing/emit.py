@@ -126,7 +126,10 @@ def _named(sites: list[Site], analysis: Analysis) -> list[Site]:
     known = {
         name: of for name, (of, _) in (analysis.mirrors | analysis.outboxes).items()
     }
-    return [(f, file, line, known.get(n, n), axis) for f, file, line, n, axis in sites]
+    return [
+        (function, file, line, known.get(name, analysis.as_given(name)), axis)
+        for function, file, line, name, axis in sites
+    ]
 
 
 def _check_pushed(plan: FoldPlan, phase: Phase) -> None:

@@ -6,7 +6,7 @@ import ast
 import keyword
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +22,11 @@ __all__ = [
     "EDGES",
     "Names",
     "argument_counts",
+    "forms_of",
     "is_plain",
     "letters",
     "math_name",
+    "name_temporaries",
     "rename_locals",
 ]
 
@@ -118,6 +120,55 @@ def is_plain(name: str) -> bool:
     )
 
 
+def _is_generated(name: str, hidden: Collection[str]) -> bool:
+    """Return whether generated code may use a name: copies end in numbers."""
+    return name in hidden or re.search(r"_\d+$", name) is not None
+
+
+#: What kernels call a temporary, its parts and copies; numbers are put to all of them.
+_FORMS = (
+    "{}", "{}_source", "{}_packed", "{}_at", "all_{}", "change_{}", "entries_of_{}",
+    "new_{}", "old_{}", "own_{}", "rows_of_{}", "rows_of_{}_source",
+)  # fmt: skip
+
+
+def forms_of(name: str) -> set[str]:
+    """Return the names that kernels make of the name of a temporary."""
+    return {form.format(name) for form in _FORMS}
+
+
+def name_temporaries(
+    intos: Iterable[str], hidden: Collection[str], fields: Collection[str]
+) -> dict[str, str]:
+    """Return what generated code calls the results of gathers and reduces.
+
+    That is ``into``, with as many underscores behind it as make it and all that kernels
+    derive from it differ from every other name.
+
+    Parameters
+    ----------
+    intos : iterable of str
+        The names that users gave, in the order of the functions.
+    hidden : collection of str
+        Names that generated code uses.
+    fields : collection of str
+        Names of properties: fields of ``d``, as temporaries may be.
+    """
+    names: dict[str, str] = {}
+    used: set[str] = set()
+    for into in intos:
+        name = into
+        while (
+            any(_is_generated(form, hidden) for form in forms_of(name))
+            or forms_of(name) & used
+            or (name != into and name in fields)
+        ):
+            name += "_"
+        names[into] = name
+        used |= forms_of(name)
+    return names
+
+
 def rename_locals(
     tree: ast.FunctionDef, roles: tuple[str, ...], taken: frozenset[str]
 ) -> None:
@@ -128,7 +179,7 @@ def rename_locals(
     for count, name in enumerate(sorted(assigned_names(tree) - set(mapping))):
         plain = is_plain(name.strip("_"))
         fresh = name if plain else f"local_{count}"
-        if fresh in hidden or re.search(r"_\d+$", fresh) or fresh.startswith("_"):
+        if _is_generated(fresh, hidden) or fresh.startswith("_"):
             fresh = f"{fresh.strip('_')}_"
         while fresh in used:
             fresh += "_"
