@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +29,8 @@ from tests.simt.case import Case
 from tests.simt.kept import KEPT_CASES
 from tests.simt.programs import BY_NAME, CASES
 from tests.simt.test_asynchronous import CASES as MONOTONE
+from tests.unit.snippets import Snippet
+from tests.unit.test_names import many
 
 WIDTHS = (1, 3, 8, 10, 33, 64)
 VARIANTS: tuple[dict[str, Any], ...] = (
@@ -454,3 +457,11 @@ def test_matrices_in_tiles_leave_registers_for_other_blocks(k: int) -> None:
     assert used.registers <= 128
     assert used.spill_stores_bytes <= (256 if k % 8 else 16)
     assert used.shared_bytes <= 48_000
+
+
+def test_kernels_compile_whose_functions_are_named_as_their_own_values(
+    tmp_path: Path,
+) -> None:
+    words = "x_v hit row lane is_due key alive source index box position warp u_ stop"
+    step = Snippet(tmp_path, many(words.split(), ["sum", "argmin"])).load().step
+    assert ".entry" in step.fold(k=3, target="cuda").ptx()

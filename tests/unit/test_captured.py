@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph.program.names import GENERATED
 from tests.unit.snippets import Snippet, error_of, fold, in_vertex, make_state
 
 
@@ -226,12 +225,3 @@ def test_functions_named_as_what_they_fill(tmp_path: Path) -> None:
     )
     Snippet(tmp_path, text).load().step(state, target="cpu")
     assert state["s_out"].tolist() == [0.0, 1.0, 2.0]
-
-
-@pytest.mark.parametrize("name", sorted(GENERATED - {"count", "index"})[::7])
-def test_into_is_no_name_of_generated_code(name: str) -> None:
-    with pytest.raises(fg.UserFunctionError, match="is reserved"):
-
-        @fg.gather(into=name)
-        def probe(f, u, v, e, d):
-            return d.x[u, f]

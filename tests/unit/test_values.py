@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import featgraph as fg
-from featgraph.program.names import METHODS, RESERVED
 
 GRAPH = fg.Graph.from_edges([0, 1, 2], [1, 2, 0])
 MASKED = np.ma.array([1.0, 2.0, 3.0], mask=[False, True, False])
@@ -279,12 +276,6 @@ def test_a_matrix_that_is_not_square() -> None:
         fg.State(GRAPH, x=np.ones((2, 5)))
     assert "(5, 5)" in str(caught.value)
     assert "fg.vertex_property" in str(caught.value)
-
-
-def test_reserved_names_are_in_the_docs() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "model.md").read_text(encoding="utf-8")
-    listed = page.split("Reserved are")[1].split(".\n")[0]
-    assert set(re.findall(r"`(\w+)`", listed)) == RESERVED | METHODS
 
 
 def test_a_feature_that_is_read_off_is_an_integer_without_a_state() -> None:

@@ -231,6 +231,11 @@ class Analysis:
     outboxes: dict[str, tuple[str, str]] = field(default_factory=dict)
     combines: dict[str, HelperFunction] = field(default_factory=dict)
 
+    @property
+    def emitted(self) -> set[str]:
+        """What kernels call the results of gathers and reduces while they have them."""
+        return {f.accumulator for f in self.functions} - {""}
+
     def as_given(self, name: str) -> str:
         """Return what users call a temporary, its sources or anything else in ``d``."""
         base = base_name(name, self.temporaries)
@@ -485,9 +490,7 @@ class _Analyser:
         for node in (n for s in body for n in ast.walk(s)):
             if isinstance(node, Access | Whole):
                 node.name = emitted.get(node.name, node.name)
-        return tuple(
-            replace(a, name=emitted.get(a.name, a.name)) for a in accesses
-        )
+        return tuple(replace(a, name=emitted.get(a.name, a.name)) for a in accesses)
 
     def _redirect(self, body: list[ast.stmt], ends: frozenset[str]) -> None:
         """Have what is done elsewhere done in rows of all vertices.
@@ -631,16 +634,20 @@ class _Analyser:
         return type_
 
 
+#: What stands behind the name of a function in those of its parts, and of its areas.
+_PARTS = ("column", "rest", "row", "scale", "work")
+
+
 def _emitted_name(name: str, taken: set[str]) -> str:
     """Return a name for a function of the generated module; it is taken then."""
     stem = name if is_plain(name) else "function"
     if re.search(r"_\d+$", stem):  # as kernels and copies of locals are named
         stem += "_"
     fresh, letter = stem, "b"
-    while fresh in taken:
+    while not taken.isdisjoint(own := {fresh, *(f"{fresh}_{p}" for p in _PARTS)}):
         fresh = f"{stem}_{letter}"
         letter = chr(ord(letter) + 1) if letter[-1] != "z" else f"{letter}b"
-    taken.add(fresh)
+    taken |= own
     return fresh
 
 

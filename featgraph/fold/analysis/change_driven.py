@@ -243,7 +243,7 @@ def _as_seen(
         for node in ast.walk(statement):
             if isinstance(node, Access | Whole) and node.name in reads:
                 node.version = "seen"
-    taken = {*GENERATED, *CANONICAL, *analysis.temporaries}
+    taken = {*GENERATED, *CANONICAL, *analysis.emitted}
     taken |= {f.name for f in analysis.functions} | {h.name for h in analysis.helpers}
     name = f"{function.name}_seen"
     while name in taken:

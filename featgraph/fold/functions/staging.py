@@ -125,7 +125,7 @@ def find_staged(
         # A vertex reads it once, in rows: the first cache brings these as fast.
         if mapping.lanes_per_edge > 1 and has_pieces(mapping, width):
             del turns[name]
-    taken = set(analysis.temporaries) | set(analysis.signature) | GENERATED
+    taken = analysis.emitted | set(analysis.signature) | GENERATED
     taken |= {name for f in analysis.functions for name in (*f.variables, f.name)}
     staged: dict[str, Staged] = {}
     left = STAGED_BYTES // np.dtype(analysis.real).itemsize

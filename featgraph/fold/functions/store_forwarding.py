@@ -48,7 +48,7 @@ def find_forwarded(context: Context, plan: FoldPlan, phase: Phase) -> dict[str, 
         return {}
     if not all(_reads_own(context, f, names) for f in gathers):
         return {}
-    taken = set(plan.analysis.temporaries) | set(signature) | GENERATED
+    taken = plan.analysis.emitted | set(signature) | GENERATED
     taken |= {n for f in plan.analysis.functions for n in (*f.variables, f.name)}
     forwarded = {}
     for name in sorted(names):

@@ -111,7 +111,7 @@ def _find_rows(
     own = "e" if function.kind == "edge" else "v"
     if function.kind == "gather":
         own = ""
-    taken = set(analysis.temporaries) | set(analysis.signature) | GENERATED
+    taken = analysis.emitted | set(analysis.signature) | GENERATED
     taken |= {name for f in analysis.functions for name in (*f.variables, f.name)}
     taken |= {helper.name for helper in analysis.helpers}
     found: dict[Key, Row] = {}
