@@ -6,6 +6,7 @@ numba-cuda; the dialect itself is imported when the first of its names is used:
 
 ======================  ============================================================
 ``cuda``                the dialect's namespace (``cuda.shfl_xor_sync``, ...)
+``int32``, ...          types of numbers, for casts and signatures
 ``overload``            compile-time choice of a device function by argument types
 ``load_row``            several neighboring entries of a row by loads of 8 or 16 bytes
 ``store_row``           the same for stores
@@ -55,6 +56,7 @@ from featgraph.errors import DeviceError
 __all__ = [
     "acquire_at",
     "anew",
+    "boolean",
     "clock_ns",
     "compile_ltoir",
     "compile_ptx",
@@ -81,8 +83,15 @@ __all__ = [
 if TYPE_CHECKING:
     acquire_at: Any
     anew: Any
+    boolean: Any
     clock_ns: Any
     cuda: Any
+    float32: Any
+    float64: Any
+    int8: Any
+    int16: Any
+    int32: Any
+    int64: Any
     load_at: Any
     load_row: Any
     overload: Any
@@ -91,8 +100,20 @@ if TYPE_CHECKING:
     set_condition: Any
     store_at: Any
     store_row: Any
+    uint8: Any
+    uint16: Any
+    uint32: Any
+    uint64: Any
 
 ComputeCapability = tuple[int, int]
+
+#: Types of numbers that kernels have, as the dialect calls them.
+NUMBERS = frozenset(
+    {
+        "boolean", "float32", "float64", "int8", "int16", "int32", "int64",
+        "uint8", "uint16", "uint32", "uint64",
+    }
+)  # fmt: skip
 
 _INSTALL = 'pip install "featgraph[cu13]", or choose target="cpu"'
 
@@ -101,6 +122,8 @@ def __getattr__(name: str) -> Any:
     """Import the dialect when the first of its names is asked for."""
     rows = _load_row, _store_row
     addresses = _load_at, _store_at, _acquire_at, _raise_at
+    if name in NUMBERS:
+        return getattr(import_whole("numba"), name)
     names = _anew, _clock_ns, _select, _set_condition, *rows, *addresses
     known = {function.__name__[1:]: function for function in names}
     if name not in {"cuda", "overload", *known}:
@@ -412,6 +435,23 @@ def _set_condition(typing: Any, handle: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(handle, value), generate
+
+
+def import_of_numbers(*names: str) -> str:
+    """Return the statement with which generated modules import types of numbers.
+
+    Parameters
+    ----------
+    *names : str
+        Of `NUMBERS`.
+    """
+    return f"from numba import {', '.join(names)}"
+
+
+def is_of_driver(error: BaseException) -> bool:
+    """Tell whether the dialect raised an error for one of the CUDA driver."""
+    driver = sys.modules.get("numba.cuda.cudadrv.driver")
+    return driver is not None and isinstance(error, driver.CudaAPIError)
 
 
 def is_installed() -> bool:

@@ -1,8 +1,6 @@
 """Kernels that draw edges."""
 
-from numba import uint64
-
-from featgraph._cuda import cuda, device_function, kernel
+from featgraph._cuda import cuda, device_function, kernel, uint64
 from featgraph.arrays import drawing
 
 __all__ = [

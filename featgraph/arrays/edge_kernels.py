@@ -1,8 +1,6 @@
 """Kernels that make rows of edges from sorted ends, and look through edge lists."""
 
-from numba import int32, int64
-
-from featgraph._cuda import cuda, kernel
+from featgraph._cuda import cuda, int32, int64, kernel
 
 __all__ = [
     "NO_PLACE",

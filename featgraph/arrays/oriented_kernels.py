@@ -1,8 +1,6 @@
 """Kernels that turn edges towards the end of higher degree, and sum up rows of them."""
 
-from numba import int64
-
-from featgraph._cuda import cuda, kernel
+from featgraph._cuda import cuda, int64, kernel
 
 __all__ = [
     "add_rows",

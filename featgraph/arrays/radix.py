@@ -1,8 +1,6 @@
 """Kernels of a stable radix sort, and of the sums that it needs."""
 
-from numba import int32, int64, uint16, uint32
-
-from featgraph._cuda import cuda, device_function, kernel
+from featgraph._cuda import cuda, device_function, int32, int64, kernel, uint16, uint32
 
 __all__ = [
     "STEPS",

@@ -4,9 +4,7 @@ Weights are combined as `featgraph.graph.building.merge` does on the host: one a
 other, in the order in which they were given.
 """
 
-from numba import float64, int32, int64
-
-from featgraph._cuda import cuda, device_function, kernel
+from featgraph._cuda import cuda, device_function, float64, int32, int64, kernel
 
 __all__ = [
     "LAST",

@@ -10,9 +10,7 @@ Other systems are eliminated by all threads, as `featgraph.device.linalg` has it
 `row` and `column` are the number of a thread's tile; -1 for a thread without one.
 """
 
-from numba import int32, uint32
-
-from featgraph._cuda import anew, cuda, device_function
+from featgraph._cuda import anew, cuda, device_function, int32, uint32
 from featgraph._cuda_tiles import (
     backward,
     divided,

@@ -32,9 +32,17 @@ Atomics are relaxed: they order nothing else. Adding floats in any order rounds
 differently from run to run.
 """
 
-from numba import float32, float64, int32, int64, uint32, uint64
-
-from featgraph._cuda import cuda, device_function, overload
+from featgraph._cuda import (
+    cuda,
+    device_function,
+    float32,
+    float64,
+    int32,
+    int64,
+    overload,
+    uint32,
+    uint64,
+)
 
 
 @device_function

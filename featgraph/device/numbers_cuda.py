@@ -1,8 +1,6 @@
 """`featgraph.device.numbers` for generated CUDA kernels."""
 
-from numba import float32, float64
-
-from featgraph._cuda import device_function
+from featgraph._cuda import device_function, float32, float64
 from featgraph.device import numbers
 
 _compiled = device_function

@@ -23,9 +23,7 @@ gone through: what stays goes to the other one. `limits` has what is told of key
 import math
 from collections import namedtuple
 
-from numba import int32, int64, uint32
-
-from featgraph._cuda import clock_ns, cuda, device_function
+from featgraph._cuda import clock_ns, cuda, device_function, int32, int64, uint32
 from featgraph.device import segments, warp
 
 __all__ = [

@@ -74,16 +74,18 @@ The functions of `featgraph.device.memory` (bits, atomics, checked mode) and of
 and `featgraph.device.patching` (``sum_holds``, ``is_normal``) are offered here too.
 """
 
-from numba import int32, int64, uint32, uint64
-
 from featgraph._cuda import (
     anew,  # noqa: F401
     cuda,
     device_function,
+    int32,
+    int64,
     load_row,  # noqa: F401
     overload,
     select,  # noqa: F401
     store_row,  # noqa: F401
+    uint32,
+    uint64,
 )
 from featgraph.device import ordering, patching
 from featgraph.device.memory import (  # noqa: F401

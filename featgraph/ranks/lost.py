@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from featgraph import _cuda
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.distributed.engines.watching import Watching
 from featgraph.errors import DeviceError, WorkerLostError
@@ -53,9 +53,7 @@ def of_lost_rank(engine: Engine) -> Iterator[None]:
 
 
 def _is_of_gpu(error: Exception) -> bool:
-    dialect = sys.modules.get("numba.cuda.cudadrv.driver")
-    of_dialect = () if dialect is None else (dialect.CudaAPIError,)
-    return isinstance(error, (DeviceError, *of_dialect))
+    return isinstance(error, DeviceError) or _cuda.is_of_driver(error)
 
 
 def timeout_of(engine: Engine) -> float:

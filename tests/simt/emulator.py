@@ -77,7 +77,9 @@ class Emulator:
     def __init__(self, sources: Mapping[str, str] | None = None) -> None:
         self._sources = dict(sources or {})
         self._modules: dict[str, types.ModuleType] = {
-            "featgraph._cuda": _module("featgraph._cuda", dialect.cuda_module()),
+            "featgraph._cuda": _module(
+                "featgraph._cuda", dialect.scalar_types() | dialect.cuda_module()
+            ),
             "featgraph._cuda_tiles": _module("featgraph._cuda_tiles", tiles_module()),
             "numba": _module("numba", dialect.scalar_types()),
             "math": _module("math", dialect.math_functions()),

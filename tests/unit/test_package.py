@@ -276,6 +276,11 @@ def test_algorithms_import_only_what_is_public(path: Path) -> None:
             assert node.attr in fg.__all__, f"line {node.lineno}: fg.{node.attr}"
 
 
+#: What may import the dialect, and what has it by name for arrays of other libraries.
+DIALECT = {"featgraph/_cuda.py", "featgraph/_cuda_tiles.py"}
+READS_ARRAYS = "featgraph/graph/building/host.py"
+
+
 def test_one_module_imports_the_cuda_dialect() -> None:
     dialects = re.compile(r"(numba\.cuda|numba_cuda|cuda)(\.|$)")
     found = {
@@ -285,8 +290,36 @@ def test_one_module_imports_the_cuda_dialect() -> None:
         if isinstance(node, ast.Import | ast.ImportFrom)
         and any(dialects.match(name) for name in imported_modules(node))
     }
-    # Its imports are lazy, through importlib, so that none may show even there.
-    assert found <= {"featgraph/_cuda.py"}
+    # Its imports are lazy, by name, so that none may show even there.
+    assert found <= DIALECT
+    named = {
+        identify(path)
+        for path in sources("featgraph", "algorithms")
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and re.fullmatch(r"(numba\.cuda|numba_cuda)(\.\w*)*", node.value)
+    }
+    assert named <= DIALECT | {READS_ARRAYS}
+
+
+def test_kernels_have_types_of_numbers_from_the_dialect() -> None:
+    """Also those of generated modules; Numba's own are for the CPU."""
+    for path in sources("featgraph", "algorithms"):
+        tree = parse(path)
+        imported = imported_modules(tree)
+        of_numba = any(re.match(r"numba(\.|$)", name) for name in imported)
+        has_dialect = any(
+            isinstance(node, ast.ImportFrom)
+            and node.module == "featgraph._cuda"
+            and {"cuda", "kernel", "device_function"} & {a.name for a in node.names}
+            for node in ast.walk(tree)
+        )
+        assert not (of_numba and has_dialect), identify(path)
+        for node in ast.walk(tree):
+            is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+            if is_text and "from numba import" in node.value:
+                assert "njit" in node.value or identify(path) in DIALECT, path
 
 
 def test_one_module_imports_torch() -> None:

@@ -7,9 +7,7 @@ entries of its own vertices, and where it is cut along both directions, those at
 ghosts of its edges.
 """
 
-from numba import int32, int64, uint64
-
-from featgraph._cuda import cuda, device_function, kernel
+from featgraph._cuda import cuda, device_function, int32, int64, kernel, uint64
 
 __all__ = [
     "ABSENT",

@@ -5,6 +5,7 @@ Words that a kernel sets bits in (`passed`, `targets`) are zero before.
 
 from __future__ import annotations
 
+from featgraph._cuda import import_of_numbers
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
 from featgraph.fold.plan.schedules import MOST_HELD
 from featgraph.fold.printing.cuda_hubs import HubPhase
@@ -23,7 +24,9 @@ def imports(plan: FoldPlan) -> list[str]:
     """Return the import statements of the module."""
     lines = ["import math", "from collections import namedtuple", ""]
     lines += [
-        "from numba import boolean, float32, float64, int32, int64, uint32, uint64",
+        import_of_numbers(
+            "boolean", "float32", "float64", "int32", "int64", "uint32", "uint64"
+        ),
         "",
     ]
     lines += [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from featgraph._cuda import import_of_numbers
 from featgraph.fold.lowering.due_sets import SetFacts
 from featgraph.fold.printing.cpu import unsigned_vertices
 from featgraph.fold.printing.statements import make_function, print_function
@@ -22,7 +23,7 @@ _HEADS = {
         'CODE = {"error_model": "numpy", "cache": True, "no_cfunc_wrapper": True}',
     ],
     "cuda": [
-        "from numba import int32, int64, uint32, uint64",
+        import_of_numbers("int32", "int64", "uint32", "uint64"),
         "",
         "from featgraph._cuda import cuda, kernel",
         "from featgraph.device import warp",

@@ -3,9 +3,7 @@
 The lists are those of `featgraph.ranks.gpu.links`. A warp takes a word.
 """
 
-from numba import int32, int64, uint8, uint32
-
-from featgraph._cuda import cuda, device_function, kernel
+from featgraph._cuda import cuda, device_function, int32, int64, kernel, uint8, uint32
 from featgraph.device import warp
 
 __all__ = [

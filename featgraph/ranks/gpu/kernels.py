@@ -6,9 +6,7 @@ each from a whole word of 32 positions on. A warp takes a *chunk*, which has 32 
 a link or fewer.
 """
 
-from numba import int32, int64, uint32
-
-from featgraph._cuda import cuda, kernel
+from featgraph._cuda import cuda, int32, int64, kernel, uint32
 from featgraph.device import warp
 
 __all__ = [

@@ -4,9 +4,18 @@
 `FAULT` is known here. `slot` is the address of the row of a word's first position.
 """
 
-from numba import int32, int64, uint8, uint16, uint32, uint64
-
-from featgraph._cuda import cuda, device_function, load_at, store_at
+from featgraph._cuda import (
+    cuda,
+    device_function,
+    int32,
+    int64,
+    load_at,
+    store_at,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
 from featgraph.device import warp
 
 __all__ = ["FAULT", "copy_all", "copy_unit"]

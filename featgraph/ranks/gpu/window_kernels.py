@@ -26,28 +26,25 @@ up the bytes, by form and rank, in `STRIPES` places, so that chunks do not wait 
 other's additions; what goes to all ranks as `NUMBERS` has a form of its own.
 """
 
-from numba import (
+from featgraph._cuda import (
+    acquire_at,
+    clock_ns,
+    cuda,
+    device_function,
     float32,
     float64,
     int8,
     int16,
     int32,
     int64,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-)
-
-from featgraph._cuda import (
-    acquire_at,
-    clock_ns,
-    cuda,
-    device_function,
     kernel,
     load_at,
     raise_at,
     store_at,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
 )
 from featgraph.device import warp
 from featgraph.ranks.gpu.row_copies import FAULT, copy_all, copy_unit

@@ -1,8 +1,15 @@
 """What decides on a GPU whether a cycle of supersteps is run again."""
 
-from numba import int64, uint32, uint64
-
-from featgraph._cuda import clock_ns, cuda, device_function, kernel, set_condition
+from featgraph._cuda import (
+    clock_ns,
+    cuda,
+    device_function,
+    int64,
+    kernel,
+    set_condition,
+    uint32,
+    uint64,
+)
 from featgraph.runtime.recording.control import (
     BEGUN,
     BELOW,

@@ -6,9 +6,7 @@ the vertices, and nothing of it comes to the host: the folder prints the one tha
 and the one that lists, since these go along rows.
 """
 
-from numba import int32, int64, uint32
-
-from featgraph._cuda import cuda, kernel
+from featgraph._cuda import cuda, int32, int64, kernel, uint32
 
 __all__ = ["MOST_BLOCKS", "THREADS", "add_up"]
 

@@ -2,9 +2,16 @@
 
 import math
 
-from numba import float64, int32, int64, uint32, uint64
-
-from featgraph._cuda import cuda, device_function, kernel
+from featgraph._cuda import (
+    cuda,
+    device_function,
+    float64,
+    int32,
+    int64,
+    kernel,
+    uint32,
+    uint64,
+)
 from featgraph.device import warp
 
 __all__ = [

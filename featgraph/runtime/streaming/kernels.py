@@ -1,8 +1,6 @@
 """Kernels that a GPU runs between the sweeps of slices."""
 
-from numba import int32, int64, uint32
-
-from featgraph._cuda import cuda, kernel
+from featgraph._cuda import cuda, int32, int64, kernel, uint32
 from featgraph.device import warp
 
 __all__ = ["count_due", "number_rows", "rebase"]

@@ -4,9 +4,7 @@ A node is a row of numbers. What it is made of is combined one behind the other,
 its bits do not depend on what a thread has.
 """
 
-from numba import int64
-
-from featgraph._cuda import cuda, device_function, kernel
+from featgraph._cuda import cuda, device_function, int64, kernel
 
 __all__ = ["THREADS", "combine_level", "finish", "finish_joined"]
 
