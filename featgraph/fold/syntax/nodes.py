@@ -39,6 +39,10 @@ class _Node(ast.expr):
 
     _attributes = ("lineno", "col_offset", "end_lineno", "end_col_offset")
 
+    def __reduce__(self) -> Any:
+        """Copy by attributes alone: Python 3.13 also gives ``None`` for each field."""
+        return type(self), (), self.__dict__
+
 
 class Access(_Node):
     """``d.name[indices]``: one element of a property, temporary or vector.
