@@ -719,7 +719,7 @@ def _compile(
 ) -> Any:
     plain = getattr(py_kernel, "py_func", py_kernel)
     options = {} if bounds is None else {"launch_bounds": bounds}
-    lock = import_whole("numba.cuda.core.compiler_lock").global_compiler_lock
+    lock = dialect_module("core.compiler_lock").global_compiler_lock
 
     def compile_() -> Any:
         with lock, target_cc(cc):
