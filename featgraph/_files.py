@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._arguments import checked_arguments
 from featgraph.errors import ArgumentError, FileFormatError
 
 __all__ = [
@@ -226,6 +227,7 @@ def _rename(source: Path, target: Path) -> None:
 # -- arrays of one file
 
 
+@checked_arguments
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
     """Write arrays to one file, whole or not at all.
 
@@ -272,6 +274,7 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> Non
         raise
 
 
+@checked_arguments
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Read what `write_arrays` has written; the file is not trusted.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from featgraph import _cuda
 from featgraph._cuda import cuda
@@ -28,6 +29,7 @@ from featgraph.errors import StateError
 __all__ = [
     "Foreign",
     "as_numbers",
+    "copied_to_host",
     "described",
     "dlpack_capsule",
     "dlpack_device",
@@ -211,6 +213,12 @@ def _view(values: Any) -> Any:
         "version": 3,
     }
     return _seen(described, view)
+
+
+def copied_to_host(values: Any) -> npt.NDArray[Any]:
+    """Return a copy of an array of the CUDA array interface, by the dialect."""
+    _cuda.require()
+    return np.asarray(_cuda.cuda.as_cuda_array(values).copy_to_host())
 
 
 def _seen(described: dict[str, Any], owner: Any) -> Strided:

@@ -733,7 +733,7 @@ def emulated_gpu() -> Iterator[Gpu]:
         patch.setattr(memory, "_found", lambda: of_threads)
         patch.setattr(_cuda_memory, "cuda", gpu)
         patch.setattr(foreign, "device_of", lambda array: 0)
-        patch.setattr(read, "_copy_by_numba", lambda _, values: values.data.copy())
+        patch.setattr(read, "_copy_by_dialect", lambda values: values.data.copy())
         patch.setattr(cuda_arrays, "Driver", lambda: gpu)
         patch.setattr(cuda_arrays, "Launches", launches)
         patch.setattr(cuda_arrays, "ConditionalLoop", ConditionalLoop)

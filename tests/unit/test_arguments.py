@@ -251,6 +251,7 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             "save": {"path": "model.npz"},
         }[method]  # fmt: skip
     found |= OTHERS
+    found["write_arrays"] = fg.write_arrays, {"path": "arrays.npz", "arrays": {}}
     for name in fg.__all__:
         if name.startswith("read_"):
             found[name] = getattr(fg, name), {"path": "edges.txt"}
@@ -323,10 +324,7 @@ def is_deep() -> bool:
 def parameters(function: Any, given: dict[str, Any]) -> list[str]:
     own = inspect.signature(function).parameters.values()
     kinds = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-    found = [
-        p.name for p in own
-        if p.kind not in kinds and "ArrayLike" not in str(p.annotation)
-    ]  # fmt: skip
+    found = [p.name for p in own if p.kind not in kinds]
     more = set(given) - {p.name for p in own}
     found += sorted(more)
     is_ours = function.__module__.startswith("featgraph")
@@ -367,7 +365,7 @@ CALLED = {
     "name": "name|property|array|vertex|state|variable",
     "path": "path|file|folder|format",
     "values": "property",
-    "active_in": "vertices|vertex",
+    "active_in": "active set|vertices|vertex",
     "vertices": "vertices|vertex",
     "function": "function|def",
     "matrix": "matrix|parameters",

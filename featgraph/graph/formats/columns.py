@@ -108,7 +108,7 @@ def edge_columns(
     header: bool | str = "auto",
 ) -> EdgeColumns:
     """Return how to read an edge list; see `read_edge_list`."""
-    _check_arguments(columns, comments, names, header)
+    _check_arguments(columns, weights, comments, names, header)
     mark, first, second = _first_lines(text, comments, checked_separator(separator))
     is_header: bool | None = False
     if first is not None:
@@ -134,7 +134,7 @@ def edge_columns(
 
 
 def _check_arguments(
-    columns: Any, comments: object, names: object, header: object
+    columns: Any, weights: object, comments: object, names: object, header: object
 ) -> None:
     if not isinstance(comments, str) or not comments.isascii():
         raise ArgumentError(
@@ -150,6 +150,13 @@ def _check_arguments(
             where="columns=",
             got=shown(columns),
             expected="two numbers from 0 on, or names from the header line",
+        )
+    if not isinstance(weights, str | int | None):
+        raise ArgumentError(
+            "not a column",
+            where="weights=",
+            got=shown(weights),
+            expected="a number from 0 on, a name from the header line, 'auto', or None",
         )
     choices = ("names", names), ("header", header)
     for option, value in choices:

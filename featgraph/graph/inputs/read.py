@@ -187,23 +187,26 @@ def _from_dlpack(values: Any) -> NDArray[Any]:
 
 def _from_cuda(values: Any, role: str) -> NDArray[Any]:
     failures = []
-    for module_name, copy in (("cupy", _copy_by_cupy), ("numba.cuda", _copy_by_numba)):
+    for library, copy in (("cupy", _copy_by_cupy), ("numba-cuda", _copy_by_dialect)):
         try:
-            return copy(import_whole(module_name), values)
+            return copy(values)
         except Exception as error:  # no driver, wrong device, not installed
-            failures.append(f"{module_name}: {error}")
+            failures.append(f"{library}: {error}")
     raise GraphInputError(
         "the array is in device memory and cannot be copied to the host",
         where=role,
         got=f"{type(values).__name__} ({'; '.join(failures)})",
-        expected="host memory, or an importable cupy or numba.cuda with a device",
+        expected="host memory, or an installed cupy or numba-cuda with a device",
         fix="copy it first: cupy.asnumpy(x), tensor.cpu(), array.copy_to_host()",
     )
 
 
-def _copy_by_cupy(cupy: Any, values: object) -> NDArray[Any]:
+def _copy_by_cupy(values: object) -> NDArray[Any]:
+    cupy = import_whole("cupy")
     return np.asarray(cupy.asnumpy(cupy.asarray(values)))
 
 
-def _copy_by_numba(cuda: Any, values: object) -> NDArray[Any]:
-    return np.asarray(cuda.as_cuda_array(values).copy_to_host())
+def _copy_by_dialect(values: object) -> NDArray[Any]:
+    from featgraph.arrays.foreign import copied_to_host
+
+    return copied_to_host(values)
