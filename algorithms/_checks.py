@@ -79,6 +79,7 @@ def weight_properties(
     checked: Callable[..., fg.GivenArray] = checked_weights,
     *,
     ratios: bool = False,
+    name: str = "weights",
 ) -> dict[str, Any]:
     """Return the property ``weight``, checked; none where every edge counts one.
 
@@ -88,14 +89,16 @@ def weight_properties(
     ----------
     ratios : bool
         Only ratios of weights count: they may be scaled to what the type holds.
+    name : str
+        The argument, in errors.
     """
     if weights is not None:
-        given = checked(graph, weights)
+        given = checked(graph, weights, name=name)
         scaled = scaled_weights(graph, weights, given, dtype) if ratios else None
         if scaled is not None:
             given = scaled
         elif not np.can_cast(given.dtype, dtype, "safe"):  # else with what copies them
-            given = given.astype(dtype, "weights")
+            given = given.astype(dtype, name)
         if checked is checked_weights:
             _require_sums(graph, weights, given, dtype)
         return {"weight": fg.edge_property(given.values, dtype=dtype, copy=False)}
@@ -165,9 +168,11 @@ def _require_sums(
     )
 
 
-def signed_weights(graph: fg.Graph, weights: npt.ArrayLike | None) -> fg.GivenArray:
+def signed_weights(
+    graph: fg.Graph, weights: npt.ArrayLike | None, name: str = "weights"
+) -> fg.GivenArray:
     """Return (E,) in float64, finite, of any sign; one where none are given."""
-    given = weights_here(graph, weights, np.float64)
+    given = weights_here(graph, weights, np.float64, name)
     if given is None:
         return fg.given_array(np.ones(graph.given_edge_count))
     edge = given.first_not_finite()

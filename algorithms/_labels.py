@@ -34,8 +34,10 @@ def normalize_rows(x: Array) -> Array:
     return np.divide(x, total, out=np.zeros_like(x), where=total != 0)
 
 
-def checked_weights(graph: fg.Graph, weights: npt.ArrayLike | None) -> fg.GivenArray:
-    given = weights_here(graph, weights)
+def checked_weights(
+    graph: fg.Graph, weights: npt.ArrayLike | None, name: str = "weights"
+) -> fg.GivenArray:
+    given = weights_here(graph, weights, name=name)
     if given is None:
         return fg.given_array(np.ones(graph.given_edge_count))
     _require_weights(given, lambda edge: edge_here(graph, weights, edge))
@@ -43,16 +45,23 @@ def checked_weights(graph: fg.Graph, weights: npt.ArrayLike | None) -> fg.GivenA
 
 
 def weights_here(
-    graph: fg.Graph, weights: npt.ArrayLike | None, dtype: Any = None
+    graph: fg.Graph,
+    weights: npt.ArrayLike | None,
+    dtype: Any = None,
+    name: str = "weights",
 ) -> fg.GivenArray | None:
-    """Return (E,), or the graph's own, of which a rank has those of its part."""
+    """Return (E,), or the graph's own, of which a rank has those of its part.
+
+    Errors call the argument by `name`.
+    """
     if weights is None:
         own = graph.part.weights
         return None if own is None else fg.given_array(own)
-    given = fg.given_array(weights, dtype, "weights")
+    given = fg.given_array(weights, dtype, name)
     if given.shape != (graph.given_edge_count,):
         raise fg.GraphInputError(
             "one weight per given edge is needed",
+            where=f"{name}=",
             got=f"shape {given.shape}",
             expected=f"({graph.given_edge_count},)",
         )

@@ -252,7 +252,7 @@ def circuit_simulation(
         if fed is None
         else columns_property(graph, fed, width, real, where="currents"),
     }
-    properties |= weight_properties(graph, conductances, real)
+    properties |= weight_properties(graph, conductances, real, name="conductances")
     state = fg.State(
         graph,
         voltage=columns_property(
@@ -348,7 +348,11 @@ def verify_circuit_simulation(
     wanted = known.astype(answer.dtype)
     require(~held | (x == wanted).all(axis=1), "a held voltage was changed")
 
-    g = checked_weights(graph, conductances).astype(np.float64).on_host()
+    g = (
+        checked_weights(graph, conductances, "conductances")
+        .astype(np.float64)
+        .on_host()
+    )
     edges = edges_of(graph)
     of_edges = g[edges.given][:, None]
     total = in_weights(graph, g)[:, None]

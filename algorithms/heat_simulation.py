@@ -211,7 +211,7 @@ def heat_simulation(
     given = given_values(graph, "temperatures", temperatures)
     start = columns(graph, "temperatures", given)
     properties = {"weight": fg.edge_property(real.type(1))}
-    properties |= weight_properties(graph, conductivities, real)
+    properties |= weight_properties(graph, conductivities, real, name="conductivities")
     state = fg.State(
         graph,
         heat=columns_property(
@@ -343,7 +343,11 @@ def verify_heat_simulation(
             column = int(np.argmax(off))
             raise AssertionError(f"column {column}: heat was made or lost")
     if epsilon is not None:
-        c = checked_weights(graph, conductivities).astype(np.float64).on_host()
+        c = (
+            checked_weights(graph, conductivities, "conductivities")
+            .astype(np.float64)
+            .on_host()
+        )
         of_edges = result.dt * c[edges.given][:, None]
         inflow = sums_over_in_edges(edges, of_edges * x[edges.sources], count)
         leak = result.dt * in_weights(graph, c)[:, None]

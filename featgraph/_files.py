@@ -253,6 +253,13 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> Non
     -----
     The file is an archive of NumPy, as `numpy.savez` writes it.
     """
+    if not isinstance(arrays, Mapping):
+        raise ArgumentError(
+            "not arrays by name",
+            where="arrays=",
+            got=type(arrays).__name__,
+            expected="a mapping of str to array",
+        )
     stored = {name: np.asarray(values) for name, values in arrays.items()}
     for name, values in stored.items():
         if values.dtype.hasobject:
