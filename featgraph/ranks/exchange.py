@@ -32,6 +32,7 @@ from featgraph.ranks.trees.host import BlocksOfUsers
 from featgraph.ranks.triangles.here import TrianglesHere
 from featgraph.ranks.triangles.parts import TrianglePart
 from featgraph.ranks.triangles.turns import TriangleTurns
+from featgraph.runtime.devices.bound import RowKernel
 from featgraph.runtime.devices.protocol import Array, Device, Reach
 from featgraph.runtime.memory.buffers import Buffers, GraphArrays, graph_arrays
 
@@ -380,6 +381,10 @@ class _OwnEdges(Mapping[str, Array]):
     def __getitem__(self, name: str) -> Array:
         goes_out = rows_with(name) == rows_along("out")
         return (self._own if goes_out else self._part)[name]
+
+    def kernel(self, name: str, along: str) -> RowKernel:
+        """Return a kernel over sets that goes along some of these rows."""
+        return (self._own if along == "out" else self._part).kernel(name, along)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._part)

@@ -20,6 +20,8 @@ from featgraph.program.source import FunctionSource, plain_function
 __all__ = ["storage_dtype", "value_type"]
 
 _ORDER = ("bool", "int32", "int64", "real")
+#: Built-in numbers; degrees and other names that the State does not have are int32.
+_BUILT_IN = dict.fromkeys(("superstep", "vertex_count", "edge_count"), "int64")
 _TRUTHS = {"bool", "isnan", "isinf", "isfinite"}
 
 
@@ -138,7 +140,9 @@ class _Typing:
             and node.value.id == self.data
         ):
             known = self.names.get(node.attr.removesuffix("_next"))
-            return "int32" if known is None else _of_dtype(known.dtype)
+            if known is None:
+                return _BUILT_IN.get(node.attr, "int32")
+            return _of_dtype(known.dtype)
         value = self._object(node)
         if isinstance(value, bool | int | float):
             return _of_constant(value)

@@ -85,7 +85,9 @@ def known(
     monkeypatch.setattr("featgraph.cli.data.DATA_SETS", made)
     monkeypatch.setenv("FEATGRAPH_DATA", str(tmp_path / "data"))
     served |= {
-        "/edges.txt": TEXT, "/edges.txt.gz": gzip.compress(TEXT), "/all.zip": zipped(),
+        "/edges.txt": TEXT,
+        "/edges.txt.gz": gzip.compress(TEXT, mtime=0),
+        "/all.zip": zipped(),
     }  # fmt: skip
     return served
 
@@ -117,8 +119,8 @@ def test_files_are_fetched_once(
     [
         ("plain", "/edges.txt", TEXT + b"3 4\n"),
         ("plain", "/edges.txt", b""),
-        ("packed", "/edges.txt.gz", gzip.compress(b"0 1\n" * 10**7)),
-        ("packed", "/edges.txt.gz", gzip.compress(TEXT)[:-9]),
+        ("packed", "/edges.txt.gz", gzip.compress(b"0 1\n" * 10**7, mtime=0)),
+        ("packed", "/edges.txt.gz", gzip.compress(TEXT, mtime=0)[:-9]),
         ("packed", "/edges.txt.gz", b"<html>"),
         ("archive", "/all.zip", zipped()[:-30]),
         ("archive", "/all.zip", zipped().replace(b"inner/edges", b"outer/edges")),
