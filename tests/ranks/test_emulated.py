@@ -480,7 +480,7 @@ def test_edge_functions_run_on_ranks_of_a_gpu(gpu: Gpu) -> None:
         for number in (0, 1, 1, 0):
             active = np.arange(number, 70, 2)
             found.append(steps[number](state, active_in=active, target=target).mask)
-        # Along rows that lead to vertices of the rank alone, listed where they are long.
+        # Along rows that lead to own vertices alone, listed where they are long.
         options = {"schedule": "balanced_push"} if target == "cuda" else {}
         found.append(steps[1](state, target=target, **options).mask)
         return [*found, state["x"], state["load"]]
