@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -147,15 +147,30 @@ def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def check_names(given: Mapping[str, Any], own: tuple[str, ...], where: str) -> None:
+def check_names(
+    given: Mapping[str, Any],
+    own: Iterable[str],
+    where: str,
+    without: Collection[str] = (),
+) -> None:
     """Refuse options that neither a function nor `iterate` has.
+
+    Parameters
+    ----------
+    given : mapping
+    own : iterable of str
+        Parameters of the function.
+    where : str
+        The function, in errors.
+    without : collection of str
+        Options of `iterate` that the function does not take.
 
     Raises
     ------
     ArgumentError
         With the nearest name.
     """
-    known = (*own, *NAMES)
+    known = (*own, *(name for name in NAMES if name not in without))
     for name in given:
         if name not in known and not name.startswith("_"):
             raise ArgumentError(

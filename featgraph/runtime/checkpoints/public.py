@@ -241,10 +241,13 @@ def algorithm(*sets: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
         checked = checked_arguments(checkpointed(function))
         own = inspect.signature(function).parameters
+        hands_on = any(p.kind is p.VAR_KEYWORD for p in own.values())
+        parameters = [name for name, p in own.items() if p.kind in _BY_NAME]
+        without = (*_NOT_GIVEN, *sets)
 
         @functools.wraps(function)
         def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            for name in (*_NOT_GIVEN, *sets):
+            for name in without:
                 if name in kwargs and name not in own:
                     raise ArgumentError(
                         f"{function.__name__} takes no {name}=",
@@ -253,6 +256,8 @@ def algorithm(*sets: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
                         fix="leave it out; to iterate otherwise, give its foldmaps to "
                         "iterate",
                     )
+            if hands_on:
+                check_names(kwargs, parameters, f"{function.__name__}()", without)
             if "max_supersteps" in own and "max_supersteps" in kwargs:
                 require_count("max_supersteps", kwargs["max_supersteps"])
             return checked(*args, **kwargs)
