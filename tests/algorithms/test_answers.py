@@ -110,7 +110,7 @@ def test_copies_have_arrays(gpu: Gpu, name: str, where: str) -> None:
         assert set(vars(other)) == names
         assert type(other.view(name)) is np.ndarray
         np.testing.assert_array_equal(getattr(other, name), getattr(result, name))
-    assert f"{name}=array(" in repr(result)
+    assert f"\n  {name}: {getattr(result, name).dtype} of shape" in repr(result)
 
 
 def test_results_are_frozen_and_say_what_they_have() -> None:
