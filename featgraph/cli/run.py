@@ -53,7 +53,7 @@ def run_label_propagation(options: argparse.Namespace) -> None:
             epsilon=options.epsilon,
             max_supersteps=options.max_supersteps,
             clamp=not options.no_clamp,
-            class_count=len(labels.names),
+            class_count=len(labels.names) or None,
             history=False,
             target=options.target,
             progress=not options.quiet and sys.stderr.isatty(),
