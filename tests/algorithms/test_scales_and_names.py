@@ -155,7 +155,7 @@ HELD: dict[str, tuple[str, Callable[[Any], Any]]] = {
         lambda x: heat_simulation(CHAIN, [1, x, 1, 1], dtype=np.float32, **ON_CPU),
     ),
     "heat(conductivities)": (
-        "weights",
+        "conductivities",
         lambda x: heat_simulation(
             CHAIN, [1, 1, 1, 1], conductivities=[1, x, 1], dtype=np.float32, **ON_CPU
         ),
@@ -165,7 +165,7 @@ HELD: dict[str, tuple[str, Callable[[Any], Any]]] = {
         lambda x: circuit_simulation(CHAIN, [1, x, 1, 1], dtype=np.float32, **ON_CPU),
     ),
     "circuit(conductances)": (
-        "weights",
+        "conductances",
         lambda x: circuit_simulation(
             CHAIN, [1, 1, 1, 1], conductances=[1, x, 1], dtype=np.float32, **ON_CPU
         ),

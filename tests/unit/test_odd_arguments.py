@@ -266,7 +266,7 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
         (lambda: fg.read_edge_list("a\0b"), "no NUL"),
         (lambda: fg.read_edge_list(path, max_bytes="1"), "not a number of bytes"),
         (lambda: fg.read_edge_list(path, comments=None), "begin comments"),
-        (lambda: fg.read_edge_list(path, columns=None), "the columns of an edge"),
+        (lambda: fg.read_edge_list(path, columns=3), "the columns of an edge"),
         (lambda: edges(directed="no"), "directed="),
         (lambda: run(until=3), "until="),
         (lambda: recommend(user_items=np.ones((1, 2))), "a sparse matrix"),
