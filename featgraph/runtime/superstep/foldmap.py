@@ -253,7 +253,8 @@ class FoldMap:
             return graph.edge_count == 0
         if graph not in self._independent:
             whole = as_active(self.vertices, state).mask
-            if _side_of(whole, graph.sides) is not None:
+            sides = graph.sides
+            if sides is not None and _side_of(whole, sides) is not None:
                 self._independent[graph] = True
                 return True
             mask, rows = graph.rows_here(whole), graph.part.in_edges
@@ -273,7 +274,7 @@ class FoldMap:
             return graph.vertex_count
         if graph not in self._sources:
             side = _side_of(as_active(self.vertices, state).mask, graph.sides)
-            own = 0 if side is None or graph.sides is None else graph.sides[side]
+            own = 0 if side is None else graph.sides[side]
             self._sources[graph] = graph.vertex_count - own
         return self._sources[graph]
 
@@ -432,10 +433,10 @@ def require_state(state: Any) -> State:
     return state
 
 
-def _side_of(mask: Any, sides: tuple[int, ...] | None) -> int | None:
+def _side_of(mask: Any, sides: tuple[int, ...]) -> int | None:
     """Return the side that all vertices are of, or none is; None for several."""
     found = np.flatnonzero(mask)
-    ends = np.cumsum(sides or ())
+    ends = np.cumsum(sides)
     first, last = (
         np.searchsorted(ends, found[[0, -1]], "right") if found.size else (0, 0)
     )
