@@ -152,7 +152,7 @@ def _check_arguments(
             expected="two numbers from 0 on, or names from the header line",
         )
     if not isinstance(weights, str | int | None):
-        raise ArgumentError(
+        raise GraphInputError(
             "not a column",
             where="weights=",
             got=shown(weights),

@@ -118,7 +118,7 @@ def test_variables_that_say_nothing(
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "30", True])
 def test_what_is_no_timeout(timeout: Any) -> None:
-    with pytest.raises(fg.ArgumentError, match="not a timeout"):
+    with pytest.raises(fg.ArgumentError, match="timeout"):
         fg.distributed.init(timeout=timeout)
 
 

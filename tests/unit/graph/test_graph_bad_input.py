@@ -327,7 +327,7 @@ ROWS = {
     "rmat scale": (lambda: rmat(31, seed=0), "scale", "31", "[0, 30]"),
     "rmat factor": (lambda: rmat(3, -1, seed=0), "edge_factor", "-1"),
     "rmat a": (lambda: rmat(3, a=0.9, b=0.2, c=0, seed=0), "a, b, c", "0.9"),
-    "rmat nan": (lambda: rmat(3, a=NAN, seed=0), "a, b, c", "nan"),
+    "rmat nan": (lambda: rmat(3, a=NAN, seed=0), "a=", "nan"),
     "rmat seed": (lambda: rmat(3, seed=-1), "seed", "-1"),
     "rmat seed without edges": (lambda: rmat(3, 0, seed=None), "seed", "None"),
     "too many edges": (lambda: erdos_renyi(4, 7, 0), "edge_count", "7", "[0, 6]"),

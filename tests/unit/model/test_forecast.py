@@ -125,5 +125,5 @@ def test_bad_layouts_say_what_to_do() -> None:
         count_traffic(graph, choose_partition(graph, parts=4), 3)
     with pytest.raises(fg.GraphInputError, match="another graph"):
         count_traffic(graph, Partition([0, 99]))
-    with pytest.raises(fg.GraphInputError, match="not a number of parts"):
+    with pytest.raises(fg.GraphInputError, match="not a number of ranks"):
         forecast(graph, [0])
