@@ -22,6 +22,7 @@ import ctypes
 import functools
 import gc
 import importlib
+import importlib.util
 import os
 import signal
 import sys
@@ -95,7 +96,40 @@ def import_whole(name: str) -> Any:
         if not getattr(spec, "_initializing", False):
             return known
     with deferred_interrupts():
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
+        _spare_linear_algebra()
+        return module
+
+
+def _spare_linear_algebra() -> None:
+    """Keep Numba from importing SciPy's linear algebra when it first compiles.
+
+    Numba imports `scipy.linalg`, which takes 0.17 s, to find out whether the host has a
+    BLAS. Whether SciPy is installed says as much. ``np.dot`` in a function imports it
+    as before, when that function is compiled.
+    """
+    cpu: Any = sys.modules.get("numba.core.cpu")
+    if cpu is None or "numba.np.arraymath" in sys.modules:
+        return
+    load = cpu.CPUContext.load_additional_registries
+    if load.__module__ == __name__:
+        return
+
+    def load_without(context: Any) -> None:
+        linalg: Any = importlib.import_module("numba.np.linalg")
+        ensure_blas, linalg.ensure_blas = linalg.ensure_blas, _find_scipy
+        try:
+            load(context)
+        finally:
+            linalg.ensure_blas = ensure_blas
+            cpu.CPUContext.load_additional_registries = load
+
+    cpu.CPUContext.load_additional_registries = load_without
+
+
+def _find_scipy() -> None:
+    if importlib.util.find_spec("scipy") is None:
+        raise ImportError("SciPy is not installed")
 
 
 #: So often, in s, a thread that waits for a shielded call looks for signals that the

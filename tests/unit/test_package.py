@@ -485,6 +485,23 @@ def test_import_is_quick_and_silent_and_needs_no_driver() -> None:
     assert min(float(run.stderr) for run in runs) < 1
 
 
+def test_a_first_call_imports_no_linear_algebra_of_scipys() -> None:
+    code = (
+        "import sys, featgraph as fg, numpy as np\n"
+        "from featgraph.algorithms import bfs\n"
+        "graph = fg.Graph.from_edges([0, 1], [1, 2])\n"
+        "assert bfs(graph, 0, target='cpu').levels.tolist() == [0, 1, 2]\n"
+        "assert 'numba.np.arraymath' in sys.modules\n"
+        "assert 'scipy.linalg' not in sys.modules\n"
+        "import numba\n"
+        "dot = numba.njit(lambda a, b: np.dot(a, b))\n"
+        "assert dot(np.ones((2, 3)), np.ones(3)).tolist() == [3, 3]\n"
+        "assert 'scipy.linalg' in sys.modules"
+    )
+    made = run_python(code)
+    assert (made.returncode, made.stdout + made.stderr) == (0, "")
+
+
 def test_wheel_and_editable_install_have_every_package() -> None:
     with open(ROOT / "pyproject.toml", "rb") as stream:
         settings = tomllib.load(stream)["tool"]["setuptools"]
