@@ -1,9 +1,10 @@
-"""Functions of generated CPU kernels: atomics inside ``prange``, bits, checked mode.
+"""Functions of generated CPU kernels: parallel sweeps, atomics, bits, checked mode.
 
-All are callable from njit code, also in parallel loops. `array` has one to three
+All are callable from njit code, also on several threads. `array` has one to three
 dimensions and any layout; `index` is an integer or a tuple of integers, not negative.
 
 ======================================================  ================================
+``in_parallel(sweep, chunks, arguments)``               none; sweep of all chunks
 ``atomic_add(array, index, value)`` ``_min`` ``_max``   the old value; int32, int64,
                                                         uint32, uint64, float32, float64
 ``atomic_or(array, index, value)``                      the old value; integers
@@ -25,14 +26,15 @@ dimensions and any layout; `index` is an integer or a tuple of integers, not neg
 `featgraph.device.patching`.
 
 Numba ships no CPU atomics. They are LLVM's ``atomicrmw`` and ``cmpxchg`` with relaxed
-ordering: the end of a parallel loop orders everything.
+ordering: the end of `in_parallel` orders everything.
 """
 
 from llvmlite import ir
 from numba import int32, int64, njit, types, uint32
-from numba.core import cgutils
+from numba.core import callconv, cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
+from numba.np.ufunc.parallel import _launch_threads
 
 from featgraph.device import ordering, patching
 
@@ -308,3 +310,144 @@ def checked(index, bound, site, vertex, edge, record):
         record[4] = index
         record[5] = bound
     return False
+
+
+_INT32, _INT64, _BYTES = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
+#: What a sweep takes first: the number of its chunk, and the chunk's bounds.
+_BOUNDS = (types.int64,) * 3
+#: A function that a thread runs, as Numba's threading layers call it: addresses of
+#: arguments, counts, strides, and one pointer that all threads share.
+_TURN = ir.FunctionType(
+    ir.VoidType(),
+    [_BYTES.as_pointer(), _INT64.as_pointer(), _INT64.as_pointer(), _BYTES],
+)
+#: ``numba_parallel_for(function, addresses, counts, strides, shared, inner loops,
+#: addresses that are moved, threads)``.
+_PARALLEL_FOR = ir.FunctionType(
+    ir.VoidType(), [_BYTES, *_TURN.args, _INT64, _INT64, _INT32]
+)
+#: Fields of the record that threads share.
+_NEXT, _COUNT, _OFFSETS, _ARGUMENTS, _CODE, _ERROR = range(6)
+
+
+def _field(builder, record, number):
+    return builder.gep(record, [_INT32(0), _INT32(number)], inbounds=True)
+
+
+@intrinsic
+def in_parallel(typing_context, sweep, chunks, arguments):
+    """Call a sweep for all chunks: its number, its bounds, and the arguments.
+
+    Numba's threads run it, of whichever threading layer. A thread takes the next chunk
+    as soon as it is free: due vertices often stand together, and equal shares of
+    neighboring chunks would leave threads idle. An error in a sweep is raised once all
+    threads have ended; chunks that no thread has begun by then are left out.
+
+    `sweep` is a compiled function, `chunks` int64[n + 1] and contiguous, `arguments` a
+    tuple. A ``prange`` would do the same, but runs Numba's parallel pass and compiles
+    three more functions for each sweep.
+    """
+    is_known = (
+        isinstance(sweep, types.Dispatcher)
+        and isinstance(chunks, types.Array)
+        and (chunks.dtype, chunks.ndim, chunks.layout) == (types.int64, 1, "C")
+        and isinstance(arguments, types.BaseTuple)
+    )
+    if not is_known:
+        return None
+    own = (*_BOUNDS, *arguments.types)
+    called = sweep.get_call_type(typing_context, own, {})
+    signature = types.void(sweep, chunks, arguments)
+
+    def generate(context, builder, signature, values):
+        swept = sweep.dispatcher.overloads[called.args]
+        library = context.active_code_library
+        library.add_linking_library(swept.library)
+        # Threads run before the first call, also where this code comes from the store.
+        _launch_threads()
+        library._reload_init.add(_launch_threads)
+        offsets = context.make_array(chunks)(context, builder, values[1])
+        count = builder.sub(builder.extract_value(offsets.shape, 0), _INT64(1))
+        error = ir.PointerType(callconv.excinfo_t)
+        shared = [_INT64(0), count, offsets.data, values[2], _INT32(0), error(None)]
+        record = cgutils.alloca_once(
+            builder, ir.LiteralStructType([value.type for value in shared])
+        )
+        for number, value in enumerate(shared):
+            builder.store(value, _field(builder, record, number))
+        turn = _take_chunks(context, builder.module, record.type, swept, called)
+        _run_on_threads(builder, turn, record, count)
+        code = builder.load(_field(builder, record, _CODE))
+        raised = builder.load(_field(builder, record, _ERROR))
+        status = context.call_conv._get_return_status(builder, code, raised)
+        with cgutils.if_unlikely(builder, status.is_error):
+            context.call_conv.return_status_propagate(builder, status)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+def _take_chunks(context, module, record_type, swept, called):
+    """Return a function in which a thread sweeps chunks until none is left."""
+    name = module.get_unique_name("take_chunks")
+    turn = ir.Function(module, _TURN, name)
+    turn.linkage = "internal"
+    builder = ir.IRBuilder(turn.append_basic_block("entry"))
+    record = builder.bitcast(turn.args[3], record_type)
+
+    def load(number):
+        return builder.load(_field(builder, record, number))
+
+    count, offsets, packed = load(_COUNT), load(_OFFSETS), load(_ARGUMENTS)
+    given = cgutils.unpack_tuple(builder, packed)
+    take, sweep, end = (turn.append_basic_block(n) for n in ("take", "sweep", "end"))
+    builder.branch(take)
+
+    builder.position_at_end(take)
+    following = _field(builder, record, _NEXT)
+    chunk = builder.atomic_rmw("add", following, _INT64(1), _ORDERING)
+    builder.cbranch(builder.icmp_signed("<", chunk, count), sweep, end)
+
+    builder.position_at_end(sweep)
+    first = builder.load(builder.gep(offsets, [chunk]))
+    last = builder.load(builder.gep(offsets, [builder.add(chunk, _INT64(1))]))
+    status, _ = context.call_conv.call_function(
+        builder,
+        context.declare_function(module, swept.fndesc),
+        called.return_type,
+        called.args,
+        [chunk, first, last, *given],
+    )
+    with cgutils.if_unlikely(builder, status.is_error):
+        # The first error counts, and leaves no chunk to take.
+        failed = _field(builder, record, _CODE)
+        found = builder.cmpxchg(failed, _INT32(0), status.code, _ORDERING, _ORDERING)
+        with builder.if_then(builder.extract_value(found, 1)):
+            builder.store(status.excinfoptr, _field(builder, record, _ERROR))
+        builder.atomic_rmw("max", following, count, _ORDERING)
+    builder.branch(take)
+
+    builder.position_at_end(end)
+    builder.ret_void()
+    return turn
+
+
+def _run_on_threads(builder, turn, record, count):
+    """Have each thread call a function once, but no more threads than chunks."""
+    module = builder.module
+    ask = cgutils.get_or_insert_function(
+        module, ir.FunctionType(_INT32, []), "get_num_threads"
+    )
+    threads = builder.call(ask, [])
+    most = builder.zext(threads, _INT64)
+    turns = builder.select(builder.icmp_signed("<", count, most), count, most)
+    shared = builder.bitcast(record, _BYTES)
+    run = cgutils.get_or_insert_function(module, _PARALLEL_FOR, "numba_parallel_for")
+    addresses, counts, strides = (
+        cgutils.alloca_once_value(builder, value)
+        for value in (shared, turns, _INT64(0))
+    )
+    function = builder.bitcast(turn, _BYTES)
+    # One array of stride 0 stands for the arguments, which the record has.
+    arrays = [addresses, counts, strides, shared, _INT64(0), _INT64(1)]
+    builder.call(run, [function, *arrays, threads])

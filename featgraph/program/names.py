@@ -34,7 +34,7 @@ def _words(*lines: str) -> frozenset[str]:
 #: Names that the functions of generated modules use, numbered copies apart. A test
 #: collects them. Temporaries and locals of users are local names there, too.
 GENERATED = _words(
-    "CODE Data FAST INLINE INNER K KERNEL SWEEP abs active_sources alive all_found",
+    "CALLED CODE Data FAST INLINE INNER K SWEEP abs active_sources alive all_found",
     "all_sources allowed base batch_count batch_end batch_first batch_row",
     "batch_start bit bits_before block_count block_end block_last block_level",
     "block_rows block_start block_sums block_tiles bool bool_",
@@ -58,7 +58,7 @@ GENERATED = _words(
     "last_word linalg linalg_thread listed live marks math max member met min moved",
     "namedtuple njit np nth numba numbers out_edges out_offsets out_targets own_start",
     "own_u own_v part_stop partials passed passed_count patch pending place position",
-    "prange range reduced result retreated round_begin rounds row row_begin row_bits",
+    "range reduced result retreated round_begin rounds row row_begin row_bits",
     "row_end row_hop row_last row_length row_places rows runs_edge scaled_row",
     "scratch",
     "second_edge segments",
@@ -67,7 +67,7 @@ GENERATED = _words(
     "met_count out_degree edge_count queues step_number",
     "source source_count sources spreads staged_column staged_row stale start step",
     "stop",
-    "stopped_count stride sweep swept swept_words taken taken_source target targets",
+    "stopped_count stride sweep swept swept_words taken_source target targets",
     "thread tile tile_box tile_column tile_columns tile_count tile_like tile_place",
     "tile_row tile_rows tile_scale tile_share tiles turn u uint32 uint64 uint8 v",
     "value vectors vertex_count vertex_end vertex_lane waits warp warp_count whole",

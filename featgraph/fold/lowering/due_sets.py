@@ -176,7 +176,7 @@ class SetFacts:
     @property
     def arguments(self) -> tuple[str, ...]:
         """All that the kernel is given."""
-        bounds = ("first_word", "last_word") if self.is_cut else ()
+        bounds = ("chunk", "first_word", "last_word") if self.is_cut else ()
         return (*bounds, *self.kernel.arguments, *self.arrays())
 
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
-from featgraph.fold.tree.statements import Body, Rewriting
+from featgraph.fold.tree.statements import Body, Rewriting, code
 
-__all__ = ["unsigned_vertices"]
+__all__ = ["in_parallel", "unsigned_vertices"]
+
+
+def in_parallel(sweep: str, arguments: Iterable[str]) -> Body:
+    """Call the sweep of a chunk for every chunk, on all threads."""
+    return code(f"cpu.in_parallel({sweep}, chunks, ({', '.join(arguments)},))")
 
 
 def unsigned_vertices(body: Body, wide_offsets: bool) -> Body:

@@ -12,6 +12,7 @@ from featgraph.fold.lowering.passes import lower
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.pulled_edges import WORDS as PULLED
 from featgraph.fold.plan.worklist import is_queued
+from featgraph.fold.printing.cpu import in_parallel, unsigned_vertices
 from featgraph.fold.printing.cpu_queue import print_queue
 from featgraph.fold.printing.module import Entry
 from featgraph.fold.printing.phase import PhaseToPrint
@@ -23,7 +24,6 @@ from featgraph.fold.printing.statements import (
 from featgraph.fold.printing.writer import Writer
 from featgraph.fold.schedules.intersection import Intersection
 from featgraph.fold.schedules.table import SCHEDULES
-from featgraph.fold.tree.statements import code
 
 __all__ = [
     "DECORATOR",
@@ -50,7 +50,7 @@ def imports(plan: FoldPlan) -> list[str]:
         "import numpy as np",
     ]
     lines += [
-        "from numba import float32, float64, int32, int64, njit, prange, uint32",
+        "from numba import float32, float64, int32, int64, njit, uint32",
         "",
     ]
     lines.append("from featgraph.device import cpu")
@@ -82,7 +82,6 @@ def constants(plan: FoldPlan) -> list[str]:
         'CALLED = {**CODE, "cache": True, "nogil": True}',
         "# Rows are short: lanes sharing a sum of few edges cost more than they save.",
         'SWEEP = {**CALLED, "fastmath": FAST - {"reassoc"}}',
-        'KERNEL = {**CALLED, "parallel": True}',
     ]
     if any(p.in_a_tree for p in plan.phases):
         lines += [
@@ -101,10 +100,7 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     """Print the kernel of a phase (two for a reduce).
 
     The kernel calls the sweep of one chunk for every chunk. The sweep is a function of
-    its own because Numba takes scalars that a parallel loop updates for its reductions;
-    and a single chunk needs no parallel one. A thread takes the next chunk as soon as
-    it is free: what is due often stands together, and Numba would give neighboring
-    chunks to one thread. The first turn of each thread does it all.
+    its own: a single chunk needs no threads.
     """
     writer, phase, number = one.writer, one.phase, one.number
     facts = one.facts(SCHEDULES[phase.mapping.schedule])
@@ -114,22 +110,14 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     ends = ("first", "last") if phase.kind == "triangle" else _WORDS
     facts.arguments = ("chunk", *ends, *inner)
     flags = "IN_A_TREE" if phase.in_a_tree else "SWEEP"
-    made = make_function(
-        f"njit(**{flags})", sweep, facts.arguments, _doc(facts), lower(facts)
-    )
+    body = lower(facts)
+    if phase.kind != "triangle":  # whose loops over pairs of rows take longer for it
+        body = unsigned_vertices(body, facts.plan.traits.wide_offsets)
+    made = make_function(f"njit(**{flags})", sweep, facts.arguments, _doc(facts), body)
     print_function(writer, made)
-    bounds = ["chunk", "chunks[chunk]", "chunks[chunk + 1]"]
-    # Numba would make a second parallel loop of `np.zeros`, to compile and to launch.
-    turns = code(
-        "taken = np.empty(1, np.int64)\n"
-        "taken[0] = 0\n"
-        "for turn in prange(chunks.size - 1):\n"
-        "    chunk = cpu.atomic_add(taken, 0, 1)\n"
-        "    while chunk < chunks.size - 1:\n"
-        f"        {sweep}({', '.join([*bounds, *inner])})\n"
-        "        chunk = cpu.atomic_add(taken, 0, 1)"
-    )
-    print_function(writer, make_function("njit(**KERNEL)", name, arguments, "", turns))
+    all_chunks = in_parallel(sweep, inner)
+    made = make_function("njit(**CALLED)", name, arguments, "", all_chunks)
+    print_function(writer, made)
     entries = [Entry(name, number, "main", tuple(arguments))]
     if phase.kind == "reduce" and not phase.in_a_tree:
         entries.append(_print_finish(writer, facts, number, f"{name}_finish"))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from featgraph._cuda import import_of_numbers
 from featgraph.fold.lowering.due_sets import SetFacts
-from featgraph.fold.printing.cpu import unsigned_vertices
+from featgraph.fold.printing.cpu import in_parallel, unsigned_vertices
 from featgraph.fold.printing.statements import make_function, print_function
 from featgraph.fold.printing.writer import Writer
 from featgraph.fold.syntax.unsigned_indices import unsigned_indices
-from featgraph.fold.tree.statements import code
 
 __all__ = ["IN_CHUNKS", "print_due_set"]
 
@@ -16,11 +15,12 @@ __all__ = ["IN_CHUNKS", "print_due_set"]
 IN_CHUNKS = "_in_chunks"
 _HEADS = {
     "cpu": [
-        "from numba import int64, njit, prange, uint32",
+        "from numba import int64, njit, uint32",
         "",
         "from featgraph.device import cpu",
         "",
-        'CODE = {"error_model": "numpy", "cache": True, "no_cfunc_wrapper": True}',
+        'CODE = {"error_model": "numpy", "no_cfunc_wrapper": True}',
+        'CALLED = {**CODE, "cache": True, "nogil": True}',
     ],
     "cuda": [
         import_of_numbers("int32", "int64", "uint32", "uint64"),
@@ -44,20 +44,14 @@ def print_due_set(facts: SetFacts) -> str:
         decorator = "kernel(cache=True)"
         body = unsigned_indices(body)
     else:
-        decorator = "njit(**CODE)"
+        decorator = "njit(**CALLED)"
         body = unsigned_vertices(body, traits.wide_offsets)
     made = make_function(decorator, kernel.name, arguments, kernel.doc, body)
     print_function(writer, made)
     if facts.is_cut:
-        _print_chunks(writer, kernel.name, arguments[2:])
+        of_all = kernel.name + IN_CHUNKS
+        _, _, _, *inner = arguments
+        swept = in_parallel(kernel.name, inner)
+        given = ("chunks", *inner)
+        print_function(writer, make_function(decorator, of_all, given, "", swept))
     return writer.text
-
-
-def _print_chunks(writer: Writer, name: str, arguments: tuple[str, ...]) -> None:
-    """Write what calls a kernel for each chunk, on all threads (CPU)."""
-    body = code(
-        "for chunk in prange(chunks.size - 1):\n"
-        f"    {name}(chunks[chunk], chunks[chunk + 1], {', '.join(arguments)})"
-    )
-    decorator, given = "njit(**CODE, parallel=True)", ("chunks", *arguments)
-    print_function(writer, make_function(decorator, name + IN_CHUNKS, given, "", body))

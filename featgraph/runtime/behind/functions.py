@@ -92,8 +92,8 @@ def _of_cpu(entry: BoundEntry, data: Any) -> list[Function]:
 
 def _of_rows(kernel: RowKernel, words: Any) -> list[Function]:
     """Return what goes through the words of two sets, and in chunks if it is cut."""
-    int64, rows = import_whole("numba").int64, _rows(kernel)
-    found = [_numba(kernel.function, (int64, int64, words, words, *rows))]
+    bounds, rows = [import_whole("numba").int64] * 3, _rows(kernel)
+    found = [_numba(kernel.function, (*bounds, words, words, *rows))]
     if not (kernel.is_one_chunk or is_single_threaded()):
         chunks = _typeof(kernel.chunks)
         found.append(_numba(kernel.in_chunks, (chunks, words, words, *rows)))

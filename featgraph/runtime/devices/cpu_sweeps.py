@@ -152,7 +152,7 @@ class CpuSets:
         """Run a kernel over all words; a single chunk on this thread."""
         kernel = graph.kernel(name, along)
         if kernel.is_one_chunk or is_single_threaded():
-            kernel.function(0, kernel.word_count, *given, *kernel.rows)
+            kernel.function(0, 0, kernel.word_count, *given, *kernel.rows)
         else:
             with all_threads():
                 kernel.in_chunks(kernel.chunks, *given, *kernel.rows)
