@@ -1,4 +1,4 @@
-"""What NetworkX loads of featgraph before featgraph computes a call.
+"""The part of the backend that NetworkX loads before featgraph computes a call.
 
 ``import networkx`` calls `get_info` of every installed backend. The first call with a
 backend set loads `_featgraph_networkx.backend`, and asks it whether to serve the call.

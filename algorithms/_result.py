@@ -166,7 +166,7 @@ class Result:
         return "\n".join([f"<{type(self).__name__}: {run}", *lines]) + ">"
 
     def _shown(self, name: str) -> str:
-        """Return what an attribute is, in one line; an answer is not read for it."""
+        """Describe an attribute in one line, without reading an answer."""
         known = vars(self)
         value = known.get(name, known.get(_source_of(name)))
         if isinstance(value, fg.View | np.ndarray):

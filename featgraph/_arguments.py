@@ -45,7 +45,7 @@ _R = TypeVar("_R")
 
 
 def shown(value: object) -> str:
-    """Return what an error says of a value that may be anything."""
+    """Return a value of any type as text for an error, cut to one line."""
     try:
         text = repr(value)
     except Exception:  # a foreign __repr__, or more digits than Python prints

@@ -113,7 +113,7 @@ def read_file(path: Path, most: int, *, follows: bool = False) -> bytes:
 
 
 def load_json(text: bytes | str) -> Any:
-    """Return what JSON says.
+    """Parse JSON; text that is nested too deep is a ValueError.
 
     Raises
     ------

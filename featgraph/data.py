@@ -50,7 +50,7 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class DataSet:
-    """What is known of a data set.
+    """A public data set: title, publisher, licence and files.
 
     Attributes
     ----------

@@ -23,7 +23,7 @@ _OPTION = re.compile(
 )
 #: The name of an option that is no English word.
 _NAME = re.compile(r"(?<![-\w.])[a-z]+(?:_[a-z]+)+\b(?!\()")
-#: What only a Python program can do.
+#: Fixes that only a Python program can carry out.
 _CODE = re.compile(r"\w\(|\b(fg|numpy|np|scipy|pandas)\.|\bGraph\.|\b[a-z_]+=")
 
 

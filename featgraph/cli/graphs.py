@@ -126,13 +126,13 @@ def _columns(text: str) -> tuple[int | str, ...]:
 
 
 def text_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what `add_text_options` has got, by the names of `read_edge_list`."""
+    """Return values of text options by the names of `read_edge_list`."""
     names = ("columns", "separator", "header", "comments", "max_bytes")
     return _given(options, names)
 
 
 def edge_list_options(path: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Return what `add_edge_list_options` has got, likewise."""
+    """Return values of edge list options by the names of `read_edge_list`."""
     names = ("weights", "names", "vertex_count", "duplicates")
     found = text_options(options) | _given(options, names)
     if suffix_of(path) in EDGE_LISTS and not options.no_weights:

@@ -313,7 +313,7 @@ def checked(index, bound, site, vertex, edge, record):
 
 
 _INT32, _INT64, _BYTES = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
-#: What a sweep takes first: the number of its chunk, and the chunk's bounds.
+#: Types of a sweep's first arguments: number and bounds of its chunk.
 _BOUNDS = (types.int64,) * 3
 #: A function that a thread runs, as Numba's threading layers call it: addresses of
 #: arguments, counts, strides, and one pointer that all threads share.
