@@ -104,14 +104,16 @@ class Beliefs:
 PEERS: dict[str, Any] = {"MMR": Ranking, "MML": Modes, "BP": Beliefs}
 
 
-def power_iteration(graph: Any, alpha: float, tol: float) -> Any:
-    """Return PageRank of an undirected graph by products with a CSR matrix."""
+def power_iteration(
+    graph: Any, alpha: float, tol: float, dtype: Any = np.float64
+) -> Any:
+    """Return PageRank by products with a CSR matrix."""
     ins, count = graph.in_edges, graph.vertex_count
-    share = 1 / np.maximum(graph.out_degree, 1)
+    share = (1 / np.maximum(graph.out_degree, 1)).astype(dtype)
     dangling = graph.out_degree == 0
     parts = (share[ins.column_indices], ins.column_indices, ins.row_offsets)
     matrix = scipy.sparse.csr_array(parts, shape=(count, count))
-    rank, apart = np.full(count, 1 / count), np.inf
+    rank, apart = np.full(count, 1 / count, dtype), np.inf
     while apart >= count * tol:
         new = alpha * (matrix @ rank + rank[dangling].sum() / count)
         new += (1 - alpha) / count

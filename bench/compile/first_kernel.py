@@ -9,7 +9,9 @@ Without a GPU, ``--target cuda`` compiles to machine code and launches nothing.
 ``--algorithms NAME,NAME`` (or ``all``) calls functions of ``algorithms`` on a graph of
 64 vertices instead, or an R-MAT graph of 2^S with ``--scale S``: the first call of a
 process with an empty store, the first with a filled one, and the second of a process
-("warm"). The target must be there then. With ``--wait``, calls wait for all that they
+("warm"). ``--size V,E`` calls them on a uniform graph instead. With ``--lazy``, the
+first call imports Numba, as a user's does; ``processor_s`` are the seconds of all
+threads. The target must be there then. With ``--wait``, calls wait for all that they
 want compiled. Each row has s of the compiler's parts and of kernels, behind calls, too,
 in the last of its processes (`bench.compile.parts`).
 """
@@ -47,6 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", choices=["cpu", "cuda"])
     parser.add_argument("--algorithms", help="functions to call, by commas, or all")
     parser.add_argument("--scale", type=int, help="of an R-MAT graph to call them on")
+    parser.add_argument("--size", help="V,E of a uniform graph to call them on")
+    parser.add_argument("--lazy", action="store_true", help="calls import Numba")
     parser.add_argument("--wait", action="store_true", help="compile nothing behind")
 
 
@@ -81,6 +85,10 @@ def _record_calls(recorder: Recorder, arguments: argparse.Namespace, name: str) 
     given = ["--target", target, "--algorithm", name]
     if arguments.scale is not None:
         given += ["--scale", str(arguments.scale)]
+    if arguments.size:
+        given += ["--size", arguments.size]
+    if arguments.lazy:
+        given.append("--lazy")
     behind = "0" if arguments.wait else "1"
     for _ in range(arguments.repeat):
         with tempfile.TemporaryDirectory() as folder:
@@ -95,9 +103,11 @@ def _record_calls(recorder: Recorder, arguments: argparse.Namespace, name: str) 
             s: round(statistics.median(r[s] for r in runs), 4) for s in CALL_STAGES
         }
         times = [1e3 * r[stage] for r in runs]
+        processor = [r[stage.removesuffix("s") + "processor_s"] for r in runs]
         recorder.add(
             f"{name}, {contender}", times, algorithm=name, target=target, stages=stages,
-            scale=arguments.scale, waits=arguments.wait,
+            scale=arguments.scale, size=arguments.size, lazy=arguments.lazy,
+            waits=arguments.wait, processor_s=[round(s, 4) for s in processor],
             parts_s=runs[-1]["parts_s"], kernels_s=runs[-1]["kernels_s"],
         )  # fmt: skip
 
