@@ -54,6 +54,11 @@ Array = npt.NDArray[Any]
 WINDOW = 12
 
 
+def part(x: Any, largest: Any) -> Any:
+    """Divide by the largest of a column; if that is zero, so are all others."""
+    return x / largest if largest > 0 else 0.0
+
+
 @fg.gather(into="walks", combine="sum")
 def from_sources(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Take the centrality of the source."""
@@ -82,7 +87,9 @@ def change(f, v, d):  # type: ignore[no-untyped-def]
 @fg.reduce(into="left", combine="max")
 def change_in_range(f, v, d):  # type: ignore[no-untyped-def]
     """Compare it to beta; none where one is so large that numbers may end."""
-    return d.residual[f] / d.unit[f] if fg.feature_max(d.residual[f]) < d.most else 0.0
+    if fg.feature_max(d.residual[f]) < d.most:
+        return part(d.residual[f], d.largest_beta[f])
+    return 0.0
 
 
 #: weighted -> what runs.
@@ -112,11 +119,6 @@ def absolute(f, v, d):  # type: ignore[no-untyped-def]
 def size(f, v, d):  # type: ignore[no-untyped-def]
     """Find the largest, so that squares of the others stay in range."""
     return abs(d.x[v, f])
-
-
-def part(x: Any, largest: Any) -> Any:
-    """Divide by the largest centrality, if any is not zero."""
-    return x / largest if largest > 0 else 0.0
 
 
 @fg.reduce(into="squares", combine="sum")
@@ -235,18 +237,17 @@ def katz_centrality(
     base = _base_property(graph, given, real)
     weight = weight_properties(graph, weights, real)
     width = given.shape[1] if given.ndim == 2 else 1
+    most = float(real.type(math.sqrt(np.finfo(real).max)))
     state = fg.State(
         graph,
         x=fg.vertex_property(real.type(0), shape=(width,), iterated=True),
         beta=base,
         alpha=float(alpha),
-        most=math.sqrt(np.finfo(real).max),
-        unit=np.ones(width, real),
+        most=most,
         **weight,
     )
-    measure(state, **around_of(options))
-    unit = np.where(state["largest_beta"] > 0, state["largest_beta"], 1)
-    state["unit"] = unit.astype(real)
+    where = around_of(options)
+    measure(state, **where)
     run, residuals = iterate_recorded(
         STEPS[bool(weight)],
         state,
@@ -254,9 +255,8 @@ def katz_centrality(
         max_supersteps=max_supersteps,
         **options,
     )
-    where = around_of(options)
-    if run.supersteps:  # a run that numbers have ended has not converged
-        run.converged = bool(np.max(state["residual"] / state["unit"]) < count * tol)
+    if run.supersteps and not residuals[-1] < most:
+        run.converged = False  # numbers have ended the run
     if not run.converged:
         add_up(state, **where)
         _refuse_growth(run, residuals, float(np.max(state["total"])), alpha)

@@ -95,24 +95,33 @@ def find_rows_without(source, bound, found):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True)
-def fold_columns(source, is_largest, target):  # type: ignore[no-untyped-def]
-    """Add up each column of the source in parts, or find the largest value of each.
+def fold_columns(source, target):  # type: ignore[no-untyped-def]
+    """Find the least, largest and least positive value and the sum of each column.
 
-    Row p of `target` has what the source has in rows p, p + P, p + 2 P, ..., with P its
-    number of rows, added in this order.
+    The first axis of both arrays has these four; a source of values has one step of
+    zero bytes there. Row p of `target` has those of rows p, p + P, p + 2 P, ... of the
+    source, with P its number of rows, added in this order. The least of a column with
+    nan is nan; where none is positive, the third number is not.
     """
-    parts, columns = target.shape
+    _, parts, columns = target.shape
     for place in range(cuda.grid(1), parts * columns, cuda.gridsize(1)):
         part, column = place // columns, place % columns
-        i, j = column // source.shape[2], column % source.shape[2]
-        total = source[part, i, j]
-        for row in range(part + parts, source.shape[0], parts):
-            value = source[row, i, j]
-            if not is_largest:
-                total += value
-            elif value > total:
-                total = value
-        target[part, column] = total
+        i, j = column // source.shape[3], column % source.shape[3]
+        least, largest = source[0, part, i, j], source[1, part, i, j]
+        positive, total = source[2, part, i, j], source[3, part, i, j]
+        for row in range(part + parts, source.shape[1], parts):
+            value = source[0, row, i, j]
+            if least == least and not least <= value:
+                least = value
+            value = source[1, row, i, j]
+            if value > largest:
+                largest = value
+            value = source[2, row, i, j]
+            if value > 0 and not 0 < positive <= value:
+                positive = value
+            total += source[3, row, i, j]
+        target[0, part, column], target[1, part, column] = least, largest
+        target[2, part, column], target[3, part, column] = positive, total
 
 
 @kernel(cache=True)

@@ -362,11 +362,11 @@ def test_rows_are_placed_for_all_types(given: str, wanted: str) -> None:
 def test_arrays_of_all_types_are_looked_at(given: str) -> None:
     dtype = getattr(types, given)
     source, numbers = types.Array(dtype, 3, "A"), types.Array(types.int64, 1, "C")
-    parts = types.Array(dtype, 2, "C")
+    columns, parts = types.Array(dtype, 4, "A"), types.Array(dtype, 3, "C")
     ranged = (source, dtype, dtype, types.boolean, numbers)
     _cuda.compile_ptx(elements.find_in_range, ranged, (9, 0))
     _cuda.compile_ptx(elements.find_rows_without, (source, dtype, numbers), (9, 0))
-    _cuda.compile_ptx(elements.fold_columns, (source, types.boolean, parts), (9, 0))
+    _cuda.compile_ptx(elements.fold_columns, (columns, parts), (9, 0))
 
 
 def test_what_follows_from_arrays_is_rounded_as_on_the_host() -> None:

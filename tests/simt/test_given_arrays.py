@@ -179,7 +179,39 @@ def same(here: fg.GivenArray, there: fg.GivenArray, ulps: int = 0) -> None:
         np.testing.assert_array_equal(here.on_host(), there.on_host())
 
 
-@pytest.mark.parametrize("rows", [1, 255, 256, 257, 700])
+@pytest.mark.parametrize("value", [float("nan"), -1.0, 0.0, 1e-300, float("inf")])
+def test_one_value_is_found_among_many(
+    gpu: Gpu, rng: np.random.Generator, value: float
+) -> None:
+    values = np.ones((ROWS_OF_A_PART**2 + 7, 1))
+    for row in (0, *rng.integers(1, len(values), 2).tolist(), len(values) - 1):
+        values[row] = value
+        there = fg.given_array(Foreign(values))
+        assert there.first_row_outside(0.5, 1) == row
+        assert there.first_row_outside(-1, there.greatest) == (
+            None if abs(value) <= 1 else row
+        )
+        assert there.first_row_inside(5e-324, 0.5) == (row if value == 1e-300 else None)
+        assert there.first_row_inside(-2, -0.5) == (row if value == -1 else None)
+        assert there.first_row_inside(2, 3) is None
+        values[row] = 1
+        ones = fg.given_array(there)
+        assert ones.first_row_outside(1, 1) is None
+        values[row] = 2
+        assert fg.given_array(ones).first_row_outside(1, 1) == row
+        values[row] = 1
+
+
+def test_what_is_checked_takes_one_wait(gpu: Gpu) -> None:
+    there, waits = fg.given_array(Foreign(np.arange(9.0))), len(gpu.downloads)
+    assert there.first_not_finite() is None
+    assert there.first_row_outside(0, 8) is None
+    assert there.first_row_inside(there.least_positive, 0.5) is None
+    assert there.first_row_inside(9, there.greatest) is None
+    assert len(gpu.downloads) == waits + 1
+
+
+@pytest.mark.parametrize("rows", [1, 63, 64, 65, 700, 4097])
 def test_sums_of_many_rows_are_taken_in_parts(
     gpu: Gpu, rng: np.random.Generator, rows: int
 ) -> None:

@@ -18,8 +18,9 @@ __all__ = ["ROWS_OF_A_PART", "TO_ADD_UP", "GivenArray", "Held"]
 
 Array = npt.NDArray[Any]
 
-#: Rows of one part of a sum over rows. Parts are summed in the same way.
-ROWS_OF_A_PART = 256
+#: Rows of one part of a sum over rows. Parts are summed in the same way. A GPU takes
+#: 33 and 262 us for 10**5 and 10**8 numbers, 76 and 383 us with 256 rows (H200, 2026).
+ROWS_OF_A_PART = 64
 #: What rows are multiplied by whose sums of finite values are infinite.
 TO_ADD_UP = 2.0**-64
 
@@ -55,6 +56,7 @@ class GivenArray(ABC):
     """An array that a caller gave, on the host or on the GPU; made by `given_array`.
 
     It is only read. Methods that return another one leave its values where they are.
+    What is found of values on the GPU is kept: take an array anew that has changed.
     A property takes `values`.
 
     Attributes

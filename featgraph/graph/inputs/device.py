@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._cached import cached_property
 from featgraph.arrays import elements, memory
 from featgraph.arrays.foreign import Foreign, as_numbers, flat, strided, three_axes
 from featgraph.arrays.values import LostValue
@@ -26,7 +27,8 @@ class DeviceArray(GivenArray):
     Parameters
     ----------
     array : array of the dialect
-        It may have any strides; what is derived has none.
+        It may have any strides; what is derived has none. Its values stay as they are
+        while this object is used: what was found of them is kept.
     """
 
     def __init__(self, array: Any) -> None:
@@ -41,19 +43,20 @@ class DeviceArray(GivenArray):
 
     def _first(self, least: Any, most: Any, *, is_inside: bool) -> int | None:
         """Return the first place where a value is in a range, or is not."""
-        seen = np.dtype(as_numbers(self.values).dtype)
-        if seen.kind == "f":
-            low, high = seen.type(least), seen.type(most)
-        else:
+        low, high, positive, _ = self._of_columns
+        seen = low.dtype
+        if seen.kind != "f":
             limits = np.iinfo(seen)
-            own = (0, 1) if self.dtype.kind == "b" else (limits.min, limits.max)
-            if least <= own[0] and own[1] <= most:
-                return 0 if is_inside else None
-            if least > limits.max or most < limits.min:
+            least, most = max(least, limits.min), min(most, limits.max)
+            if least > most:
                 return None if is_inside else 0
-            low = seen.type(max(least, limits.min))
-            high = seen.type(min(most, limits.max))
-        return self._found(elements.find_in_range, self.size, low, high, is_inside)
+        least, most = seen.type(least), seen.type(most)
+        fits = (least <= low) & (high <= most)
+        if is_inside:  # none is where each column has only larger or smaller ones
+            fits = (most < low) | (high < least) | ((least > 0) & (most < positive))
+        if fits.all():
+            return None
+        return self._found(elements.find_in_range, self.size, least, most, is_inside)
 
     def first_row_without(self, bound: Any) -> int | None:
         """Return the first row that has no value above a bound."""
@@ -114,23 +117,29 @@ class DeviceArray(GivenArray):
 
     def largest_of_columns(self) -> Array:
         """Return the largest value of each column of (N, K), on the host; N > 0."""
-        return self._folded(is_largest=True)
+        return self._of_columns[1]
 
     def sums_of_columns(self) -> Array:
         """Return the sum of each column of (N, K), on the host."""
-        return self._folded(is_largest=False)
+        return self._of_columns[3]
 
-    def _folded(self, *, is_largest: bool) -> Array:
-        seen, columns = _seen(self.values), math.prod(self.shape[1:])
-        rows = len(self)
+    @cached_property
+    def _of_columns(self) -> Array:
+        """The least, largest and least positive values of columns, and their sums.
+
+        The GPU is waited for once, whatever is to be known of the array.
+        """
+        source, columns, rows = _seen(self.values), math.prod(self.shape[1:]), len(self)
+        shape, steps = source.shape, (0, *source.strides)
         while True:
+            source = strided(source, (4, *shape), steps)
             rows = -(-rows // ROWS_OF_A_PART)
-            made = memory.empty((rows, columns), seen.dtype)
-            count = rows * columns
-            memory.launch_over(elements.fold_columns, count, seen, is_largest, made)
+            made = memory.empty((4, rows, columns), source.dtype)
+            memory.launch_over(elements.fold_columns, rows * columns, source, made)
             if rows == 1:
-                return np.asarray(memory.read(made)[0])
-            seen = three_axes(made)
+                return memory.read(made)[:, 0]
+            source, shape = made, (rows, 1, columns)
+            steps = (made.strides[0], made.strides[1], 0, made.strides[2])
 
     def _derived(self, kernel: Any, count: int, *before: Any) -> DeviceArray:
         """Return what a kernel sets, in the same type, shape and C order."""

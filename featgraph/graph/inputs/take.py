@@ -55,7 +55,7 @@ def given_array(
     """
     found: GivenArray
     if isinstance(values, GivenArray):
-        found = values
+        found = type(values)(values.values)  # which may have changed since
     elif is_on_gpu(values):
         found = _on_gpu(values, where)
     else:
