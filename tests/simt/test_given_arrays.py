@@ -183,7 +183,7 @@ def same(here: fg.GivenArray, there: fg.GivenArray, ulps: int = 0) -> None:
 def test_one_value_is_found_among_many(
     gpu: Gpu, rng: np.random.Generator, value: float
 ) -> None:
-    values = np.ones((ROWS_OF_A_PART**2 + 7, 1))
+    values = np.ones((2 * ROWS_OF_A_PART + 7, 1))
     for row in (0, *rng.integers(1, len(values), 2).tolist(), len(values) - 1):
         values[row] = value
         there = fg.given_array(Foreign(values))
@@ -195,7 +195,7 @@ def test_one_value_is_found_among_many(
         assert there.first_row_inside(-2, -0.5) == (row if value == -1 else None)
         assert there.first_row_inside(2, 3) is None
         values[row] = 1
-        ones = fg.given_array(there)
+        ones = fg.given_array(Foreign(values))
         assert ones.first_row_outside(1, 1) is None
         values[row] = 2
         assert fg.given_array(ones).first_row_outside(1, 1) == row
