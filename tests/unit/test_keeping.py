@@ -110,9 +110,18 @@ def approach(f, v, d):
     return abs(mean - d.x[v]) > 0.05
 
 
-@pytest.mark.parametrize("bad", [0, -1, 2.0, "64", True])
-def test_bad_recompute_every(bad: Any) -> None:
-    with pytest.raises((fg.StateError, fg.ArgumentError), match="recompute_every="):
+@pytest.mark.parametrize(
+    ("bad", "error", "what"),
+    [
+        (0, fg.StateError, "recompute_every out of range"),
+        (-1, fg.StateError, "recompute_every out of range"),
+        (2.0, fg.ArgumentError, "not a number of supersteps"),
+        ("64", fg.ArgumentError, "not a number of supersteps"),
+        (True, fg.ArgumentError, "not a number of supersteps"),
+    ],
+)
+def test_bad_recompute_every(bad: Any, error: type[Exception], what: str) -> None:
+    with pytest.raises(error, match=f"recompute_every=: {what}\n"):
         fg.iterate(paths, path_state(), target="cpu", recompute_every=bad)
 
 

@@ -116,9 +116,19 @@ def test_variables_that_say_nothing(
     assert "torchrun" in shown
 
 
-@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "30", True])
-def test_what_is_no_timeout(timeout: Any) -> None:
-    with pytest.raises(fg.ArgumentError, match="timeout"):
+@pytest.mark.parametrize(
+    ("timeout", "what"),
+    [
+        (0, "not a timeout"),
+        (-1, "not a timeout"),
+        (float("nan"), "timeout out of range"),
+        (float("inf"), "timeout out of range"),
+        ("30", "not a number"),
+        (True, "not a number"),
+    ],
+)
+def test_what_is_no_timeout(timeout: Any, what: str) -> None:
+    with pytest.raises(fg.ArgumentError, match=f"timeout=: {what}\n"):
         fg.distributed.init(timeout=timeout)
 
 
