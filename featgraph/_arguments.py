@@ -134,13 +134,16 @@ def require_integer(
     except Exception:  # a foreign __index__ may raise anything
         raise _refuse(what, name, value, expected) from None
     if (least is not None and number < least) or (most is not None and number > most):
-        raise error(
-            f"{name} out of range",
-            where=f"{name}=",
-            got=shown(number).rpartition(" (")[0],
-            expected=expected,
-        )
+        raise _out_of_range(error, name, number, expected)
     return number
+
+
+def _out_of_range(
+    error: type[FeatGraphError], name: str, value: object, expected: str
+) -> FeatGraphError:
+    got = shown(value).rpartition(" (")[0]
+    what = f"{name} out of range"
+    return error(what, where=f"{name}=", got=got, expected=expected)
 
 
 def _range(least: float | None, most: float | None) -> str:
@@ -188,12 +191,7 @@ def require_real(
     if most is not None:
         is_right = is_right and number <= most
     if not is_right:
-        raise error(
-            f"{name} out of range",
-            where=f"{name}=",
-            got=shown(value).rpartition(" (")[0],
-            expected=expected,
-        )
+        raise _out_of_range(error, name, value, expected)
     return number
 
 

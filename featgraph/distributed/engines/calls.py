@@ -1,4 +1,8 @@
-"""What a rank calls, as ranks compare it, and what they raise where it differs."""
+"""Descriptions of collective calls, which ranks compare before they exchange data.
+
+`Call` names one call of one rank; `mismatch` makes the error that all ranks raise where
+their calls differ. `whole` and `ragged` describe arrays, `lent` prepares them.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +32,9 @@ class Call:
     text : str
         The call with what must agree: operator, root, dtype, sizes.
     about : str
-        What the caller says that it is for.
+        The purpose, in the caller's words.
     given : str
-        What the rank has been given since the call before, and must agree, too.
+        The arguments of the rank since the call before; they must agree, too.
     """
 
     number: int
@@ -45,7 +49,7 @@ class Call:
 
 
 def lent(array: Array) -> Array:
-    """Return an array as its bytes are sent: native and in C order, else copied."""
+    """Return an array in native byte order and C order, copied only if it is not."""
     found = np.asarray(array)
     if found.dtype.kind not in KINDS:
         raise ArgumentError(
@@ -61,7 +65,7 @@ def whole(array: Array) -> str:
 
 
 def ragged(array: Array) -> str:
-    """Describe an array whose first size is its own."""
+    """Describe an array whose first size may differ between ranks."""
     if array.ndim == 0 or 0 in array.shape[1:]:
         raise ArgumentError(
             "an array has no rows that could be counted",
@@ -76,14 +80,14 @@ def ragged(array: Array) -> str:
 def mismatch(
     calls: Mapping[int, Call], ended: Mapping[int, int]
 ) -> RankMismatchError | None:
-    """Return what is wrong where ranks do not make one call together.
+    """Return the error for ranks whose calls differ; None if all make the same call.
 
     Parameters
     ----------
     calls : mapping
-        What each rank calls.
+        The call of each rank that makes one.
     ended : mapping
-        Of ranks that have come to their end, how many exchanges they had.
+        The number of exchanges of each rank that has ended.
     """
     does: dict[Call | None, list[int]] = {}
     for rank in sorted({*calls, *ended}):
@@ -118,12 +122,12 @@ def mismatch(
     )
 
 
-#: So many ranks are named; of more, how many there are.
+#: At most so many ranks are listed in an error; others are counted.
 _MOST_NAMED = 6
 
 
 def _named(ranks: Sequence[int]) -> str:
-    """Return ranks as they stand in a sentence."""
+    """Return the ranks' numbers as a phrase; of many, the first ones and a count."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     if len(ranks) > _MOST_NAMED:
@@ -133,7 +137,7 @@ def _named(ranks: Sequence[int]) -> str:
 
 
 def _told(call: Call | None, ranks: Sequence[int], ended: Mapping[int, int]) -> str:
-    """Return what some ranks do."""
+    """Describe in one clause the call that ranks are at, or that they have ended."""
     is_one = len(ranks) == 1
     if call is not None:
         return f"{_named(ranks)} {'calls' if is_one else 'call'} {call}"
@@ -144,6 +148,6 @@ def _told(call: Call | None, ranks: Sequence[int], ended: Mapping[int, int]) -> 
 
 
 def _different(one: str, other: str) -> tuple[str, str]:
-    """Return what two ranks were given at the first place where that differs."""
+    """Return the first pair of arguments that differ between two ranks."""
     pairs = zip_longest(one.split("; "), other.split("; "), fillvalue="nothing")
     return next((a, b) for a, b in pairs if a != b)

@@ -117,14 +117,14 @@ class DeviceArray(GivenArray):
 
     def largest_of_columns(self) -> Array:
         """Return the largest value of each column of (N, K), on the host; N > 0."""
-        return self._of_columns[1]
+        return np.asarray(self._of_columns[1])
 
     def sums_of_columns(self) -> Array:
         """Return the sum of each column of (N, K), on the host."""
-        return self._of_columns[3]
+        return np.asarray(self._of_columns[3])
 
     @cached_property
-    def _of_columns(self) -> Array:
+    def _of_columns(self) -> Any:
         """The least, largest and least positive values of columns, and their sums.
 
         The GPU is waited for once, whatever is to be known of the array.

@@ -55,7 +55,8 @@ def given_array(
     """
     found: GivenArray
     if isinstance(values, GivenArray):
-        found = type(values)(values.values)  # which may have changed since
+        kind: Any = type(values)
+        found = kind(values.values)  # which may have changed since
     elif is_on_gpu(values):
         found = _on_gpu(values, where)
     else:
