@@ -43,7 +43,7 @@ from featgraph.graph import (
     read_uai_evidence,
     read_uai_marginals,
 )
-from featgraph.graph.inputs.base import GivenArray, Held
+from featgraph.graph.inputs.given import GivenArray, Held
 from featgraph.graph.inputs.take import given_array
 from featgraph.program.active import ActiveSet
 from featgraph.program.combine import combine

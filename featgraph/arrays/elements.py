@@ -68,7 +68,7 @@ def place_rows(source, order, is_ordered, check, low, high, target, stride, lost
 
 
 # -- arrays with three axes that callers give: what they have to be, and what follows
-# from them. `graph/inputs/host.py` does the same on the host, to the same bits.
+# from them. `graph/inputs/given.py` does the same on the host, to the same bits.
 
 
 @kernel(cache=True)

@@ -18,7 +18,7 @@ from featgraph.graph.building.check import (
 )
 from featgraph.graph.building.edges import EdgeList, edge_list, edges_of_sides
 from featgraph.graph.building.names import VertexNames, are_integers
-from featgraph.graph.inputs.read import host_array
+from featgraph.graph.inputs.numbers import host_array
 
 if TYPE_CHECKING:
     from featgraph.graph._structure import Structure

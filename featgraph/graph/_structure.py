@@ -22,8 +22,7 @@ from featgraph.errors import GraphInputError
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import EdgeList
 from featgraph.graph.building.names import VertexNames, find_vertex
-from featgraph.graph.inputs.numbers import converted
-from featgraph.graph.inputs.read import host_array
+from featgraph.graph.inputs.numbers import converted, host_array
 from featgraph.graph.oriented import Oriented, orient
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from featgraph.graph._structure import (
     weights_there,
 )
 from featgraph.graph.inputs.numbers import number_array
-from featgraph.graph.inputs.storage import (
+from featgraph.graph.inputs.take import (
     Borrowed,
     filled,
     lent_array,

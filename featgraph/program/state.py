@@ -15,7 +15,7 @@ from featgraph._arguments import checked_arguments, require_flag
 from featgraph.arrays.values import DeviceValues, Reordered, host_values
 from featgraph.errors import ArgumentError, StateError
 from featgraph.graph import Graph
-from featgraph.graph.inputs.storage import (
+from featgraph.graph.inputs.take import (
     require_item_shape,
     scalar_of_type,
     storage_dtype,

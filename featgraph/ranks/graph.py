@@ -18,7 +18,7 @@ from featgraph.fold.plan.traits import GraphTraits, graph_traits, set_traits
 from featgraph.graph import Graph
 from featgraph.graph._structure import set_degrees
 from featgraph.graph.building.edges import freeze
-from featgraph.graph.inputs.storage import Borrowed
+from featgraph.graph.inputs.take import Borrowed
 from featgraph.graph.oriented import refuse_directed
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.agreed import on_all

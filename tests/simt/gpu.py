@@ -33,7 +33,7 @@ from featgraph._cuda_driver import Compiled, IpcMemory, ParameterType, _paramete
 from featgraph._cuda_launch import Launches, PlainDriver
 from featgraph._cuda_memory import _lent
 from featgraph.arrays import foreign, landing, memory
-from featgraph.graph.inputs import read
+from featgraph.graph.inputs import numbers
 from featgraph.ranks.gpu import (
     links,
     message_pieces,
@@ -733,7 +733,7 @@ def emulated_gpu() -> Iterator[Gpu]:
         patch.setattr(memory, "_found", lambda: of_threads)
         patch.setattr(_cuda_memory, "cuda", gpu)
         patch.setattr(foreign, "device_of", lambda array: 0)
-        patch.setattr(read, "_copy_by_dialect", lambda values: values.data.copy())
+        patch.setattr(numbers, "_copy_by_dialect", lambda values: values.data.copy())
         patch.setattr(cuda_arrays, "Driver", lambda: gpu)
         patch.setattr(cuda_arrays, "Launches", launches)
         patch.setattr(cuda_arrays, "ConditionalLoop", ConditionalLoop)

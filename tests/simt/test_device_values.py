@@ -24,7 +24,7 @@ if not _cuda.is_installed():
 from featgraph.arrays import foreign
 from featgraph.arrays.values import DeviceValues, Reordered
 from featgraph.graph.inputs.numbers import STORAGE_DTYPES
-from featgraph.graph.inputs.storage import storage_array, storage_values
+from featgraph.graph.inputs.take import storage_array, storage_values
 from tests.bank import BY_NAME
 from tests.simt.foreign import Foreign
 from tests.simt.gpu import Gpu, emulated_gpu

@@ -17,9 +17,8 @@ from featgraph import _cuda
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.graph.inputs.base import ROWS_OF_A_PART
 from featgraph.graph.inputs.device import DeviceArray
-from featgraph.graph.inputs.host import HostArray
+from featgraph.graph.inputs.given import ROWS_OF_A_PART, HostArray
 from tests.simt.foreign import Foreign
 from tests.simt.gpu import Gpu, emulated_gpu
 

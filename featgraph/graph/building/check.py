@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.errors import GraphInputError
-from featgraph.graph.inputs.numbers import number_array
-from featgraph.graph.inputs.read import host_array
+from featgraph.graph.inputs.numbers import host_array, number_array
 
 __all__ = [
     "MAX_VERTEX_COUNT",

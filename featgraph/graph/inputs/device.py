@@ -13,7 +13,7 @@ from featgraph.arrays import elements, memory
 from featgraph.arrays.foreign import Foreign, as_numbers, flat, strided, three_axes
 from featgraph.arrays.values import LostValue
 from featgraph.errors import GraphInputError
-from featgraph.graph.inputs.base import ROWS_OF_A_PART, GivenArray, Held
+from featgraph.graph.inputs.given import ROWS_OF_A_PART, GivenArray, Held
 from featgraph.graph.inputs.numbers import lost_value
 
 __all__ = ["DeviceArray"]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from featgraph.graph import Graph
-from featgraph.graph.inputs import read
+from featgraph.graph.inputs import numbers
 
 MANY = settings(max_examples=100, deadline=None)
 KINDS = [nx.Graph, nx.DiGraph, nx.MultiGraph, nx.MultiDiGraph]
@@ -298,8 +298,8 @@ def test_device_arrays_are_copied_by_the_first_library_that_can(monkeypatch):
         return np.asarray(x.hidden)
 
     modules = {"cupy": Cupy}
-    monkeypatch.setattr(read, "import_whole", modules.__getitem__)
-    monkeypatch.setattr(read, "_copy_by_dialect", by_dialect)
+    monkeypatch.setattr(numbers, "import_whole", modules.__getitem__)
+    monkeypatch.setattr(numbers, "_copy_by_dialect", by_dialect)
     assert Graph.from_edges(DeviceArray(U), V).sources.tolist() == U
     assert calls == ["cupy"]
     del modules["cupy"]

@@ -1,7 +1,8 @@
-"""Arrays as callers give them, where they are: what they have to be is found there.
+"""Arrays as callers give them, checked where they are.
 
-The host looks at its own arrays with NumPy, a GPU at those in its memory with kernels.
-Both give the same bits: sums are taken in an order that is stated here.
+`GivenArray` is the interface, `HostArray` an array of the host; `inputs.device` has
+those of the GPU. Both give the same bits: sums are taken in an order that is stated
+here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ROWS_OF_A_PART", "TO_ADD_UP", "GivenArray", "Held"]
+from featgraph.graph.inputs.numbers import converted
+
+__all__ = ["ROWS_OF_A_PART", "GivenArray", "Held", "HostArray"]
 
 Array = npt.NDArray[Any]
 
@@ -22,7 +25,7 @@ Array = npt.NDArray[Any]
 #: 33 and 262 us for 10**5 and 10**8 numbers, 76 and 383 us with 256 rows (H200, 2026).
 ROWS_OF_A_PART = 64
 #: What rows are multiplied by whose sums of finite values are infinite.
-TO_ADD_UP = 2.0**-64
+_TO_ADD_UP = 2.0**-64
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,3 +206,126 @@ class GivenArray(ABC):
     @abstractmethod
     def logs(self) -> GivenArray:
         """Return the logs of float64 that is not negative; -inf for zero."""
+
+
+class HostArray(GivenArray):
+    """An array of the host."""
+
+    def __init__(self, values: Array) -> None:
+        self.values, self.shape, self.dtype = values, values.shape, values.dtype
+
+    def _first(self, least: Any, most: Any, *, is_inside: bool) -> int | None:
+        """Return the first place where a value is in a range, or is not."""
+        x: Array = self.values
+        if is_inside:
+            # Mostly none is, which takes no array of its own.
+            if not x.size or bool(x.min() > most) or bool(x.max() < least):
+                return None
+            found = (least <= x) & (x <= most)
+            return int(np.argmax(found)) if found.any() else None
+        # nan is the least of an array that has one, and in no range.
+        fits = not x.size or bool(least <= x.min())
+        if fits and (not x.size or most == np.inf or bool(x.max() <= most)):
+            return None
+        return int(np.argmin((least <= x) & (x <= most)))
+
+    def first_row_without(self, bound: Any) -> int | None:
+        """Return the first row that has no value above a bound."""
+        largest = self.values.max(axis=tuple(range(1, self.ndim)))
+        lost = np.asarray(~(largest > bound))
+        return int(np.argmax(lost)) if lost.any() else None
+
+    def row(self, index: int) -> Any:
+        """Return a row, or an element of one axis, on the host."""
+        return self.values[index]
+
+    def on_host(self) -> Array:
+        """Return the array as one of NumPy; one on the GPU is copied."""
+        return self.values  # type: ignore[no-any-return]
+
+    def astype(
+        self, dtype: np.dtype[Any] | type[Any], where: str | None = None
+    ) -> GivenArray:
+        """Return the values rounded to a type; itself if it has that type."""
+        wanted = np.dtype(dtype)
+        if wanted == self.dtype:
+            return self
+        if where is not None:
+            return HostArray(converted(self.values, wanted, where))
+        with np.errstate(over="ignore", under="ignore"):
+            return HostArray(self.values.astype(wanted))
+
+    def column(self, index: int) -> GivenArray:
+        """Return what is at an index of the second axis."""
+        return HostArray(self.values[:, index])
+
+    def matrix(self) -> GivenArray:
+        """Return it with two axes: a row has all that belongs to one."""
+        rows = len(self)
+        return HostArray(self.values.reshape(rows, -1 if rows else 1))
+
+    def widened(self, width: int) -> GivenArray:
+        """Return (N, width) of (N, 1); itself if it is as wide."""
+        if self.shape[1] == width:
+            return self
+        return HostArray(np.broadcast_to(self.values, (len(self), width)))
+
+    def largest_of_columns(self) -> Array:
+        """Return the largest value of each column of (N, K), on the host; N > 0."""
+        return np.asarray(self.values.max(axis=0))
+
+    def sums_of_columns(self) -> Array:
+        """Return the sum of each column of (N, K), on the host."""
+        x: Array = self.values
+        while len(x) > 1:
+            parts = -(-len(x) // ROWS_OF_A_PART)
+            total = x[:parts].copy()
+            for first in range(parts, len(x), parts):
+                more = x[first : first + parts]
+                total[: len(more)] += more
+            x = total
+        return x.sum(axis=0)  # type: ignore[no-any-return]
+
+    def columns_divided(self, by: Array) -> GivenArray:
+        """Return the array with each column divided by a number."""
+        return HostArray(self.values / by)
+
+    def rows_divided(self) -> GivenArray:
+        """Return it divided by its sums along the last axis, where they are not 0."""
+        x: Array = self.values
+        total = _sums_of_rows(x)
+        if np.isinf(total).any():
+            x = np.where(np.isinf(total), x * _TO_ADD_UP, x)
+            total = _sums_of_rows(x)
+        return HostArray(np.divide(x, total, out=np.zeros_like(x), where=total != 0))
+
+    def held(self) -> Held:
+        """Tell rows of numbers, in (N, K) of float64, from rows of nan."""
+        x: Array = self.values
+        is_free = np.isnan(x)
+        is_held: Array = np.asarray(~is_free.any(axis=1))
+        bad = np.isinf(x).any(axis=1) | ~(is_held | is_free.all(axis=1))
+        return Held(
+            HostArray(np.where(is_free, 0.0, x)),
+            HostArray(is_held),
+            int(np.count_nonzero(is_held)),
+            int(np.argmax(bad)) if bad.any() else None,
+        )
+
+    def with_rows(self, is_kept: GivenArray, row: Array) -> GivenArray:
+        """Return the array with one row in place of those that are not kept."""
+        return HostArray(np.where(is_kept.on_host()[:, None], self.values, row))
+
+    def logs(self) -> GivenArray:
+        """Return the logs of float64 that is not negative; -inf for zero."""
+        with np.errstate(divide="ignore"):
+            return HostArray(np.log(self.values))
+
+
+def _sums_of_rows(x: Array) -> Array:
+    """Return the sums along the last axis, which stays."""
+    total = x[..., 0].copy()
+    with np.errstate(over="ignore"):
+        for feature in range(1, x.shape[-1]):
+            total += x[..., feature]
+    return total[..., None]
