@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 
 from featgraph.graph.building.jit import jit
 
-__all__ = ["Sums", "add_ends", "add_values", "no_sums", "text_of"]
+__all__ = [
+    "Sums",
+    "add_ends",
+    "add_values",
+    "first_number",
+    "mixed_row",
+    "no_sums",
+    "second_number",
+    "text_of",
+]
 
 _Array: TypeAlias = NDArray[Any]
 Sums: TypeAlias = NDArray[np.uint64]
@@ -73,10 +82,28 @@ def _mixed(x: Any) -> Any:
 
 
 @jit
+def mixed_row(row: Any) -> Any:
+    """Return the bits that the row of an edge, or a vertex, stands for."""
+    return _mixed(row + np.uint64(0x9E3779B97F4A7C15))
+
+
+@jit
+def first_number(row: Any, word: Any) -> Any:
+    """Return an edge's number in the first sum, of its `mixed_row` and a word."""
+    return _mixed(row ^ word)
+
+
+@jit
+def second_number(row: Any, word: Any) -> Any:
+    """Return its number in the second sum."""
+    return _mixed((row + np.uint64(0xD1342543DE82EF95)) ^ _mixed(word))
+
+
+@jit
 def _add(rows: _Array, words: _Array, sums: _Array) -> None:
     one, two = sums[0], sums[1]
     for i in range(rows.size):
-        row = _mixed(rows[i] + np.uint64(0x9E3779B97F4A7C15))
-        one += _mixed(row ^ words[i])
-        two += _mixed((row + np.uint64(0xD1342543DE82EF95)) ^ _mixed(words[i]))
+        row = mixed_row(rows[i])
+        one += first_number(row, words[i])
+        two += second_number(row, words[i])
     sums[0], sums[1] = one, two

@@ -1,14 +1,24 @@
-"""What a graph of slices relies on: ranges, rows, twins, degrees, places.
+"""What later code relies on of a graph of slices, whoever reads them.
 
-Checksums need no key: whoever alters an array can sign it again. Numbers must be in
-range, each edge must have a row of its own, twins must lead back, and counts must be
-those of the edges. Sums of numbers and of their squares, modulo 2^64, show it in the
-pass that looks for the range: any number that is altered changes them.
+Checksums need no key: whoever alters an array can sign it again. Readers of a whole
+folder, of a part of it and to a GPU therefore check, with what is here:
+
+sources, rows   are in range; rows ascend within the edges into a vertex, and each given
+                edge is there once; both sums of the digest are those of the manifest;
+                twins have the same sums, so that each leads back
+weights         have the sums of the manifest, and so have those of twins
+offsets         ascend, from 0 to E
+words, outs     are counts of those edges
+order, starts   have each vertex once, and its first edge
+names           ascend, or are different words
+
+What is checked by sums (`sums`) is added up over the edges of all readers, so that no
+rank needs edges of another one. What a reader does not read it does not check.
 """
 
 from __future__ import annotations
 
-import secrets
+from itertools import accumulate, pairwise
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -16,21 +26,26 @@ from numpy.typing import NDArray
 
 from featgraph.arrays.values import in_pieces
 from featgraph.errors import FileFormatError
+from featgraph.graph._structure import structure_digest
 from featgraph.graph.slices.files import Slices
 from featgraph.graph.slices.manifest import Manifest
 
 __all__ = [
-    "require_edges",
+    "bits_of",
+    "read_words",
     "require_in_range",
     "require_names",
     "require_order",
+    "require_sums",
     "require_words",
     "row_bound",
+    "sums_of_edges",
+    "sums_of_vertices",
+    "word_ends",
 ]
 
 _Array: TypeAlias = NDArray[Any]
 _AGAIN = "make the folder again: featgraph convert"
-_WORD = 1 << 64
 
 
 def row_bound(manifest: Manifest) -> int:
@@ -38,25 +53,19 @@ def row_bound(manifest: Manifest) -> int:
     return manifest.given_count * (1 if manifest.directed else 2)
 
 
-def require_in_range(slices: Slices, name: str, found: _Array) -> tuple[int, int]:
-    """Raise FileFormatError unless sources or rows are those of some edge.
-
-    Returns
-    -------
-    (int, int)
-        The sum of the numbers, and that of their squares, modulo 2^64.
-    """
+def require_in_range(slices: Slices, name: str, found: _Array) -> None:
+    """Raise FileFormatError unless sources or rows are those of some edge."""
     from featgraph.graph.slices import sums  # loads Numba
 
     manifest = slices.manifest
     bound = manifest.vertex_count if name == "sources" else row_bound(manifest)
     if not found.size:
-        return 0, 0
+        return
     parts: list[_Array] = []
 
     def look(begin: int, end: int) -> None:
-        part = np.empty(4, np.int64)
-        sums.add_numbers(found, begin, end, part)
+        part = np.empty(2, np.int64)
+        sums.find_range(found, begin, end, part)
         parts.append(part)
 
     in_pieces(found.size, found.nbytes, look)
@@ -68,91 +77,194 @@ def require_in_range(slices: Slices, name: str, found: _Array) -> tuple[int, int
             got=f"{low} to {high}",
             expected=f"0 to {bound - 1}",
         )
-    total, squares = (sum(int(part[i]) for part in parts) % _WORD for i in (2, 3))
-    return total, squares
 
 
-def require_edges(
+def sums_of_edges(
     slices: Slices,
-    adjacency: tuple[_Array, _Array, _Array],
-    totals: tuple[tuple[int, int], tuple[int, int]],
-    outs: _Array | None,
-) -> None:
-    """Raise FileFormatError unless all edges are those of a graph, each of them once.
+    adjacency: tuple[_Array, _Array, _Array, _Array | None],
+    first: int = 0,
+    vertices: _Array | None = None,
+) -> NDArray[np.uint64]:
+    """Return the sums over the edges into some vertices, for `require_sums`.
 
     Parameters
     ----------
     slices : Slices
     adjacency : tuple of ndarray
-        Offsets, sources and rows, which are in range.
-    totals : tuple of (int, int)
-        What `require_in_range` returned of sources and of rows.
-    outs : ndarray of int64, or None
-        Out-degrees, of a directed graph.
+        Offsets (int64), sources, rows in given order and weights; numbers are in range.
+    first : int
+        The number of the first of these vertices.
+    vertices : ndarray of int32, optional
+        The vertex of each number. Default: numbers are vertices.
     """
     from featgraph.graph.slices import sums  # loads Numba
 
-    of_sources, of_rows = totals
-    given = slices.manifest.given_count
-    if outs is None:
-        of_rows = _require_twins(slices, adjacency)
-    else:
-        told = np.empty(4, np.int64)
-        sums.add_degrees(outs, told)
-        low, count, *totals_told = told.tolist()
-        is_sound = low >= 0 and count == adjacency[1].size
-        if not is_sound or tuple(t % _WORD for t in totals_told) != of_sources:
-            _fail(slices, "outs", "out-degrees that are not those of the edges")
-    total, squares = (
-        given * (given - 1) // 2,
-        (given - 1) * given * (2 * given - 1) // 6,
-    )
-    if of_rows != (total % _WORD, squares % _WORD):
-        _fail(slices, "rows", "rows that are not those of the given edges, each once")
+    offsets, sources, rows, weights = adjacency
+    bits = np.empty(0, np.uint8) if weights is None else bits_of(weights)
+    if vertices is None:
+        vertices = np.empty(0, np.int32)
+    parts: list[_Array] = []
 
-
-def _require_twins(
-    slices: Slices, adjacency: tuple[_Array, _Array, _Array]
-) -> tuple[int, int]:
-    """Raise FileFormatError unless twins lead back; return sums of given rows."""
-    from featgraph.graph.slices import sums  # loads Numba
-
-    factors = np.array([secrets.randbits(62) | 1 for _ in range(4)], np.int64)
-    given, parts = slices.manifest.given_count, []
-
-    def look(first: int, last: int) -> None:
-        part = np.empty(4, np.int64)
-        sums.add_twins(adjacency, given, factors, first, last, part)
+    def look(begin: int, end: int) -> None:
+        part = np.empty(sums.SUMS, np.uint64)
+        given = slices.manifest.given_count
+        sums.add_slots(
+            (offsets, sources, rows, bits), vertices, first, given, begin, end, part
+        )
         parts.append(part)
 
-    in_pieces(adjacency[0].size - 1, 8 * adjacency[1].size, look)
-    total, squares, twins, loops = (
-        sum(int(part[i]) for part in parts) % _WORD for i in range(4)
+    in_pieces(offsets.size - 1, 8 * sources.size, look)
+    return np.sum(parts, axis=0, dtype=np.uint64)
+
+
+def bits_of(weights: Any) -> Any:
+    """Return weights, on the host or on a GPU, as integers of the same bits."""
+    return weights.view(np.dtype(f"u{weights.dtype.itemsize}"))
+
+
+def sums_of_vertices(
+    slices: Slices,
+    outs: _Array | None,
+    starts: tuple[_Array, _Array, _Array] | None,
+    first: int = 0,
+    share: tuple[int, int] = (0, 1),
+) -> NDArray[np.uint64]:
+    """Return what is stored of some vertices as a part of these sums.
+
+    Parameters
+    ----------
+    slices : Slices
+    outs : ndarray of int64, or None
+        Out-degrees, of a directed graph.
+    starts : tuple of ndarray, or None
+        The edge id of the first in-edge of each, their in-degrees, and vertices.
+    first : int
+        The number of the first of these vertices.
+    share : (int, int)
+        Which of how many readers this is.
+    """
+    from featgraph.graph.slices import sums  # loads Numba
+
+    found, given = np.zeros(sums.SUMS, np.uint64), slices.manifest.given_count
+    begin, end = (given * (share[0] + i) // share[1] for i in range(2))
+    parts: list[Any] = []
+    in_pieces(
+        end - begin,
+        end - begin,
+        lambda low, high: parts.append(sums.add_rows(begin + low, begin + high)),
     )
-    if twins or loops:
+    found[sums.ROWS] = np.array(parts, np.uint64).sum()
+    if outs is not None:
+        found[sums.OUTS] = sums.add_outs(outs, first)
+    np.negative(found, out=found)  # those of edges are the same
+    if starts is not None:
+        found[sums.STARTS] = sums.add_starts(*starts)
+    return found
+
+
+def require_sums(slices: Slices, found: NDArray[np.uint64]) -> None:
+    """Raise FileFormatError unless the sums of all readers are those of a graph.
+
+    Parameters
+    ----------
+    slices : Slices
+    found : ndarray of uint64
+        Those of edges and of vertices, added up. Of weights that no reader has they
+        are zero.
+    """
+    from featgraph.graph.building import digests  # loads Numba
+    from featgraph.graph.slices import sums
+
+    def two(place: int) -> str:
+        return digests.text_of(found[place : place + 2])
+
+    manifest = slices.manifest
+    if found[sums.ROWS]:
+        _fail(slices, "rows", "rows that are not those of the given edges, each once")
+    if not manifest.directed and two(sums.TWINS) != two(sums.GIVEN):
         _fail(slices, "sources", "undirected edges that do not lead both ways")
-    return total, squares
+    ends = manifest.vertex_count, manifest.directed, two(sums.GIVEN)
+    if structure_digest(*ends) != manifest.digest:
+        raise FileFormatError(
+            "edges that are not those of the digest",
+            where=str(slices.folder),
+            got="sources.bin, rows.bin, offsets.bin"
+            + (
+                " or order.bin of others"
+                if "order" in manifest.arrays
+                else " of others"
+            ),
+            expected=f"edges with the digest {manifest.digest} of manifest.json",
+            fix=_AGAIN,
+        )
+    if found[sums.DESCENTS]:
+        _fail(slices, "rows", "edges into a vertex that are not in given order")
+    if manifest.directed and found[sums.OUTS]:
+        _fail(slices, "outs", "out-degrees that are not those of the edges")
+    if found[sums.GIVEN_WEIGHTS : sums.ROWS].any():
+        if not manifest.directed and two(sums.TWIN_WEIGHTS) != two(sums.GIVEN_WEIGHTS):
+            _fail(slices, "weights", "weights that are not the same both ways")
+        told = f"{manifest.weights_dtype} {two(sums.GIVEN_WEIGHTS)}"
+        if told != manifest.weights_digest:
+            _fail(slices, "weights", "weights that are not those of the digest")
+    all_starts = sums.starts_of(manifest.vertex_count, manifest.edge_count)
+    if "order" in manifest.arrays and int(found[sums.STARTS]) != all_starts:
+        _fail(slices, "starts", "first edges that are not those of the order")
 
 
-def require_words(slices: Slices, offsets: _Array, words: _Array) -> None:
-    """Raise FileFormatError unless words have the in-edges of 32 vertices each."""
-    ends = offsets[np.minimum(np.arange(words.size + 1) * 32, offsets.size - 1)]
+def word_ends(count: int) -> NDArray[np.int64]:
+    """Return where words of so many vertices begin, and the last one ends."""
+    return np.minimum(np.arange(0, count + 32, 32), count)
+
+
+def read_words(slices: Slices) -> NDArray[np.int64]:
+    """Read how many edges there are into each 32 vertices, of which all have some sum.
+
+    Raises
+    ------
+    FileFormatError
+        Words that are missing or altered, below zero, or not those of all edges.
+    """
+    words = slices.read("words")
+    edges = slices.manifest.edge_count
+    if words.min() < 0 or words.max() > edges or words.sum() != edges:
+        _fail(slices, "words", "counts of in-edges that are not those of all edges")
+    return words
+
+
+def require_words(slices: Slices, ends: _Array, words: _Array) -> None:
+    """Raise FileFormatError unless words are counts of in-edges of 32 vertices each.
+
+    Parameters
+    ----------
+    slices : Slices
+    ends : ndarray
+        Offsets at `word_ends`.
+    words : ndarray of int64
+        Of the same vertices.
+    """
     if not np.array_equal(words, np.diff(ends)):
         _fail(slices, "words", "counts of in-edges that offsets do not have")
 
 
-def require_order(
-    slices: Slices, offsets: _Array, order: _Array, starts: _Array
-) -> None:
-    """Raise FileFormatError unless each vertex has a place, and its edges a start."""
-    degrees = np.full(order.size, -1, np.int64)
-    is_order = bool(order.min() >= 0 and order.max() < order.size)
-    if is_order:
-        degrees[order] = np.diff(offsets)
-    if not is_order or bool((degrees < 0).any()):
+def require_order(slices: Slices, order: _Array) -> None:
+    """Raise FileFormatError unless each vertex has a place, among those of its side."""
+    sides = slices.manifest.sides or (order.size,)
+    has_place = np.zeros(order.size, np.bool_)
+    if int(order.min()) >= 0 and int(order.max()) < order.size:
+        has_place[order] = True
+    if not bool(has_place.all()):
         _fail(slices, "order", "an order that does not have each vertex once")
-    if not np.array_equal(starts, (np.cumsum(degrees) - degrees)[order]):
-        _fail(slices, "starts", "first edges that are not those of the order")
+    for begin, end in pairwise((0, *accumulate(sides))):
+        stored = order[begin:end]
+        if not bool(((stored >= begin) & (stored < end)).all()):
+            raise FileFormatError(
+                "vertices of one side among those of another",
+                where=str(slices.folder / "order.bin"),
+                got=f"places {begin} to {end}",
+                expected=f"the vertices {begin} to {end}, in any order",
+                fix="convert again",
+            )
 
 
 def require_names(slices: Slices, names: _Array) -> None:

@@ -54,8 +54,14 @@ def arrays_of_names(names: Array | None) -> dict[str, Array]:
     return {"letters" if names.dtype == np.uint8 else "names": names}
 
 
-def read_names(slices: Slices) -> VertexNames | None:
+def read_names(slices: Slices, *, maps: bool = False) -> VertexNames | None:
     """Return the names of all vertices; None if there are none.
+
+    Parameters
+    ----------
+    slices : Slices
+    maps : bool, optional
+        Whether integers stay in their file.
 
     Raises
     ------
@@ -65,7 +71,7 @@ def read_names(slices: Slices) -> VertexNames | None:
     """
     arrays = slices.manifest.arrays
     if "names" in arrays:
-        numbers = slices.read("names")
+        numbers = slices.mapped("names") if maps else slices.read("names")
         require_names(slices, numbers)
         return numbers
     if "letters" not in arrays:

@@ -18,11 +18,15 @@ from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import EdgeList, freeze
 from featgraph.graph.building.row_edges import RowEdges
 from featgraph.graph.slices.checks import (
-    require_edges,
+    read_words,
     require_in_range,
     require_order,
+    require_sums,
     require_words,
     row_bound,
+    sums_of_edges,
+    sums_of_vertices,
+    word_ends,
 )
 from featgraph.graph.slices.files import Slices
 from featgraph.graph.slices.manifest import Manifest, read_manifest
@@ -114,25 +118,22 @@ class StoredRows(PlacedRows):
         found: NDArray[np.int64] = self.offsets[:-1] + np.repeat(shifts, sizes)
         return found
 
+    def at_words(self) -> Array:
+        """Return offsets at words of vertices, of one range."""
+        return self.offsets[word_ends(self.offsets.size - 1)]
+
     def read(self, name: str, out: Array | None = None) -> Array:
         """Return "sources", "rows" or "weights" of the edges, into an array if given.
 
         Raises
         ------
         FileFormatError
-            Slices that are missing or altered, or contradict each other.
+            Slices that are missing or altered, or numbers out of range.
         """
         found = self._read(name, out)
         if name != "weights":
             require_in_range(self.slices, name, found)
         return found
-
-    def summed(
-        self, name: str, out: Array | None = None
-    ) -> tuple[Array, tuple[int, int]]:
-        """Return sources or rows as `read` does, and what their numbers sum up to."""
-        found = self._read(name, out)
-        return found, require_in_range(self.slices, name, found)
 
     def _read(self, name: str, out: Array | None) -> Array:
         if len(self.spans) == 1:
@@ -248,14 +249,42 @@ def _all_rows(path: object) -> tuple[StoredRows, Array]:
     slices = open_slices(path)
     manifest = slices.manifest
     stored = StoredRows.of(slices, [(0, manifest.vertex_count)])
+    require_words(slices, stored.at_words(), read_words(slices))
     return stored, stored.offsets.astype(offset_dtype(manifest.edge_count), copy=False)
+
+
+def _require_edges(
+    stored: StoredRows, edges: tuple[Array, Array, Array | None]
+) -> tuple[Array | None, Array | None]:
+    """Raise FileFormatError unless edges are those of a graph; return outs and order.
+
+    Parameters
+    ----------
+    stored : StoredRows
+        All rows.
+    edges : tuple of ndarray
+        Sources, rows in given order, and weights or None.
+    """
+    slices, order, starts = stored.slices, None, None
+    arrays = slices.manifest.arrays
+    if "order" in arrays:
+        order = slices.read("order")
+        require_order(slices, order)
+        starts = slices.read("starts"), np.diff(stored.offsets), order
+    outs = slices.read("outs") if "outs" in arrays else None
+    _require_sides(slices, stored.offsets, edges[0])
+    found = sums_of_edges(slices, (stored.offsets, *edges), 0, order)
+    require_sums(slices, found + sums_of_vertices(slices, outs, starts))
+    return outs, order
 
 
 def map_slices(path: object) -> EdgeList:
     """Return the edges of a folder by place, of which memory has offsets alone.
 
-    Sources stay in their file, and are checked once: for what goes through rows in
-    turn. Vertices have the numbers of their places.
+    Sources stay in their file: for what goes through rows in turn. Vertices have the
+    numbers of their places. All that `read_slices` checks is checked once, while files
+    are mapped, which reads sources and rows twice, but for weights and names: these
+    are not read.
 
     Raises
     ------
@@ -264,8 +293,10 @@ def map_slices(path: object) -> EdgeList:
     """
     stored, offsets = _all_rows(path)
     slices, manifest = stored.slices, stored.slices.manifest
-    sources = slices.mapped("sources")
-    _require_sides(slices, offsets, sources)
+    sources, rows = (np.asarray(slices.mapped(name)) for name in ("sources", "rows"))
+    for name, numbers in (("sources", sources), ("rows", rows)):
+        require_in_range(slices, name, numbers)
+    _require_edges(stored, (sources, rows, None))
     in_edges = Adjacency(freeze(offsets), sources, None)
     degrees = np.diff(offsets)
     name = "in_degree" if manifest.directed else "degree"
@@ -276,7 +307,7 @@ def map_slices(path: object) -> EdgeList:
 
 
 def read_slices(path: object) -> EdgeList:
-    """Read a whole graph.
+    """Read a whole graph; `checks` says what of it is checked.
 
     Raises
     ------
@@ -285,21 +316,14 @@ def read_slices(path: object) -> EdgeList:
     """
     stored, offsets = _all_rows(path)
     slices, manifest = stored.slices, stored.slices.manifest
-    sources, of_sources = stored.summed("sources")
-    _require_sides(slices, offsets, sources)
+    sources = stored.read("sources")
     rows = np.empty(stored.size, offset_dtype(row_bound(manifest)))
-    _, of_rows = stored.summed("rows", rows)
-    outs = slices.read("outs") if manifest.directed else None
-    ends = offsets, sources, rows
-    require_edges(slices, ends, (of_sources, of_rows), outs)
-    in_edges = Adjacency(freeze(offsets), freeze(sources), None)
+    stored.read("rows", rows)
     weights = stored.read("weights") if "weights" in manifest.arrays else None
+    outs, order = _require_edges(stored, (sources, rows, weights))
+    in_edges = Adjacency(freeze(offsets), freeze(sources), None)
     names = read_names(slices)
-    # Altered ones are not for ranks alone to find.
-    require_words(slices, offsets, slices.read("words"))
-    if "order" in manifest.arrays:
-        order = slices.read("order")
-        require_order(slices, offsets, order, slices.read("starts"))
+    if order is not None:
         at = RowEdges(in_edges, rows, weights, manifest.given_count, manifest.directed)
         given = order[at.sources], order[at.targets]
         count = manifest.vertex_count

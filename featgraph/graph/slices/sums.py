@@ -1,4 +1,9 @@
-"""Sums over edges by which slices are checked; import this inside functions only."""
+"""Sums over edges by which slices are checked; import this inside functions only.
+
+They are numbers of 64 bits, and those of parts are added up. The sums over the edges
+that were given, and those over their twins and self-loops, are each made as `digests`
+has it; other sums are differences, which are zero of a sound folder.
+"""
 
 from __future__ import annotations
 
@@ -7,68 +12,210 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph.graph.building.digests import first_number, mixed_row, second_number
 from featgraph.graph.building.jit import jit
 
-__all__ = ["add_degrees", "add_numbers", "add_twins"]
+__all__ = [
+    "DESCENTS",
+    "GIVEN",
+    "GIVEN_WEIGHTS",
+    "OUTS",
+    "ROWS",
+    "STARTS",
+    "SUMS",
+    "TWINS",
+    "TWIN_WEIGHTS",
+    "add_outs",
+    "add_rows",
+    "add_slots",
+    "add_starts",
+    "find_range",
+    "starts_of",
+]
 
 _Array: TypeAlias = NDArray[Any]
 
+#: How many sums there are, and the place of each, or of the first of two. The kernel
+#: `add_slots` of the GPU has the same places.
+SUMS = 12
+GIVEN, TWINS, GIVEN_WEIGHTS, TWIN_WEIGHTS, ROWS, OUTS, STARTS, DESCENTS = (
+    0, 2, 4, 6, 8, 9, 10, 11,
+)  # fmt: skip
+#: Slots that are looked at together: few enough for the first cache, and in loops
+#: without branches, of which a compiler makes vector code.
+_TOGETHER = 1024
+
 
 @jit
-def add_numbers(values: _Array, first: int, last: int, found: _Array) -> None:
-    """Store least, greatest, sum and sum of squares of some integers."""
+def find_range(values: _Array, first: int, last: int, found: _Array) -> None:
+    """Store the least and the greatest of some integers."""
     part = values[first:last]  # of which no index is below zero: loads are by vectors
     low = high = part[0]
-    total = squares = np.int64(0)
     for i in range(part.size):
-        value = part[i]
-        low, high = min(low, value), max(high, value)
-        total += np.int64(value)
-        squares += np.int64(value) * np.int64(value)
-    found[0], found[1], found[2], found[3] = low, high, total, squares
+        low, high = min(low, part[i]), max(high, part[i])
+    found[0], found[1] = low, high
 
 
 @jit
-def add_degrees(degrees: _Array, found: _Array) -> None:
-    """Store the least of some degrees, and what `add_numbers` has of their edges."""
-    low, count = degrees[0], np.int64(0)
-    total = squares = np.int64(0)
-    for i in range(degrees.size):
-        low = min(low, degrees[i])
-        count += degrees[i]
-        total += degrees[i] * i
-        squares += degrees[i] * i * i
-    found[0], found[1], found[2], found[3] = low, count, total, squares
+def add_rows(first: int, last: int) -> Any:
+    """Return what each of some rows in given order is in the sum of rows."""
+    total = np.uint64(0)
+    for row in range(first, last):
+        total += mixed_row(np.uint64(row))
+    return total
 
 
 @jit
-def add_twins(
-    adjacency: tuple[_Array, _Array, _Array],
+def add_outs(outs: _Array, first: int) -> Any:
+    """Return what out-degrees are in the sum of sources, of vertices from one on."""
+    total = np.uint64(0)
+    for i in range(outs.size):
+        total += np.uint64(outs[i]) * mixed_row(np.uint64(first + i))
+    return total
+
+
+@jit
+def add_starts(starts: _Array, degrees: _Array, vertices: _Array) -> Any:
+    """Return the sum over vertices and their first edges, less that over what follows.
+
+    The edges of the next vertex follow those of each: only the first vertex and the end
+    of the last one are left over.
+    """
+    total = np.uint64(0)
+    for i in range(starts.size):
+        vertex, start = np.int64(vertices[i]), starts[i]
+        total += _start(vertex, start) - _start(vertex + 1, start + degrees[i])
+    return total
+
+
+@jit
+def starts_of(vertex_count: int, edge_count: int) -> Any:
+    """Return what `add_starts` is of all vertices of a graph."""
+    return _start(0, 0) - _start(vertex_count, edge_count)
+
+
+@jit
+def _start(vertex: int, start: int) -> Any:
+    return first_number(mixed_row(np.uint64(vertex)), np.uint64(start))
+
+
+@jit
+def add_slots(
+    adjacency: tuple[_Array, _Array, _Array, _Array],
+    vertices: _Array,
+    number: int,
     given: int,
-    factors: _Array,
     place: int,
     last_place: int,
     found: _Array,
 ) -> None:
-    """Add the undirected edges into some vertices.
+    """Store the sums over the edges into some vertices.
 
-    Edges that were given add their rows, and squares of these. A given edge i from u to
-    v that is no self-loop adds a product of i, u and v, and its twin takes it away.
+    Parameters
+    ----------
+    adjacency : tuple of ndarray
+        Offsets, sources, rows in given order, and bits of weights, or none of these.
+    vertices : ndarray of int32
+        The vertex of each number that ends have; empty: these are vertices.
+    number : int
+        That of the first row.
+    given : int
+        Twins have rows from there on.
+    place, last_place : int
+        Rows, counted from the first.
+    found : ndarray of uint64
     """
-    offsets, sources, rows = adjacency
-    c0, c1, c2, c3 = factors
-    total = squares = twins = loops = np.int64(0)
-    for target in range(place, last_place):
-        begin, end = offsets[target], offsets[target + 1]
-        some, numbers = sources[begin:end], rows[begin:end]
-        for slot in range(some.size):
-            row, source = np.int64(numbers[slot]), np.int64(some[slot])
-            is_twin, is_loop = row >= given, source == target
-            row -= given * is_twin
-            total += row * (not is_twin)
-            squares += row * row * (not is_twin)
-            loops += is_twin & is_loop
-            u, v = (target, source) if is_twin else (source, target)
-            product = (c0 + row * c1 + u * c2) * (c3 + row * c0 + v * c1)
-            twins += (not is_loop) * (-product if is_twin else product)
-    found[0], found[1], found[2], found[3] = total, squares, twins, loops
+    offsets, sources, rows, weights = adjacency
+    # Of the slot before, and of each slot that is looked at.
+    targets = np.full(_TOGETHER + 1, -1, np.int64)
+    numbers = np.full(_TOGETHER + 1, -1, np.int64)
+    words = np.empty(_TOGETHER, np.uint64)
+    # All bits, or none: of given edges; of twins and self-loops.
+    is_given = np.empty(_TOGETHER, np.uint64)
+    is_other = np.empty(_TOGETHER, np.uint64)
+    found[:] = 0
+    at, end, place_at = offsets[place], offsets[last_place], place
+    while at < end:
+        size = min(_TOGETHER, end - at)
+        filled = 0
+        while filled < size:
+            stop = min(offsets[place_at + 1] - at, size)
+            for i in range(filled, stop):
+                targets[i + 1] = number + place_at
+            filled = stop
+            place_at += filled < size
+        some, masks = slice(at, at + size), (is_given[:size], is_other[:size])
+        ends = sources[some], targets[1 : size + 1]
+        _split(ends, rows[some], vertices, given, numbers[1:], words, masks)
+        edges = numbers[1 : size + 1]
+        _add(edges, words[:size], masks, found[GIVEN:GIVEN_WEIGHTS])
+        if weights.size:
+            _add(edges, weights[some], masks, found[GIVEN_WEIGHTS:ROWS])
+        found[ROWS] += _sum_of(edges, masks[0])
+        found[OUTS] += _sum_of(ends[0], masks[0] | masks[1])
+        found[DESCENTS] += _descents(targets[: size + 1], numbers[: size + 1])
+        targets[0], numbers[0] = targets[size], numbers[size]
+        at += size
+
+
+@jit
+def _split(
+    ends: tuple[_Array, _Array],
+    rows: _Array,
+    vertices: _Array,
+    given: int,
+    numbers: _Array,
+    words: _Array,
+    masks: tuple[_Array, _Array],
+) -> None:
+    """Store the number of each edge, its ends in a word, and whether it was given."""
+    sources, targets = ends
+    is_given, is_other = masks
+    for i in range(rows.size):
+        u, v = np.int64(sources[i]), targets[i]
+        if vertices.size:
+            u, v = np.int64(vertices[u]), np.int64(vertices[v])
+        row = np.int64(rows[i])
+        is_twin, is_loop = row >= given, u == v
+        numbers[i] = row - given * is_twin
+        source, target = (v, u) if is_twin else (u, v)
+        words[i] = (np.uint64(source) << np.uint64(32)) | np.uint64(target)
+        is_given[i] = np.uint64(np.int64(is_twin) - 1)
+        is_other[i] = np.uint64(-np.int64(is_twin | is_loop))
+
+
+@jit
+def _add(
+    rows: _Array, words: _Array, masks: tuple[_Array, _Array], found: _Array
+) -> None:
+    is_given, is_other = masks
+    given_0 = given_1 = others_0 = others_1 = np.uint64(0)
+    for i in range(rows.size):
+        row, word = mixed_row(np.uint64(rows[i])), np.uint64(words[i])
+        one, two = first_number(row, word), second_number(row, word)
+        given_0 += one & is_given[i]
+        given_1 += two & is_given[i]
+        others_0 += one & is_other[i]
+        others_1 += two & is_other[i]
+    found[0] += given_0
+    found[1] += given_1
+    found[2] += others_0
+    found[3] += others_1
+
+
+@jit
+def _sum_of(numbers: _Array, mask: _Array) -> Any:
+    total = np.uint64(0)
+    for i in range(numbers.size):
+        total += mixed_row(np.uint64(numbers[i])) & mask[i]
+    return total
+
+
+@jit
+def _descents(targets: _Array, numbers: _Array) -> Any:
+    """Count slots whose edge does not come behind that of the slot before."""
+    found = 0
+    for i in range(targets.size - 1):
+        is_same = targets[i] == targets[i + 1]
+        found += is_same & (numbers[i] >= numbers[i + 1])
+    return np.uint64(found)
