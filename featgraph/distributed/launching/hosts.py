@@ -7,11 +7,14 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from featgraph._files import read_file
 from featgraph.distributed.launching import agent
 from featgraph.errors import ArgumentError, FileFormatError
 
 __all__ = ["HERE", "SSH", "Host", "command_on", "read_hosts"]
 
+#: Of a hosts file: far more than all hosts that a launcher can start.
+_MOST_BYTES = 1 << 24
 #: Names of the host on which the launcher runs.
 HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 #: How a command is run on another host: it is one more word at the end.
@@ -118,8 +121,13 @@ def command_on(host: Host, template: str, python: str) -> list[str]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
+        return read_file(path, _MOST_BYTES, follows=True).decode().splitlines()
+    except (FileNotFoundError, PermissionError):
+        raise
+    except (OSError, UnicodeDecodeError) as error:
         raise FileFormatError(
-            "not a text file", where=str(path), got=str(error)
+            "not a text file",
+            where=str(path),
+            got=str(error),
+            expected=f"a regular file of UTF-8 text, of {_MOST_BYTES} bytes at most",
         ) from error

@@ -285,6 +285,14 @@ def test_what_is_no_hosts_file(tmp_path: Path, text: str, part: str) -> None:
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(fg.FileFormatError, match="not a text file"):
         read_hosts(path)
+    path.write_text("#" * (1 << 24) + "\n")
+    with pytest.raises(fg.FileFormatError, match="more than 16777216"):
+        read_hosts(path)
+    path.unlink()
+    os.mkfifo(path)  # without a writer, which none is waited for
+    for place in (path, tmp_path):
+        with pytest.raises(fg.FileFormatError, match="not a regular file"):
+            read_hosts(place)
 
 
 def test_hosts_and_their_commands(tmp_path: Path) -> None:
