@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._files import create_file, open_file
 from featgraph.graph.building.check import checked_count
 from featgraph.graph.building.edges import named_count
 from featgraph.graph.formats.checks import Seen
@@ -159,7 +160,10 @@ class _Spool:
         self._names, self._new = np.empty(0, np.int64), list[Array]()
         begin, end = layout.range_of(0, 1)
         with ExitStack() as stack:
-            streams = [stack.enter_context(path.open("wb")) for path in self._paths]
+            streams = [
+                stack.enter_context(os.fdopen(create_file(path), "wb"))
+                for path in self._paths
+            ]
             for block in read_blocks(layout, begin, end):
                 self._seen.add(block)
                 arrays = (block.sources, block.targets, block.weights)
@@ -231,4 +235,5 @@ class _Spool:
         return reals
 
     def _piece(self, path: Path, dtype: Any, begin: int) -> Array:
-        return np.fromfile(path, dtype, _CHUNK, offset=8 * begin)
+        with os.fdopen(open_file(path)[0], "rb") as stream:
+            return np.fromfile(stream, dtype, _CHUNK, offset=8 * begin)

@@ -6,6 +6,7 @@ can be sorted in memory; appended to each other, these are the whole.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from featgraph._files import create_file, open_file
 
 __all__ = ["Sorter"]
 
@@ -49,7 +52,7 @@ class Sorter:
         goals = np.arange(most, total, most)
         self._begins = np.unique(np.searchsorted(ends, goals, "right"))
         self._paths = [folder / f"part{i}" for i in range(self._begins.size + 1)]
-        self._streams = [path.open("wb") for path in self._paths]
+        self._streams = [os.fdopen(create_file(path), "wb") for path in self._paths]
 
     def add(self, u: Array, v: Array, rows: Array, weights: Array | None) -> None:
         """Add edges, and of each the row in given order."""
@@ -72,7 +75,8 @@ class Sorter:
 
         self.close()
         for path in self._paths:
-            records = np.fromfile(path, self._dtype)
+            with os.fdopen(open_file(path)[0], "rb") as stream:
+                records = np.fromfile(stream, self._dtype)
             path.unlink()
             targets = records["v"]
             least = targets.min() if targets.size else 0
