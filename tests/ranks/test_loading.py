@@ -22,6 +22,7 @@ from featgraph.graph.formats import ranges
 from featgraph.graph.formats.convert import convert, write_graph
 from featgraph.graph.slices import sorting
 from featgraph.ranks.loading import build, public, rounds, rows
+from tests.altered import GRAPHS, require_refused, write_sound
 
 
 @pytest.fixture(autouse=True)
@@ -356,6 +357,32 @@ def test_slices_of_another_graph(folder: Path, tmp_path: Path) -> None:
         shutil.copy(tmp_path / "other.fgs" / name, folder / name)
     for error in errors_of(2, lambda: fg.read_graph(folder, partition="edges")):
         assert "altered, or is of another graph" in str(error)
+
+
+@pytest.mark.parametrize(("kind", "order"), GRAPHS)
+@pytest.mark.parametrize(("along", "ranks"), [("both", 2), ("in", 3)])
+def test_arrays_that_were_altered_and_signed_again(
+    along: str, ranks: int, kind: str, order: str, tmp_path: Path
+) -> None:
+    """All ranks raise what one finds; a graph with sides is not cut by its words."""
+    write_sound(tmp_path / "graph.fgs", kind, order)
+
+    def read(path: Path) -> None:
+        errors = []
+
+        def on_a_rank(engine: Any) -> None:
+            try:
+                fg.read_graph(path, partition="edges", along=along)
+            except fg.FileFormatError as error:
+                errors.append(error)
+
+        run_ranks(ranks, on_a_rank)
+        assert len(errors) in {0, ranks}
+        for error in errors:
+            raise error
+
+    not_read = {"words"} if kind == "sides" else set()
+    require_refused(tmp_path / "graph.fgs", read, frozenset(not_read))
 
 
 BAD_LINES: dict[str, tuple[str, str]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,6 @@ from featgraph.distributed import run_ranks
 from featgraph.graph import generators, ratings, rmat, uniform
 from featgraph.graph.building import edges as edge_lists
 from featgraph.graph.formats.convert import write_graph
-from featgraph.graph.slices.files import SliceWriter
-from featgraph.graph.slices.manifest import read_manifest, write_manifest
 
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
@@ -29,6 +26,7 @@ from featgraph.arrays import drawn, memory, sorting
 from featgraph.arrays.parts import row_edges
 from featgraph.config import config
 from featgraph.ranks.loading import on_gpu, public, stored_there, taking
+from tests.altered import GRAPHS, require_refused, sign_again, write_sound
 from tests.simt.foreign import Foreign
 from tests.simt.gpu import emulated_gpu
 
@@ -420,13 +418,7 @@ def test_wrong_slices_are_named_on_all_ranks(kind: str, tmp_path: Path) -> None:
         data[5] ^= 1
         (folder / f"{name}.bin").write_bytes(data)
     else:
-        manifest = read_manifest(folder)
-        for file in (f"{name}.bin", "manifest.json"):
-            (folder / file).unlink()
-        with SliceWriter(folder, name, manifest.arrays[name].dtype) as writer:
-            writer.write(np.array(values))
-            arrays = {**manifest.arrays, name: writer.finish()}
-        write_manifest(folder, replace(manifest, arrays=arrays))
+        sign_again(folder, name, values)
 
     def on_a_rank(engine: Any) -> None:
         with pytest.raises(fg.FileFormatError, match=text):
@@ -435,6 +427,26 @@ def test_wrong_slices_are_named_on_all_ranks(kind: str, tmp_path: Path) -> None:
     run_ranks(2, on_a_rank)
     with pytest.raises(fg.FileFormatError, match=text):
         fg.read_graph(folder, target="cuda")
+
+
+@pytest.mark.drawn(4)
+@pytest.mark.parametrize(("kind", "order"), GRAPHS)
+@pytest.mark.parametrize("along", ["whole", "both", "in"])
+def test_arrays_that_were_altered_and_signed_again(
+    along: str, kind: str, order: str, tmp_path: Path
+) -> None:
+    write_sound(tmp_path / "graph.fgs", kind, order)
+
+    def read(path: Path) -> None:
+        if along == "whole":
+            fg.read_graph(path, target="cuda")
+        else:
+            of_part = {"partition": "edges", "along": along, "target": "cuda"}
+            run_ranks(2, lambda engine: fg.read_graph(path, **of_part))
+
+    not_read = {"words"} if kind == "sides" and along != "whole" else set()
+    kinds = frozenset({"raised", "exchanged"})
+    require_refused(tmp_path / "graph.fgs", read, frozenset(not_read), kinds)
 
 
 def test_only_slices_are_read_to_a_gpu(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ from featgraph._cuda import cuda, device_function, int32, int64, kernel, uint64
 __all__ = [
     "ABSENT",
     "add_ends",
+    "add_slots",
     "add_values",
+    "add_weights",
     "close_offsets",
     "copy_some",
     "count_aside",
@@ -91,16 +93,21 @@ def _second_number(row, word):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _add_up(one, two, sums):  # type: ignore[no-untyped-def]
-    """Add two numbers of each lane of a warp."""
+def _add_one(number, sums, at):  # type: ignore[no-untyped-def]
+    """Add a number of each lane of a warp to a place."""
     offset = int32(16)
     while offset > 0:
-        one = int64(one + cuda.shfl_xor_sync(FULL_WARP, one, offset))
-        two = int64(two + cuda.shfl_xor_sync(FULL_WARP, two, offset))
+        number = int64(number + cuda.shfl_xor_sync(FULL_WARP, number, offset))
         offset = int32(offset >> 1)
-    if cuda.threadIdx.x % 32 == 0:
-        cuda.atomic.add(sums, 0, one)
-        cuda.atomic.add(sums, 1, two)
+    if cuda.threadIdx.x % 32 == 0 and number:
+        cuda.atomic.add(sums, at, number)
+
+
+@device_function
+def _add_up(one, two, sums):  # type: ignore[no-untyped-def]
+    """Add two numbers of each lane of a warp."""
+    _add_one(one, sums, 0)
+    _add_one(two, sums, 1)
 
 
 @kernel(cache=True)
@@ -294,18 +301,24 @@ def put_taken(values, order, at, out):  # type: ignore[no-untyped-def]
 # -- rows of edges whose CSC is known
 
 
+@device_function
+def _row_of(offsets, slot):  # type: ignore[no-untyped-def]
+    """Return the last row that begins at a slot or before."""
+    low, high = int64(0), int64(offsets.size - 1)
+    while low < high:
+        middle = (low + high + 1) >> 1
+        if offsets[middle] <= slot:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
 @kernel(cache=True)
 def expand_rows(offsets, rows):  # type: ignore[no-untyped-def]
     """Set the row of each slot."""
     for slot in range(cuda.grid(1), rows.size, cuda.gridsize(1)):
-        low, high = int64(0), int64(offsets.size - 1)
-        while low < high:  # the last row that begins here or before
-            middle = (low + high + 1) >> 1
-            if offsets[middle] <= slot:
-                low = middle
-            else:
-                high = middle - 1
-        rows[slot] = low
+        rows[slot] = _row_of(offsets, slot)
 
 
 @kernel(cache=True)
@@ -461,12 +474,70 @@ def count_inside(values, begin, end, low, high, found, at):  # type: ignore[no-u
     for place in range(begin + cuda.grid(1), end, cuda.gridsize(1)):
         if low <= values[place] < high:
             inside = int64(inside + 1)
-    offset = int32(16)
-    while offset > 0:
-        inside = int64(inside + cuda.shfl_xor_sync(FULL_WARP, inside, offset))
-        offset = int32(offset >> 1)
-    if cuda.threadIdx.x % 32 == 0 and inside:
-        cuda.atomic.add(found, at, inside)
+    _add_one(inside, found, at)
+
+
+@kernel(cache=True)
+def add_slots(offsets, ends, numbers, vertices, first, given, sums):  # type: ignore[no-untyped-def]
+    """Add up what `featgraph.graph.slices.sums.add_slots` does, but for weights.
+
+    Parameters
+    ----------
+    vertices : array of int32
+        The vertex of each number that ends have; empty: these are vertices.
+    first : int
+        The number of the first row.
+    sums : array of int64
+    """
+    one, two, twin_one, twin_two = int64(0), int64(0), int64(0), int64(0)
+    of_rows, of_sources, descents = int64(0), int64(0), int64(0)
+    count = int64(offsets[offsets.size - 1])
+    for slot in range(cuda.grid(1), count, cuda.gridsize(1)):
+        row = _row_of(offsets, slot)
+        u, v = int64(ends[slot]), int64(first + row)
+        of_sources = int64(of_sources + int64(_mixed_row(uint64(u))))
+        if vertices.size:
+            u, v = int64(vertices[u]), int64(vertices[v])
+        number = int64(numbers[slot])
+        is_twin = number >= given
+        edge = number % given
+        if slot > offsets[row] and numbers[slot - 1] % given >= edge:
+            descents = int64(descents + 1)
+        source, target = (v, u) if is_twin else (u, v)
+        bits, word = uint64(edge), (uint64(source) << uint64(32)) | uint64(target)
+        x, y = _first_number(bits, word), _second_number(bits, word)
+        if not is_twin:
+            one, two = int64(one + x), int64(two + y)
+            of_rows = int64(of_rows + int64(_mixed_row(bits)))
+        if is_twin or u == v:
+            twin_one, twin_two = int64(twin_one + x), int64(twin_two + y)
+    _add_one(one, sums, 0)
+    _add_one(two, sums, 1)
+    _add_one(twin_one, sums, 2)
+    _add_one(twin_two, sums, 3)
+    _add_one(of_rows, sums, 8)
+    _add_one(of_sources, sums, 9)
+    _add_one(descents, sums, 11)
+
+
+@kernel(cache=True)
+def add_weights(offsets, ends, numbers, weights, first, given, sums):  # type: ignore[no-untyped-def]
+    """Add up weights as that does, by their bits, unsigned integers."""
+    one, two, twin_one, twin_two = int64(0), int64(0), int64(0), int64(0)
+    count = int64(offsets[offsets.size - 1])
+    for slot in range(cuda.grid(1), count, cuda.gridsize(1)):
+        number = int64(numbers[slot])
+        is_twin, bits = number >= given, uint64(number % given)
+        word = uint64(weights[slot])
+        x, y = _first_number(bits, word), _second_number(bits, word)
+        if not is_twin:
+            one, two = int64(one + x), int64(two + y)
+        if is_twin or ends[slot] == first + _row_of(offsets, slot):
+            twin_one, twin_two = int64(twin_one + x), int64(twin_two + y)
+    _add_one(one, sums, 4)
+    _add_one(two, sums, 5)
+    _add_one(twin_one, sums, 6)
+    _add_one(twin_two, sums, 7)
 
 
 @kernel(cache=True)
@@ -489,15 +560,7 @@ def keep_rows(offsets, begin, first, flags, places, out):  # type: ignore[no-unt
     """List the rows, numbered from `first` on, of the slots that are flagged."""
     for i in range(cuda.grid(1), flags.size, cuda.gridsize(1)):
         if flags[i] != 0:
-            slot = begin + i
-            low, high = int64(0), int64(offsets.size - 1)
-            while low < high:  # the last row that begins here or before
-                middle = (low + high + 1) >> 1
-                if offsets[middle] <= slot:
-                    low = middle
-                else:
-                    high = middle - 1
-            out[places[i]] = first + low
+            out[places[i]] = first + _row_of(offsets, begin + i)
 
 
 @kernel(cache=True)

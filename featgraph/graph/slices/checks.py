@@ -114,7 +114,8 @@ def sums_of_edges(
         parts.append(part)
 
     in_pieces(offsets.size - 1, 8 * sources.size, look)
-    return np.sum(parts, axis=0, dtype=np.uint64)
+    found: NDArray[np.uint64] = np.sum(parts, axis=0, dtype=np.uint64)
+    return found
 
 
 def bits_of(weights: Any) -> Any:
@@ -179,24 +180,17 @@ def require_sums(slices: Slices, found: NDArray[np.uint64]) -> None:
         return digests.text_of(found[place : place + 2])
 
     manifest = slices.manifest
+    has_order = "order" in manifest.arrays
+    altered = "sources.bin, rows.bin, offsets.bin" + has_order * ", order.bin"
+    ends = manifest.vertex_count, manifest.directed, two(sums.GIVEN)
     if found[sums.ROWS]:
         _fail(slices, "rows", "rows that are not those of the given edges, each once")
     if not manifest.directed and two(sums.TWINS) != two(sums.GIVEN):
-        _fail(slices, "sources", "undirected edges that do not lead both ways")
-    ends = manifest.vertex_count, manifest.directed, two(sums.GIVEN)
+        what = "undirected edges that do not lead both ways"
+        _fail(slices, "sources", what, f"one altered of {altered}")
     if structure_digest(*ends) != manifest.digest:
-        raise FileFormatError(
-            "edges that are not those of the digest",
-            where=str(slices.folder),
-            got="sources.bin, rows.bin, offsets.bin"
-            + (
-                " or order.bin of others"
-                if "order" in manifest.arrays
-                else " of others"
-            ),
-            expected=f"edges with the digest {manifest.digest} of manifest.json",
-            fix=_AGAIN,
-        )
+        what = "edges that are not those of the digest in manifest.json"
+        _fail(slices, "sources", what, f"one altered of {altered}")
     if found[sums.DESCENTS]:
         _fail(slices, "rows", "edges into a vertex that are not in given order")
     if manifest.directed and found[sums.OUTS]:
@@ -208,7 +202,7 @@ def require_sums(slices: Slices, found: NDArray[np.uint64]) -> None:
         if told != manifest.weights_digest:
             _fail(slices, "weights", "weights that are not those of the digest")
     all_starts = sums.starts_of(manifest.vertex_count, manifest.edge_count)
-    if "order" in manifest.arrays and int(found[sums.STARTS]) != all_starts:
+    if has_order and int(found[sums.STARTS]) != all_starts:
         _fail(slices, "starts", "first edges that are not those of the order")
 
 
@@ -273,11 +267,16 @@ def require_names(slices: Slices, names: _Array) -> None:
         _fail(slices, "names", "names of vertices that do not ascend")
 
 
-def _fail(slices: Slices, name: str, what: str) -> NoReturn:
+def _fail(
+    slices: Slices,
+    name: str,
+    what: str,
+    got: str = "an altered array with a checksum of its own",
+) -> NoReturn:
     raise FileFormatError(
         what,
         where=str(slices.folder / f"{name}.bin"),
-        got="an altered array with a checksum of its own",
+        got=got,
         expected="arrays that fit each other",
         fix=_AGAIN,
     )

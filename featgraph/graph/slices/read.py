@@ -118,6 +118,10 @@ class StoredRows(PlacedRows):
         found: NDArray[np.int64] = self.offsets[:-1] + np.repeat(shifts, sizes)
         return found
 
+    def in_degrees(self) -> Array:
+        """Return how many edges each row has."""
+        return np.diff(self.offsets)
+
     def at_words(self) -> Array:
         """Return offsets at words of vertices, of one range."""
         return self.offsets[word_ends(self.offsets.size - 1)]
@@ -224,6 +228,7 @@ def within_a_side(slices: Slices) -> FileFormatError:
     return FileFormatError(
         "an edge within a side",
         where=str(slices.folder / "sources.bin"),
+        got="one, by where rows begin in offsets.bin",
         expected=f"edges that join two of the sides {slices.manifest.sides}",
         fix="convert again",
     )

@@ -95,7 +95,7 @@ def starts_of(vertex_count: int, edge_count: int) -> Any:
 
 
 @jit
-def _start(vertex: int, start: int) -> Any:
+def _start(vertex: Any, start: Any) -> Any:
     return first_number(mixed_row(np.uint64(vertex)), np.uint64(start))
 
 
@@ -151,8 +151,8 @@ def add_slots(
         _add(edges, words[:size], masks, found[GIVEN:GIVEN_WEIGHTS])
         if weights.size:
             _add(edges, weights[some], masks, found[GIVEN_WEIGHTS:ROWS])
-        found[ROWS] += _sum_of(edges, masks[0])
-        found[OUTS] += _sum_of(ends[0], masks[0] | masks[1])
+        found[ROWS] += _sum_of_rows(edges, masks[0])
+        found[OUTS] += _sum_of_sources(ends[0])
         found[DESCENTS] += _descents(targets[: size + 1], numbers[: size + 1])
         targets[0], numbers[0] = targets[size], numbers[size]
         at += size
@@ -204,10 +204,18 @@ def _add(
 
 
 @jit
-def _sum_of(numbers: _Array, mask: _Array) -> Any:
+def _sum_of_rows(rows: _Array, mask: _Array) -> Any:
     total = np.uint64(0)
-    for i in range(numbers.size):
-        total += mixed_row(np.uint64(numbers[i])) & mask[i]
+    for i in range(rows.size):
+        total += mixed_row(np.uint64(rows[i])) & mask[i]
+    return total
+
+
+@jit
+def _sum_of_sources(sources: _Array) -> Any:
+    total = np.uint64(0)
+    for i in range(sources.size):
+        total += mixed_row(np.uint64(sources[i]))
     return total
 
 

@@ -1,6 +1,6 @@
 """Rows of a folder of slices on the GPU: no array of the host has all of them.
 
-What a reader of the host checks of offsets, sources and rows is checked on the GPU.
+What a reader of the host checks of edges is added up on the GPU.
 Import this module inside functions only: it imports the dialect.
 """
 
@@ -15,17 +15,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.arrays import edge_kernels, memory, sorting
+from featgraph.arrays.edges import taken
 from featgraph.arrays.parts import kernels
 from featgraph.arrays.parts.row_edges import GpuRowEdges
 from featgraph.arrays.values import offset_dtype
 from featgraph.graph.building.edges import EdgeList
 from featgraph.graph.building.gpu_row_edges import GpuRowEdgeList
-from featgraph.graph.slices.checks import require_in_range, row_bound
+from featgraph.graph.slices.checks import (
+    bits_of,
+    read_words,
+    require_in_range,
+    require_sums,
+    require_words,
+    row_bound,
+    sums_of_vertices,
+    word_ends,
+)
 from featgraph.graph.slices.files import Slices
 from featgraph.graph.slices.names import read_names
 from featgraph.graph.slices.read import (
     PlacedRows,
-    joined,
     ranges_of_sides,
     require_between_sides,
     require_offsets,
@@ -94,22 +103,56 @@ class RowsThere(PlacedRows):
             at += count
         return cls(slices, ranges, spans, degrees)
 
-    def of_vertices(self, name: str) -> Array:
-        """Return what is stored of each vertex, on the GPU."""
-        dtype = np.dtype(self.slices.manifest.arrays[name].dtype).newbyteorder("=")
-        made = memory.empty(self.degrees.shape, dtype)
-        self._send(name, self.ranges, made)
-        return made
+    def in_degrees(self) -> NDArray[np.int32]:
+        """Return how many edges each row has, on the host."""
+        found: NDArray[np.int32] = memory.read(self.degrees)
+        return found
+
+    def at_words(self) -> NDArray[Any]:
+        """Return offsets at words of vertices, of one range, on the host."""
+        places = memory.upload(word_ends(self.degrees.size).astype(np.int32))
+        found: NDArray[Any] = memory.read(taken(closed_offsets(self.degrees), places))
+        return found
+
+    def sums(
+        self,
+        edges: tuple[Array, Array, Array | None],
+        first: int = 0,
+        vertices: NDArray[np.int32] | None = None,
+    ) -> NDArray[np.uint64]:
+        """Return what `sums_of_edges` does; arrays may have room behind the edges.
+
+        Parameters
+        ----------
+        edges : tuple of array
+            Sources, rows in given order, and weights or None.
+        first : int
+            The number of the first row.
+        vertices : ndarray of int32, optional
+            The vertex of each number. Default: numbers are vertices.
+        """
+        (ends, numbers, weights), size = edges, self.size
+        given = max(self.slices.manifest.given_count, 1)
+        offsets, sums = closed_offsets(self.degrees), memory.filled((12,), 0, np.int64)
+        known = first, given, sums
+        of = (
+            memory.empty((0,), np.int32)
+            if vertices is None
+            else memory.upload(vertices)
+        )
+        arrays = offsets, ends, numbers
+        memory.launch_over(kernels.add_slots, size, *arrays, of, *known)
+        if weights is not None:
+            bits = bits_of(weights)
+            memory.launch_over(kernels.add_weights, size, *arrays, bits, *known)
+        found: NDArray[np.uint64] = memory.read(sums).view(np.uint64)
+        return found
 
     def _send(self, name: str, ranges: Sequence[tuple[int, int]], made: Array) -> None:
         at = 0
         for begin, end in ranges:
             self.slices.send(name, begin, end, made, at)
             at += end - begin
-
-    def on_host(self, name: str) -> NDArray[Any]:
-        """Return "rows" of the edges on the host, in the type that is stored."""
-        return joined([self.slices.read(name, *span) for span in self.spans])
 
     def read(self, name: str, more: int = 0) -> Array:
         """Return "sources", "rows" or "weights" of the edges, with room behind them.
@@ -137,7 +180,7 @@ class RowsThere(PlacedRows):
 
 
 def read_there(slices: Slices) -> EdgeList:
-    """Read a whole graph without an order of its own.
+    """Read a whole graph without an order of its own; see `checks`.
 
     Raises
     ------
@@ -146,11 +189,14 @@ def read_there(slices: Slices) -> EdgeList:
     """
     manifest = slices.manifest
     rows = RowsThere.of(slices, ranges_of_sides(manifest))
+    require_words(slices, rows.at_words(), read_words(slices))
     ends, numbers = rows.read("sources"), rows.read("rows")
     require_between_sides(slices, rows.spans, partial(count_inside, ends))
-    is_plain = manifest.directed and not _are_moved(numbers)
     weights = rows.read("weights") if "weights" in manifest.arrays else None
-    slices.read("words")  # altered ones are not for ranks alone to find
+    outs = slices.read("outs") if manifest.directed else None
+    found = rows.sums((ends, numbers, weights))
+    require_sums(slices, found + sums_of_vertices(slices, outs, None))
+    is_plain = manifest.directed and not _are_moved(numbers)
     there = GpuRowEdges(
         closed_offsets(rows.degrees),
         ends,
@@ -162,9 +208,9 @@ def read_there(slices: Slices) -> EdgeList:
         "digest": manifest.digest,
         "weights_digest": manifest.weights_digest,
     }
-    if manifest.directed:
+    if outs is not None:
         dtype = offset_dtype(manifest.edge_count)
-        known["out_degree"] = slices.read("outs").astype(dtype, copy=False)
+        known["out_degree"] = outs.astype(dtype, copy=False)
     edges = GpuRowEdgeList(there, weights, known)
     edges.names = read_names(slices)
     edges.sides = manifest.sides

@@ -9,6 +9,7 @@ those of no vertex.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,20 @@ class Division:
         """Which rank owns the vertices of each word."""
         words = np.diff(-(-self.firsts // WORD))
         return np.repeat(np.arange(words.size, dtype=np.int32), words)
+
+    @property
+    def vertices(self) -> npt.NDArray[np.int32] | None:
+        """The vertex of each number, if some have another one; 0 of those of none."""
+        order, firsts = self.partition.order, self.firsts
+        if firsts is self.partition.cuts:
+            return order
+        made = np.zeros(self.size, np.int32)
+        for (begin, end), first in zip(
+            pairwise(self.partition.cuts.tolist()), firsts.tolist(), strict=False
+        ):
+            some = slice(first, first + end - begin)
+            made[some] = np.arange(begin, end) if order is None else order[begin:end]
+        return made
 
     def own(self, rank: int) -> tuple[int, int]:
         """Return the first number of a rank's vertices, and that behind the last."""

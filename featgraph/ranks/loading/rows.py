@@ -46,7 +46,8 @@ class OwnRows:
     sources : ndarray of int32
         Numbers of the division; let go of when they are among those of all edges.
     read : callable
-        Puts "rows", those in given order, or "weights" into an array.
+        Puts rows in given order, and weights if there are any, into arrays; sources are
+        still numbers of the division.
     weights_dtype : dtype or None
     given_count : int
         Of the whole graph: twins have rows from there on.
@@ -61,7 +62,7 @@ class OwnRows:
     rank: int
     offsets: Array
     sources: npt.NDArray[np.int32]
-    read: Callable[[str, Array], Any]
+    read: Callable[[Array, Array | None], Any]
     weights_dtype: np.dtype[Any] | None
     given_count: int
     directed: bool
@@ -141,12 +142,8 @@ def _with_ghosts(engine: Engine, own: OwnRows, along: str, about: str) -> _Edges
     copy_to(edges.sources, own.sources)
     own.sources = edges.sources[:size]
 
-    def read() -> None:
-        own.read("rows", edges.rows[:size])
-        if edges.weights is not None:
-            own.read("weights", edges.weights[:size])
-
-    on_all(engine, read, about)
+    weights = None if edges.weights is None else edges.weights[:size]
+    on_all(engine, lambda: own.read(edges.rows[:size], weights), about)
     if along == "both":
         _exchange(engine, own, edges, owners, coming)
     return edges

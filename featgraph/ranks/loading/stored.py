@@ -11,13 +11,21 @@ import numpy.typing as npt
 
 from featgraph._arguments import require_path
 from featgraph.distributed.engines.protocol import Engine
-from featgraph.errors import FileFormatError
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.graph.building.names import VertexNames
 from featgraph.graph.formats.readers import require_no_options
 from featgraph.graph.partition.asked import Asked
+from featgraph.graph.partition.cuts import WORD
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.sides import cut_each_side, side_bounds
+from featgraph.graph.slices.checks import (
+    read_words,
+    require_order,
+    require_sums,
+    require_words,
+    sums_of_edges,
+    sums_of_vertices,
+)
 from featgraph.graph.slices.files import Slices
 from featgraph.graph.slices.names import read_names
 from featgraph.graph.slices.read import StoredRows, open_slices, within_a_side
@@ -65,6 +73,9 @@ def load_slices(
 
     Notes
     -----
+    A rank checks what it reads as `read_slices` does, and ranks add up their sums over
+    edges.
+
     A rank has the edges at its own vertices, once more the sources of those into them,
     and messages of `ROUND_EDGES`; of vertices as `build` has it.
     """
@@ -91,6 +102,7 @@ def load_slices(
         from featgraph.ranks.loading.stored_there import part_there
 
         found = part_there(engine, read.own, along, about)
+    require_sums(slices, engine.all_reduce(read.sums, "sum", about=about))
     whole = Whole(
         manifest.vertex_count,
         manifest.given_count,
@@ -122,39 +134,65 @@ class _Read:
         Where they are.
     names : ndarray, tuple of str, or None
         Names of all vertices; integers in their file.
+    sums : ndarray of uint64
+        Sums over own vertices for `require_sums`; those over edges are added when these
+        are read.
     """
 
     own: OwnRows | OwnThere
     rows: StoredRows | RowsThere
     names: VertexNames | None
+    sums: npt.NDArray[np.uint64]
 
     @classmethod
     def of(cls, slices: Slices, engine: Engine, working: int, is_there: bool) -> _Read:
         """Read it, to the GPU or not, and map what all vertices have."""
         manifest, rank = slices.manifest, engine.rank
         division, ranges = _divided(slices, engine.size, rank, working)
-        # Integers stay in their file.
-        is_mapped = "names" in manifest.arrays
-        names = slices.mapped("names") if is_mapped else read_names(slices)
+        names = read_names(slices, maps=True)
         rows = StoredRows.of(slices, ranges) if not is_there else _there(slices, ranges)
-        starts = out = None
+        (first, last), starts, sides = ranges[0], None, manifest.sides
+        if sides is None and first < last:
+            words = slices.read("words", first // WORD, -(-last // WORD))
+            require_words(slices, rows.at_words(), words)
+        number, vertices = division.own(rank)[0], division.vertices
+        firsts = None
         if "order" in manifest.arrays:
             starts = rows.vertices("starts")
-        elif manifest.sides is not None:
+            own = vertices[number:][: starts.size]  # type: ignore[index]
+            firsts = starts, rows.in_degrees(), own
+        elif sides is not None:
             starts = StoredRows.of(slices, ranges).starts
+        outs = rows.vertices("outs") if manifest.directed else None
+        share = rank, engine.size
+        sums = sums_of_vertices(slices, outs, firsts, number, share)
         sources = rows.read("sources")
         if isinstance(rows, StoredRows):
-            if manifest.directed:
-                out = rows.vertices("outs")
-            kind = manifest.weights_dtype, manifest.given_count, manifest.directed
-            given = rows.offsets, sources, rows.read, *kind, out, starts
-            return cls(OwnRows(division, rank, *given), rows, names)
+            stored, kind = rows, (manifest.weights_dtype, manifest.given_count)
+
+            def read(given: Array, weights: Array | None) -> None:
+                stored.read("rows", given)
+                if weights is not None:
+                    stored.read("weights", weights)
+                edges = stored.offsets, made.sources, given, weights
+                sums[:] += sums_of_edges(slices, edges, number, vertices)
+
+            given = rows.offsets, sources, read, *kind, manifest.directed, outs, starts
+            made = OwnRows(division, rank, *given)
+            return cls(made, rows, names, sums)
+        from featgraph.arrays import memory  # imports the dialect
         from featgraph.ranks.loading.stored_there import OwnThere
 
-        if manifest.directed:
-            out = rows.of_vertices("outs")
-        own = OwnThere(division, rank, rows, sources, out, starts)
-        return cls(own, rows, names)
+        there = OwnThere(
+            division,
+            rank,
+            rows,
+            sources,
+            None if outs is None else memory.upload(outs),
+            starts,
+            sums,
+        )
+        return cls(there, rows, names, sums)
 
 
 def _there(slices: Slices, ranges: list[tuple[int, int]]) -> RowsThere:
@@ -168,16 +206,18 @@ def _divided(
 ) -> tuple[Division, list[tuple[int, int]]]:
     """Return how vertices are divided among ranks, and which places are a rank's."""
     manifest = slices.manifest
-    order = slices.mapped("order") if "order" in manifest.arrays else None
+    order = None
+    if "order" in manifest.arrays:
+        order = np.asarray(slices.mapped("order"))
+        require_order(slices, order)
     if manifest.sides is None:
-        words = slices.read("words")
+        words = read_words(slices)
         cuts = with_idle(cuts_of_words(words, manifest.vertex_count, working), size)
         first, last = map(int, cuts[rank : rank + 2])
         return Division.of(Partition.of_known(cuts, order)), [(first, last)]
     bounds = side_bounds(manifest.sides)
-    if order is not None:
-        _require_sides(slices, order, bounds)
-    degrees = np.diff(slices.read("offsets"))
+    every = StoredRows.of(slices, [(0, manifest.vertex_count)])
+    degrees = np.diff(every.offsets)
     # The folder has a side behind the other, each in the order of its own.
     cuts, at = cut_each_side(degrees, manifest.sides, None, working)
     cuts = with_idle(cuts, size)
@@ -191,20 +231,6 @@ def _divided(
     places[at] = np.arange(at.size, dtype=at.dtype)
     partition = Partition.of_known(cuts, at if order is None else order[at])
     return Division.of(partition, places), ranges
-
-
-def _require_sides(slices: Slices, order: Array, bounds: Array) -> None:
-    """Raise FileFormatError unless sides are stored one behind the other."""
-    for begin, end in pairwise(bounds.tolist()):
-        stored = order[begin:end]
-        if not bool(((stored >= begin) & (stored < end)).all()):
-            raise FileFormatError(
-                "vertices of one side among those of another",
-                where=str(slices.folder / "order.bin"),
-                got=f"places {begin} to {end}",
-                expected=f"the vertices {begin} to {end}, in any order",
-                fix="convert again",
-            )
 
 
 def _require_between_sides(engine: Engine, read: _Read) -> None:

@@ -54,6 +54,8 @@ class OwnThere:
         Out-degrees; None where they are the in-degrees.
     starts : ndarray of int64, or None
         The edge id of the first in-edge of each, where it does not follow from ranks.
+    sums : ndarray of uint64
+        Sums over edges are added when all of these are read.
     """
 
     division: Division
@@ -62,6 +64,7 @@ class OwnThere:
     sources: Array
     out: Array | None
     starts: HostArray | None
+    sums: npt.NDArray[np.uint64]
 
     def has_inside(self, begin: int, end: int, low: int, high: int) -> bool:
         """Whether some of the sources are in a range."""
@@ -87,20 +90,20 @@ class _Edges:
     numbers : array of integers, or None
         Rows in given order; None where the host has them.
     weights : array or None
+    on_host : ndarray of integers, or None
+        Those rows, of a part along in-edges.
     """
 
     ends: Array
     targets: Array
     numbers: Array | None
     weights: Array | None
+    on_host: HostArray | None
 
 
 def part_there(engine: Engine, own: OwnThere, along: str, about: str) -> Found:
     """Return the part of this rank; all ranks call it."""
     manifest = own.rows.slices.manifest
-    rows: HostArray | None = None
-    if along == "in":
-        rows = on_all(engine, lambda: own.rows.on_host("rows"), about)
     courier = courier_for(engine)
     edges = _with_ghosts(engine, courier, own, (along == "both", about))
     ghosts, offsets = _localized(own, edges)
@@ -117,7 +120,7 @@ def part_there(engine: Engine, own: OwnThere, along: str, about: str) -> Found:
     )
 
     def given_rows() -> HostArray:
-        found = memory.read(numbers) if rows is None else rows
+        found = memory.read(numbers) if edges.on_host is None else edges.on_host
         return found.astype(dtype, copy=False)
 
     known = {"in_offsets": memory.read(offsets)}
@@ -142,18 +145,24 @@ def _with_ghosts(
     came = int(coming.sum())
     has_weights = "weights" in own.rows.slices.manifest.arrays
 
-    def read() -> tuple[Array | None, Array | None]:
-        numbers = own.rows.read("rows", came) if is_both else None
-        return numbers, own.rows.read("weights", came) if has_weights else None
+    def read() -> tuple[Array, Array | None]:
+        numbers = own.rows.read("rows", came)
+        weights = own.rows.read("weights", came) if has_weights else None
+        first, vertices = own.division.own(own.rank)[0], own.division.vertices
+        own.sums += own.rows.sums((own.sources, numbers, weights), first, vertices)
+        return numbers, weights
 
     numbers, weights = on_all(engine, read, about)
+    on_host = None
+    if not is_both:
+        numbers, on_host = None, memory.read(numbers)
     ends = own.sources
     if came:
         ends = memory.empty((size + came,), np.int32)
         memory.launch_over(kernels.put_at, size, own.sources, 0, ends)
     own.sources = None
     targets = memory.empty((came,), np.int32)
-    edges = _Edges(ends, targets, numbers, weights)
+    edges = _Edges(ends, targets, numbers, weights, on_host)
     if is_both:
         _exchange(courier, own, edges, (going, coming))
     return edges

@@ -149,8 +149,10 @@ def _moved(graph: DistributedGraph, mover: Mover, division: Division) -> OwnRows
     if weights is not None:
         moved["weights"] = mover.slots(offsets, weights[: edges.own])
 
-    def read(name: str, into: Array) -> None:
-        into[...] = moved.pop(name)
+    def read(*into: Array | None) -> None:
+        for name, array in zip(("rows", "weights"), into, strict=True):
+            if array is not None:
+                array[...] = moved.pop(name)
 
     degrees = mover.rows(np.diff(offsets))
     return OwnRows(

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
+from featgraph.arrays import values
 from featgraph.distributed import run_ranks
 from featgraph.graph.building.sorting import order_of
 from featgraph.graph.formats import convert as converting
@@ -21,8 +22,8 @@ from featgraph.graph.slices import folder as folders
 from featgraph.graph.slices import manifest as manifests
 from featgraph.graph.slices import sorting, write
 from featgraph.graph.slices.checksums import checksum
-from featgraph.graph.slices.files import SliceWriter
 from featgraph.graph.slices.read import map_slices
+from tests.altered import GRAPHS, require_refused, sign_again, write_sound
 
 RING = fg.Graph.from_edges([0, 1, 2], [1, 2, 0])
 
@@ -285,17 +286,6 @@ def test_a_manifest_of_other_types(tmp_path: Path, change: dict[str, Any]) -> No
         fg.read_graph(path)
 
 
-def sign_again(path: Path, name: str, values: Any) -> None:
-    """Replace an array of a folder, and have all checksums be those of the new one."""
-    manifest = manifests.read_manifest(path)
-    (path / f"{name}.bin").unlink()
-    with SliceWriter(path, name, manifest.arrays[name].dtype) as writer:
-        writer.write(np.array(values))
-        manifest.arrays[name] = writer.finish()
-    (path / "manifest.json").unlink()
-    manifests.write_manifest(path, manifest)
-
-
 @pytest.mark.parametrize(
     ("name", "values", "text"),
     [
@@ -357,6 +347,76 @@ def test_arrays_that_do_not_fit_each_other_are_refused(
                 fg.read_graph(path)
         sign_again(path, name, whole)
     assert np.array_equal(fg.read_graph(path).sources, graph.sources)
+
+
+#: What does not need an array, by the reader.
+UNREAD = {"whole": set(), "mapped": {"weights", "names", "letters"}}
+
+
+@pytest.mark.parametrize(("kind", "order"), GRAPHS)
+@pytest.mark.parametrize("reader", UNREAD)
+@pytest.mark.parametrize("is_large", [False, True])
+def test_arrays_that_were_altered_and_signed_again(
+    reader: str, kind: str, order: str, is_large: bool, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    if is_large:  # threads go through pieces, and kernels through blocks of slots
+        monkeypatch.setattr(values, "_FEW_BYTES", 1)
+    write_sound(tmp_path / "graph.fgs", kind, order)
+    read = fg.read_graph if reader == "whole" else map_slices
+    require_refused(tmp_path / "graph.fgs", read, frozenset(UNREAD[reader]))
+
+
+@pytest.mark.parametrize("read", [fg.read_graph, map_slices])
+def test_many_slots_are_added_up_block_by_block(read: Any, tmp_path: Path) -> None:
+    """Rows end within blocks of slots, at their ends, and go through several."""
+    rng = np.random.default_rng(2)
+    for directed in (True, False):
+        u, v = rng.integers(0, 50, (2, 9000))
+        v[:5000], path = 7, tmp_path / f"{directed}.fgs"
+        whole = fg.Graph.from_edges(u, v, weights=rng.random(9000), directed=directed)
+        write_graph(whole, path)
+        assert fg.Graph(read(path)).digest if read is map_slices else read(path)
+        stored = np.fromfile(path / "sources.bin", "<i4")
+        for place in rng.integers(0, stored.size - 1, 20):
+            some = stored[place : place + 2]
+            if some[0] != some[1]:
+                other = stored.copy()
+                other[place : place + 2] = some[::-1]
+                sign_again(path, "sources", other)
+                with pytest.raises(fg.FileFormatError, match=r"sources\.bin"):
+                    read(path)
+
+
+@pytest.mark.parametrize("name", ["part0", "spool1"])
+@pytest.mark.parametrize("moment", ["before", "while"])
+def test_scratch_files_are_not_those_of_others(
+    name: str, moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Links that stand in their places are neither written through nor read."""
+    path, kept = tmp_path / "ring.txt", tmp_path / "kept"
+    path.write_text("0 1\n1 2\n2 0\n")
+    kept.write_bytes(bytes(99))
+    found = {"part0": sorting.Sorter, "spool1": converting._Spool}[name]
+    made: Any = found.__init__
+
+    def place(file: Path) -> None:
+        file.unlink(missing_ok=True)
+        file.symlink_to(kept)
+
+    def init(self: Any, *given: Any) -> None:
+        folder = next(g for g in given if isinstance(g, Path))
+        if moment == "before":
+            place(folder / name)
+        made(self, *given)
+        if moment == "while":
+            place(folder / name)
+
+    monkeypatch.setattr(found, "__init__", init)
+    with pytest.raises(OSError, match=r"exists|a link"):
+        convert(path, tmp_path / "graph.fgs")
+    assert kept.read_bytes() == bytes(99)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["kept", "ring.txt"]
 
 
 @pytest.mark.parametrize("kind", ["fifo", "link", "folder"])
