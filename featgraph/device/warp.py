@@ -74,6 +74,8 @@ The functions of `featgraph.device.memory` (bits, atomics, checked mode) and of
 and `featgraph.device.patching` (``sum_holds``, ``is_normal``) are offered here too.
 """
 
+import operator
+
 from featgraph._cuda import (
     anew,  # noqa: F401
     cuda,
@@ -165,74 +167,45 @@ def sync():
 # the results of all lanes are equal bit by bit.
 
 
-@device_function
-def edge_lane_sum(x, width, lanes):
-    """Sum the same lane of all groups of a lanes."""
-    offset = int32(width)
-    while offset < lanes:
-        x = cast_like(x + cuda.shfl_xor_sync(FULL_WARP, x, offset), x)
-        offset += offset
-    return x
+def _butterfly(pair):
+    """Return what combines the same lane of all groups of a lanes."""
+
+    @device_function
+    def edge_lanes(x, width, lanes):
+        offset = int32(width)
+        while offset < lanes:
+            x = cast_like(pair(x, cuda.shfl_xor_sync(FULL_WARP, x, offset)), x)
+            offset += offset
+        return x
+
+    return edge_lanes
 
 
-@device_function
-def edge_lane_product(x, width, lanes):
-    """Multiply the same lane of all groups of a lanes."""
-    offset = int32(width)
-    while offset < lanes:
-        x = cast_like(x * cuda.shfl_xor_sync(FULL_WARP, x, offset), x)
-        offset += offset
-    return x
+def _butterfly_of_keys(wins):
+    """Return what finds the best key, and its source, likewise."""
+
+    @device_function
+    def edge_lanes(key, source, width, lanes):
+        source = int32(source)
+        offset = int32(width)
+        while offset < lanes:
+            other_key = cuda.shfl_xor_sync(FULL_WARP, key, offset)
+            other_source = cuda.shfl_xor_sync(FULL_WARP, source, offset)
+            if wins(other_key, other_source, key, source):
+                key = other_key
+                source = other_source
+            offset += offset
+        return key, source
+
+    return edge_lanes
 
 
-@device_function
-def edge_lane_max(x, width, lanes):
-    """Return the largest of the same lane of all groups of a lanes."""
-    offset = int32(width)
-    while offset < lanes:
-        x = cast_like(max(x, cuda.shfl_xor_sync(FULL_WARP, x, offset)), x)
-        offset += offset
-    return x
-
-
-@device_function
-def edge_lane_min(x, width, lanes):
-    """Return the smallest of the same lane of all groups of a lanes."""
-    offset = int32(width)
-    while offset < lanes:
-        x = cast_like(min(x, cuda.shfl_xor_sync(FULL_WARP, x, offset)), x)
-        offset += offset
-    return x
-
-
-@device_function
-def edge_lane_argmin(key, source, width, lanes):
-    """Return the argmin of the same lane of all groups of a lanes."""
-    source = int32(source)
-    offset = int32(width)
-    while offset < lanes:
-        other_key = cuda.shfl_xor_sync(FULL_WARP, key, offset)
-        other_source = cuda.shfl_xor_sync(FULL_WARP, source, offset)
-        if wins_min(other_key, other_source, key, source):
-            key = other_key
-            source = other_source
-        offset += offset
-    return key, source
-
-
-@device_function
-def edge_lane_argmax(key, source, width, lanes):
-    """Return the argmax of the same lane of all groups of a lanes."""
-    source = int32(source)
-    offset = int32(width)
-    while offset < lanes:
-        other_key = cuda.shfl_xor_sync(FULL_WARP, key, offset)
-        other_source = cuda.shfl_xor_sync(FULL_WARP, source, offset)
-        if wins_max(other_key, other_source, key, source):
-            key = other_key
-            source = other_source
-        offset += offset
-    return key, source
+edge_lane_sum = _butterfly(operator.add)
+edge_lane_product = _butterfly(operator.mul)
+edge_lane_max = _butterfly(max)
+edge_lane_min = _butterfly(min)
+edge_lane_argmin = _butterfly_of_keys(wins_min)
+edge_lane_argmax = _butterfly_of_keys(wins_max)
 
 
 # Four values at a time. In the first two steps a lane gives half of them away, so that
@@ -260,66 +233,39 @@ def _collect(x, width):
     )
 
 
-@device_function
-def edge_lane_sum_4(a, b, c, d, width, lanes):
-    """Sum the same lane of all groups of a lanes, four values."""
-    is_low = uint32(cuda.laneid) & uint32(width) == 0
-    a, other_a = _give(is_low, a, c, width)
-    b, other_b = _give(is_low, b, d, width)
-    a = cast_like(a + other_a, a)
-    b = cast_like(b + other_b, b)
-    is_low = uint32(cuda.laneid) & uint32(2 * width) == 0
-    x, other = _give(is_low, a, b, 2 * width)
-    x = cast_like(x + other, x)
-    return _collect(edge_lane_sum(x, 4 * width, lanes), width)
+def _by_fours(pair, edge_lanes):
+    """Return what combines four values of the same lane of all groups of a lanes."""
+
+    @device_function
+    def edge_lanes_4(a, b, c, d, width, lanes):
+        is_low = uint32(cuda.laneid) & uint32(width) == 0
+        a, other_a = _give(is_low, a, c, width)
+        b, other_b = _give(is_low, b, d, width)
+        a = cast_like(pair(a, other_a), a)
+        b = cast_like(pair(b, other_b), b)
+        is_low = uint32(cuda.laneid) & uint32(2 * width) == 0
+        x, other = _give(is_low, a, b, 2 * width)
+        x = cast_like(pair(x, other), x)
+        return _collect(edge_lanes(x, 4 * width, lanes), width)
+
+    return edge_lanes_4
 
 
-@device_function
-def edge_lane_product_4(a, b, c, d, width, lanes):
-    """Multiply the same lane of all groups of a lanes, four values."""
-    is_low = uint32(cuda.laneid) & uint32(width) == 0
-    a, other_a = _give(is_low, a, c, width)
-    b, other_b = _give(is_low, b, d, width)
-    a = cast_like(a * other_a, a)
-    b = cast_like(b * other_b, b)
-    is_low = uint32(cuda.laneid) & uint32(2 * width) == 0
-    x, other = _give(is_low, a, b, 2 * width)
-    x = cast_like(x * other, x)
-    return _collect(edge_lane_product(x, 4 * width, lanes), width)
+edge_lane_sum_4 = _by_fours(operator.add, edge_lane_sum)
+edge_lane_product_4 = _by_fours(operator.mul, edge_lane_product)
+edge_lane_max_4 = _by_fours(max, edge_lane_max)
+edge_lane_min_4 = _by_fours(min, edge_lane_min)
 
 
-@device_function
-def edge_lane_max_4(a, b, c, d, width, lanes):
-    """Return the largest of the same lane of all groups of a lanes, four values."""
-    is_low = uint32(cuda.laneid) & uint32(width) == 0
-    a, other_a = _give(is_low, a, c, width)
-    b, other_b = _give(is_low, b, d, width)
-    a = cast_like(max(a, other_a), a)
-    b = cast_like(max(b, other_b), b)
-    is_low = uint32(cuda.laneid) & uint32(2 * width) == 0
-    x, other = _give(is_low, a, b, 2 * width)
-    x = cast_like(max(x, other), x)
-    return _collect(edge_lane_max(x, 4 * width, lanes), width)
+def _of_group(edge_lanes):
+    """Return what combines over the lanes of a group."""
+    return device_function(lambda x, width: edge_lanes(x, 1, width))
 
 
-@device_function
-def edge_lane_min_4(a, b, c, d, width, lanes):
-    """Return the smallest of the same lane of all groups of a lanes, four values."""
-    is_low = uint32(cuda.laneid) & uint32(width) == 0
-    a, other_a = _give(is_low, a, c, width)
-    b, other_b = _give(is_low, b, d, width)
-    a = cast_like(min(a, other_a), a)
-    b = cast_like(min(b, other_b), b)
-    is_low = uint32(cuda.laneid) & uint32(2 * width) == 0
-    x, other = _give(is_low, a, b, 2 * width)
-    x = cast_like(min(x, other), x)
-    return _collect(edge_lane_min(x, 4 * width, lanes), width)
-
-
-@device_function
-def group_sum(x, width):
-    """Sum over the lanes of a group."""
-    return edge_lane_sum(x, 1, width)
+group_sum = _of_group(edge_lane_sum)
+group_product = _of_group(edge_lane_product)
+group_max = _of_group(edge_lane_max)
+group_min = _of_group(edge_lane_min)
 
 
 @device_function
@@ -335,24 +281,6 @@ def sum_before(x):
 
 
 @device_function
-def group_product(x, width):
-    """Multiply over the lanes of a group."""
-    return edge_lane_product(x, 1, width)
-
-
-@device_function
-def group_max(x, width):
-    """Return the largest of the lanes of a group."""
-    return edge_lane_max(x, 1, width)
-
-
-@device_function
-def group_min(x, width):
-    """Return the smallest of the lanes of a group."""
-    return edge_lane_min(x, 1, width)
-
-
-@device_function
 def _takes_place(is_better, other, other_index, x, index):
     # NaN compares with nothing: it loses to numbers. Equals and two NaNs go by index.
     if x != x:
@@ -360,34 +288,27 @@ def _takes_place(is_better, other, other_index, x, index):
     return is_better or (other == x and other_index < index)
 
 
-@device_function
-def group_argmax(x, index, width):
-    """Return the largest of a group and its index, the smallest index on ties."""
-    index = int32(index)
-    offset = int32(1)
-    while offset < width:
-        other = cuda.shfl_xor_sync(FULL_WARP, x, offset)
-        other_index = cuda.shfl_xor_sync(FULL_WARP, index, offset)
-        if _takes_place(other > x, other, other_index, x, index):
-            x = other
-            index = other_index
-        offset += offset
-    return x, index
+def _best_of_group(is_better):
+    """Return what finds the best of a group and its index, the smallest on ties."""
+
+    @device_function
+    def group_best(x, index, width):
+        index = int32(index)
+        offset = int32(1)
+        while offset < width:
+            other = cuda.shfl_xor_sync(FULL_WARP, x, offset)
+            other_index = cuda.shfl_xor_sync(FULL_WARP, index, offset)
+            if _takes_place(is_better(other, x), other, other_index, x, index):
+                x = other
+                index = other_index
+            offset += offset
+        return x, index
+
+    return group_best
 
 
-@device_function
-def group_argmin(x, index, width):
-    """Return the smallest of a group and its index, the smallest index on ties."""
-    index = int32(index)
-    offset = int32(1)
-    while offset < width:
-        other = cuda.shfl_xor_sync(FULL_WARP, x, offset)
-        other_index = cuda.shfl_xor_sync(FULL_WARP, index, offset)
-        if _takes_place(other < x, other, other_index, x, index):
-            x = other
-            index = other_index
-        offset += offset
-    return x, index
+group_argmax = _best_of_group(operator.gt)
+group_argmin = _best_of_group(operator.lt)
 
 
 @device_function
@@ -458,65 +379,44 @@ def _member(lane, first, i, lanes):
     return int32(cuda.laneid) - int32(lane) + min(int32(first + i), int32(lanes - 1))
 
 
-@device_function
-def segment_sum(x, lane, group, lanes):
-    """Sum over the members of a segment, in the order of the lanes."""
-    first = int32(lane) - int32(lane) % int32(group)
-    total = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, 0, lanes))
-    for i in range(1, group):
-        value = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, i, lanes))
-        total = cast_like(total + value, x)
-    return total
+def _of_segment(pair):
+    """Return what combines the members of a segment, in the order of the lanes."""
+
+    @device_function
+    def segment(x, lane, group, lanes):
+        first = int32(lane) - int32(lane) % int32(group)
+        total = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, 0, lanes))
+        for i in range(1, group):
+            value = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, i, lanes))
+            total = cast_like(pair(total, value), x)
+        return total
+
+    return segment
 
 
-@device_function
-def segment_max(x, lane, group, lanes):
-    """Return the largest of the members of a segment."""
-    first = int32(lane) - int32(lane) % int32(group)
-    best = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, 0, lanes))
-    for i in range(1, group):
-        value = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, i, lanes))
-        best = cast_like(max(best, value), x)
-    return best
+def _best_of_segment(is_better):
+    """Return what finds the best of a segment and its index, the smallest on ties."""
+
+    @device_function
+    def segment_best(x, lane, group, lanes):
+        first = int32(lane) - int32(lane) % int32(group)
+        best = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, 0, lanes))
+        index = int32(0)
+        for i in range(1, group):
+            value = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, i, lanes))
+            if _takes_place(is_better(value, best), value, int32(i), best, index):
+                best = value
+                index = int32(i)
+        return best, index
+
+    return segment_best
 
 
-@device_function
-def segment_min(x, lane, group, lanes):
-    """Return the smallest of the members of a segment."""
-    first = int32(lane) - int32(lane) % int32(group)
-    best = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, 0, lanes))
-    for i in range(1, group):
-        value = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, i, lanes))
-        best = cast_like(min(best, value), x)
-    return best
-
-
-@device_function
-def segment_argmax(x, lane, group, lanes):
-    """Return the largest of a segment and its index there, the smallest on ties."""
-    first = int32(lane) - int32(lane) % int32(group)
-    best = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, 0, lanes))
-    index = int32(0)
-    for i in range(1, group):
-        value = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, i, lanes))
-        if _takes_place(value > best, value, int32(i), best, index):
-            best = value
-            index = int32(i)
-    return best, index
-
-
-@device_function
-def segment_argmin(x, lane, group, lanes):
-    """Return the smallest of a segment and its index there, the smallest on ties."""
-    first = int32(lane) - int32(lane) % int32(group)
-    best = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, 0, lanes))
-    index = int32(0)
-    for i in range(1, group):
-        value = cuda.shfl_sync(FULL_WARP, x, _member(lane, first, i, lanes))
-        if _takes_place(value < best, value, int32(i), best, index):
-            best = value
-            index = int32(i)
-    return best, index
+segment_sum = _of_segment(operator.add)
+segment_max = _of_segment(max)
+segment_min = _of_segment(min)
+segment_argmax = _best_of_segment(operator.gt)
+segment_argmin = _best_of_segment(operator.lt)
 
 
 @device_function
