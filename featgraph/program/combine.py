@@ -25,8 +25,7 @@ class Combine:
     Attributes
     ----------
     name : str
-        ``"sum"``, ``"min"``, ``"max"``, ``"product"``, ``"any"``, ``"all"``,
-        ``"argmin"``, ``"argmax"``, or the user's function's name.
+        Key of `combines.RULES`, or the name of the user's function.
     function : callable or None
         The user's ``(a, b) -> value``; None for the builtin ones.
     identity : float or int or bool or None
@@ -54,8 +53,18 @@ class Combine:
 
     @property
     def rules(self) -> Rules:
-        """What is known of it; a function of the user's may have any name."""
+        """How it combines; a function of the user's may have any name."""
         return CUSTOM if self.is_custom else RULES[self.name]
+
+    @property
+    def pair(self) -> Any:
+        """The combine of two plain values; None for argmin and argmax."""
+        return self.function or self.rules.pair
+
+    @property
+    def is_called(self) -> bool:
+        """Whether kernels call `pair`, and have no operation for it."""
+        return not self.rules.atomic
 
     @property
     def is_arg(self) -> bool:

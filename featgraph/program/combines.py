@@ -1,7 +1,10 @@
-"""The table of combines: all that is known of each, so that nothing asks for a name.
+"""The table of combines: how each combines, on every target and between ranks.
 
-A built-in one is an entry here, and what kernels call: atomics and shuffles of
-`device/`. Of a combine of the user's, whatever its name, `CUSTOM` is known.
+A combine is an entry here. One with no more than `pair` and `neutral` runs everywhere
+as a user's combine does: kernels call `pair`, compiled, in loops that compare and
+swap and on values from shared memory, and ranks gather their results. Other attributes
+name faster ways: operations of `cpu`, `memory` and `warp` (`device`), and of engines.
+`CUSTOM` has the rules of the user's combines, whatever their names are.
 """
 
 from __future__ import annotations
@@ -11,17 +14,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 __all__ = ["CUSTOM", "RULES", "SELECTIVE", "Rules"]
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What is known of a combine.
+    """How a combine combines.
 
     Attributes
     ----------
     pair : callable or None
-        It, of two plain values; None for argmin, argmax and the user's.
+        The combine of two plain values; None for argmin, argmax and the user's. It is a
+        function in the language of user functions where there is no `atomic`.
     neutral : object
         Its identity; None where that is the last of a type by `order`.
     final : object
@@ -39,14 +45,25 @@ class Rules:
         "bool" where it votes; "int64" where that is what integers come to; "" where it
         gives what it is given.
     update : str
-        Statement that combines ``{1}`` into ``{0}``; "" for those with functions.
+        Statement that combines ``{1}`` into ``{0}``; "" calls `pair`.
     atomic : str
-        Atomic function of ``cpu`` and ``warp``, without its prefix.
+        Atomic function of ``cpu`` and ``warp``, without its prefix; "" calls `pair` in
+        one that compares and swaps.
+    shuffle : str
+        Function of ``warp`` over lanes, without its prefix ``edge_lane_``; "" where
+        lanes of several edges meet in shared memory instead.
+    by_fours : bool
+        Whether lanes combine four values with as many shuffles as two.
+    exchange : str
+        Operator of `Engine.all_reduce`, and of windows; "" where ranks gather results,
+        and each applies `pair` in their order.
+    tree : numpy.ufunc or None
+        Combines nodes of fixed trees, which ``deterministic=True`` needs of real
+        numbers that round; None where it refuses them on several ranks. Kernels of
+        `runtime.trees` have addition and multiplication.
     patch : str
         How a kept result takes the change of a contribution: by their "difference" or
         "quotient", or unless an "extremum" retreats; "" where it cannot.
-    by_fours : bool
-        Whether lanes combine four values with as many shuffles as two.
     """
 
     pair: Callable[[Any, Any], Any] | None = None
@@ -58,9 +75,12 @@ class Rules:
     in_blocks: bool = False
     gives: str = ""
     update: str = ""
-    atomic: str = "combine"
-    patch: str = ""
+    atomic: str = ""
+    shuffle: str = ""
     by_fours: bool = False
+    exchange: str = ""
+    tree: Any = None
+    patch: str = ""
 
     @property
     def is_sum(self) -> bool:
@@ -89,8 +109,11 @@ RULES = {
         gives="int64",
         update="{0} += {1}",
         atomic="add",
-        patch="difference",
+        shuffle="sum",
         by_fours=True,
+        exchange="sum",
+        tree=np.add,
+        patch="difference",
     ),
     "min": Rules(
         min,
@@ -98,8 +121,10 @@ RULES = {
         selects=True,
         update="{0} = min({0}, {1})",
         atomic="min",
-        patch="extremum",
+        shuffle="min",
         by_fours=True,
+        exchange="min",
+        patch="extremum",
     ),
     "max": Rules(
         max,
@@ -107,8 +132,10 @@ RULES = {
         selects=True,
         update="{0} = max({0}, {1})",
         atomic="max",
-        patch="extremum",
+        shuffle="max",
         by_fours=True,
+        exchange="max",
+        patch="extremum",
     ),
     "product": Rules(
         operator.mul,
@@ -116,8 +143,11 @@ RULES = {
         gives="int64",
         update="{0} *= {1}",
         atomic="product",
-        patch="quotient",
+        shuffle="product",
         by_fours=True,
+        exchange="product",
+        tree=np.multiply,
+        patch="quotient",
     ),
     "any": Rules(
         _either,
@@ -127,6 +157,8 @@ RULES = {
         gives="bool",
         update="{0} |= {1}",
         atomic="or",
+        shuffle="any",
+        exchange="or",
         patch="extremum",
     ),
     "all": Rules(
@@ -137,9 +169,15 @@ RULES = {
         gives="bool",
         update="{0} &= {1}",
         atomic="min",
+        shuffle="all",
+        exchange="and",
     ),
-    "argmin": Rules(order="min", is_arg=True, selects=True, atomic="min"),
-    "argmax": Rules(order="max", is_arg=True, selects=True, atomic="min"),
+    "argmin": Rules(
+        order="min", is_arg=True, selects=True, atomic="min", shuffle="argmin"
+    ),
+    "argmax": Rules(
+        order="max", is_arg=True, selects=True, atomic="min", shuffle="argmax"
+    ),
 }
 
 #: Of the user's, which may be a sum.

@@ -274,8 +274,8 @@ def gather(
         argmin and argmax give the key there and its `u` as ``d.into_source[v, f]``
         (-1 where nothing contributed).
     combine : str or Combine, optional
-        ``"sum"``, ``"min"``, ``"max"``, ``"product"``, ``"any"``, ``"all"``,
-        ``"argmin"``, ``"argmax"`` or `fg.combine`.
+        Name of a built-in combine (``"sum"``, ..., see S5 of the model) or the result
+        of `fg.combine`.
     along : {"in", "out", "both"}, optional
         Which edges of `v`: those into it, those out of it, or all of them. `u` is the
         neighbor at their other end: the source, the target, or either. A self-loop is

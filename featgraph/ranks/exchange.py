@@ -40,11 +40,6 @@ __all__ = ["RankExchange"]
 
 Words = Any
 HostArray = npt.NDArray[Any]
-#: What engines call the combines that they know.
-_OPERATORS = {
-    "sum": "sum", "product": "product", "min": "min", "max": "max", "any": "or",
-    "all": "and",
-}  # fmt: skip
 
 
 class RankExchange:
@@ -326,16 +321,16 @@ class RankExchange:
 
         That is followed by `behind`, wherever it waits.
         """
-        operator = None if combine.is_custom else _OPERATORS[combine.name]
+        operator = combine.rules.exchange
         together = self._together
         if together is not None and together.numbers.can_combine(result, operator):
             together.numbers.add(result, operator, behind=behind)
             return
         own, about = self.device.download(result), "the result of a reduce"
-        if operator is not None:
+        if operator:
             found = self._combined_by.all_reduce(own, operator, about=about)
         else:
-            pair = np.frompyfunc(combine.function, 2, 1)  # type: ignore[arg-type]
+            pair = np.frompyfunc(combine.pair, 2, 1)
             found = reduce(pair, self.engine.all_gather(own, about=about))
         made = self.device.upload(np.asarray(found, own.dtype), result)
         if made is not result:

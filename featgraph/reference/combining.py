@@ -91,5 +91,5 @@ class Accumulator:
         return bool(key < best if self.rules.order == "min" else key > best)
 
     def _combined(self, a: Any, b: Any) -> Any:
-        pair: Any = self.custom or self.rules.pair
+        pair: Any = self.custom or self.combine.pair
         return pair(as_number(a), b)

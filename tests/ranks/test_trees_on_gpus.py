@@ -23,7 +23,7 @@ from featgraph.config import config
 from featgraph.runtime.devices import cuda_trees
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.cuda_trees import JoinTables
-from featgraph.runtime.trees.fixed import COMBINES, Subtree, combine_groups, join
+from featgraph.runtime.trees.fixed import Subtree, combine_groups, join
 from tests.ranks.forced import loops
 from tests.simt.gpu import Gpu, emulated_gpu
 
@@ -37,14 +37,14 @@ def gpu() -> Iterator[Gpu]:
 
 
 @settings(max_examples=8, deadline=None)
-@example(count=1025, inner=[31, 40], width=1, dtype="float64", name="sum", one_block=2)
-@example(count=2, inner=[0], width=1, dtype="float32", name="product", one_block=1 << 9)
+@example(count=1025, inner=[31, 40], width=1, dtype="float64", pair=np.add, one_block=2)
+@example(count=2, inner=[0], width=1, dtype="f4", pair=np.multiply, one_block=1 << 9)
 @given(
     count=st.integers(1, 1100),
     inner=st.lists(st.integers(0, 1100), max_size=3),
     width=st.integers(1, 2),
     dtype=st.sampled_from(["float32", "float64"]),
-    name=st.sampled_from(["sum", "product"]),
+    pair=st.sampled_from([np.add, np.multiply]),
     one_block=st.sampled_from([1, 1 << 9]),
 )
 def test_a_tree_is_that_of_the_host(
@@ -53,7 +53,7 @@ def test_a_tree_is_that_of_the_host(
     inner: list[int],
     width: int,
     dtype: str,
-    name: str,
+    pair: Any,
     one_block: int,
 ) -> None:
     """Of ranks that have some neighboring blocks each, or none."""
@@ -61,7 +61,7 @@ def test_a_tree_is_that_of_the_host(
     blocks = (1 + 1e-3 * rng.normal(size=(count, width))).astype(dtype)
     meant = blocks
     while len(meant) > 1:
-        meant = combine_groups(meant, COMBINES[name])
+        meant = combine_groups(meant, pair)
     cuts = np.sort([0, *(min(i, count) for i in inner), count]).tolist()
     parts = [Subtree(begin, end, count) for begin, end in pairwise(cuts)]
     joined = join(parts)
@@ -73,12 +73,12 @@ def test_a_tree_is_that_of_the_host(
             memory = np.zeros((max(part.row_count, 1), width), dtype)
             memory[: part.end - part.begin] = blocks[part.begin : part.end]
             nodes = device.upload(every)
-            trees.climb(device.upload(memory), part, first, nodes, name)
+            trees.climb(device.upload(memory), part, first, nodes, pair)
             every = every + device.download(nodes)
     work = device.working_memory((max(len(joined.children), 1), width), dtype)
     result = device.empty((width,), dtype)
     tables = JoinTables.of(joined, device)
-    trees.join(device.upload(every), work, tables, result, name)
+    trees.join(device.upload(every), work, tables, result, pair)
     assert device.download(result).tobytes() == meant[0].tobytes()
 
 

@@ -339,7 +339,7 @@ class _Analyser:
                 self._add_temporary(analysed)
             elif analysed.kind == "reduce":
                 self.result.reductions[str(analysed.into)] = _reduced(analysed)
-                self._custom_combine(analysed, analysed.returns)
+                self._called_combine(analysed, analysed.returns)
         return self.result
 
     def _refuse_clash(self, function: UserFunction) -> None:
@@ -612,23 +612,24 @@ class _Analyser:
             type_ = "real"
         elif type_ == "bool":
             type_ = "int32"
-        type_ = self._custom_combine(analysed, type_)
+        type_ = self._called_combine(analysed, type_)
         name = analysed.accumulator
         self.result.temporaries[name] = Temporary(
             name, gather.into, type_, shape, combine
         )
 
-    def _custom_combine(self, analysed: Analysed, type_: str) -> str:
-        """Specialise a combine of the user's; return the type that it accumulates."""
+    def _called_combine(self, analysed: Analysed, type_: str) -> str:
+        """Specialise a combine that is called; return the type that it accumulates."""
         operator: Any = _combine_of(analysed.declared)
-        if not operator.is_custom:
+        if not operator.is_called:
             return type_
-        self.program.helpers.setdefault(operator.function, operator.source)
-        node = Helper(operator.function, [])
+        if operator.is_custom:
+            self.program.helpers.setdefault(operator.function, operator.source)
+        node = Helper(operator.pair, [])
         if self._call_helper(node, [type_, type_]) == "real" and type_ != "real":
             type_ = "real"
             self._call_helper(node, [type_, type_])
-        helper = self.specialised[(operator.function, (type_, type_))]
+        helper = self.specialised[(operator.pair, (type_, type_))]
         if helper is not None:
             self.result.combines[analysed.into or ""] = helper
         return type_

@@ -38,7 +38,7 @@ class Accumulator:
     combine : Combine
         The operator.
     function : str
-        Emitted name of the user's operator.
+        Emitted name of the operator, where kernels call it.
     identity : str
         Text of the identity.
     shape : tuple of int
@@ -104,8 +104,8 @@ class Accumulator:
         """Return the statement that combines a value; for those without a source."""
         if self.adds:
             return f"{name} = {self.adds}({name}, {value})"
-        custom = f"{{0}} = {self.function}({{0}}, {{1}})"
-        return (self.rules.update or custom).format(name, value)
+        called = f"{{0}} = {self.function}({{0}}, {{1}})"
+        return (self.rules.update or called).format(name, value)
 
     def atomic(
         self, array: str, index: str, value: str, intrinsics: str, real: str
@@ -121,9 +121,9 @@ class Accumulator:
             ]
         cast = {"real": real, "bool": "int32"}.get(self.type, self.type)
         given = f"{array}, {index}, {cast}({value})"
-        if self.combine.is_custom:
+        if self.function:
             given += f", {self.function}"
-        return [f"{intrinsics}.atomic_{self.rules.atomic}({given})"]
+        return [f"{intrinsics}.atomic_{self.rules.atomic or 'combine'}({given})"]
 
     def load(
         self, name: str, index: str, packed: bool, intrinsics: str, array: str = ""

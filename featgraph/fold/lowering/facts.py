@@ -249,8 +249,8 @@ class Facts:
         that a lane gathers. What comes of it stays with features that there are not.
         """
         helpers = {h.name: h for h in self.plan.analysis.helpers}
-        custom = any(a.combine.is_custom for a in self.accumulators.values())
-        if custom or self.phase.stops or self.phase.incremental:
+        called = any(a.function for a in self.accumulators.values())
+        if called or self.phase.stops or self.phase.incremental:
             return False
         bodies = [s for f in self.functions.values() for s in f.body]
         return not any(needs_guard(statement, helpers) for statement in bodies)

@@ -101,7 +101,7 @@ class Meets(Rewriting):
             value = f"{other}, {source_name(other)}" if accumulator.is_arg else other
             each += code("\n".join(accumulator.take(first, value, "warp")))
         out: Body = [Features(home.shape, each)] if others else []
-        if not accumulator.combine.is_custom:
+        if accumulator.rules.shuffle:
             out.append(Meet("combine", "row", (name, taken[0])))
             value = f"{first}, {source_name(first)}" if accumulator.is_arg else first
             into = code("\n".join(accumulator.take(own, value, "warp")))
@@ -163,11 +163,11 @@ class Meets(Rewriting):
     ) -> tuple[Body, Body]:
         """Combine over a block: by shuffles, then through shared memory, in order.
 
-        So the result is repeatable. A combine of the user's has no shuffles. The second
-        part is for the lanes that take the result; a barrier has to follow.
+        So the result is repeatable. Some combines have no shuffles. The second part is
+        for the lanes that take the result; a barrier has to follow.
         """
         lanes, boxed = self.axis.lanes, code("")
-        shuffled = not accumulator.combine.is_custom
+        shuffled = bool(accumulator.rules.shuffle)
         if shuffled and lanes < WARP:
             boxed += _shuffled(accumulator, [name], lanes, WARP)
         row = WARP if shuffled else lanes
@@ -196,7 +196,7 @@ def _shuffled(
     if accumulator.is_arg:
         names = [*names, *map(source_name, names)]
     left = ", ".join(names)
-    function = f"warp.edge_lane_{accumulator.combine.name}{four}"
+    function = f"warp.edge_lane_{accumulator.rules.shuffle}{four}"
     return code(f"{left} = {function}({left}, {group}, {lanes})")
 
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from featgraph.fold.analysis.access import AccessRecord
 from featgraph.fold.analysis.analyse import Analysed, Analysis
-from featgraph.fold.analysis.gathers import combine_of, declared_along
+from featgraph.fold.analysis.gathers import combine_of, declared_along, rounds
 from featgraph.fold.syntax.nodes import Atomic
+from featgraph.program.combines import RULES
 from featgraph.program.signature import PropertyKind
 
 __all__ = [
@@ -266,13 +267,19 @@ def why_not_shared(
     With `in_order`, reduces have to be those of one rank, bit by bit.
     """
     for function in functions:
-        is_users = function.kind == "reduce" and combine_of(function).is_custom
-        if in_order and is_users and function.returns == "real":
+        is_rounded = function.kind == "reduce" and rounds(function)
+        if in_order and is_rounded and combine_of(function).rules.tree is None:
+            known = [
+                name
+                for name, rules in RULES.items()
+                if rules.tree is not None or (rules.selects and rules.exchange)
+                if rules.gives != "bool"
+            ]
             return Refusal(
-                f"ranks combine {function.into} by a function of the user's, each what "
-                "it has, in an order of their own",
+                f"ranks combine {function.into} by {combine_of(function).name}, each "
+                "what it has, in an order of their own",
                 function.declared.source.where(),
-                "combine='sum', 'product', 'min' or 'max', or no deterministic=True",
+                f"combine with {', '.join(known)}, or no deterministic=True",
             )
         for why, fix, holds in _TESTS:
             if holds(function):

@@ -325,7 +325,7 @@ def _sum_in_trees(
     made: list[Phase] = []
     for phase in phases:
         own = [functions[i] for i in phase.functions]
-        sums = all(rounds(f) and not combine_of(f).is_custom for f in own)
+        sums = all(rounds(f) and combine_of(f).rules.tree is not None for f in own)
         if phase.kind == "reduce" and sums:
             mapping = map_over_words(phase.mapping, own, phase.width, options)
             phase = dataclasses.replace(

@@ -43,11 +43,11 @@ def check_wire_dtype(plan: FoldPlan) -> None:
 def _check_function(plan: FoldPlan, function: Analysed, asked: str) -> None:
     where = function.declared.source.where()
     if function.kind == "gather" and combine_of(function).is_arg:
+        best = "least" if combine_of(function).rules.order == "min" else "largest"
         raise _refusal(
             asked,
-            f"{function.declared.name} asks which neighbor is the "
-            f"{'least' if combine_of(function).name == 'argmin' else 'largest'}, and "
-            "rounded rows tie",
+            f"{function.declared.name} asks which neighbor is the {best}, and rounded "
+            "rows tie",
             where,
         )
     types = plan.analysis.signature

@@ -303,7 +303,7 @@ def _gathers_plainly(members: Sequence[Analysed], *, keys: bool = False) -> bool
         return False
     [gather] = gathers
     combine = combine_of(gather)
-    special = combine.is_custom or combine.rules.final is not None
+    special = not combine.rules.shuffle or combine.rules.final is not None
     special = special or (combine.is_arg and not keys)
     return not (special or _ends_early(gather) or _needs_matrices(members))
 
@@ -348,7 +348,7 @@ def _joins(members: Sequence[Analysed], analysis: Analysis, options: Options) ->
     filled = {f.into for f in gathers}
     for function in gathers:
         rules = combine_of(function).rules
-        special = combine_of(function).is_custom or rules.is_arg
+        special = not rules.shuffle or rules.is_arg
         if special or rules.final is not None or rules.gives == "bool":
             return False
         if _ends_early(function) or takes_active(function):
@@ -428,8 +428,9 @@ def _sweeps_edges(kind: str, members: Sequence[Analysed]) -> bool:
 
 
 def _combined_by_function(members: Sequence[Analysed]) -> str:
-    """Return a gather with a combine of the user's: no shuffle reduction exists."""
-    found = (f for f in members if f.kind == "gather" and combine_of(f).is_custom)
+    """Return a gather whose combine has no reduction by shuffles."""
+    gathers = (f for f in members if f.kind == "gather")
+    found = (f for f in gathers if not combine_of(f).rules.shuffle)
     return next((f.name for f in found), "")
 
 

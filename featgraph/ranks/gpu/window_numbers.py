@@ -101,7 +101,7 @@ class WindowNumbers:
         """Whether any array waits."""
         return bool(self._waiting)
 
-    def can_combine(self, array: Array, operator: str | None) -> bool:
+    def can_combine(self, array: Array, operator: str) -> bool:
         """Whether an array of one axis is combined here."""
         size = array.size * array.dtype.itemsize
         if array.dtype == np.bool_:

@@ -78,44 +78,44 @@ class GpuBlocks:
         That waits for the next exchange, as other results do.
         """
         if self._are_words:
-            self._combine_words(given, combine.name)
+            self._combine_words(given, combine.rules.tree)
         else:
-            self._combine_vertices(given, combine.name)
+            self._combine_vertices(given, combine.rules.tree)
 
-    def _combine_words(self, given: Mapping[str, Any], name: str) -> None:
+    def _combine_words(self, given: Mapping[str, Any], pair: Any) -> None:
         """Combine blocks as far as they go, then the nodes of all ranks."""
         joined, trees, rank = self._joined, self._device.trees, self._shard.rank
         partials, result = given["partials"], given["reduced"]
         width, first = int(result.size), joined.firsts[rank]
         nodes = given["memory"]("nodes", (joined.firsts[-1] * width,))
         work = given["memory"]("nodes above", (max(len(joined.children), 1), width))
-        trees.climb(partials, self._subtrees[rank], first, nodes, name)
+        trees.climb(partials, self._subtrees[rank], first, nodes, pair)
         tables = self._tables
-        self._add_up(nodes, lambda: trees.join(nodes, work, tables, result, name))
+        self._add_up(nodes, lambda: trees.join(nodes, work, tables, result, pair))
 
-    def _combine_vertices(self, given: Mapping[str, Any], name: str) -> None:
+    def _combine_vertices(self, given: Mapping[str, Any], pair: Any) -> None:
         """Give all ranks what vertices contribute, by the users' numbers."""
         partition, result = self._shard.partition, given["reduced"]
         count, copy = partition.vertex_count, self._device.copy
         if not partition.is_led:
-            self._combine_all(given, count, result, name)
+            self._combine_all(given, count, result, pair)
             return
         # Rank 0 has all vertices, and tells the others what they come to.
         found = given["memory"]("root", (int(result.size),))
         self._device.fill(found, 0)
         if self._shard.own:
-            self._combine_all(given, count, found, name)
+            self._combine_all(given, count, found, pair)
         self._add_up(found, lambda: copy(result, found))
 
     def _combine_all(
-        self, given: Mapping[str, Any], count: int, result: Array, name: str
+        self, given: Mapping[str, Any], count: int, result: Array, pair: Any
     ) -> None:
         rows = Subtree(0, count, count).row_count
         every = given["memory"]("mirror", (rows, int(result.size)))
         contributed = self._contributions(given)
         own, whole = DeviceValues(contributed), DeviceValues(every)
         self._carrier.collect(own, whole, self._ranks.own(None))
-        self._device.trees.combine(every, count, result, name)
+        self._device.trees.combine(every, count, result, pair)
 
     def _add_up(self, own: Array, behind: Callable[[], None]) -> None:
         """Have all ranks have what one of them has, and the others zeros for."""

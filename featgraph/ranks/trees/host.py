@@ -20,7 +20,7 @@ from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
 from featgraph.program.combine import Combine
 from featgraph.runtime.trees import fixed
-from featgraph.runtime.trees.fixed import BRANCHES, COMBINES, Nodes
+from featgraph.runtime.trees.fixed import BRANCHES, Nodes
 
 __all__ = ["BlocksOfUsers", "are_words_blocks"]
 
@@ -76,7 +76,7 @@ class BlocksOfUsers:
 
     def combine(self, given: Mapping[str, Any], combine: Combine) -> None:
         """Combine partial results of all ranks; all of them call it."""
-        partials, how = given["partials"], COMBINES[combine.name]
+        partials, how = given["partials"], combine.rules.tree
         if self._are_words:
             first = int(self._shard.partition.cuts[self._engine.rank]) // BRANCHES
             blocks = partials[: -(-self._shard.own // BRANCHES)]
@@ -93,7 +93,7 @@ class BlocksOfUsers:
         blocks = self._shard.numbers[: self._shard.own] // BRANCHES
         return np.searchsorted(self._begins, blocks, "right") - 1
 
-    def _put_together(self, how: fixed.Combine) -> Array:
+    def _put_together(self, how: Any) -> Array:
         """Return this rank's range of blocks, of what all ranks have of vertices."""
         shard, engine, rows = self._shard, self._engine, self._of_vertices
         bits = self._due.astype("<u4", copy=False).view(np.uint8)

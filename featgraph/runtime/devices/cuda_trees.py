@@ -18,6 +18,8 @@ Array = Any
 #: takes longer.
 _ONE_BLOCK = 1 << 10
 _MOST_BLOCKS = 1 << 12
+#: What combines nodes -> as kernels are given it.
+_IS_PRODUCT: dict[np.ufunc, bool] = {np.add: False, np.multiply: True}
 #: Threads of that block.
 THREADS = kernels.THREADS
 
@@ -75,18 +77,18 @@ class CudaTrees:
         """Return what a kernel that leaves a block for each word is given beside."""
         return {"together": BRANCHES, "part_count": words}
 
-    def combine(self, rows: Array, words: int, result: Array, name: str) -> None:
+    def combine(self, rows: Array, words: int, result: Array, pair: np.ufunc) -> None:
         """Leave what all blocks come to, which stand first in memory."""
-        self.climb(rows, Subtree(0, words, words), 0, result, name)
+        self.climb(rows, Subtree(0, words, words), 0, result, pair)
 
     def climb(
-        self, rows: Array, subtree: Subtree, slot: int, nodes: Array, name: str
+        self, rows: Array, subtree: Subtree, slot: int, nodes: Array, pair: np.ufunc
     ) -> None:
         """Combine blocks as far as they go, and leave the top nodes from a slot on.
 
         `nodes` has one axis; all other slots become zeros.
         """
-        width, is_product = int(rows.shape[1]), name == "product"
+        width, is_product = int(rows.shape[1]), _IS_PRODUCT[pair]
         steps = self._known.get((subtree, width))
         if steps is None:
             steps = self._known[subtree, width] = self._steps(subtree, width)
@@ -100,10 +102,15 @@ class CudaTrees:
         launches(kernels.finish, 1, THREADS, own)
 
     def join(
-        self, nodes: Array, work: Array, tables: JoinTables, result: Array, name: str
+        self,
+        nodes: Array,
+        work: Array,
+        tables: JoinTables,
+        result: Array,
+        pair: np.ufunc,
     ) -> None:
         """Leave what the top nodes of all ranks come to; `work` is for those above."""
-        given = nodes, work, *tables, name == "product", result
+        given = nodes, work, *tables, _IS_PRODUCT[pair], result
         self._arrays.launches(kernels.finish_joined, 1, THREADS, given)
 
     def _steps(self, subtree: Subtree, width: int) -> _Steps:

@@ -315,7 +315,7 @@ class Trees(Protocol):
     def given(self, words: int) -> dict[str, int]:
         """Return what a kernel that leaves a block for each word is given beside."""
 
-    def combine(self, rows: Array, words: int, result: Array, name: str) -> None:
+    def combine(self, rows: Array, words: int, result: Array, pair: np.ufunc) -> None:
         """Leave what all blocks come to, which stand first in `rows`."""
 
 

@@ -308,7 +308,7 @@ class _Alone:
     def combine_in_a_tree(self, given: Mapping[str, Any], combine: Combine) -> None:
         """Combine those of all words: their vertices are the user's."""
         words, own = int(given["due"].size), (given["partials"], given["reduced"])
-        self.device.trees.combine(own[0], words, own[1], combine.name)
+        self.device.trees.combine(own[0], words, own[1], combine.rules.tree)
 
 
 _alone: Any = cache(_Alone)

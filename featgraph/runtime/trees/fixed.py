@@ -18,8 +18,6 @@ from featgraph._cached import cached_property
 
 __all__ = [
     "BRANCHES",
-    "COMBINES",
-    "Combine",
     "HostTrees",
     "Joined",
     "Level",
@@ -33,13 +31,6 @@ __all__ = [
 
 BRANCHES = 32
 Rows = npt.NDArray[Any]
-
-
-class Combine(NamedTuple):
-    """How two nodes are combined, and what changes nothing."""
-
-    pair: np.ufunc
-    identity: float
 
 
 class Nodes(NamedTuple):
@@ -59,23 +50,19 @@ class Nodes(NamedTuple):
     rows: Rows
 
 
-#: By the name of a combine.
-COMBINES = {"sum": Combine(np.add, 0.0), "product": Combine(np.multiply, 1.0)}
-
-
-def combine_groups(rows: Rows, combine: Combine) -> Rows:
+def combine_groups(rows: Rows, pair: np.ufunc) -> Rows:
     """Return the nodes above some that begin with a whole group; the last may lack."""
     groups = -(-len(rows) // BRANCHES)
-    padded = np.full((groups * BRANCHES, *rows.shape[1:]), combine.identity, rows.dtype)
+    padded = np.full((groups * BRANCHES, *rows.shape[1:]), pair.identity, rows.dtype)
     padded[: len(rows)] = rows
     each = padded.reshape(groups, BRANCHES, *rows.shape[1:])
     found = each[:, 0].copy()
     for branch in range(1, BRANCHES):
-        combine.pair(found, each[:, branch], out=found)
+        pair(found, each[:, branch], out=found)
     return found
 
 
-def nodes_of(first: int, blocks: Rows, combine: Combine) -> Iterator[Nodes]:
+def nodes_of(first: int, blocks: Rows, pair: np.ufunc) -> Iterator[Nodes]:
     """Give the fewest nodes that have some neighboring blocks, and no others.
 
     Parameters
@@ -83,7 +70,8 @@ def nodes_of(first: int, blocks: Rows, combine: Combine) -> Iterator[Nodes]:
     first : int
         The place of the first block.
     blocks : array, shape (N, size)
-    combine : Combine
+    pair : numpy.ufunc
+        What combines two nodes; it has an identity.
     """
     level, rows = 0, blocks
     while len(rows):
@@ -93,11 +81,11 @@ def nodes_of(first: int, blocks: Rows, combine: Combine) -> Iterator[Nodes]:
             if end > begin:
                 yield Nodes(level, first + begin, rows[begin:end])
         first = (first + head) // BRANCHES
-        rows = combine_groups(rows[head : head + whole], combine)
+        rows = combine_groups(rows[head : head + whole], pair)
         level += 1
 
 
-def combine_all(nodes: Sequence[Nodes], blocks: int, combine: Combine) -> Rows:
+def combine_all(nodes: Sequence[Nodes], blocks: int, pair: np.ufunc) -> Rows:
     """Return the root of a tree of so many blocks, of nodes that have each of them."""
     places, rows = np.empty(0, np.int64), nodes[0].rows[:0]
     level = 0
@@ -110,9 +98,9 @@ def combine_all(nodes: Sequence[Nodes], blocks: int, combine: Combine) -> Rows:
             return rows[0]  # type: ignore[no-any-return]
         above, group = np.unique(places // BRANCHES, return_inverse=True)
         shape = above.size * BRANCHES, *rows.shape[1:]
-        padded = np.full(shape, combine.identity, rows.dtype)
+        padded = np.full(shape, pair.identity, rows.dtype)
         padded[group * BRANCHES + places % BRANCHES] = rows
-        places, rows = above, combine_groups(padded, combine)
+        places, rows = above, combine_groups(padded, pair)
         blocks, level = -(-blocks // BRANCHES), level + 1
 
 
@@ -123,11 +111,10 @@ class HostTrees:
         """Return what a kernel that leaves the blocks is given beside: nothing."""
         return {}
 
-    def combine(self, rows: Rows, words: int, result: Rows, name: str) -> None:
+    def combine(self, rows: Rows, words: int, result: Rows, pair: np.ufunc) -> None:
         """Leave what all blocks come to, of so many words."""
-        how = COMBINES[name]
-        nodes = [*nodes_of(0, rows, how)]
-        result[...] = combine_all(nodes, len(rows), how)
+        nodes = [*nodes_of(0, rows, pair)]
+        result[...] = combine_all(nodes, len(rows), pair)
 
 
 # -- where nodes stand in the memory of a GPU
