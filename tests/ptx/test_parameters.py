@@ -123,9 +123,7 @@ def link_signatures() -> dict[str, tuple[Any, ...]]:
         "scatter_rows": (message, number, number, *listed, rows),
         "add_vertices": (*listed, words),
         "mark_used": (rows, number, types.uint16, words),
-        "lower_rows": (message, number, number, *listed, rows),
-        "raise_rows": (message, number, number, *listed, rows),
-        "add_rows": (message, number, number, *listed, rows),
+        "combine_rows": (message, number, number, *listed, rows, number),
     }
 
 

@@ -208,7 +208,7 @@ def test_ranks_refuse_reals_that_no_tree_combines() -> None:
 
 
 @pytest.mark.parametrize("where", ["cpu", "cuda"])
-def test_bits_of_reals_are_refused_when_the_plan_is_made(where: str) -> None:
+def test_bits_of_reals_are_refused_when_the_plan_is_made(gpu: Gpu, where: str) -> None:
     state = fg.State(WHOLE, x=fg.vertex_property(np.zeros((V, 2))))
     with pytest.raises(UserFunctionError, match="exclusive_or"):
         of_reals("called")(state, target=where)

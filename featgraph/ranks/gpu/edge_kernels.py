@@ -5,9 +5,9 @@ The lists are those of `featgraph.ranks.gpu.links`. A warp takes a word.
 
 from featgraph._cuda import cuda, device_function, int32, int64, kernel, uint8, uint32
 from featgraph.device import warp
+from featgraph.ranks.gpu.row_copies import combine_entry
 
 __all__ = [
-    "COMBINING",
     "combine_listed",
     "copy_rows",
     "list_passed",
@@ -17,8 +17,6 @@ __all__ = [
     "note_changed",
 ]
 
-#: Operations, as `combine_listed` is told them.
-COMBINING = {"add": 0, "min": 1, "max": 2}
 #: What an edge's state is where it has passed: see `BoundState.edge_state`.
 _PASSED = 2
 
@@ -128,16 +126,10 @@ def note_changed(reached, twins, own, changed):  # type: ignore[no-untyped-def]
 
 @device_function
 def _combine(values, row, width, source, place, operation):  # type: ignore[no-untyped-def]
-    """Combine a row into another one; NaN lowers and raises nothing."""
+    """Combine a row into another one."""
     for f in range(width):
-        value, known = source[place, uint32(f)], values[row, uint32(f)]
-        if operation == 0:
-            values[row, uint32(f)] = known + value
-        elif operation == 1:
-            if value < known or known != known:
-                values[row, uint32(f)] = value
-        elif value > known or known != known:
-            values[row, uint32(f)] = value
+        value = source[place, uint32(f)]
+        combine_entry(values, row, uint32(f), value, operation)
 
 
 @kernel(cache=True)

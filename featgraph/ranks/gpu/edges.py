@@ -19,6 +19,7 @@ from featgraph.ranks.gpu import edge_kernels as kernels
 from featgraph.ranks.gpu.kernels import mark_used
 from featgraph.ranks.gpu.links import BLOCK, EdgeLinks, GpuLinks, blocks_for
 from featgraph.ranks.gpu.messages import Entries, as_rows
+from featgraph.ranks.gpu.row_copies import OPERATIONS
 from featgraph.ranks.gpu.window_channel import Channel, Part
 from featgraph.ranks.gpu.window_numbers import WindowNumbers
 from featgraph.ranks.lists import Lists
@@ -245,7 +246,7 @@ class _Returns:
         if lists.own:
             given = (
                 as_rows(values.array), width, box, used, as_rows(landed.array), came,
-                self._begins, self._listed, kernels.COMBINING[operation], reached,
+                self._begins, self._listed, OPERATIONS.index(operation), reached,
             )  # fmt: skip
             self._launch(kernels.combine_listed, blocks_for(lists.own), BLOCK, given)
         return reached

@@ -8,11 +8,12 @@ a link or fewer.
 
 from featgraph._cuda import cuda, int32, int64, kernel, uint32
 from featgraph.device import warp
+from featgraph.ranks.gpu.row_copies import combine_entry
 
 __all__ = [
-    "COMBINING",
     "add_up_links",
     "add_vertices",
+    "combine_rows",
     "copy_words",
     "gather_rows",
     "list_marked",
@@ -163,35 +164,11 @@ def mark_used(outbox, width, nothing, words):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True)
-def add_rows(message, first, width, numbers, begin, count, target):  # type: ignore[no-untyped-def]
-    """Add rows of a message to those of listed vertices."""
+def combine_rows(  # type: ignore[no-untyped-def]
+    message, first, width, numbers, begin, count, target, operation
+):
+    """Combine rows of a message with those of listed vertices."""
     for entry in range(cuda.grid(1), count * width, cuda.gridsize(1)):
         row = entry // width
         v, f = uint32(numbers[begin + row]), uint32(entry - row * width)
-        target[v, f] += message[first + entry]
-
-
-@kernel(cache=True)
-def lower_rows(message, first, width, numbers, begin, count, target):  # type: ignore[no-untyped-def]
-    """Lower entries of listed vertices to those of a message; NaN changes nothing."""
-    for entry in range(cuda.grid(1), count * width, cuda.gridsize(1)):
-        row = entry // width
-        v, f = uint32(numbers[begin + row]), uint32(entry - row * width)
-        value, known = message[first + entry], target[v, f]
-        if value < known or known != known:
-            target[v, f] = value
-
-
-@kernel(cache=True)
-def raise_rows(message, first, width, numbers, begin, count, target):  # type: ignore[no-untyped-def]
-    """Raise entries of listed vertices to those of a message; NaN changes nothing."""
-    for entry in range(cuda.grid(1), count * width, cuda.gridsize(1)):
-        row = entry // width
-        v, f = uint32(numbers[begin + row]), uint32(entry - row * width)
-        value, known = message[first + entry], target[v, f]
-        if value > known or known != known:
-            target[v, f] = value
-
-
-#: What combines rows of a message with those of vertices, by the atomic operation.
-COMBINING = {"add": add_rows, "min": lower_rows, "max": raise_rows}
+        combine_entry(target, v, f, message[first + entry], operation)

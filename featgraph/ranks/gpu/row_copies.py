@@ -18,7 +18,7 @@ from featgraph._cuda import (
 )
 from featgraph.device import warp
 
-__all__ = ["FAULT", "copy_all", "copy_unit"]
+__all__ = ["FAULT", "OPERATIONS", "combine_entry", "copy_all", "copy_unit"]
 
 #: The entry of `notes` that is 1 + the number of a vertex with a value that is too
 #: large to be rounded, or 0.
@@ -29,6 +29,22 @@ FAULT = 0
 #: belongs to, bits of the fraction of what reals are rounded to, or 0, and the address
 #: of other rows where what comes is stored, too, or 0.
 _ADDRESS, _STRIDE, _ROW, _UNIT, _BEFORE, _PART, _WIRE, _OTHER = 0, 1, 2, 3, 4, 5, 6, 7
+
+#: Atomic operations, by their places here, as kernels are given them.
+OPERATIONS = ("add", "min", "max")
+
+
+@device_function
+def combine_entry(target, v, f, value, operation):  # type: ignore[no-untyped-def]
+    """Add to an entry, lower it or raise it; NaN lowers and raises nothing."""
+    known = target[v, f]
+    if operation == 0:
+        target[v, f] = known + value
+    elif operation == 1:
+        if value < known or known != known:
+            target[v, f] = value
+    elif value > known or known != known:
+        target[v, f] = value
 
 
 @device_function

@@ -20,6 +20,7 @@ from featgraph.ranks.gpu.edges import GpuEdges
 from featgraph.ranks.gpu.links import GpuLinks, blocks_for
 from featgraph.ranks.gpu.messages import Entries, Outline, as_rows
 from featgraph.ranks.gpu.packing import Came, Packer
+from featgraph.ranks.gpu.row_copies import OPERATIONS
 from featgraph.ranks.gpu.through_host import ThroughHost, courier_of
 from featgraph.ranks.host_rows import MIRROR
 from featgraph.ranks.lists import Lists
@@ -146,7 +147,7 @@ class GpuRows:
         every, own = Entries.of(outbox), Entries.of(values)
         nothing = identity(operation, outbox.dtype)
         words = self._device.sets.empty(-(-every.array.shape[0] // 32))
-        typed, kernel = as_rows(outbox.array), kernels.COMBINING[operation]
+        typed, how = as_rows(outbox.array), OPERATIONS.index(operation)
         given = typed, every.width, outbox.dtype.type(nothing), words
         blocks = blocks_for(int(words.size) * 32)
         self.packer.launch(kernels.mark_used, blocks, given)
@@ -155,8 +156,8 @@ class GpuRows:
         for came in self.swap(self._ends, [every], words, "atomic operations"):
             rows = came.message.view(outbox.dtype), came.outline.firsts[0], own.width
             blocks = blocks_for(came.count * own.width)
-            combined = *rows, *came.listed, came.count, target
-            self.packer.launch(kernel, blocks, combined)
+            combined = *rows, *came.listed, came.count, target, how
+            self.packer.launch(kernels.combine_rows, blocks, combined)
             self.packer.add(came, reached)
         return reached
 

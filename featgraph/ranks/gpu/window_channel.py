@@ -18,6 +18,7 @@ from featgraph.distributed.rows.forms import AS_FITS, Sending
 from featgraph.ranks.gpu import window_kernels as kernels
 from featgraph.ranks.gpu.links import BLOCK, Listed
 from featgraph.ranks.gpu.messages import as_rows
+from featgraph.ranks.gpu.row_copies import OPERATIONS
 from featgraph.ranks.gpu.window_numbers import NumbersSent, WindowNumbers
 from featgraph.ranks.gpu.windows import Mailboxes
 from featgraph.runtime.devices.protocol import Device
@@ -35,7 +36,6 @@ _CHUNK_WORDS, _WARPS = 16, 1 << 12
 _MOST_LOOKED = 256
 #: Tables of properties that a channel keeps.
 _MOST_TABLES = 64
-_COMBINING = {"add": 0, "min": 1, "max": 2}
 #: Other buffers of properties, of each that is sent; None where there is none.
 Others = Sequence[DeviceValues | None]
 
@@ -391,7 +391,7 @@ class Channel:
         width, count = math.prod(values.shape[1:]), self._words[0]
         given = (
             target, width, target.dtype.itemsize, count, boxes.here, words,
-            _COMBINING[operation], own, boxes.alarm, boxes.limit_ns,
+            OPERATIONS.index(operation), own, boxes.alarm, boxes.limit_ns,
             self._numbers.notes,
         )  # fmt: skip
         blocks = -(-max(count, self._engine.size) * 32 // BLOCK)

@@ -47,7 +47,7 @@ from featgraph._cuda import (
     uint64,
 )
 from featgraph.device import warp
-from featgraph.ranks.gpu.row_copies import FAULT, copy_all, copy_unit
+from featgraph.ranks.gpu.row_copies import FAULT, combine_entry, copy_all, copy_unit
 
 __all__ = [
     "ALL",
@@ -527,8 +527,7 @@ def combine_rows(  # type: ignore[no-untyped-def]
     """Combine rows that ranks have posted for own vertices, in the order of ranks.
 
     All ranks list the own vertices, of `count` words, of which a warp takes one.
-    `operation` is 0 to add, 1 to lower and 2 to raise; NaN lowers and raises nothing.
-    `words` is told for which anything has come.
+    `operation` is a place in `OPERATIONS`. `words` is told for which anything has come.
     """
     lane, word = int32(cuda.laneid), int32(cuda.grid(1) >> 5)
     for rank in range(here.shape[0]):
@@ -551,13 +550,6 @@ def combine_rows(  # type: ignore[no-untyped-def]
             if (found >> uint32(row)) & uint32(1):
                 v, f = uint32(word * 32 + row), uint32(entry - row * width)
                 value = load_at(base + begin + int64(entry) * item, target.dtype)
-                known = target[v, f]
-                if operation == 0:
-                    target[v, f] = known + value
-                elif operation == 1:
-                    if value < known or known != known:
-                        target[v, f] = value
-                elif value > known or known != known:
-                    target[v, f] = value
+                combine_entry(target, v, f, value, operation)
     if lane == 0 and any_found:
         words[uint32(word)] = any_found
