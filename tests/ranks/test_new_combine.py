@@ -193,11 +193,12 @@ def test_trees_combine_as_the_table_says(gpu: Gpu, where: str) -> None:
         assert found == [meant, meant]
 
 
-def test_ranks_refuse_reals_that_no_tree_combines() -> None:
+def test_ranks_refuse_reals_that_no_tree_combines(gpu: Gpu) -> None:
     step = of_reals("longer")
     x = np.random.default_rng(2).uniform(0.9, 1.1, (V, 2))
-    alone = np.frombuffer(bytes_of(step, WHOLE, target="cpu"))
-    np.testing.assert_allclose(alone, np.sqrt((x * x).sum(axis=0)))
+    for target in ("cpu", "cuda"):
+        alone = np.frombuffer(bytes_of(step, WHOLE, target=target))
+        np.testing.assert_allclose(alone, np.sqrt((x * x).sum(axis=0)))
 
     def on_a_rank(_: Any) -> bytes:
         graph = fg.distribute(WHOLE, cuts=[0, 32, V])
