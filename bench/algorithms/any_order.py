@@ -147,7 +147,7 @@ def _counting(graph: fg.Graph, target: str) -> Iterator[list[int]]:
         launch(self, bound, given)
         phase = bound.phase
         functions = bound.kernel.plan.functions_of(phase)
-        if bound.entry.role != "main" or all(f.kind != "gather" for f in functions):
+        if bound.entry.role != "main" or all(not f.kind.gathers for f in functions):
             return
         pushes = phase.kind == "push"
         chosen = given["active_sources" if pushes else "due"]

@@ -205,7 +205,7 @@ class _Step:
     def of(cls, kernel: Any, active: Mask) -> _Step:
         """Return that of a kernel."""
         functions = [one.declared for one in kernel.plan.analysis.functions]
-        taken = {one.sources for one in functions if one.kind == "gather"}
+        taken = {one.sources for one in functions if one.kind.gathers}
         return cls(active, taken == {"active"})
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self, overload
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, overload
 
 from featgraph._arguments import checked_arguments
 from featgraph.errors import UserFunctionError
@@ -15,6 +16,7 @@ from featgraph.program.source import FunctionSource, parse_function, plain_funct
 
 __all__ = [
     "EdgeFunction",
+    "FunctionKind",
     "GatherFunction",
     "ReduceFunction",
     "TriangleFunction",
@@ -31,6 +33,59 @@ __all__ = [
 ALONG = ("in", "out", "both")
 
 
+@dataclass(frozen=True)
+class FunctionKind:
+    """The kind of a function: what it runs on, and what becomes of its value.
+
+    Attributes
+    ----------
+    name : str
+        The name of its decorator.
+    writes : str
+        "vertex" or "edge": the owner of the entries that it writes, which are committed
+        where it returns True; "" for a function without a verdict.
+    gathers, reduces : bool
+        Whether its values are combined along the edges of a vertex, or over all
+        vertices.
+    intersects : bool
+        Whether it runs on triangles.
+    """
+
+    name: str
+    writes: str = ""
+    gathers: bool = False
+    reduces: bool = False
+    intersects: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def writes_vertices(self) -> bool:
+        """Whether it writes at a vertex, and its verdict is that of the vertex."""
+        return self.writes == "vertex"
+
+    @property
+    def writes_edges(self) -> bool:
+        """Whether it writes at an edge, and its verdict is that of the edge."""
+        return self.writes == "edge"
+
+    @property
+    def combines(self) -> bool:
+        """Whether its values are combined."""
+        return self.gathers or self.reduces
+
+    @property
+    def along_edges(self) -> bool:
+        """Whether it runs on an edge of a row."""
+        return self.gathers or self.writes_edges
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it makes no vertex due."""
+        return self.reduces or self.intersects
+
+
 class UserFunction:
     """A declared function; stays callable, and `function` is what was decorated.
 
@@ -44,7 +99,7 @@ class UserFunction:
         Its syntax tree, file and line.
     """
 
-    kind = ""
+    kind: ClassVar[FunctionKind]
     roles: tuple[str, ...] = ()
 
     def __init__(self, declared: Callable[..., Any]) -> None:
@@ -109,14 +164,14 @@ class VertexFunction(UserFunction):
     True commits and announces.
     """
 
-    kind = "vertex"
+    kind = FunctionKind("vertex", writes="vertex")
     roles = ("f", "v", "d")
 
 
 class EdgeFunction(UserFunction):
     """``(f, u, v, e, d) -> bool``: writes at edge e, elsewhere through `fg.atomic`."""
 
-    kind = "edge"
+    kind = FunctionKind("edge", writes="edge")
     roles = ("f", "u", "v", "e", "d")
 
 
@@ -129,7 +184,7 @@ class TriangleFunction(UserFunction):
         The edge property that says which edges there are.
     """
 
-    kind = "triangle"
+    kind = FunctionKind("triangle", intersects=True)
     roles = ("u", "v", "w", "e_uv", "e_uw", "e_vw", "d")
 
     def __init__(self, declared: Callable[..., Any], within: str | None) -> None:
@@ -150,7 +205,7 @@ class GatherFunction(UserFunction):
     `u` is the neighbor, at the other end of an edge of those that `along` names.
     """
 
-    kind = "gather"
+    kind = FunctionKind("gather", gathers=True)
     roles: tuple[str, ...] = ("f", "u", "v", "e", "d")
 
     def __init__(
@@ -193,7 +248,7 @@ class GatherFunction(UserFunction):
 class ReduceFunction(UserFunction):
     """``(f, v, d) -> value``: combined over all vertices into ``d.name[f]``."""
 
-    kind = "reduce"
+    kind = FunctionKind("reduce", reduces=True)
     roles: tuple[str, ...] = ("f", "v", "d")
 
     def __init__(

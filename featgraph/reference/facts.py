@@ -93,7 +93,8 @@ class Facts:
         for access in found:
             if access.name not in self.temporaries:
                 continue
-            if function.kind in {"vertex", "gather"} and access.indices[:1] == ("v",):
+            at_vertex = function.kind.gathers or function.kind.writes_vertices
+            if at_vertex and access.indices[:1] == ("v",):
                 continue
             raise function.source.error(
                 "a gathered value is read where it was not gathered",

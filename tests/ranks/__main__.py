@@ -50,7 +50,7 @@ def _names(options: argparse.Namespace) -> list[str]:
 
 def _reduces(program: Any) -> bool:
     functions = (f for step in program.foldmaps for f in step.program.functions)
-    return any(f.kind == "reduce" for f in functions)
+    return any(f.kind.reduces for f in functions)
 
 
 # -- a rank

@@ -260,7 +260,8 @@ class Superstep:
                 targets = self._targets(words)
             if phase.pulls_edges:
                 due |= targets & ~stopped
-            if phase.kind == "vertex" and any(f.kind == "vertex" for f in functions):
+            verdicts = any(f.kind.writes_vertices for f in functions)
+            if phase.kind == "vertex" and verdicts:
                 passed = mask_of(words["passed"], self.count)
                 stopped |= due & ~passed
                 committed = (committed & ~(due & ~passed)) | passed

@@ -376,7 +376,7 @@ def test_names_are_reserved(name: str) -> None:
         step, state = make(name, fg.graph.generators.grid(3, 3), 0)
     module = ast.parse(step.fold(state, target="cuda").in_form(WORKLIST).source)
     known = {f.name for f in step.program.functions} | set(dir(builtins))
-    for into in (f.into for f in step.program.functions if f.kind == "gather"):
+    for into in (f.into for f in step.program.functions if f.kind.gathers):
         known |= {into, f"{into}_source"}
     for node in module.body:
         if not isinstance(node, ast.FunctionDef) or node.name in known:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
+from featgraph.program.functions import UserFunction
 
 __all__ = [
     "HEADER",
@@ -116,7 +117,7 @@ def fold(snippet: Snippet, state: fg.State, **options: Any) -> Any:
     made = [
         value
         for value in vars(module).values()
-        if getattr(value, "kind", None) in {"vertex", "edge", "gather", "reduce"}
+        if isinstance(value, UserFunction)
     ]
     return fg.foldmap(*made).fold(state, **({"target": "cpu"} | options))
 

@@ -320,7 +320,7 @@ def test_names_are_reserved(name: str) -> None:
     step, state, _ = make(name, fg.graph.generators.grid(3, 3), 0)
     kernel = step.fold(state, target="cpu")
     known = {f.name for f in step.program.functions} | set(dir(builtins))
-    for into in (f.into for f in step.program.functions if f.kind == "gather"):
+    for into in (f.into for f in step.program.functions if f.kind.gathers):
         known |= {into, f"{into}_source"}
     found = 0
     for node in ast.parse(kernel.source).body:

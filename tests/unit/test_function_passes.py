@@ -84,7 +84,7 @@ def test_the_rest_that_features_leave_apart_is_a_function() -> None:
 
 def test_entries_that_a_function_returns_are_all_features() -> None:
     kernel = belief_propagation.fold(k=4, target="cuda", feature_parallel=False)
-    [name] = [f.name for f in kernel.plan.analysis.functions if f.kind == "edge"]
+    [name] = [f.name for f in kernel.plan.analysis.functions if f.kind.writes_edges]
     assert "return (vote, *next_msg)" in behind(kernel, name, "returned_entries")
 
 

@@ -120,7 +120,7 @@ def test_what_has_no_edges_is_left_to_lanes() -> None:
     options = {"schedule": "virtual_warp", "lanes_per_vertex": 32}
     plan = plan_of("pagerank", 8, **options)
     for phase in plan.phases:
-        sweeps = any(f.kind == "gather" for f in plan.functions_of(phase))
+        sweeps = any(f.kind.gathers for f in plan.functions_of(phase))
         assert (phase.mapping.schedule == "virtual_warp") == sweeps
 
 

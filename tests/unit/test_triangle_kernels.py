@@ -69,7 +69,7 @@ def test_only_plain_additions_wait() -> None:
         }
         for plan in plans.values()
         for function in plan.analysis.functions
-        if function.kind == "triangle"
+        if function.kind.intersects
     }
     assert ("share", "v") in sums["everywhere"]
     assert len(sums["everywhere"]) == 8

@@ -12,6 +12,7 @@ from enum import Enum
 
 from featgraph.fold.syntax.names import EDGES
 from featgraph.fold.syntax.nodes import Access, Atomic, Operate, Whole, is_reversed
+from featgraph.program.functions import FunctionKind
 from featgraph.program.source import FunctionSource
 
 __all__ = ["AccessClass", "AccessRecord", "Mode", "check_accesses", "find_accesses"]
@@ -58,7 +59,10 @@ class AccessRecord:
 
 
 def find_accesses(
-    source: FunctionSource, kind: str, body: list[ast.stmt], kinds: Mapping[str, str]
+    source: FunctionSource,
+    kind: FunctionKind,
+    body: list[ast.stmt],
+    kinds: Mapping[str, str],
 ) -> tuple[AccessRecord, ...]:
     """Return the access table of a function, sorted, each row once."""
     rows: set[AccessRecord] = set()
@@ -111,7 +115,7 @@ def _targets_only(body: list[ast.stmt]) -> set[tuple[str, str]]:
 
 def _class_of(
     source: FunctionSource,
-    kind: str,
+    kind: FunctionKind,
     node: Access | Whole | Atomic,
     kinds: Mapping[str, str],
 ) -> AccessClass:
@@ -136,11 +140,11 @@ def _class_of(
             )
         return AccessClass.GLOBAL
     if stored == "edge":
-        if kind not in {"gather", "edge", "triangle"}:
+        if not (kind.along_edges or kind.intersects):
             raise source.error(
                 f"a {kind} function has no edge to read {node.name!r} at", node
             )
-        if name in (EDGES if kind == "triangle" else {"e"}):
+        if name in (EDGES if kind.intersects else {"e"}):
             return AccessClass.OWN
         if first is not None and is_reversed(first):
             return AccessClass.TWIN
@@ -149,7 +153,7 @@ def _class_of(
             node,
             got=first.name if isinstance(first, Operate) else _shown(first),
             expected="e_uv, e_uw, e_vw, or fg.reverse of one of them"
-            if kind == "triangle"
+            if kind.intersects
             else "e or fg.reverse(e)",
         )
     if name == "e":
@@ -159,8 +163,8 @@ def _class_of(
             got="e",
             expected="u or v",
         )
-    if kind in {"edge", "triangle"}:
-        ends = {"u", "v"} if kind == "edge" else {"u", "v", "w"}
+    if kind.writes_edges or kind.intersects:
+        ends = {"u", "v", "w"} if kind.intersects else {"u", "v"}
         return AccessClass.NEIGHBOR if name in ends else AccessClass.FOREIGN
     if name == "v":
         return AccessClass.OWN
@@ -173,7 +177,7 @@ def _shown(node: ast.AST | None) -> str:
 
 def check_accesses(
     source: FunctionSource,
-    kind: str,
+    kind: FunctionKind,
     body: list[ast.stmt],
     accesses: tuple[AccessRecord, ...],
     kinds: Mapping[str, str],
@@ -191,12 +195,12 @@ def check_accesses(
     """
     for target in _targets(body):
         _check_write(source, kind, target, kinds, iterated, shared)
-    if kind == "triangle":
+    if kind.intersects:
         _check_triangle(source, accesses, kinds)
-    if kind in {"gather", "reduce"} and any(a.mode == "atomic" for a in accesses):
+    if kind.combines and any(a.mode == "atomic" for a in accesses):
         raise source.error(f"a {kind} is pure: it has no atomic operations")
     for record in accesses:
-        if kind == "reduce" and kinds.get(record.name) == "into":
+        if kind.reduces and kinds.get(record.name) == "into":
             raise source.error(
                 f"{record.name!r} is known at the due vertices only, and a reduce runs "
                 "over all",
@@ -261,7 +265,7 @@ def _shared_text(name: str) -> str:
 
 def _check_write(
     source: FunctionSource,
-    kind: str,
+    kind: FunctionKind,
     target: Access,
     kinds: Mapping[str, str],
     iterated: frozenset[str],
@@ -269,9 +273,9 @@ def _check_write(
 ) -> None:
     name = target.name
     shown = f"d.{name}{'_next' if target.version == 'next' else ''}"
-    if kind in {"gather", "reduce"}:
+    if kind.combines:
         raise source.error(f"a {kind} is pure and writes nothing", target, got=shown)
-    if kind == "triangle":
+    if kind.intersects:
         raise source.error(
             "a triangle function owns no entry: others write there, too",
             target,
@@ -279,14 +283,14 @@ def _check_write(
             fix="use fg.atomic",
         )
     stored = kinds.get(name)
-    entity = "e" if kind == "edge" else "v"
-    if stored != kind:
+    entity = "e" if kind.writes_edges else "v"
+    if stored != kind.writes:
         raise source.error(
             f"a {kind} function cannot write {shown}",
             target,
             got=f"a {stored or 'builtin'} property",
             expected=f"a property of {entity}",
-            fix="use fg.atomic" if kind == "edge" and stored == "vertex" else None,
+            fix="use fg.atomic" if kind.writes_edges and stored == "vertex" else None,
         )
     first = target.indices[0]
     if not (isinstance(first, ast.Name) and first.id == entity):

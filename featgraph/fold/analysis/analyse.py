@@ -60,7 +60,12 @@ from featgraph.fold.syntax.vertex_numbers import (
     with_numbers,
 )
 from featgraph.program.combine import Combine
-from featgraph.program.functions import GatherFunction, ReduceFunction, UserFunction
+from featgraph.program.functions import (
+    FunctionKind,
+    GatherFunction,
+    ReduceFunction,
+    UserFunction,
+)
 from featgraph.program.names import GENERATED, TRIANGLES
 from featgraph.program.operation import Collaborative
 from featgraph.program.program import Program
@@ -115,8 +120,6 @@ class Analysed:
     ----------
     name : str
         Its name in the generated module.
-    kind : str
-        "vertex", "gather", "edge", "triangle" or "reduce".
     declared : UserFunction
         What the user declared.
     body : tuple of ast.stmt
@@ -151,7 +154,6 @@ class Analysed:
     """
 
     name: str
-    kind: str
     declared: UserFunction
     body: tuple[ast.stmt, ...]
     width: int
@@ -171,9 +173,14 @@ class Analysed:
     accumulator: str = ""
 
     @property
+    def kind(self) -> FunctionKind:
+        """The kind that the user declared."""
+        return self.declared.kind
+
+    @property
     def into(self) -> str | None:
         """Name of what a gather or reduce fills: a temporary, or a vector of users."""
-        if self.kind == "gather":
+        if self.kind.gathers:
             return self.accumulator
         return getattr(self.declared, "into", None)
 
@@ -316,7 +323,7 @@ class _Analyser:
         self.program = program
         self.result = Analysis(dict(signature), real, renumbered=renumbered)
         reserved = {*GENERATED, *CANONICAL}
-        if any(f.kind == "triangle" for f in program.functions):
+        if any(f.kind.intersects for f in program.functions):
             reserved |= TRIANGLES
         intos = [f.into for f in program.functions if hasattr(f, "into")]
         #: ``into`` -> its name in generated functions, where it is a local.
@@ -335,9 +342,9 @@ class _Analyser:
             self._refuse_clash(function)
             analysed = self._function(function)
             self.result.functions.append(analysed)
-            if analysed.kind == "gather":
+            if analysed.kind.gathers:
                 self._add_temporary(analysed)
-            elif analysed.kind == "reduce":
+            elif analysed.kind.reduces:
                 self.result.reductions[str(analysed.into)] = _reduced(analysed)
                 self._called_combine(analysed, analysed.returns)
         return self.result
@@ -352,7 +359,7 @@ class _Analyser:
         for name in names:
             known = self.result.signature.get(name)
             if known is not None and not (
-                function.kind == "reduce" and known.kind is PropertyKind.VECTOR
+                function.kind.reduces and known.kind is PropertyKind.VECTOR
             ):
                 raise function.source.error(
                     f"{name!r} is the name of a property of the State",
@@ -393,7 +400,7 @@ class _Analyser:
             dtypes[temporary.into] = temporary.type
             dtypes[f"{temporary.into}_source"] = "int32"
         for analysed in self.result.functions:
-            if analysed.kind == "reduce":
+            if analysed.kind.reduces:
                 dtypes[analysed.into or ""] = analysed.returns
         return dtypes
 
@@ -403,8 +410,8 @@ class _Analyser:
         source = function.source
         names = self._names(function)
         captured = self.program.captured[function.function]
-        decides = function.kind in {"vertex", "edge", "triangle"}
-        ends = {"nothing": not decides, "returns": function.kind != "triangle"}
+        decides = not function.kind.combines
+        ends = {"nothing": not decides, "returns": not function.kind.intersects}
         resolved = resolve_function(
             source, function.roles, captured, names, data=True, **ends
         )
@@ -455,7 +462,6 @@ class _Analyser:
             scalars |= {NUMBER}
         return Analysed(
             name=_emitted_name(function.name, self.taken),
-            kind=function.kind,
             declared=function,
             body=tuple(body),
             width=width,
@@ -664,7 +670,7 @@ def _combine_of(function: UserFunction) -> Combine:
 
 
 def _is_arg(function: UserFunction) -> bool:
-    return function.kind == "gather" and _combine_of(function).is_arg
+    return function.kind.gathers and _combine_of(function).is_arg
 
 
 def _outer_product(

@@ -43,7 +43,7 @@ def tells_targets(functions: Functions) -> bool:
     return any(
         a.name in written and a.where == "twin"
         for function in functions
-        if function.kind == "edge"
+        if function.kind.writes_edges
         for a in function.accesses
     )
 
@@ -65,8 +65,8 @@ def not_announced(
 
 def is_announced(function: Analysed) -> bool:
     """Whether all that a function changes is announced, and nothing else."""
-    kinds = {"vertex", "gather", "reduce"}
-    return function.kind in kinds and _untold(function) is None
+    at_vertices = function.kind.combines or function.kind.writes_vertices
+    return at_vertices and _untold(function) is None
 
 
 def _untold(function: Analysed) -> str | None:
@@ -114,9 +114,11 @@ def check_dense(functions: Functions, others: Sequence[Functions], where: str) -
         )
 
 
-def _written(functions: Functions, kind: str = "edge") -> frozenset[str]:
-    """Return the properties whose next entries functions of a kind write."""
-    return frozenset(n for f in functions if f.kind == kind for n in f.writes("next"))
+def _written(functions: Functions, of: str = "edge") -> frozenset[str]:
+    """Return the properties of an owner whose next entries functions write."""
+    return frozenset(
+        n for f in functions if f.kind.writes == of for n in f.writes("next")
+    )
 
 
 class _Reads:
@@ -133,12 +135,12 @@ class _Reads:
             *(
                 _written(fs)
                 for fs in every
-                if not tells_targets(fs) and fs[-1].kind != "edge"
+                if not tells_targets(fs) and not fs[-1].kind.writes_edges
             )
         )
         #: What a gather at the source compares with what it was.
         self.compared = frozenset().union(
-            *(_compared(f) for f in functions if f.kind == "gather")
+            *(_compared(f) for f in functions if f.kind.gathers)
         )
 
     def find(self) -> Iterator[Unannounced]:
@@ -147,11 +149,11 @@ class _Reads:
         sent: set[str] = set()
         is_behind = False
         for function in self.functions:
-            if function.kind == "edge":
+            if function.kind.writes_edges:
                 yield from self._of_edge(function)
                 sent |= function.writes("next")
                 is_behind = True
-            elif function.kind == "gather":
+            elif function.kind.gathers:
                 yield from self._of_gather(function, sent, is_behind)
 
     def _asked_before(self) -> Iterator[Unannounced]:
@@ -160,11 +162,11 @@ class _Reads:
         A vertex due only as a target runs just the functions behind the edge functions;
         with everything due, one before them may stop it.
         """
-        kinds = [function.kind for function in self.functions]
         for place, function in enumerate(self.functions):
-            later = kinds[place + 1 :]
-            behind = later[later.index("edge") + 1 :] if "edge" in later else []
-            if function.kind == "vertex" and {"vertex", "gather"} & set(behind):
+            later = iter(self.functions[place + 1 :])
+            any(f.kind.writes_edges for f in later)  # goes on to the first one
+            leads_back = any(f.kind.writes_vertices or f.kind.gathers for f in later)
+            if function.kind.writes_vertices and leads_back:
                 problem = "may stop vertices that are due only as targets of edges"
                 yield Unannounced(function, None, problem)
 

@@ -45,7 +45,7 @@ def check_any_order(analysis: Analysis, others: Iterable[Changes], where: str) -
         problem, fix = _problem(function, read)
         if problem is not None:
             raise PlanError(f"{place_of(function)} {problem}", where=where, fix=fix)
-        if function.kind == "gather":
+        if function.kind.gathers:
             for earlier, name in _filters(waiting, moving):
                 raise PlanError(
                     f"{place_of(earlier)} runs before a gather and reads {name}, which "
@@ -71,8 +71,8 @@ def _moves(name: str, moving: set[str]) -> bool:
 def _problem(function: Analysed, read: Sequence[str]) -> tuple[str | None, str]:
     """Return what of a function alone forbids it, and how to mend that."""
     drop = "drop the option"
-    if function.kind not in {"vertex", "gather", "reduce"}:
-        article = "an" if function.kind == "edge" else "a"
+    if not (function.kind.combines or function.kind.writes_vertices):
+        article = "an" if function.kind.writes_edges else "a"
         return (
             f"is {article} {function.kind} function: it runs where the superstep "
             "before has committed"
@@ -86,12 +86,12 @@ def _problem(function: Analysed, read: Sequence[str]) -> tuple[str | None, str]:
         ), f"declare {written[0]} with iterated=True and write d.{written[0]}_next"
     if any(a.mode == "atomic" for a in function.accesses):
         return "uses fg.atomic, which shows how often it ran", drop
-    if function.kind == "reduce" and read:
+    if function.kind.reduces and read:
         return (
             f"reduces {read[0]}, which changes in the run: its result shows how far "
             "others have come"
         ), f"reduce it behind the run, or {drop}"
-    if function.kind != "gather" or not read:
+    if not function.kind.gathers or not read:
         return None, ""
     combine = combine_of(function)
     if not combine.rules.selects:
@@ -115,7 +115,7 @@ def _filters(
     return [
         (function, access.name)
         for function in earlier
-        if function.kind == "vertex"
+        if function.kind.writes_vertices
         for access in function.accesses
         if access.mode == "read" and _moves(access.name, moving)
     ]

@@ -100,10 +100,10 @@ class IncrementalGathers:
 
 def changes_of(analysis: Analysis) -> Changes:
     """Return what one foldmap changes."""
-    functions = [f for f in analysis.functions if f.kind not in {"reduce", "triangle"}]
+    functions = [f for f in analysis.functions if not f.kind.is_silent]
     announcing = functions[-1:]
-    functions = [f for f in analysis.functions if f.kind != "reduce"]
-    tells_targets = any(f.kind == "edge" for f in announcing)
+    functions = [f for f in analysis.functions if not f.kind.reduces]
+    tells_targets = any(f.kind.writes_edges for f in announcing)
     announced, silent = set(), set()
     for function in functions:
         for record in function.accesses:
@@ -139,7 +139,7 @@ def find_incremental(analysis: Analysis, changes: Changes) -> IncrementalGathers
     incremental = IncrementalGathers()
     earlier: list[Analysed] = []
     for function in analysis.functions:
-        if function.kind == "gather":
+        if function.kind.gathers:
             into = str(function.into)
             found = _incremental(function, earlier, analysis, changes)
             if isinstance(found, str):
@@ -187,7 +187,7 @@ def _problem(
 ) -> str | None:
     """Return what of a gather itself forbids change-driven aggregates."""
     temporary = analysis.temporaries[str(function.into)]
-    behind = next((f for f in earlier if f.kind in {"vertex", "edge"}), None)
+    behind = next((f for f in earlier if f.kind.writes), None)
     if behind is not None:
         return f"runs behind {behind.declared.name}, which may leave vertices out"
     if takes_active(function):

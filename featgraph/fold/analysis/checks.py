@@ -89,7 +89,7 @@ def check_features(
     """Refuse features where a function has none, or has two of them at a time."""
     source = function.source
     has_rows = any("f" in names_read(s) for s in body)
-    if function.kind == "triangle" and (collective or has_rows):
+    if function.kind.intersects and (collective or has_rows):
         raise source.error(
             "a triangle function runs once a triangle, not once a feature",
             expected="d.x[v], or a constant feature: d.x[v, 0]",

@@ -72,7 +72,7 @@ def has_wide_key(temporary: Temporary, real: str) -> bool:
 
 def rounds(function: Analysed) -> bool:
     """Whether the result of a gather depends on the order it combines in."""
-    if function.kind not in {"gather", "reduce"} or function.returns != "real":
+    if not function.kind.combines or function.returns != "real":
         return False
     return combine_of(function).rules.rounds
 

@@ -79,6 +79,6 @@ def _stored_type(name: str, analysis: Analysis) -> str:
     if name in analysis.signature:
         return type_of_dtype(analysis.signature[name].dtype)
     for function in analysis.functions:
-        if function.kind == "reduce" and function.into == name:
+        if function.kind.reduces and function.into == name:
             return function.returns
     return "int64"

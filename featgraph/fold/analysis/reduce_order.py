@@ -27,11 +27,11 @@ def order_of_reduces(functions: Sequence[Analysed]) -> list[int]:
     One stays where it is if its result makes no vertex due.
     """
     late, wanted = _late(functions), read_where_due(functions)
-    first = next((n for n, f in enumerate(functions) if f.kind != "reduce"), 0)
+    first = next((n for n, f in enumerate(functions) if not f.kind.reduces), 0)
     moved = list[int]()
     for place in range(len(functions) - 1, first, -1):
         function = functions[place]
-        if function.kind == "reduce" and place not in late and function.into in wanted:
+        if function.kind.reduces and place not in late and function.into in wanted:
             moved.insert(0, place)
             wanted |= {a.name for a in function.accesses}
     others = [n for n in range(first, len(functions)) if n not in moved]
@@ -40,14 +40,14 @@ def order_of_reduces(functions: Sequence[Analysed]) -> list[int]:
 
 def read_where_due(functions: Sequence[Analysed]) -> set[str]:
     """Return what functions read that run on due vertices, or from them."""
-    return {a.name for f in functions if f.kind != "reduce" for a in f.accesses}
+    return {a.name for f in functions if not f.kind.reduces for a in f.accesses}
 
 
 def _late(functions: Sequence[Analysed]) -> set[int]:
     """Return the places of reduces that read what functions in front of them write."""
     changed, late = set[tuple[str, str]](), set[int]()
     for place, function in enumerate(functions):
-        if function.kind != "reduce":
+        if not function.kind.reduces:
             accesses = (a for a in function.accesses if a.mode != "read")
             changed |= {(a.name, a.version) for a in accesses}
         elif changed & {(a.name, a.version) for a in function.accesses}:

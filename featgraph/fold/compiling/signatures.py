@@ -55,7 +55,7 @@ def entry_signature(
     known["passed_edges"] = known["passed_count"] = _array("int32", 1)
     known["chunks"] = _array("int64", 1)
     reducing = source.plan.functions_of(source.plan.phases[entry.phase])[0]
-    if reducing.kind == "reduce":
+    if reducing.kind.reduces:
         partial = partial_dtype(reducing, source.plan.real)
         reduced = "bool" if reducing.returns == "bool" else partial
         known["partials"], known["reduced"] = _array(partial, 2), _array(reduced, 1)

@@ -46,7 +46,7 @@ def defined(facts: FunctionFacts) -> Define:
     roles, given = facts.roles, facts.temporaries
     if form in {"feature", "triangle"}:
         roles = tuple(r for r in function.declared.roles if _is_taken(facts, r))
-    in_vectors = form in {"vectorized", "columns"} and function.kind != "vertex"
+    in_vectors = form in {"vectorized", "columns"} and not function.kind.writes_vertices
     decorator = "njit(**INNER)" if in_vectors else decorator_of(facts.context.cuda)
     varying = function.varying
     return Define(function.name, form, roles, body, given, varying, decorator=decorator)

@@ -82,7 +82,7 @@ class Context:
 
     def memory(self, function: Analysed) -> Memory:
         """Return where the values of a function are."""
-        is_edge = function.kind in {"edge", "gather"}
+        is_edge = function.kind.along_edges
         return Memory(
             cuda=self.cuda,
             real=self.real,
@@ -160,7 +160,7 @@ class FunctionFacts:
     @property
     def returns_value(self) -> bool:
         """Whether each feature has a result of its own."""
-        return self.function.kind in {"gather", "reduce"}
+        return self.function.kind.combines
 
     @property
     def has_key(self) -> bool:
@@ -272,7 +272,7 @@ class Callee:
 
 def gather_identity(function: Analysed, analysis: Analysis) -> str:
     """Return the text of what a gather or reduce contributes with ``fg.nothing``."""
-    if function.kind not in {"gather", "reduce"}:
+    if not function.kind.combines:
         return "0"
     operator = combine_of(function)
     temporary = analysis.temporaries.get(function.into or "")
@@ -297,7 +297,7 @@ def _number(value: Any, type_: str, real: str) -> str:
 def key_type(function: Analysed, analysis: Analysis) -> str:
     """Return the type of an argmin's or argmax's key, "" for other functions."""
     temporary = analysis.temporaries.get(function.into or "")
-    if function.kind != "gather" or temporary is None or not temporary.combine.is_arg:
+    if not function.kind.gathers or temporary is None or not temporary.combine.is_arg:
         return ""
     return analysis.real if temporary.type == "real" else temporary.type
 

@@ -116,12 +116,12 @@ def find_staged(
     if mapping.schedule == "cpu" or mapping.is_looped or mapping.tile or width == 1:
         return {}
     turns: dict[str, set[bool]] = {}
-    kinds: dict[str, set[str]] = {}
+    at_edges: set[str] = set()
     for function in members:
         for name, found in shared_matrices_of(function, analysis).items():
             turns.setdefault(name, set()).update(found)
-            kinds.setdefault(name, set()).add(function.kind)
-    for name in [n for n in turns if kinds[n] == {"vertex"} and turns[n] == {True}]:
+            at_edges |= set() if function.kind.writes_vertices else {name}
+    for name in [n for n in turns if n not in at_edges and turns[n] == {True}]:
         # A vertex reads it once, in rows: the first cache brings these as fast.
         if mapping.lanes_per_edge > 1 and has_pieces(mapping, width):
             del turns[name]

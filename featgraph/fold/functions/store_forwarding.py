@@ -32,8 +32,8 @@ def find_forwarded(context: Context, plan: FoldPlan, phase: Phase) -> dict[str, 
     None are, unless all that the edge function writes of an iterated property can be.
     """
     members = plan.functions_of(phase)
-    edges = [f for f in members if f.kind == "edge"]
-    gathers = [f for f in members if f.kind == "gather"]
+    edges = [f for f in members if f.kind.writes_edges]
+    gathers = [f for f in members if f.kind.gathers]
     alone = phase.pulls_edges and len(edges) == 1 and not plan.incremental.reads
     in_loops = phase.mapping.is_looped  # over arrays, which are no registers
     if not alone or in_loops or context.checked is not None:
@@ -65,7 +65,7 @@ def stores_rows(context: Context, function: Analysed) -> bool:
 
     So it has where it goes straight on and a lane can store what it assigns in pieces.
     """
-    if function.kind not in {"vertex", "edge"} or function.is_scalar:
+    if not function.kind.writes or function.is_scalar:
         return False
     straight = all(isinstance(s, ast.Assign) for s in function.body[:-1])
     facts = FunctionFacts(context, function, "unrolled")
@@ -137,7 +137,7 @@ def _reads_own(context: Context, function: Analysed, names: set[str]) -> bool:
 
 def returning_entries(facts: FunctionFacts, node: Define) -> Define:
     """Have an edge function return the entries that the kernel stores."""
-    forwarded = facts.context.forwarded if facts.function.kind == "edge" else {}
+    forwarded = facts.context.forwarded if facts.function.kind.writes_edges else {}
     if not forwarded:
         return node
     # Without other copies, a lane's only one has its number as well.

@@ -46,7 +46,7 @@ def with_rows(facts: FunctionFacts, node: Define) -> Define:
         mapping, feature = mapping.of_column(facts.context.width), "i"
     goes_on = node.form == "unrolled" and facts.predicated
     rows = _find_rows(facts, node.body, mapping, feature, goes_on)
-    if node.form == "feature" and function.kind == "gather" and facts.form == "feature":
+    if node.form == "feature" and function.kind.gathers and facts.form == "feature":
         rows = _with_forwarded(rows, facts)
     by_key = {row.key: row for row in rows}
     for access in [n for n in every(node.body) if isinstance(n, Access)]:
@@ -108,8 +108,8 @@ def _find_rows(
     ):
         return ()
     written = _written(function.body)
-    own = "e" if function.kind == "edge" else "v"
-    if function.kind == "gather":
+    own = "e" if function.kind.writes_edges else "v"
+    if function.kind.gathers:
         own = ""
     taken = analysis.emitted | set(analysis.signature) | GENERATED
     taken |= {name for f in analysis.functions for name in (*f.variables, f.name)}

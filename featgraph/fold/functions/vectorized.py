@@ -54,7 +54,7 @@ def vector_form(context: Context, phase: Phase, function: Analysed) -> bool:
     """Return whether a function of a phase is said in vectors."""
     if not _has_vectors(context) or function.is_scalar or phase.kind != "vertex":
         return False
-    if function.kind == "gather":
+    if function.kind.gathers:
         temporary = context.analysis.temporaries[str(function.into)]
         others = [str(f.into) for f in context.analysis.functions]
         if (
@@ -65,7 +65,7 @@ def vector_form(context: Context, phase: Phase, function: Analysed) -> bool:
             or any(name.startswith(f"{function.into}_") for name in others)
         ):
             return False
-    elif function.kind != "vertex":
+    elif not function.kind.writes_vertices:
         return False
     return _Fitting(context, function).fits_block(list(function.body))
 
@@ -101,7 +101,7 @@ class _Fitting(VectorTypes):
             return self.fits_block(node.body) and self.fits_block(node.orelse)
         if isinstance(node, ast.Return):
             value = narrowed(node.value, ast.expr)
-            if self.function.kind == "vertex":
+            if self.function.kind.writes_vertices:
                 return not varies(value, self.varying) or self.fits_mask(value)
             return self.fits_real(value)
         if not isinstance(node, ast.Assign):
@@ -167,7 +167,7 @@ class Vectors:
 
     def _returned(self, value: ast.expr) -> ast.expr:
         """Return the vectors of a contribution, or the verdict of all features."""
-        if self.facts.function.kind != "vertex":
+        if not self.facts.function.kind.writes_vertices:
             return ast.Tuple([self.vector(value, p) for p in self.pieces], ast.Load())
         if not varies(value, self.varying):
             return value

@@ -225,7 +225,7 @@ def indexed_forms(plan: FoldPlan) -> dict[str, str]:
     intrinsics = Target(plan.target).intrinsics
     forms: dict[str, str] = {}
     for function in plan.analysis.functions:
-        if function.kind == "gather":
+        if function.kind.gathers:
             accumulator = accumulator_of(function, plan.analysis)
             forms |= accumulator.forms(was_packed(accumulator, plan), intrinsics)
     return forms

@@ -169,7 +169,7 @@ class Converge(ConvergeRows):
 
     def visit_Run(self, node: Run) -> Body:
         """Take the verdict of a function from one group of lanes to all."""
-        if self.facts.functions[node.function].kind == "edge":
+        if self.facts.functions[node.function].kind.writes_edges:
             verdict: Body = [Verdict("moved", node.function, "alive")]
             if self.facts.agrees(node.function):
                 return verdict + code("alive = moved")

@@ -130,7 +130,7 @@ class Facts:
         found = {"edge_passed": passed} | {
             f.accumulator: accumulator_of(f, analysis)
             for f in analysis.functions
-            if f.kind in {"gather", "reduce"}
+            if f.kind.combines
         }
         if self.phase.in_a_tree and self.target is Target.CUDA:
             name = self.reduced
@@ -336,7 +336,7 @@ class Facts:
         return {
             name: self.filled(name)
             for name, function in self.functions.items()
-            if function.kind in {"gather", "reduce"}
+            if function.kind.combines
             and self.binding.features.is_looped
             and self.callees[name].is_collective
             and not self.callees[name].vectors

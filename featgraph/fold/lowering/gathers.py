@@ -133,8 +133,8 @@ class LeaveEarly(_OfGathers):
         if facts.context.checked is not None:
             return None
         functions = list(facts.functions.values())
-        rest = [f for f in functions if f.kind != "gather"]
-        if functions[0].kind != "gather" or not rest:
+        rest = [f for f in functions if not f.kind.gathers]
+        if not functions[0].kind.gathers or not rest:
             return None
         test = leaving_test(rest[0])
         own = set(facts.plan.analysis.signature)

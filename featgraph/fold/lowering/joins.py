@@ -74,7 +74,7 @@ def joined(facts: Facts, filled: list[str]) -> Body:
 
 def _filled(facts: Facts) -> list[str]:
     """Return what the gathers of a phase fill, in order."""
-    gathers = (f for f in facts.functions.values() if f.kind == "gather")
+    gathers = (f for f in facts.functions.values() if f.kind.gathers)
     return [str(f.into) for f in gathers]
 
 

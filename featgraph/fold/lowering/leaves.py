@@ -119,7 +119,7 @@ class Leaves(Rewriting):
     def visit_Verdict(self, node: Verdict) -> Body:
         """Call a vertex function: for each feature, or for all of them."""
         facts, callee = self.facts, self.facts.callees[node.function]
-        sends = callee.function.kind == "edge" and bool(facts.context.forwarded)
+        sends = callee.function.kind.writes_edges and bool(facts.context.forwarded)
         left = "result" if sends else node.target
         first = code(f"{node.target} = result[0]") if sends else []
         if facts.shuffles(node.function):

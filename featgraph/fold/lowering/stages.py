@@ -101,7 +101,7 @@ def _changed_edges(facts: Facts) -> Body:
 def along_edge(facts: Facts, behind: Body) -> Body:
     """Return what edge functions do along an edge; `behind` is for their verdict."""
     phase = facts.phase
-    groups = [[f] for f in facts.functions.values() if f.kind == "edge"]
+    groups = [[f] for f in facts.functions.values() if f.kind.writes_edges]
     out: Body = [Begin(facts.of_edges(phase.copies), "e")]
     out += [*_nested(facts, groups, [], []), *behind]
     return out + _restored(facts.of_edges(phase.restores), "e")
@@ -176,7 +176,7 @@ def _spread(facts: Facts) -> ForEdges:
 def _pulled(facts: Facts, groups: Sequence[list[Analysed]], last: Body) -> Body:
     """Return functions in order, edge functions in the pass over edges behind them."""
     first, *rest = groups
-    edges = [f for f in facts.functions.values() if f.kind == "edge"]
+    edges = [f for f in facts.functions.values() if f.kind.writes_edges]
     behind = _nested(facts, rest, [*edges, *first], last)
     pull = Pull(tuple(f.name for f in edges), _reads_what(facts, edges, first))
     names = tuple(f.name for f in first)
@@ -188,9 +188,9 @@ def _grouped(facts: Facts) -> list[list[Analysed]]:
     """Group gathers that share a pass over the edges; vertex functions are alone."""
     groups: list[list[Analysed]] = []
     for function in facts.functions.values():
-        if function.kind == "edge":
+        if function.kind.writes_edges:
             continue
-        share = bool(groups) and function.kind == groups[-1][0].kind == "gather"
+        share = bool(groups) and function.kind.gathers and groups[-1][0].kind.gathers
         share = share and takes_active(function) == takes_active(groups[-1][0])
         reads = {facts.base(t) for t in facts.callees[function.name].temporaries}
         if share and not reads & {f.into for f in groups[-1]}:
@@ -211,9 +211,9 @@ def _nested(
         return last
     group, *rest = groups
     behind = _nested(facts, rest, [*ran, *group], last)
-    entity = "e" if group[0].kind == "edge" else "v"
+    entity = "e" if group[0].kind.writes_edges else "v"
     out: Body = [Ordered(entity)] if _reads_what(facts, ran, group) else []
-    if group[0].kind == "gather":
+    if group[0].kind.gathers:
         names = tuple(f.name for f in group)
         edges = ForEdges("v", [Contribute(name) for name in names])
         out.append(Gathers(names, edges))

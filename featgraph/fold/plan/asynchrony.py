@@ -103,7 +103,7 @@ def _check_feature(function: Analysed, name: str) -> None:
                 where=IN_PLACE,
                 fix=f"index {name} with f there, or drop the option",
             )
-    if function.collective and function.kind == "gather":
+    if function.collective and function.kind.gathers:
         raise PlanError(
             f"{place_of(function)} makes a collaborative call of {name} at another "
             "vertex, of which some features may be new and others old",

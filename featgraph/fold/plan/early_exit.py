@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from featgraph.fold.analysis.analyse import Analysed
@@ -39,7 +40,7 @@ def find_stops(
     """
     stops = []
     for function in members:
-        if function.kind != "gather" or function.into in incremental:
+        if not function.kind.gathers or function.into in incremental:
             continue
         declared: Any = function.declared
         combine = combine_of(function)
@@ -61,8 +62,7 @@ def have_due_found(
     It may sweep others, too, then, on which the functions before its gathers run, but
     no later one. So those must not write, nor fail for an index.
     """
-    kinds = [f.kind for f in functions]
-    before = functions[: kinds.index("gather")] if "gather" in kinds else ()
+    before = takewhile(lambda f: not f.kind.gathers, functions)
     asks = (
         options.target == "cuda"
         and not options.checked

@@ -29,7 +29,7 @@ __all__ = ["find_facts"]
 def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) -> Facts:
     """Return the facts of a plan with these phases."""
     functions = analysis.functions
-    gathers = [f for f in functions if f.kind == "gather"]
+    gathers = [f for f in functions if f.kind.gathers]
     accesses = [a for f in functions for a in f.accesses]
     pushed = [functions[i] for p in phases if p.kind == "push" for i in p.functions]
     incremental = {into for p in phases for into in p.incremental}
@@ -70,7 +70,7 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
             else keys_of(analysis, phases)
         ),
         triangles_at=next(
-            (f.declared.source.where() for f in functions if f.kind == "triangle"), ""
+            (f.declared.source.where() for f in functions if f.kind.intersects), ""
         ),
         twins_at=next(
             (
@@ -101,7 +101,7 @@ def _edges_at(analysis: Analysis) -> str:
     of_edges = {n for n, t in analysis.signature.items() if t.kind is PropertyKind.EDGE}
     for function in analysis.functions:
         asks = (a.version == "next" for a in function.accesses if a.name in of_edges)
-        if function.kind == "edge" or any(asks):
+        if function.kind.writes_edges or any(asks):
             return function.declared.source.where()
     return ""
 
@@ -129,7 +129,7 @@ def _reductions(analysis: Analysis) -> dict[str, Reduction]:
     read = read_where_due(analysis.functions)
     found = {}
     for function in analysis.functions:
-        if function.kind == "reduce":
+        if function.kind.reduces:
             into, partial = str(function.into), partial_dtype(function, analysis.real)
             dtype = "bool" if function.returns == "bool" else partial
             shape = analysis.reductions[into]
@@ -147,7 +147,9 @@ def _may_push(analysis: Analysis, options: Options) -> bool:
         or options.incremental is not None
     ):
         return False
-    if {f.kind for f in functions} not in ({"gather"}, {"gather", "vertex"}):
+    gathers = [f for f in functions if f.kind.gathers]
+    others = [f for f in functions if not f.kind.gathers]
+    if not gathers or not all(f.kind.writes_vertices for f in others):
         return False
     if any(a.where == "foreign" for f in functions for a in f.accesses):
         return False
@@ -155,6 +157,5 @@ def _may_push(analysis: Analysis, options: Options) -> bool:
         is_free(f)
         and declared_along(f) == "in"
         and not has_wide_key(analysis.temporaries[str(f.into)], analysis.real)
-        for f in functions
-        if f.kind == "gather"
+        for f in gathers
     )

@@ -41,10 +41,10 @@ def group_functions(
 def _phase_kind(
     function: Analysed, options: Options, incremental: frozenset[str]
 ) -> str:
-    if function.kind == "gather":
+    if function.kind.gathers:
         pushes = options.direction == "push" and function.into not in incremental
         return "push" if pushes else "vertex"
-    return function.kind
+    return function.kind.name
 
 
 def _boundary(
@@ -79,7 +79,7 @@ def _boundary(
         return f"a {kind} phase holds one function"
     if not options.folding:
         return "folding is off"
-    filled = {f.into for f in previous if f.kind == "gather"}
+    filled = {f.into for f in previous if f.kind.gathers}
     indexed = sorted(n for n in function.indexed if n in filled)
     if indexed:
         return (

@@ -187,7 +187,7 @@ def _find_triangles(
     functions: Sequence[Analysed], analysis: Analysis
 ) -> TriangleHalo | None:
     """Return what a triangle function does; None where there is none."""
-    if not any(function.kind == "triangle" for function in functions):
+    if not any(function.kind.intersects for function in functions):
         return None
     [function] = functions
     read = {
@@ -211,8 +211,8 @@ def _find_edges(functions: Sequence[Analysed], analysis: Analysis) -> EdgeHalo:
     Triangle functions see to that by themselves: they go to other edges, too.
     """
     found: dict[tuple[str, str], set[str]] = {}
-    for function in (f for f in functions if f.kind != "triangle"):
-        goes_out = function.kind == "gather" and declared_along(function) != "in"
+    for function in (f for f in functions if not f.kind.intersects):
+        goes_out = function.kind.gathers and declared_along(function) != "in"
         for record in function.accesses:
             if not _is_of(PropertyKind.EDGE, analysis, record):
                 continue
@@ -251,7 +251,7 @@ _TESTS: tuple[tuple[str, str, Callable[[Analysed], bool]], ...] = (
         "two atomic operations of a triangle function at one property",
         "use a property for each",
         lambda f: (
-            f.kind == "triangle"
+            f.kind.intersects
             and len(found := {(n.name, n.op) for n in _atomics(f)})
             > len({name for name, _ in found})
         ),
@@ -267,7 +267,7 @@ def why_not_shared(
     With `in_order`, reduces have to be those of one rank, bit by bit.
     """
     for function in functions:
-        is_rounded = function.kind == "reduce" and rounds(function)
+        is_rounded = function.kind.reduces and rounds(function)
         if in_order and is_rounded and combine_of(function).rules.tree is None:
             known = [
                 name
@@ -297,7 +297,7 @@ def _why_not_combined(
         unused = [n.value for n in nodes if isinstance(n, ast.Expr)]
         for node in _atomics(function):
             of = sent.get(node.name, node.name)
-            is_sent = of in sent.values() or function.kind == "triangle"
+            is_sent = of in sent.values() or function.kind.intersects
             if is_sent and not any(node is other for other in unused):
                 return Refusal(
                     f"the old value of {of} is used, and atomic operations at vertices "

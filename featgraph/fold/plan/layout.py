@@ -186,16 +186,16 @@ def phase_along(
     Edges are opaque (S10), so their uses are known. Slots of in-edges are
     their ids; along others, an array of them is left out where there is none.
     """
-    gathers = [f for f in members if f.kind == "gather"]
+    gathers = [f for f in members if f.kind.gathers]
     along = alongs[gathers[0].name] if gathers else "in"
     types = [analysis.signature.get(a.name) for f in members for a in f.accesses]
     asks = any(t is not None and t.kind is PropertyKind.EDGE for t in types)
     asks = asks or any(f.twin_operations for f in members)
     # What edges have come to is kept by their ids, for later functions of other phases.
-    sweeps = any(f.kind == "edge" for f in members)
+    sweeps = any(f.kind.writes_edges for f in members)
     own = {id(f) for f in members}
-    others = {f.kind for f in analysis.functions if id(f) not in own}
-    tells_passed = sweeps and bool(others & {"edge", "triangle"})
+    others = (f.kind for f in analysis.functions if id(f) not in own)
+    tells_passed = sweeps and any(k.writes_edges or k.intersects for k in others)
     return along, asks or tells_passed or options.checked
 
 
@@ -205,7 +205,8 @@ def other_along(
     """Return why a gather cannot share the pass of earlier ones over edges."""
     for earlier in previous:
         own, theirs = alongs[function.name], alongs[earlier.name]
-        if function.kind == earlier.kind == "gather" and own != theirs:
+        share = function.kind.gathers and earlier.kind.gathers
+        if share and own != theirs:
             return (
                 f"{function.name} gathers along {SAID[own]}, "
                 f"{earlier.name} along {SAID[theirs]}"
@@ -222,9 +223,9 @@ def expands_along(
     """Return along which edges those gather that no edge function precedes (S4)."""
     found: dict[str, None] = {}
     for function in functions:
-        if function.kind == "edge":
+        if function.kind.writes_edges:
             break
-        if function.kind == "gather":
+        if function.kind.gathers:
             found[alongs[function.name]] = None
     return ("both",) if "both" in found else tuple(found)
 

@@ -136,7 +136,7 @@ def _check_atomics(analysis: Analysis, options: Options) -> None:
 
 
 def _check_schedule(functions: Sequence[Analysed], options: Options) -> None:
-    has_triangles = any(f.kind == "triangle" for f in functions)
+    has_triangles = any(f.kind.intersects for f in functions)
     if options.schedule in INTERSECTIONS and not has_triangles:
         raise PlanError(
             "this schedule intersects rows of neighbors",
@@ -158,9 +158,7 @@ def _finish(
     """Work out temporaries, copies and restores of each phase."""
     functions = analysis.functions
     phase_of = {i: n for n, (_, places, _) in enumerate(groups) for i in places}
-    filled_in = {
-        f.into: phase_of[i] for i, f in enumerate(functions) if f.kind == "gather"
-    }
+    filled_in = {f.into: phase_of[i] for i, f in enumerate(functions) if f.kind.gathers}
     phases: list[Phase] = []
     written_before: dict[str, set[str]] = {"vertex": set(), "edge": set()}
     for number, (kind, places, reason) in enumerate(groups):
@@ -169,13 +167,13 @@ def _finish(
         loads, indexes = _read_in_memory(members, analysis, here)
         later = [f for i, f in enumerate(functions) if phase_of[i] > number]
         stores = {
-            f.into for f in members if f.kind == "gather" and kind == "vertex"
+            f.into for f in members if f.kind.gathers and kind == "vertex"
             and f.into not in incremental
             and any(f.into in _temporaries_read(g, analysis) for g in later)
         }  # fmt: skip
         writes = {n for f in members for n in f.writes("next")}
         # Whose functions may return False; a gather never does.
-        sides = {f.kind for f in members} & set(written_before)
+        sides = {f.kind.writes for f in members} & set(written_before)
         before = {n for side in sides for n in written_before[side]}
         # Behind an earlier phase of this side every entry is written, restored or
         # refreshed already.
@@ -183,14 +181,14 @@ def _finish(
         written = tuple(sorted(writes | before))
         for side in sides:
             written_before[side] |= {
-                n for f in members if f.kind == side for n in f.writes("next")
+                n for f in members if f.kind.writes == side for n in f.writes("next")
             }
         width = max((f.width for f in members if not f.is_scalar), default=1)
         along, finds = phase_along(members, analysis, options, alongs)
         own = traits_along(along, traits)
         mapping = choose_mapping(kind, members, analysis, width, options, own)
         in_registers = _in_registers(kind, members, mapping, width, analysis)
-        ran = {functions[i].kind for p in phases for i in p.functions}
+        ran = [functions[i].kind for p in phases for i in p.functions]
         restores, behind = _restores(kind, members, written, copies)
         phases.append(
             Phase(
@@ -222,7 +220,7 @@ def _finish(
                 finds_edges=finds,
                 into=str(members[0].into) if kind in {"push", "reduce"} else "",
                 touches_next=_touches_next(members, written, writes),
-                is_behind_vertices="vertex" in ran,
+                is_behind_vertices=any(k.writes_vertices for k in ran),
             )
         )
     phases = _start_at_edges(_with_edges(phases, analysis), analysis, options, traits)
@@ -262,8 +260,8 @@ def _restores(
     """
     dropped = {
         name
-        for kind in ("vertex", "edge")
-        for name in next_dropped([f.body for f in members if f.kind == kind])
+        for side in ("vertex", "edge")
+        for name in next_dropped([f.body for f in members if f.kind.writes == side])
     }
     changed = [n for n in written if n in dropped or n not in copies]
     where = {"vertex": "foreign", "edge": "twin"}.get(kind)
@@ -307,7 +305,7 @@ def _start_at_edges(
 
 def _spreads(members: Sequence[Analysed], options: Options) -> bool:
     """Whether what commits has those run that gather from it, in the same sweep."""
-    alongs = {declared_along(f) for f in members if f.kind == "gather"}
+    alongs = {declared_along(f) for f in members if f.kind.gathers}
     is_sweep = options.asynchronous and options.target == "cpu"
     return is_sweep and not alongs.isdisjoint({"in", "both"})
 
@@ -370,7 +368,7 @@ def _in_registers(
     """Return the matrices that a thread sums in registers."""
     if kind != "vertex" or mapping.schedule != "thread" or width > MOST_HELD:
         return ()
-    into = sorted(str(f.into) for f in members if f.kind == "gather")
+    into = sorted(str(f.into) for f in members if f.kind.gathers)
     temporaries = [(n, analysis.temporaries[n]) for n in into]
     return tuple(
         n

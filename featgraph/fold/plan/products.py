@@ -22,9 +22,8 @@ def products_of(
 
     None where there are none. A matrix of one element is a number.
     """
-    sums = {"vertex": "gather", "reduce": "reduce"}.get(kind)
-    gathers = [f for f in members if f.kind == sums and is_matrix(f)]
-    if not gathers or width == 1:
+    gathers = [f for f in members if f.kind.combines and is_matrix(f)]
+    if kind == "push" or not gathers or width == 1:
         return None
     parts = [f.outer_product for f in gathers]
     calls = [n for f in members for s in f.body for n in _systems(s)]
@@ -52,7 +51,7 @@ def _refused(
             return f"{function.name} contributes others"
         if function.collective:
             return f"{function.name} makes collaborative calls"
-    if any(f.kind == "edge" for f in members):
+    if any(f.kind.writes_edges for f in members):
         return "edge functions run along the same edges"
     if options.incremental is not None:
         return "change_driven=True keeps what gathers have come to"

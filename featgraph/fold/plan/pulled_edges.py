@@ -24,8 +24,6 @@ __all__ = ["WORDS", "Group", "conflict", "drop_conflict", "pull_edges"]
 #: those due in any case, and those due where an edge passed; whose out-edges the edge
 #: functions run on, and whether these are all; vertices with an edge that passed.
 WORDS = ("swept", "due", "allowed", "sources", "all_sources", "targets")
-#: Kind of a function that may drop ``_next`` entries -> where others read such ones.
-_DROPPED_AT = {"vertex": ("neighbor", "foreign"), "edge": ("twin",)}
 
 #: A phase to be: its kind, places of its functions in the foldmap, why it begins.
 Group = tuple[str, list[int], str]
@@ -80,7 +78,7 @@ def _obstacle(
         return "folding is off"
     if options.direction == "push":
         return "direction is push"
-    if receiving[0].kind != "gather":
+    if not receiving[0].kind.gathers:
         return "no gather sweeps the in-edges behind it"
     if alongs[receiving[0].name] != "in":
         return f"{receiving[0].name} gathers along {SAID[alongs[receiving[0].name]]}"
@@ -98,7 +96,7 @@ def _obstacle(
             return f"{function.name} reads what a gather has left"
     found = _first_conflict(sending, receiving)
     for place, function in zip(rest, receiving, strict=True):
-        if found is None and function.kind == "vertex":
+        if found is None and function.kind.writes_vertices:
             found = drop_conflict(sending, function, functions[:place])
     return found
 
@@ -148,10 +146,12 @@ def drop_conflict(
     written = {name for f in before for name in f.writes("next")}
     for function in earlier:
         found = None
-        if later.kind == "vertex":
+        if later.kind.writes_vertices:
             found = _dropped(later, function, ("neighbor",), written)
-        places = _DROPPED_AT.get(function.kind, ())
-        found = found or _dropped(function, later, places, written)
+        if function.kind.writes:
+            at_vertices = function.kind.writes_vertices
+            places = ("neighbor", "foreign") if at_vertices else ("twin",)
+            found = found or _dropped(function, later, places, written)
         if found is not None:
             return found
     return None

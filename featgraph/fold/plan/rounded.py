@@ -42,7 +42,7 @@ def check_wire_dtype(plan: FoldPlan) -> None:
 
 def _check_function(plan: FoldPlan, function: Analysed, asked: str) -> None:
     where = function.declared.source.where()
-    if function.kind == "gather" and combine_of(function).is_arg:
+    if function.kind.gathers and combine_of(function).is_arg:
         best = "least" if combine_of(function).rules.order == "min" else "largest"
         raise _refusal(
             asked,

@@ -208,7 +208,7 @@ def choose_mapping(
         lanes, copies, lanes * edges_at_a_time, False, "lanes", hubs, shared, piece,
         row_stride(width),
     )  # fmt: skip
-    if columns and any(f.kind == "gather" and is_matrix(f) for f in members):
+    if columns and any(f.kind.gathers and is_matrix(f) for f in members):
         piece = _piece(width, size)
         mapping = replace(mapping, column_width=piece, hub_resident=2)
     mapping = replace(mapping, vertices=_vertices_together(kind, members, width))
@@ -288,7 +288,7 @@ def _suits_segments(
         return False
     if options.mapping or options.asynchronous or options.incremental is not None:
         return False
-    keys = any(f.kind == "gather" and combine_of(f).is_arg for f in members)
+    keys = any(f.kind.gathers and combine_of(f).is_arg for f in members)
     least = SEGMENTS_DEGREE_OF_KEYS if keys else SEGMENTS_DEGREE
     return traits.typical_degree >= least and _gathers_plainly(members, keys=keys)
 
@@ -298,8 +298,8 @@ def _gathers_plainly(members: Sequence[Analysed], *, keys: bool = False) -> bool
 
     With `keys`, a key and its source count as one.
     """
-    gathers = [f for f in members if f.kind == "gather"]
-    if len(gathers) != 1 or any(f.kind == "edge" for f in members):
+    gathers = [f for f in members if f.kind.gathers]
+    if len(gathers) != 1 or any(f.kind.writes_edges for f in members):
         return False
     [gather] = gathers
     combine = combine_of(gather)
@@ -338,12 +338,12 @@ def _joins(members: Sequence[Analysed], analysis: Analysis, options: Options) ->
     All gathers come first, and go through the row once; whatever else runs is behind
     them. Nothing is to be known of an edge but what it contributes.
     """
-    gathers = [f for f in members if f.kind == "gather"]
+    gathers = [f for f in members if f.kind.gathers]
     if options.asynchronous or options.incremental is not None or not gathers:
         return False
-    if [f.kind for f in members[: len(gathers)]] != ["gather"] * len(gathers):
+    if not all(f.kind.gathers for f in members[: len(gathers)]):
         return False
-    if any(f.kind == "edge" for f in members):
+    if any(f.kind.writes_edges for f in members):
         return False
     filled = {f.into for f in gathers}
     for function in gathers:
@@ -419,17 +419,17 @@ def _reads_matrices(members: Sequence[Analysed], analysis: Analysis) -> bool:
 
 def _multiplies(members: Sequence[Analysed]) -> bool:
     """Whether a matrix is multiplied by something along the edges."""
-    along = [f for f in members if f.kind in {"edge", "gather"}]
+    along = [f for f in members if f.kind.along_edges]
     return any(OPERATIONS[name].multiplies for f in along for name in f.operations)
 
 
 def _sweeps_edges(kind: str, members: Sequence[Analysed]) -> bool:
-    return kind in {"edge", "push"} or any(f.kind == "gather" for f in members)
+    return kind in {"edge", "push"} or any(f.kind.gathers for f in members)
 
 
 def _combined_by_function(members: Sequence[Analysed]) -> str:
     """Return a gather whose combine has no reduction by shuffles."""
-    gathers = (f for f in members if f.kind == "gather")
+    gathers = (f for f in members if f.kind.gathers)
     found = (f for f in gathers if not combine_of(f).rules.shuffle)
     return next((f.name for f in found), "")
 
@@ -450,7 +450,7 @@ def _edges_at_a_time(
         share, most = share / 2, most // 2
     together = min(most, max(1, int(traits.typical_degree * share)))
     rows = traits.rows_of_longest
-    if any(f.kind == "gather" and combine_of(f).is_arg for f in members):
+    if any(f.kind.gathers and combine_of(f).is_arg for f in members):
         rows //= 2
     while 0 < rows < FEW_LONG_ROWS and together < WARP:
         rows, together = 2 * rows, 2 * together
@@ -459,12 +459,12 @@ def _edges_at_a_time(
 
 def _meet_at_edges(members: Sequence[Analysed]) -> bool:
     """Whether functions along edges have shuffles, where lanes share features."""
-    return any(f.collective and f.kind in {"edge", "gather"} for f in members)
+    return any(f.collective and f.kind.along_edges for f in members)
 
 
 def _meets_in_a_warp(kind: str, members: Sequence[Analysed], mapping: Mapping) -> bool:
     """Whether a warp has a vertex, and lanes meet at each edge that it gathers from."""
-    edges = any(f.kind == "edge" for f in members)
+    edges = any(f.kind.writes_edges for f in members)
     whole = mapping.lanes_per_vertex == WARP and mapping.lanes_per_edge > 1
     alone = mapping.schedule in {"lanes", "virtual_warp"}
     return (
@@ -491,7 +491,7 @@ def _of_a_warp(mapping: Mapping, traits: GraphTraits) -> Mapping:
 def _ends_early(function: Analysed) -> bool:
     """Whether a gather is likely to be done long before its last edge."""
     declared: Any = function.declared
-    return function.kind == "gather" and bool(declared.first)
+    return function.kind.gathers and bool(declared.first)
 
 
 def _edges_together(
@@ -504,13 +504,13 @@ def _edges_together(
     """Return how many edges one thread takes at a time."""
     if kind != "vertex":
         return 1
-    if any(f.kind == "edge" for f in members):
+    if any(f.kind.writes_edges for f in members):
         size = 4 if analysis.real == "float32" else 8
         return 2 if width * size <= PAIRED_BYTES else 1
     types = [
         analysis.signature.get(a.name)
         for f in members
-        if f.kind == "gather"
+        if f.kind.gathers
         for a in f.accesses
     ]
     has_rows = any(
@@ -557,7 +557,7 @@ def _resident(
         several = traits.typical_degree >= LEAST_SHARED and mapping.lanes_per_edge > 1
         is_wide = width * size >= PIECE_BYTES
         pays = is_wide and (traits.has_hubs or several) and not multiplies
-    rows = [f for f in members if f.kind == "gather" and not f.is_scalar]
+    rows = [f for f in members if f.kind.gathers and not f.is_scalar]
     if not (rows and pays):
         return 0
     # Where edges are found through a list of them, registers go into that, too; and a

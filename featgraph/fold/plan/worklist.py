@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import (
@@ -71,7 +72,7 @@ def why_not_queued(
     """Return why no compiled loop can run supersteps of a plan; "" if one can."""
     functions = analysis.functions
     accesses = [a for f in functions for a in f.accesses]
-    gathers = [f for f in functions if f.kind == "gather"]
+    gathers = [f for f in functions if f.kind.gathers]
     kinds = [p.kind for p in phases]
     apart = kinds != ["vertex"] or phases[0].pulls_edges
     on_gpu = options.target == "cuda"
@@ -108,15 +109,13 @@ def why_not_queued(
 
 def is_in_order(functions: Sequence[Analysed]) -> bool:
     """Whether all gathers share one pass over edges, and a vertex function follows."""
-    kinds = [f.kind for f in functions]
-    if set(kinds) != {"vertex", "gather"} or kinds[-1] != "vertex":
+    if not all(f.kind.gathers or f.kind.writes_vertices for f in functions):
         return False
-    first = kinds.index("gather")
-    gathers = kinds[first:].index("vertex")
-    stage = functions[first : first + gathers]
+    _, stage, behind = parts_of(functions)
     filled = {f.into for f in stage}
     read = {a.name.removesuffix("_source") for f in stage for a in f.accesses}
-    return "gather" not in kinds[first + gathers :] and not filled & read
+    is_one = bool(stage and behind) and not any(f.kind.gathers for f in behind)
+    return is_one and not filled & read
 
 
 def keys_of(analysis: Analysis, phases: Sequence[Phase]) -> tuple[str, ...]:
@@ -125,7 +124,7 @@ def keys_of(analysis: Analysis, phases: Sequence[Phase]) -> tuple[str, ...]:
     found = {
         a.name
         for f in analysis.functions
-        if f.kind == "gather" and combine_of(f).rules.order
+        if f.kind.gathers and combine_of(f).rules.order
         for a in f.accesses
         if a.where == "neighbor" and a.name in writes
     }
@@ -137,10 +136,10 @@ def parts_of(
     functions: Sequence[Analysed],
 ) -> tuple[list[Analysed], list[Analysed], list[Analysed]]:
     """Return the vertex functions before the gathers, the gathers, and those behind."""
-    kinds = [f.kind for f in functions]
-    first = kinds.index("gather")
-    last = first + kinds[first:].index("vertex")
-    return list(functions[:first]), list(functions[first:last]), list(functions[last:])
+    left = list(functions)
+    before = list(takewhile(lambda f: not f.kind.gathers, left))
+    gathers = list(takewhile(lambda f: f.kind.gathers, left[len(before) :]))
+    return before, gathers, left[len(before) + len(gathers) :]
 
 
 def overwrites(plan: FoldPlan) -> bool:

@@ -130,7 +130,7 @@ def _of_vertices(facts: Facts) -> list[str]:
     arguments.append("swept_words")
     arguments += ["changed_sources", "stale"] if phase.incremental else []
     arguments += ["active_sources"] if plan.takes_active(phase) else []
-    if any(f.kind == "gather" for f in plan.functions_of(phase)):
+    if any(f.kind.gathers for f in plan.functions_of(phase)):
         arguments += facts.layout.arrays
     if phase.spreads:
         arguments += ["spreads", "allowed", *facts.layout_along("out").arrays]

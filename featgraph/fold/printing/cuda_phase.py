@@ -75,7 +75,7 @@ class CudaPhase:
         self.form = plan.form
         form = "" if plan.form == "plain" else f"{plan.form}_"
         self.name = f"{form}{phase.kind}_phase_{one.number}{self.suffix}"
-        self.gathers = any(f.kind == "gather" for f in self.functions)
+        self.gathers = any(f.kind.gathers for f in self.functions)
         self.scratch: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.parts = dict(self.scratch)
 

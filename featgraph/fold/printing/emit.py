@@ -154,7 +154,7 @@ def _waits(plan: FoldPlan, callees: dict[str, Callee]) -> bool:
     if last.kind != "vertex" or any(p.kind != "reduce" for p in before):
         return False
     one = functions[-1]
-    if [f for f in functions if f.kind in {"vertex", "edge"}] != [one]:
+    if [f for f in functions if f.kind.writes] != [one]:
         return False
     others = (a for f in functions[:-1] for a in f.accesses)
     alone = not any(a.version == "next" or a.where == "foreign" for a in others)
@@ -261,7 +261,7 @@ def _add_access(
     if type_ is None:
         if name in analysis.reductions:
             producer = next(
-                f for f in analysis.functions if f.kind == "reduce" and f.into == name
+                f for f in analysis.functions if f.kind.reduces and f.into == name
             )
             dtype = memory_dtype(producer.returns, analysis.real)
             rank = len(analysis.reductions[name])

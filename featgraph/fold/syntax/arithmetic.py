@@ -116,7 +116,7 @@ def contributed(function: UserFunction, body: list[ast.stmt], returned: str) -> 
         for node in (each for statement in body for each in ast.walk(statement)):
             if isinstance(node, ast.Return) and node.value is not None:
                 node.value = _counted(node.value)
-    counts = function.kind == "reduce" and combine.rules.gives
+    counts = function.kind.reduces and combine.rules.gives
     return combine.rules.gives if counts else returned
 
 

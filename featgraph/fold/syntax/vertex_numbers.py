@@ -19,6 +19,7 @@ from featgraph.fold.syntax.nodes import (
     copy_location,
     is_reversed,
 )
+from featgraph.program.functions import FunctionKind
 
 __all__ = [
     "NUMBER",
@@ -33,9 +34,9 @@ __all__ = [
 NUMBER = "vertex_number"
 
 
-def ends_of(kind: str) -> frozenset[str]:
+def ends_of(kind: FunctionKind) -> frozenset[str]:
     """Return what functions of a kind call the vertices that they run on."""
-    return frozenset({"u", "v", "w"} if kind == "triangle" else {"u", "v"})
+    return frozenset({"u", "v", "w"} if kind.intersects else {"u", "v"})
 
 
 def with_numbers(

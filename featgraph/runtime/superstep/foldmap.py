@@ -27,6 +27,12 @@ from featgraph.graph import Graph
 from featgraph.program.active import ActiveSet
 from featgraph.program.alike import said_behind
 from featgraph.program.by_name import name_in, named
+from featgraph.program.functions import (
+    EdgeFunction,
+    TriangleFunction,
+    UserFunction,
+    VertexFunction,
+)
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
@@ -444,7 +450,7 @@ def _side_of(mask: Any, sides: tuple[int, ...]) -> int | None:
 
 
 def _reductions(program: Program) -> set[str]:
-    return {f.into for f in program.functions if f.kind == "reduce"}  # type: ignore[attr-defined]
+    return {f.into for f in program.functions if f.kind.reduces}  # type: ignore[attr-defined]
 
 
 def as_active(given: Any, state: State, what: str = "an active set") -> ActiveSet:
@@ -500,7 +506,7 @@ def vertexmap(*functions: Any) -> FoldMap:
     UserFunctionError
         If a function is of another kind.
     """
-    return _of_kind("vertexmap", "vertex", functions)
+    return _of_kind("vertexmap", VertexFunction, functions)
 
 
 def edgemap(*functions: Any) -> FoldMap:
@@ -511,7 +517,7 @@ def edgemap(*functions: Any) -> FoldMap:
     UserFunctionError
         If a function is of another kind.
     """
-    return _of_kind("edgemap", "edge", functions)
+    return _of_kind("edgemap", EdgeFunction, functions)
 
 
 def trianglemap(*functions: Any) -> FoldMap:
@@ -522,14 +528,16 @@ def trianglemap(*functions: Any) -> FoldMap:
     UserFunctionError
         If a function is of another kind.
     """
-    return _of_kind("trianglemap", "triangle", functions)
+    return _of_kind("trianglemap", TriangleFunction, functions)
 
 
-def _of_kind(caller: str, kind: str, functions: tuple[Any, ...]) -> FoldMap:
+def _of_kind(
+    caller: str, declared: type[UserFunction], functions: tuple[Any, ...]
+) -> FoldMap:
     for function in functions:
-        if getattr(function, "kind", None) != kind:
+        if not isinstance(function, declared):
             raise UserFunctionError(
-                f"{caller} takes {kind} functions",
+                f"{caller} takes {declared.kind} functions",
                 where=f"fg.{caller}",
                 got=getattr(function, "name", repr(function)),
                 fix="use fg.foldmap for functions of several kinds",
