@@ -49,6 +49,8 @@ class FunctionKind:
         vertices.
     intersects : bool
         Whether it runs on triangles.
+    settings : tuple of str
+        The attributes that its decorator sets, as its constructor takes them.
     """
 
     name: str
@@ -56,6 +58,7 @@ class FunctionKind:
     gathers: bool = False
     reduces: bool = False
     intersects: bool = False
+    settings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.name
@@ -122,8 +125,10 @@ class UserFunction:
         self._check_arity()
 
     def settings(self) -> dict[str, Any]:
-        """Return what it was declared with, beside the function."""
-        return {}
+        """Return the arguments of its decorator, a combine by its name."""
+        values = {name: getattr(self, name) for name in self.kind.settings}
+        named = values.get("combine")
+        return values if named is None else values | {"combine": named.name}
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By the name in its module, as functions are; where another decorator has that
@@ -131,10 +136,8 @@ class UserFunction:
         module, name = self.__module__, self.__qualname__
         if find_named(module, name) is self:
             return named, (UserFunction, module, name)
-        return type(self), (self.declared, *self._arguments())
-
-    def _arguments(self) -> tuple[Any, ...]:
-        return ()
+        given = (getattr(self, name) for name in self.kind.settings)
+        return type(self), (self.declared, *given)
 
     def __copy__(self) -> Self:
         return self  # it never changes
@@ -184,19 +187,12 @@ class TriangleFunction(UserFunction):
         The edge property that says which edges there are.
     """
 
-    kind = FunctionKind("triangle", intersects=True)
+    kind = FunctionKind("triangle", intersects=True, settings=("within",))
     roles = ("u", "v", "w", "e_uv", "e_uw", "e_vw", "d")
 
     def __init__(self, declared: Callable[..., Any], within: str | None) -> None:
         super().__init__(declared)
         self.within = None if within is None else _checked_name(within, "within", self)
-
-    def settings(self) -> dict[str, Any]:
-        """Return what it was declared with."""
-        return {"within": self.within}
-
-    def _arguments(self) -> tuple[Any, ...]:
-        return (self.within,)
 
 
 class GatherFunction(UserFunction):
@@ -205,7 +201,10 @@ class GatherFunction(UserFunction):
     `u` is the neighbor, at the other end of an edge of those that `along` names.
     """
 
-    kind = FunctionKind("gather", gathers=True)
+    kind = FunctionKind(
+        "gather", gathers=True,
+        settings=("into", "combine", "along", "matrix", "first", "sources"),
+    )  # fmt: skip
     roles: tuple[str, ...] = ("f", "u", "v", "e", "d")
 
     def __init__(
@@ -228,27 +227,11 @@ class GatherFunction(UserFunction):
         self.combine = combine
         self.along = along
 
-    def settings(self) -> dict[str, Any]:
-        """Return what it was declared with."""
-        return {
-            "into": self.into,
-            "combine": self.combine.name,
-            "along": self.along,
-            "matrix": self.matrix,
-            "first": self.first,
-            "sources": self.sources,
-        }
-
-    def _arguments(self) -> tuple[Any, ...]:
-        return (
-            self.into, self.combine, self.along, self.matrix, self.first, self.sources,
-        )  # fmt: skip
-
 
 class ReduceFunction(UserFunction):
     """``(f, v, d) -> value``: combined over all vertices into ``d.name[f]``."""
 
-    kind = FunctionKind("reduce", reduces=True)
+    kind = FunctionKind("reduce", reduces=True, settings=("into", "combine", "matrix"))
     roles: tuple[str, ...] = ("f", "v", "d")
 
     def __init__(
@@ -264,14 +247,6 @@ class ReduceFunction(UserFunction):
         super().__init__(declared)
         self.into = _checked_name(into, "into", self)
         self.combine = combine
-
-    def settings(self) -> dict[str, Any]:
-        """Return what it was declared with."""
-        combine = self.combine.name
-        return {"into": self.into, "combine": combine, "matrix": self.matrix}
-
-    def _arguments(self) -> tuple[Any, ...]:
-        return self.into, self.combine, self.matrix
 
 
 def _checked_name(name: str, what: str, function: UserFunction) -> str:
