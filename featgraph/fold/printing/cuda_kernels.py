@@ -22,36 +22,29 @@ DECORATOR = "device_function"
 
 def imports(plan: FoldPlan) -> list[str]:
     """Return the import statements of the module."""
-    lines = ["import math", "from collections import namedtuple", ""]
-    lines += [
-        import_of_numbers(
-            "boolean", "float32", "float64", "int32", "int64", "uint32", "uint64"
-        ),
-        "",
-    ]
-    lines += [
-        "from featgraph._cuda import cuda, device_function, kernel",
-        "from featgraph.device import warp",
-    ]
     solving = [
         p
         for p in plan.phases
         if any(f.operations & {"solve", "inverse"} for f in plan.functions_of(p))
     ]
-    by_lanes = [p for p in solving if p.mapping.lanes_per_edge > 1]
-    if any(not p.mapping.tile for p in by_lanes):
-        lines.append("from featgraph.device import linalg_cuda as linalg")
-    if any(
-        p.mapping.lanes_per_edge == 1 and not _in_registers(plan, p) for p in solving
-    ):
-        lines.append("from featgraph.device import linalg_thread")
-    schedules = [SCHEDULES[p.mapping.schedule] for p in plan.phases]
-    modules = dict.fromkeys(m for s in schedules for m in s.modules)
-    lines += [f"from featgraph.device import {name}" for name in modules]
-    if plan.form == WORKLIST:
-        lines.append("from featgraph.device import queue_cuda as queues")
-    if plan.analysis.uses_numbers(cuda=True):
-        lines.append("from featgraph.device import numbers_cuda as numbers")
+    areas = (p.mapping.lanes_per_edge > 1 and not p.mapping.tile for p in solving)
+    alone = [p for p in solving if p.mapping.lanes_per_edge == 1]
+    modules = {
+        "warp": True,
+        "linalg_cuda as linalg": any(areas),
+        "linalg_thread": any(not _in_registers(plan, p) for p in alone),
+    }
+    for phase in plan.phases:
+        modules |= dict.fromkeys(SCHEDULES[phase.mapping.schedule].modules, True)
+    modules["queue_cuda as queues"] = plan.form == WORKLIST
+    modules["numbers_cuda as numbers"] = plan.analysis.uses_numbers(cuda=True)
+    numbers = "boolean", "float32", "float64", "int32", "int64", "uint32", "uint64"
+    lines = ["import math", "from collections import namedtuple", ""]
+    lines += [import_of_numbers(*numbers), ""]
+    lines += ["from featgraph._cuda import cuda, device_function, kernel"]
+    lines += [
+        f"from featgraph.device import {n}" for n, used in modules.items() if used
+    ]
     return lines
 
 
