@@ -149,7 +149,7 @@ def _counting(graph: fg.Graph, target: str) -> Iterator[list[int]]:
         functions = bound.kernel.plan.functions_of(phase)
         if bound.entry.role != "main" or all(not f.kind.gathers for f in functions):
             return
-        pushes = phase.kind == "push"
+        pushes = phase.kind.pushes
         chosen = given["active_sources" if pushes else "due"]
         arrays, along = graph_arrays(graph, self), "out" if pushes else "in"
         edges[0] += self.sets.edges_of(chosen, arrays, along)

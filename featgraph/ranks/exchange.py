@@ -15,7 +15,7 @@ from featgraph.distributed.engines.ahead import led
 from featgraph.distributed.engines.null import NullEngine
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.fold.plan.layout import rows_along, rows_with
-from featgraph.fold.plan.plan import FoldPlan
+from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard
 from featgraph.program.combine import Combine
@@ -226,12 +226,12 @@ class RankExchange:
         own = self._own
         return RankGhosts(plan, carrier, edges, own, sets, triangles, self.engine)
 
-    def rows_for(self, kind: str, arrays: GraphArrays) -> Mapping[str, Array]:
-        """Return the arrays of the graph for a kind of phase, of those of the part.
+    def rows_for(self, phase: Phase, arrays: GraphArrays) -> Mapping[str, Array]:
+        """Return the arrays of the graph for a phase, of those of the part.
 
         Edge functions run on the edges into vertices that this rank owns.
         """
-        if kind != "edge":
+        if not phase.kind.sweeps_edges:
             return arrays
         own = graph_arrays(self._edges.into_own, self.device)
         return _OwnEdges(arrays, own)

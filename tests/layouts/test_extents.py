@@ -97,7 +97,7 @@ def _entries(kind: str, program: BankProgram, target: str = "cpu") -> list[Entry
             kernels = emit(plan)
     except fg.PlanError:
         return []
-    return [e for e in kernels.entries if plan.phases[e.phase].kind == kind]
+    return [e for e in kernels.entries if plan.phases[e.phase].kind.name == kind]
 
 
 def _takes_extents(entry: Entry) -> bool:

@@ -226,7 +226,7 @@ def test_edge_functions_stay_apart_from_gathers_along_out(
     graph = fg.Graph.from_edges([0, 1], [1, 2], directed=directed)
     step = fg.foldmap(send, sum_of_sent, keep_sent)
     kernel = step.fold(state_on(graph), target=on)
-    assert [p.kind for p in kernel.plan.phases] == ["edge", "vertex"]
+    assert [p.kind.name for p in kernel.plan.phases] == ["edge", "vertex"]
     assert "sum_of_sent gathers along out-edges" in kernel.explain()
 
 
@@ -300,5 +300,8 @@ def test_pushed_along_other_edges(target: str) -> None:
         direction="push",
     )
     pushed = kernel.plan.phases[:2]
-    assert [(p.kind, p.along) for p in pushed] == [("push", "out"), ("push", "both")]
+    assert [(p.kind.name, p.along) for p in pushed] == [
+        ("push", "out"),
+        ("push", "both"),
+    ]
     assert "in_sources" in kernel.entries[0].arguments

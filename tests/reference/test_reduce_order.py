@@ -117,7 +117,7 @@ def test_reduces_that_ask_for_nothing_new_run_first(name: str) -> None:
     functions, is_first = FORMS[name]
     state = make_state(fg.Graph.from_edges([0], [1]))
     plan = fg.foldmap(*functions).fold(state, target="cuda").plan
-    assert (plan.phases[0].kind == "reduce") == is_first
+    assert plan.phases[0].kind.reduces == is_first
     assert plan.facts.has_late_reduce == (not is_first and "reduce alone" not in name)
 
 

@@ -45,8 +45,8 @@ def shares_of(
     plan: FoldPlan, phase: Phase, words: dict[str, Any], degrees: Any
 ) -> dict[str, Any]:
     """Return the sources that have edges, and how many those before each have."""
-    sources = words["sources" if phase.kind == "edge" else "active_sources"]
-    everything = phase.kind == "push" and not plan.takes_active(phase)
+    sources = words["sources" if phase.kind.sweeps_edges else "active_sources"]
+    everything = phase.kind.pushes and not plan.takes_active(phase)
     mask = mask_of(sources, len(degrees)) | everything
     rows = np.flatnonzero(mask & (degrees > 0))
     begins = np.append(0, np.cumsum(degrees[rows]))
@@ -59,7 +59,7 @@ def shares_of(
 
 def active_behind(plan: FoldPlan, committed: Any, targets: Any) -> Any:
     """Return what is active behind a superstep (S3)."""
-    if plan.phases[-1].kind == "edge":
+    if plan.phases[-1].kind.sweeps_edges:
         return targets
     tells = tells_targets(plan.analysis.functions)
     return committed | targets if tells else committed
@@ -233,10 +233,10 @@ class Superstep:
                     due[sources[active[ends]]] = True
             due &= ~stopped
             sources = active if passed is None else passed
-            if phase.kind == "reduce":
+            if phase.kind.reduces:
                 due = np.ones(self.count, bool)
             swept = due.copy()
-            if phase.pulls_edges:
+            if phase.kind.pulls_edges:
                 starts, ends = self._ends()
                 swept[ends[sources[starts]]] = True
             some_due = phase.finds_due and self.form == "plain"
@@ -256,12 +256,12 @@ class Superstep:
                 "targets": np.zeros(-(-self.count // 32), np.uint32),
             }
             self._launch_phase(number, phase, words)
-            if phase.kind == "edge" or phase.pulls_edges:
+            if phase.kind.sweeps_edges or phase.kind.pulls_edges:
                 targets = self._targets(words)
-            if phase.pulls_edges:
+            if phase.kind.pulls_edges:
                 due |= targets & ~stopped
             verdicts = any(f.kind.writes_vertices for f in functions)
-            if phase.kind == "vertex" and verdicts:
+            if phase.kind.pulls and verdicts:
                 passed = mask_of(words["passed"], self.count)
                 stopped |= due & ~passed
                 committed = (committed & ~(due & ~passed)) | passed
@@ -279,7 +279,7 @@ class Superstep:
 
     def _targets(self, words: dict[str, Any]) -> Any:
         """Return the targets; after several edge phases, of edges that passed last."""
-        if sum(phase.kind == "edge" for phase in self.plan.phases) <= 1:
+        if sum(phase.kind.sweeps_edges for phase in self.plan.phases) <= 1:
             return mask_of(words["targets"], self.count)
         out = self.graph.out_edges
         targets = np.zeros(self.count, bool)
@@ -334,7 +334,7 @@ class Superstep:
             self.reduced[function.into] = reduced.reshape(shape)  # the same memory
             self.arrays[function.into] = self.reduced[function.into]
             available |= {"partials": self.partials, "reduced": reduced}
-        elif phase.kind == "reduce":
+        elif phase.kind.reduces:
             width = math.prod(self.plan.facts.reductions[function.into].shape)
             width = phase.mapping.part_size or width
             self.partials = np.full((GRID, width), 66, self._reduced_dtype(function))

@@ -169,7 +169,7 @@ def texts(
     for variant in variants:
         try:
             plan = _plan(case, variant)
-            if phase is not None and phase not in {p.kind for p in plan.phases}:
+            if phase is not None and phase not in {p.kind.name for p in plan.phases}:
                 continue
             text = normalised(emit(plan).text)
         except (PlanError, UserFunctionError) as error:

@@ -114,11 +114,7 @@ def make_state(*, directed: bool = False, dtype: Any = np.float32) -> fg.State:
 def fold(snippet: Snippet, state: fg.State, **options: Any) -> Any:
     """Fold the functions of a snippet, in the order in which they stand there."""
     module = snippet.load()
-    made = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, UserFunction)
-    ]
+    made = [value for value in vars(module).values() if isinstance(value, UserFunction)]
     return fg.foldmap(*made).fold(state, **({"target": "cpu"} | options))
 
 

@@ -160,7 +160,7 @@ def test_options_and_settings_have_their_own(monkeypatch: pytest.MonkeyPatch) ->
     state = make()
     check(state)
     check(state, direction="push")
-    assert kept(state, direction="push").plan.phases[0].kind == "push"
+    assert kept(state, direction="push").plan.phases[0].kind.pushes
     monkeypatch.setattr(fg.config, "checked", True)
     check(state)
     assert kept(state).plan.options.checked

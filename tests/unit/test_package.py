@@ -92,6 +92,7 @@ FLOORS = (
     "fold.operations",
     "fold.syntax",
     "fold.analysis",
+    "fold.kinds",
     "fold.plan",
     "fold.functions",
     "fold.lowering",

@@ -65,8 +65,8 @@ def test_edges_join_the_gathers_behind_them(
 ) -> None:
     kernel = fold(Snippet(tmp_path, text_of(names)), make_state(), target=on)
     phases = kernel.plan.phases
-    assert [n for n, p in enumerate(phases) if p.pulls_edges] == [place]
-    assert (len(phases), phases[place].kind) == (count, "vertex")
+    assert [n for n, p in enumerate(phases) if p.kind.pulls_edges] == [place]
+    assert (len(phases), phases[place].kind.name) == (count, "vertex")
     assert "along in-edges whose source is active" in kernel.explain()
     main = next(e for e in kernel.entries if e.phase == place)
     assert "out_edges" not in main.arguments
@@ -111,8 +111,8 @@ def test_edges_stay_apart(
     snippet = Snippet(tmp_path, text_of(names))
     kernel = fold(snippet, make_state(), target=on, **options)
     phases = kernel.plan.phases
-    assert not any(p.pulls_edges for p in phases)
-    edges = next(n for n, p in enumerate(phases) if p.kind == "edge")
+    assert not any(p.kind.pulls_edges for p in phases)
+    edges = next(n for n, p in enumerate(phases) if p.kind.sweeps_edges)
     expected = f"and is not folded with it: {reason}"
     assert expected in phases[edges + 1].reason
     assert expected in kernel.explain()
@@ -120,4 +120,4 @@ def test_edges_stay_apart(
 
 def test_edge_functions_alone_stay_as_they_are(tmp_path: Path) -> None:
     kernel = fold(Snippet(tmp_path, text_of(["own", "sends"])), make_state())
-    assert [p.kind for p in kernel.plan.phases] == ["vertex", "edge"]
+    assert [p.kind.name for p in kernel.plan.phases] == ["vertex", "edge"]

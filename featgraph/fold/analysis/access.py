@@ -12,7 +12,7 @@ from enum import Enum
 
 from featgraph.fold.syntax.names import EDGES
 from featgraph.fold.syntax.nodes import Access, Atomic, Operate, Whole, is_reversed
-from featgraph.program.functions import FunctionKind
+from featgraph.program.functions import UserFunction
 from featgraph.program.source import FunctionSource
 
 __all__ = ["AccessClass", "AccessRecord", "Mode", "check_accesses", "find_accesses"]
@@ -59,10 +59,7 @@ class AccessRecord:
 
 
 def find_accesses(
-    source: FunctionSource,
-    kind: FunctionKind,
-    body: list[ast.stmt],
-    kinds: Mapping[str, str],
+    function: UserFunction, body: list[ast.stmt], kinds: Mapping[str, str]
 ) -> tuple[AccessRecord, ...]:
     """Return the access table of a function, sorted, each row once."""
     rows: set[AccessRecord] = set()
@@ -70,7 +67,7 @@ def find_accesses(
         for node in ast.walk(statement):
             if not isinstance(node, Access | Whole | Atomic):
                 continue
-            where = _class_of(source, kind, node, kinds)
+            where = _class_of(function, node, kinds)
             mode = Mode.ATOMIC if isinstance(node, Atomic) else Mode.READ
             version = "now" if isinstance(node, Atomic) else node.version
             rows.add(AccessRecord(node.name, version, mode.value, where.value))
@@ -114,11 +111,11 @@ def _targets_only(body: list[ast.stmt]) -> set[tuple[str, str]]:
 
 
 def _class_of(
-    source: FunctionSource,
-    kind: FunctionKind,
+    function: UserFunction,
     node: Access | Whole | Atomic,
     kinds: Mapping[str, str],
 ) -> AccessClass:
+    source, kind = function.source, function.kind
     stored = kinds.get(node.name, "vertex")  # builtin arrays belong to vertices
     first = node.indices[0] if node.indices else None
     name = first.id if isinstance(first, ast.Name) else None
@@ -176,8 +173,7 @@ def _shown(node: ast.AST | None) -> str:
 
 
 def check_accesses(
-    source: FunctionSource,
-    kind: FunctionKind,
+    function: UserFunction,
     body: list[ast.stmt],
     accesses: tuple[AccessRecord, ...],
     kinds: Mapping[str, str],
@@ -193,8 +189,9 @@ def check_accesses(
         elsewhere than at v (at e), a write of an iterated property in place, and a
         read elsewhere of what the function itself writes in place.
     """
+    source, kind = function.source, function.kind
     for target in _targets(body):
-        _check_write(source, kind, target, kinds, iterated, shared)
+        _check_write(function, target, kinds, iterated, shared)
     if kind.intersects:
         _check_triangle(source, accesses, kinds)
     if kind.combines and any(a.mode == "atomic" for a in accesses):
@@ -264,13 +261,13 @@ def _shared_text(name: str) -> str:
 
 
 def _check_write(
-    source: FunctionSource,
-    kind: FunctionKind,
+    function: UserFunction,
     target: Access,
     kinds: Mapping[str, str],
     iterated: frozenset[str],
     shared: frozenset[str],
 ) -> None:
+    source, kind = function.source, function.kind
     name = target.name
     shown = f"d.{name}{'_next' if target.version == 'next' else ''}"
     if kind.combines:

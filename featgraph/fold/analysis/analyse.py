@@ -39,14 +39,7 @@ from featgraph.fold.syntax.names import (
     is_plain,
     name_temporaries,
 )
-from featgraph.fold.syntax.nodes import (
-    Access,
-    Atomic,
-    Helper,
-    Operate,
-    Scalar,
-    Whole,
-)
+from featgraph.fold.syntax.nodes import Access, Atomic, Helper, Operate, Scalar, Whole
 from featgraph.fold.syntax.normal_form import has_collective, normal_form
 from featgraph.fold.syntax.resolve import Resolved, resolve_function
 from featgraph.fold.syntax.types import assign_types
@@ -437,12 +430,10 @@ class _Analyser:
         check_groups(source, body, width)
         varying = find_varying(source, body)
         check_shared_entries(source, body, width, varying)
-        check_gathered(source, function.kind, body, names.kinds)
-        accesses = find_accesses(source, function.kind, body, names.kinds)
+        check_gathered(function, body, names.kinds)
+        accesses = find_accesses(function, body, names.kinds)
         shared = frozenset(n for n, t in self.result.signature.items() if t.shared)
-        check_accesses(
-            source, function.kind, body, accesses, names.kinds, names.iterated, shared
-        )
+        check_accesses(function, body, accesses, names.kinds, names.iterated, shared)
         if self.result.renumbered:
             self._redirect(body, ends_of(function.kind))
         nodes = [n for s in body for n in ast.walk(s)]

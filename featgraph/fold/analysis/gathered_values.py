@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from featgraph.fold.syntax.nodes import Access
-from featgraph.program.functions import FunctionKind, UserFunction
-from featgraph.program.source import FunctionSource
+from featgraph.program.functions import UserFunction
 
 __all__ = [
     "INDEXED",
@@ -65,10 +64,7 @@ def entry_stem(name: str, temporaries: Iterable[str]) -> str:
 
 
 def check_gathered(
-    source: FunctionSource,
-    kind: FunctionKind,
-    body: list[ast.stmt],
-    kinds: Mapping[str, str],
+    function: UserFunction, body: list[ast.stmt], kinds: Mapping[str, str]
 ) -> None:
     """Refuse gathered values of another vertex: only its own lanes have them.
 
@@ -81,20 +77,20 @@ def check_gathered(
     """
     for node in (n for s in body for n in ast.walk(s)):
         name = getattr(node, "name", "")
-        if kinds.get(name) != "into" or kind.is_silent:
+        if kinds.get(name) != "into" or function.kind.is_silent:
             continue
         indices: list[ast.expr] = getattr(node, "indices", [])
         first = indices[0] if indices else None
         is_own = isinstance(first, ast.Name) and first.id == "v"
-        if is_own and not kind.writes_edges:
+        if is_own and not function.kind.writes_edges:
             continue
-        where = "where" if kind.writes_edges else "at a vertex where"
+        where = "where" if function.kind.writes_edges else "at a vertex where"
         shown = ast.unparse(first) if isinstance(first, ast.Name) else "another vertex"
-        raise source.error(
+        raise function.source.error(
             f"{name!r} is read {where} it was not gathered",
             node,
             got=f"d.{name} in an edge function"
-            if kind.writes_edges
+            if function.kind.writes_edges
             else f"d.{name} at {shown}",
             expected=f"d.{name} at v, in a vertex function or gather behind its gather",
             fix="store it in a property, and read that in a second foldmap",

@@ -25,7 +25,7 @@ __all__ = ["apart", "decorator_of", "defined", "form_of", "parts_of", "with_keys
 
 def form_of(context: Context, phase: Phase, function: Analysed) -> str:
     """Return what becomes of the features of a function: see `FunctionFacts`."""
-    if phase.kind == "triangle":
+    if phase.kind.intersects:
         return "triangle"
     summed = function.outer_product is not None and function.into in phase.in_registers
     if summed or function.into in phase.tiles:

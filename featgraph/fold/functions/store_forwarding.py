@@ -34,7 +34,7 @@ def find_forwarded(context: Context, plan: FoldPlan, phase: Phase) -> dict[str, 
     members = plan.functions_of(phase)
     edges = [f for f in members if f.kind.writes_edges]
     gathers = [f for f in members if f.kind.gathers]
-    alone = phase.pulls_edges and len(edges) == 1 and not plan.incremental.reads
+    alone = phase.kind.pulls_edges and len(edges) == 1 and not plan.incremental.reads
     in_loops = phase.mapping.is_looped  # over arrays, which are no registers
     if not alone or in_loops or context.checked is not None:
         return {}

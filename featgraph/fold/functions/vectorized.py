@@ -52,7 +52,7 @@ def pieces(width: int, real: str) -> list[tuple[int, int]]:
 
 def vector_form(context: Context, phase: Phase, function: Analysed) -> bool:
     """Return whether a function of a phase is said in vectors."""
-    if not _has_vectors(context) or function.is_scalar or phase.kind != "vertex":
+    if not _has_vectors(context) or function.is_scalar or not phase.kind.pulls:
         return False
     if function.kind.gathers:
         temporary = context.analysis.temporaries[str(function.into)]

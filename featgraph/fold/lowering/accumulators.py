@@ -20,7 +20,6 @@ __all__ = [
     "change_name",
     "found",
     "indexed_forms",
-    "is_packed",
     "was_packed",
 ]
 
@@ -206,11 +205,6 @@ def _identity(function: Analysed, analysis: Analysis, type_: str) -> str:
     return gather_identity(function, analysis)
 
 
-def is_packed(accumulator: Accumulator, kind: str) -> bool:
-    """Whether key and source share one int64, as atomics need."""
-    return accumulator.is_arg and kind == "push"
-
-
 def found(accumulator: Accumulator, name: str) -> str:
     """Return the test that nothing that may still come changes an accumulator."""
     if accumulator.is_arg:
@@ -234,7 +228,7 @@ def indexed_forms(plan: FoldPlan) -> dict[str, str]:
 def was_packed(accumulator: Accumulator, plan: FoldPlan) -> bool:
     """Return whether a push has left key and source in one word."""
     return accumulator.is_arg and any(
-        p.kind == "push" and plan.functions_of(p)[0].into == accumulator.name
+        p.kind.pushes and plan.functions_of(p)[0].into == accumulator.name
         for p in plan.phases
     )
 

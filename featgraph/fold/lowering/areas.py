@@ -35,7 +35,7 @@ def _waiting(facts: Facts) -> list[tuple[Area, bool]]:
 
     A matrix that one thread of a GPU has in memory waits there, too.
     """
-    if not facts.binding.block or facts.phase.kind == "push":
+    if not facts.binding.block or facts.phase.kind.pushes:
         return []
     axis, found = facts.binding.features, list[tuple[Area, bool]]()
     k, own = axis.width, axis.width if axis.is_looped else axis.per_lane
@@ -55,7 +55,7 @@ def _waiting(facts: Facts) -> list[tuple[Area, bool]]:
 def _accumulators_of_vertex(facts: Facts) -> list[Accumulator]:
     """Return what lanes have for a vertex: what they load, or fill."""
     names = set(facts.phase.loads)
-    if facts.phase.kind != "push":
+    if not facts.phase.kind.pushes:
         names |= {f.accumulator for f in facts.functions.values()} - {""}
     return [facts.accumulators[n] for n in sorted(names)]
 
@@ -110,8 +110,9 @@ class DeclareAreas(Rewriting):
     def _has_boxes(self) -> bool:
         """Whether the warps of a block combine what they have, in shared arrays."""
         kind, scopes = self.facts.phase.kind, self.facts.binding.scopes
-        shared = {"vertex": "vertex", "reduce": "partial"}.get(kind)
-        return shared is not None and scopes[shared].company == "block"
+        shared = "partial" if kind.reduces else "vertex"
+        combines = kind.reduces or kind.pulls
+        return combines and scopes[shared].company == "block"
 
     def _of_group(self, area: Area, number: int) -> Body:
         """Return where the area of a group is; on the CPU a thread is one."""

@@ -24,14 +24,7 @@ from featgraph.fold.schedules.lanes import LaneSchedule
 from featgraph.fold.schedules.mapping import Mapping
 from featgraph.fold.schedules.words import WordRangesSchedule
 from featgraph.fold.tree.layout import AdjacencyLayout
-from featgraph.fold.tree.nodes import (
-    AllEdges,
-    Areas,
-    Degree,
-    ForEdges,
-    Only,
-    Sweep,
-)
+from featgraph.fold.tree.nodes import AllEdges, Areas, Degree, ForEdges, Only, Sweep
 from featgraph.fold.tree.passes import Pass, run
 from featgraph.fold.tree.statements import Body, Rewriting, code, every, expression
 from featgraph.fold.tree.target import Target
@@ -129,7 +122,7 @@ class SetFacts:
         kernel, on_cpu = self.kernel, self.target == "cpu"
         count = self.layout.vertex_count if on_cpu else "vertex_count"
         return KernelShape(
-            "set", 1, form=kernel.form, threads=kernel.threads, covers=kernel.covers,
+            1, form=kernel.form, threads=kernel.threads, covers=kernel.covers,
             names_features=False, vertex_count=count,
         )  # fmt: skip
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import ast
 
 from featgraph.fold.functions.vector_access import is_piecewise
+from featgraph.fold.kinds.base import along_edge
 from featgraph.fold.lowering.facts import Facts
-from featgraph.fold.lowering.stages import along_edge
 from featgraph.fold.tree.nodes import (
     Ahead,
     ForEdges,

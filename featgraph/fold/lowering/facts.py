@@ -165,9 +165,10 @@ class Facts:
         count, form = "vertex_count", self.plan.form
         if self.target is Target.CPU:
             count = self.layout.vertex_count
-            form = "listed" if self.phase.kind == "vertex" else form
+            form = "listed" if self.phase.kind.pulls else form
+        kind = self.phase.kind
         return KernelShape(
-            self.phase.kind, self.phase.width, self.phase.spreads, form,
+            self.phase.width, kind.pulls, kind.reduces, self.phase.spreads, form,
             self.threads, self.covers, by_feature, count, *types_of(self.plan),
         )  # fmt: skip
 
@@ -314,7 +315,7 @@ class Facts:
 
     def is_filled_here(self, name: str) -> bool:
         """Whether what a temporary is, or is one of, is gathered by this phase."""
-        gathers = self.functions.values() if self.phase.kind == "vertex" else []
+        gathers = self.functions.values() if self.phase.kind.pulls else []
         return any(f.into == self.base(name) for f in gathers)
 
     @cached_property

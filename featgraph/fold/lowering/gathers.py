@@ -128,7 +128,7 @@ class LeaveEarly(_OfGathers):
         Incremental aggregates, and those that later phases read, are for others, too.
         """
         facts, phase = self.facts, self.facts.phase
-        if phase.incremental or phase.stores or phase.commits or phase.pulls_edges:
+        if phase.incremental or phase.stores or phase.commits or phase.kind.pulls_edges:
             return None
         if facts.context.checked is not None:
             return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterator
+from functools import partial
 
 from featgraph.fold.lowering.areas import DeclareAreas
 from featgraph.fold.lowering.blocks import Blocks
@@ -26,7 +27,6 @@ from featgraph.fold.lowering.gathers import (
 from featgraph.fold.lowering.homes import Homes
 from featgraph.fold.lowering.leaves import Leaves
 from featgraph.fold.lowering.meets import Meets
-from featgraph.fold.lowering.stages import nest_of
 from featgraph.fold.lowering.triangles import Intersections, Sums
 from featgraph.fold.tree import nodes
 from featgraph.fold.tree.passes import Pass, run
@@ -41,7 +41,7 @@ def stages(facts: Facts, tree: Body) -> Body:
 
     Nothing of where it runs stands here, so that all schedules begin with one tree.
     """
-    return tree + nest_of(facts)
+    return tree + (facts.nest or partial(facts.phase.kind.nest, facts))()
 
 
 def pulled_edges(facts: Facts, tree: Body) -> Body:

@@ -40,9 +40,9 @@ def check_in_place(
             got="change_driven=True",
             fix="use change_driven='auto', which keeps nothing here",
         )
-    own = [p for p in phases if p.kind != "reduce"]
+    own = [p for p in phases if not p.kind.reduces]
     first = own[0].functions[0] if own else 0
-    pushed = next((p for p in own if p.kind == "push"), None)
+    pushed = next((p for p in own if p.kind.pushes), None)
     if pushed is not None:
         function = analysis.functions[pushed.functions[0]]
         raise PlanError(

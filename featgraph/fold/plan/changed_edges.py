@@ -32,7 +32,7 @@ def sweep_changed(
     first, *others = phases
     edges = [analysis.functions[i] for i in first.functions]
     behind = [analysis.functions[i] for p in others for i in p.functions]
-    fits = first.kind == "edge" and bool(others) and first.width == 1
+    fits = first.kind.sweeps_edges and bool(others) and first.width == 1
     fits = fits and all(_from_edges(phase) for phase in others)
     on_gpu = options.target == "cuda"
     # Ranks of the CPU send what they have swept, and no more.
@@ -61,7 +61,7 @@ def sweep_changed(
 def _from_edges(phase: Phase) -> bool:
     """Whether it sweeps triangles of edges that passed, by these."""
     asked_for = phase.mapping.schedule in INTERSECTIONS
-    return phase.kind == "triangle" and phase.from_edges and not asked_for
+    return phase.kind.intersects and phase.from_edges and not asked_for
 
 
 def _is_of_its_edge(function: Analysed, read: set[str], signature: Signature) -> bool:

@@ -67,7 +67,7 @@ def have_due_found(
         options.target == "cuda"
         and not options.checked
         and facts.may_push
-        and [p.kind for p in phases] == ["vertex"]
+        and [p.kind.pulls for p in phases] == [True]
         and phases[0].mapping.schedule in _OWN_EDGES
         and phases[0].mapping.window == 0
         and is_in_order(functions)

@@ -93,7 +93,7 @@ def _explain_phase(plan: FoldPlan, phase: Phase, halo: Halo) -> Iterator[str]:
             (read, "entries of edges that changed go before each"),
             (names, "combined on each rank, then at the owners behind the phase"),
         )
-    if phase.kind == "reduce":
+    if phase.kind.reduces:
         names = (f.into for f in plan.functions_of(phase) if f.into)
         yield from _said((names, "combined over the ranks behind the phase"))
 

@@ -31,7 +31,7 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
     functions = analysis.functions
     gathers = [f for f in functions if f.kind.gathers]
     accesses = [a for f in functions for a in f.accesses]
-    pushed = [functions[i] for p in phases if p.kind == "push" for i in p.functions]
+    pushed = [functions[i] for p in phases if p.kind.pushes for i in p.functions]
     incremental = {into for p in phases for into in p.incremental}
     found = _scalars(functions) - set(analysis.reductions)
     writes_next = tuple(sorted({n for p in phases for n in p.writes_next}))

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.reduce_order import order_of_reduces
+from featgraph.fold.kinds.base import PhaseKind
+from featgraph.fold.kinds.table import kind_of
 from featgraph.fold.plan.layout import other_along
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.pulled_edges import Group, conflict, drop_conflict
@@ -24,7 +26,8 @@ def group_functions(
     order = order_of_reduces(functions)
     for number, place in enumerate(order):
         function, before = functions[place], [functions[i] for i in order[:number]]
-        kind = _phase_kind(function, options, incremental)
+        pushes = options.direction == "push" and function.into not in incremental
+        kind = kind_of(function, pushes=pushes)
         previous = [functions[i] for i in groups[-1][1]] if groups else []
         reason = _boundary(
             kind, function, groups[-1][0] if groups else None, previous, options, alongs
@@ -38,19 +41,10 @@ def group_functions(
     return groups
 
 
-def _phase_kind(
-    function: Analysed, options: Options, incremental: frozenset[str]
-) -> str:
-    if function.kind.gathers:
-        pushes = options.direction == "push" and function.into not in incremental
-        return "push" if pushes else "vertex"
-    return function.kind.name
-
-
 def _boundary(
-    kind: str,
+    kind: PhaseKind,
     function: Analysed,
-    open_kind: str | None,
+    open_kind: PhaseKind | None,
     previous: list[Analysed],
     options: Options,
     alongs: Mapping[str, str],
@@ -58,24 +52,24 @@ def _boundary(
     """Return why `function` cannot join the open phase, None if it can."""
     if open_kind is None:
         return "it is the first"
-    if kind == "triangle":
+    if kind.intersects:
         return f"{function.name} sweeps triangles"
-    if open_kind == "triangle":
+    if open_kind.intersects:
         return f"{previous[-1].name} sweeps triangles"
-    if kind != open_kind:
-        if "reduce" in (kind, open_kind):
+    if kind is not open_kind:
+        if kind.reduces or open_kind.reduces:
             return "a reduce runs over all vertices before anything reads it"
-        if "push" in (kind, open_kind):
+        if kind.pushes or open_kind.pushes:
             return (
-                f"{function.name if kind == 'push' else previous[-1].name} is pushed: "
+                f"{function.name if kind.pushes else previous[-1].name} is pushed: "
                 "its sums are complete only when all sources are done"
             )
         return (
             f"{previous[-1].name} sweeps "
-            f"{'vertices' if open_kind == 'vertex' else 'edges'}, {function.name} "
-            f"{'edges' if kind == 'edge' else 'vertices'}"
+            f"{'vertices' if open_kind.pulls else 'edges'}, {function.name} "
+            f"{'edges' if kind.sweeps_edges else 'vertices'}"
         )
-    if kind in {"push", "reduce"}:
+    if kind.fills:
         return f"a {kind} phase holds one function"
     if not options.folding:
         return "folding is off"

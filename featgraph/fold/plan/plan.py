@@ -13,6 +13,7 @@ from featgraph.fold.analysis.announced_targets import check_dense
 from featgraph.fold.analysis.any_order import check_any_order
 from featgraph.fold.analysis.change_driven import Changes, IncrementalGathers
 from featgraph.fold.analysis.gathers import takes_active
+from featgraph.fold.kinds.base import PhaseKind
 from featgraph.fold.plan.halos import Halo, Refusal, Split
 from featgraph.fold.plan.layout import REVERSED, SAID, Rows, rows_along
 from featgraph.fold.plan.options import Options
@@ -35,12 +36,8 @@ class Phase:
 
     Attributes
     ----------
-    kind : str
-        "vertex" (gathers pulled and vertex functions), "push" (one gather, atomics into
-        memory), "edge", "triangle" or "reduce".
-    pulls_edges : bool
-        Of a vertex phase: whether it begins with edge functions, which run along the
-        in-edges whose source is active.
+    kind : PhaseKind
+        The functions that it runs, and all that follows from that.
     from_edges : bool
         Of a triangle phase: whether it runs on the triangles of the edges that passed.
     functions : tuple of int
@@ -110,7 +107,7 @@ class Phase:
         Properties of edges that it adds to, and notes where: they have changed then.
     """
 
-    kind: str
+    kind: PhaseKind
     functions: tuple[int, ...]
     width: int
     mapping: ThreadMapping
@@ -124,7 +121,6 @@ class Phase:
     commits: tuple[str, ...] = ()
     spreads: bool = False
     writes_next: tuple[str, ...] = ()
-    pulls_edges: bool = False
     from_edges: bool = False
     incremental: tuple[str, ...] = ()
     tiles: tuple[str, ...] = ()
@@ -160,7 +156,7 @@ class Phase:
     @property
     def rows_along(self) -> str:
         """Along which edges these rows lead."""
-        return self.along if self.kind == "vertex" else REVERSED[self.along]
+        return self.along if self.kind.pulls else REVERSED[self.along]
 
 
 @dataclass(frozen=True)
@@ -344,7 +340,7 @@ class FoldPlan:
     @property
     def has_edge_state(self) -> bool:
         """Whether a later phase must know which edges passed."""
-        edges = sum(p.kind == "edge" for p in self.phases)
+        edges = sum(p.kind.sweeps_edges for p in self.phases)
         return edges > 1 or any(p.from_edges for p in self.phases)
 
     @property
@@ -382,10 +378,10 @@ class FoldPlan:
         if form == "packed" and phase.mapping.tile:
             return False  # a warp packs what its own lanes take
         if form == "listed":  # pulled edges sweep others, too
-            return phase.kind == "vertex" and not phase.pulls_edges
-        if phase.kind == "push":
+            return phase.kind.pulls and not phase.kind.pulls_edges
+        if phase.kind.pushes:
             return self.takes_active(phase)
-        return phase.kind in {"vertex", "edge"}
+        return phase.kind.reports_due
 
     def takes_active(self, phase: Phase) -> bool:
         """Whether a gather of a phase leaves out edges from vertices not active."""
@@ -449,6 +445,7 @@ class FoldPlan:
             "strides": self.strides,
             "phases": [
                 dataclasses.asdict(p)
+                | {"kind": p.kind.name, "pulls_edges": p.kind.pulls_edges}
                 | {"functions": [f.name for f in self.functions_of(p)]}
                 for p in self.phases
             ],
@@ -466,7 +463,7 @@ class FoldPlan:
                 f"  kernel {number}: {phase.kind} phase, K = {phase.width}: {names}"
             )
             lines.append(f"    begins here: {phase.reason}")
-            if phase.pulls_edges:
+            if phase.kind.pulls_edges:
                 lines.append(
                     "    edge functions run along in-edges whose source is active"
                 )

@@ -29,6 +29,7 @@ from featgraph.fold.analysis.gathers import (
     rounds,
     temporaries_of,
 )
+from featgraph.fold.kinds.base import PhaseKind
 from featgraph.fold.plan.asynchrony import check_in_place
 from featgraph.fold.plan.changed_edges import sweep_changed
 from featgraph.fold.plan.early_exit import find_stops, have_due_found
@@ -87,8 +88,8 @@ def make_plan(
     if traits.wide_both and "both" in alongs.values():
         traits = dataclasses.replace(traits, wide_offsets=True)
     groups = group_functions(functions, options, incremental, alongs)
-    groups, pulled = pull_edges(groups, analysis, options, alongs)
-    phases = _finish(analysis, groups, pulled, options, traits, incremental, alongs)
+    groups = pull_edges(groups, analysis, options, alongs)
+    phases = _finish(analysis, groups, options, traits, incremental, alongs)
     if options.asynchronous:
         check_any_order(analysis, [], IN_PLACE)
         check_in_place(analysis, phases, options)
@@ -149,7 +150,6 @@ def _check_schedule(functions: Sequence[Analysed], options: Options) -> None:
 def _finish(
     analysis: Analysis,
     groups: list[Group],
-    pulled: int | None,
     options: Options,
     traits: GraphTraits,
     incremental: frozenset[str],
@@ -167,7 +167,7 @@ def _finish(
         loads, indexes = _read_in_memory(members, analysis, here)
         later = [f for i, f in enumerate(functions) if phase_of[i] > number]
         stores = {
-            f.into for f in members if f.kind.gathers and kind == "vertex"
+            f.into for f in members if f.kind.gathers and kind.pulls
             and f.into not in incremental
             and any(f.into in _temporaries_read(g, analysis) for g in later)
         }  # fmt: skip
@@ -206,19 +206,18 @@ def _finish(
                 commits=written if options.asynchronous else (),
                 spreads=_spreads(members, options),
                 writes_next=tuple(sorted(writes)),
-                pulls_edges=number == pulled,
                 incremental=_kept(members, incremental),
                 tiles=_tiles(kind, members, mapping),
                 in_registers=in_registers,
                 stops=(
                     find_stops(members, mapping, options, incremental)
-                    if kind == "vertex" and number != pulled
+                    if kind.pulls and not kind.pulls_edges
                     else ()
                 ),
                 solved=_solved(in_registers, stores, members),
                 along=along,
                 finds_edges=finds,
-                into=str(members[0].into) if kind in {"push", "reduce"} else "",
+                into=str(members[0].into) if kind.fills else "",
                 touches_next=_touches_next(members, written, writes),
                 is_behind_vertices=any(k.writes_vertices for k in ran),
             )
@@ -246,7 +245,7 @@ def _with_edges(phases: Sequence[Phase], analysis: Analysis) -> list[Phase]:
 
 
 def _restores(
-    kind: str,
+    kind: PhaseKind,
     members: Sequence[Analysed],
     written: Sequence[str],
     copies: Collection[str],
@@ -264,7 +263,7 @@ def _restores(
         for name in next_dropped([f.body for f in members if f.kind.writes == side])
     }
     changed = [n for n in written if n in dropped or n not in copies]
-    where = {"vertex": "foreign", "edge": "twin"}.get(kind)
+    where = "foreign" if kind.pulls else "twin" if kind.sweeps_edges else ""
     read = {
         a.name
         for f in members
@@ -296,7 +295,7 @@ def _start_at_edges(
     """
     made: list[Phase] = []
     for phase in phases:
-        if phase.kind == "triangle" and any(p.kind == "edge" for p in made):
+        if phase.kind.intersects and any(p.kind.sweeps_edges for p in made):
             mapping = intersect_at_edges(options, traits)
             phase = dataclasses.replace(phase, from_edges=True, mapping=mapping)
         made.append(phase)
@@ -324,7 +323,7 @@ def _sum_in_trees(
     for phase in phases:
         own = [functions[i] for i in phase.functions]
         sums = all(rounds(f) and combine_of(f).rules.tree is not None for f in own)
-        if phase.kind == "reduce" and sums:
+        if phase.kind.reduces and sums:
             mapping = map_over_words(phase.mapping, own, phase.width, options)
             phase = dataclasses.replace(
                 phase, in_a_tree=True, tiles=(), mapping=mapping
@@ -334,10 +333,13 @@ def _sum_in_trees(
 
 
 def _with_blocks(
-    mapping: ThreadMapping, kind: str, members: list[Analysed], traits: GraphTraits
+    mapping: ThreadMapping,
+    kind: PhaseKind,
+    members: list[Analysed],
+    traits: GraphTraits,
 ) -> ThreadMapping:
     """Have sums of real numbers cut into blocks where they may have many terms."""
-    many = kind == "reduce" or (kind == "vertex" and traits.long_rows)
+    many = kind.reduces or (kind.pulls and traits.long_rows)
     if not many or not any(map(in_blocks, members)):
         return mapping
     return dataclasses.replace(mapping, block=SUM_BLOCK)
@@ -351,22 +353,22 @@ def _solved(
 
 
 def _tiles(
-    kind: str, members: list[Analysed], mapping: ThreadMapping
+    kind: PhaseKind, members: list[Analysed], mapping: ThreadMapping
 ) -> tuple[str, ...]:
-    if kind == "push" or not (mapping.schedule == "cpu" or mapping.tile):
+    if kind.pushes or not (mapping.schedule == "cpu" or mapping.tile):
         return ()
     return tuple(sorted(f.accumulator for f in members if f.outer_product is not None))
 
 
 def _in_registers(
-    kind: str,
+    kind: PhaseKind,
     members: list[Analysed],
     mapping: ThreadMapping,
     width: int,
     analysis: Analysis,
 ) -> tuple[str, ...]:
     """Return the matrices that a thread sums in registers."""
-    if kind != "vertex" or mapping.schedule != "thread" or width > MOST_HELD:
+    if not kind.pulls or mapping.schedule != "thread" or width > MOST_HELD:
         return ()
     into = sorted(str(f.into) for f in members if f.kind.gathers)
     temporaries = [(n, analysis.temporaries[n]) for n in into]
@@ -408,7 +410,7 @@ def _check_deterministic(plan: FoldPlan) -> None:
         return
     for phase in plan.phases:
         for function in plan.functions_of(phase):
-            if phase.kind == "push" and rounds(function):
+            if phase.kind.pushes and rounds(function):
                 raise PlanError(
                     f"{function.name} is pushed with atomics, whose order changes the "
                     "rounding",

@@ -16,14 +16,14 @@ __all__ = ["products_of"]
 
 
 def products_of(
-    kind: str, members: Sequence[Analysed], width: int, options: Options, piece: int
+    members: Sequence[Analysed], width: int, options: Options, piece: int
 ) -> Products | None:
     """Return the matrices that a phase sums, along edges or over all vertices.
 
     None where there are none. A matrix of one element is a number.
     """
     gathers = [f for f in members if f.kind.combines and is_matrix(f)]
-    if kind == "push" or not gathers or width == 1:
+    if not gathers or width == 1:
         return None
     parts = [f.outer_product for f in gathers]
     calls = [n for f in members for s in f.body for n in _systems(s)]

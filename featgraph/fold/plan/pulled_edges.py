@@ -14,19 +14,16 @@ from collections.abc import Mapping, Sequence
 
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import temporaries_of
+from featgraph.fold.kinds.base import PhaseKind
+from featgraph.fold.kinds.vertex import PULLED
 from featgraph.fold.plan.layout import SAID
 from featgraph.fold.plan.options import Options
 from featgraph.fold.syntax.nodes import Cast
 
-__all__ = ["WORDS", "Group", "conflict", "drop_conflict", "pull_edges"]
-
-#: Arguments of a kernel that pulls edges, instead of ``due``: the vertices it sweeps;
-#: those due in any case, and those due where an edge passed; whose out-edges the edge
-#: functions run on, and whether these are all; vertices with an edge that passed.
-WORDS = ("swept", "due", "allowed", "sources", "all_sources", "targets")
+__all__ = ["Group", "conflict", "drop_conflict", "pull_edges"]
 
 #: A phase to be: its kind, places of its functions in the foldmap, why it begins.
-Group = tuple[str, list[int], str]
+Group = tuple[PhaseKind, list[int], str]
 
 
 def pull_edges(
@@ -34,33 +31,28 @@ def pull_edges(
     analysis: Analysis,
     options: Options,
     alongs: Mapping[str, str],
-) -> tuple[list[Group], int | None]:
+) -> list[Group]:
     """Join the edge phase with the vertex phase behind it, where that is legal.
 
-    Returns
-    -------
-    groups : list of Group
-        With the two joined, or with the reason against it at the second one.
-    pulled : int or None
-        Which one pulls edges.
+    Where it is not, the second one has the reason.
     """
     place = next(
         (
             n
             for n, (kind, _, _) in enumerate(groups[:-1])
-            if kind == "edge" and groups[n + 1][0] == "vertex"
+            if kind.sweeps_edges and groups[n + 1][0].pulls
         ),
         None,
     )
     if place is None:
-        return groups, None
-    (_, edges, begins), (_, rest, boundary) = groups[place : place + 2]
+        return groups
+    (_, edges, begins), (kind, rest, boundary) = groups[place : place + 2]
     against = _obstacle(groups, edges, rest, analysis, options, alongs)
     before, after = groups[:place], groups[place + 2 :]
     if against is None:
-        return [*before, ("vertex", [*edges, *rest], begins), *after], place
+        return [*before, (PULLED, [*edges, *rest], begins), *after]
     reason = f"{boundary}, and is not folded with it: {against}"
-    return [*before, groups[place], ("vertex", rest, reason), *after], None
+    return [*before, groups[place], (kind, rest, reason), *after]
 
 
 def _obstacle(
@@ -82,9 +74,9 @@ def _obstacle(
         return "no gather sweeps the in-edges behind it"
     if alongs[receiving[0].name] != "in":
         return f"{receiving[0].name} gathers along {SAID[alongs[receiving[0].name]]}"
-    if sum(kind == "edge" for kind, _, _ in groups) > 1:
+    if sum(kind.sweeps_edges for kind, _, _ in groups) > 1:
         return "several phases sweep edges"
-    if any(kind == "triangle" for kind, _, _ in groups):
+    if any(kind.intersects for kind, _, _ in groups):
         return "a triangle function asks which edges passed"
     widths = {f.width for f in [*sending, *receiving] if not f.is_scalar}
     if len(widths) > 1:

@@ -16,6 +16,7 @@ from featgraph.fold.analysis.gathers import (
     takes_active,
     temporaries_of,
 )
+from featgraph.fold.kinds.base import PhaseKind
 from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.products import products_of
@@ -153,7 +154,7 @@ MOST_MULTIPLIED = 8
 
 
 def choose_mapping(
-    kind: str,
+    kind: PhaseKind,
     members: Sequence[Analysed],
     analysis: Analysis,
     width: int,
@@ -167,15 +168,15 @@ def choose_mapping(
     PlanError
         If the schedule asked for cannot run these functions.
     """
-    if kind == "triangle":
+    if kind.intersects:
         return _choose_intersection(options, traits)
     if options.target == "cpu":
         loops = width > MOST_COPIES
         return Mapping(1, 1 if loops else width, 1, loops, "cpu")
     size = 4 if analysis.real == "float32" else 8
     whole = _whole_piece(width, PIECE_BYTES // size)
-    products = products_of(kind, members, width, options, whole)
-    if kind == "reduce" and any(map(is_matrix, members)):
+    products = None if kind.pushes else products_of(members, width, options, whole)
+    if kind.reduces and any(map(is_matrix, members)):
         return _of_all_vertices(products, width, size)
     matrices = _needs_matrices(members)
     if not options.feature_parallel or _suits_a_thread(
@@ -199,9 +200,9 @@ def choose_mapping(
     if width <= MOST_MULTIPLIED and not narrow and _multiplies(members):
         lanes, copies = 1, width
     shared = _fits_shared(matrices, width, lanes, size)
-    columns = kind == "vertex" and shared and width <= MOST_ROWS
+    columns = kind.pulls and shared and width <= MOST_ROWS
     in_memory = matrices and not columns
-    alone = in_memory or kind == "reduce" or _combined_by_function(members) != ""
+    alone = in_memory or kind.reduces or _combined_by_function(members) != ""
     edges_at_a_time = 1 if alone else _edges_at_a_time(kind, members, lanes, traits)
     hubs = traits.has_hubs and not in_memory and _sweeps_edges(kind, members)
     mapping = Mapping(
@@ -212,7 +213,7 @@ def choose_mapping(
         piece = _piece(width, size)
         mapping = replace(mapping, column_width=piece, hub_resident=2)
     mapping = replace(mapping, vertices=_vertices_together(kind, members, width))
-    joins = kind == "vertex" and _joins(members, analysis, options)
+    joins = kind.pulls and _joins(members, analysis, options)
     mapping = replace(mapping, in_parts=hubs and joins and traits.has_giant)
     asked = options.schedule
     if asked == "auto" and _suits_tiles(products, width, size, options):
@@ -220,10 +221,10 @@ def choose_mapping(
     if asked == "auto" and _suits_segments(kind, members, width, options, traits):
         asked = SEGMENTS
     if asked in SCHEDULES:
+        custom = _combined_by_function(members) if kind.pulls else ""
         work = Work(
-            kind, width, _sweeps_edges(kind, members), traits.has_hubs, bool(in_memory),
-            joins, _combined_by_function(members) if kind == "vertex" else "", size,
-            products,
+            kind.from_sources, width, _sweeps_edges(kind, members), traits.has_hubs,
+            bool(in_memory), joins, custom, size, products,
         )  # fmt: skip
         own = dict(options.of_schedule)
         mapping = SCHEDULES[asked].choose(mapping, work, own)
@@ -273,7 +274,7 @@ def _suits_tiles(
 
 
 def _suits_segments(
-    kind: str,
+    kind: PhaseKind,
     members: Sequence[Analysed],
     width: int,
     options: Options,
@@ -284,7 +285,7 @@ def _suits_segments(
     Keys with sources take two shuffles for one, which long rows alone make up for, and
     an end before the last edge is of no use there.
     """
-    if kind != "vertex" or width > 1 or traits.rows_of_longest < FEW_LONG_ROWS:
+    if not kind.pulls or width > 1 or traits.rows_of_longest < FEW_LONG_ROWS:
         return False
     if options.mapping or options.asynchronous or options.incremental is not None:
         return False
@@ -423,8 +424,8 @@ def _multiplies(members: Sequence[Analysed]) -> bool:
     return any(OPERATIONS[name].multiplies for f in along for name in f.operations)
 
 
-def _sweeps_edges(kind: str, members: Sequence[Analysed]) -> bool:
-    return kind in {"edge", "push"} or any(f.kind.gathers for f in members)
+def _sweeps_edges(kind: PhaseKind, members: Sequence[Analysed]) -> bool:
+    return kind.from_sources or any(f.kind.gathers for f in members)
 
 
 def _combined_by_function(members: Sequence[Analysed]) -> str:
@@ -435,7 +436,7 @@ def _combined_by_function(members: Sequence[Analysed]) -> str:
 
 
 def _edges_at_a_time(
-    kind: str, members: Sequence[Analysed], lanes: int, traits: GraphTraits
+    kind: PhaseKind, members: Sequence[Analysed], lanes: int, traits: GraphTraits
 ) -> int:
     """As many edges at a time as keep a typical vertex's lanes at work."""
     if not _sweeps_edges(kind, members):
@@ -446,7 +447,7 @@ def _edges_at_a_time(
         return min(WARP // lanes, edges_at_a_time)
     share = MULTIPLYING_LANES_A_DEGREE if _multiplies(members) else LANES_A_DEGREE
     most = VERTEX_LANES
-    if kind == "vertex" and any(_ends_early(f) for f in members):
+    if kind.pulls and any(_ends_early(f) for f in members):
         share, most = share / 2, most // 2
     together = min(most, max(1, int(traits.typical_degree * share)))
     rows = traits.rows_of_longest
@@ -462,14 +463,14 @@ def _meet_at_edges(members: Sequence[Analysed]) -> bool:
     return any(f.collective and f.kind.along_edges for f in members)
 
 
-def _meets_in_a_warp(kind: str, members: Sequence[Analysed], mapping: Mapping) -> bool:
+def _meets_in_a_warp(
+    kind: PhaseKind, members: Sequence[Analysed], mapping: Mapping
+) -> bool:
     """Whether a warp has a vertex, and lanes meet at each edge that it gathers from."""
     edges = any(f.kind.writes_edges for f in members)
     whole = mapping.lanes_per_vertex == WARP and mapping.lanes_per_edge > 1
     alone = mapping.schedule in {"lanes", "virtual_warp"}
-    return (
-        kind == "vertex" and whole and alone and not edges and _meet_at_edges(members)
-    )
+    return kind.pulls and whole and alone and not edges and _meet_at_edges(members)
 
 
 def _of_a_warp(mapping: Mapping, traits: GraphTraits) -> Mapping:
@@ -495,14 +496,14 @@ def _ends_early(function: Analysed) -> bool:
 
 
 def _edges_together(
-    kind: str,
+    kind: PhaseKind,
     members: Sequence[Analysed],
     analysis: Analysis,
     width: int,
     traits: GraphTraits,
 ) -> int:
     """Return how many edges one thread takes at a time."""
-    if kind != "vertex":
+    if not kind.pulls:
         return 1
     if any(f.kind.writes_edges for f in members):
         size = 4 if analysis.real == "float32" else 8
@@ -521,15 +522,15 @@ def _edges_together(
     return ROWS_TOGETHER if has_rows and few and traits.has_hubs else 1
 
 
-def _vertices_together(kind: str, members: Sequence[Analysed], width: int) -> int:
+def _vertices_together(kind: PhaseKind, members: Sequence[Analysed], width: int) -> int:
     """Return how many vertices a lane takes at a time where all are reduced over."""
-    if kind != "reduce" or any(f.operations for f in members):
+    if not kind.reduces or any(f.operations for f in members):
         return 1  # lanes that meet take each vertex together
     return max(REDUCED_TOGETHER // width, 1)
 
 
 def _resident(
-    kind: str,
+    kind: PhaseKind,
     members: Sequence[Analysed],
     mapping: Mapping,
     width: int,
@@ -542,12 +543,12 @@ def _resident(
     with one, a loop has more loads on the way. That pays where vertices go through many
     edges.
     """
-    plain = kind == "vertex" and _gathers_plainly(members)
+    plain = kind.pulls and _gathers_plainly(members)
     if plain and mapping.window and width * size <= SCALAR_BYTES:
         return WINDOW_BLOCKS
     if mapping.tile:
         return TILED_BLOCKS if size == 4 and mapping.lanes_per_vertex <= 256 else 0
-    if kind != "vertex" or traits.typical_degree < LEAST_LOOPED:
+    if not kind.pulls or traits.typical_degree < LEAST_LOOPED:
         return 0
     multiplies, alone = _multiplies(members), mapping.lanes_per_vertex == 1
     if alone:

@@ -42,7 +42,7 @@ def find_split(
     why = next(_reasons(analysis, phases, sent, options), "")
     if why:
         return Split(-1, why)
-    told = [n for n, phase in enumerate(phases) if phase.kind != "reduce"]
+    told = [n for n, phase in enumerate(phases) if not phase.kind.reduces]
     return Split(told[-1], "")
 
 
@@ -51,12 +51,13 @@ def _reasons(
 ) -> Iterator[str]:
     """Give what is against it, one reason behind the other."""
     # Behind reduces, the rows that a superstep commits stay what they are.
-    told = [phase for phase in phases if phase.kind != "reduce"]
-    if not told or told[-1].kind != "vertex" or told[-1].pulls_edges:
+    told = [phase for phase in phases if not phase.kind.reduces]
+    if not told or not told[-1].kind.pulls or told[-1].kind.pulls_edges:
         yield "which vertices were committed is known behind all edges"
         return
     last = told[-1]
-    if any(phase.kind in {"edge", "triangle"} or phase.pulls_edges for phase in told):
+    kinds = [phase.kind for phase in told]
+    if any(k.sweeps_edges or k.intersects or k.pulls_edges for k in kinds):
         yield "edges tell which vertices are active"
     if options.asynchronous or last.spreads or last.commits:
         yield f"vertices see what others commit ({IN_PLACE})"

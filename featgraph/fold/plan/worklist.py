@@ -73,8 +73,8 @@ def why_not_queued(
     functions = analysis.functions
     accesses = [a for f in functions for a in f.accesses]
     gathers = [f for f in functions if f.kind.gathers]
-    kinds = [p.kind for p in phases]
-    apart = kinds != ["vertex"] or phases[0].pulls_edges
+    kind = phases[0].kind
+    apart = len(phases) > 1 or not kind.pulls or kind.pulls_edges
     on_gpu = options.target == "cuda"
     is_looped = (
         phases[0].width > _MOST_COPIES if on_gpu else phases[0].mapping.is_looped
@@ -184,7 +184,7 @@ def first_settles(
     It ends where a source goes on itself, and has to wait for all edges. So that is
     left to programs to which any one contribution is enough: few of them have such.
     """
-    if options.target != "cuda" or [p.kind for p in phases] != ["vertex"]:
+    if options.target != "cuda" or [p.kind.pulls for p in phases] != [True]:
         return False
     if not is_in_order(functions) or not _settles(functions, phases[0]):
         return False

@@ -32,7 +32,7 @@ class HubPhase(CudaPhase):
     @property
     def hubs(self) -> str:  # type: ignore[override]
         """The list of hubs; what is pushed meets in memory, so that parts do."""
-        if self.phase.kind == "push":
+        if self.phase.kind.pushes:
             return "hub_parts"
         return "joined_parts" if self.phase.mapping.in_parts else "hubs"
 

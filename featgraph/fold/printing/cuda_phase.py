@@ -11,45 +11,16 @@ from featgraph.fold.lowering.blocks import finished_by_blocks
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.homes import home_of
 from featgraph.fold.lowering.joins import parts_of
-from featgraph.fold.lowering.layouts import layout_of
 from featgraph.fold.lowering.passes import lower
-from featgraph.fold.plan.pulled_edges import WORDS as PULLED
 from featgraph.fold.plan.schedules import BLOCK_THREADS, HUB_THREADS
 from featgraph.fold.printing.module import Entry
 from featgraph.fold.printing.phase import PhaseToPrint
-from featgraph.fold.printing.statements import (
-    make_function,
-    print_function,
-    print_once,
-)
+from featgraph.fold.printing.statements import make_function, print_function
 from featgraph.fold.schedules.base import Schedule
-from featgraph.fold.schedules.intersection import Intersection
 from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.fold.syntax.unsigned_indices import unsigned_indices
 
 __all__ = ["CudaPhase"]
-
-_DOCS = {
-    "vertex": "Sweep the due vertices; `passed` gets those that end with True.",
-    "pulled": (
-        "Sweep vertices, and run the edge functions on their in-edges from sources; "
-        "`targets` gets those not due before with an edge that returned True, "
-        "`passed` the due ones that end with True."
-    ),
-    "push": "Push along the out-edges of all sources into the due targets.",
-    "pushed": "Push from all neighbors into the due vertices.",
-    "edge": (
-        "Sweep the out-edges of the sources; "
-        "`targets` gets their ends where the verdict is True."
-    ),
-    "changed": (
-        "Sweep the edges of which something has changed, from sources; `targets` gets "
-        "their ends where the verdict is True, a list the edges."
-    ),
-    "reduce": "Reduce the due vertices, a row of `partials` for each block.",
-    "tree": "Reduce the due vertices, a row of `partials` for each word of them.",
-}
-
 
 _FORMS = {
     "plain": "",
@@ -75,7 +46,6 @@ class CudaPhase:
         self.form = plan.form
         form = "" if plan.form == "plain" else f"{plan.form}_"
         self.name = f"{form}{phase.kind}_phase_{one.number}{self.suffix}"
-        self.gathers = any(f.kind.gathers for f in self.functions)
         self.scratch: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.parts = dict(self.scratch)
 
@@ -95,13 +65,13 @@ class CudaPhase:
         """Print the phase's kernels of this mapping."""
         facts = self.facts(self.threads)
         self.scratch, self.parts = scratch_of(facts), parts_of(facts)
-        arguments = (*self._arguments(), *self.scratch, *self.parts)
+        arguments = (*self._arguments(facts), *self.scratch, *self.parts)
         facts = replace(facts, arguments=arguments, covers=self.covers)
         decorator = f"kernel(cache=True, launch_bounds={self._bounds()})"
         body = unsigned_indices(lower(facts))
-        made = make_function(decorator, self.name, arguments, self._doc(), body)
+        made = make_function(decorator, self.name, arguments, self._doc(facts), body)
         print_function(self.writer, made)
-        return self._entries(arguments)
+        return self._entries(facts)
 
     def facts(self, threads: int) -> Facts:
         """Return what passes ask about the kernel, for blocks of some threads."""
@@ -116,72 +86,28 @@ class CudaPhase:
         with what is worth more than one vertex, grids are smaller.
         """
         loops = bool(self.scratch) or self._strides() > 1
-        loops = loops or self.phase.kind in {"reduce", "triangle"}
+        loops = loops or not self.phase.kind.reports_due
         lists = self.phase.mapping.lists_rows or self.phase.changed_only
         return not (loops or lists) and self.form == "plain"
 
     # -- around the kernel
 
-    def _arguments(self) -> list[str]:
-        hubs = self.role == "main" and self.phase.mapping.hubs
-        if isinstance(self.schedule, Intersection):
-            rows = self.facts(self.threads).oriented
-            return ["d", *self.schedule.arguments(rows), *["hub_degree"] * hubs]
-        if self.phase.changed_only:
-            given = ("in_sources", "edge_twin", "edge_state", "changed_edges")
-            return ["d", "sources", "targets", *given, "passed_edges", "passed_count"]
-        edges = layout_of(self.plan, self.phase).arrays
-        count = [self.hubs] if self.role == "hubs" else ["vertex_count"]
-        if self.phase.mapping.lists_rows:
-            count = ["share_rows", "share_begins", "share_count"]
-        elif self.phase.mapping.window and self.role == "main" and self.form == "plain":
-            count = ["windows"]
-        arguments = {
-            "vertex": [
-                "d",
-                *(PULLED if self.phase.pulls_edges else ["due"]),
-                "passed",
-                *["some_due"] * self.phase.finds_due,
-                *(["changed_sources", "stale"] if self.phase.incremental else []),
-                *count,
-                *(edges if self.gathers else []),
-            ],
-            "push": ["d", "due", *count, *edges],
-            "edge": [
-                "d",
-                "sources",
-                "targets",
-                *count,
-                *edges,
-                *["edge_state"] * self.plan.has_edge_state,
-            ],
-            "reduce": [
-                "d",
-                "due",
-                *count,
-                *["together", "part_count"] * self.phase.in_a_tree,
-                "partials",
-            ],
-        }[self.phase.kind]
-        active = self.plan.takes_active(self.phase)
-        return [
-            *arguments,
-            *["listed"] * (self.form == "listed"),
-            *["hub_degree"] * hubs,
-            *["active_sources"] * active,
-        ]
+    def _arguments(self, facts: Facts) -> list[str]:
+        mapping, is_main = self.phase.mapping, self.role == "main"
+        places = ["vertex_count"] if is_main else [self.hubs]
+        if mapping.lists_rows:
+            places = ["share_rows", "share_begins", "share_count"]
+        elif mapping.window and is_main and self.form == "plain":
+            places = ["windows"]
+        listed = ["listed"] * (self.form == "listed")
+        more = [*listed, *["hub_degree"] * (is_main and mapping.hubs)]
+        return self.phase.kind.arguments(facts, places, more)
 
-    def _doc(self) -> str:
+    def _doc(self, facts: Facts) -> str:
         """Return what the kernel does, in words."""
-        if isinstance(self.schedule, Intersection):
-            return self.schedule.does
-        if self.phase.changed_only:
-            return _DOCS["changed"]
-        if self.phase.in_a_tree:
-            return _DOCS["tree"]
-        doc = _DOCS["pulled" if self.phase.pulls_edges else self.phase.kind]
-        if self.phase.kind == "push" and self.phase.along != "in":
-            doc = _DOCS["pushed"]
+        doc = self.phase.kind.title(facts)
+        if self.phase.kind.intersects:
+            return doc
         if self.role == "hubs":
             part = "" if self.hubs == "hubs" else "part of the row of a "
             doc += f" A block for each {part}hub."
@@ -206,44 +132,17 @@ class CudaPhase:
         in_blocks = any(not s.in_registers for s in self.context.staged.values())
         return STRIDES if in_blocks else 1
 
-    def _entries(self, arguments: tuple[str, ...]) -> list[Entry]:
+    def _entries(self, facts: Facts) -> list[Entry]:
         main = Entry(
-            self.name,
-            self.number,
-            self.role,
-            arguments,
-            dict(self.scratch),
-            self.threads,
-            self._bounds(),
-            self._strides(),
-            self.covers and self.role == "main",
-            dict(self.parts),
-        )
-        if self.phase.kind != "reduce" or self.phase.in_a_tree:
+            self.name, self.number, self.role, facts.arguments, dict(self.scratch),
+            self.threads, self._bounds(), self._strides(),
+            self.covers and self.role == "main", dict(self.parts),
+        )  # fmt: skip
+        if not self.phase.kind.reduces or self.phase.in_a_tree:
             return [main]
-        finish = f"{self.name}_finish"
-        self._print_finish(finish)
-        return [
-            main,
-            Entry(
-                finish,
-                self.number,
-                "finish",
-                ("partials", "reduced"),
-                {},
-                BLOCK_THREADS,
-            ),
-        ]
-
-    def _print_finish(self, name: str) -> None:
-        """Print the kernel that combines the rows of `partials`, pairwise."""
-        facts = self.facts(self.threads)
         home = home_of(facts, facts.reduced)
-        made = make_function(
-            f"kernel(cache=True, launch_bounds={BLOCK_THREADS})",
-            name,
-            ("partials", "reduced"),
-            "Combine the partial results pairwise, a block for each element.",
-            unsigned_indices(finished_by_blocks(home, BLOCK_THREADS)),
-        )
-        print_once(self.writer, made)
+        body = unsigned_indices(finished_by_blocks(home, BLOCK_THREADS))
+        decorator = f"kernel(cache=True, launch_bounds={BLOCK_THREADS})"
+        doc = "Combine the partial results pairwise, a block for each element."
+        finish = f"{self.name}_finish"
+        return [main, self.one.finish(finish, decorator, doc, body, BLOCK_THREADS)]

@@ -13,18 +13,10 @@ from featgraph.fold.analysis.gathers import has_wide_key, memory_dtype
 from featgraph.fold.functions.definitions import form_of
 from featgraph.fold.functions.facts import Callee, Context, FunctionFacts
 from featgraph.fold.functions.index_checks import Site
-from featgraph.fold.functions.passes import (
-    callee_of,
-    lower_function,
-    lower_helper,
-)
+from featgraph.fold.functions.passes import callee_of, lower_function, lower_helper
 from featgraph.fold.functions.staging import find_staged
 from featgraph.fold.functions.store_forwarding import find_forwarded
-from featgraph.fold.lowering.accumulators import (
-    accumulator_of,
-    indexed_forms,
-    is_packed,
-)
+from featgraph.fold.lowering.accumulators import indexed_forms
 from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
 from featgraph.fold.plan.worklist import is_queued
@@ -105,7 +97,7 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
             f.name: _print_function(writer, context, phase, f)
             for f in [*plan.functions_of(phase), *plan.seen_of(phase)]
         }
-        if phase.kind == "push":
+        if phase.kind.pushes:
             _check_pushed(plan, phase)
         if plan.form != WORKLIST:
             one = PhaseToPrint(writer, context, plan, phase, number, callees)
@@ -151,7 +143,7 @@ def _waits(plan: FoldPlan, callees: dict[str, Callee]) -> bool:
     """Whether a kernel has the property `KernelSource.waits`."""
     *before, last = plan.phases
     functions = plan.analysis.functions
-    if last.kind != "vertex" or any(p.kind != "reduce" for p in before):
+    if not (last.kind.pulls and all(p.kind.reduces for p in before)):
         return False
     one = functions[-1]
     if [f for f in functions if f.kind.writes] != [one]:
@@ -202,7 +194,7 @@ def data_fields(plan: FoldPlan) -> tuple[Field, ...]:
     analysis, found = plan.analysis, dict[str, Field]()
     both = {n for p in plan.phases for n in (*p.copies, *p.restores)}
     in_memory = {n for p in plan.phases for n in (*p.loads, *p.indexes, *p.stores)}
-    pushed = {plan.functions_of(p)[0].into: p for p in plan.phases if p.kind == "push"}
+    pushed = {plan.functions_of(p)[0].into: p for p in plan.phases if p.kind.pushes}
     for function in analysis.functions:
         for access in function.accesses:
             _add_access(found, analysis, access.name, access.version)
@@ -237,18 +229,14 @@ def data_fields(plan: FoldPlan) -> tuple[Field, ...]:
             found[name] = Field(name, "incremental", dtype, rank, name)
             continue
         pushes = pushed.get(name)
-        if pushes is not None and is_packed(
-            accumulator_of(plan.functions_of(pushes)[0], analysis), "push"
-        ):
-            found[f"{name}_packed"] = Field(
-                f"{name}_packed", "temporary", "int64", rank, name
-            )
+        if pushes is not None and temporary.combine.is_arg:
+            packed = f"{name}_packed"
+            found[packed] = Field(packed, "temporary", "int64", rank, name)
             continue
         found[name] = Field(name, "temporary", dtype, rank, name)
         if temporary.combine.is_arg:
-            found[f"{name}_source"] = Field(
-                f"{name}_source", "temporary", "int32", rank, name
-            )
+            source = f"{name}_source"
+            found[source] = Field(source, "temporary", "int32", rank, name)
     if plan.options.checked:
         found["fault"] = Field("fault", "fault", "int64", 1, "fault")
     return tuple(found[name] for name in sorted(found))

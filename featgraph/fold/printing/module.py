@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from featgraph._cached import cached_property
-from featgraph.fold.lowering.accumulators import (
-    accumulator_of,
-)
+from featgraph.fold.lowering.accumulators import accumulator_of
 from featgraph.fold.lowering.layouts import layout_along
 from featgraph.fold.plan.layout import REVERSED, hubs_name, rows_along, windows_name
 from featgraph.fold.plan.plan import FoldPlan
@@ -34,10 +32,6 @@ _ARRAYS = {
         "triangle_middles",
     )
 }
-#: Phase kind -> the cut of what it sweeps into chunks of equal work, and what a block
-#: takes each (CUDA). Others go through rows of edges, which name their own.
-_CHUNKS = {"reduce": "vertex_chunks", "triangle": "triangle_chunks"}
-_HUBS = {"triangle": "upper_hubs"}
 #: What a device decides when it launches an entry, beside its scratch areas.
 _LAUNCHED = frozenset({"share_begins", "share_count", "share_rows", "swept_words"})
 
@@ -229,7 +223,8 @@ class KernelSource:
 
     def _find_arguments(self, entry: Entry) -> tuple[Argument, ...]:
         phase = self.plan.phases[entry.phase]
-        chunks = "edge_chunks" if phase.sweeps_passed else _CHUNKS.get(phase.kind)
+        kind = phase.kind
+        chunks = "edge_chunks" if phase.sweeps_passed else kind.chunks
         if phase.in_a_tree:
             chunks = "word_chunks"
         if phase.changed_only:
@@ -237,7 +232,7 @@ class KernelSource:
         arrays = {
             **_ARRAYS,
             **{name: name for along in REVERSED for name in self._rows(along)},
-            "hubs": _HUBS.get(phase.kind, hubs_name(phase.rows.hubs, phase.mapping)),
+            "hubs": kind.hubs or hubs_name(phase.rows.hubs, phase.mapping),
             "hub_parts": phase.rows.hub_parts,
             "joined_parts": hubs_name(phase.rows.joined_parts, phase.mapping),
             "chunks": chunks or phase.rows.chunks,
@@ -262,7 +257,7 @@ class KernelSource:
         """Pushed temporaries (by field) -> text of the value that fills them first."""
         fills = {}
         for phase in self.plan.phases:
-            if phase.kind != "push":
+            if not phase.kind.pushes:
                 continue
             accumulator = accumulator_of(
                 self.plan.functions_of(phase)[0], self.plan.analysis

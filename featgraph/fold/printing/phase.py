@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from featgraph.fold.functions.facts import Callee, Context
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.fold.printing.module import Entry
+from featgraph.fold.printing.statements import make_function, print_once
 from featgraph.fold.printing.writer import Writer
 from featgraph.fold.schedules.base import Schedule
+from featgraph.fold.tree.statements import Body
 
 __all__ = ["PhaseToPrint"]
 
@@ -43,3 +46,11 @@ class PhaseToPrint:
         return Facts(
             self.context, self.plan, self.phase, self.callees, schedule, threads
         )
+
+    def finish(
+        self, name: str, decorator: str, doc: str, body: Body, block: int = 0
+    ) -> Entry:
+        """Print the kernel that combines the rows of `partials` of a reduce."""
+        arguments = ("partials", "reduced")
+        print_once(self.writer, make_function(decorator, name, arguments, doc, body))
+        return Entry(name, self.number, "finish", arguments, block=block)

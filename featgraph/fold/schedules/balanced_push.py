@@ -28,7 +28,7 @@ class BalancedPushSchedule(LaneSchedule):
 
     def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
         """Have edges shared out where sources write along them."""
-        if work.kind in {"push", "edge"}:
+        if work.from_sources:
             return replace(
                 mapping,
                 schedule=self.name,

@@ -36,12 +36,14 @@ class KernelShape:
 
     Attributes
     ----------
-    kind : str
-        Of its phase: "vertex", "push", "edge", "triangle" or "reduce".
     spreads : bool
         Whether vertices that pass have their neighbors run in the same superstep.
     width : int
         K of its functions.
+    pulls : bool
+        Whether the vertices of its phase are computed along their own rows.
+    reduces : bool
+        Whether its phase combines over all vertices.
     form : str
         How few vertices are found: "plain", "packed" or "listed"; on the CPU, the words
         of a set may be listed.
@@ -57,8 +59,9 @@ class KernelShape:
         Types of places in rows, and of numbers of edges; "" where Python's will do.
     """
 
-    kind: str
     width: int
+    pulls: bool = False
+    reduces: bool = False
     spreads: bool = False
     form: str = "plain"
     threads: int = 0

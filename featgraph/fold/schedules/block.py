@@ -54,7 +54,7 @@ class BlockSchedule(Schedule):
             leave = noted([ast.Continue()], "the whole block")
             test = f"not warp.test_bit({node.words}, {vertex})"
             each += agreed(when([test], leave), "block")
-        if shape.kind == "vertex":
+        if shape.pulls:
             each += code(f"{node.wanted} = True")
         loop = code(
             f"for index in {every}:\n    BODY",

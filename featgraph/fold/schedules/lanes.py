@@ -59,8 +59,7 @@ class LaneSchedule(Schedule):
         """Return the loop over the vertices of `node`, its body in it."""
         lanes = binding.scopes["vertex"].lanes
         place = "cuda.laneid" if lanes == WARP else f"(cuda.laneid & {lanes - 1})"
-        reduces = shape.kind == "reduce"
-        front = code("thread = uint32(cuda.threadIdx.x)") if reduces else []
+        front = code("thread = uint32(cuda.threadIdx.x)") if shape.reduces else []
         return front + lanes_of(binding, place) + self._each(node, binding, shape)
 
     def _each(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
@@ -127,7 +126,7 @@ def shared(mapping: Mapping, shape: KernelShape, vertex: Scope) -> Binding:
     # A weighted sum over K = 8 took 48 registers with ``range``, 36 with a while loop
     # whose counter is as narrow as the offsets (sm_90).
     own = "edge_lane" if edges > 1 else ""
-    at_a_time = mapping.unroll if shape.kind == "vertex" else 1
+    at_a_time = mapping.unroll if shape.pulls else 1
     walk = Walk("while", edges, own, vertex.company, at_a_time)
     partial = BlockScope(shape.threads, "block")
     scopes = {

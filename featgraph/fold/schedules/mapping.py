@@ -207,8 +207,8 @@ class Work:
 
     Attributes
     ----------
-    kind : str
-        Of the phase: see `Phase`.
+    from_sources : bool
+        Whether sources write along their out-edges.
     width : int
         K of its functions.
     sweeps_edges : bool
@@ -227,7 +227,7 @@ class Work:
         The matrices that it sums; None where there are none.
     """
 
-    kind: str
+    from_sources: bool
     width: int
     sweeps_edges: bool = False
     has_hubs: bool = False

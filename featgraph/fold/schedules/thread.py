@@ -53,9 +53,8 @@ class ThreadSchedule(Schedule):
         # the loads of that. But beside a place of 64 bits the compiler keeps an address
         # in each array for a ``while``: 36 registers for 32 (`twins`, K = 8, sm_90).
         # What pushes and edge functions do for an edge is long, and hides the question.
-        sweeps = shape.kind == "vertex"
-        form = "while" if sweeps or shape.place_type != "int64" else "range"
-        at_a_time = mapping.unroll if sweeps else 1
+        form = "while" if shape.pulls or shape.place_type != "int64" else "range"
+        at_a_time = mapping.unroll if shape.pulls else 1
         walk = Walk(form, at_a_time=at_a_time, is_looped=True)
         partial = BlockScope(shape.threads, "block")
         scopes = {"edge": Scope(), "vertex": Scope(), "partial": partial}
@@ -66,7 +65,7 @@ class ThreadSchedule(Schedule):
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over the vertices of `node`, its body in it."""
-        if shape.kind == "reduce":
+        if shape.reduces:
             front = code("thread = uint32(cuda.threadIdx.x)")
             given = binding.block, node.body, GRID, binding.vertices
             return [*front, Areas(), *in_strides(node, *given)]

@@ -83,7 +83,7 @@ class WarpSegmentationSchedule(LaneSchedule):
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""
         binding = super().bind(mapping, shape)
-        at_a_time = mapping.unroll if shape.kind == "vertex" else 1
+        at_a_time = mapping.unroll if shape.pulls else 1
         rows = WARP // mapping.lanes_per_edge
         together = Walk("together", rows, "edge_lane", "warp", at_a_time)
         alone = replace(binding.walk, at_a_time=1)

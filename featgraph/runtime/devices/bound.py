@@ -125,7 +125,7 @@ class BoundEntry:
         self.lists = tuple(arrays.kernel(name, along) for name in made_by)
         self.grid: tuple[Any, int, int, Any] | None = None
         least = self.phase.mapping.hub_degree or HUB_DEGREE
-        long_row = LONG_ROW if self.phase.kind == "triangle" else least
+        long_row = LONG_ROW if self.phase.kind.intersects else least
         sizes = {"vertex_count": self.vertex_count, "hub_degree": long_row}
         values: list[Any] = []
         given: list[tuple[int, str]] = []

@@ -81,7 +81,7 @@ _SOURCES = ("sources", "active_sources")
 
 def _one_in(phase: Phase) -> int:
     """Return of how many vertices one may be swept where a phase packs them."""
-    if phase.kind == "push":
+    if phase.kind.pushes:
         return _PACKED_SOURCES
     return _PACKED_ALONE if phase.mapping.lanes_per_vertex == 1 else _PACKED_SHARED
 
@@ -91,7 +91,7 @@ def _most_swept(phase: Phase, graph: GraphSize, count: int) -> float:
 
     A push sweeps the active ones. What few of them reach is not known next to hubs.
     """
-    if phase.kind == "push":
+    if phase.kind.pushes:
         return count
     if phase.mapping.hubs:
         return math.inf
@@ -207,7 +207,7 @@ class CudaDevice(CudaArrays):
             by_block = phase.mapping.schedule == "word_elements"
             blocks = parts if by_block else block_count(parts * lanes, block)
             return min(blocks, _SHARING_BLOCKS)
-        if phase.kind == "reduce":
+        if phase.kind.reduces:
             return _reduce_blocks(bound.vertex_count, phase)
         if phase.mapping.lists_rows:
             return min(block_count(bound.edge_count * lanes, block), _SHARING_BLOCKS)

@@ -112,9 +112,9 @@ class Turns:
     def _swept(self, own: Any, given: Given) -> Any:
         """Return the set of the vertices whose rows are swept; None for all."""
         phase = own.phase
-        if phase.kind == "vertex":
-            return given["swept" if phase.pulls_edges else "due"]
-        if phase.kind == "edge":
+        if phase.kind.pulls:
+            return given["swept" if phase.kind.pulls_edges else "due"]
+        if phase.kind.sweeps_edges:
             return given["sources"]
         return given["active_sources"] if own.takes_active else None
 
@@ -125,7 +125,7 @@ class Turns:
         in any slice.
         """
         phase, rows, names = own.phase, own.phase.rows, own.graph_arrays
-        is_plain = phase.kind in {"vertex", "push", "edge"} and rows.ends in names
+        is_plain = phase.kind.reports_due and rows.ends in names
         if not is_plain or phase.reverses or phase.incremental:
             return None
         if self._bound.plan.options.checked or own.has_rows_of_others:
@@ -250,7 +250,7 @@ class _Slices:
         arrays = self._arrays(of, buffer)
         cut.bind(of, everywhere=self._form == "plain" and not self._has_windows)
         given = dict(self._given)
-        if phase.kind == "vertex":
+        if phase.kind.pulls:
             for name in ("due", "swept"):
                 if name in given:
                     given[name] = cut.part_of(given[name], of)

@@ -280,15 +280,15 @@ class BoundPhase:
         self.number, self.phase = number, phases[number]
         names = ", ".join(f.name for f in kernel.plan.functions_of(self.phase))
         self.name = f"{number} ({self.phase.kind}: {names})"
-        self.is_last = all(p.kind == "reduce" for p in phases[number + 1 :])
-        self.is_first_of_edges = all(p.kind != "edge" for p in phases[:number])
+        self.is_last = all(p.kind.reduces for p in phases[number + 1 :])
+        self.is_first_of_edges = not any(p.kind.sweeps_edges for p in phases[:number])
         results, of = kernel.plan.facts.reductions, kernel.plan.functions_of(self.phase)
         self.reads_results = any(a.name in results for f in of for a in f.accesses)
         in_turns = bound.ghosts is not None or bound.turns is not None
         self.is_whole = not (in_turns or self.phase.in_a_tree)
         self._kernel = kernel
         self._own_arrays = graph = self._graph = bound.graph
-        self._arrays = bound.exchange.rows_for(self.phase.kind, graph)
+        self._arrays = bound.exchange.rows_for(self.phase, graph)
         self._device = bound.device
         self._in_form: dict[str, list[BoundEntry]] = {}
         # Kernels that go round have no listed form.

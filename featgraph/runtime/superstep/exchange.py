@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from featgraph.fold.plan.plan import FoldPlan
+from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph
 from featgraph.program.active import Holder
 from featgraph.program.combine import Combine
@@ -165,8 +165,8 @@ class Exchange(Protocol):
     def ghosts(self, plan: FoldPlan) -> Ghosts | None:
         """Return the ghosts of a plan's kernels; None where nobody has any."""
 
-    def rows_for(self, kind: str, arrays: GraphArrays) -> Mapping[str, Array]:
-        """Return the arrays of the graph for a kind of phase, of those of a part.
+    def rows_for(self, phase: Phase, arrays: GraphArrays) -> Mapping[str, Array]:
+        """Return the arrays of the graph for a phase, of those of a part.
 
         Edge functions run on the edges into vertices that this rank owns.
         """
@@ -286,7 +286,7 @@ class _Alone:
     def ghosts(self, plan: FoldPlan) -> None:
         """Return None: nobody else owns any."""
 
-    def rows_for(self, kind: str, arrays: GraphArrays) -> Mapping[str, Array]:
+    def rows_for(self, phase: Phase, arrays: GraphArrays) -> Mapping[str, Array]:
         """Return all of them: edges are this rank's."""
         return arrays
 

@@ -17,11 +17,7 @@ from featgraph.config import config
 from featgraph.errors import PlanError, StateError, UserFunctionError
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.folder import fold, fold_assumed
-from featgraph.fold.plan.options import (
-    Changes,
-    parse_change_driven,
-    parse_options,
-)
+from featgraph.fold.plan.options import Changes, parse_change_driven, parse_options
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.graph import Graph
 from featgraph.program.active import ActiveSet
@@ -506,7 +502,7 @@ def vertexmap(*functions: Any) -> FoldMap:
     UserFunctionError
         If a function is of another kind.
     """
-    return _of_kind("vertexmap", VertexFunction, functions)
+    return _of_kind(VertexFunction, functions)
 
 
 def edgemap(*functions: Any) -> FoldMap:
@@ -517,7 +513,7 @@ def edgemap(*functions: Any) -> FoldMap:
     UserFunctionError
         If a function is of another kind.
     """
-    return _of_kind("edgemap", EdgeFunction, functions)
+    return _of_kind(EdgeFunction, functions)
 
 
 def trianglemap(*functions: Any) -> FoldMap:
@@ -528,17 +524,15 @@ def trianglemap(*functions: Any) -> FoldMap:
     UserFunctionError
         If a function is of another kind.
     """
-    return _of_kind("trianglemap", TriangleFunction, functions)
+    return _of_kind(TriangleFunction, functions)
 
 
-def _of_kind(
-    caller: str, declared: type[UserFunction], functions: tuple[Any, ...]
-) -> FoldMap:
+def _of_kind(declared: type[UserFunction], functions: tuple[Any, ...]) -> FoldMap:
     for function in functions:
         if not isinstance(function, declared):
             raise UserFunctionError(
-                f"{caller} takes {declared.kind} functions",
-                where=f"fg.{caller}",
+                f"{declared.kind}map takes {declared.kind} functions",
+                where=f"fg.{declared.kind}map",
                 got=getattr(function, "name", repr(function)),
                 fix="use fg.foldmap for functions of several kinds",
             )

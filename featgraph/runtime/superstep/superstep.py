@@ -22,13 +22,11 @@ from featgraph.runtime.superstep.bound import (
 )
 from featgraph.runtime.superstep.exchange import exchange_of
 from featgraph.runtime.superstep.frontier import Frontier, Restriction
-from featgraph.runtime.superstep.phases import Given, functions_for
+from featgraph.runtime.superstep.kinds import Given, functions_for
 
 __all__ = ["Superstep"]
 
 Words = Any
-#: Phases that announce nothing.
-SILENT = {"reduce", "triangle"}
 
 
 class Superstep:
@@ -70,8 +68,8 @@ class Superstep:
         self._others: dict[Kernel, BoundState] = {}
         self._bind(state)
         self._is_checked = self.plan.options.checked
-        told = [p.kind for p in self.plan.phases if p.kind not in SILENT]
-        self._ends_in_edges = bool(told) and told[-1] == "edge"
+        told = [p.kind.ends for p in self.plan.phases if p.kind.reports_due]
+        self._ends = told[-1] if told else {"passed"}
 
     def _bind(self, state: State) -> None:
         """Bind the kernel to the State and its graph, where they are by now."""
@@ -79,7 +77,7 @@ class Superstep:
         count = len(self.plan.phases)
         self.phases = tuple(BoundPhase(bound, number) for number in range(count))
         self._steps = [(own, *functions_for(own.phase)) for own in self.phases]
-        self._reduces = [own for own in self.phases if own.phase.kind == "reduce"]
+        self._reduces = [own for own in self.phases if own.phase.kind.reduces]
         self._make_results()
 
     def _make_results(self) -> None:
@@ -193,7 +191,7 @@ class Superstep:
     ) -> Any:
         """Return what runs a phase: entries, and what they are given, turn by turn."""
         bound, ghosts = self.bound, self.bound.ghosts
-        if ghosts is not None and own.phase.kind == "triangle":
+        if ghosts is not None and own.phase.kind.intersects:
             fields = self.kernel.kernel_source.fields
             return ghosts.turns(bound.buffers, own, given, fields)
         if own.phase.in_a_tree:
@@ -205,11 +203,11 @@ class Superstep:
 
     def _told(self, frontier: Frontier) -> Words:
         """Return what is active behind a superstep."""
-        if self._ends_in_edges:
+        if "passed" not in self._ends:
             return frontier.targets
         passed = frontier.passed
         out = self.bound.empty_words() if passed is None else passed
-        if self.plan.facts.tells_targets:
+        if self.plan.facts.tells_targets or "targets" in self._ends:
             return self.device.sets.union(out, frontier.targets)
         return out
 

@@ -1,7 +1,8 @@
-"""The phases of a superstep: what each is given, and what becomes of what it leaves.
+"""Kinds of phases in a superstep: the input of their kernels, and the sets behind them.
 
 The protocol is that of docs/design/0001-architecture.md. A phase is prepared, its
-entries are launched (`featgraph.runtime.superstep.superstep`), and it is finished.
+entries are launched (`featgraph.runtime.superstep.superstep`), and it is finished. The
+kind of a phase (`featgraph.fold.kinds`) names the two functions of this file that do.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from featgraph.fold.plan.plan import Phase
 from featgraph.fold.printing.module import Field
 from featgraph.runtime.memory.buffers import Buffers
 from featgraph.runtime.superstep.bound import BoundPhase, BoundState
+from featgraph.runtime.superstep.changed_edges import ChangedEdges
 from featgraph.runtime.superstep.directions import pulls_all
 from featgraph.runtime.superstep.frontier import Frontier
 
@@ -30,16 +32,14 @@ Finish = Callable[[BoundState, BoundPhase, Frontier, Given], None]
 
 
 def functions_for(phase: Phase) -> tuple[Prepare, Finish]:
-    """Return what prepares a phase, and what finishes it."""
-    if phase.pulls_edges:
-        return _prepare_pulled, _finish_pulled
-    return _FUNCTIONS[phase.kind]
+    """Return the functions that prepare and finish a phase."""
+    return globals()[phase.kind.prepare], globals()[phase.kind.finish]
 
 
 # -- vertices
 
 
-def _prepare_vertices(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
+def prepare_vertices(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
     """Run vertex functions and gathers on the due vertices."""
     due, phase = bound.due.vertices(frontier), own.phase
     bound.stale.freshen(bound.buffers, phase, due)
@@ -71,7 +71,7 @@ def _active_sources(bound: BoundState, phase: Phase, frontier: Frontier) -> Word
     return sets.union(active, active)
 
 
-def _finish_vertices(
+def finish_vertices(
     bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
 ) -> None:
     _settle(bound, own, frontier, given["due"], given["passed"])
@@ -84,7 +84,7 @@ def _restore(bound: BoundState, own: BoundPhase, due: Words, passed: Words) -> N
         bound.stale.restore(bound.buffers, name, due, passed)
 
 
-def _prepare_push(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
+def prepare_push(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
     """Push a gather into memory, which is set to identities first."""
     due, buffers = bound.due.vertices(frontier), bound.buffers
     bound.stale.freshen(buffers, own.phase, due)
@@ -98,15 +98,10 @@ def _prepare_push(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Giv
     everything = frontier.all_due or due is bound.full
     return {
         "due": due,
+        "passed": due,
         "active_count": None if everything else frontier.active_count,
         "active_sources": bound.due.active(frontier),
     }
-
-
-def _finish_push(
-    bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
-) -> None:
-    _settle(bound, own, frontier, given["due"], given["due"])
 
 
 def _settle(
@@ -130,11 +125,11 @@ def _settle(
 # -- edges
 
 
-def _prepare_edges(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
+def prepare_edges(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
     """Run edge functions on the out-edges of their sources."""
-    sources, phase = bound.due.sources(own.phase, frontier), own.phase
     if bound.changed is not None:
-        return _prepare_changed(bound, own, frontier, sources)
+        return _prepare_changed(bound, own, frontier, bound.changed)
+    sources, phase = bound.due.sources(own.phase, frontier), own.phase
     is_first = own.is_first_of_edges
     # A later edge phase leaves out the edges that an earlier one has stopped.
     swept = sources if is_first else bound.empty_words()
@@ -150,21 +145,21 @@ def _prepare_edges(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Gi
 
 
 def _prepare_changed(
-    bound: BoundState, own: BoundPhase, frontier: Frontier, sources: Words
+    bound: BoundState, own: BoundPhase, frontier: Frontier, changed: ChangedEdges
 ) -> Given:
     """Run edge functions on those out-edges of which something has changed."""
-    buffers, changed = bound.buffers, bound.changed
-    if changed is None:
-        raise TypeError("a kernel without a set of changed edges")
-    changed.begin(buffers, bound.graph.edge_count)
-    bound.stale.leave_to_kernel(buffers, own.phase)
+    changed.begin(bound.buffers, bound.graph.edge_count)
+    bound.stale.leave_to_kernel(bound.buffers, own.phase)
     frontier.targets = bound.empty_words()
-    edge_state = bound.edge_state(is_first=False)  # all begin with the whole set
-    given: Given = {"sources": sources, "targets": frontier.targets}
-    return given | {"edge_state": edge_state, **changed.given}
+    return {
+        "sources": bound.due.sources(own.phase, frontier),
+        "targets": frontier.targets,
+        "edge_state": bound.edge_state(is_first=False),  # all begin with the whole set
+        **changed.given,
+    }
 
 
-def _finish_edges(
+def finish_edges(
     bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
 ) -> None:
     for name in own.phase.restores_behind:
@@ -174,7 +169,7 @@ def _finish_edges(
         frontier.targets = bound.device.sets.targets(given["edge_state"], arrays)
 
 
-def _prepare_pulled(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
+def prepare_pulled(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
     """Run a vertex phase whose edge functions run along in-edges.
 
     It sweeps the vertices that are due in any case, and the targets of the sources:
@@ -209,7 +204,7 @@ def _prepare_pulled(bound: BoundState, own: BoundPhase, frontier: Frontier) -> G
     return given
 
 
-def _finish_pulled(
+def finish_pulled(
     bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
 ) -> None:
     due = bound.due.vertices(frontier)
@@ -220,7 +215,7 @@ def _finish_pulled(
 # -- triangles
 
 
-def _prepare_triangles(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
+def prepare_triangles(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
     """Run a triangle function on triangles of edges, or of vertices (S4)."""
     bound.stale.freshen(bound.buffers, own.phase, bound.full)
     if own.phase.from_edges:
@@ -236,7 +231,7 @@ def _prepare_triangles(bound: BoundState, own: BoundPhase, frontier: Frontier) -
     return {"active": sources, "all_active": sources is bound.everyone}
 
 
-def _finish_triangles(
+def finish_triangles(
     bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
 ) -> None:
     """Do nothing: a triangle function commits nothing."""
@@ -245,7 +240,7 @@ def _finish_triangles(
 # -- reduces
 
 
-def _prepare_reduce(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
+def prepare_reduce(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
     """Run a reduce over the vertices that the foldmap is restricted to."""
     buffers, name = bound.buffers, own.phase.into
     bound.stale.freshen(buffers, own.phase, bound.full)
@@ -286,7 +281,7 @@ def _last_result(bound: BoundState, name: str, frontier: Frontier) -> Any:
     return last
 
 
-def _finish_reduce(
+def finish_reduce(
     bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
 ) -> None:
     """Leave the result where it is: the State has it there, and kernels read it.
@@ -305,15 +300,6 @@ def _finish_reduce(
     bound.store_reduction(name, reduced)
 
 
-_FUNCTIONS: dict[str, tuple[Prepare, Finish]] = {
-    "vertex": (_prepare_vertices, _finish_vertices),
-    "push": (_prepare_push, _finish_push),
-    "edge": (_prepare_edges, _finish_edges),
-    "triangle": (_prepare_triangles, _finish_triangles),
-    "reduce": (_prepare_reduce, _finish_reduce),
-}
-
-
 def _fill_value(text: str, field: Field) -> Any:
     """Return the value that a generated module writes so."""
     from featgraph.device import ordering
@@ -323,11 +309,5 @@ def _fill_value(text: str, field: Field) -> Any:
     if text in {"True", "False"}:
         return text == "True"
     inner = text[text.index("(") + 1 : -1] if "(" in text else text
-    value = {"math.inf": np.inf, "-math.inf": -np.inf}.get(inner)
-    return np.dtype(field.dtype).type(
-        float(inner)
-        if value is None and "." in inner
-        else value
-        if value is not None
-        else int(inner)
-    )
+    number = float if "." in inner else int
+    return np.dtype(field.dtype).type(number(inner.replace("math.", "")))

@@ -1,0 +1,1 @@
+"""Kinds of phases, a file each; `table` lists them."""

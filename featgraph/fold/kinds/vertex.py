@@ -1,0 +1,141 @@
+"""Vertex phases: gathers that are pulled, and vertex functions, on the due vertices.
+
+`PULLED` is the same where edge functions run along the rows first (0004).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import replace
+
+from featgraph.fold.analysis.analyse import Analysed
+from featgraph.fold.analysis.gathers import takes_active
+from featgraph.fold.kinds.base import (
+    Names,
+    NestFacts,
+    PhaseKind,
+    loads,
+    nested,
+    reads_what,
+    restored,
+)
+from featgraph.fold.tree import nodes
+from featgraph.fold.tree.statements import Body, code, expression
+from featgraph.fold.tree.target import Target
+
+__all__ = ["PULLED", "VERTEX"]
+
+#: Arguments of a kernel that pulls edges, instead of ``due``: the vertices it sweeps;
+#: those due in any case, and those due where an edge passed; whose out-edges the edge
+#: functions run on, and whether these are all; vertices with an edge that passed.
+_SETS = ("swept", "due", "allowed", "sources", "all_sources", "targets")
+
+
+def _title(facts: NestFacts) -> str:
+    of = " of a chunk" if facts.target is Target.CPU else ""
+    return f"Sweep the due vertices{of}; `passed` gets those that end with True."
+
+
+def _title_pulled(facts: NestFacts) -> str:
+    on_cpu = facts.target is Target.CPU
+    of, new = (" of a chunk", "") if on_cpu else ("", "not due before ")
+    return (
+        f"Sweep vertices{of}, and run the edge functions on their in-edges from "
+        f"sources; `targets` gets those {new}with an edge that returned True, `passed` "
+        "the due ones that end with True."
+    )
+
+
+def _arguments(facts: NestFacts, places: Names, more: Names) -> list[str]:
+    phase = facts.phase
+    sets = _SETS if phase.kind.pulls_edges else ("due",)
+    changed = ["changed_sources", "stale"] if phase.incremental else []
+    active = ["active_sources"] * facts.plan.takes_active(phase)
+    gathers = any(f.kind.gathers for f in facts.functions.values())
+    edges = facts.layout.arrays if gathers else ()
+    if facts.target is Target.CUDA:
+        some = ["some_due"] * phase.finds_due
+        kept = ["d", *sets, "passed", *some, *changed, *places]
+        return [*kept, *edges, *more, *active]
+    out = facts.layout_along("out").arrays if phase.spreads else ()
+    spread = ["spreads", "allowed", *out] if phase.spreads else []
+    kept = ["d", *sets, "passed", *places, "swept_words", *changed]
+    return [*kept, *active, *edges, *spread]
+
+
+def _nest(facts: NestFacts) -> Body:
+    """Return a sweep of vertices: gathers and vertex functions, in order.
+
+    Where edges are pulled, all vertices that one of them may lead to are swept.
+    """
+    phase = facts.phase
+    body = [*loads(facts), nodes.Begin(facts.of_vertices(phase.copies))]
+    stores: Body = [nodes.ToMemory(name) for name in phase.stores]
+    groups, marks = _grouped(facts), [("alive", "passed")]
+    words, wanted, spread = "due", "is_due", list[ast.stmt]()
+    if phase.spreads:
+        spread = [nodes.Then([nodes.Only(expression("spreads"), [_spread(facts)])])]
+    if phase.kind.pulls_edges:
+        words, wanted = "swept", "is_swept"
+        marks.append(("is_target", "targets"))
+        body += _pulled(facts, groups, stores)
+    else:
+        body += nested(facts, groups, [], stores)
+    if phase.commits:
+        body.append(nodes.Then([nodes.Copy(phase.commits, "v", commits=True)]))
+    if facts.plan.widens_active(phase):
+        marks.append(("alive", "active_sources"))
+    body += restored(facts.of_vertices(phase.restores), "v") + spread
+    return [nodes.Sweep("v", words, wanted, body, marks=tuple(marks))]
+
+
+def _spread(facts: NestFacts) -> nodes.ForEdges:
+    """Have those run that gather from `v`: later words, and the rest of this one."""
+    intrinsics = facts.intrinsics
+    found = f"{intrinsics}.test_bit(allowed, u) and not {intrinsics}.test_bit(due, u)"
+    due = code(f"{intrinsics}.set_bit(due, u)")
+    return nodes.ForEdges("v", [nodes.Only(expression(found), due)], along="out")
+
+
+def _pulled(facts: NestFacts, groups: Sequence[list[Analysed]], last: Body) -> Body:
+    """Return functions in order, edge functions in the pass over edges behind them."""
+    first, *rest = groups
+    edges = [f for f in facts.functions.values() if f.kind.writes_edges]
+    behind = nested(facts, rest, [*edges, *first], last)
+    pull = nodes.Pull(tuple(f.name for f in edges), reads_what(facts, edges, first))
+    names = tuple(f.name for f in first)
+    along = nodes.ForEdges("v", [pull, *(nodes.Contribute(name) for name in names)])
+    return [
+        nodes.Gathers(names, along),
+        nodes.FindDue(),
+        *([nodes.Then(behind)] if rest else behind),
+    ]
+
+
+def _grouped(facts: NestFacts) -> list[list[Analysed]]:
+    """Group gathers that share a pass over the edges; vertex functions are alone."""
+    groups: list[list[Analysed]] = []
+    for function in facts.functions.values():
+        if function.kind.writes_edges:
+            continue
+        share = bool(groups) and function.kind.gathers and groups[-1][0].kind.gathers
+        share = share and takes_active(function) == takes_active(groups[-1][0])
+        reads = {facts.base(t) for t in facts.callees[function.name].temporaries}
+        if share and not reads & {f.into for f in groups[-1]}:
+            groups[-1].append(function)
+        else:
+            groups.append([function])
+    return groups
+
+
+VERTEX = PhaseKind(
+    "vertex",
+    lambda f, pushes: f.kind.writes_vertices or (f.kind.gathers and not pushes), _title,
+    _arguments, _nest, "prepare_vertices", "finish_vertices",
+    ends=frozenset({"passed"}), pulls=True,
+)  # fmt: skip
+PULLED = replace(
+    VERTEX, title=_title_pulled, prepare="prepare_pulled", finish="finish_pulled",
+    pulls_edges=True,
+)  # fmt: skip
