@@ -82,18 +82,26 @@ def test_a_new_kind_is_an_object_and_its_place_in_the_table(
     def title(facts: Any) -> str:
         return "Sweep the edges of a kind that nobody has."
 
-    both = frozenset({"targets", "passed"})
-    new = replace(EDGE, name="unheard", title=title, ends=both)
+    def prepare(bound: Any, own: Any, frontier: Any) -> Any:
+        given = kinds.prepare_edges(bound, own, frontier)
+        frontier.passed = given["sources"]  # both ends are due
+        return given
+
+    active = [0, 2, 3]
     step, state = made()
-    wanted = step(state, active_in=[0, 2, 3], target="cpu").vertices
+    targets = step(state, active_in=active, target="cpu").vertices
     sent = np.array(state["sent"])
+    both = frozenset({"targets", "passed"})
+    new = replace(EDGE, name="unheard", title=title, prepare="prepare_new", ends=both)
     monkeypatch.setattr(table, "KINDS", (new, *table.KINDS))
+    monkeypatch.setattr(kinds, "prepare_new", prepare, raising=False)
     step, state = made()
     kernel = step.fold(state, target="cpu")
     assert [phase.kind for phase in kernel.plan.phases] == [new]
     assert "def unheard_phase_0(" in kernel.source
     assert title(None) in kernel.source
     assert kernel.plan.as_dict()["phases"][0]["kind"] == "unheard"
-    found = step(state, active_in=[0, 2, 3], target="cpu").vertices
-    assert found.tolist() == wanted.tolist() != []
+    found = step(state, active_in=active, target="cpu").vertices
+    assert set(targets) - set(active) == {1}
+    assert set(found) == {*targets, *active}
     assert np.array_equal(state["sent"], sent)
