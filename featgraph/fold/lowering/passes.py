@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterator
-from functools import partial
 
 from featgraph.fold.lowering.areas import DeclareAreas
 from featgraph.fold.lowering.blocks import Blocks
@@ -41,7 +40,8 @@ def stages(facts: Facts, tree: Body) -> Body:
 
     Nothing of where it runs stands here, so that all schedules begin with one tree.
     """
-    return tree + (facts.nest or partial(facts.phase.kind.nest, facts))()
+    own = facts.phase.kind.nest(facts) if facts.nest is None else facts.nest()
+    return tree + own
 
 
 def pulled_edges(facts: Facts, tree: Body) -> Body:
