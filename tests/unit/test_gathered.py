@@ -10,6 +10,7 @@ import pytest
 
 import featgraph as fg
 from featgraph import reference
+from featgraph.program.functions import UserFunction
 from tests.unit.snippets import K, Snippet, error_of, make_state
 
 GATHER = """\
@@ -36,9 +37,8 @@ EDGE = "@fg.edge\ndef probe(f, u, v, e, d):\n    return d.y[u, f] > {}  #!\n"
 
 def declared(snippet: Snippet) -> Any:
     """Return the foldmap of all functions of a snippet."""
-    kinds = {"vertex", "edge", "gather"}
     functions = vars(snippet.load()).values()
-    return fg.foldmap(*(f for f in functions if getattr(f, "kind", "") in kinds))
+    return fg.foldmap(*(f for f in functions if isinstance(f, UserFunction)))
 
 
 @pytest.mark.parametrize(
