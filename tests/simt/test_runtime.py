@@ -22,7 +22,7 @@ from featgraph.runtime.devices import cuda_device, cuda_sets
 from featgraph.runtime.graphs import gpu_arrays
 from featgraph.runtime.loops import step as steps
 from featgraph.runtime.memory.buffers import graph_arrays
-from featgraph.runtime.superstep import phases
+from featgraph.runtime.superstep import kinds
 from featgraph.runtime.superstep.bound import BoundState
 from tests.bank import BY_NAME
 from tests.simt.gpu import Gpu, emulated_gpu
@@ -264,7 +264,7 @@ def test_pulled_edges_sweep_all_or_some(
         made.append(bound)
         return turns[bound.state.superstep % len(turns)]
 
-    for module in (phases, steps):
+    for module in (kinds, steps):
         monkeypatch.setattr(module, "pulls_all", pulls_all)
     rng = np.random.default_rng(4)
     graph = fg.Graph.from_edges(
