@@ -101,7 +101,8 @@ def _run(arguments: argparse.Namespace, folder: Path) -> bool:
                 if places[0] is cores:
                     started.wait()
                 running.append(started)
-        failed |= any([process.wait() != 0 for process in running])
+        for process in running:
+            failed |= process.wait() != 0
     if failed:
         for log in sorted(folder.glob("*.log")):
             print(f"{log.name}: {log.read_text()[-2000:]}")
