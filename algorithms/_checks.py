@@ -30,8 +30,8 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-#: Graphs whose own weights have been looked at, and by what.
-_looked_at: weakref.WeakKeyDictionary[fg.Graph, set[Any]] = weakref.WeakKeyDictionary()
+#: Version of a graph -> what has looked at its own weights.
+_looked_at: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
 
 
 def require_number(name: str, value: float, is_right: bool, expected: str) -> None:
@@ -104,7 +104,7 @@ def weight_properties(
         return {"weight": fg.edge_property(given.values, dtype=dtype, copy=False)}
     if graph.part.weights is None:
         return {}
-    known = _looked_at.setdefault(graph, set())
+    known = _looked_at.setdefault(graph.stamps.version, set())
     key = checked, dtype, ratios
     if key not in known:
         look, ranks = partial(_own, graph, *key), graph.ranks

@@ -49,15 +49,15 @@ class Sides:
         return found
 
 
-#: Graph -> its sides: a target then has sets and lists of them once, for all calls.
-_sides: weakref.WeakKeyDictionary[fg.Graph, Sides] = weakref.WeakKeyDictionary()
+#: Version of a graph -> its sides: a target has their sets and lists once.
+_sides: weakref.WeakKeyDictionary[Any, Sides] = weakref.WeakKeyDictionary()
 
 
 def sides_of(graph: fg.Graph) -> Sides:
     """Return what is made of a graph of ratings once."""
-    found = _sides.get(graph)
+    found = _sides.get(version := graph.stamps.version)
     if found is None:
-        found = _sides[graph] = Sides(graph)
+        found = _sides[version] = Sides(graph)
     return found
 
 

@@ -110,8 +110,8 @@ rise = fg.foldmap(least_degree, fall_first)
 step = fg.foldmap(is_left, fallen, fall)
 end = fg.foldmap(stay, largest_number)
 
-#: Graph -> the one without directions that has been made of it; None for itself.
-_undirected: weakref.WeakKeyDictionary[fg.Graph, fg.Graph | None] = (
+#: Version of a graph -> the graph without directions made of it; None for itself.
+_undirected: weakref.WeakKeyDictionary[Any, fg.Graph | None] = (
     weakref.WeakKeyDictionary()
 )
 
@@ -222,7 +222,8 @@ def k_core(
 
 def _without_directions(graph: fg.Graph) -> fg.Graph:
     """Return an undirected graph with the same edges, once it has no self-loops."""
-    if graph not in _undirected:
+    version = graph.stamps.version
+    if version not in _undirected:
         loops = graph.self_loops
         if loops.size:
             raise fg.GraphInputError(
@@ -238,7 +239,7 @@ def _without_directions(graph: fg.Graph) -> fg.Graph:
                 expected="an undirected graph on ranks",
                 fix="distribute fg.Graph.from_edges(..., directed=False)",
             )
-        _undirected[graph] = (
+        _undirected[version] = (
             fg.Graph.from_edges(
                 graph.sources, graph.targets,
                 vertex_count=graph.vertex_count, directed=False,
@@ -246,7 +247,7 @@ def _without_directions(graph: fg.Graph) -> fg.Graph:
             if graph.directed
             else None
         )  # fmt: skip
-    made = _undirected[graph]
+    made = _undirected[version]
     return graph if made is None else made
 
 

@@ -441,8 +441,8 @@ def _require_columns(holds: Array, what: str) -> None:
         raise AssertionError(f"column {int(np.argmin(holds))}: {what}")
 
 
-#: Graph -> whether a vertex has no out-edges.
-_has_sinks: weakref.WeakKeyDictionary[fg.Graph, bool] = weakref.WeakKeyDictionary()
+#: Version of a graph -> whether a vertex has no out-edges.
+_has_sinks: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
 
 def _dangles(
@@ -451,11 +451,11 @@ def _dangles(
     """Whether a vertex has no out-edges, which is found once, or none of any weight."""
     if is_weighted:
         return bool(state["dangling"][0])
-    known = _has_sinks.get(graph)
+    known = _has_sinks.get(version := graph.stamps.version)
     if known is None:
         own = fg.State(graph)
         look(own, **where)
-        known = _has_sinks[graph] = bool(own["sinks"][0])
+        known = _has_sinks[version] = bool(own["sinks"][0])
     return known
 
 

@@ -72,9 +72,9 @@ def shorten(f, v, d):  # type: ignore[no-untyped-def]
 
 
 step = fg.foldmap(ways, shorten)
-#: Graph -> for each type of its own weights, once none is negative, whether a path
+#: Version of a graph -> for each type of its weights, if none is negative, whether a path
 #: could be longer than the type holds.
-_looked_at: weakref.WeakKeyDictionary[fg.Graph, dict[Any, bool]] = (
+_looked_at: weakref.WeakKeyDictionary[Any, dict[Any, bool]] = (
     weakref.WeakKeyDictionary()
 )
 
@@ -248,7 +248,8 @@ def _lengths(
         Gets whether a path could be longer than the type holds.
     """
     lengths = checked_lengths(graph, weights, dtype)
-    known = _looked_at.setdefault(graph, {}) if weights is None else {}
+    version = graph.stamps.version
+    known = _looked_at.setdefault(version, {}) if weights is None else {}
     if dtype not in known:
         edge = lengths.first_outside(0, np.inf)
         if edge is not None:

@@ -88,7 +88,7 @@ def small_graph(traits: GraphTraits) -> fg.Graph:
     graph = fg.Graph.from_edges(
         *ends, vertex_count=VERTICES, directed=not traits.undirected
     )
-    known._traits[graph] = traits
+    known.set_traits(graph, traits)
     return graph
 
 

@@ -24,6 +24,7 @@ from featgraph.graph.building.edges import EdgeList
 from featgraph.graph.building.names import VertexNames, find_vertex
 from featgraph.graph.inputs.numbers import converted, host_array
 from featgraph.graph.oriented import Oriented, orient
+from featgraph.graph.views.view import Stamp, Stamps
 
 if TYPE_CHECKING:
     from featgraph.arrays.edges import GpuEdges
@@ -56,10 +57,13 @@ __all__ = [
 class Structure:
     """The read-only attributes of `Graph`; use that."""
 
-    __slots__ = ("__weakref__", "_cache", "_edges")
+    __slots__ = ("__weakref__", "_edges", "_found", "stamps")
 
     _edges: EdgeList
-    _cache: dict[str, Any]
+    #: What has been built, and of which version.
+    _found: tuple[Stamp, dict[str, Any]]
+    #: Another object takes their place when the graph changes: see `GraphView`.
+    stamps: Stamps
 
     def __init__(self, edges: EdgeList) -> None:
         if not isinstance(edges, EdgeList):
@@ -70,9 +74,25 @@ class Structure:
                 "from_pandas",
             )
         self._edges = edges
-        # Filled when first asked for, but for what edges know. Two threads may both
-        # build an entry; they store equal arrays, so whichever stays is right.
-        self._cache = edges.known()
+        self._begin(edges.known())
+
+    def _begin(self, found: dict[str, Any]) -> None:
+        """Begin with stamps of its own, and with what has been built."""
+        self.stamps = Stamps()
+        self._found = self.stamps.version, found
+
+    @property
+    def _cache(self) -> dict[str, Any]:
+        """What has been built of this version, by its name.
+
+        Filled when first asked for, but for what edges know. Two threads may both build
+        an entry; they store equal arrays, so whichever stays is right.
+        """
+        version, found = self._found
+        if version is not self.stamps.version:
+            found = self._edges.known()
+            self._found = self.stamps.version, found
+        return found
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Through EdgeList, whose constructor makes the arrays read-only again.
@@ -495,7 +515,8 @@ def edge_rows(graph: Structure) -> Rows:
         def on_gpu() -> Any:
             return gpu_edges(graph).given_index
 
-    return Rows(graph, graph.part.edge_count, lambda: graph.given_index, on_gpu)
+    version, count = graph.stamps.version, graph.part.edge_count
+    return Rows(version, count, lambda: graph.given_index, on_gpu)
 
 
 def out_edges(graph: Structure) -> Adjacency:
@@ -542,7 +563,7 @@ def with_out_edges(graph: Structure, rows: Adjacency) -> Structure:
     """
     made = object.__new__(type(graph))
     made._edges = graph._edges
-    made._cache = {**graph._cache, "out_columns": rows, "out_edges": rows}
+    made._begin({**graph._cache, "out_columns": rows, "out_edges": rows})
     return made
 
 

@@ -243,8 +243,8 @@ class State:
         #: The thread that runs supersteps on it.
         self.in_use = InUse()
         #: Foldmap, or the digest of its program -> what earlier runs have left due for
-        #: it, with the version that they have seen; the runtime's.
-        self.left: tuple[int, dict[Any, Any]] = (self.version, {})
+        #: it, with the moment that they have seen; the runtime's.
+        self.left: tuple[Any, dict[Any, Any]] = (self.moment, {})
         #: The same of each run in progress.
         self.live: list[Callable[[], dict[Any, Left]]] = []
         #: What foldmaps have bound to it, by its id, as long as they live: none of that
@@ -283,6 +283,11 @@ class State:
     def signature(self) -> Signature:
         """Types of all properties and scalars, by name."""
         return {name: column.type for name, column in self._columns.items()}
+
+    @property
+    def moment(self) -> tuple[Any, ...]:
+        """Equal as long as nothing outside writes the State or changes its graph."""
+        return self.version, self.graph.stamps.version
 
     @property
     def types(self) -> tuple[tuple[str, PropertyType], ...]:
@@ -499,7 +504,7 @@ class State:
         made.graph, made._columns = graph, snapshot.columns
         made.superstep, made.version = snapshot.superstep, 0
         made._begin()
-        made.left = (0, dict(snapshot.left))
+        made.left = (made.moment, dict(snapshot.left))
         return made
 
     def copy(self) -> State:
@@ -612,9 +617,9 @@ def take_snapshot(state: State) -> Snapshot:
 
 
 def _snapshot(state: State, values_of: Callable[[str], Any]) -> Snapshot:
-    version, kept = state.left
+    moment, kept = state.left
     left = {}
-    if version == state.version:
+    if moment == state.moment:
         left = {key: found.on_host() for key, found in kept.items()}
     for tell in state.live:
         left |= tell()

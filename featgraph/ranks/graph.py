@@ -145,11 +145,13 @@ class DistributedGraph(Graph):
 
     def __init__(self, whole: Whole, shard: Shard, engine: Engine, here: Here) -> None:
         self._edges = whole  # type: ignore[assignment]
-        self._cache = {
-            "is_in_given_order": False,
-            "digest": whole.digest,
-            "weights_digest": whole.weights_digest,
-        }
+        self._begin(
+            {
+                "is_in_given_order": False,
+                "digest": whole.digest,
+                "weights_digest": whole.weights_digest,
+            }
+        )
         self.shard, self.engine, self.along = shard, engine, here.along
         self.edges = PartEdges(shard, here.along, here.given_rows, here.starts)
         self._exchanges: dict[Device, RankExchange] = {}

@@ -83,6 +83,7 @@ LAYERS = {
 FLOORS = (
     "graph.inputs",
     "graph.building",
+    "graph.views",
     "graph",
     "graph.slices",
     "graph.formats",

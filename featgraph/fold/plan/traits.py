@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from featgraph.graph import Graph
 from featgraph.graph.degrees import SHORT, most_edges, short_counts
+from featgraph.graph.views.view import Stamp
 
 __all__ = [
     "GIANT_SHARE",
@@ -74,7 +75,7 @@ class GraphTraits:
     long_rows : bool
         Whether some row has more edges than are summed one after the other.
     layout : str
-        How edges are stored: see `fold.lowering.layouts`.
+        How edges are stored, as `GraphView.layout` says: see `fold.lowering.layouts`.
     rows_of_longest : int
         How many rows like the longest that is no hub's all edges would make, to the
         nearest power of two, at most 1024; that, too, where all rows are short; 0 for
@@ -130,23 +131,28 @@ def needs_wide_positions(edge_count: int) -> bool:
     return edge_count >= 2**31 - _MOST_SLOTS
 
 
-_traits: weakref.WeakKeyDictionary[Graph, GraphTraits] = weakref.WeakKeyDictionary()
+#: By the shape of a graph.
+_traits: weakref.WeakKeyDictionary[Stamp, GraphTraits] = weakref.WeakKeyDictionary()
 
 
 def set_traits(graph: Graph, traits: GraphTraits) -> None:
     """Have a graph planned for as if it had these traits: those of a larger one."""
-    _traits[graph] = traits
+    _traits[graph.stamps.shape] = traits
 
 
 def graph_traits(graph: Graph, target: str = "cpu") -> GraphTraits:
     """Return the traits of a graph, found where a target builds its rows."""
-    known = _traits.get(graph)
+    shape, layout = graph.stamps.shape, graph.stamps.layout
+    known = _traits.get(shape)
     if known is not None:
         return known
     top = _longest(graph, target)
     below = _longest(graph, target, HUB_DEGREE)
     short = short_counts(graph, "in", target)
-    _traits[graph] = made = traits_of_degrees(graph, top, below, short)
+    made = traits_of_degrees(graph, top, below, short)
+    if layout is not None:
+        made = replace(made, layout=layout.name)
+    _traits[shape] = made
     return made
 
 

@@ -48,14 +48,16 @@ class StateMover:
         """Have a State be of the other graph; it is unchanged if anything fails."""
         types = state.signature.items()
         columns = {name: self._column(state, name, type_.kind) for name, type_ in types}
-        version, entries = state.left
+        moment, entries = state.left
+        if moment != state.moment:
+            entries = {}
         # Others than the run's, which does not know of them.
         lefts = {key: self.left(known.on_host()) for key, known in entries.items()}
         with deferred_interrupts():
             if isinstance(state.residency, Buffers):
                 state.residency.drop()
             state.graph, state._columns = self._after, columns
-            state.left = version, lefts
+            state.left = state.moment, lefts
             for kept in list(state.bound.values()):
                 kept.clear()
 

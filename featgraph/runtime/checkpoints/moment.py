@@ -78,7 +78,7 @@ def put_back(state: State, snapshot: Snapshot, left: dict[Any, Left]) -> None:
             if state.residency is not None:
                 state.residency.written(name)
         state.superstep = snapshot.superstep
-        state.left = (state.version, dict(left))
+        state.left = (state.moment, dict(left))
 
 
 def go_on(agenda: Agenda, left: dict[Any, Left], rest: dict[str, Any]) -> None:

@@ -90,8 +90,8 @@ def begin_pending(active: Any, state: State, holder: Holder, of: int) -> list[Pe
 
 def recall_pending(foldmap: FoldMap, state: State, device: Device) -> Pending:
     """Return what an earlier call has left; everything, if there was none."""
-    version, entries = state.left
-    if version != state.version:
+    moment, entries = state.left
+    if moment != state.moment:
         return Pending(None)
     known = entries.get(_key(foldmap, entries))
     if known is None:
@@ -158,10 +158,10 @@ def store_pending(
     device: Device,
 ) -> None:
     """Remember what stays due for a later call."""
-    version, entries = state.left
-    if version != state.version:
+    moment, entries = state.left
+    if moment != state.moment:
         entries = {}
     for foldmap, waits in zip(foldmaps, pending, strict=True):
         words, left = map(device.sets.snapshot, (waits.words, waits.left))
         entries[foldmap.base] = _Left(device, words, left, waits.scalars)
-    state.left = (state.version, entries)
+    state.left = (state.moment, entries)

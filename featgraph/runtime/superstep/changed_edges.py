@@ -38,8 +38,8 @@ class ChangedEdges:
     def __init__(self, device: Device, full: Words, lists: bool) -> None:
         self._device, self._full, self._lists = device, full, lists
         self.given: dict[str, Any] = {}
-        #: The State's version and superstep when the set was right.
-        self._right_at: tuple[int, int] | None = None
+        #: The State's moment and superstep when the set was right.
+        self._right_at: tuple[Any, int] | None = None
 
     def begin(self, buffers: Buffers, edge_count: int) -> None:
         """Have the set as a superstep needs it."""
@@ -47,8 +47,8 @@ class ChangedEdges:
         is_right = self._right_at == _moment(buffers.state)
         if words is not self.given.get(SET) or not is_right:
             self._device.copy(words, self._full)
-        version, superstep = _moment(buffers.state)
-        self._right_at = version, superstep + 1
+        moment, superstep = _moment(buffers.state)
+        self._right_at = moment, superstep + 1
         self.given = {SET: words}
         if self._lists:
             room = (max(edge_count, 1),)
@@ -66,5 +66,5 @@ class ChangedEdges:
             self._right_at = _moment(state)
 
 
-def _moment(state: State) -> tuple[int, int]:
-    return state.version, state.superstep
+def _moment(state: State) -> tuple[Any, int]:
+    return state.moment, state.superstep

@@ -15,6 +15,7 @@ from typing import Any
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.graph import Graph
 from featgraph.graph.degrees import most_edges
+from featgraph.graph.views.view import Stamp
 from featgraph.runtime.devices.bound import GraphSize
 from featgraph.runtime.devices.protocol import Reach
 from featgraph.runtime.superstep.bound import BoundState
@@ -50,8 +51,8 @@ LEAST_REACHED = 1 / 8
 #: graphs of 0.3M to 0.9M vertices and edges, with k = 4 (NVIDIA H200).
 FEWEST_TO_SKIP = 1 << 22
 
-#: Graph -> what `most_reached` returns: a pass over all degrees.
-_most_reached: weakref.WeakKeyDictionary[Graph, tuple[int, int]] = (
+#: Shape of a graph -> what `most_reached` returns: a pass over all degrees.
+_most_reached: weakref.WeakKeyDictionary[Stamp, tuple[int, int]] = (
     weakref.WeakKeyDictionary()
 )
 
@@ -97,10 +98,10 @@ def most_reached(graph: Graph, target: str) -> tuple[int, int]:
 
     It is found where the target builds its rows.
     """
-    known = _most_reached.get(graph)
+    known = _most_reached.get(shape := graph.stamps.shape)
     if known is None:
         out, into = (most_edges(graph, side, target) for side in ("out", "in"))
-        known = _most_reached[graph] = into, (out + 1) * into
+        known = _most_reached[shape] = into, (out + 1) * into
     return known
 
 

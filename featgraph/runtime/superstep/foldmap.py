@@ -19,7 +19,7 @@ from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.folder import fold, fold_assumed
 from featgraph.fold.plan.options import Changes, parse_change_driven, parse_options
 from featgraph.fold.plan.traits import graph_traits
-from featgraph.graph import Graph
+from featgraph.graph.views.view import Stamp
 from featgraph.program.active import ActiveSet
 from featgraph.program.alike import said_behind
 from featgraph.program.by_name import name_in, named
@@ -79,10 +79,11 @@ class FoldMap:
         self._on: weakref.WeakKeyDictionary[Any, dict[int, Restriction]] = (
             weakref.WeakKeyDictionary()
         )
-        self._independent: weakref.WeakKeyDictionary[Graph, bool] = (
+        #: By the version of a graph.
+        self._independent: weakref.WeakKeyDictionary[Stamp, bool] = (
             weakref.WeakKeyDictionary()
         )
-        self._sources: weakref.WeakKeyDictionary[Graph, int] = (
+        self._sources: weakref.WeakKeyDictionary[Stamp, int] = (
             weakref.WeakKeyDictionary()
         )
         self._kernels: dict[Any, Kernel] = base._kernels if base is not None else {}
@@ -91,8 +92,8 @@ class FoldMap:
             base._supersteps if base is not None else weakref.WeakKeyDictionary()
         )
         # Shared, as `on` may be called for every superstep, with other vertices.
-        #: Graph -> types and what was asked for -> the kernel.
-        self._found: weakref.WeakKeyDictionary[Graph, dict[Any, Kernel]] = (
+        #: Shape of a graph -> types and what was asked for -> the kernel.
+        self._found: weakref.WeakKeyDictionary[Stamp, dict[Any, Kernel]] = (
             base._found if base is not None else weakref.WeakKeyDictionary()
         )
 
@@ -213,13 +214,14 @@ class FoldMap:
                 state.bound[id(known)] = known
         told = repr(options) if options else ""
         found = known.get(asked := (device, config.checked, told, incremental))
-        if found is None or found.types_version != state.types_version:
+        made_for = state.types_version, state.graph.part.stamps.shape
+        if found is None or found.made_for != made_for:
             exchange_of(state.graph, device)  # plans depend on the targets of ranks
             kernel = self.kernel(state, device.name, options, incremental=incremental)
             found = _with_kernel(known, kernel, device)
             found = found or _taken_up(kernel, state, device)
             known[asked] = found = found or Superstep(kernel, state, device)
-            found.types_version = state.types_version
+            found.renew(made_for)
         return found
 
     def restriction(self, state: State, device: Device) -> Restriction | None:
@@ -253,17 +255,18 @@ class FoldMap:
         graph = state.graph
         if self.vertices is None:
             return graph.edge_count == 0
-        if graph not in self._independent:
+        known = self._independent.get(version := graph.stamps.version)
+        if known is None:
             whole = as_active(self.vertices, state).mask
             sides = graph.sides
             if sides is not None and _side_of(whole, sides) is not None:
-                self._independent[graph] = True
+                self._independent[version] = True
                 return True
             mask, rows = graph.rows_here(whole), graph.part.in_edges
             targets = np.repeat(mask, np.diff(rows.row_offsets))
-            joined = bool((targets & mask[rows.column_indices]).any())
-            self._independent[graph] = not joined
-        return self._independent[graph]
+            known = not (targets & mask[rows.column_indices]).any()
+            self._independent[version] = known
+        return known
 
     def source_count(self, state: State) -> int:
         """Return of how many vertices any may be what this gathers from.
@@ -274,11 +277,12 @@ class FoldMap:
         graph = state.graph
         if self.vertices is None or graph.sides is None:
             return graph.vertex_count
-        if graph not in self._sources:
+        known = self._sources.get(version := graph.stamps.version)
+        if known is None:
             side = _side_of(as_active(self.vertices, state).mask, graph.sides)
             own = 0 if side is None else graph.sides[side]
-            self._sources[graph] = graph.vertex_count - own
-        return self._sources[graph]
+            self._sources[version] = known = graph.vertex_count - own
+        return known
 
     def kernel(
         self,
@@ -296,7 +300,7 @@ class FoldMap:
         told = repr(options) if options else ""
         traits = graph_traits(state.graph.part, target)
         asked = types, target, config.checked, told, incremental, traits
-        known = self._found.setdefault(state.graph, {})
+        known = self._found.setdefault(state.graph.part.stamps.shape, {})
         found = known.get(asked)
         if found is not None:
             return found

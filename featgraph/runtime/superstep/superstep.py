@@ -12,6 +12,7 @@ import numpy as np
 from featgraph._activity import ACTIVITY
 from featgraph.errors import GraphInputError, PlanError, StateError
 from featgraph.fold.compiling.kernel import Kernel
+from featgraph.graph.views.view import Stamp
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.superstep.bound import (
@@ -47,8 +48,9 @@ class Superstep:
     bound : BoundState
         The State as the kernel works on it.
     phases : tuple of BoundPhase
-    types_version : int
-        Of the State, when this was made: for other types there is another kernel.
+    made_for : (int, Stamp)
+        The version of the State's types and the shape of its graph: for others there is
+        another kernel.
 
     Raises
     ------
@@ -61,7 +63,7 @@ class Superstep:
         self.kernel = kernel
         self.plan = kernel.plan
         self.device = device
-        self.types_version = state.types_version
+        self.made_for = state.types_version, state.graph.part.stamps.shape
         #: What a run has found out about the kernel on the graph.
         self.traits: Any = None
         #: Another kernel of the foldmap -> the State as that works on it.
@@ -88,11 +90,16 @@ class Superstep:
 
     def take_up(self, state: State) -> None:
         """Run supersteps on another State of the same types on the same graph."""
-        self.types_version = state.types_version
         if self.bound.take_up(state):
             self._make_results()
         else:
             self._bind(state)
+
+    def renew(self, made_for: tuple[int, Stamp]) -> None:
+        """Go on with other types, or a graph of another shape, and the same kernel."""
+        if made_for[1] is not self.made_for[1]:
+            self.traits = None
+        self.made_for = made_for
 
     def bound_for(self, kernel: Kernel) -> BoundState:
         """Return the State as another kernel of the foldmap works on it."""
