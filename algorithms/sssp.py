@@ -72,8 +72,8 @@ def shorten(f, v, d):  # type: ignore[no-untyped-def]
 
 
 step = fg.foldmap(ways, shorten)
-#: Version of a graph -> for each type of its weights, if none is negative, whether a path
-#: could be longer than the type holds.
+#: Version of a graph -> for each type of its own weights, once none is negative,
+#: whether a path could be longer than the type holds.
 _looked_at: weakref.WeakKeyDictionary[Any, dict[Any, bool]] = (
     weakref.WeakKeyDictionary()
 )

@@ -87,7 +87,7 @@ FAULTS = (
     ("emulator", "runtime/memory/stale.py", "passed if name in of_vertices else",
      "None if name in of_vertices else"),
     ("emulator", "runtime/superstep/due.py",
-     "due = self._device.sets.without(due, frontier.stopped)", "pass"),
+     "due = self._device.sets.without(words_of(due), frontier.stopped)", "pass"),
     ("emulator", "runtime/superstep/due.py",
      "due = self._device.sets.union(due, frontier.targets)", "pass"),
     ("emulator", "runtime/superstep/due.py",

@@ -3,55 +3,49 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 
 import featgraph as fg
 from featgraph.fold.lowering.layouts import LAYOUTS
-from featgraph.fold.plan import traits
 from featgraph.fold.plan.layout import REVERSED, rows_along
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.memory import buffers
-from featgraph.runtime.memory.buffers import GraphArrays
+from featgraph.runtime.memory.buffers import graph_arrays
 from tests.layouts.extents import Extents, extents_of
 
-__all__ = ["LAYOUT", "extents_known", "laid_out"]
-
-LAYOUT = "extents"
+__all__ = ["LAYOUT", "laid_out", "layout_named"]
 
 
-@contextmanager
-def extents_known(make: Callable[..., Any] = Extents.of) -> Iterator[None]:
-    """Have the folder know the layout."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(LAYOUTS, LAYOUT, make)
-        yield
+def layout_named(name: str, make: Callable[..., Any]) -> str:
+    """Have the folder know a layout, by a name that no other one has; return that."""
+    assert LAYOUTS.setdefault(name, make) == make
+    return name
 
 
-class LaidOut(GraphArrays):
-    """Arrays of a graph of which nothing may ask for rows one behind the other."""
-
-    def __getitem__(self, name: str) -> Any:
-        """Return an array, but not one of CSR."""
-        assert name not in _OF_CSR, f"{name} is asked for, whatever the layout"
-        return super().__getitem__(name)
-
-
+LAYOUT = layout_named("extents", Extents.of)
 _OF_CSR = {name for along in REVERSED for name in rows_along(along).arguments}
 
 
-def laid_out(graph: fg.Graph, seed: int, target: str = "cpu") -> fg.Graph:
+class InExtents:
+    """Rows in extents, of which nothing may ask for rows one behind the other."""
+
+    def __init__(self, graph: fg.Graph, seed: int, name: str) -> None:
+        self.name = name
+        self._arrays = extents_of(graph, np.random.default_rng(seed))
+
+    def array(self, graph: fg.Graph, name: str) -> Any:
+        """Return an array of extents, but not one of CSR."""
+        assert name not in _OF_CSR, f"{name} is asked for, whatever the layout"
+        return self._arrays.get(name)
+
+
+def laid_out(
+    graph: fg.Graph, seed: int, target: str = "cpu", layout: str = LAYOUT
+) -> fg.Graph:
     """Return an equal graph, in extents."""
     made = copy.deepcopy(graph)
-    device = choose_device(target)
-    arrays = LaidOut(made, device)
-    extents = extents_of(made, np.random.default_rng(seed)).items()
-    arrays._arrays |= {name: device.upload(array) for name, array in extents}
-    buffers._graphs.setdefault(made, {})[device.name] = arrays
-    traits._traits[made] = replace(traits.graph_traits(made), layout=LAYOUT)
+    view = graph_arrays(made, choose_device(target))
+    view.layout = InExtents(made, seed, layout)
     return made

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -25,18 +24,12 @@ from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory import buffers
 from tests.bank import BANK, BY_NAME, BankProgram
 from tests.layouts.extents import Extents
-from tests.layouts.laid_out import extents_known, laid_out
+from tests.layouts.laid_out import LAYOUT, laid_out, layout_named
 from tests.layouts.test_extents import BySlot, FirstExtentAlone, same_bits
 from tests.simt.emulator import MemoryFault
 
 #: Vertices of this degree are left to blocks.
 HUB_DEGREE = 30
-
-
-@pytest.fixture(autouse=True)
-def known() -> Iterator[None]:
-    with extents_known():
-        yield
 
 
 def _device(target: str, stack: ExitStack) -> Any:
@@ -74,8 +67,8 @@ class Asked:
         if self.has_hubs:
             source[:50], target[50:100] = 3, 11
         graph = fg.Graph.from_edges(source, target, vertex_count=150)
-        if self.layout == "extents":
-            graph = laid_out(graph, 6, self.device.name)
+        if self.layout != "csr":
+            graph = laid_out(graph, 6, self.device.name, self.layout)
         active = rng.random(150) < 0.2
         active[3] = True
         values = {
@@ -140,7 +133,7 @@ CASES = [
 @pytest.mark.drawn(12)
 @pytest.mark.parametrize(("name", "given"), ASKED.values(), ids=ASKED)
 @pytest.mark.parametrize(("on", "has_hubs"), CASES)
-@pytest.mark.parametrize("layout", ["csr", "extents"])
+@pytest.mark.parametrize("layout", ["csr", LAYOUT])
 def test_sets_are_found(
     layout: str, on: str, has_hubs: bool, name: str, given: tuple[Any, ...]
 ) -> None:
@@ -176,8 +169,8 @@ SPOILT = {
 def test_a_planted_fault_is_caught(fault: Any, on: str, names: list[str]) -> None:
     for name in names:
         with ExitStack() as stack:
-            stack.enter_context(extents_known(fault.of))
-            asked = Asked(_device(on, stack), "extents")
+            layout = layout_named(fault.__name__, fault.of)
+            asked = Asked(_device(on, stack), layout)
             method, given = ASKED[name]
             with pytest.raises((AssertionError, IndexError, MemoryFault)):
                 np.testing.assert_array_equal(*getattr(asked, method)(*given))
@@ -248,9 +241,13 @@ def test_the_cuda_runtime_has_the_same_bits(name: str, options: dict[str, Any]) 
         _runs(BY_NAME[name], "cuda", **options)
 
 
+def _by_offsets(rows: Any, *types: str) -> Csr:
+    return Csr(rows.offsets, rows.ends, "", *types)
+
+
 def test_csr_is_refused_where_edges_are_in_extents() -> None:
     """A layout that goes by offsets all the same is seen."""
-    with extents_known(lambda rows, *types: Csr(rows.offsets, rows.ends, "", *types)):
-        graph = laid_out(fg.Graph.from_edges([0, 1], [1, 2]), 0)
-        with pytest.raises(AssertionError, match="whatever the layout"):
-            buffers.graph_arrays(graph, choose_device("cpu")).kernel("reach", "out")
+    layout = layout_named("by_offsets", _by_offsets)
+    graph = laid_out(fg.Graph.from_edges([0, 1], [1, 2]), 0, layout=layout)
+    with pytest.raises(AssertionError, match="whatever the layout"):
+        buffers.graph_arrays(graph, choose_device("cpu")).kernel("reach", "out")

@@ -37,7 +37,7 @@ from tests.bank import BANK, BY_NAME, BankProgram
 from tests.generated.check import check
 from tests.generated.programs import generate
 from tests.layouts.extents import POISON, Extents, arrays_of, extents_of
-from tests.layouts.laid_out import LAYOUT, extents_known, laid_out
+from tests.layouts.laid_out import LAYOUT, laid_out, layout_named
 from tests.programs.queued import QUEUED
 from tests.reference.test_agreement import check_agreement
 from tests.simt.emulator import MemoryFault
@@ -77,12 +77,6 @@ EXAMPLES = 20 if _is_deep() else 4  # the first is one vertex
 PHASES = tuple(p for p in Phase if p is not Phase.shrink)
 
 
-@pytest.fixture(autouse=True)
-def known() -> Iterator[None]:
-    with extents_known():
-        yield
-
-
 def _entries(kind: str, program: BankProgram, target: str = "cpu") -> list[Entry]:
     """Return the kernels of a kind that a program has."""
     directed = not program.undirected
@@ -93,8 +87,7 @@ def _entries(kind: str, program: BankProgram, target: str = "cpu") -> list[Entry
     options = Options(target=target, **KINDS[kind])
     try:
         plan = make_plan(program.foldmaps[0].program, signature, options, traits)
-        with extents_known():
-            kernels = emit(plan)
+        kernels = emit(plan)
     except fg.PlanError:
         return []
     return [e for e in kernels.entries if plan.phases[e.phase].kind.name == kind]
@@ -276,6 +269,7 @@ class Emulated:
     active: Any
     options: dict[str, Any]
     seed: int
+    layout: str = LAYOUT
 
     def check(self) -> None:
         rng = np.random.default_rng(self.seed)
@@ -286,7 +280,7 @@ class Emulated:
         steps = self.program.foldmaps[0].program
         outcome = reference.superstep(steps, *self.given, active=self.mask)
         arrays = extents_of(self.graph, rng)
-        laid, csr = self._run(LAYOUT, arrays), self._run("csr", {})
+        laid, csr = self._run(self.layout, arrays), self._run("csr", {})
         # Lanes tell each other more numbers of a row in extents: they meet more often,
         # and the order of their atomics is another.
         pushes = self.options.get("direction") == "push"
@@ -322,7 +316,7 @@ class Emulated:
                 if "schedule" not in options:
                     raise
                 pytest.skip(error.what)
-        assert ("extent_firsts" in kernels.text) == (layout == LAYOUT)
+        assert ("extent_firsts" in kernels.text) == (layout != "csr")
         step = Superstep(
             kernels, self.graph, self.given[1],
             hub_degree=HUB_DEGREE, form=form, graph_arrays=arrays,
@@ -439,13 +433,11 @@ def test_a_planted_fault_is_caught(
     source[:12] = 3  # a hub
     graph = fg.Graph.from_edges(source, target, vertex_count=20)
     options = KINDS[kind] | SCHEDULES[schedule]
-    run = Emulated(BY_NAME[FAULTY[kind]], 2, graph, None, options, 1)
+    layout = LAYOUT if fault is None else layout_named(fault.__name__, fault.of)
+    run = Emulated(BY_NAME[FAULTY[kind]], 2, graph, None, options, 1, layout)
     lone = schedule in {"thread", "rows together"}  # has no place of its own
     if fault is None or (fault is FirstPlace and lone):
         run.check()
         return
-    with (
-        extents_known(fault.of),
-        pytest.raises((AssertionError, IndexError, MemoryFault)),
-    ):
+    with pytest.raises((AssertionError, IndexError, MemoryFault)):
         run.check()

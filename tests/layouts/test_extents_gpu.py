@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph import reference
 from tests.bank import BY_NAME, BankProgram
-from tests.layouts.laid_out import extents_known, laid_out
+from tests.layouts.laid_out import laid_out
 from tests.layouts.test_extents import CASES, KINDS, same_bits
 from tests.reference.test_agreement import check_agreement
 from tests.strategies import seeds
@@ -29,12 +29,6 @@ SCHEDULES: list[dict[str, Any]] = [
 ]
 #: Few vertices, and a hub.
 VERTICES, EDGES, HUB_EDGES = 70, 500, 2300
-
-
-@pytest.fixture(autouse=True)
-def known() -> Iterator[None]:
-    with extents_known():
-        yield
 
 
 def _graph(directed: bool, rng: np.random.Generator, hub: bool) -> fg.Graph:

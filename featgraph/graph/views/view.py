@@ -15,7 +15,15 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["GraphView", "RowLayout", "Sizes", "Stamp", "Stamps", "VertexSet"]
+__all__ = [
+    "GraphView",
+    "RowLayout",
+    "Sizes",
+    "Stamp",
+    "Stamps",
+    "VertexSet",
+    "words_of",
+]
 
 Array = Any
 #: What a stamp is of.
@@ -86,7 +94,7 @@ class Sizes:
     vertices, edges : int
         Capacities: how many of each its arrays have room for.
     counts : pair of int, or array
-        How many of each the whole graph has; an array of two may be in device memory.
+        How many of each there are; an array of two may be in device memory.
     """
 
     vertices: int
@@ -101,49 +109,59 @@ class VertexSet:
 
     Attributes
     ----------
-    count : int
-        The number of ids that it spans.
     words : array
         Its bitvector on the device; do not write it.
+    has_ghosts : bool
+        Whether vertices that other ranks own are among them.
     """
 
-    __slots__ = ("count", "words")
+    __slots__ = ("has_ghosts", "words")
 
-    def __init__(self, count: int, words: Array) -> None:
-        self.count, self.words = count, words
+    def __init__(self, words: Array, *, has_ghosts: bool = False) -> None:
+        self.words, self.has_ghosts = words, has_ghosts
 
     @classmethod
     def prefix(cls, count: int, upload: Callable[[Array], Array]) -> VertexSet:
-        """Return the first `count` ids."""
+        """Return the set of the first `count` ids."""
         words = np.full(-(-count // 32), 0xFFFFFFFF, np.uint32)
         if count % 32:
             words[-1] = (1 << count % 32) - 1
-        return cls(count, upload(words))
+        return cls(upload(words))
+
+
+def words_of(some: Any) -> Array:
+    """Return the bitvector of a set, which may be a `VertexSet`."""
+    return some.words if isinstance(some, VertexSet) else some
 
 
 class GraphView:
     """One graph, or one part of it, on a device.
 
+    Whatever is asked for its arrays calls `follow` first; so does the runtime before a
+    run, so that sizes are right in it.
+
     Parameters
     ----------
     graph : Structure
         It is not kept alive.
-    whole : Structure, optional
-        The graph of which it is a part.
 
     Attributes
     ----------
+    vertex_count, edge_count : int
+        Capacities: see `Sizes`.
     everyone : VertexSet
         All vertices.
     """
 
+    vertex_count: int
+    edge_count: int
     everyone: VertexSet
 
-    def __init__(self, graph: Any, whole: Any = None) -> None:
+    def __init__(self, graph: Any) -> None:
         self._graph = weakref.ref(graph)
-        # Of a whole graph on ranks, which does not change.
-        has_whole = whole is not None and whole is not graph
-        self._whole = (whole.vertex_count, whole.edge_count) if has_whole else None
+        self._given_sizes: Sizes | None = None
+        self._at = self.stamps
+        self._find_sizes()
 
     @property
     def graph(self) -> Any:
@@ -158,23 +176,44 @@ class GraphView:
         """The stamps of the graph."""
         return self.graph.stamps  # type: ignore[no-any-return]
 
-    def find_sizes(self) -> Sizes:
-        """Return the sizes of arrays that have room for what there is."""
-        graph = self.graph
+    @property
+    def sizes(self) -> Sizes:
+        """Those of the graph, unless `advance` was given some."""
+        self.follow()
+        return self._sizes
+
+    def _find_sizes(self) -> None:
+        graph, given = self.graph, self._given_sizes
         room = graph.vertex_count, graph.edge_count
-        return Sizes(*room, self._whole or room)
+        self._sizes = given = Sizes(*room, room) if given is None else given
+        self.vertex_count, self.edge_count = given.vertices, given.edges
 
-    def array(self, name: str) -> Array:
-        """Return an array by its name in generated code."""
-        raise NotImplementedError
-
-    def advance(self, *changed: Aspect) -> None:
+    def advance(self, *changed: Aspect, sizes: Sizes | None = None) -> None:
         """Note that the graph has changed, in these aspects.
 
         With `version` alone, the new edges are in the arrays in which the old ones
-        were; with `shape` besides, lists of rows are made anew.
+        were. Other capacities take `moves`.
+
+        Parameters
+        ----------
+        *changed : {"version", "moves", "shape"}
+        sizes : Sizes, optional
+            Those of this view from now on, in place of the graph's.
         """
+        self._given_sizes = sizes or self._given_sizes
         self.graph.stamps = self.stamps.after(*changed)
+
+    def follow(self) -> None:
+        """Let go of what stamps have ended since this was called last."""
+        then, now = self._at, self.stamps
+        if now is not then:
+            self._at = now
+            self._find_sizes()
+            self.forget(then, now)
+
+    def forget(self, then: Stamps, now: Stamps) -> None:
+        """Let go of what held for some stamps, and does not for others."""
+        raise NotImplementedError
 
     @property
     def layout(self) -> RowLayout | None:

@@ -13,7 +13,7 @@ from featgraph.graph import Graph
 from featgraph.runtime.devices.bound import GraphSize
 from featgraph.runtime.devices.cpu_sweeps import CpuSweeps
 from featgraph.runtime.devices.host_arrays import host_graph_array
-from featgraph.runtime.devices.protocol import Array, DeviceGraph, Values, Words
+from featgraph.runtime.devices.protocol import Array, DeviceGraph, Values
 from featgraph.runtime.trees.fixed import HostTrees
 
 __all__ = ["CpuDevice"]
@@ -54,7 +54,6 @@ class CpuDevice(CpuSweeps):
     def __init__(self) -> None:
         super().__init__()
         self.rows, self.trees = CpuRows(), HostTrees()
-        self.full_sets: dict[int, Words] = {}
 
     def upload(self, values: Values, memory: Array | None = None) -> Array:
         """Return an array of the device; on the CPU a host array itself."""

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from featgraph._cached import cached_property
 from featgraph._interrupts import import_whole
 from featgraph.fold.plan.layout import REVERSED
+from featgraph.graph.views.view import VertexSet
 from featgraph.program.active import word_count
 from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.cpu_sets import KnownSets, SparseSet
@@ -234,7 +235,7 @@ class CpuSets:
         is_real = now.dtype.kind == "f"
         return not np.array_equal(last, now, equal_nan=is_real)
 
-    def all_if(self, flag: bool, full: Words, find: Callable[[], Words]) -> Words:
+    def all_if(self, flag: bool, full: VertexSet, find: Callable[[], Words]) -> Words:
         """Return `full` if a flag is set, and otherwise the set that is found."""
         return full if flag else find()
 

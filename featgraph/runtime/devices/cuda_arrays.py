@@ -177,7 +177,6 @@ class CudaArrays:
         self._landed = self._landing[: 8 * LANDED].view(np.int64)
         self._reading = threading.Lock()
         self.own = Own()
-        self.full_sets: dict[int, Words] = {}
 
     # -- arrays
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from featgraph._cuda_driver import address_of
 from featgraph.fold.plan.layout import PART_ENTRIES, REVERSED, rows_along
 from featgraph.fold.plan.traits import HUB_DEGREE
+from featgraph.graph.views.view import VertexSet, words_of
 from featgraph.program.active import word_count
 from featgraph.runtime.devices import cuda_loops
 from featgraph.runtime.devices.bound import RowKernel
@@ -170,14 +171,14 @@ class CudaSets:
         self._launch(cuda_loops.differ, 1, BLOCK, (last, now, flag))
         return flag
 
-    def all_if(self, flag: Any, full: Words, find: Callable[[], Words]) -> Words:
+    def all_if(self, flag: Any, full: VertexSet, find: Callable[[], Words]) -> Words:
         """Return what `full` has if a flag is set, and otherwise the set that is found.
 
         The device chooses.
         """
-        words = find()
+        words = words_of(find())
         out = self.some_words(words.size)
-        arguments = flag, full, words, out
+        arguments = flag, full.words, words, out
         self._launch(cuda_loops.all_if, block_count(words.size), BLOCK, arguments)
         return out
 

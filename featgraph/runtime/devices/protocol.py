@@ -14,6 +14,7 @@ import numpy.typing as npt
 from featgraph.arrays.values import DeviceValues, Filled, Reordered
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph
+from featgraph.graph.views.view import VertexSet
 from featgraph.runtime.devices.bound import BoundEntry, GraphSize, RowKernel
 from featgraph.runtime.devices.spare import SpareMemory
 from featgraph.runtime.recording.aside import Aside
@@ -209,10 +210,11 @@ class VertexSets(Protocol):
         until the next one is asked for.
         """
 
-    def all_if(self, flag: Any, full: Words, find: Callable[[], Words]) -> Words:
-        """Return what `full` has if a flag is set, and otherwise the set that is found.
+    def all_if(self, flag: Any, full: VertexSet, find: Callable[[], Words]) -> Words:
+        """Return all vertices if a flag is set, and otherwise the set that is found.
 
-        It is not looked for where the host knows the flag, and that is set.
+        It is not looked for where the host knows the flag, and that is set. Where the
+        device alone knows it, the result is a bitvector.
         """
 
     def edges_of(self, words: Words, graph: DeviceGraph, along: str) -> int:
@@ -325,8 +327,6 @@ class Device(Protocol):
     name: str
     #: Whether sets that are kept there take scarce memory.
     is_scarce: bool
-    #: Vertex count -> the set of all vertices.
-    full_sets: dict[int, Words]
 
     @property
     def sets(self) -> VertexSets:

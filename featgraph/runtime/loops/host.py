@@ -123,7 +123,7 @@ class HostLoop:
     ) -> tuple[Any, Any, int, int | None]:
         """Return the near ones of what is announced, the others, and their numbers."""
         device, count = self._agenda.device, self._agenda.state.graph.vertex_count
-        everyone = self._agenda.steps[0].plain.bound.everyone
+        everyone = self._agenda.steps[0].plain.bound.everyone.words
         announced = everyone if words is None else words
         near, number, others = waiting.split(announced, step.look_ahead)
         far = device.sets.without(announced, near)

@@ -130,7 +130,7 @@ class Step:
         #: What `only` has left out.
         self.left_out: LeftOut | None = None
         if self.only is not None:
-            self.left_out = LeftOut(device, self.only.words, self.plain.bound.full)
+            self.left_out = LeftOut(device, self.only.words)
         #: Whether kernels that can may add to the due vertices.
         self.spreads = True
         #: Whether supersteps that recompute write to the current buffers.

@@ -19,6 +19,7 @@ from featgraph.fold.plan.traits import graph_traits
 from featgraph.fold.printing.module import Entry
 from featgraph.graph import Graph
 from featgraph.graph._structure import weights_there
+from featgraph.graph.views.view import GraphView, Stamps, VertexSet
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
 from featgraph.runtime.devices.bound import BoundEntry, RowKernel
@@ -48,16 +49,17 @@ _graphs: weakref.WeakKeyDictionary[Graph, dict[str, GraphArrays]] = (
 )
 
 
-class GraphArrays(Mapping[str, Any]):
-    """The arrays of a graph on a device, uploaded when first asked for.
+class GraphArrays(GraphView, Mapping[str, Any]):
+    """A view with its arrays, uploaded when first asked for, and kernels in place.
 
-    So are the kernels that go along its rows: they are of its layout.
+    Kernels that go along its rows are of its layout. All of it holds until the graph's
+    arrays move or its shape changes; a new version is in the same arrays.
     """
 
     def __init__(
         self, graph: Graph, device: Device, whole: Graph | None = None
     ) -> None:
-        self._graph = weakref.ref(graph)
+        super().__init__(graph)
         self._device = device
         self._arrays: dict[str, Any] = {}
         #: Number of an array that the graph has -> it, in the order of edge ids.
@@ -65,12 +67,12 @@ class GraphArrays(Mapping[str, Any]):
         self._kernels: dict[tuple[str, str], RowKernel] = {}
         #: Of the kernels of all foldmaps that have run on the graph of late.
         self._entries: dict[tuple[Kernel, str], BoundEntry] = {}
-        self.vertex_count, self.edge_count = graph.vertex_count, graph.edge_count
-        whole = whole or graph
-        #: Vertices and edges of the graph of which it is a part.
-        self.whole = whole.vertex_count, whole.edge_count
-        #: How often arrays have been moved: what was bound before has others.
-        self.moves = 0
+        #: Number -> the set of as many vertices, or edges.
+        self._prefixes: dict[int, VertexSet] = {}
+        #: Of a part, which does not change: vertices and edges of the whole graph.
+        self._whole = None
+        if whole is not None and whole is not graph:
+            self._whole = whole.vertex_count, whole.edge_count
         #: What finds a place for arrays, where a GPU may hold so much only.
         self.placement: Placement | None = None
         limit = config.memory_limit_bytes if device.is_scarce else None
@@ -99,28 +101,68 @@ class GraphArrays(Mapping[str, Any]):
         return self._spare.lend(names, to, self._arrays)
 
     @property
-    def graph(self) -> Graph:
-        """The graph."""
-        graph = self._graph()
-        if graph is None:
-            raise ReferenceError("the graph is gone")
-        return graph
+    def whole(self) -> tuple[int, int]:
+        """Vertices and edges of the graph of which it is a part."""
+        return self._whole or (self.vertex_count, self.edge_count)
+
+    @property
+    def everyone(self) -> VertexSet:  # type: ignore[override]
+        """All vertices: a prefix of the ids."""
+        return self.prefix(self.vertex_count)
+
+    def prefix(self, count: int) -> VertexSet:
+        """Return the set of the first vertices, or edges."""
+        self.follow()
+        if count not in self._prefixes:
+            made = VertexSet.prefix(count, self._device.upload)
+            self._prefixes[count] = made
+        return self._prefixes[count]
+
+    def count(self, name: str) -> int:
+        """Return a count, "vertex_count" or "edge_count", as `follow` has found it."""
+        counts, place = self._sizes.counts, int(name == "edge_count")
+        if isinstance(counts, tuple):
+            return counts[place]  # type: ignore[no-any-return]
+        return int(self._device.download(counts)[place])
 
     def __getitem__(self, name: str) -> Any:
+        self.follow()
         if name not in self._arrays:
-            place = self.placement
-            self._arrays[name] = (
-                self._device.graph_array(self.graph, name)
-                if place is None
-                else place.graph_array(name)
-            )
+            self._arrays[name] = self._made(name)
         return self._arrays[name]
+
+    def _made(self, name: str) -> Any:
+        """Make an array, as its layout has it."""
+        graph, layout, place = self.graph, self.layout, self.placement
+        laid_out = None if layout is None else layout.array(graph, name)
+        if laid_out is not None:
+            return self._device.upload(laid_out)
+        if place is not None:
+            return place.graph_array(name)
+        return self._device.graph_array(graph, name)
+
+    def forget(self, then: Stamps, now: Stamps) -> None:
+        """Let go of all arrays; in another version, of values in the order of ids."""
+        self._shared.clear()
+        if not now.binds_as(then):
+            self._arrays.clear()
+            self._let_go()
+            if self.placement is not None:
+                self.placement.forget_graph()
+
+    def _let_go(self) -> None:
+        """Let go of what refers to arrays."""
+        for kept in (
+            self._shared, self._prefixes, self._kernels, self._entries, self.idle,
+        ):  # fmt: skip
+            kept.clear()
 
     def shared(self, values: Reordered) -> Any:
         """Return an array that the graph has in the order of edge ids, for all States.
 
         Nothing writes it.
         """
+        self.follow()
         key = id(values.array)
         if key not in self._shared:
             place, there = self.placement, None
@@ -138,9 +180,9 @@ class GraphArrays(Mapping[str, Any]):
     def move_edges(self) -> None:
         """Let go of arrays of edges: whoever asks for them gets others."""
         self._arrays = {n: a for n, a in self._arrays.items() if not is_of_edges(n)}
-        for kept in (self._shared, self._kernels, self._entries, self.idle):
-            kept.clear()
-        self.moves += 1
+        self._let_go()
+        self.advance("moves")
+        self._at = self.stamps  # all that has moved is gone
 
     def turns_of(self, bound: Any) -> Any:
         """Return what runs phases of a kernel slice by slice, where that may be."""
@@ -160,6 +202,7 @@ class GraphArrays(Mapping[str, Any]):
 
     def kernel(self, name: str, along: str) -> RowKernel:
         """Return a kernel over sets, by its name, that goes along some rows."""
+        self.follow()
         key = name, along
         found = self._kernels.get(key)
         if found is None:
@@ -176,6 +219,7 @@ class GraphArrays(Mapping[str, Any]):
 
     def entry(self, kernel: Kernel, entry: Entry) -> BoundEntry:
         """Return an entry of a kernel with these arrays in place."""
+        self.follow()
         key = kernel, entry.name
         found = self._entries.get(key)
         if found is None:

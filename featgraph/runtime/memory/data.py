@@ -18,11 +18,11 @@ from featgraph.runtime.memory.buffers import Buffers, GraphArrays
 
 __all__ = ["DataFields"]
 
-#: Fields that are the same in all supersteps on a graph.
+#: Fields that are the same in all supersteps on a version of a graph.
 _COUNTS = ("vertex_count", "edge_count")
 #: What fields are found by, in the order in which `DataFields.find` does.
 _KINDS = (
-    "fixed", "current", "next", "everywhere", "scalar", "temporary", "extra",
+    "fixed", "current", "next", "count", "everywhere", "scalar", "temporary", "extra",
 )  # fmt: skip
 
 
@@ -47,6 +47,8 @@ class DataFields:
         next_: list[str] = []
         #: Rows of all vertices, and the properties.
         self._everywhere: list[tuple[str, str]] = []
+        self._arrays = arrays
+        self._counts: list[str] = []
         self._scalars: list[_Scalar] = []
         self._temporaries: list[tuple[str, str, tuple[int, ...]]] = []
         #: What only the superstep knows, by its name.
@@ -72,6 +74,9 @@ class DataFields:
                 rows = graph.part.vertex_count
                 shape = (rows, *source.plan.item_shape(field.of))
                 self._temporaries.append((field.name, field.dtype, shape))
+            elif field.name in _COUNTS and graph.ranks is None:
+                kind = "count"
+                self._counts.append(field.name)
             elif field.name in _COUNTS:
                 fixed.append(getattr(graph, field.name))
             elif (
@@ -118,6 +123,8 @@ class DataFields:
             find_next = buffers.property if in_place else buffers.next_of
             next_ = tuple([find_next(name) for name in self._next])
         found = [*self._fixed, *current, *next_]
+        for name in self._counts:
+            found.append(self._arrays.count(name))
         for name, of in self._everywhere:
             found.append(buffers.everywhere(name, of))
         columns = state._columns

@@ -11,6 +11,7 @@ from typing import Any
 
 from featgraph.fold.plan.plan import Phase
 from featgraph.fold.printing.module import KernelSource
+from featgraph.graph.views.view import VertexSet, words_of
 from featgraph.program.signature import PropertyKind, Signature
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import ALL, Buffers
@@ -18,6 +19,7 @@ from featgraph.runtime.memory.buffers import ALL, Buffers
 __all__ = ["StaleEntries"]
 
 Array = Any
+#: A bitvector, or a `VertexSet`.
 Words = Any
 
 
@@ -31,10 +33,8 @@ class StaleEntries:
     signature : Signature
         Types of the State's properties.
     device : Device
-    full : words or None
-        The set of all vertices; None where no phase writes the rows of all.
-    own : words or None
-        The set of the vertices that this rank owns, where there are ghosts besides.
+    has_ghosts : bool
+        Whether there are rows of vertices that other ranks own: no phase writes those.
     """
 
     def __init__(
@@ -42,10 +42,9 @@ class StaleEntries:
         source: KernelSource,
         signature: Signature,
         device: Device,
-        full: Words | None,
-        own: Words | None = None,
+        has_ghosts: bool,
     ) -> None:
-        self._own = own
+        self._has_ghosts = has_ghosts
         self._forwarded = source.forwarded
         self._commits_in_kernel = source.plan.options.asynchronous
         self._written = source.plan.facts.writes_next
@@ -53,7 +52,6 @@ class StaleEntries:
             name for name, t in signature.items() if t.kind is PropertyKind.VERTEX
         )
         self._device = device
-        self._full = full
         #: What phases of the superstep in progress have touched.
         self._touched: set[str] = set()
         #: Edge property -> the vertices of whose out-edges it has been written.
@@ -71,11 +69,9 @@ class StaleEntries:
         """Note whose out-edges a phase writes ``_next`` entries of."""
         for name in phase.writes_next:
             if name not in self._of_vertices:
-                known = self._sources.get(name)
+                known, words = self._sources.get(name), words_of(sources)
                 self._sources[name] = (
-                    sources
-                    if known is None
-                    else self._device.sets.union(known, sources)
+                    words if known is None else self._device.sets.union(known, words)
                 )
 
     def leave_to_kernel(self, buffers: Buffers, phase: Phase) -> None:
@@ -104,15 +100,18 @@ class StaleEntries:
             if name in self._touched:
                 continue
             of_vertices = sources is None or name in self._of_vertices
-            if swept is self._full and name in self._forwarded:
+            is_swept = isinstance(swept, VertexSet) and not self._has_ghosts
+            if is_swept and name in self._forwarded:
                 of_vertices = True  # the kernel writes all of their in-edges
             written = swept if of_vertices else sources
+            is_all = isinstance(written, VertexSet) and not written.has_ghosts
+            written = words_of(written)
             self._touched.add(name)
             next_ = buffers.next_of(name)
             stale = buffers.stale.get(name, ALL)
-            is_whole = written is self._full or stale is written
+            is_whole = stale is written or (is_all and not self._has_ghosts)
             if not (is_whole or isinstance(stale, str)):
-                is_whole = of_vertices and written is self._own
+                is_whole = of_vertices and is_all
             # From here on nothing holds that set, and its memory is used again.
             buffers.stale[name] = None
             ghosts = buffers.stale_ghosts.pop(name, None)

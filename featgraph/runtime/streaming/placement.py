@@ -155,6 +155,11 @@ class Placement:
             placement.release_buffers()
         gc.collect()
 
+    def forget_graph(self) -> None:
+        """Let go of all that is cut from the arrays of the graph, which has others."""
+        self.release_buffers()
+        self._of_graph.clear()
+
     def release_buffers(self) -> None:
         """Let go of the buffers; the next sweep gets others."""
         if self._ring is not None:

@@ -91,7 +91,7 @@ class Turns:
         self._device.driver.note(*OPAQUE)
         cut = self._cut(own, sources)
         words = self._swept(own, given)
-        is_all = words is None or words is self._bound.everyone
+        is_all = words is None or given["all_swept"]
         rows, edges = cut.all_due if is_all else cut.due_in(words)
         item = sources.edge_bytes
         due = [s for s in cut.slices if rows[s.number]]

@@ -7,11 +7,10 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from featgraph.errors import DeviceMemoryError, KernelFaultError
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.printing.module import Entry
+from featgraph.graph.views.view import VertexSet
 from featgraph.program.active import word_count
 from featgraph.program.signature import PropertyKind, PropertyType
 from featgraph.program.state import State
@@ -26,26 +25,9 @@ from featgraph.runtime.superstep.due import Due
 from featgraph.runtime.superstep.exchange import exchange_of
 from featgraph.runtime.superstep.frontier import Frontier, Restriction
 
-__all__ = ["BoundPhase", "BoundState", "explained", "full_words", "raise_fault"]
+__all__ = ["BoundPhase", "BoundState", "explained", "raise_fault"]
 
 Words = Any
-#: Sizes of graphs whose sets of all vertices are kept.
-_MOST_FULL_SETS = 16
-
-
-def full_words(device: Device, count: int) -> Words:
-    """Return the bitvector of `count` things; do not write it, others have it, too."""
-    known = device.full_sets.get(count)
-    if known is not None:
-        return known
-    words = np.full(word_count(count), 0xFFFFFFFF, np.uint32)
-    tail = count % 32
-    if tail:
-        words[-1] = (1 << tail) - 1
-    if len(device.full_sets) >= _MOST_FULL_SETS:
-        device.full_sets.clear()
-    device.full_sets[count] = uploaded = device.upload(words)
-    return uploaded
 
 
 class BoundState:
@@ -68,10 +50,10 @@ class BoundState:
         The arrays of the graph, and its counts: of a rank's part of it.
     exchange : Exchange
         What is done together with other ranks.
-    full : words
-        The set of all vertices; on several ranks, of those that this one owns.
-    everyone : words
-        The set of all vertices; on several ranks, with ghosts.
+    full : VertexSet
+        All vertices; on several ranks, those that this one owns.
+    everyone : VertexSet
+        All vertices; on several ranks, with ghosts.
     due : Due
     stale : StaleEntries
     ghosts : Ghosts or None
@@ -92,19 +74,19 @@ class BoundState:
         self._take(state)
         buffers = self.buffers
         self.graph = buffers.graph
-        self.everyone = everyone = full_words(device, self.graph.vertex_count)
-        self.full = self.exchange.own(everyone)
+        self.full = self.everyone = everyone = self.graph.everyone
+        if state.graph.ranks is not None:
+            self.full = VertexSet(self.exchange.own(everyone.words))
+            self.everyone = everyone = VertexSet(everyone.words, has_ghosts=True)
         self.due = Due(
             self.plan, buffers.graph, device, self.full, everyone, self.exchange
         )
         self.ghosts = self.exchange.ghosts(self.plan)
-        # With ghosts no phase writes all rows that there are.
-        rows = (everyone, None) if self.ghosts is None else (None, self.full)
-        self.stale = StaleEntries(source, state.signature, device, *rows)
+        self.stale = StaleEntries(source, state.signature, device, everyone.has_ghosts)
         self.changed = self._changed_edges()
         self._data = DataFields(source, state.graph, buffers.graph)
         self._word_count = word_count(self.graph.vertex_count)
-        self._moves = buffers.graph.moves
+        self._stamps = buffers.graph.stamps
         self.turns = buffers.graph.turns_of(self)
         reductions = self.plan.facts.reductions
         self._reduced = [f.name for f in source.fields if f.name in reductions]
@@ -164,7 +146,7 @@ class BoundState:
         """Return the set that phases keep of changed edges, if any does."""
         if not any(phase.changed_only for phase in self.plan.phases):
             return None
-        full = full_words(self.device, self.graph.edge_count)
+        full = self.graph.prefix(self.graph.edge_count).words
         full = self.exchange.own_edges(full)
         return ChangedEdges(self.device, full, self.plan.target == "cuda")
 
@@ -177,8 +159,10 @@ class BoundState:
         return state
 
     def fits(self, buffers: Buffers) -> bool:
-        """Whether arrays of the graph are still where they were bound."""
-        return buffers.graph is self.graph and self.graph.moves == self._moves
+        """Whether what was bound of the graph still holds."""
+        if buffers.graph is not self.graph:
+            return False
+        return self.graph.stamps.binds_as(self._stamps)
 
     def arrive(self) -> Buffers:
         """Return the buffers of the State, which is brought to the device."""

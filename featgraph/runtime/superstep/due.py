@@ -6,12 +6,14 @@ from functools import reduce
 from typing import Any
 
 from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.graph.views.view import VertexSet, words_of
 from featgraph.runtime.devices.protocol import Device, DeviceGraph
 from featgraph.runtime.superstep.exchange import Exchange
 from featgraph.runtime.superstep.frontier import Frontier
 
 __all__ = ["Due"]
 
+#: A bitvector, or a `VertexSet`.
 Words = Any
 
 
@@ -23,10 +25,10 @@ class Due:
     plan : FoldPlan
     graph : DeviceGraph
     device : Device
-    full : words
-        The set of all vertices that may be due.
-    everyone : words
-        The set of all that may be active: on several ranks, ghosts are, too.
+    full : VertexSet
+        All vertices that may be due.
+    everyone : VertexSet
+        All that may be active: on several ranks, ghosts are, too.
     exchange : Exchange
         Counts sets on all ranks, and tells which ghosts are in them.
     """
@@ -36,8 +38,8 @@ class Due:
         plan: FoldPlan,
         graph: DeviceGraph,
         device: Device,
-        full: Words,
-        everyone: Words,
+        full: VertexSet,
+        everyone: VertexSet,
         exchange: Exchange,
     ) -> None:
         self._expands = plan.expands
@@ -83,26 +85,29 @@ class Due:
     def reached(self, frontier: Frontier) -> Words:
         """Return what A makes due, and what is due besides."""
         base = self._base(frontier)
-        if frontier.also_due is None or base is self._full:
+        if frontier.also_due is None or isinstance(base, VertexSet):
             return base
         return self._device.sets.union(base, frontier.also_due)
 
     def vertices(self, frontier: Frontier) -> Words:
         """Return the vertices that run next: reached, or targets, and not stopped."""
         due = self.reached(frontier)
-        if due is self._full and frontier.only is None and frontier.stopped is None:
+        is_all = isinstance(due, VertexSet)
+        if is_all and frontier.only is None and frontier.stopped is None:
             return due
-        if frontier.targets is not None:
+        if frontier.targets is not None and not is_all:
             due = self._device.sets.union(due, frontier.targets)
         if frontier.stopped is not None:
-            due = self._device.sets.without(due, frontier.stopped)
+            due = self._device.sets.without(words_of(due), frontier.stopped)
         due = self._own(due)
         if frontier.left_out is not None:
             return frontier.left_out.cut(due)
         if frontier.only is None:
             return due
         on = frontier.only.words
-        return on if due is self._full else self._device.sets.intersection(due, on)
+        if isinstance(due, VertexSet):
+            return on
+        return self._device.sets.intersection(due, on)
 
     def active(self, frontier: Frontier) -> Words:
         """Return A, as edge functions and gathers from active vertices see it."""
@@ -111,7 +116,7 @@ class Due:
         if not self._reads_foreign:
             return frontier.active
         base = self._base(frontier)
-        return self._everyone if base is self._full else base
+        return self._everyone if isinstance(base, VertexSet) else base
 
     def sources(self, phase: Phase, frontier: Frontier) -> Words:
         """Return the vertices whose out-edges the edge functions of a phase run on."""
@@ -121,7 +126,7 @@ class Due:
 
     def targeted(self, sources: Words, due: Words, frontier: Frontier) -> Words:
         """Return due vertices, and the targets of the out-edges of `sources`."""
-        if due is self._full:
+        if isinstance(due, VertexSet):
             return due
         found = self._expand(sources, frontier)
         if due is not sources:
@@ -130,6 +135,6 @@ class Due:
 
     def _own(self, words: Words) -> Words:
         """Return those of a set that may be due."""
-        if self._full is self._everyone or words is self._full:
+        if isinstance(words, VertexSet) or not self._everyone.has_ghosts:
             return words
-        return self._device.sets.intersection(words, self._full)
+        return self._device.sets.intersection(words, self._full.words)

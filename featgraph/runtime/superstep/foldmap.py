@@ -222,6 +222,7 @@ class FoldMap:
             found = found or _taken_up(kernel, state, device)
             known[asked] = found = found or Superstep(kernel, state, device)
             found.renew(made_for)
+        found.bound.graph.follow()
         return found
 
     def restriction(self, state: State, device: Device) -> Restriction | None:

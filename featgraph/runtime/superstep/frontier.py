@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from featgraph.graph.views.view import VertexSet
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.superstep.incremental import Incremental
 
@@ -39,8 +40,8 @@ class LeftOut:
     Parameters
     ----------
     device : Device
-    on, full : words
-        The vertices that the foldmap is restricted to, and all.
+    on : words
+        The vertices that the foldmap is restricted to.
 
     Attributes
     ----------
@@ -48,9 +49,8 @@ class LeftOut:
         None where nothing has been left out yet.
     """
 
-    def __init__(self, device: Device, on: Words, full: Words) -> None:
-        self._device = device
-        self._on, self._full = on, full
+    def __init__(self, device: Device, on: Words) -> None:
+        self._device, self._on = device, on
         self.forget()
 
     def forget(self) -> None:
@@ -61,9 +61,9 @@ class LeftOut:
     def cut(self, due: Words) -> Words:
         """Return the due vertices that may run; do not write it. Note the others."""
         device, on = self._device, self._on
-        if due is self._full:
+        if isinstance(due, VertexSet):
             if not self._is_all:
-                self.words, self._is_all = device.sets.without(due, on), True
+                self.words, self._is_all = device.sets.without(due.words, on), True
             return on
         if self.words is None:
             self.words = device.sets.empty(due.size)

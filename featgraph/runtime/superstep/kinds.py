@@ -16,6 +16,7 @@ import numpy as np
 from featgraph.arrays.values import name_of
 from featgraph.fold.plan.plan import Phase
 from featgraph.fold.printing.module import Field
+from featgraph.graph.views.view import VertexSet, words_of
 from featgraph.runtime.memory.buffers import Buffers
 from featgraph.runtime.superstep.bound import BoundPhase, BoundState
 from featgraph.runtime.superstep.changed_edges import ChangedEdges
@@ -44,30 +45,31 @@ def prepare_vertices(bound: BoundState, own: BoundPhase, frontier: Frontier) -> 
     due, phase = bound.due.vertices(frontier), own.phase
     bound.stale.freshen(bound.buffers, phase, due)
     given: Given = {
-        "due": due,
+        "due": (words := words_of(due)),
+        "all_swept": isinstance(due, VertexSet),
         "active_sources": _active_sources(bound, phase, frontier),
         "passed": bound.empty_words(),
         "some_due": frontier.some_due,
     }
-    if not (frontier.all_due or due is bound.full):
+    if not (frontier.all_due or given["all_swept"]):
         given["active_count"] = frontier.active_count
     if phase.incremental and frontier.incremental is not None:
         given["changed_sources"] = frontier.incremental.changed
         given["stale"] = frontier.incremental.stale
-        frontier.incremental.due = due
+        frontier.incremental.due = words
     if phase.spreads:
-        on = bound.full if frontier.only is None else frontier.only.words
+        on = bound.full.words if frontier.only is None else frontier.only.words
         given["allowed"] = on
-        # These two sets are shared; any other was made here.
-        given["spreads"] = frontier.spreads and due is not bound.full and due is not on
+        # That set is shared; any other was made here.
+        given["spreads"] = frontier.spreads and words is not on
     return given
 
 
 def _active_sources(bound: BoundState, phase: Phase, frontier: Frontier) -> Words:
     """Return A, or a copy of it to which a kernel adds the vertices that it commits."""
     active, sets = bound.due.active(frontier), bound.device.sets
-    if active is bound.everyone or not bound.plan.widens_active(phase):
-        return active
+    if isinstance(active, VertexSet) or not bound.plan.widens_active(phase):
+        return words_of(active)
     return sets.union(active, active)
 
 
@@ -95,12 +97,14 @@ def prepare_push(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Give
             shape = (rows, *bound.plan.item_shape(field.of))
             memory = buffers.temporary(field.name, field.dtype, shape)
             bound.device.fill(memory, _fill_value(fills[field.name], field))
-    everything = frontier.all_due or due is bound.full
+    everything = frontier.all_due or isinstance(due, VertexSet)
+    active = bound.due.active(frontier)
     return {
-        "due": due,
-        "passed": due,
+        "due": words_of(due),
+        "passed": words_of(due),
         "active_count": None if everything else frontier.active_count,
-        "active_sources": bound.due.active(frontier),
+        "active_sources": words_of(active),
+        "all_swept": isinstance(active, VertexSet),
     }
 
 
@@ -136,8 +140,12 @@ def prepare_edges(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Giv
     bound.stale.freshen(bound.buffers, phase, swept)
     bound.stale.remember_sources(phase, sources)
     frontier.targets = bound.empty_words()
-    given: Given = {"sources": sources, "targets": frontier.targets}
-    if sources is frontier.active and sources is not bound.everyone:
+    given: Given = {
+        "sources": words_of(sources),
+        "all_swept": isinstance(sources, VertexSet),
+        "targets": frontier.targets,
+    }
+    if sources is frontier.active and not given["all_swept"]:
         given["active_count"] = frontier.active_count
     if bound.plan.has_edge_state:
         given["edge_state"] = bound.edge_state(is_first=is_first)
@@ -151,12 +159,10 @@ def _prepare_changed(
     changed.begin(bound.buffers, bound.graph.edge_count)
     bound.stale.leave_to_kernel(bound.buffers, own.phase)
     frontier.targets = bound.empty_words()
-    return {
-        "sources": bound.due.sources(own.phase, frontier),
-        "targets": frontier.targets,
-        "edge_state": bound.edge_state(is_first=False),  # all begin with the whole set
-        **changed.given,
-    }
+    sources = words_of(bound.due.sources(own.phase, frontier))
+    given: Given = {"sources": sources, "targets": frontier.targets}
+    edge_state = bound.edge_state(is_first=False)  # all begin with the whole set
+    return given | {"edge_state": edge_state, **changed.given}
 
 
 def finish_edges(
@@ -179,27 +185,29 @@ def prepare_pulled(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Gi
     sources = bound.due.sources(phase, frontier)
     due = bound.due.reached(frontier)
     swept = full
-    if sources is not bound.everyone and not pulls_all(bound, frontier.active_count):
+    all_sources = isinstance(sources, VertexSet)
+    if not (all_sources or pulls_all(bound, frontier.active_count)):
         swept = bound.due.targeted(sources, due, frontier)
-    allowed = full if frontier.only is None else frontier.only.words
+    allowed = full.words if frontier.only is None else frontier.only.words
     if frontier.stopped is not None:
         allowed = device.sets.without(allowed, frontier.stopped)
-    if allowed is not full:
-        due = device.sets.intersection(due, allowed)
+    if frontier.only is not None or frontier.stopped is not None:
+        due = device.sets.intersection(words_of(due), allowed)
     bound.stale.freshen(bound.buffers, phase, swept, sources)
     bound.stale.remember_sources(phase, sources)
     frontier.targets = bound.empty_words()
     given: Given = {
-        "active_sources": bound.due.active(frontier),
-        "swept": swept,
-        "due": due,
+        "active_sources": words_of(bound.due.active(frontier)),
+        "swept": words_of(swept),
+        "all_swept": isinstance(swept, VertexSet),
+        "due": words_of(due),
         "allowed": allowed,
-        "sources": sources,
-        "all_sources": sources is bound.everyone,
+        "sources": words_of(sources),
+        "all_sources": all_sources,
         "targets": frontier.targets,
         "passed": bound.empty_words(),
     }
-    if swept is not full:
+    if not given["all_swept"]:
         given["active_count"] = frontier.active_count
     return given
 
@@ -207,7 +215,7 @@ def prepare_pulled(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Gi
 def finish_pulled(
     bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
 ) -> None:
-    due = bound.due.vertices(frontier)
+    due = words_of(bound.due.vertices(frontier))
     _settle(bound, own, frontier, due, given["passed"])
     _restore(bound, own, due, given["passed"])
 
@@ -223,12 +231,13 @@ def prepare_triangles(bound: BoundState, own: BoundPhase, frontier: Frontier) ->
         given = {} if bound.changed is None else bound.changed.given
         return {
             "edge_state": flags,
-            "active": bound.everyone,
+            "active": bound.everyone.words,
             "all_active": True,
             **given,
         }
     sources = bound.due.sources(own.phase, frontier)
-    return {"active": sources, "all_active": sources is bound.everyone}
+    is_all = isinstance(sources, VertexSet)
+    return {"active": words_of(sources), "all_active": is_all}
 
 
 def finish_triangles(
@@ -247,7 +256,7 @@ def prepare_reduce(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Gi
     reduction = bound.plan.facts.reductions[name]
     reduced, parts = bound.reduced(name), bound.parts(own.number)
     given: Given = {
-        "due": bound.full if frontier.only is None else frontier.only.words,
+        "due": bound.full.words if frontier.only is None else frontier.only.words,
         "partials": parts,
         "reduced": reduced,
     }
