@@ -78,7 +78,8 @@ class Stamps:
 
     def after(self, *changed: Aspect) -> Stamps:
         """Return the stamps of a graph of which some aspects have changed."""
-        return replace(self, **{aspect: Stamp() for aspect in changed})
+        made: dict[str, Any] = {aspect: Stamp() for aspect in changed}
+        return replace(self, **made)
 
     def binds_as(self, then: Stamps) -> bool:
         """Whether kernels that were bound then have the same arguments now."""

@@ -82,15 +82,11 @@ class Reach:
 
 
 class DeviceGraph(GraphSize, Protocol):
-    """A graph on a device: its arrays, and kernels that go along its rows.
+    """A graph on a device: its arrays, and kernels that go along its rows."""
 
-    Attributes
-    ----------
-    whole : (int, int)
-        Vertices and edges of the graph of which it is a part, if it is not all of it.
-    """
-
-    whole: tuple[int, int]
+    @property
+    def whole(self) -> tuple[int, int]:
+        """Vertices and edges of the graph of which it is a part, if not all of it."""
 
     def __getitem__(self, name: str) -> Array:
         """Return an array by its name in generated code."""
