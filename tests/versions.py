@@ -85,7 +85,7 @@ def versions(
     ends[1, :40] = 11
     others = rng.permutation(VERTICES)[ends]
     if how == "reshaped":
-        others = rng.integers(0, VERTICES, (2, 260))
+        others = rng.integers(0, VERTICES, (2, 500))
         others[1, :60] = 5
     first, second = (
         fg.Graph.from_edges(*e, vertex_count=VERTICES, directed=directed, **more)

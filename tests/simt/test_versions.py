@@ -71,7 +71,7 @@ def adopt(f, v, d):  # type: ignore[no-untyped-def]
 
 weighed, plain = fg.foldmap(weigh, settle), fg.foldmap(add_up, settle)
 labels = fg.foldmap(lowest, adopt)
-WEIGHTS = np.arange(260, dtype=np.int32)
+WEIGHTS = np.arange(500, dtype=np.int32)
 
 
 def shared(graph: fg.Graph, most: int, steps: fg.FoldMap = weighed) -> Any:

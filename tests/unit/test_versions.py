@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import itertools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph.algorithms import k_core, pagerank, sssp
+from featgraph.algorithms import eigenvector_centrality, k_core, pagerank, sssp
+from featgraph.algorithms._sides import sides_of
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.graph._structure import Structure
 from featgraph.graph.views.view import Sizes, Stamps, VertexSet, words_of
@@ -22,6 +24,8 @@ from featgraph.runtime.memory.buffers import GraphArrays, graph_arrays
 from featgraph.runtime.superstep.bound import BoundState
 from featgraph.runtime.superstep.directions import most_reached
 from tests.bank import BY_NAME
+from tests.programs.triangles import make_state
+from tests.reference.test_changed_edges import compare, peel
 from tests.versions import HOW, VERTICES, change, changeable, versions
 
 CHANGES = pytest.mark.parametrize("how", HOW)
@@ -95,6 +99,11 @@ def lowest(f, u, v, e, d):  # type: ignore[no-untyped-def]
     return d.label[u]
 
 
+@fg.gather(into="low", combine="min", sources="active")
+def lowest_active(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.label[u]
+
+
 @fg.vertex
 def adopt(f, v, d):  # type: ignore[no-untyped-def]
     d.label_next[v] = min(d.label[v], d.low[v])
@@ -107,7 +116,8 @@ def count_edges(f, v, d):  # type: ignore[no-untyped-def]
     return True
 
 
-labels, counted = fg.foldmap(lowest, adopt), fg.vertexmap(count_edges)
+labels, chosen = fg.foldmap(lowest, adopt), fg.foldmap(lowest_active, adopt)
+counted = fg.vertexmap(count_edges)
 
 
 def labelled(graph: fg.Graph) -> fg.State:
@@ -132,6 +142,8 @@ def check_state(how: str) -> None:
     ours, theirs = (fg.iterate(labels, s, target="cpu") for s in (state, other))
     assert ours.active_counts == theirs.active_counts
     assert ours.supersteps > 0
+    kernel = labels.prepare(state, choose_device("cpu"), {}).kernel
+    assert kernel.plan.traits == graph_traits(graph)
     np.testing.assert_array_equal(state["label"], other["label"])
 
 
@@ -164,6 +176,9 @@ def test_counts_may_be_in_the_memory_of_the_device() -> None:
     counted(state, target="cpu")
     assert set(state["edges"].tolist()) == {8}
     assert view.stamps is stamps
+    view.advance("version", sizes=Sizes(VERTICES, graph.edge_count, (VERTICES, 9)))
+    counted(state, target="cpu")
+    assert set(state["edges"].tolist()) == {9}
     assert view.sizes.edges == graph.edge_count
 
 
@@ -185,6 +200,7 @@ def check_host(how: str) -> None:
         )
         assert most_reached(graph, "cpu") == most_reached(edges, "cpu")
         assert graph_traits(graph) == graph_traits(edges)
+    assert (graph_traits(first) != graph_traits(second)) == (how == "reshaped")
 
 
 @CHANGES
@@ -212,6 +228,42 @@ def test_sides_are_counted_again() -> None:
     assert part.source_count(state) == 1
 
 
+def test_choices_of_direction_are_made_again() -> None:
+    """Of a graph whose longest row is longer, and whose traits are the same."""
+    ends = np.random.default_rng(4).integers(0, VERTICES, (2, 200))
+    others = ends.copy()
+    others[1, :25] = 7
+    first, second = (
+        fg.Graph.from_edges(*e, vertex_count=VERTICES) for e in (ends, others)
+    )
+    assert graph_traits(first) == graph_traits(second)
+    graph, device = copy.deepcopy(first), choose_device("cpu")
+    state = labelled(graph)
+    for edges in (first, second):
+        if edges is second:
+            change(graph, second, "cpu", "reshaped")
+        fg.iterate(chosen, state, target="cpu")
+        found = chosen.prepare(state, device, {}).traits
+        assert found.most_in == edges.in_degree.max()
+
+
+def test_all_edges_have_changed_in_a_version() -> None:
+    rng = np.random.default_rng(5)
+    ends = np.array(list(itertools.combinations(range(12), 2)))
+    ends = ends[rng.random(len(ends)) < 0.6].T
+    first, second = (
+        fg.Graph.from_edges(*e, vertex_count=12, directed=False)
+        for e in (ends, rng.permutation(12)[ends])
+    )
+    graph = changeable(copy.deepcopy(first), "cpu")
+    state = fg.State(graph, **make_state(graph, rng))
+    for edges in (first, second):
+        if edges is second:
+            change(graph, second, "cpu", "in place")
+        for active in (None, [1]):
+            compare(state, peel, active, "cpu")
+
+
 # -- algorithms
 
 
@@ -237,6 +289,26 @@ def test_weights_are_looked_at_again() -> None:
     change(graph, bad, "cpu", "reshaped")
     with pytest.raises(fg.GraphInputError):
         sssp(graph, 0, target="cpu")
+
+
+def test_weights_of_a_state_are_looked_at_again() -> None:
+    ends = [0, 1, 2], [1, 2, 0]
+    good, bad = (fg.Graph.from_edges(*ends, weights=w) for w in ([1.0] * 3, [-1.0] * 3))
+    graph = copy.deepcopy(good)
+    eigenvector_centrality(graph, target="cpu")
+    change(graph, bad, "cpu", "reshaped")
+    with pytest.raises(fg.GraphInputError):
+        eigenvector_centrality(graph, target="cpu")
+
+
+def test_sides_are_made_again() -> None:
+    first, second = (
+        fg.Graph.from_edges([0], [3], vertex_count=4, sides=s) for s in ((1, 3), (3, 1))
+    )
+    graph = copy.deepcopy(first)
+    assert len(sides_of(graph).users) == 1
+    change(graph, second, "cpu", "in place")
+    assert len(sides_of(graph).users) == 3
 
 
 def test_cores_are_found_again() -> None:
