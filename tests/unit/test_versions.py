@@ -257,11 +257,12 @@ def test_all_edges_have_changed_in_a_version() -> None:
     )
     graph = changeable(copy.deepcopy(first), "cpu")
     state = fg.State(graph, **make_state(graph, rng))
+    # Whether an edge comes apart depends on its twin, and that is another one.
+    state["at_edge"] = rng.integers(0, 9, state["at_edge"].shape, np.int32)
     for edges in (first, second):
         if edges is second:
             change(graph, second, "cpu", "in place")
-        for active in (None, [1]):
-            compare(state, peel, active, "cpu")
+        compare(state, peel, None, "cpu")
 
 
 # -- algorithms
