@@ -175,7 +175,8 @@ class GraphView:
     @property
     def stamps(self) -> Stamps:
         """The stamps of the graph."""
-        return self.graph.stamps  # type: ignore[no-any-return]
+        graph = self._graph() or self.graph
+        return graph.stamps  # type: ignore[no-any-return]
 
     @property
     def sizes(self) -> Sizes:

@@ -202,7 +202,6 @@ class GraphArrays(GraphView, Mapping[str, Any]):
 
     def kernel(self, name: str, along: str) -> RowKernel:
         """Return a kernel over sets, by its name, that goes along some rows."""
-        self.follow()
         key = name, along
         found = self._kernels.get(key)
         if found is None:
@@ -255,6 +254,7 @@ def graph_arrays(
         if known is not None:
             known.idle.end()
         cached[device.name] = known = GraphArrays(graph, device, whole)
+    known.follow()
     return known
 
 

@@ -100,12 +100,13 @@ class StaleEntries:
             if name in self._touched:
                 continue
             of_vertices = sources is None or name in self._of_vertices
-            is_swept = isinstance(swept, VertexSet) and not self._has_ghosts
-            if is_swept and name in self._forwarded:
-                of_vertices = True  # the kernel writes all of their in-edges
+            if name in self._forwarded and not self._has_ghosts:
+                # The kernel writes all in-edges of all vertices.
+                of_vertices = of_vertices or isinstance(swept, VertexSet)
             written = swept if of_vertices else sources
-            is_all = isinstance(written, VertexSet) and not written.has_ghosts
-            written = words_of(written)
+            is_all = isinstance(written, VertexSet)
+            if is_all:
+                is_all, written = not written.has_ghosts, written.words
             self._touched.add(name)
             next_ = buffers.next_of(name)
             stale = buffers.stale.get(name, ALL)

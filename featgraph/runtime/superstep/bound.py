@@ -160,9 +160,8 @@ class BoundState:
 
     def fits(self, buffers: Buffers) -> bool:
         """Whether what was bound of the graph still holds."""
-        if buffers.graph is not self.graph:
-            return False
-        return self.graph.stamps.binds_as(self._stamps)
+        now, then = self.graph.stamps, self._stamps
+        return buffers.graph is self.graph and (now is then or now.binds_as(then))
 
     def arrive(self) -> Buffers:
         """Return the buffers of the State, which is brought to the device."""

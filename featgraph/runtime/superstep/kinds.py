@@ -44,14 +44,16 @@ def prepare_vertices(bound: BoundState, own: BoundPhase, frontier: Frontier) -> 
     """Run vertex functions and gathers on the due vertices."""
     due, phase = bound.due.vertices(frontier), own.phase
     bound.stale.freshen(bound.buffers, phase, due)
+    is_all = isinstance(due, VertexSet)
+    words = due.words if is_all else due
     given: Given = {
-        "due": (words := words_of(due)),
-        "all_swept": isinstance(due, VertexSet),
+        "due": words,
+        "all_swept": is_all,
         "active_sources": _active_sources(bound, phase, frontier),
         "passed": bound.empty_words(),
         "some_due": frontier.some_due,
     }
-    if not (frontier.all_due or given["all_swept"]):
+    if not (frontier.all_due or is_all):
         given["active_count"] = frontier.active_count
     if phase.incremental and frontier.incremental is not None:
         given["changed_sources"] = frontier.incremental.changed
@@ -68,8 +70,10 @@ def prepare_vertices(bound: BoundState, own: BoundPhase, frontier: Frontier) -> 
 def _active_sources(bound: BoundState, phase: Phase, frontier: Frontier) -> Words:
     """Return A, or a copy of it to which a kernel adds the vertices that it commits."""
     active, sets = bound.due.active(frontier), bound.device.sets
-    if isinstance(active, VertexSet) or not bound.plan.widens_active(phase):
-        return words_of(active)
+    if isinstance(active, VertexSet):
+        return active.words
+    if not bound.plan.widens_active(phase):
+        return active
     return sets.union(active, active)
 
 
@@ -159,10 +163,14 @@ def _prepare_changed(
     changed.begin(bound.buffers, bound.graph.edge_count)
     bound.stale.leave_to_kernel(bound.buffers, own.phase)
     frontier.targets = bound.empty_words()
-    sources = words_of(bound.due.sources(own.phase, frontier))
-    given: Given = {"sources": sources, "targets": frontier.targets}
-    edge_state = bound.edge_state(is_first=False)  # all begin with the whole set
-    return given | {"edge_state": edge_state, **changed.given}
+    sources = bound.due.sources(own.phase, frontier)
+    return {
+        "sources": words_of(sources),
+        "all_swept": isinstance(sources, VertexSet),
+        "targets": frontier.targets,
+        "edge_state": bound.edge_state(is_first=False),  # all begin with the whole set
+        **changed.given,
+    }
 
 
 def finish_edges(
