@@ -81,6 +81,7 @@ def _link(folder: Path, tree: Path) -> None:
     for name in ("featgraph", "algorithms"):
         (folder / name).symlink_to(tree / name)
     (folder / "bench").symlink_to(ROOT / "bench")
+    (folder / "pyproject.toml").touch()  # of a checkout: algorithms/ lies beside it
 
 
 def _run(arguments: argparse.Namespace, folder: Path) -> bool:
