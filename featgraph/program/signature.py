@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from collections.abc import Iterable
+from enum import Enum, StrEnum
 from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["PropertyKind", "PropertyType", "Signature"]
+from featgraph.errors import StateError
+
+__all__ = ["PropertyKind", "PropertyType", "Real", "Signature", "widest_real"]
+
+
+class Real(StrEnum):
+    """A type of real numbers; as text, its name in NumPy and in kernels."""
+
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number."""
+        return np.dtype(self.value).itemsize
+
+    def is_wider(self, dtype: str) -> bool:
+        """Return whether a number of `dtype` is a narrower real one."""
+        return dtype in set(Real) and Real(dtype).itemsize < self.itemsize
 
 
 class PropertyKind(Enum):
@@ -31,7 +50,7 @@ class PropertyType(NamedTuple):
         What it has one entry for.
     dtype : str
         NumPy name of its storage type. Scalars: ``"bool"``, ``"int64"`` or ``"real"``
-        (the foldmap's storage type).
+        (the foldmap's type of real numbers).
     item_shape : tuple of int
         Shape of one entry: ``()``, ``(K,)`` or ``(K, K)``; the whole shape of a vector
         or matrix that belongs to no vertex.
@@ -40,6 +59,8 @@ class PropertyType(NamedTuple):
     shared : bool
         Edge properties of undirected graphs: one row for both directions, so that no
         function may write it.
+    computed_as : str or None
+        NumPy name of its arithmetic type, if that is another one (`arithmetic`).
     """
 
     kind: PropertyKind
@@ -47,11 +68,34 @@ class PropertyType(NamedTuple):
     item_shape: tuple[int, ...] = ()
     iterated: bool = False
     shared: bool = False
+    computed_as: str | None = None
+
+    @property
+    def arithmetic(self) -> str:
+        """The type in which functions compute with its values."""
+        return self.computed_as or self.dtype
 
     @property
     def is_real(self) -> bool:
-        """Whether it holds real numbers."""
-        return self.dtype == "real" or np.dtype(self.dtype).kind == "f"
+        """Whether functions compute real numbers with it."""
+        return self.arithmetic == "real" or np.dtype(self.arithmetic).kind == "f"
+
+    def require_one_type(self, name: str) -> None:
+        """Refuse a storage type that is not the arithmetic type.
+
+        Raises
+        ------
+        StateError
+            If they differ: no target converts at loads and stores yet.
+        """
+        if self.arithmetic != self.dtype:
+            raise StateError(
+                "a property is stored in the type that functions compute in",
+                where=f"property {name!r}",
+                got=f"stored as {self.dtype}, computed as {self.arithmetic}",
+                expected="one type",
+                fix=f"store it as {self.arithmetic}",
+            )
 
     def describe(self) -> str:
         """Return, e.g., ``vertex float32 (V, 8), iterated``."""
@@ -70,3 +114,9 @@ class PropertyType(NamedTuple):
 
 #: Property name -> type.
 Signature = dict[str, PropertyType]
+
+
+def widest_real(types: Iterable[PropertyType]) -> Real:
+    """Return the widest arithmetic type of real numbers; float32 if there is none."""
+    found = [Real(t.arithmetic) for t in types if t.arithmetic in set(Real)]
+    return max(found, key=lambda real: real.itemsize, default=Real.FLOAT32)

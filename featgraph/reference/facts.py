@@ -16,7 +16,12 @@ from featgraph.program.functions import (
 )
 from featgraph.program.operation import Collaborative, Operation
 from featgraph.program.program import Program
-from featgraph.program.signature import PropertyKind, PropertyType, Signature
+from featgraph.program.signature import (
+    PropertyKind,
+    PropertyType,
+    Signature,
+    widest_real,
+)
 from featgraph.program.source import plain_function
 from featgraph.reference.types import storage_dtype, value_type
 
@@ -59,11 +64,13 @@ class Facts:
         For each function.
     widths : list of int
         For each function, how many features it runs for.
-    real : str
-        Storage type of real numbers: float64 where a property in use is, else float32.
+    real : Real
+        Type of real numbers: float64 where a property in use is, else float32.
     """
 
     def __init__(self, program: Program, signature: Signature) -> None:
+        for name, type_ in signature.items():
+            type_.require_one_type(name)
         self.program = program
         self.accesses = [
             _accesses(function, program.captured[function.function])
@@ -72,8 +79,7 @@ class Facts:
         self.names: dict[str, PropertyType] = dict(signature)
         self.temporaries: dict[str, GatherFunction] = {}
         used = {access.name for found in self.accesses for access in found}
-        dtypes = {signature[name].dtype for name in used if name in signature}
-        self.real = "float64" if "float64" in dtypes else "float32"
+        self.real = widest_real(signature[n] for n in used if n in signature)
         self.widths: list[int] = []
         for function, found in zip(program.functions, self.accesses, strict=True):
             self._check_gathered(function, found)

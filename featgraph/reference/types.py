@@ -14,7 +14,7 @@ from typing import Any
 from featgraph.program.functions import GatherFunction, ReduceFunction
 from featgraph.program.operation import Collaborative, Operation
 from featgraph.program.program import Program
-from featgraph.program.signature import PropertyType
+from featgraph.program.signature import PropertyType, Real
 from featgraph.program.source import FunctionSource, plain_function
 
 __all__ = ["storage_dtype", "value_type"]
@@ -36,7 +36,7 @@ def value_type(
     return typing.returned(function.function, function.source, types)
 
 
-def storage_dtype(type_: str, real: str) -> str:
+def storage_dtype(type_: str, real: Real) -> str:
     """Return the dtype in which values of a type are kept."""
     return real if type_ == "real" else type_
 
@@ -142,7 +142,7 @@ class _Typing:
             known = self.names.get(node.attr.removesuffix("_next"))
             if known is None:
                 return _BUILT_IN.get(node.attr, "int32")
-            return _of_dtype(known.dtype)
+            return _of_dtype(known.arithmetic)
         value = self._object(node)
         if isinstance(value, bool | int | float):
             return _of_constant(value)

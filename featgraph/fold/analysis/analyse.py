@@ -62,7 +62,13 @@ from featgraph.program.functions import (
 from featgraph.program.names import GENERATED, TRIANGLES
 from featgraph.program.operation import Collaborative
 from featgraph.program.program import Program
-from featgraph.program.signature import PropertyKind, PropertyType, Signature
+from featgraph.program.signature import (
+    PropertyKind,
+    PropertyType,
+    Real,
+    Signature,
+    widest_real,
+)
 from featgraph.program.source import FunctionSource
 
 __all__ = ["Analysed", "Analysis", "HelperFunction", "Temporary", "analyse"]
@@ -220,7 +226,7 @@ class Analysis:
     """
 
     signature: Signature
-    real: str
+    real: Real
     functions: list[Analysed] = field(default_factory=list)
     temporaries: dict[str, Temporary] = field(default_factory=dict)
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -257,7 +263,7 @@ _known: WeakKeyDictionary[Program, dict[Any, Analysis]] = WeakKeyDictionary()
 def analyse(
     program: Program,
     signature: Signature,
-    real: str | None = None,
+    real: Real | None = None,
     *,
     renumbered: bool = False,
 ) -> Analysis:
@@ -269,8 +275,8 @@ def analyse(
         The functions.
     signature : Signature
         Types of the State's properties and scalars.
-    real : str, optional
-        Storage type; default the widest of the floating-point properties in use.
+    real : Real, optional
+        Type of real numbers; default the widest of the properties in use.
     renumbered : bool, optional
         Whether the numbers of vertices are other ones in kernels.
 
@@ -292,7 +298,7 @@ def analyse(
 
 
 def _analyse(
-    program: Program, signature: Signature, real: str | None, renumbered: bool
+    program: Program, signature: Signature, real: Real | None, renumbered: bool
 ) -> Analysis:
     if real is None:
         real = _widest(signature, signature)
@@ -304,15 +310,16 @@ def _analyse(
     return _Analyser(program, signature, real, renumbered).run()
 
 
-def _widest(signature: Signature, names: Iterable[str]) -> str:
-    dtypes = {signature[name].dtype for name in names if name in signature}
-    return "float64" if "float64" in dtypes else "float32"
+def _widest(signature: Signature, names: Iterable[str]) -> Real:
+    return widest_real(signature[name] for name in names if name in signature)
 
 
 class _Analyser:
     def __init__(
-        self, program: Program, signature: Signature, real: str, renumbered: bool
+        self, program: Program, signature: Signature, real: Real, renumbered: bool
     ) -> None:
+        for name, type_ in signature.items():
+            type_.require_one_type(name)
         self.program = program
         self.result = Analysis(dict(signature), real, renumbered=renumbered)
         reserved = {*GENERATED, *CANONICAL}

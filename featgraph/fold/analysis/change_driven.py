@@ -21,7 +21,7 @@ from featgraph.fold.analysis.gathers import takes_active
 from featgraph.fold.syntax.names import CANONICAL
 from featgraph.fold.syntax.nodes import Access, Whole
 from featgraph.program.names import GENERATED
-from featgraph.program.signature import PropertyKind, Signature
+from featgraph.program.signature import PropertyKind, Real, Signature
 
 __all__ = [
     "Changes",
@@ -220,7 +220,7 @@ def _moving_problem(record: AccessRecord, changes: Changes) -> str | None:
     return None
 
 
-def entry_bytes(shape: tuple[int, ...], type_: str, real: str) -> int:
+def entry_bytes(shape: tuple[int, ...], type_: str, real: Real) -> int:
     """Return the memory that one entry of a kept array takes."""
     dtype = {"real": real, "bool": "int32"}.get(type_, type_)
     return int(np.prod(shape)) * np.dtype(dtype).itemsize

@@ -6,12 +6,15 @@ import ast
 from collections.abc import Iterable
 from typing import cast
 
+import numpy as np
+
 from featgraph.fold.analysis.analyse import Analysed, Analysis, Temporary
 from featgraph.fold.analysis.gathered_values import INDEXED, base_name
 from featgraph.fold.operations.systems import is_solution
 from featgraph.fold.syntax.nodes import Access, Operate, Whole
 from featgraph.program.combine import Combine
 from featgraph.program.functions import GatherFunction, ReduceFunction
+from featgraph.program.signature import Real
 
 __all__ = [
     "combine_of",
@@ -44,7 +47,7 @@ def declared_along(function: Analysed) -> str:
     return str(getattr(function.declared, "along", "in"))
 
 
-def memory_dtype(type_: str, real: str) -> str:
+def memory_dtype(type_: str, real: Real) -> str:
     """Return the dtype of a temporary in memory.
 
     Truth values are int32 there, for atomics.
@@ -58,16 +61,16 @@ def reduced_type(function: Analysed) -> str:
     return "int32" if function.returns == "bool" and not votes else function.returns
 
 
-def partial_dtype(function: Analysed, real: str) -> str:
+def partial_dtype(function: Analysed, real: Real) -> str:
     """Return the dtype of what the parts of a reduce leave."""
     type_ = reduced_type(function)
     return {"real": real}.get(type_, type_)
 
 
-def has_wide_key(temporary: Temporary, real: str) -> bool:
+def has_wide_key(temporary: Temporary, real: Real) -> bool:
     """Whether a key of 64 bits comes with a source: both do not fit one word."""
-    is_real = temporary.type == "real" and real == "float64"
-    return temporary.combine.is_arg and (is_real or temporary.type == "int64")
+    key = np.dtype(memory_dtype(temporary.type, real))
+    return temporary.combine.is_arg and key.itemsize > 4
 
 
 def rounds(function: Analysed) -> bool:

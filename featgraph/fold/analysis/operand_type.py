@@ -77,7 +77,7 @@ def _stored_type(name: str, analysis: Analysis) -> str:
     if name.endswith("_source") and name[:-7] in analysis.temporaries:
         return "int32"
     if name in analysis.signature:
-        return type_of_dtype(analysis.signature[name].dtype)
+        return type_of_dtype(analysis.signature[name].arithmetic)
     for function in analysis.functions:
         if function.kind.reduces and function.into == name:
             return function.returns

@@ -25,6 +25,7 @@ from featgraph.fold.syntax.vertex_numbers import NUMBER
 from featgraph.fold.tree.passes import Pass
 from featgraph.fold.tree.statements import Body
 from featgraph.program.combine import NO_SOURCE, identity_value
+from featgraph.program.signature import Real
 
 __all__ = ["Callee", "Context", "FunctionFacts", "gather_identity"]
 
@@ -67,8 +68,8 @@ class Context:
     watch: Callable[[str, Pass[Any], Body], None] | None = None
 
     @property
-    def real(self) -> str:
-        """Storage type of real numbers."""
+    def real(self) -> Real:
+        """The type of real numbers."""
         return self.analysis.real
 
     @cached_property
@@ -285,7 +286,7 @@ def gather_identity(function: Analysed, analysis: Analysis) -> str:
     return _number(value, "int32" if type_ == "bool" else type_, analysis.real)
 
 
-def _number(value: Any, type_: str, real: str) -> str:
+def _number(value: Any, type_: str, real: Real) -> str:
     """Return the text of a number in the type of its accumulator."""
     if isinstance(value, float) and math.isinf(value):
         return f"{real}({'-' if value < 0 else ''}math.inf)"

@@ -29,6 +29,7 @@ from featgraph.fold.syntax.nodes import (
 )
 from featgraph.fold.tree.statements import Body, Rewriting, copied, expression, when
 from featgraph.fold.tree.target import Target
+from featgraph.program.signature import Real
 
 __all__ = ["Memory", "array_of", "bound_of", "is_number", "reached"]
 
@@ -64,7 +65,7 @@ class Memory:
     """
 
     cuda: bool
-    real: str
+    real: Real
     width: int = 0
     identity: str = "0"
     temporaries: frozenset[str] = frozenset()

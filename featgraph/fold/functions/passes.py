@@ -48,6 +48,7 @@ from featgraph.fold.syntax.nodes import (
 from featgraph.fold.syntax.unsigned_indices import unsigned_indices
 from featgraph.fold.tree.passes import Pass, run
 from featgraph.fold.tree.statements import Body, copied
+from featgraph.program.signature import Real
 
 __all__ = ["PASSES", "callee_of", "lower_function", "lower_helper"]
 
@@ -248,7 +249,7 @@ def lower_function(facts: FunctionFacts) -> Body:
     return tree
 
 
-def lower_helper(helper: HelperFunction, real: str, cuda: bool) -> Body:
+def lower_helper(helper: HelperFunction, real: Real, cuda: bool) -> Body:
     """Return a plain function that user functions call."""
     body = [narrowed(copied(s), type(s)) for s in helper.body]
     decorator = definitions.decorator_of(cuda)

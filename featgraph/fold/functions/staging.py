@@ -13,14 +13,13 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.schedules.mapping import Mapping
 from featgraph.fold.syntax.nodes import Operate, Whole
 from featgraph.fold.tree.statements import Body, code
 from featgraph.program.names import GENERATED
+from featgraph.program.signature import Real
 
 __all__ = [
     "STRIDES",
@@ -128,7 +127,7 @@ def find_staged(
     taken = analysis.emitted | set(analysis.signature) | GENERATED
     taken |= {name for f in analysis.functions for name in (*f.variables, f.name)}
     staged: dict[str, Staged] = {}
-    left = STAGED_BYTES // np.dtype(analysis.real).itemsize
+    left = STAGED_BYTES // analysis.real.itemsize
     for name in sorted(turns):
         dtype = analysis.signature[name].dtype
         small = width * width <= STAGED_REGISTERS and mapping.features_per_lane == width
@@ -149,7 +148,7 @@ def find_staged(
     return staged
 
 
-def at_hand(staged: dict[str, Staged], real: str, threads: int) -> Body:
+def at_hand(staged: dict[str, Staged], real: Real, threads: int) -> Body:
     """Return what brings the matrices to hand, before a kernel sweeps vertices."""
     out: Body = []
     in_blocks = [s for s in staged.values() if not s.in_registers]
@@ -168,7 +167,7 @@ def at_hand(staged: dict[str, Staged], real: str, threads: int) -> Body:
     return out + (code("cuda.syncthreads()") if in_blocks else [])
 
 
-def _staged_in_block(matrix: Staged, real: str, threads: int) -> Body:
+def _staged_in_block(matrix: Staged, real: Real, threads: int) -> Body:
     """Return the loop in which a block copies a matrix to its shared memory."""
     k, [name] = matrix.width, matrix.names
     each = code(f"row, column = uint32(member) // {k}, uint32(member) % {k}")

@@ -27,6 +27,7 @@ from featgraph.fold.syntax.nodes import Access, Operate, narrowed
 from featgraph.fold.syntax.normal_form import is_collective
 from featgraph.fold.syntax.variance import varies
 from featgraph.fold.tree.statements import Body, code, expression, placed
+from featgraph.program.signature import Real
 
 __all__ = ["column_form", "pieces", "vector_form", "vectorized"]
 
@@ -35,12 +36,12 @@ _VECTOR_BYTES = 64
 MOST_VECTORS = 16
 
 
-def pieces(width: int, real: str) -> list[tuple[int, int]]:
+def pieces(width: int, real: Real) -> list[tuple[int, int]]:
     """Return (first feature, features) of the vectors of a row.
 
     Whole vectors of 64 bytes, then halves, so that nothing reads beyond the row.
     """
-    size = _VECTOR_BYTES // (4 if real == "float32" else 8)
+    size = _VECTOR_BYTES // real.itemsize
     found, first = [], 0
     while first < width:
         while size > width - first:

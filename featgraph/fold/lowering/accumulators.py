@@ -12,6 +12,7 @@ from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.tree.target import Target
 from featgraph.program.combine import NO_SOURCE, Combine
 from featgraph.program.combines import Rules
+from featgraph.program.signature import Real
 
 __all__ = [
     "Accumulator",
@@ -107,7 +108,7 @@ class Accumulator:
         return (self.rules.update or called).format(name, value)
 
     def atomic(
-        self, array: str, index: str, value: str, intrinsics: str, real: str
+        self, array: str, index: str, value: str, intrinsics: str, real: Real
     ) -> list[str]:
         """Return the statements that combine `value` into memory."""
         if self.is_arg:
@@ -248,13 +249,13 @@ class Patch:
         Of a combine that can be patched.
     intrinsics : str
         Module that they come from.
-    real : str
-        Storage type of real numbers.
+    real : Real
+        The type of real numbers.
     """
 
     accumulator: Accumulator
     intrinsics: str
-    real: str
+    real: Real
 
     @property
     def measures(self) -> bool:

@@ -13,6 +13,7 @@ from featgraph.fold.lowering.meets import box_dtypes
 from featgraph.fold.tree.nodes import Areas
 from featgraph.fold.tree.statements import Body, Rewriting, code
 from featgraph.fold.tree.target import Target
+from featgraph.program.signature import Real
 
 __all__ = ["DeclareAreas", "group_areas", "scratch_of", "work_shape"]
 
@@ -120,7 +121,7 @@ class DeclareAreas(Rewriting):
         if facts.target is Target.CPU:
             k, columns = area.shape
             solves = columns == k + 1
-            room = work_shape(k, columns, area.dtype)
+            room = work_shape(k, columns, facts.context.real)
             aligned = solves and mapping.is_looped
             return self._declared(replace(area, shape=room, aligned=aligned))
         if mapping.tile:
@@ -181,12 +182,12 @@ class DeclareAreas(Rewriting):
         return "np.bool_" if dtype == "bool" else f"np.{dtype}"
 
 
-def work_shape(k: int, columns: int, real: str) -> tuple[int, int]:
+def work_shape(k: int, columns: int, real: Real) -> tuple[int, int]:
     """Return the shape of the work area of solve or inverse (CPU).
 
     That of solve has room for the rows that `featgraph.device.cholesky_cpu` works in.
     """
     if columns != k + 1:
         return k, columns
-    size = VECTOR_BYTES // (4 if real == "float32" else 8)
+    size = VECTOR_BYTES // real.itemsize
     return padded(k, real) + 1 + size, padded(columns, real)

@@ -36,6 +36,7 @@ from featgraph.fold.tree.nodes import (
     ToRow,
 )
 from featgraph.fold.tree.statements import Body, Rewriting, assigned, code, when
+from featgraph.program.signature import Real
 
 __all__ = ["Area", "Home", "Homes", "home_of", "padded", "row_of"]
 
@@ -747,9 +748,9 @@ def row_of(facts: Facts, name: str, accumulator: Accumulator) -> list[Area]:
     return own
 
 
-def padded(k: int, real: str) -> int:
+def padded(k: int, real: Real) -> int:
     """Return `k`, rounded up to whole vectors."""
-    size = VECTOR_BYTES // (4 if real == "float32" else 8)
+    size = VECTOR_BYTES // real.itemsize
     return -(-k // size) * size
 
 

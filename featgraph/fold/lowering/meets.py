@@ -9,6 +9,7 @@ from featgraph.fold.schedules.base import Scope
 from featgraph.fold.schedules.mapping import WARP
 from featgraph.fold.tree.nodes import Features, Meet
 from featgraph.fold.tree.statements import Body, Rewriting, code, when
+from featgraph.program.signature import Real
 
 __all__ = ["Meets", "box_dtypes"]
 
@@ -200,7 +201,7 @@ def _shuffled(
     return code(f"{left} = {function}({left}, {group}, {lanes})")
 
 
-def box_dtypes(accumulator: Accumulator, real: str) -> list[str]:
+def box_dtypes(accumulator: Accumulator, real: Real) -> list[str]:
     """Return the types of the shared arrays that a combine over a block takes.
 
     A second one, "source", is that of the sources of argmin and argmax.

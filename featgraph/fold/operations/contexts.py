@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from featgraph.errors import UserFunctionError
 from featgraph.fold.syntax.nodes import Operate
+from featgraph.program.signature import Real
 
 __all__ = ["Column", "Looped", "Types", "Unrolled", "VectorFacts", "Vectorized"]
 
@@ -49,7 +50,7 @@ class _Form(Protocol):
 
     #: Features in all, and the storage type of real numbers.
     width: int
-    real: str
+    real: Real
 
     def line(self, template: str, **parts: ast.expr) -> None:
         """Add a statement; a name in capitals stands for an expression."""

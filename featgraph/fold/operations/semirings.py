@@ -13,6 +13,7 @@ from functools import reduce
 
 from featgraph.fold.operations.contexts import Column, Looped, Unrolled
 from featgraph.fold.tree.statements import expression
+from featgraph.program.signature import Real
 
 __all__ = ["add_each_term", "add_terms", "looped_entry"]
 
@@ -21,7 +22,7 @@ __all__ = ["add_each_term", "add_terms", "looped_entry"]
 Terms = Callable[[Callable[[list[ast.expr], ast.expr], None]], None]
 
 
-def finite(top: str, real: str) -> str:
+def finite(top: str, real: Real) -> str:
     """Return what to subtract: the largest term, 0 where that is infinite or nan.
 
     inf - inf is nan: terms that are all -inf have the logarithm of the sum 0, -inf.
@@ -29,7 +30,7 @@ def finite(top: str, real: str) -> str:
     return f"{top} if abs({top}) < {real}(math.inf) else {real}(0.0)"
 
 
-def logarithm(top: str, total: str, real: str) -> str:
+def logarithm(top: str, total: str, real: Real) -> str:
     """Return the logarithm of a sum of exp(term), given that of exp(term - top).
 
     One of those is exp(0), so their sum is at least 1. Where the terms are huge it is

@@ -22,7 +22,7 @@ from featgraph.fold.schedules.mapping import INTERSECTIONS
 from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
 from featgraph.fold.schedules.table import describe
 from featgraph.program.combine import Combine
-from featgraph.program.signature import PropertyKind
+from featgraph.program.signature import PropertyKind, Real
 
 __all__ = ["WORKLIST", "Facts", "FoldPlan", "GatherReads", "Phase", "Reduction"]
 
@@ -349,8 +349,8 @@ class FoldPlan:
         return self.options.target
 
     @property
-    def real(self) -> str:
-        """Storage type of real numbers."""
+    def real(self) -> Real:
+        """The type of real numbers."""
         return self.analysis.real
 
     @property

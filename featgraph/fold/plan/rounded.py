@@ -10,8 +10,6 @@ from featgraph.program.signature import PropertyKind
 
 __all__ = ["check_wire_dtype"]
 
-_REALS = ("float32", "float64")
-
 
 def check_wire_dtype(plan: FoldPlan) -> None:
     """Refuse what a rounded row could make another answer, and not a near one.
@@ -55,7 +53,7 @@ def _check_function(plan: FoldPlan, function: Analysed, asked: str) -> None:
         type_ = types.get(access.name)
         if type_ is None or (access.mode, access.where) != ("read", "neighbor"):
             continue
-        if type_.kind is PropertyKind.VERTEX and type_.dtype not in _REALS:
+        if type_.kind is PropertyKind.VERTEX and not type_.is_real:
             raise _refusal(
                 asked,
                 f"{function.declared.name} reads {access.name} at a neighbor, which is "

@@ -173,7 +173,7 @@ def choose_mapping(
     if options.target == "cpu":
         loops = width > MOST_COPIES
         return Mapping(1, 1 if loops else width, 1, loops, "cpu")
-    size = 4 if analysis.real == "float32" else 8
+    size = analysis.real.itemsize
     whole = _whole_piece(width, PIECE_BYTES // size)
     products = None if kind.pushes else products_of(members, width, options, whole)
     if kind.reduces and any(map(is_matrix, members)):
@@ -506,7 +506,7 @@ def _edges_together(
     if not kind.pulls:
         return 1
     if any(f.kind.writes_edges for f in members):
-        size = 4 if analysis.real == "float32" else 8
+        size = analysis.real.itemsize
         return 2 if width * size <= PAIRED_BYTES else 1
     types = [
         analysis.signature.get(a.name)

@@ -23,6 +23,7 @@ from featgraph.fold.syntax.nodes import (
     copy_location,
 )
 from featgraph.program.functions import UserFunction
+from featgraph.program.signature import Real
 from featgraph.program.source import FunctionSource
 
 __all__ = [
@@ -129,12 +130,12 @@ def _counted(node: ast.expr) -> ast.expr:
     return copy_location(Cast("int32", node), node)
 
 
-def loaded(node: ast.expr, dtype: str, real: str) -> ast.expr:
+def loaded(node: ast.expr, dtype: str, real: Real) -> ast.expr:
     """Return a load as an operand, where Numba would go on with its storage type.
 
-    That is with unsigned integers, and with float32 where real numbers are float64.
+    That is with unsigned integers, and with reals that are narrower than `real`.
     """
-    if dtype == "float32" and real == "float64":
+    if real.is_wider(dtype):
         return copy_location(Cast("real", node), node)
     if not dtype.startswith("uint"):
         return node

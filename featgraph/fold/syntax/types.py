@@ -42,6 +42,7 @@ from featgraph.fold.syntax.nodes import (
     narrowed,
 )
 from featgraph.fold.tree.statements import copied
+from featgraph.program.signature import Real
 from featgraph.program.source import FunctionSource
 
 __all__ = ["assign_types", "type_of_dtype"]
@@ -66,7 +67,7 @@ def assign_types(
     dtypes: Mapping[str, str],
     call_helper: Callable[[Helper, list[str]], str],
     returns: str | None,
-    real: str,
+    real: Real,
 ) -> tuple[list[ast.stmt], dict[str, str], str]:
     """Type a function in normal form.
 
@@ -85,8 +86,8 @@ def assign_types(
         on the node.
     returns : str or None
         "bool" for functions that decide; None for values.
-    real : str
-        The storage type: "float32" or "float64".
+    real : Real
+        The type of real numbers.
 
     Returns
     -------
@@ -116,7 +117,7 @@ class _Expressions:
         variables: Mapping[str, str],
         dtypes: Mapping[str, str],
         call_helper: Callable[[Helper, list[str]], str],
-        real: str,
+        real: Real,
     ) -> None:
         self.source, self.storage = source, real
         self.variables = dict(variables)

@@ -30,7 +30,7 @@ from featgraph.program.functions import (
     VertexFunction,
 )
 from featgraph.program.program import Program
-from featgraph.program.signature import PropertyKind
+from featgraph.program.signature import PropertyKind, Real
 from featgraph.program.state import State
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.protocol import Device
@@ -366,7 +366,7 @@ class FoldMap:
                 got=repr(k),
                 expected="an integer, 1 or more",
             )
-        if not isinstance(dtype, str) or dtype not in {"float32", "float64"}:
+        if not isinstance(dtype, str) or dtype not in set(Real):
             raise PlanError(
                 "not a type of real numbers",
                 where="dtype=",
