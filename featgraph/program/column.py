@@ -1,50 +1,213 @@
-"""A property's values: the one place that has them, until a runtime takes them."""
+"""Columns: types, versions and memory of properties.
+
+A State has a column for each property. Its values are in the column until a runtime
+holds them in memory of a device. All writes go through the column, so that `version`
+keys whatever is derived from values.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from featgraph.arrays.values import DeviceValues, Reordered, host_values
-from featgraph.program.signature import PropertyType
+from featgraph.errors import StateError
+from featgraph.graph.inputs.take import storage_array
+from featgraph.program.signature import PropertyKind, PropertyType
 
 __all__ = ["Column"]
 
+Array = npt.NDArray[Any]
+#: Versions of all columns: one that replaces another has a later one.
+_versions = itertools.count(1)
+
+
+class Place(Protocol):
+    """Memory of a device that holds values of a State, by the names of properties."""
+
+    def download(self, name: str) -> Array: ...
+
+    def written(self, name: str) -> None: ...
+
+    def array(self, name: str) -> Any: ...
+
+    def unshare(self, name: str) -> None: ...
+
+    def touched(self, name: str) -> None: ...
+
+    def renew_ghosts(self) -> None: ...
+
 
 class Column:
-    """One property: its type and its values, in kernel order.
+    """The owner of a property's memory.
 
     Attributes
     ----------
     type : PropertyType
     values : ndarray, Filled, Reordered, DeviceValues, scalar, or None
-        While a runtime has the values, its `Residency` knows them: an array of the host
-        may be out of date then, and is kept for as long as the State lives, since to
-        free it early costs the next ones their pages; what is no array is None.
+        Values in kernel order. While a place holds them, an array here is out of date,
+        and kept for as long as the State lives, since to free it early costs the next
+        ones their pages; anything else is None.
     per_direction : bool
         Whether it is read back with a row for each direction of an edge.
+    placed_by : "ids" or "rows"
+        The order of entries: ids of vertices and edges, or rows of a layout.
+    version : int
+        Advanced whenever values are written or replaced; no two columns of a process
+        ever have the same one.
     borrowed : ndarray or None
         The caller's own array, as long as it has the values: nothing writes them.
+    held : tuple of (Place, str), or None
+        The place that holds the values, and their name there.
     """
 
     def __init__(self, type_: PropertyType, values: Any, per_direction: bool) -> None:
         self.type = type_
-        self.values = values
         self.per_direction = per_direction
-        self.borrowed: npt.NDArray[Any] | None = None
+        self.placed_by: Literal["ids", "rows"] = "ids"
+        self.held: tuple[Place, str] | None = None
+        self.borrowed: Array | None = None
+        self._memory: Array | None = None
+        self.put(values)
+
+    @property
+    def count(self) -> int:
+        """Entries that there are; 1 for a scalar."""
+        shape = getattr(self.current(), "shape", ())
+        return shape[0] if shape else 1
+
+    @property
+    def capacity(self) -> int:
+        """Entries that the memory with the values can hold."""
+        memory = self._memory
+        is_here = self.held is None and isinstance(self.values, np.ndarray)
+        return len(memory) if memory is not None and is_here else self.count
+
+    @property
+    def memory(self) -> Any:
+        """The values on the host, with all entries that their memory can hold."""
+        values = self.on_host()
+        return self._memory if self.capacity > self.count else values
+
+    def put(self, values: Any) -> None:
+        """Replace all values; memory that has more room keeps it."""
+        self.borrowed = None
+        self._keep(values)
+        self.mark_written(None)
+
+    def take_back(self, values: Any) -> None:
+        """Have the values again, which the place that held them has copied."""
+        self._keep(values)
+        self.held = None
+
+    def _keep(self, values: Any) -> None:
+        memory = self._memory
+        if memory is not None:
+            values = host_values(values)
+            memory[: len(values)] = values
+            values = memory[: len(values)]
+        self.values = values
 
     def on_host(self) -> Any:
-        """Return the values as an array of the host, or the scalar."""
+        """Return the values as an array of the host, or the scalar. Do not write it."""
+        if self.held is not None:
+            place, name = self.held
+            return place.download(name)
         return host_values(self.values)
 
-    def in_an_array(self) -> Any:
-        """Return an array or `DeviceValues`; what is filled, is made."""
-        if isinstance(self.values, DeviceValues):
-            return self.values
-        self.values = host_values(self.values)
+    def current(self) -> Any:
+        """Return the values where they are."""
+        found = None if self.held is None else self.held[0].array(self.held[1])
+        return self.values if found is None else found
+
+    def lend(self) -> Any:
+        """Return an array or `DeviceValues` that may be written, where the values are.
+
+        The writer calls `touch`.
+        """
+        if self.held is not None:
+            place, name = self.held
+            place.unshare(name)
+            found = place.array(name)
+            if found is not None:
+                return found
+        if not isinstance(self.values, DeviceValues):
+            self.values = host_values(self.values)
         return self.values
+
+    def touch(self) -> None:
+        """Note that the values have been written in place, from outside."""
+        self.version = next(_versions)
+        if self.held is not None:
+            place, name = self.held
+            place.touched(name)
+
+    def mark_written(self, place: Place | None) -> None:
+        """Note that values have been written at a place, or on the host (None).
+
+        What another place holds of them is out of date then.
+        """
+        self.version = next(_versions)
+        if self.held is not None and place is not self.held[0]:
+            held, name = self.held
+            held.written(name)
+            self.held = None
+
+    def permute(self, slots: Any) -> None:
+        """Reorder entries: entry i becomes that of ``slots[i]``.
+
+        Raises
+        ------
+        StateError
+            If it has no entries of vertices or edges, or `slots` is no permutation.
+        """
+        values = self._entries("permute")
+        slots = np.asarray(slots)
+        if not np.array_equal(np.sort(slots), np.arange(len(values))):
+            raise StateError(
+                "entries are permuted by slots that each come once",
+                where="Column.permute",
+                got=f"{slots.dtype} of shape {slots.shape}",
+                expected=f"each of 0 .. {len(values) - 1} once",
+            )
+        self.put(values[slots.astype(np.int64)])
+
+    def grow(self, capacity: int, fill: Any) -> None:
+        """Move values to memory for `capacity` entries; new ones are `fill`.
+
+        Raises
+        ------
+        StateError
+            If it has no entries of vertices or edges, there are more of them than
+            `capacity`, or its type cannot hold `fill`.
+        """
+        values = self._entries("grow")
+        if capacity < len(values):
+            raise StateError(
+                "memory is too small for the values",
+                where="Column.grow",
+                got=f"capacity = {capacity}",
+                expected=f"{len(values)} or more",
+            )
+        rest = storage_array("fill", fill, values.dtype)
+        memory = np.empty((capacity, *values.shape[1:]), values.dtype)
+        memory[:] = rest
+        self._memory = memory
+        self.put(values)
+
+    def _entries(self, doing: str) -> Array:
+        """Return the values on the host, with an entry for each vertex or edge."""
+        if self.type.kind not in {PropertyKind.VERTEX, PropertyKind.EDGE}:
+            raise StateError(
+                "only entries of vertices and edges have slots",
+                where=f"Column.{doing}",
+                got=self.type.describe(),
+                expected="a property of vertices or edges",
+            )
+        return self.on_host()  # type: ignore[no-any-return]
 
     def copy(self, values: Any) -> Column:
         """Return one of the same type with a copy of some values, where they are."""

@@ -7,7 +7,7 @@ import functools
 import os
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy.typing as npt
 
@@ -22,7 +22,7 @@ from featgraph.graph.inputs.take import (
 )
 from featgraph.graph.partition.asked import makers
 from featgraph.program.alike import compare_given
-from featgraph.program.column import Column
+from featgraph.program.column import Column, Place
 from featgraph.program.given import (
     PropertySpec,
     edge_values,
@@ -161,22 +161,6 @@ def edge_property(
     )
 
 
-class Residency(Protocol):
-    """Where the current values are, if not in the State's own arrays."""
-
-    def download(self, name: str) -> Array: ...
-
-    def written(self, name: str) -> None: ...
-
-    def array(self, name: str) -> Any: ...
-
-    def unshare(self, name: str) -> None: ...
-
-    def touched(self, name: str) -> None: ...
-
-    def renew_ghosts(self) -> None: ...
-
-
 class State:
     """The properties and scalars of a running program.
 
@@ -239,7 +223,7 @@ class State:
         self.types_version = 0
         self._types: tuple[int, tuple[tuple[str, PropertyType], ...]] | None = None
         #: Set by the runtime that holds the current values.
-        self.residency: Residency | None = None
+        self.residency: Place | None = None
         #: The thread that runs supersteps on it.
         self.in_use = InUse()
         #: Foldmap, or the digest of its program -> what earlier runs have left due for
@@ -315,13 +299,12 @@ class State:
             return values
         if column.type.kind is PropertyKind.VERTEX:
             values = self.graph.collect_vertex_values(values)
-        held = None if self.residency is None else self.residency.array(name)
-        is_ours = values is held or values is column.values
+        is_ours = values is column.current() or values is column.values
         return values.copy() if is_ours else values
 
     def _given_order(self, name: str, column: Column) -> Any:
         """Return a copy of the values of edges in the order they were given."""
-        held = self._current(name) if self.graph.ranks is None else None
+        held = column.current() if self.graph.ranks is None else None
         if isinstance(held, Reordered) and not column.per_direction:
             return held.array.copy()  # it has that order still
         values = held if isinstance(held, DeviceValues) else self.stored(name)
@@ -370,15 +353,7 @@ class State:
 
         A runtime brings them back first. Do not write them.
         """
-        column = self._column(name)
-        if self.residency is not None and column.type.kind is not PropertyKind.SCALAR:
-            return self.residency.download(name)
-        return column.on_host()
-
-    def _current(self, name: str) -> Any:
-        """Return the current values in kernel order, where they are."""
-        found = None if self.residency is None else self.residency.array(name)
-        return self._columns[name].values if found is None else found
+        return self._column(name).on_host()
 
     def view(self, name: str) -> View:
         """Return the values of a property where they are, without a copy.
@@ -417,13 +392,7 @@ class State:
                 expected="a property of vertices or edges, or a vector",
                 fix=f"read it: state[{name!r}]",
             )
-        current = None
-        if self.residency is not None:
-            self.residency.unshare(name)
-            current = self.residency.array(name)
-        if current is None:
-            current = column.in_an_array()
-        return View(self, name, current)
+        return View(self, name, column.lend())
 
     def touch(self, name: str) -> None:
         """Say that the values of a property were written from outside.
@@ -443,8 +412,7 @@ class State:
             column = self._column(name)
             if self.graph.ranks is not None:
                 self._renew_ghosts(name, column)
-            if self.residency is not None:
-                self.residency.touched(name)
+            column.touch()
             self.version += 1
 
     def _renew_ghosts(self, name: str, column: Column) -> None:
@@ -456,9 +424,8 @@ class State:
                 got=repr(self.graph),
                 fix="assign all values, state[name] = values, on all ranks",
             )
-        held = None if self.residency is None else self.residency.array(name)
-        if column.type.kind is PropertyKind.VERTEX and held is None:
-            values = column.in_an_array()
+        if column.type.kind is PropertyKind.VERTEX and column.held is None:
+            values = column.lend()
             whole = self.graph.collect_vertex_values(values)
             values[...] = self.graph.rows_here(whole)
 
@@ -469,31 +436,31 @@ class State:
     def _write(self, name: str, value: Any) -> None:
         column = self._column(name)
         type_, graph = column.type, self.graph
+        values: Any
         if type_.kind is PropertyKind.SCALAR:
-            column.values = scalar_of_type(f"state[{name!r}]", value, type_.dtype)
+            values = scalar_of_type(f"state[{name!r}]", value, type_.dtype)
         elif type_.kind is PropertyKind.VECTOR:
-            column.values = host_values(values_of_shape(name, value, type_, ()))
+            values = host_values(values_of_shape(name, value, type_, ()))
         elif type_.kind is PropertyKind.VERTEX:
             rows = (graph.vertex_count,)
-            values = values_of_shape(name, value, type_, rows)
-            column.values = vertex_values(graph, values)
+            values = vertex_values(graph, values_of_shape(name, value, type_, rows))
         else:
             rows = (graph.given_edge_count * (2 if column.per_direction else 1),)
             given = values_of_shape(name, value, type_, rows)
-            column.values = edge_values(graph, given)
-        compare_given(graph.ranks, name, value, column)
-        finish_copies([column])
-        column.borrowed = None
+            values = edge_values(graph, given)
+        made = Column(type_, values, column.per_direction)
+        compare_given(graph.ranks, name, value, made)
+        finish_copies([made])
+        column.put(values)
         self.version += 1
-        if self.residency is not None:
-            self.residency.written(name)
 
-    def put_result(self, name: str, type_: PropertyType) -> None:
-        """Note that a reduce has given a result, which the runtime has."""
+    def put_result(self, name: str, type_: PropertyType, place: Place) -> None:
+        """Note that a reduce has left a result at a place."""
         known = self._columns.get(name)
         if known is None or known.type != type_:
             self.types_version += 1
-        self._columns[name] = Column(type_, None, False)
+        self._columns[name] = made = Column(type_, None, False)
+        made.held = place, name
 
     # -- copies, of values and of what is due
 
@@ -504,6 +471,8 @@ class State:
         made.graph, made._columns = graph, snapshot.columns
         made.superstep, made.version = snapshot.superstep, 0
         made._begin()
+        for column in made._columns.values():  # of another process, maybe
+            column.mark_written(None)
         made.left = (made.moment, dict(snapshot.left))
         return made
 
@@ -533,7 +502,7 @@ class State:
         with self.in_use.hold("copying a State", changes=False):
             if self.residency is not None:
                 self.residency.renew_ghosts()
-            snapshot = _snapshot(self, self._current)
+            snapshot = _snapshot(self, Column.current)
         return type(self).restore(self.graph, snapshot)
 
     __copy__ = copy
@@ -613,10 +582,10 @@ class State:
 def take_snapshot(state: State) -> Snapshot:
     """Return a State's values on the host, and what is due for each foldmap."""
     with state.in_use.hold("copying a State", changes=False):
-        return _snapshot(state, state.stored)
+        return _snapshot(state, Column.on_host)
 
 
-def _snapshot(state: State, values_of: Callable[[str], Any]) -> Snapshot:
+def _snapshot(state: State, values_of: Callable[[Column], Any]) -> Snapshot:
     moment, kept = state.left
     left = {}
     if moment == state.moment:
@@ -624,7 +593,7 @@ def _snapshot(state: State, values_of: Callable[[str], Any]) -> Snapshot:
     for tell in state.live:
         left |= tell()
     columns = {
-        name: column.copy(values_of(name)) for name, column in state._columns.items()
+        name: column.copy(values_of(column)) for name, column in state._columns.items()
     }
     return Snapshot(state.superstep, columns, left)
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from featgraph.errors import FileFormatError
 from featgraph.program.column import Column
-from featgraph.program.signature import PropertyKind
 from featgraph.program.snapshot import Left, Snapshot
 from featgraph.program.state import State
 from featgraph.runtime.checkpoints.packing import wrong_record
@@ -30,10 +29,9 @@ def values_of(
 
 def _column(state: State, name: str, column: Column, copied: bool) -> Column:
     values = state.stored(name)
-    if column.type.kind is not PropertyKind.SCALAR and copied:
-        held = None if state.residency is None else state.residency.array(name)
-        if values is held or values is column.values:
-            return column.copy(values)
+    is_ours = values is column.current() or values is column.values
+    if copied and is_ours:
+        return column.copy(values)
     return Column(column.type, values, column.per_direction)
 
 
@@ -73,10 +71,10 @@ def put_back(state: State, snapshot: Snapshot, left: dict[Any, Left]) -> None:
             known = state._columns.get(name)
             if known is None or known.type != column.type:
                 state.types_version += 1
+            if known is not None:
+                known.mark_written(None)
             state._columns[name] = column
             state.version += 1
-            if state.residency is not None:
-                state.residency.written(name)
         state.superstep = snapshot.superstep
         state.left = (state.moment, dict(left))
 

@@ -267,7 +267,7 @@ def arrays_for(state: State, device: Device) -> GraphArrays:
 
 
 class Buffers:
-    """Current values of a State on a device; the State's `Residency`."""
+    """Current values of a State on a device: the `Place` that holds its columns."""
 
     def __init__(self, state: State, device: Device) -> None:
         self._state = weakref.ref(state)
@@ -325,16 +325,15 @@ class Buffers:
             raise ReferenceError("the State is gone")
         return state
 
-    # -- Residency
+    # -- Place
 
     def download(self, name: str) -> npt.NDArray[Any]:
         """Return the current values on the host."""
         column = self.state._columns[name]
-        if column.type.kind is _VECTOR:
-            self._land(name)
-        if name not in self.current or column.type.kind is _VECTOR:
-            return column.on_host()  # type: ignore[no-any-return]
-        return self._downloaded(name)
+        if column.type.kind is not _VECTOR:
+            return self._downloaded(name)
+        self._land(name)
+        return column.values  # type: ignore[no-any-return]
 
     def _land(self, name: str) -> None:
         """Have the State hold a vector, too: no kernel writes one but a reduce."""
@@ -408,7 +407,7 @@ class Buffers:
         if column.type.kind is _VECTOR:
             self._land(name)
         if column.type.kind is _VECTOR or column.borrowed is not None:
-            self.written(name)
+            column.mark_written(None)
         elif name in self.current:
             self.stale[name] = ALL
             self.places.touched(self.current[name])
@@ -439,11 +438,13 @@ class Buffers:
         for name in self.current:
             column = self.state._columns[name]
             if column.borrowed is None:
-                column.values = np.array(self._downloaded(name))
+                column.take_back(np.array(self._downloaded(name)))
         self.drop()
 
     def drop(self) -> None:
         """Let go of everything: the State has it, or takes other values."""
+        for name in self.current:
+            self.state._columns[name].held = None
         # Whatever is bound to this may outlive it; arrays of the device do not.
         for arrays in (self.current, self.next, self.outdated, self.temporaries):
             arrays.clear()
@@ -466,6 +467,8 @@ class Buffers:
 
     def ghosts_came(self, names: Iterable[str], ghosts: Any) -> None:
         """Note that rows of ghosts have come: the other buffers have earlier ones."""
+        names = tuple(names)
+        note_written(self, names)
         for name in names:
             if isinstance(self.stale.get(name, ALL), str):
                 continue
@@ -489,6 +492,7 @@ class Buffers:
             else:
                 found = self._upload(name, column.values)
             self.current[name] = found
+            column.held = self, name
             if not isinstance(column.values, np.ndarray):
                 column.values = None  # they are in the buffer, or it is they
         return found
@@ -608,6 +612,7 @@ class Buffers:
         for name in stale:
             current[name], next_[name] = next_[name], current[name]
         changed, pools = {**self.stale, **stale}, self.pools[::-1]
+        note_written(self, stale)
         state = self.state
         number = state.superstep + 1
         # No calls from here on: Python handles an interrupt before or after them all.
@@ -620,9 +625,17 @@ class Buffers:
 
         The next buffers differ from the current ones where `stale` says.
         """
+        note_written(self, stale)
         self.stale = {**self.stale, **stale}
         self.pools = self.pools[::-1]
         self.state.superstep += number
+
+
+def note_written(buffers: Buffers, names: Iterable[str]) -> None:
+    """Advance the versions of properties that kernels have written."""
+    columns = buffers.state._columns
+    for name in names:
+        columns[name].mark_written(buffers)
 
 
 def _fill_anew(mirrored: dict[tuple[str, str], Any], name: str) -> None:

@@ -14,7 +14,7 @@ from featgraph.fold.printing.module import KernelSource
 from featgraph.graph.views.view import VertexSet, words_of
 from featgraph.program.signature import PropertyKind, Signature
 from featgraph.runtime.devices.protocol import Device
-from featgraph.runtime.memory.buffers import ALL, Buffers
+from featgraph.runtime.memory.buffers import ALL, Buffers, note_written
 
 __all__ = ["StaleEntries"]
 
@@ -191,6 +191,7 @@ class StaleEntries:
         The next buffers may hold what was never committed, or the current ones do.
         """
         touched = self._written if self._in_place else self._touched
+        note_written(buffers, touched)
         buffers.late_ghosts.clear()
         buffers.mirrored.clear()
         buffers.stale.update(dict.fromkeys(touched, ALL))

@@ -205,13 +205,13 @@ class BoundState:
         shape = self.plan.facts.reductions[name].shape
         if reduced.shape != shape:
             reduced = reduced.reshape(shape)
-        self.state.put_result(name, self._result_types[name])
+        self.state.put_result(name, self._result_types[name], self.buffers)
         self.buffers.current[name] = reduced
 
     def renew_reductions(self) -> None:
         """Have the State know that reduces have left other results where they were."""
         for name, type_ in self._result_types.items():
-            self.state.put_result(name, type_)
+            self.state.put_result(name, type_, self.buffers)
 
     def go_on(self) -> None:
         """Go on behind supersteps that the device has run by itself."""

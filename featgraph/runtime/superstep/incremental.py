@@ -17,6 +17,7 @@ from featgraph.program.active import word_count
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import Buffers
+from featgraph.runtime.memory.scalars import ScalarsRead
 
 __all__ = ["Incremental"]
 
@@ -114,8 +115,5 @@ class Incremental:
 
     def _scalars_read(self) -> tuple[Any, ...]:
         """Return the scalars and vectors that incremental gathers read, as bytes."""
-        return tuple(
-            (n, np.asarray(self.state.stored(n)).tobytes())
-            for n in self.kernel.plan.facts.incremental_scalars
-            if n in self.state
-        )
+        names = self.kernel.plan.facts.incremental_scalars
+        return ScalarsRead(self.state, names).read()
