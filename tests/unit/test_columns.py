@@ -23,6 +23,15 @@ from tests.unit.test_kept_supersteps import add_up, make, of_sources, take
 
 step = fg.foldmap(of_sources, take)
 mean = fg.foldmap(add_up)
+
+
+@fg.vertex
+def halve(f, v, d):
+    d.x_next[v] = d.x_next[v] * 0.5
+    return True
+
+
+in_place = fg.foldmap(halve)
 VERTEX = PropertyType(PropertyKind.VERTEX, "float32")
 
 
@@ -63,6 +72,8 @@ def test_all_writes_advance_versions(place: str) -> None:
     step(state, target=place)
     assert versions.advanced() == {"x"}
     fg.iterate(step, state, supersteps=3, target=place)
+    assert versions.advanced() == {"x"}
+    in_place(state, asynchronous=True, target=place)
     assert versions.advanced() == {"x"}
     mean(state, target=place)
     assert versions.advanced() == {"mean"}
