@@ -129,8 +129,8 @@ def _parts(problem: Problem, superstep: Any, target: str) -> dict[str, Call]:
     device, bound = superstep.device, superstep.bound
     superstep.run()
     count = problem.graph.vertex_count
-    half = np.full(word_count(count), 0x55555555, np.uint32)
-    some, full = device.upload(half), bound.full
+    words = np.full(word_count(count), 0x55555555, np.uint32)
+    some, full = device.upload(words), device.upload(words | words << 1)
     passed = device.sets.empty(word_count(count))
 
     given = {"due": full, "passed": passed}

@@ -19,6 +19,9 @@ class Real(StrEnum):
     FLOAT32 = "float32"
     FLOAT64 = "float64"
 
+    def __repr__(self) -> str:
+        return repr(self.value)
+
     @property
     def itemsize(self) -> int:
         """Bytes of a number."""

@@ -10,6 +10,7 @@ from numba import njit
 
 from featgraph.device import vectors_cpu as vectors
 from featgraph.fold.functions.vectorized import pieces
+from featgraph.program.signature import Real
 
 
 @njit(error_model="numpy")
@@ -75,11 +76,11 @@ def test_nan_differs_from_everything() -> None:
     assert rows[1, 0] == 3
 
 
-@pytest.mark.parametrize("real", ["float32", "float64"])
-def test_pieces_cover_every_feature_once(real: str) -> None:
+@pytest.mark.parametrize("real", list(Real))
+def test_pieces_cover_every_feature_once(real: Real) -> None:
     for width in range(1, 130):
         cut = pieces(width, real)
         covered = [f for first, size in cut for f in range(first, first + size)]
         assert covered == list(range(width))
         assert all(size in vectors.SIZES for _, size in cut)
-        assert len(cut) <= width // (16 if real == "float32" else 8) + 4
+        assert len(cut) <= width // (64 // real.itemsize) + 4
