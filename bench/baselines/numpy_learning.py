@@ -107,16 +107,20 @@ PEERS: dict[str, Any] = {"MMR": Ranking, "MML": Modes, "BP": Beliefs}
 def power_iteration(
     graph: Any, alpha: float, tol: float, dtype: Any = np.float64
 ) -> Any:
-    """Return PageRank by products with a CSR matrix."""
+    """Return PageRank by products with a CSR matrix.
+
+    It ends where rounding keeps the change from falling, too.
+    """
     ins, count = graph.in_edges, graph.vertex_count
     share = (1 / np.maximum(graph.out_degree, 1)).astype(dtype)
     dangling = graph.out_degree == 0
     parts = (share[ins.column_indices], ins.column_indices, ins.row_offsets)
     matrix = scipy.sparse.csr_array(parts, shape=(count, count))
-    rank, apart = np.full(count, 1 / count, dtype), np.inf
-    while apart >= count * tol:
+    rank, before = np.full(count, 1 / count, dtype), np.inf
+    while True:
         new = alpha * (matrix @ rank + rank[dangling].sum() / count)
         new += (1 - alpha) / count
         apart = np.abs(new - rank).sum()
-        rank = new
-    return rank
+        if apart < count * tol or apart >= before:
+            return new
+        rank, before = new, apart
