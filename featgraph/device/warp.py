@@ -168,7 +168,7 @@ def sync():
 
 
 def _butterfly(pair):
-    """Return what combines the same lane of all groups of a lanes."""
+    """Make a function that combines the same lane of all groups, by a butterfly."""
 
     @device_function
     def edge_lanes(x, width, lanes):
@@ -182,7 +182,7 @@ def _butterfly(pair):
 
 
 def _butterfly_of_keys(wins):
-    """Return what finds the best key, and its source, likewise."""
+    """Make a function that finds the best key of these lanes, and its source."""
 
     @device_function
     def edge_lanes(key, source, width, lanes):
@@ -234,7 +234,7 @@ def _collect(x, width):
 
 
 def _by_fours(pair, edge_lanes):
-    """Return what combines four values of the same lane of all groups of a lanes."""
+    """Make a function that combines four values of the same lane of all groups."""
 
     @device_function
     def edge_lanes_4(a, b, c, d, width, lanes):
@@ -258,7 +258,7 @@ edge_lane_min_4 = _by_fours(min, edge_lane_min)
 
 
 def _of_group(edge_lanes):
-    """Return what combines over the lanes of a group."""
+    """Make a function that combines the lanes of a group."""
     return device_function(lambda x, width: edge_lanes(x, 1, width))
 
 
@@ -289,7 +289,7 @@ def _takes_place(is_better, other, other_index, x, index):
 
 
 def _best_of_group(is_better):
-    """Return what finds the best of a group and its index, the smallest on ties."""
+    """Make an argmax or argmin of a group; the smallest index wins ties."""
 
     @device_function
     def group_best(x, index, width):
@@ -380,7 +380,7 @@ def _member(lane, first, i, lanes):
 
 
 def _of_segment(pair):
-    """Return what combines the members of a segment, in the order of the lanes."""
+    """Make a function that combines a segment in the order of its lanes."""
 
     @device_function
     def segment(x, lane, group, lanes):
@@ -395,7 +395,7 @@ def _of_segment(pair):
 
 
 def _best_of_segment(is_better):
-    """Return what finds the best of a segment and its index, the smallest on ties."""
+    """Make an argmax or argmin of a segment; the smallest index wins ties."""
 
     @device_function
     def segment_best(x, lane, group, lanes):

@@ -83,7 +83,7 @@ class Structure:
 
     @property
     def _cache(self) -> dict[str, Any]:
-        """What has been built of this version, by its name.
+        """Arrays and facts that were derived from this version, by name.
 
         Filled when first asked for, but for what edges know. Two threads may both build
         an entry; they store equal arrays, so whichever stays is right.

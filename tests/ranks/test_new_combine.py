@@ -1,4 +1,4 @@
-"""A combine that nobody has runs everywhere by its entry in the table alone."""
+"""A new combine runs on all targets and ranks by its entry in the table alone."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def bytes_of(step: fg.FoldMap, graph: fg.Graph, **options: Any) -> bytes:
 
 @pytest.mark.parametrize("where", ["cpu", "cuda"])
 def test_trees_combine_as_the_table_says(gpu: Gpu, where: str) -> None:
-    """Whatever the combine of the same entry is called."""
+    """By the rules of the entry, not by the name of the combine."""
     new, known = of_reals("multiplied"), of_reals("product")
     meant = bytes_of(known, WHOLE, target=where)
     x = np.random.default_rng(2).uniform(0.9, 1.1, (V, 2))

@@ -1,8 +1,9 @@
-"""Graphs that are drawn on a GPU as rows, whole or in parts: those of the host."""
+"""Graphs that are drawn on a GPU, or read to one from slices, as rows of the host."""
 
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import featgraph as fg
 from featgraph.distributed import run_ranks
 from featgraph.graph import generators, rmat
+from tests.altered import GRAPHS, require_refused, write_sound
 
 pytestmark = pytest.mark.gpu
 ROWS = ("in_edges", "out_edges", "incident_edges")
@@ -53,3 +55,14 @@ def test_rows_are_those_of_the_host(
         require_equal(mine.part, meant.part)
 
     run_ranks(2, on_a_rank)
+
+
+@pytest.mark.parametrize(("kind", "order"), GRAPHS)
+def test_slices_are_checked_on_the_gpu(kind: str, order: str, tmp_path: Path) -> None:
+    path = tmp_path / "graph.fgs"
+    whole = write_sound(path, kind, order)
+    read = partial(fg.read_graph, target="cuda")
+    made = read(path)
+    assert (made.digest, made.weights_digest) == (whole.digest, whole.weights_digest)
+    require_equal(made, whole)
+    require_refused(path, read)

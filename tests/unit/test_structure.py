@@ -311,7 +311,7 @@ def uses_of_names(tree: ast.AST, notion: str) -> int:
 
 
 def names_of(notion: str) -> Callable[[], Figures]:
-    """Return what counts, by file, the uses of a notion's names away from home."""
+    """Count comparisons with the names of a notion outside its home, by file."""
 
     def count() -> Figures:
         found = {

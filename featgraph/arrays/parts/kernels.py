@@ -479,7 +479,7 @@ def count_inside(values, begin, end, low, high, found, at):  # type: ignore[no-u
 
 @kernel(cache=True)
 def add_slots(offsets, ends, numbers, vertices, first, given, sums):  # type: ignore[no-untyped-def]
-    """Add up what `featgraph.graph.slices.sums.add_slots` does, but for weights.
+    """Add the sums of `featgraph.graph.slices.sums.add_slots`, without weights.
 
     Parameters
     ----------
@@ -522,7 +522,7 @@ def add_slots(offsets, ends, numbers, vertices, first, given, sums):  # type: ig
 
 @kernel(cache=True)
 def add_weights(offsets, ends, numbers, weights, first, given, sums):  # type: ignore[no-untyped-def]
-    """Add up weights as that does, by their bits, unsigned integers."""
+    """Add the sums of weights, given as unsigned integers of the same bits."""
     one, two, twin_one, twin_two = int64(0), int64(0), int64(0), int64(0)
     count = int64(offsets[offsets.size - 1])
     for slot in range(cuda.grid(1), count, cuda.gridsize(1)):

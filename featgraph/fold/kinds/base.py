@@ -113,7 +113,7 @@ class NestFacts(Protocol):
         """Return the accumulator that a temporary is, is the sources or an entry of."""
 
     def is_filled_here(self, name: str) -> bool:
-        """Whether what a temporary is, or is one of, is gathered by this phase."""
+        """Whether a temporary, or the row that it is an entry of, is gathered here."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +198,7 @@ class PhaseKind:
 
 
 def along_edge(facts: NestFacts, behind: Body) -> Body:
-    """Return what edge functions do along an edge; `behind` is for their verdict."""
+    """Return the calls of edge functions on an edge, and `behind` their verdict."""
     phase = facts.phase
     groups = [[f] for f in facts.functions.values() if f.kind.writes_edges]
     out: Body = [nodes.Begin(facts.of_edges(phase.copies), "e")]
@@ -207,12 +207,12 @@ def along_edge(facts: NestFacts, behind: Body) -> Body:
 
 
 def restored(names: tuple[str, ...], entity: str) -> Body:
-    """Return what puts entries back; nothing where there are none."""
+    """Return the statement that restores entries, if there are any."""
     return [nodes.Restore(names, entity)] if names else []
 
 
 def loads(facts: NestFacts) -> Body:
-    """Return what the phase reads of earlier ones, single entries last."""
+    """Return the loads of temporaries of earlier phases, single entries last."""
     entries = [n for n in facts.read_entries if not facts.is_filled_here(n)]
     return [nodes.FromMemory(name) for name in (*facts.phase.loads, *entries)]
 

@@ -28,7 +28,7 @@ def _arguments(facts: NestFacts, places: Names, more: Names) -> list[str]:
 
 
 def _nest(facts: NestFacts) -> Body:
-    """Return what is done for each triangle."""
+    """Return the intersection of rows, with the call for each triangle."""
     [function] = facts.functions.values()
     within = str(getattr(function.declared, "within", None) or "")
     may_wait = tuple(dict.fromkeys(each.role for each in facts.sums))

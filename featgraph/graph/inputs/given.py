@@ -169,7 +169,7 @@ class GivenArray(ABC):
 
     @abstractmethod
     def column(self, index: int) -> GivenArray:
-        """Return what is at an index of the second axis."""
+        """Return the values at an index of the second axis."""
 
     @abstractmethod
     def matrix(self) -> GivenArray:
@@ -256,7 +256,7 @@ class HostArray(GivenArray):
             return HostArray(self.values.astype(wanted))
 
     def column(self, index: int) -> GivenArray:
-        """Return what is at an index of the second axis."""
+        """Return the values at an index of the second axis."""
         return HostArray(self.values[:, index])
 
     def matrix(self) -> GivenArray:

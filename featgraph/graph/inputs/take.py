@@ -230,7 +230,7 @@ class Borrowed:
         Raises
         ------
         StateError
-            If it cannot: whoever takes other rows is refused, too.
+            If it cannot, also where only other rows are copied.
         """
         if self._foreign.dtype == self.dtype:
             return self.copied(rows)

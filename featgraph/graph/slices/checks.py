@@ -1,6 +1,6 @@
-"""What later code relies on of a graph of slices, whoever reads them.
+"""Checks of the arrays in a folder of slices, for all of its readers.
 
-Checksums need no key: whoever alters an array can sign it again. Readers of a whole
+Checksums need no key, so an altered array can be signed again. Readers of a whole
 folder, of a part of it and to a GPU therefore check, with what is here:
 
 sources, rows   are in range; rows ascend within the edges into a vertex, and each given
@@ -130,7 +130,7 @@ def sums_of_vertices(
     first: int = 0,
     share: tuple[int, int] = (0, 1),
 ) -> NDArray[np.uint64]:
-    """Return what is stored of some vertices as a part of these sums.
+    """Return the share that stored arrays of some vertices have in these sums.
 
     Parameters
     ----------

@@ -58,7 +58,7 @@ def find_range(values: _Array, first: int, last: int, found: _Array) -> None:
 
 @jit
 def add_rows(first: int, last: int) -> Any:
-    """Return what each of some rows in given order is in the sum of rows."""
+    """Return the sum over a range of rows in given order."""
     total = np.uint64(0)
     for row in range(first, last):
         total += mixed_row(np.uint64(row))
@@ -67,7 +67,7 @@ def add_rows(first: int, last: int) -> Any:
 
 @jit
 def add_outs(outs: _Array, first: int) -> Any:
-    """Return what out-degrees are in the sum of sources, of vertices from one on."""
+    """Return the sum over sources, by the out-degrees of vertices from `first` on."""
     total = np.uint64(0)
     for i in range(outs.size):
         total += np.uint64(outs[i]) * mixed_row(np.uint64(first + i))
@@ -90,7 +90,7 @@ def add_starts(starts: _Array, degrees: _Array, vertices: _Array) -> Any:
 
 @jit
 def starts_of(vertex_count: int, edge_count: int) -> Any:
-    """Return what `add_starts` is of all vertices of a graph."""
+    """Return the result of `add_starts` for all vertices of a sound graph."""
     return _start(0, 0) - _start(vertex_count, edge_count)
 
 

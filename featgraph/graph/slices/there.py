@@ -120,7 +120,7 @@ class RowsThere(PlacedRows):
         first: int = 0,
         vertices: NDArray[np.int32] | None = None,
     ) -> NDArray[np.uint64]:
-        """Return what `sums_of_edges` does; arrays may have room behind the edges.
+        """Return the sums of `sums_of_edges`; arrays may have room behind the edges.
 
         Parameters
         ----------

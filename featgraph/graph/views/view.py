@@ -1,4 +1,4 @@
-"""What caches and kernels know of a graph that may change: stamps, sizes, all vertices.
+"""Views of a graph that may change: stamps for caches, sizes, the set of all vertices.
 
 A graph has three stamps (`Stamps`). Whatever is kept of it is kept by the stamps that
 it depends on, and is made anew once one of these is another. `GraphView` is the graph,

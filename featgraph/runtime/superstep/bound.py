@@ -159,7 +159,7 @@ class BoundState:
         return state
 
     def fits(self, buffers: Buffers) -> bool:
-        """Whether what was bound of the graph still holds."""
+        """Whether arguments that were bound are still those of the graph."""
         now, then = self.graph.stamps, self._stamps
         return buffers.graph is self.graph and (now is then or now.binds_as(then))
 
