@@ -29,8 +29,6 @@ J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as
 TOMACS 29, 2019.
 """
 
-from types import SimpleNamespace
-
 import numpy as np
 
 __all__ = ["make"]
@@ -56,9 +54,9 @@ def make(jit):  # type: ignore[no-untyped-def]
 
     Returns
     -------
-    types.SimpleNamespace
-        The functions of the module's table. They take uint64, and return it but for
-        weights.
+    tuple of callable
+        The functions of the module's table, in its order. They take uint64, and return
+        it but for weights.
     """
 
     @jit
@@ -127,12 +125,4 @@ def make(jit):  # type: ignore[no-untyped-def]
         # 24 bits and a power of two: a float32 has them all.
         return np.float32(np.int32(w0 >> _BYTE) + np.int32(1)) * np.float32(2.0**-24)
 
-    return SimpleNamespace(
-        philox=philox,
-        rmat_edge=rmat_edge,
-        uniform_edge=uniform_edge,
-        grid_edge=grid_edge,
-        rating_edge=rating_edge,
-        weight=weight,
-        star=star,
-    )
+    return philox, rmat_edge, uniform_edge, grid_edge, rating_edge, weight, star

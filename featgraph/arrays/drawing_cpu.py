@@ -17,15 +17,9 @@ __all__ = [
 ]
 
 # No disk cache of their own: the loops that they are inlined into are cached.
-_functions = drawing.make(numba.njit)  # type: ignore[no-untyped-call]
-
-philox = _functions.philox
-_rmat_edge = _functions.rmat_edge
-_uniform_edge = _functions.uniform_edge
-_grid_edge = _functions.grid_edge
-_weight = _functions.weight
-_rating_edge = _functions.rating_edge
-_star = _functions.star
+(
+    philox, _rmat_edge, _uniform_edge, _grid_edge, _rating_edge, _weight, _star,
+) = drawing.make(numba.njit)  # type: ignore[no-untyped-call]  # fmt: skip
 
 
 @njit(cache=True, nogil=True)

@@ -12,14 +12,9 @@ __all__ = [
     "draw_weights",
 ]
 
-_functions = drawing.make(device_function)  # type: ignore[no-untyped-call]
-
-_rmat_edge = _functions.rmat_edge
-_uniform_edge = _functions.uniform_edge
-_grid_edge = _functions.grid_edge
-_weight = _functions.weight
-_rating_edge = _functions.rating_edge
-_star = _functions.star
+(
+    _, _rmat_edge, _uniform_edge, _grid_edge, _rating_edge, _weight, _star,
+) = drawing.make(device_function)  # type: ignore[no-untyped-call]  # fmt: skip
 
 
 @kernel(cache=True)

@@ -1,9 +1,9 @@
 """Arithmetic that Numba has otherwise than Python, as plain Python for both targets.
 
-`featgraph.device.numbers_cpu` and `featgraph.device.numbers_cuda` compile these
-functions. `i`, `a` and `b` are integers and become int64 first; `x` and `y` are real
-numbers of one type. None of them raises: what Python refuses has a value here
-(docs/model.md, S10).
+`for_target` compiles the functions: `featgraph.device.numbers_cpu` and
+`featgraph.device.numbers_cuda` have them. `i`, `a` and `b` are integers and become
+int64 first; `x` and `y` are real numbers of one type. None of them raises: what Python
+refuses has a value here (docs/model.md, S10).
 
 ====================================================  ================================
 ``to_int(x)``                                         int64: `x` cut off at the point;
@@ -27,8 +27,6 @@ numbers of one type. None of them raises: what Python refuses has a value here
 ====================================================  ================================
 """
 
-from types import SimpleNamespace
-
 import numpy as np
 from numba import int64, uint64
 
@@ -38,8 +36,24 @@ _LEAST, _MOST = -0x7FFFFFFF_FFFFFFFF - 1, 0x7FFFFFFF_FFFFFFFF
 _LAST_BIT = 63
 
 
+def for_target(compiled, **reals):
+    """Return all functions by name, compiled by a decorator.
+
+    Parameters
+    ----------
+    compiled : callable
+    **reals : type
+        The target's float32 and float64.
+    """
+    found = make(compiled)
+    for suffix, real in reals.items():
+        for name, function in make_comparisons(compiled, real).items():
+            found[f"{name}_{suffix}"] = function
+    return found
+
+
 def make(compiled):
-    """Return the functions of integers, compiled by the decorator `compiled`."""
+    """Return the functions of numbers of one type, and the bounds of ranges."""
 
     @compiled
     def to_int(x):
@@ -104,12 +118,6 @@ def make(compiled):
         inside = b >= 0 and b <= _LAST_BIT
         return int64(int64(a) >> int64(b if inside else _LAST_BIT))
 
-    return SimpleNamespace(**{n: f for n, f in locals().items() if n != "compiled"})
-
-
-def make_choices(compiled):
-    """Return min and max of real numbers, and the bounds of ranges."""
-
     @compiled
     def lesser(x, y):
         return y if y < x else x
@@ -126,7 +134,7 @@ def make_choices(compiled):
     def range_step(step):
         return int64(step) if step != 0 else int64(1)
 
-    return SimpleNamespace(**{n: f for n, f in locals().items() if n != "compiled"})
+    return {name: made for name, made in locals().items() if made is not compiled}
 
 
 def make_comparisons(compiled, real):
@@ -170,4 +178,6 @@ def make_comparisons(compiled, real):
         whole = int64(x)
         return int64(i) == whole and real(whole) == x
 
-    return is_less, is_at_most, is_greater, is_at_least, is_equal
+    return {
+        name: made for name, made in locals().items() if made not in (compiled, real)
+    }

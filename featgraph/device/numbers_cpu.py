@@ -2,41 +2,9 @@
 
 from numba import float32, float64, njit
 
-from featgraph.device import numbers
+from featgraph.device.numbers import for_target
 
 # No disk cache of their own: the kernels that they are inlined into are cached.
-_compiled = njit(error_model="numpy")
-_functions = numbers.make(_compiled)
-_choices = numbers.make_choices(_compiled)
-
-to_int = _functions.to_int
-add = _functions.add
-subtract = _functions.subtract
-multiply = _functions.multiply
-negate = _functions.negate
-absolute = _functions.absolute
-floor_divide = _functions.floor_divide
-remainder = _functions.remainder
-power = _functions.power
-shift_left = _functions.shift_left
-shift_right = _functions.shift_right
-lesser = _choices.lesser
-greater = _choices.greater
-range_stop = _choices.range_stop
-range_step = _choices.range_step
-
-(
-    is_less_float32,
-    is_at_most_float32,
-    is_greater_float32,
-    is_at_least_float32,
-    is_equal_float32,
-) = numbers.make_comparisons(_compiled, float32)
-
-(
-    is_less_float64,
-    is_at_most_float64,
-    is_greater_float64,
-    is_at_least_float64,
-    is_equal_float64,
-) = numbers.make_comparisons(_compiled, float64)
+globals().update(
+    for_target(njit(error_model="numpy"), float32=float32, float64=float64)
+)
