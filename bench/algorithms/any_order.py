@@ -24,7 +24,7 @@ from featgraph.algorithms.sssp import step as paths
 from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.protocol import Device
-from featgraph.runtime.loops.worklist_cpu import CpuQueue
+from featgraph.runtime.loops.worklist import CpuQueue
 from featgraph.runtime.loops.worklist_cuda import CudaQueue
 from featgraph.runtime.memory.buffers import graph_arrays
 

@@ -24,7 +24,7 @@ import numpy as np
 
 import featgraph as fg
 from featgraph._activity import ACTIVITY
-from featgraph.runtime.checkpoints.writing import Writer
+from featgraph.runtime.checkpoints.call import Writer
 
 SUPERSTEPS = 12
 #: What a rank does when it fails.

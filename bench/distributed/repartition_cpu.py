@@ -95,7 +95,7 @@ class Clock:
 
     def __init__(self, factor: float) -> None:
         from featgraph.ranks.exchange import RankExchange
-        from featgraph.ranks.moving.balancer import Balancer
+        from featgraph.ranks.moving.moves import Balancer
 
         self.seen: list[list[float]] = []
         self.spent_s = self.total_s = 0.0

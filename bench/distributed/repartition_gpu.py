@@ -106,7 +106,7 @@ class Looked:
     """
 
     def __init__(self) -> None:
-        from featgraph.ranks.moving.balancer import Balancer
+        from featgraph.ranks.moving.moves import Balancer
 
         self.spent_s = 0.0
         self._gain_s, self._said = 0.0, ""

@@ -18,7 +18,7 @@ from unittest.mock import patch
 import numpy as np
 
 from featgraph import _cuda
-from featgraph.runtime.driver import setup
+from featgraph.runtime.driver import driver
 from featgraph.runtime.loops.host import HostLoop
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.superstep.frontier import Frontier
@@ -128,7 +128,7 @@ def _spin(turns, out):  # type: ignore[no-untyped-def]
 def timed_supersteps(watch: Stopwatch, device: Any) -> Iterator[None]:
     """Have `featgraph.iterate` run all supersteps by the host, and time them."""
     with (
-        patch.object(setup, "LOOPS", (_timed_loop(watch),)),
+        patch.object(driver, "LOOPS", (_timed_loop(watch),)),
         patch.object(device, "download", _paused(watch, device.download)),
     ):
         yield

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._cached import cached_property
+from featgraph._cuda import cuda, int64, kernel
 from featgraph.arrays import edge_kernels, memory, sorting
-from featgraph.arrays import oriented_kernels as kernels
 from featgraph.arrays.edges import GpuEdges, taken
 from featgraph.arrays.values import offset_dtype
 
@@ -69,7 +69,7 @@ class GpuOriented:
         rows, self.upper = self._turn_upward(edges)
         found = memory.filled((1,), 0, np.int32)
         columns = self.upper.orders
-        memory.launch_over(kernels.find_repeated, columns.size, rows, columns, found)
+        memory.launch_over(find_repeated, columns.size, rows, columns, found)
         self.is_repeated = bool(memory.read(found)[0])
 
     def _turn_upward(self, edges: GpuEdges) -> tuple[Array, OrientedRows]:
@@ -80,7 +80,7 @@ class GpuOriented:
         low, high = (memory.empty((given,), np.int32) for _ in range(2))
         ids = memory.empty((given,), dtype)
         memory.launch_over(
-            kernels.turn_upward, edges.edge_count, edges.sources, edges.targets,
+            turn_upward, edges.edge_count, edges.sources, edges.targets,
             ins.order, edges.edge_count, self.degree_order, count, low, high, ids,
         )  # fmt: skip
         _, order = sorting.sort_stably(high, count)
@@ -111,12 +111,12 @@ class GpuOriented:
         slots = 2 * upper.orders.size
         offsets = memory.empty(upper.offsets.shape, offset_dtype(slots))
         memory.launch_over(
-            kernels.add_rows, offsets.size, upper.offsets, lower.offsets, offsets
+            add_rows, offsets.size, upper.offsets, lower.offsets, offsets
         )
         columns = memory.empty((slots,), np.int32)
         ids = memory.empty((slots,), upper.edges.dtype)
         memory.launch_over(
-            kernels.fill_both, slots // 2,
+            fill_both, slots // 2,
             upper.offsets, upper.orders, upper.edges, _rows_of(upper),
             lower.offsets, lower.orders, lower.edges, _rows_of(lower), columns, ids,
         )  # fmt: skip
@@ -130,16 +130,16 @@ class GpuOriented:
         """
         upper = self.upper
         work = memory.empty((self.vertices.size,), np.int64)
-        memory.launch_over(kernels.begin_work, work.size, upper.offsets, work)
+        memory.launch_over(begin_work, work.size, upper.offsets, work)
         memory.launch_over(
-            kernels.add_work, upper.orders.size,
+            add_work, upper.orders.size,
             upper.offsets, upper.orders, _rows_of(upper), work,
         )  # fmt: skip
         count = memory.filled((1,), 0, np.int32)
         # No more of them can be that long.
         found = memory.empty((upper.orders.size // least + 1, 2), np.int64)
         memory.launch_over(
-            kernels.find_long_rows, work.size, upper.offsets, work, least, found, count
+            find_long_rows, work.size, upper.offsets, work, least, found, count
         )
         rows = memory.read(found)[: memory.read(count)[0]]
         rows = rows[np.argsort(rows[:, 0])]
@@ -149,7 +149,7 @@ class GpuOriented:
 def _rows_of(rows: OrientedRows) -> Array:
     """Return the row of each slot."""
     made = memory.empty(rows.orders.shape, np.int32)
-    memory.launch_over(kernels.find_rows, made.size, rows.offsets, made)
+    memory.launch_over(find_rows, made.size, rows.offsets, made)
     return made
 
 
@@ -158,5 +158,103 @@ def _as_type(array: Array, dtype: Any) -> Array:
     if array.dtype == dtype:
         return array
     made = memory.empty(array.shape, dtype)
-    memory.launch_over(kernels.cast, made.size, array, made)
+    memory.launch_over(cast, made.size, array, made)
     return made
+
+
+@kernel(cache=True)
+def turn_upward(  # type: ignore[no-untyped-def]
+    sources, targets, order, count, degree_order, none, low, high, edge_ids
+):
+    """Set the places of each given edge's ends by degree, and its id from low to high.
+
+    `order` has the given edge of each of `count` ids, times two, and one more for its
+    reverse. A loop is put at row `none`, behind those of all vertices.
+    """
+    for slot in range(cuda.grid(1), count, cuda.gridsize(1)):
+        place = order[slot]
+        edge = place >> 1
+        u, v = degree_order[sources[edge]], degree_order[targets[edge]]
+        if place & 1 != 0:
+            u, v = v, u
+        if u > v:
+            continue
+        low[edge] = u if u < v else none
+        high[edge] = v
+        edge_ids[edge] = slot
+
+
+@kernel(cache=True)
+def find_repeated(rows, columns, found):  # type: ignore[no-untyped-def]
+    """Set ``found[0]`` if a column stands in a row twice; both ascend."""
+    for slot in range(cuda.grid(1) + 1, columns.size, cuda.gridsize(1)):
+        if rows[slot] == rows[slot - 1] and columns[slot] == columns[slot - 1]:
+            found[0] = 1
+
+
+@kernel(cache=True)
+def find_rows(offsets, rows):  # type: ignore[no-untyped-def]
+    """Set the row of each slot."""
+    for slot in range(cuda.grid(1), rows.size, cuda.gridsize(1)):
+        low, high = int64(0), int64(offsets.size - 1)
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if offsets[middle] <= slot:
+                low = middle
+            else:
+                high = middle
+        rows[slot] = low
+
+
+@kernel(cache=True)
+def cast(values, out):  # type: ignore[no-untyped-def]
+    """Set each entry to a value of another type."""
+    for place in range(cuda.grid(1), out.size, cuda.gridsize(1)):
+        out[place] = values[place]
+
+
+@kernel(cache=True)
+def add_rows(upper_offsets, lower_offsets, offsets):  # type: ignore[no-untyped-def]
+    """Set where rows of both kinds begin together."""
+    for row in range(cuda.grid(1), offsets.size, cuda.gridsize(1)):
+        offsets[row] = int64(upper_offsets[row]) + int64(lower_offsets[row])
+
+
+@kernel(cache=True)
+def fill_both(  # type: ignore[no-untyped-def]
+    upper_offsets, upper_columns, upper_edges, upper_rows,
+    lower_offsets, lower_columns, lower_slots, lower_rows, columns, edge_ids,
+):  # fmt: skip
+    """Fill rows of all neighbors: those below, then those above."""
+    for slot in range(cuda.grid(1), upper_columns.size, cuda.gridsize(1)):
+        place = lower_offsets[upper_rows[slot] + 1] + slot
+        columns[place] = upper_columns[slot]
+        edge_ids[place] = upper_edges[slot]
+        place = upper_offsets[lower_rows[slot]] + slot
+        columns[place] = lower_columns[slot]
+        edge_ids[place] = upper_edges[lower_slots[slot]]
+
+
+@kernel(cache=True)
+def begin_work(offsets, work):  # type: ignore[no-untyped-def]
+    """Set the work of each row to one, and what it has."""
+    for row in range(cuda.grid(1), work.size, cuda.gridsize(1)):
+        work[row] = int64(1) + int64(offsets[row + 1]) - int64(offsets[row])
+
+
+@kernel(cache=True)
+def add_work(offsets, columns, rows, work):  # type: ignore[no-untyped-def]
+    """Add, for each row below, what that has from its place on."""
+    for slot in range(cuda.grid(1), columns.size, cuda.gridsize(1)):
+        cuda.atomic.add(work, columns[slot], int64(offsets[rows[slot] + 1]) - slot)
+
+
+@kernel(cache=True)
+def find_long_rows(offsets, work, least, found, count):  # type: ignore[no-untyped-def]
+    """List rows that are long and have others to look at, in any order: row, work."""
+    for row in range(cuda.grid(1), work.size, cuda.gridsize(1)):
+        length = int64(offsets[row + 1]) - int64(offsets[row])
+        if length >= least and work[row] > length + 1:
+            place = cuda.atomic.add(count, 0, 1)
+            found[place, 0] = row
+            found[place, 1] = work[row]

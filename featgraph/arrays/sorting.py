@@ -1,4 +1,7 @@
-"""Stable sorts and sums on the GPU."""
+"""Stable sorts and sums on the GPU.
+
+The kernels are those of a stable radix sort, and of the sums that it needs.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from featgraph.arrays import memory, radix
+from featgraph._cuda import cuda, device_function, int32, int64, kernel, uint16, uint32
+from featgraph.arrays import memory
 from featgraph.arrays.values import offset_dtype
 
 __all__ = ["RADIX_BITS", "scanned", "sort_stably"]
@@ -46,7 +50,7 @@ def sort_stably(keys: Any, bound: int, values: Any = None) -> tuple[Any, Any]:
     ]
     if count == 0:
         return made[0]
-    tile = memory.BLOCK * radix.STEPS
+    tile = memory.BLOCK * STEPS
     chunk = -(-count // (_BLOCKS * tile)) * tile
     blocks = -(-count // chunk)
     counts = memory.empty((blocks << digit,), np.int32)
@@ -54,12 +58,10 @@ def sort_stably(keys: Any, bound: int, values: Any = None) -> tuple[Any, Any]:
     given = keys, made[0][1] if is_numbered else values
     for number in range(passes):
         target, shift = made[number % 2], number * digit
-        memory.launch(
-            radix.count_digits, blocks, given[0], shift, 1 << digit, chunk, counts
-        )
+        memory.launch(count_digits, blocks, given[0], shift, 1 << digit, chunk, counts)
         bases, _ = scanned(counts)
         memory.launch(
-            radix.scatter, blocks, *given, is_numbered, shift, digit, chunk, bases,
+            scatter, blocks, *given, is_numbered, shift, digit, chunk, bases,
             *target,
         )  # fmt: skip
         given, is_numbered = target, False
@@ -72,7 +74,207 @@ def scanned(values: Any) -> tuple[Any, Any]:
     chunk = -(-values.size // (_BLOCKS * memory.BLOCK)) * memory.BLOCK
     blocks = max(-(-values.size // max(chunk, 1)), 1)
     totals, total = memory.empty((blocks,), np.int64), memory.empty((1,), np.int64)
-    memory.launch(radix.add_chunks, blocks, values, chunk, totals)
-    memory.launch(radix.add_totals, 1, totals, total)
-    memory.launch(radix.scan_chunks, blocks, values, chunk, totals, sums)
+    memory.launch(add_chunks, blocks, values, chunk, totals)
+    memory.launch(add_totals, 1, totals, total)
+    memory.launch(scan_chunks, blocks, values, chunk, totals, sums)
     return sums, total
+
+
+FULL_WARP = 0xFFFFFFFF
+#: Values of a digit.
+DIGITS = 256
+BORDERS = DIGITS + 1
+#: Most warps of a block, keys of a lane of a tile, and keys of a tile.
+WARPS, STEPS = 8, 16
+TILE = WARPS * 32 * STEPS
+RANK_BITS = 12  # of a rank: there are TILE
+#: Most threads of a block.
+THREADS = WARPS * 32
+
+
+@device_function
+def _digit(key, shift, used):  # type: ignore[no-untyped-def]
+    """Return a digit of a key, of `used` that there are."""
+    return uint32((uint32(key) >> uint32(shift)) & uint32(used - 1))
+
+
+@kernel(cache=True)
+def count_digits(keys, shift, used, chunk, counts):  # type: ignore[no-untyped-def]
+    """Count the keys of each digit in a block's chunk.
+
+    ``counts[digit * blocks + block]``, so that what comes before stands before.
+    """
+    own = cuda.shared.array(DIGITS, int32)
+    for digit in range(cuda.threadIdx.x, DIGITS, cuda.blockDim.x):
+        own[digit] = 0
+    cuda.syncthreads()
+    begin = cuda.blockIdx.x * chunk
+    end = min(begin + chunk, keys.size)
+    for place in range(begin + cuda.threadIdx.x, end, cuda.blockDim.x):
+        cuda.atomic.add(own, _digit(keys[place], shift, used), 1)
+    cuda.syncthreads()
+    for digit in range(cuda.threadIdx.x, used, cuda.blockDim.x):
+        counts[digit * cuda.gridDim.x + cuda.blockIdx.x] = own[digit]
+
+
+@kernel(cache=True)
+def add_chunks(values, chunk, totals):  # type: ignore[no-untyped-def]
+    """Sum each block's chunk."""
+    own = cuda.shared.array(1, int64)
+    if cuda.threadIdx.x == 0:
+        own[0] = 0
+    cuda.syncthreads()
+    begin = cuda.blockIdx.x * chunk
+    here = int64(0)
+    for place in range(
+        begin + cuda.threadIdx.x, min(begin + chunk, values.size), cuda.blockDim.x
+    ):
+        here += values[place]
+    cuda.atomic.add(own, 0, here)
+    cuda.syncthreads()
+    if cuda.threadIdx.x == 0:
+        totals[cuda.blockIdx.x] = own[0]
+
+
+@kernel(cache=True)
+def add_totals(totals, total):  # type: ignore[no-untyped-def]
+    """Replace totals by the sums before them, and set the sum of all; one thread."""
+    if cuda.grid(1) == 0:
+        before = int64(0)
+        for place in range(totals.size):
+            here = totals[place]
+            totals[place] = before
+            before += here
+        total[0] = before
+
+
+@kernel(cache=True)
+def scan_chunks(values, chunk, totals, sums):  # type: ignore[no-untyped-def]
+    """Set each entry of `sums` to the sum of the values before it."""
+    parts = cuda.shared.array(THREADS, int64)
+    thread, threads = cuda.threadIdx.x, cuda.blockDim.x
+    begin = cuda.blockIdx.x * chunk
+    end = min(begin + chunk, values.size)
+    before = totals[cuda.blockIdx.x]
+    for first in range(begin, end, threads):
+        place = first + thread
+        own = int64(0)
+        if place < end:
+            own = int64(values[place])
+        parts[thread] = own
+        cuda.syncthreads()
+        step = 1
+        while step < threads:
+            added = int64(0)
+            if thread >= step:
+                added = parts[thread - step]
+            cuda.syncthreads()
+            parts[thread] += added
+            cuda.syncthreads()
+            step *= 2
+        if place < end:
+            sums[place] = before + parts[thread] - own
+        before += parts[threads - 1]
+        cuda.syncthreads()
+
+
+@device_function
+def _add_up(begins, used, lane):  # type: ignore[no-untyped-def]
+    """Have a warp turn counts, from entry 1 on, into the sums up to there."""
+    each = (used + 31) // 32
+    first, last = lane * each, min((lane + 1) * each, used)
+    total = int32(0)
+    for digit in range(first, last):
+        total = int32(total + begins[digit + 1])
+    sum_here, offset = total, int32(1)
+    while offset < 32:
+        other = cuda.shfl_up_sync(FULL_WARP, sum_here, offset)
+        if lane >= offset:
+            sum_here = int32(sum_here + other)
+        offset += offset
+    before = int32(sum_here - total)
+    for digit in range(first, last):
+        before = int32(before + begins[digit + 1])
+        begins[digit + 1] = before
+
+
+@kernel(cache=True, launch_bounds=(THREADS, 4))
+def scatter(  # type: ignore[no-untyped-def]
+    keys, values, is_numbered, shift, bits, chunk, bases, out_keys, out_values
+):
+    """Put keys and their values where their digits belong; keeps equals in order.
+
+    A block takes its chunk tile by tile: each warp ranks its keys among those of the
+    same digit by votes, digits are added up over the warps, and the tile is written
+    digit by digit, so that neighboring threads write neighboring places. The value of
+    a key is its place where `is_numbered`.
+    """
+    counts = cuda.shared.array((WARPS, DIGITS), int32)  # of each warp, then before it
+    base = cuda.shared.array(DIGITS, int64)  # where the tile's first key belongs
+    begins = cuda.shared.array(BORDERS, int32)  # where a digit begins in the tile
+    order = cuda.shared.array(TILE, uint16)  # the tile's keys, sorted
+    ranks = cuda.shared.array(TILE, int32)  # digit, and rank among the warp's own
+    thread, threads = int32(cuda.threadIdx.x), int32(cuda.blockDim.x)
+    warp, lane, warps = thread >> 5, thread & 31, threads >> 5
+    used = int32(1) << int32(bits)
+    size = int32(threads * STEPS)
+    lower = (uint32(1) << uint32(lane)) - uint32(1)
+    first, end = cuda.blockIdx.x * chunk, min((cuda.blockIdx.x + 1) * chunk, keys.size)
+    for digit in range(thread, used, threads):
+        base[digit] = bases[digit * cuda.gridDim.x + cuda.blockIdx.x]
+    for tile in range(first, end, size):
+        here = int32(min(int64(size), end - tile))
+        for place in range(thread, warps * used, threads):
+            counts[place >> bits, place & (used - 1)] = 0
+        cuda.syncthreads()
+        own = int32(warp * 32 * STEPS)
+        # Uniform for the lanes of a warp.
+        last = min(int32(own + 32 * STEPS), (here + 31) & ~31)
+        for place in range(own + lane, last, 32):
+            digit = uint32(0)
+            if place < here:
+                digit = _digit(keys[tile + place], shift, used)
+            alike = uint32(cuda.ballot_sync(FULL_WARP, place < here))
+            for bit in range(bits):
+                is_set = (digit >> uint32(bit)) & uint32(1) != 0
+                votes = uint32(cuda.ballot_sync(FULL_WARP, is_set))
+                alike = uint32(alike & (votes if is_set else votes ^ FULL_WARP))
+            before = int32(cuda.popc(uint32(alike & lower)))
+            start = counts[warp, digit]
+            cuda.syncwarp()
+            if place < here and before == 0:
+                counts[warp, digit] = start + int32(cuda.popc(alike))
+            cuda.syncwarp()
+            ranks[place] = int32(digit << uint32(RANK_BITS)) | (start + before)
+        cuda.syncthreads()
+        for digit in range(thread, used, threads):
+            total = int32(0)
+            for other in range(warps):
+                count = counts[other, digit]
+                counts[other, digit] = total
+                total = int32(total + count)
+            begins[digit + 1] = total
+        if thread == 0:
+            begins[0] = 0
+        cuda.syncthreads()
+        if warp == 0:
+            _add_up(begins, used, lane)
+        cuda.syncthreads()
+        for place in range(own + lane, min(last, here), 32):
+            digit = ranks[place] >> RANK_BITS
+            rank = ranks[place] & (TILE - 1)
+            order[begins[digit] + counts[warp, digit] + rank] = place
+        cuda.syncthreads()
+        for place in range(thread, here, threads):
+            source = tile + order[place]
+            key = keys[source]
+            digit = _digit(key, shift, used)
+            target = base[digit] + place - begins[digit]
+            out_keys[target] = key
+            if is_numbered:
+                out_values[target] = source
+            else:
+                out_values[target] = values[source]
+        cuda.syncthreads()
+        for digit in range(thread, used, threads):
+            base[digit] += begins[digit + 1] - begins[digit]

@@ -9,8 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from featgraph.algorithms.label_propagation import LabelPropagationResult
 from featgraph.cli.digits import (
+    CURVE_SEEDS,
+    CURVE_SHARES,
     Array,
     Digits,
     Outcome,
@@ -21,7 +25,6 @@ from featgraph.cli.digits import (
     propagate,
     split,
 )
-from featgraph.cli.picture import draw
 from featgraph.cli.results import check_output
 from featgraph.errors import FeatGraphError
 
@@ -105,3 +108,245 @@ def _print_outcomes(outcomes: list[Outcome]) -> None:
     print(f"{'':{width}}  accuracy  rounds  seconds")
     for o in outcomes:
         print(f"{o.name:{width}}  {o.accuracy:8.2%}  {o.rounds:6,}  {o.seconds:7.3f}")
+
+
+_WRONG = "#d40000"
+_INK = "#222222"
+_FAINT = "#8a8a8a"
+
+
+def draw(
+    digits: Digits,
+    labels: Array,
+    result: LabelPropagationResult,
+    outcomes: list[Outcome],
+    curves: dict[str, list[list[float]]],
+) -> Any:
+    """Draw the graph, samples of every class, and how accuracy depends on labels.
+
+    Parameters
+    ----------
+    digits : Digits
+        Images, truth and graph.
+    labels : ndarray of int64, shape (V,)
+        What was given, -1 for nothing.
+    result : LabelPropagationResult
+        What came out.
+    outcomes : list of Outcome
+        Ours and scikit-learn's, on this split.
+    curves : dict
+        Method -> accuracies by share (outer) and seed (inner).
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Not shown, not saved.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    style = {"font.size": 10, "axes.titlelocation": "left", "axes.edgecolor": _FAINT}
+    with plt.rc_context(style):
+        figure = plt.figure(figsize=(17, 10), layout="constrained")
+        figure.get_layout_engine().set(w_pad=0.1, h_pad=0.09)
+        left, right = figure.subfigures(1, 2, width_ratios=[1.12, 1])
+        top, bottom = right.subfigures(2, 1, height_ratios=[1.55, 1])
+        _draw_graph(left.subplots(), digits, labels, result)
+        _draw_samples(top, digits, labels, result)
+        curve, activity = bottom.subplots(1, 2)
+        _draw_curves(curve, curves)
+        _draw_activity(activity, result.run)
+        ours, theirs = outcomes
+        figure.suptitle(
+            f"{int((labels >= 0).sum())} of {len(labels):,} handwritten digits are "
+            f"labelled: label propagation gets {ours.accuracy:.1%} of the others right "
+            f"(scikit-learn's LabelSpreading on the same graph: {theirs.accuracy:.1%})",
+            fontsize=14,
+            color=_INK,
+            x=0.01,
+            ha="left",
+        )
+    plt.close(figure)  # takes it from pyplot's list; the figure itself stays usable
+    return figure
+
+
+def _colors() -> Any:
+    import matplotlib
+
+    return matplotlib.colormaps["tab10"](np.arange(10))
+
+
+def _draw_graph(
+    axes: Any, digits: Digits, labels: Array, result: LabelPropagationResult
+) -> None:
+    """Draw every image as a dot, close to its neighbors, in its predicted color."""
+    from matplotlib.collections import LineCollection
+    from matplotlib.lines import Line2D
+    from matplotlib.patheffects import withStroke
+    from sklearn.manifold import TSNE
+
+    place = TSNE(init="pca", random_state=0).fit_transform(digits.points)
+    ends = place[np.stack([digits.graph.sources, digits.graph.targets], axis=1)]
+    axes.add_collection(LineCollection(ends, colors="#00000018", linewidths=0.4))
+    colors = _colors()
+    seeds = labels >= 0
+    wrong = (result.labels != digits.truth) & ~seeds
+    sure = result.distributions.max(axis=1)
+    axes.scatter(
+        *place[~seeds].T,
+        c=colors[result.labels[~seeds]],
+        s=9,
+        alpha=0.35 + 0.65 * sure[~seeds],
+        linewidths=0,
+        zorder=2,
+    )
+    axes.scatter(
+        *place[wrong].T,
+        s=46,
+        facecolors="none",
+        edgecolors=_WRONG,
+        linewidths=1,
+        zorder=3,
+    )
+    axes.scatter(
+        *place[seeds].T,
+        c=colors[labels[seeds]],
+        s=95,
+        marker="*",
+        edgecolors="black",
+        linewidths=0.8,
+        zorder=4,
+    )
+    for digit in range(10):
+        axes.annotate(
+            str(digit),
+            np.median(place[digits.truth == digit], axis=0),
+            fontsize=24,
+            weight="bold",
+            color=colors[digit] * [0.7, 0.7, 0.7, 1],
+            ha="center",
+            va="center",
+            zorder=5,
+            path_effects=[withStroke(linewidth=4, foreground="white", alpha=0.85)],
+        )
+    star: dict[str, Any] = {"marker": "*", "linestyle": "", "markeredgecolor": "black"}
+    ring: dict[str, Any] = {"marker": "o", "linestyle": "", "markerfacecolor": "none"}
+    axes.legend(
+        handles=[
+            Line2D([], [], color="#bbbbbb", markersize=11, label="labelled", **star),
+            Line2D(
+                [], [], marker="o", linestyle="", color=_FAINT, label="predicted class"
+            ),
+            Line2D(
+                [],
+                [],
+                markeredgecolor=_WRONG,
+                label=f"wrong ({int(wrong.sum())} of {int((~seeds).sum()):,})",
+                **ring,
+            ),
+        ],
+        loc="lower left",
+        frameon=False,
+    )
+    axes.set_title(
+        f"The graph: {digits.neighbors} nearest neighbors, laid out by t-SNE"
+    )
+    axes.set_axis_off()
+
+
+#: Rows of the samples: what is shown of each predicted class.
+_ROWS = ("labelled", "surest", "middling", "least sure\nof the right", "wrong")
+
+
+def _draw_samples(
+    figure: Any, digits: Digits, labels: Array, result: LabelPropagationResult
+) -> None:
+    grid = figure.subplots(len(_ROWS), 10)
+    figure.suptitle(
+        "Some of what was predicted for each class, with its probability",
+        x=0.01,
+        ha="left",
+        fontsize=12,
+    )
+    sure = result.distributions.max(axis=1)
+    colors = _colors()
+    for digit in range(10):
+        of_class = result.labels == digit
+        for row, vertex in enumerate(_samples(digits, labels, of_class, sure, digit)):
+            axes = grid[row, digit]
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_visible(False)
+            if row == 0:
+                axes.set_title(
+                    str(digit), loc="center", color=colors[digit], weight="bold"
+                )
+            if digit == 0:
+                axes.set_ylabel(
+                    _ROWS[row], rotation=0, ha="right", va="center", color=_INK
+                )
+            if vertex is None:
+                continue
+            axes.imshow(digits.images[vertex], cmap="gray_r", vmin=0, vmax=16)
+            caption, color = f"{sure[vertex]:.0%}", _INK
+            if row == len(_ROWS) - 1:
+                caption += f", is {digits.truth[vertex]}"
+                color = _WRONG
+                axes.spines[:].set(visible=True, color=_WRONG)
+            axes.set_xlabel(
+                "given" if row == 0 else caption, color=color, fontsize=8, labelpad=2
+            )
+
+
+def _samples(
+    digits: Digits, labels: Array, of_class: Array, sure: Array, digit: int
+) -> list[int | None]:
+    """Return a vertex for each of `_ROWS`, or None where there is none."""
+    is_right = digits.truth == digit
+    right = np.flatnonzero(of_class & is_right & (labels < 0))
+    wrong = np.flatnonzero(of_class & ~is_right)
+    right, wrong = right[np.argsort(-sure[right])], wrong[np.argsort(-sure[wrong])]
+    seeds = np.flatnonzero(labels == digit)
+    places = [(seeds, 0), (right, 0), (right, len(right) // 2), (right, -1), (wrong, 0)]
+    return [int(found[i]) if found.size else None for found, i in places]
+
+
+def _draw_curves(axes: Any, curves: dict[str, list[list[float]]]) -> None:
+    shares = 100 * np.array(CURVE_SHARES)
+    for (name, rows), color in zip(curves.items(), ("#1f77b4", "#ff7f0e"), strict=True):
+        values = 100 * np.array(rows)
+        axes.plot(
+            shares, values.mean(axis=1), "o-", color=color, markersize=4, label=name
+        )
+        axes.fill_between(
+            shares,
+            values.min(axis=1),
+            values.max(axis=1),
+            color=color,
+            alpha=0.15,
+            lw=0,
+        )
+    axes.set_xscale("log")
+    axes.set_xticks(shares, [f"{share:g}" for share in shares])
+    axes.minorticks_off()
+    axes.set_xlabel("labelled digits, %")
+    axes.set_ylabel("right among the others, %")
+    axes.set_title(f"Accuracy (mean and range of {CURVE_SEEDS} splits)", fontsize=11)
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right", fontsize=9)
+
+
+def _draw_activity(axes: Any, run: Any) -> None:
+    """Draw how many vertices each superstep committed."""
+    supersteps = np.arange(1, len(run.active_counts) + 1)
+    axes.fill_between(supersteps, run.active_counts, color="#2ca02c", alpha=0.25, lw=0)
+    axes.plot(supersteps, run.active_counts, color="#2ca02c", lw=1.5)
+    axes.set_xlabel("superstep")
+    axes.set_ylabel("vertices still changing")
+    axes.set_title(f"{run.supersteps:,} supersteps on {run.target}", fontsize=11)
+    axes.set_xlim(1, max(len(supersteps), 2))
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)

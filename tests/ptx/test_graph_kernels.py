@@ -18,12 +18,12 @@ from featgraph.arrays import (
     drawing_cuda,
     edge_kernels,
     elements,
-    oriented_kernels,
-    radix,
-    repeat_kernels,
+    oriented,
+    repeats,
+    sorting,
 )
 from featgraph.arrays.parts import kernels as parts
-from featgraph.runtime.streaming import kernels as streaming
+from featgraph.runtime.streaming import turns as streaming
 
 I32, I64 = (types.Array(t, 1, "C") for t in (types.int32, types.int64))
 F32 = types.Array(types.float32, 1, "C")
@@ -40,12 +40,12 @@ ENTRIES = (I32, I32, I32, N, YES, YES, N, N)
 
 SIGNATURES = [
     (elements.fill, (I32, N)),
-    (radix.count_digits, (I32, N, N, N, I32)),
-    (radix.add_chunks, (I32, N, I64)),
-    (radix.add_totals, (I64, I64)),
-    (radix.scan_chunks, (I32, N, I64, I64)),
-    (radix.scatter, (I32, I32, YES, N, N, N, I64, I32, I32)),
-    (radix.scatter, (I32, I64, YES, N, N, N, I64, I32, I64)),
+    (sorting.count_digits, (I32, N, N, N, I32)),
+    (sorting.add_chunks, (I32, N, I64)),
+    (sorting.add_totals, (I64, I64)),
+    (sorting.scan_chunks, (I32, N, I64, I64)),
+    (sorting.scatter, (I32, I32, YES, N, N, N, I64, I32, I32)),
+    (sorting.scatter, (I32, I64, YES, N, N, N, I64, I32, I64)),
     (edge_kernels.survey, (I32, I32, I64)),
     (edge_kernels.find_nan, (F32, I32)),
     (edge_kernels.both_ends, (I32, I32, N, I32)),
@@ -62,27 +62,27 @@ SIGNATURES = [
     (edge_kernels.is_twin, (I32, N, BYTES)),
     (edge_kernels.count_ends, (I32, I32, YES, I32)),
     (edge_kernels.count_ends, (I32, I32, YES, I64)),
-    (repeat_kernels.order_ends, (I32, I32, I32, I32)),
-    (repeat_kernels.mark_first, (I32, I32, I64, I32)),
-    (repeat_kernels.choose_of_repeats, (F32, I32, I32, I32, N, F32)),
-    (repeat_kernels.choose_of_repeats, (I64, I64, I32, I64, N, I64)),
+    (repeats.order_ends, (I32, I32, I32, I32)),
+    (repeats.mark_first, (I32, I32, I64, I32)),
+    (repeats.choose_of_repeats, (F32, I32, I32, I32, N, F32)),
+    (repeats.choose_of_repeats, (I64, I64, I32, I64, N, I64)),
     (edge_kernels.list_marked, (I32, I64, I32)),
     (edge_kernels.find_hubs, (I32, N, PAIRS, I32)),
     (edge_kernels.short_degrees, (I64, N, I64)),
     (edge_kernels.find_most, (I32, N, I64)),
     (edge_kernels.find_most, (I64, N, I64)),
     (edge_kernels.count_short, (I32, I32)),
-    (oriented_kernels.turn_upward, (I32, I32, I32, N, I32, N, I32, I32, I32)),
-    (oriented_kernels.turn_upward, (I32, I32, I64, N, I32, N, I32, I32, I64)),
-    (oriented_kernels.find_repeated, (I32, I32, I32)),
-    (oriented_kernels.find_rows, (I32, I32)),
-    (oriented_kernels.cast, (I32, I64)),
-    (oriented_kernels.add_rows, (I32, I32, I64)),
-    (oriented_kernels.fill_both, (I32,) * 10),
-    (oriented_kernels.fill_both, (I64, I32, I64, I32) * 2 + (I32, I64)),
-    (oriented_kernels.begin_work, (I32, I64)),
-    (oriented_kernels.add_work, (I32, I32, I32, I64)),
-    (oriented_kernels.find_long_rows, (I32, I64, N, PAIRS, I32)),
+    (oriented.turn_upward, (I32, I32, I32, N, I32, N, I32, I32, I32)),
+    (oriented.turn_upward, (I32, I32, I64, N, I32, N, I32, I32, I64)),
+    (oriented.find_repeated, (I32, I32, I32)),
+    (oriented.find_rows, (I32, I32)),
+    (oriented.cast, (I32, I64)),
+    (oriented.add_rows, (I32, I32, I64)),
+    (oriented.fill_both, (I32,) * 10),
+    (oriented.fill_both, (I64, I32, I64, I32) * 2 + (I32, I64)),
+    (oriented.begin_work, (I32, I64)),
+    (oriented.add_work, (I32, I32, I32, I64)),
+    (oriented.find_long_rows, (I32, I64, N, PAIRS, I32)),
     (drawing_cuda.draw_rmat, (WORD, N, WORD, WORD, WORD, N, I32, I32)),
     (drawing_cuda.draw_uniform, (WORD, WORD, N, I32, I32)),
     (drawing_cuda.draw_grid, (N, N, N, I32, I32)),
@@ -139,9 +139,9 @@ SIGNATURES = [
     (edge_kernels.mark_windows, (I64, I64, N, N, I32)),
     (edge_kernels.put_rows, (ANY_F32, I32, I32, I32, N, N, F32)),
     (edge_kernels.put_rows, (ANY_F32, I64, I32, I32, N, N, F32)),
-    (repeat_kernels.add_repeats, (F32, I32, I32, I32, types.float64, F32, I32)),
-    (repeat_kernels.add_repeats, (BYTES, I32, I32, I32, WORD, WORDS, I32)),
-    (repeat_kernels.add_repeats, (I64, I64, I32, I64, N, I64, I32)),
+    (repeats.add_repeats, (F32, I32, I32, I32, types.float64, F32, I32)),
+    (repeats.add_repeats, (BYTES, I32, I32, I32, WORD, WORDS, I32)),
+    (repeats.add_repeats, (I64, I64, I32, I64, N, I64, I32)),
     (streaming.rebase, (I64, I32, N, N, N, N)),
     (streaming.number_rows, (I32, N, N)),
     (streaming.count_due, (U32, I64, I32, I64)),
@@ -154,7 +154,7 @@ SIGNATURES = [
 def test_it_compiles(kernel: Any, signature: tuple[types.Type, ...]) -> None:
     bounds = kernel.targetoptions.get("launch_bounds")
     ptx = _cuda.compile_ptx(kernel, signature, (9, 0), launch_bounds=bounds)
-    assert kernel is repeat_kernels.add_repeats or not re.search(r"\bf64\b", ptx)
+    assert kernel is repeats.add_repeats or not re.search(r"\bf64\b", ptx)
     _, found = _cuda_code.link_cubin(ptx, (9, 0))
     assert found.spill_stores_bytes == found.spill_loads_bytes == found.stack_bytes == 0
     # Four blocks of 256 threads a multiprocessor.

@@ -18,7 +18,7 @@ from featgraph.fold.folder import fold_due_set
 from featgraph.fold.lowering.due_sets import KERNELS
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.ranks.gpu import kernels
-from featgraph.runtime.devices import cuda_control, cuda_lists, cuda_loops
+from featgraph.runtime.devices import cuda_arrays, cuda_device, cuda_loops
 from featgraph.runtime.recording.control import At
 from tests.ptx.test_kernels import _compile, _kernel
 from tests.simt.programs import BY_NAME
@@ -98,7 +98,7 @@ def test_small_kernels() -> None:
     signatures["control"] = control_signature()
     signatures |= link_signatures()
     for name, signature in signatures.items():
-        modules = cuda_control, cuda_lists, cuda_loops, elements, kernels
+        modules = cuda_arrays, cuda_device, cuda_loops, elements, kernels
         [kernel] = [getattr(m, name) for m in modules if hasattr(m, name)]
         ptx = _cuda.compile_ptx(kernel, signature, (9, 0))
         assert sizes_packed(signature) == sizes_taken(ptx), name
@@ -138,7 +138,7 @@ def control_signature() -> tuple[Any, ...]:
 
 def test_a_loop_tells_its_node() -> None:
     """The linker knows the function that does; time and the host are asked once."""
-    ptx = _cuda.compile_ptx(cuda_control.control, control_signature(), (9, 0))
+    ptx = _cuda.compile_ptx(cuda_arrays.control, control_signature(), (9, 0))
     for text in ("%globaltimer", "ld.global.cv"):
         assert ptx.count(text) == 1, text
     assert "call.uni \n\tcudaGraphSetCond" in ptx

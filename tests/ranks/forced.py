@@ -11,7 +11,7 @@ import pytest
 
 from featgraph.distributed import loopback
 from featgraph.ranks import boundary
-from featgraph.ranks.moving.balancer import Balancer, Move
+from featgraph.ranks.moving.moves import Balancer, Move
 
 __all__ = ["cut", "forced", "loops"]
 
@@ -28,13 +28,13 @@ class _Never:
 @contextmanager
 def loops() -> Iterator[Any]:
     """Have an emulated GPU on which loops pay at once; ranks have some of their own."""
-    from featgraph.runtime.loops import device_flight, replay
+    from featgraph.runtime.loops import replay
     from featgraph.runtime.recording import cuda_trace
     from tests.simt.gpu import emulated_gpu
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replay, "_MOST_SECONDS", np.inf)  # lanes take their time
-        patch.setattr(device_flight, "_MOST_AWAY", np.inf)
+        patch.setattr(replay, "_MOST_AWAY", np.inf)
         patch.setattr(cuda_trace, "_LOOP_SECONDS", 0.0)
         recorded = cuda_trace.RecordedSuperstep
         patch.setattr(recorded, "takes_turns", _Never(), raising=False)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.interpolate import PchipInterpolator
 
-from featgraph.ranks.moving.balancer import Balancer, Expected, _Costs
+from featgraph.ranks.moving.moves import Balancer, Expected, _Costs
 from featgraph.ranks.moving.work import Work, _monotone, cut_evenly, joined
 
 WORD = 32

@@ -17,7 +17,7 @@ from featgraph.distributed import run_ranks
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.ranks.triangles import arrays, parts
+from featgraph.ranks.triangles import here, parts
 from featgraph.runtime.devices import bound
 from featgraph.runtime.devices.cuda_arrays import CudaArrays
 from tests.ranks.test_triangles import (
@@ -198,7 +198,7 @@ def _note_calls(monkeypatch: pytest.MonkeyPatch, name: str, moved: list[Any]) ->
 def test_long_rows_have_blocks(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows in the middle, each in the batch that has it."""
     monkeypatch.setattr(parts, "BATCH_BYTES", 4096)
-    for module in (arrays, bound):
+    for module in (here, bound):
         monkeypatch.setattr(module, "LONG_ROW", 3)
     alone = make_state(GRAPHS[LARGEST], LARGEST)
     for step in (sums, behind):

@@ -20,7 +20,7 @@ from featgraph.distributed import run_ranks
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.graph.formats import ranges
 from featgraph.graph.formats.convert import convert, write_graph
-from featgraph.graph.slices import sorting
+from featgraph.graph.slices import write
 from featgraph.ranks.loading import build, public, rounds, rows
 from tests.altered import GRAPHS, require_refused, write_sound
 
@@ -34,7 +34,7 @@ def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "BLOCK_BYTES", 200)
     for module in ("manifest", "files"):
         monkeypatch.setattr(f"featgraph.graph.slices.{module}.BLOCK_BYTES", 64)
-    monkeypatch.setattr(sorting, "_MOST_FILES", 3)
+    monkeypatch.setattr(write, "_MOST_FILES", 3)
 
 
 @st.composite

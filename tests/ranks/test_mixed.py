@@ -20,8 +20,7 @@ if not _cuda.is_installed():
 
 from featgraph._cuda_driver import IpcMemory
 from featgraph.ranks.gpu import window_channel, windows
-from featgraph.ranks.gpu.carrier import near_ranks
-from featgraph.ranks.gpu.mixed_rows import MixedRows
+from featgraph.ranks.gpu.carrier import MixedRows, near_ranks
 from featgraph.ranks.gpu.window_numbers import WindowNumbers
 from featgraph.ranks.host_rows import HostRows
 from featgraph.ranks.members import packed

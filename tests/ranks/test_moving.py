@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph import algorithms as al
 from featgraph.distributed import run_ranks
-from featgraph.ranks.moving.moves import RankMoves
-from featgraph.ranks.moving.state import StateMover
+from featgraph.ranks.moving.moves import RankMoves, StateMover
 from tests.bank import BANK
 from tests.programs.common import BankProgram
 from tests.ranks.forced import forced

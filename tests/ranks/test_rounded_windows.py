@@ -18,7 +18,7 @@ from featgraph.distributed.rows.rounding import widen
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.ranks.gpu.window_rows import WindowRows
+from featgraph.ranks.gpu.carrier import WindowRows
 from featgraph.ranks.host_rows import HostRows
 from featgraph.ranks.members import packed
 from featgraph.runtime.devices.choose import choose_device

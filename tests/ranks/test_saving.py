@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.distributed import run_ranks
-from featgraph.ranks import pieces
+from featgraph.ranks import graph
 from tests.ranks.test_options import GRAPHS, V, search, step
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
@@ -107,7 +107,7 @@ def test_saved_on_some_ranks_and_loaded_on_others(
         return go_on(fg.State.load(folder / "state", graph))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "PIECE_BYTES", piece)
+        patch.setattr(graph, "PIECE_BYTES", piece)
         run_ranks(len(before) + 1, save)
     begun = begin(whole)
     begun.save(folder / "alone")

@@ -19,7 +19,7 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.config import config
-from featgraph.ranks.gpu.window_rows import WindowRows
+from featgraph.ranks.gpu.carrier import WindowRows
 from featgraph.ranks.host_rows import HostRows
 from featgraph.ranks.members import packed, unpacked
 from featgraph.runtime.devices.choose import choose_device

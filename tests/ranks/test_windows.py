@@ -27,15 +27,15 @@ if not _cuda.is_installed():
 from featgraph.config import config
 from featgraph.errors import ArgumentError, DeviceError, WorkerLostError
 from featgraph.ranks.gpu import window_numbers, windows
+from featgraph.ranks.gpu.carrier import WindowRows
 from featgraph.ranks.gpu.window_channel import Channel
 from featgraph.ranks.gpu.window_numbers import WindowNumbers
-from featgraph.ranks.gpu.window_rows import WindowRows
 from featgraph.ranks.host_rows import HostRows
 from featgraph.ranks.members import packed, unpacked
 from featgraph.ranks.outboxes import identity
 from featgraph.runtime.devices import spare
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.loops import device_flight, replay
+from featgraph.runtime.loops import replay
 from featgraph.runtime.memory.buffers import graph_arrays
 from featgraph.runtime.recording import cuda_trace
 from featgraph.runtime.recording.cuda_record import _between_turns
@@ -656,13 +656,13 @@ def lose(exchange: Any) -> None:
 def test_a_rank_that_is_lost_ends_a_loop(
     looping: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, launch = make_graph(60, count=40), device_flight.DeviceFlight.run
+    whole, launch = make_graph(60, count=40), replay.DeviceFlight.run
 
     def run(flight: Any, how: Any) -> bool:
         lose(flight._agenda.exchange)
         return launch(flight, how)
 
-    monkeypatch.setattr(device_flight.DeviceFlight, "run", run)
+    monkeypatch.setattr(replay.DeviceFlight, "run", run)
     with pytest.raises(WorkerLostError, match="rank 1 of 2 was lost"):
         run_ranks(2, lambda _: run_pagerank(fg.distribute(whole)))
     assert {loop.ran for loop in looping.loops} <= {0, 1}
@@ -676,7 +676,7 @@ def test_a_rank_in_a_loop_goes_with_others_that_are_in_none(
 ) -> None:
     """What decides how it is run is each rank's own; what ends a run is not."""
     whole, found = make_graph(60, count=40), threading.local()
-    loop, flight = cuda_trace.TracedDriver.loop, device_flight.DeviceFlight.run
+    loop, flight = cuda_trace.TracedDriver.loop, replay.DeviceFlight.run
 
     def some_loop(*given: Any) -> Any:
         return None if found.rank == 0 and way == "host" else loop(*given)
@@ -691,7 +691,7 @@ def test_a_rank_in_a_loop_goes_with_others_that_are_in_none(
         return run_climb(fg.distribute(whole))
 
     monkeypatch.setattr(cuda_trace.TracedDriver, "loop", some_loop)
-    monkeypatch.setattr(device_flight.DeviceFlight, "run", shorter)
+    monkeypatch.setattr(replay.DeviceFlight, "run", shorter)
     values = run_ranks(2, on_a_rank)
     assert looping.loops
     np.testing.assert_array_equal(*values)

@@ -13,7 +13,7 @@ import pytest
 import featgraph as fg
 from featgraph import reference
 from featgraph.program.program import Program
-from featgraph.runtime.driver import setup
+from featgraph.runtime.driver import driver
 from featgraph.runtime.loops.step import Step
 from tests.simt.superstep import mask_of
 
@@ -56,7 +56,7 @@ class Watch:
 
     def iterate(self, foldmaps: Any, state: fg.State, **options: Any) -> fg.Run:
         """Run `fg.iterate`; it may reach its limit."""
-        connect_steps = setup.connect_steps
+        connect_steps = driver.connect_steps
 
         def watched(steps: list[Step]) -> None:
             self.steps = steps
@@ -77,7 +77,7 @@ class Watch:
 
         with self.monkeypatch.context() as patch, warnings.catch_warnings():
             warnings.simplefilter("ignore", fg.ConvergenceWarning)
-            patch.setattr(setup, "connect_steps", watched)
+            patch.setattr(driver, "connect_steps", watched)
             return fg.iterate(
                 foldmaps, state, callback=take_down, record_active=True, **options
             )

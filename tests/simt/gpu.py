@@ -35,26 +35,24 @@ from featgraph._cuda_memory import _lent
 from featgraph.arrays import foreign, landing, memory
 from featgraph.graph.inputs import numbers
 from featgraph.ranks.gpu import (
+    carrier,
     links,
     message_pieces,
     packing,
     through_host,
     window_channel,
-    window_pieces,
-    window_rows,
     windows,
 )
-from featgraph.runtime.behind import functions
+from featgraph.runtime.behind import ready
 from featgraph.runtime.devices import (
     cuda_arrays,
     cuda_device,
-    cuda_rows,
     cuda_sets,
     cuda_trees,
 )
 from featgraph.runtime.recording.control import Nodes
 from featgraph.runtime.streaming import pinned as streamed_memory
-from featgraph.runtime.streaming import rows as streamed_rows
+from featgraph.runtime.streaming import turns as streamed_rows
 from tests.simt.dialect import conditions, memory_at
 from tests.simt.emulator import Emulator, MemoryFault
 from tests.simt.gpu_streams import EmulatedStreams, Streams, pinned
@@ -698,7 +696,7 @@ def emulated_gpu() -> Iterator[Gpu]:
         launches = partial(
             Launches, by_dialect=gpu.bind, compiled=gpu.compiled, ahead=gpu.ahead
         )
-        patch.setattr(functions, "is_stored", lambda function, types: False)
+        patch.setattr(ready, "is_stored", lambda function, types: False)
         for module in (cuda_arrays, cuda_device, windows):
             patch.setattr(module, "cuda", gpu)
         for module in (through_host, windows):
@@ -707,10 +705,10 @@ def emulated_gpu() -> Iterator[Gpu]:
         for module in (cuda_arrays, cuda_device, cuda_sets, cuda_trees):
             patch.setattr(module, "BLOCK", 32)
         patch.setattr(cuda_trees, "THREADS", 32)
-        for module in (cuda_rows, links, packing, window_channel, window_rows):
+        for module in (cuda_device, links, packing, window_channel, carrier):
             patch.setattr(module, "BLOCK", 32)
         patch.setattr(through_host, "cuda", gpu)
-        patch.setattr(window_pieces, "cuda", EmulatedStreams())
+        patch.setattr(carrier, "cuda", EmulatedStreams())
         patch.setattr(message_pieces, "cuda", EmulatedStreams())
         patch.setattr(foreign, "cuda", gpu)
         patch.setattr(foreign, "Strided", SeenArray)

@@ -15,9 +15,9 @@ from featgraph import _cuda
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.runtime.devices import cuda_control
-from featgraph.runtime.loops.device_flight import find_counts
+from featgraph.runtime.devices import cuda_arrays
 from featgraph.runtime.loops.pending import Pending, announce
+from featgraph.runtime.loops.replay import find_counts
 from featgraph.runtime.recording.control import (
     ABOVE,
     BELOW,
@@ -32,7 +32,7 @@ from featgraph.runtime.recording.control import (
 from tests.simt.dialect import conditions
 from tests.simt.emulator import Emulator
 
-MODULE, NODE = inspect.getsource(cuda_control), 77
+MODULE, NODE = inspect.getsource(cuda_arrays), 77
 VERTICES = 6
 LIMIT = 0.5
 #: What supersteps hand over to be tested.

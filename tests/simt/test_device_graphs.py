@@ -23,7 +23,7 @@ from featgraph.errors import GraphInputError
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.arrays import edge_kernels, memory, radix, sorting
+from featgraph.arrays import edge_kernels, memory, sorting
 from featgraph.arrays import edges as gpu_edge_lists
 from featgraph.fold.plan import traits
 from featgraph.fold.plan.layout import REVERSED, rows_along
@@ -31,7 +31,7 @@ from featgraph.graph import degrees
 from featgraph.graph.building import build as host_build
 from featgraph.graph.building import edges as edge_lists
 from featgraph.graph.building import few
-from featgraph.graph.building.merge import POLICIES
+from featgraph.graph.building.edges import POLICIES
 from featgraph.runtime.devices import cuda_device, host_arrays
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.graphs import gpu_arrays
@@ -415,7 +415,7 @@ def test_keys_are_sorted_stably(gpu: Gpu, data: st.DataObject) -> None:
         keys = np.sort(keys)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory, "BLOCK", data.draw(st.sampled_from([32, 64])))
-        patch.setattr(radix, "STEPS", 1)
+        patch.setattr(sorting, "STEPS", 1)
         patch.setattr(sorting, "RADIX_BITS", 6)
         found, order = sorting.sort_stably(memory.upload(keys), bound)
         expected = np.argsort(keys, kind="stable")

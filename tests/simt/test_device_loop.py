@@ -20,7 +20,7 @@ if not _cuda.is_installed():
 
 from featgraph._activity import ACTIVITY
 from featgraph.runtime.devices import cuda_arrays, cuda_device
-from featgraph.runtime.loops import device_flight, replay, step
+from featgraph.runtime.loops import replay, step
 from featgraph.runtime.recording import cuda_trace
 from featgraph.runtime.recording.device_loop import DeviceLoop
 from featgraph.runtime.superstep.foldmap import FoldMap
@@ -44,7 +44,7 @@ from tests.simt.test_replay import (
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     """A GPU on which loops pay at once, and may take as long as lanes do."""
     monkeypatch.setattr(replay, "_MOST_SECONDS", np.inf)
-    monkeypatch.setattr(device_flight, "_MOST_AWAY", np.inf)
+    monkeypatch.setattr(replay, "_MOST_AWAY", np.inf)
     monkeypatch.setattr(cuda_trace, "_LOOP_SECONDS", 0.0)
     monkeypatch.setattr(cuda_arrays, "_TOGETHER", 4)
     with emulated_gpu() as made:
@@ -64,7 +64,7 @@ def test_looped_runs_are_those_of_the_host(
 ) -> None:
     """Results, records and what stays due, also where limits or time cut a cycle."""
     monkeypatch.setattr(replay, "_MOST_LATE", late)
-    monkeypatch.setattr(device_flight, "_MOST_AWAY", away)
+    monkeypatch.setattr(replay, "_MOST_AWAY", away)
     limits = [1000] if case.startswith("everything") else [14, 3, 1000]
     meant, records = run(case, False, limits)
     assert not gpu.loops
@@ -255,7 +255,7 @@ def test_programs_of_the_bank_loop_as_the_host_runs_them() -> None:
         options = {"change_driven": False} if is_dense else {}
         with pytest.MonkeyPatch.context() as patch, emulated_gpu() as gpu:
             patch.setattr(replay, "_MOST_SECONDS", np.inf)
-            patch.setattr(device_flight, "_MOST_AWAY", away)
+            patch.setattr(replay, "_MOST_AWAY", away)
             patch.setattr(cuda_arrays, "_TOGETHER", 2)
             for seconds in (np.inf, 0.0):
                 assert not gpu.loops

@@ -20,7 +20,7 @@ if not _cuda.is_installed():
 
 from featgraph.device import segments
 from featgraph.fold.plan.traits import graph_traits
-from featgraph.runtime.devices import cuda_device, cuda_lists
+from featgraph.runtime.devices import cuda_device
 from featgraph.runtime.memory.buffers import graph_arrays
 from tests.bank import BY_NAME
 from tests.simt import superstep
@@ -84,7 +84,7 @@ def test_gathers_that_are_pulled_are_not_shared_out() -> None:
 # -- lists
 
 
-@pytest.mark.parametrize("blocks", [1, 3, cuda_lists.MOST_BLOCKS])
+@pytest.mark.parametrize("blocks", [1, 3, cuda_device.MOST_BLOCKS])
 @pytest.mark.parametrize("count", [1, 31, 32, 33, 260])
 @pytest.mark.parametrize("share", [0.0, 0.2, 1.0, None])
 def test_lists_have_the_sources_with_edges(
@@ -95,7 +95,7 @@ def test_lists_have_the_sources_with_edges(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In order, with the edges before each; `share` None stands for all vertices."""
-    monkeypatch.setattr(cuda_lists, "MOST_BLOCKS", blocks)
+    monkeypatch.setattr(cuda_device, "MOST_BLOCKS", blocks)
     rng = np.random.default_rng(count)
     degrees = rng.integers(0, 4, count) * rng.integers(0, 20, count)
     mask = rng.random(count) < (1 if share is None else share)

@@ -17,8 +17,8 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.runtime.loops import replay
-from featgraph.runtime.loops import started as started_module
-from featgraph.runtime.loops.started import StartedLoop
+from featgraph.runtime.loops import replay as started_module
+from featgraph.runtime.loops.replay import StartedLoop
 from featgraph.runtime.recording.device_loop import DeviceLoop
 from tests.simt.gpu import Gpu, emulated_gpu
 from tests.simt.test_watched_loops import VERTICES, have_loops, weigh

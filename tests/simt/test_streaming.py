@@ -23,11 +23,11 @@ from featgraph.config import config
 from featgraph.errors import DeviceMemoryError
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory.buffers import buffers_of, graph_arrays
-from featgraph.runtime.streaming import rows, sizes
+from featgraph.runtime.streaming import sizes, turns
 from featgraph.runtime.streaming.pinned import pinned_of
 from featgraph.runtime.streaming.placement import Placement
 from featgraph.runtime.streaming.ring import Ring
-from featgraph.runtime.streaming.slices import cut_rows
+from featgraph.runtime.streaming.turns import cut_rows
 from tests.bank import BANK, BY_NAME
 from tests.simt.emulator import MemoryFault, RaceError
 from tests.simt.gpu import Gpu, emulated_gpu
@@ -52,7 +52,7 @@ def limited(
         patch.setattr(sizes, "MOST_BUFFERS", buffers)
         patch.setattr(sizes, "ALIGNED", 16)
         if not in_place:
-            patch.setattr(rows, "SECTOR", 1 << 20)
+            patch.setattr(turns, "SECTOR", 1 << 20)
         patch.setattr(config, "memory_limit", limit)
         yield gpu
 
@@ -383,7 +383,7 @@ def test_wrong_bounds_are_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> 
             wrong = replace(last, first=last.first + 32)
         return [*found[:-1], wrong]
 
-    monkeypatch.setattr(rows, "cut_rows", cut)
+    monkeypatch.setattr(turns, "cut_rows", cut)
     with suppress(MemoryFault):
         assert swept() != meant
 

@@ -14,7 +14,7 @@ from featgraph import _cuda
 from featgraph import algorithms as of
 from featgraph.config import config
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.loops import device_flight, replay
+from featgraph.runtime.loops import replay
 from featgraph.runtime.memory.buffers import buffers_of
 
 if not _cuda.is_installed():
@@ -31,7 +31,7 @@ def gpu() -> Iterator[Gpu]:
         patch.setattr(config, "compile_behind", False)
         # Supersteps of an emulator take long, and are to be recorded all the same.
         patch.setattr(replay, "_MOST_SECONDS", 1e9)
-        patch.setattr(device_flight, "_MOST_AWAY", 1e9)
+        patch.setattr(replay, "_MOST_AWAY", 1e9)
         yield made
 
 

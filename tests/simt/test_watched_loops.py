@@ -18,7 +18,7 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.runtime.devices import cuda_arrays, cuda_device
-from featgraph.runtime.loops import device_flight, replay
+from featgraph.runtime.loops import replay
 from featgraph.runtime.loops.stopping import StoppingTest
 from tests.simt.gpu import Gpu, emulated_gpu
 
@@ -37,7 +37,7 @@ def have_loops(patch: pytest.MonkeyPatch, together: int = 2) -> None:
     recorder: Any = cuda_device.cuda_device().recorder
     patch.setattr(recorder, "_loop_seconds", 0.0)
     patch.setattr(replay, "_MOST_SECONDS", np.inf)
-    patch.setattr(device_flight, "_MOST_AWAY", np.inf)
+    patch.setattr(replay, "_MOST_AWAY", np.inf)
     patch.setattr(cuda_arrays, "_TOGETHER", together)
     patch.setattr(cuda_arrays, "_GATED_TOGETHER", together)
 

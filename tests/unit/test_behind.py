@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph.algorithms import bfs, sssp
 from featgraph.runtime.behind import queue, ready
-from featgraph.runtime.behind.functions import Function
 from featgraph.runtime.behind.queue import BehindRuns, Job
-from featgraph.runtime.loops import worklist_cpu
+from featgraph.runtime.behind.ready import Function
+from featgraph.runtime.loops import worklist
 from tests.strategies import graphs, seeds
 
 ROOT = Path(__file__).parents[2]
@@ -316,8 +316,8 @@ def test_the_loop_goes_on_where_single_supersteps_are_missing(
     compiling: Compiling,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(worklist_cpu, "MOST_EDGES", 500)
-    monkeypatch.setattr(worklist_cpu, "_most_edges", lambda *given: 500)
+    monkeypatch.setattr(worklist, "MOST_EDGES", 500)
+    monkeypatch.setattr(worklist, "_most_edges", lambda *given: 500)
 
     def call() -> Any:
         if not weighted:
@@ -339,8 +339,8 @@ def test_the_loop_goes_on_where_single_supersteps_are_missing(
 def test_a_loop_leaves_large_graphs_to_single_supersteps(
     graph: fg.Graph, compiling: Compiling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worklist_cpu, "_most_edges", lambda *given: 500)
-    monkeypatch.setattr(worklist_cpu, "_MOST_ALONE", graph.edge_count - 1)
+    monkeypatch.setattr(worklist, "_most_edges", lambda *given: 500)
+    monkeypatch.setattr(worklist, "_MOST_ALONE", graph.edge_count - 1)
     assert "pull" in search(graph).run.directions
 
 

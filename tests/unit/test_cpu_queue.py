@@ -26,8 +26,8 @@ from featgraph.algorithms.strong_components import (
 from featgraph.device import queue_cpu
 from featgraph.fold.plan.worklist import is_queued
 from featgraph.program.names import GENERATED, LOOPS
-from featgraph.runtime.devices.cpu import CpuDevice
-from featgraph.runtime.loops import worklist, worklist_cpu
+from featgraph.runtime.devices.choose import CpuDevice
+from featgraph.runtime.loops import worklist
 from tests.programs.queued import QUEUED, settle, unseen
 from tests.strategies import examples, graphs, seeds
 
@@ -41,8 +41,8 @@ def in_a_loop(most_edges: int, most_supersteps: int = 1 << 14) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patched:
         smallest = 1 << 60 if most_edges < 0 else 0
         patched.setattr(worklist, "SMALLEST_GRAPH", smallest)
-        patched.setattr(worklist_cpu, "_most_edges", lambda *given: most_edges)
-        patched.setattr(worklist_cpu, "_MOST_SUPERSTEPS", most_supersteps)
+        patched.setattr(worklist, "_most_edges", lambda *given: most_edges)
+        patched.setattr(worklist, "_MOST_SUPERSTEPS", most_supersteps)
         yield
 
 
@@ -119,13 +119,13 @@ def test_the_loop_leaves_what_supersteps_leave(name: str, data: st.DataObject) -
 
 def test_most_of_a_search_runs_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    call = worklist_cpu.CpuQueue._call
+    call = worklist.CpuQueue._call
 
-    def counting(self: worklist_cpu.CpuQueue, values: list[Any]) -> Any:
+    def counting(self: worklist.CpuQueue, values: list[Any]) -> Any:
         calls.append(self.queue.name)
         return call(self, values)
 
-    monkeypatch.setattr(worklist_cpu.CpuQueue, "_call", counting)
+    monkeypatch.setattr(worklist.CpuQueue, "_call", counting)
     monkeypatch.setattr(CpuDevice, "launch", None)  # not to be called
     ends = np.arange(4000)
     graph = fg.Graph.from_edges(ends, ends + 1, directed=False)
@@ -141,14 +141,14 @@ def test_most_of_a_search_runs_in_one_call(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("batch", [3, 1 << 14])
 def test_edges_are_counted(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = fg.graph.generators.grid(9, 7)
-    ran, edges = worklist_cpu.CpuQueue.run_several, []
+    ran, edges = worklist.CpuQueue.run_several, []
 
     def counted(self: Any, *arguments: Any) -> Any:
         done = ran(self, *arguments)
         edges.append(0 if done is None else done.edges)
         return done
 
-    monkeypatch.setattr(worklist_cpu.CpuQueue, "run_several", counted)
+    monkeypatch.setattr(worklist.CpuQueue, "run_several", counted)
     with in_a_loop(1 << 20, batch):
         found = bfs(graph, 5, target="cpu")
     assert found.converged

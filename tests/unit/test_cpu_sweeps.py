@@ -11,9 +11,8 @@ import pytest
 import featgraph as fg
 from featgraph.program.active import ActiveSet
 from featgraph.runtime.devices import cpu_sweeps
-from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.devices.cpu import CpuDevice
-from featgraph.runtime.devices.cpu_sets import KnownSets, SparseSet
+from featgraph.runtime.devices.choose import CpuDevice, choose_device
+from featgraph.runtime.devices.cpu_sweeps import KnownSets, SparseSet
 from featgraph.runtime.memory.buffers import graph_arrays
 from tests.programs.traversal import adopt, lower_component
 

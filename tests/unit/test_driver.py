@@ -13,7 +13,7 @@ import pytest
 
 import featgraph as fg
 from featgraph.fold.plan.traits import needs_wide_positions
-from featgraph.runtime.devices.cpu import CpuDevice
+from featgraph.runtime.devices.choose import CpuDevice
 from featgraph.runtime.devices.cpu_sweeps import CpuSets
 
 # Shortest paths on a line: exactly one vertex changes in each superstep.

@@ -10,7 +10,7 @@ import pytest
 import featgraph as fg
 from featgraph.runtime.devices import cpu_loops
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.loops.worklist_cpu import CpuQueue
+from featgraph.runtime.loops.worklist import CpuQueue
 from featgraph.runtime.memory.buffers import buffers_of
 from tests.unit.test_cpu_queue import in_a_loop, make, record, run, same
 

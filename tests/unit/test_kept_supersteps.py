@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 import featgraph as fg
-from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.devices.cpu import CpuDevice
+from featgraph.runtime.devices.choose import CpuDevice, choose_device
 from featgraph.runtime.superstep import foldmap as foldmaps
 from featgraph.runtime.superstep.frontier import Frontier
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from featgraph.fold.analysis.gathers import is_only_solved
-from featgraph.fold.operations.small_solve import solve_lines
+from featgraph.fold.operations.systems import solve_lines
 
 ENTRIES = st.integers(-9, 9).map(float)
 

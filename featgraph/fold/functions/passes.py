@@ -2,17 +2,23 @@
 
 Each goes from tree to tree, as those over nests do (`lowering.passes`). A tree is a
 list of functions, `Define`, since what the user wrote may become several.
+
+A triangle function adds to properties of three vertices and three edges. A kernel comes
+to many triangles of one vertex or edge after the other, and what is added there goes to
+memory once: `with_sums` has a function return what it would have added.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
+from dataclasses import replace
 
 from featgraph.fold.analysis.analyse import HelperFunction
+from featgraph.fold.analysis.sums import Sum, added_by, find_sums
 from featgraph.fold.functions import definitions
 from featgraph.fold.functions import looped as loops
 from featgraph.fold.functions import predication as predicates
-from featgraph.fold.functions import returned_sums as sums
 from featgraph.fold.functions import store_forwarding as forwarding
 from featgraph.fold.functions import store_sinking as sinking
 from featgraph.fold.functions import unrolled as copies
@@ -47,10 +53,43 @@ from featgraph.fold.syntax.nodes import (
 )
 from featgraph.fold.syntax.unsigned_indices import unsigned_indices
 from featgraph.fold.tree.passes import Pass, run
-from featgraph.fold.tree.statements import Body, copied
-from featgraph.program.signature import Real
+from featgraph.fold.tree.statements import Body, Rewriting, code, copied, noted, placed
+from featgraph.program.signature import Real, Signature
 
 __all__ = ["PASSES", "callee_of", "lower_function", "lower_helper"]
+
+
+def with_sums(facts: FunctionFacts, node: Define) -> Define:
+    """Return a function that adds to locals, and returns these."""
+    sums = find_sums(facts.function, facts.analysis.signature)
+    starts: Body = []
+    for each in sums:
+        start = code(f"{each.name} = {each.zero}")
+        starts += noted(start, f"into d.{each.into}[{each.role}]")
+    node.body = starts + _Added(sums, facts.analysis.signature).over(node.body)
+    return node
+
+
+class _Added(Rewriting):
+    """Replaces additions to memory by additions to the locals that are returned."""
+
+    def __init__(self, sums: tuple[Sum, ...], signature: Signature) -> None:
+        self.sums, self.signature = sums, signature
+        self.numbered = {replace(s, number=0): s for s in sums}
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        """Add to a local."""
+        found = added_by(node, self.signature)
+        added = None if found is None else self.numbered.get(found)
+        if added is None or not isinstance(node.value, Atomic):
+            return node
+        [more] = code(added.plus("MORE"), MORE=node.value.value)
+        return ast.copy_location(more, node)
+
+    def visit_Return(self, node: ast.Return) -> Body:
+        """Return the locals."""
+        returned = ", ".join(each.name for each in self.sums)
+        return placed(code(f"return {returned}"), node)
 
 
 def functions(facts: FunctionFacts, tree: Body) -> Body:
@@ -77,7 +116,7 @@ def returned_sums(facts: FunctionFacts, tree: Body) -> Body:
 
     A kernel comes to many triangles of a vertex, and adds to memory once.
     """
-    return _one(sums.with_sums, facts, tree, {"triangle"})
+    return _one(with_sums, facts, tree, {"triangle"})
 
 
 def early_returns(facts: FunctionFacts, tree: Body) -> Body:

@@ -25,12 +25,14 @@ from featgraph.fold.tree.oriented import Oriented, SortedRows
 from featgraph.fold.tree.statements import Body
 from featgraph.fold.tree.target import Target
 from featgraph.program.combine import Combine
-from featgraph.program.signature import PropertyKind
+from featgraph.program.signature import PropertyKind, Real
 
 __all__ = ["Facts", "RowFacts", "element", "shape_of"]
 
 #: What the compiler of a GPU contracts with nothing, by the type of what is added.
-_ADDS = {"float32": "cuda.libdevice.fadd_rn", "float64": "cuda.libdevice.dadd_rn"}
+_ADDS = {
+    Real.FLOAT32: "cuda.libdevice.fadd_rn", Real.FLOAT64: "cuda.libdevice.dadd_rn",
+}  # fmt: skip
 
 
 class RowFacts(Protocol):

@@ -3,16 +3,347 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from types import FunctionType
+from typing import Any
 
-from featgraph.fold.syntax.names import argument_counts, math_name
-from featgraph.fold.syntax.nodes import Atomic, Helper, MathCall, Operate, copy_location
-from featgraph.fold.syntax.resolve_expressions import Expressions
+import numpy as np
+
+from featgraph.errors import UserFunctionError
+from featgraph.fold.syntax.literals import literal_value
+from featgraph.fold.syntax.names import (
+    BUILTIN_ARRAYS,
+    BUILTIN_SCALARS,
+    Names,
+    argument_counts,
+    math_name,
+)
+from featgraph.fold.syntax.nodes import (
+    Access,
+    Atomic,
+    Helper,
+    Identity,
+    MathCall,
+    Operate,
+    Scalar,
+    Whole,
+    copy_location,
+)
 from featgraph.program.operation import Collaborative, Operation
-from featgraph.program.operations import SEMIRINGS
-from featgraph.program.source import plain_function
+from featgraph.program.operations import SEMIRINGS, Nothing
+from featgraph.program.source import FunctionSource, plain_function
+from featgraph.program.state import unknown_name
 
 __all__ = ["Calls"]
+
+_ALLOWED = (
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.BoolOp,
+    ast.Compare,
+    ast.IfExp,
+    ast.stmt,
+    ast.operator,
+    ast.unaryop,
+    ast.boolop,
+    ast.cmpop,
+    ast.expr_context,
+)
+#: What unsupported expressions are called.
+_CALLED = {
+    "Await": "await",
+    "Dict": "a dict",
+    "DictComp": "a comprehension",
+    "FormattedValue": "an f-string",
+    "GeneratorExp": "a generator expression",
+    "JoinedStr": "an f-string",
+    "Lambda": "a lambda",
+    "List": "a list",
+    "ListComp": "a comprehension",
+    "NamedExpr": "an assignment expression (:=)",
+    "Set": "a set",
+    "SetComp": "a comprehension",
+    "Slice": "a slice",
+    "Starred": "a starred expression",
+    "Tuple": "a tuple",
+}
+_INT64 = range(-(2**63), 2**63)
+
+
+class Expressions(ast.NodeTransformer):
+    """Turns names and attributes into nodes of the middle end: expressions."""
+
+    def __init__(
+        self,
+        source: FunctionSource,
+        captured: Mapping[str, Any],
+        names: Names,
+        parameters: tuple[str, ...],
+        has_data: bool,
+    ) -> None:
+        self.source = source
+        self.captured = captured
+        self.names = names
+        self.parameters = frozenset(parameters)
+        self.given = dict(zip(parameters, source.parameters, strict=False))
+        self.has_data = has_data
+        self.locals = set(parameters)
+
+    def is_local(self, node: ast.Name) -> bool:
+        """Return whether a name is a parameter or local, not a captured name."""
+        return node.id in self.locals and not getattr(node, "is_free", False)
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Resolve a name."""
+        if self.is_local(node):
+            if node.id == "d" and self.has_data:
+                raise self.source.error(
+                    "d cannot be used as a value",
+                    node,
+                    fix="index a property: d.name[v, f]",
+                )
+            return node
+        return _captured(self.source, node, self._value(node))
+
+    def _value(self, node: ast.Name) -> Any:
+        if node.id not in self.captured:
+            raise self.source.error(
+                f"the name {node.id!r} means nothing here",
+                node,
+                fix="define it, or spell it as it is defined",
+            )
+        return self.captured[node.id]
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        """Resolve a property or a captured object."""
+        if self._is_data(node.value):
+            return self._bare_property(node)
+        value = self._object(node)
+        return _captured(self.source, node, value)
+
+    def _is_data(self, node: ast.expr) -> bool:
+        return (
+            self.has_data
+            and isinstance(node, ast.Name)
+            and node.id == "d"
+            and self.is_local(node)
+        )
+
+    def _object(self, node: ast.expr) -> Any:
+        """Return the object that a captured name or a chain of attributes means."""
+        if isinstance(node, ast.Name):
+            if self.is_local(node):
+                raise self.source.error(
+                    "a local value cannot be called", node, got=node.id
+                )
+            return self._value(node)
+        if isinstance(node, ast.Attribute):
+            owner = self._object(node.value)
+            dotted = ast.unparse(node)
+            if dotted in self.captured:
+                return self.captured[dotted]
+            try:
+                return getattr(owner, node.attr)
+            except AttributeError:
+                raise self.source.error(
+                    f"{ast.unparse(node)} does not exist", node
+                ) from None
+        raise self.source.error("unsupported expression", node, got=ast.unparse(node))
+
+    def _bare_property(self, node: ast.Attribute) -> ast.expr:
+        name = node.attr
+        if name in BUILTIN_SCALARS or self.names.kinds.get(name) == "scalar":
+            return copy_location(Scalar(name), node)
+        base = self._base_name(name, node)[0]
+        if name == base and self.names.kinds.get(name) == "vector":
+            return _whole(name, [], self.names.ranks[name], node)
+        raise self.source.error(
+            f"d.{name} needs indices",
+            node,
+            expected=self.names.index_hint(base),
+        )
+
+    def _base_name(self, name: str, node: ast.AST) -> tuple[str, str]:
+        known = self.names.kinds
+        if name in known or name in BUILTIN_ARRAYS:
+            return name, "now"
+        if name.endswith("_next") and name[:-5] in known:
+            base = name[:-5]
+            if base not in self.names.iterated:
+                raise self.source.error(
+                    f"{base!r} is not iterated, so there is no {name!r}",
+                    node,
+                    fix=f"declare {base}=fg.vertex_property(..., iterated=True)",
+                )
+            return base, "next"
+        spellings = [*known, *BUILTIN_SCALARS, *BUILTIN_ARRAYS]
+        spellings += [f"{n}_next" for n in self.names.iterated]
+        error = unknown_name(name, spellings, self.source.where(node))
+        raise UserFunctionError(
+            error.what, where=error.where, expected=error.expected, fix=error.fix
+        )
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        """Resolve an indexed property."""
+        if isinstance(node.value, ast.Attribute) and self._is_data(node.value.value):
+            name, version = self._base_name(node.value.attr, node)
+            kind = self.names.kinds.get(name)
+            if kind == "scalar":
+                raise self.source.error(
+                    f"d.{name} is a scalar and takes no index", node
+                )
+            indices = self._indices(node.slice)
+            rank = 1 if name in BUILTIN_ARRAYS else self.names.ranks[name]
+            if len(indices) == rank:
+                return copy_location(Access(name, version, indices), node)
+            if len(indices) == 1 and (rank == 2 or (rank == 3 and version == "now")):
+                return _whole(name, indices, rank, node, version)
+            raise self.source.error(
+                f"wrong number of indices for d.{node.value.attr}",
+                node,
+                got=ast.unparse(node),
+                expected=self.names.index_hint(name),
+            )
+        owner = self.visit(node.value)
+        if isinstance(owner, Operate | ast.Name):
+            node.value = owner
+            elements = self._indices(node.slice)
+            if len(elements) != 2:
+                raise self.source.error(
+                    "an element of a matrix has two indices",
+                    node,
+                    got=ast.unparse(node.slice),
+                    expected="[i, f]",
+                )
+            node.slice = ast.Tuple(elements, ast.Load())
+            return node
+        raise self.source.error(
+            "only properties, and matrices made by outer and inverse, can be indexed",
+            node,
+            got=ast.unparse(node),
+            expected="d.name[...]",
+        )
+
+    def _indices(self, node: ast.expr) -> list[ast.expr]:
+        elements = node.elts if isinstance(node, ast.Tuple) else [node]
+        for element in elements:
+            if isinstance(element, ast.Slice | ast.Starred):
+                raise self.source.error("slices cannot be folded", node)
+        return [self.visit(element) for element in elements]
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        """Let numbers pass."""
+        if not isinstance(node.value, bool | int | float):
+            raise self.source.error(
+                "only numbers can be folded",
+                node,
+                got=repr(node.value),
+                expected="int, float or bool",
+            )
+        if isinstance(node.value, bool):
+            return node
+        return _number(self.source, node.value, node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        """Take the sign with the least integer, which without it is none of 64 bits."""
+        least = isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant)
+        if least and node.operand.value == 2**63:  # type: ignore[attr-defined]
+            return node
+        return self.generic_visit(node)
+
+    def generic_visit(self, node: ast.AST) -> Any:
+        """Refuse what cannot be folded."""
+        if not isinstance(node, _ALLOWED):
+            name = type(node).__name__
+            raise self.source.error(
+                f"{_CALLED.get(name, name)} cannot be folded",
+                node,
+                got=_shown(node),
+                expected="numbers, locals, properties, calls of what can be folded",
+            )
+        if isinstance(node, ast.Compare) and any(
+            isinstance(op, ast.In | ast.NotIn | ast.Is | ast.IsNot) for op in node.ops
+        ):
+            raise self.source.error(
+                "in and is cannot be folded",
+                node,
+                got=ast.unparse(node),
+                fix="compare with == or !=",
+            )
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+            raise self.source.error("@ cannot be folded", node, fix="use fg.matvec")
+        visited = super().generic_visit(node)
+        if isinstance(node, ast.BinOp | ast.UnaryOp):
+            value = literal_value(node)
+            if value is not None and value not in _INT64:
+                _number(self.source, value, node)
+        return visited
+
+
+def _whole(
+    name: str,
+    indices: list[ast.expr],
+    rank: int,
+    node: ast.expr,
+    version: str = "now",
+) -> ast.expr:
+    """Return a row, which stands for its element f, or a matrix given as a whole."""
+    if rank - len(indices) == 2:
+        return copy_location(Whole(name, indices), node)
+    row = [*indices, ast.Name("f", ast.Load())]
+    element = copy_location(Access(name, version, row), node)
+    element.is_row = True
+    return element
+
+
+def _shown(node: ast.AST) -> str:
+    return ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
+
+
+def _captured(source: FunctionSource, node: ast.expr, value: Any) -> ast.expr:
+    """Return what stands for a captured value: a constant."""
+    if isinstance(value, bool | np.bool_):
+        return copy_location(ast.Constant(bool(value)), node)
+    if isinstance(value, int | float | np.integer | np.floating):
+        plain = value.item() if isinstance(value, np.generic) else value
+        return _number(source, plain, node)
+    if isinstance(value, Nothing):
+        return copy_location(Identity(), node)
+    shown = ast.unparse(node)
+    if hasattr(value, "__cuda_array_interface__") or hasattr(value, "shape"):
+        raise source.error(
+            f"{shown} is a captured array",
+            node,
+            got=type(value).__name__,
+            expected="numbers, functions and featgraph operations",
+            fix=f"give it to fg.State({shown}=...) and read d.{shown}[...]",
+        )
+    raise source.error(
+        f"{shown} cannot be used in a folded function",
+        node,
+        got=type(value).__name__,
+        expected="numbers, functions and featgraph operations",
+    )
+
+
+def _number(source: FunctionSource, value: float, node: ast.expr) -> ast.expr:
+    """Return a constant; negative ones negated, to print as they parse."""
+    if isinstance(value, int) and value not in _INT64:
+        raise source.error(
+            "this integer does not fit 64 bits",
+            node,
+            got=value
+            if abs(value) < 10**40
+            else f"{value:.3e}"
+            if abs(value) < 10**300
+            else "an integer of more than 300 digits",
+            expected="-2**63 <= value < 2**63",
+            fix="use a float",
+        )
+    if value < 0:
+        inner = copy_location(ast.Constant(-value), node)
+        return copy_location(ast.UnaryOp(ast.USub(), inner), node)
+    return copy_location(ast.Constant(value), node)
 
 
 class Calls(Expressions):

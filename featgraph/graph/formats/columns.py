@@ -13,6 +13,7 @@ import numpy as np
 
 from featgraph._arguments import shown
 from featgraph.errors import ArgumentError, GraphInputError
+from featgraph.graph.building.check import checked_count
 from featgraph.graph.formats.fields import (
     checked_separator,
     is_number,
@@ -23,7 +24,9 @@ from featgraph.graph.formats.fields import (
 )
 from featgraph.graph.formats.text import Text
 
-__all__ = ["INTEGER", "Column", "EdgeColumns", "divided", "edge_columns", "is_word"]
+__all__ = [
+    "INTEGER", "EdgeColumns", "EdgeListOptions", "divided", "edge_columns", "is_word",
+]  # fmt: skip
 
 Column: TypeAlias = int | str
 
@@ -33,6 +36,25 @@ _NUMBERS = re.compile(r"[-+.\deE]+[,; \t][-+.\deE,; \t]*", re.ASCII)
 _MAX_COLUMN = 10_000
 #: What data frames call the columns of an edge, and of its weight.
 _ENDS, _WEIGHT = ("source", "target"), "weight"
+
+
+@dataclass
+class EdgeListOptions:
+    """Options that say how to read an edge list: see `read_edge_list`."""
+
+    columns: tuple[Column, Column] | None = None
+    weights: Column | None = None
+    comments: str = "#%"
+    names: bool | str = "auto"
+    vertex_count: int | None = None
+    separator: str = "auto"
+    header: bool | str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.vertex_count is not None:
+            self.vertex_count = checked_count(self.vertex_count)
+            is_auto = isinstance(self.names, str) and self.names == "auto"
+            self.names = False if is_auto else self.names
 
 
 @dataclass(frozen=True)
@@ -97,32 +119,24 @@ class EdgeColumns:
     doubted: Line | None
 
 
-def edge_columns(
-    text: Text,
-    *,
-    columns: tuple[Column, Column] | None,
-    weights: Column | None,
-    comments: str,
-    names: bool | str,
-    separator: str = "auto",
-    header: bool | str = "auto",
-) -> EdgeColumns:
-    """Return how to read an edge list; see `read_edge_list`."""
-    _check_arguments(columns, weights, comments, names, header)
-    mark, first, second = _first_lines(text, comments, checked_separator(separator))
+def edge_columns(text: Text, given: EdgeListOptions) -> EdgeColumns:
+    """Return how to read an edge list."""
+    _check_arguments(given)
+    separator = checked_separator(given.separator)
+    mark, first, second = _first_lines(text, given.comments, separator)
     is_header: bool | None = False
     if first is not None:
-        is_header = _is_header(first, second, columns, weights, header)
-        if is_header is None and not names:  # words are no ids then
+        is_header = _is_header(first, second, given)
+        if is_header is None and not given.names:  # words are no ids then
             is_header = True
     row = first if is_header is False else second
     heading = first if is_header else None
     if first is not None and row is second and row is not None:
         _check_width(text, first, row, mark)
-    chosen = _chosen(text, heading, columns, weights)
+    chosen = _chosen(text, heading, given)
     fields = [] if row is None else row.fields
     ids = [fields[column] for column in chosen[:2] if column < len(fields)]
-    are_words = bool(names) and (is_header is None or any(map(is_word, ids)))
+    are_words = bool(given.names) and (is_header is None or any(map(is_word, ids)))
     return EdgeColumns(
         chosen,
         0 if heading is None else heading.end,
@@ -133,9 +147,10 @@ def edge_columns(
     )
 
 
-def _check_arguments(
-    columns: Any, weights: object, comments: object, names: object, header: object
-) -> None:
+def _check_arguments(given: EdgeListOptions) -> None:
+    comments: object = given.comments
+    columns: Any = given.columns
+    weights: object = given.weights
     if not isinstance(comments, str) or not comments.isascii():
         raise ArgumentError(
             "not characters that begin comments",
@@ -158,8 +173,8 @@ def _check_arguments(
             got=shown(weights),
             expected="a number from 0 on, a name from the header line, 'auto', or None",
         )
-    choices = ("names", names), ("header", header)
-    for option, value in choices:
+    for option in ("names", "header"):
+        value = getattr(given, option)
         is_flag = isinstance(value, bool | np.bool_)
         if not (is_flag or (isinstance(value, str) and value == "auto")):
             raise GraphInputError(
@@ -208,16 +223,11 @@ def _first_lines(
     return separator or " ", first, second
 
 
-def _is_header(
-    first: Line,
-    second: Line | None,
-    columns: tuple[Column, Column] | None,
-    weights: Column | None,
-    header: bool | str,
-) -> bool | None:
+def _is_header(first: Line, second: Line | None, given: EdgeListOptions) -> bool | None:
     """Say whether the first line is a header; None if it may be an edge of words."""
-    if not isinstance(header, str):
-        return bool(header)
+    columns, weights = given.columns, given.weights
+    if not isinstance(given.header, str):
+        return bool(given.header)
     if not first.is_text:
         return False
     chosen = (*(columns or ()), weights)
@@ -252,13 +262,9 @@ def _check_width(text: Text, header: Line, row: Line, separator: str) -> None:
         )
 
 
-def _chosen(
-    text: Text,
-    header: Line | None,
-    columns: tuple[Column, Column] | None,
-    weights: Column | None,
-) -> list[int]:
+def _chosen(text: Text, header: Line | None, given: EdgeListOptions) -> list[int]:
     """Return the columns of source, target and weight by number."""
+    columns, weights = given.columns, given.weights
     names = None if header is None else header.names
     if columns is None:
         is_named = names is not None and set(_ENDS) <= set(names)

@@ -16,8 +16,8 @@ from featgraph.errors import FileFormatError
 from featgraph.graph.building.edges import EdgeList, edge_list
 from featgraph.graph.formats.columns import (
     INTEGER,
-    Column,
     EdgeColumns,
+    EdgeListOptions,
     divided,
     edge_columns,
 )
@@ -32,31 +32,10 @@ from featgraph.graph.formats.text import Table, Text, real_of, scan_table
 __all__ = ["check_ids", "parse_edge_list"]
 
 
-def parse_edge_list(
-    text: Text,
-    *,
-    columns: tuple[Column, Column] | None,
-    weights: Column | None,
-    comments: str,
-    names: bool | str,
-    separator: str,
-    header: bool | str,
-    **options: Any,
-) -> EdgeList:
+def parse_edge_list(text: Text, given: EdgeListOptions, **options: Any) -> EdgeList:
     """Read the chosen columns; see `read_edge_list`."""
-    how = edge_columns(
-        text,
-        columns=columns,
-        weights=weights,
-        comments=comments,
-        names=names,
-        separator=separator,
-        header=header,
-    )
-    sources, targets, values = _read(
-        text, how, comments, names, options.get("vertex_count")
-    )
-    if sources.size == 0 and options.get("vertex_count") is None:
+    sources, targets, values = _read(text, edge_columns(text, given), given)
+    if sources.size == 0 and given.vertex_count is None:
         text.fail(
             "no edges",
             len(text.data),
@@ -64,13 +43,15 @@ def parse_edge_list(
             expected="lines of two vertex ids",
             fix="pass vertex_count= and names=False for a graph without edges",
         )
-    return edge_list(sources, targets, weights=values, names=bool(names), **options)
+    options |= {"names": bool(given.names), "vertex_count": given.vertex_count}
+    return edge_list(sources, targets, weights=values, **options)
 
 
 def _read(
-    text: Text, how: EdgeColumns, comments: str, names: bool | str, vertex_count: object
+    text: Text, how: EdgeColumns, given: EdgeListOptions
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
     """Return sources, targets and weights."""
+    names, comments = given.names, given.comments
     if how.are_words:
         return _read_words(text, how, comments)
     try:
@@ -85,7 +66,7 @@ def _read(
         table.integers[int(np.flatnonzero(order == i)[0])] for i in (0, 1)
     )
     if not names:
-        check_ids(table, sources, targets, vertex_count)
+        check_ids(table, sources, targets, given.vertex_count)
     return sources, targets, values
 
 

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from featgraph._arguments import require_path
 from featgraph.errors import FileFormatError, GraphInputError
-from featgraph.graph.building.check import checked_count
-from featgraph.graph.formats.columns import Column, edge_columns
+from featgraph.graph.formats.columns import EdgeListOptions, edge_columns
 from featgraph.graph.formats.dimacs import problem_line
 from featgraph.graph.formats.edge_list import check_ids
 from featgraph.graph.formats.fields import marks_of
@@ -173,7 +172,8 @@ def read_layout(
         made = replace(made, prefix="a", field_count=3, base=1)
         made = replace(made, vertex_count=count, entries=entries)
     else:
-        return _edge_list(path, max_bytes, directed is not False, **options)
+        given = EdgeListOptions(**options)
+        return _edge_list(path, max_bytes, directed is not False, given)
     _refuse_directed(made, directed)
     return made
 
@@ -190,32 +190,11 @@ def _refuse_directed(made: Layout, directed: bool | None) -> None:
 
 
 def _edge_list(
-    path: Any,
-    max_bytes: int | None,
-    directed: bool,
-    *,
-    columns: tuple[Column, Column] | None = None,
-    weights: Column | None = None,
-    comments: str = "#%",
-    names: bool | str = "auto",
-    vertex_count: int | None = None,
-    separator: str = "auto",
-    header: bool | str = "auto",
+    path: Any, max_bytes: int | None, directed: bool, given: EdgeListOptions
 ) -> Layout:
-    is_auto = isinstance(names, str) and names == "auto"
-    if vertex_count is not None:
-        vertex_count = checked_count(vertex_count)
-        names = False if is_auto else names
+    comments: Any = given.comments
     text = _head(path, comments if isinstance(comments, str) else "#%", max_bytes)
-    how = edge_columns(
-        text,
-        columns=columns,
-        weights=weights,
-        comments=comments,
-        names=names,
-        separator=separator,
-        header=header,
-    )
+    how = edge_columns(text, given)
     kinds = ["-"] * (max(how.chosen) + 1)
     for column in how.chosen:
         kinds[column] = "i"
@@ -225,9 +204,9 @@ def _edge_list(
         made,
         field_count=how.field_count,
         separator=how.separator,
-        vertex_count=vertex_count,
+        vertex_count=given.vertex_count,
         directed=directed,
-        are_names=bool(names),
+        are_names=bool(given.names),
         are_words=how.are_words,
     )
 

@@ -1,10 +1,18 @@
-"""What constructor and readers ask for: graphs in parts, made by all ranks together."""
+"""What constructor and readers ask for: graphs in parts, made by all ranks together.
+
+Edges that are a function of their numbers are drawn: on the CPU each rank draws its
+share, and edges go to the owners of their ends. On a GPU each rank draws all of them,
+piece by piece, as often as it takes, and keeps its own: nothing travels but counts. A
+GPU draws some 5e9 edges a second, which is more than a link to another one carries.
+
+Of a graph in slices each rank reads its own rows, and no others.
+"""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +20,7 @@ import numpy.typing as npt
 from featgraph._activity import doing
 from featgraph._arguments import require_path
 from featgraph.arrays.drawn import Drawing
+from featgraph.arrays.values import offset_dtype
 from featgraph.distributed.current import (
     current_engine,
     engine_of_process,
@@ -27,6 +36,7 @@ from featgraph.errors import (
 from featgraph.graph import Graph
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.edges import named_count
+from featgraph.graph.drawn import drawn_pieces, part_edges
 from featgraph.graph.formats.checks import Seen
 from featgraph.graph.formats.ranges import Layout, read_blocks, read_layout
 from featgraph.graph.formats.readers import SLICES, suffix_of
@@ -34,10 +44,39 @@ from featgraph.graph.partition.asked import Asked, Maker, makers
 from featgraph.ranks.agreed import on_all, require_same
 from featgraph.ranks.graph import DistributedGraph
 from featgraph.ranks.loading.build import build, number_rows
-from featgraph.ranks.loading.drawn import draw_parts
+from featgraph.ranks.loading.cutting import Kind, cut_evenly
 from featgraph.ranks.loading.given import Chunk, Given
-from featgraph.ranks.loading.stored import load_slices
 from featgraph.ranks.loading.taking import ABOUT, agree, edges_of, entries_of
+
+if TYPE_CHECKING:
+    from featgraph.graph.slices.there import RowsThere
+    from featgraph.ranks.loading.stored_there import OwnThere
+from dataclasses import dataclass
+from itertools import pairwise
+
+from featgraph.fold.plan.traits import GraphTraits
+from featgraph.graph.building.names import VertexNames
+from featgraph.graph.formats.readers import require_no_options
+from featgraph.graph.partition.cuts import WORD
+from featgraph.graph.partition.partition import Partition
+from featgraph.graph.partition.sides import cut_each_side, side_bounds
+from featgraph.graph.slices.checks import (
+    read_words,
+    require_order,
+    require_sums,
+    require_words,
+    sums_of_edges,
+    sums_of_vertices,
+)
+from featgraph.graph.slices.files import Slices
+from featgraph.graph.slices.names import read_names
+from featgraph.graph.slices.read import StoredRows, open_slices, within_a_side
+from featgraph.ranks.graph import Whole
+from featgraph.ranks.loading.division import Division
+from featgraph.ranks.loading.parts import cuts_of_words, made_graph
+from featgraph.ranks.loading.rows import OwnRows, part_of_rows
+from featgraph.ranks.loading.taking import target_of
+from featgraph.ranks.working import with_idle, working_ranks
 
 __all__ = [
     "drawing_in_parts",
@@ -272,3 +311,251 @@ def set_up() -> None:
     """Have constructor and readers know what makes graphs in parts."""
     made = edges_in_parts, matrix_in_parts, file_in_parts, drawing_in_parts
     makers[:] = [Maker(*made, warn_alone)]
+
+
+def draw_parts(
+    engine: Engine, drawing: Drawing, directed: bool, along: str, target: str
+) -> DistributedGraph:
+    """Make a graph of drawn edges, of which each rank gets its part; all call it."""
+    bounds = [drawing.count * r // engine.size for r in range(engine.size + 1)]
+    share = bounds[engine.rank], bounds[engine.rank + 1]
+    if target == "cuda":
+        return _draw_there(engine, drawing, directed, along, share)
+    chunk = Chunk(*drawing.on_host(*share))
+    dtype = None if chunk.weights is None else chunk.weights.dtype
+    given = Given([chunk], drawing.vertex_count, directed, dtype, drawing.sides)
+    del chunk
+    number_rows(engine, given)
+    return build(engine, given, along)
+
+
+def _draw_there(
+    engine: Engine,
+    drawing: Drawing,
+    directed: bool,
+    along: str,
+    share: tuple[int, int],
+) -> DistributedGraph:
+    """Make it on the GPUs of all ranks."""
+    from featgraph.arrays import memory  # imports the dialect
+    from featgraph.ranks.loading.on_gpu import finish_there, surveyed, wanted_of
+
+    count, given_count = drawing.vertex_count, drawing.count
+    dtype = None if drawing.weights is None else np.dtype(np.float32)
+    kind = Kind(count, given_count, directed, along, dtype, drawing.sides)
+    counted = surveyed(engine, lambda: drawn_pieces(drawing, *share), kind)
+    cut = cut_evenly(engine, kind, counted)
+    places = cut.partition.places
+    there = None if places is None else memory.upload(places)
+    wanted = wanted_of(engine, kind, cut.partition, given_count)
+    part, edges = part_edges(drawing, wanted, places=there)
+
+    def numbers() -> Any:
+        found = memory.read(part.numbers())
+        return found.astype(offset_dtype(2 * given_count), copy=False)
+
+    return finish_there(engine, counted.whole(kind), cut, (part, edges), numbers)
+
+
+def load_slices(
+    engine: Engine,
+    how: Asked,
+    path: Any,
+    asked: tuple[bool | None, dict[str, Any]],
+    target: object = None,
+) -> DistributedGraph:
+    """Read a rank's part of a folder of slices; all ranks call it.
+
+    Parameters
+    ----------
+    engine : Engine
+    how : Asked
+        Which edges at its vertices a rank gets, and how many ranks get any.
+    path : path
+    asked : (directed, options)
+        What the caller of the reader says of the graph, which the folder knows.
+    target : optional
+        Where parts are made, as `read_graph` has it.
+
+    Raises
+    ------
+    FileFormatError
+        On all ranks, where slices are missing or altered, or contradict each other.
+
+    Notes
+    -----
+    A rank checks what it reads as `read_slices` does, and ranks add up their sums over
+    edges.
+
+    A rank has the edges at its own vertices, once more the sources of those into them,
+    and messages of `ROUND_EDGES`; of vertices as `build` has it.
+    """
+    about = f"reading {require_path(path)}"
+
+    def opened() -> Slices:
+        slices = open_slices(path)
+        require_no_options(path, slices.manifest.directed, *asked)
+        return slices
+
+    slices = on_all(engine, opened, about)
+    manifest = slices.manifest
+    what, fix = "ranks read different slices", "give all ranks one folder"
+    require_same(engine, f"checksum {manifest.checksum}", what, fix, about)
+    is_there = target_of(engine, target, manifest.edge_count) == "cuda"
+    along, size = how.along, (manifest.vertex_count, manifest.edge_count)
+    working = working_ranks(engine, how.ranks, size)
+    read = on_all(engine, lambda: _Read.of(slices, engine, working, is_there), about)
+    _require_between_sides(engine, read)
+    read.own.renumber()
+    if isinstance(read.own, OwnRows):
+        found = part_of_rows(engine, read.own, along, about)
+    else:
+        from featgraph.ranks.loading.stored_there import part_there
+
+        found = part_there(engine, read.own, along, about)
+    require_sums(slices, engine.all_reduce(read.sums, "sum", about=about))
+    whole = Whole(
+        manifest.vertex_count,
+        manifest.given_count,
+        manifest.edge_count,
+        manifest.directed,
+        manifest.weights_dtype,
+        read.names,
+        manifest.digest,
+        manifest.weights_digest,
+        GraphTraits(),
+        manifest.sides,
+    )
+    partition = read.own.division.partition
+    made = made_graph(engine, whole, partition, along, found)
+    made.keeps_idle = working < engine.size
+    made.chooses = how.ranks == "auto"
+    return made
+
+
+@dataclass(eq=False)
+class _Read:
+    """What a rank reads of its own vertices.
+
+    Attributes
+    ----------
+    own : OwnRows or OwnThere
+        Sources are places in the folder.
+    rows : StoredRows or RowsThere
+        Where they are.
+    names : ndarray, tuple of str, or None
+        Names of all vertices; integers in their file.
+    sums : ndarray of uint64
+        Sums over own vertices for `require_sums`; those over edges are added when these
+        are read.
+    """
+
+    own: OwnRows | OwnThere
+    rows: StoredRows | RowsThere
+    names: VertexNames | None
+    sums: npt.NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, slices: Slices, engine: Engine, working: int, is_there: bool) -> _Read:
+        """Read it, to the GPU or not, and map what all vertices have."""
+        manifest, rank = slices.manifest, engine.rank
+        division, ranges = _divided(slices, engine.size, rank, working)
+        names = read_names(slices, maps=True)
+        rows = StoredRows.of(slices, ranges) if not is_there else _there(slices, ranges)
+        (first, last), starts, sides = ranges[0], None, manifest.sides
+        if sides is None and first < last:
+            words = slices.read("words", first // WORD, -(-last // WORD))
+            require_words(slices, rows.at_words(), words)
+        number, vertices = division.own(rank)[0], division.vertices
+        firsts = None
+        if "order" in manifest.arrays:
+            starts = rows.vertices("starts")
+            own = vertices[number:][: starts.size]  # type: ignore[index]
+            firsts = starts, rows.in_degrees(), own
+        elif sides is not None:
+            starts = StoredRows.of(slices, ranges).starts
+        outs = rows.vertices("outs") if manifest.directed else None
+        share = rank, engine.size
+        sums = sums_of_vertices(slices, outs, firsts, number, share)
+        sources = rows.read("sources")
+        if isinstance(rows, StoredRows):
+            stored, kind = rows, (manifest.weights_dtype, manifest.given_count)
+
+            def read(given: Array, weights: Array | None) -> None:
+                stored.read("rows", given)
+                if weights is not None:
+                    stored.read("weights", weights)
+                edges = stored.offsets, made.sources, given, weights
+                sums[:] += sums_of_edges(slices, edges, number, vertices)
+
+            given = rows.offsets, sources, read, *kind, manifest.directed, outs, starts
+            made = OwnRows(division, rank, *given)
+            return cls(made, rows, names, sums)
+        from featgraph.arrays import memory  # imports the dialect
+        from featgraph.ranks.loading.stored_there import OwnThere
+
+        there = OwnThere(
+            division,
+            rank,
+            rows,
+            sources,
+            None if outs is None else memory.upload(outs),
+            starts,
+            sums,
+        )
+        return cls(there, rows, names, sums)
+
+
+def _there(slices: Slices, ranges: list[tuple[int, int]]) -> RowsThere:
+    from featgraph.graph.slices.there import RowsThere  # imports the dialect
+
+    return RowsThere.of(slices, ranges)
+
+
+def _divided(
+    slices: Slices, size: int, rank: int, working: int
+) -> tuple[Division, list[tuple[int, int]]]:
+    """Return how vertices are divided among ranks, and which places are a rank's."""
+    manifest = slices.manifest
+    order = None
+    if "order" in manifest.arrays:
+        order = np.asarray(slices.mapped("order"))
+        require_order(slices, order)
+    if manifest.sides is None:
+        words = read_words(slices)
+        cuts = with_idle(cuts_of_words(words, manifest.vertex_count, working), size)
+        first, last = map(int, cuts[rank : rank + 2])
+        return Division.of(Partition.of_known(cuts, order)), [(first, last)]
+    bounds = side_bounds(manifest.sides)
+    every = StoredRows.of(slices, [(0, manifest.vertex_count)])
+    degrees = np.diff(every.offsets)
+    # The folder has a side behind the other, each in the order of its own.
+    cuts, at = cut_each_side(degrees, manifest.sides, None, working)
+    cuts = with_idle(cuts, size)
+    first, last = map(int, cuts[rank : rank + 2])
+    ends = np.searchsorted(at[first:last], bounds)  # a rank's ranges ascend
+    ranges = [
+        (int(at[first + b]), int(at[first + e - 1]) + 1) if e > b else (0, 0)
+        for b, e in pairwise(ends.tolist())
+    ]
+    places = np.empty_like(at)
+    places[at] = np.arange(at.size, dtype=at.dtype)
+    partition = Partition.of_known(cuts, at if order is None else order[at])
+    return Division.of(partition, places), ranges
+
+
+def _require_between_sides(engine: Engine, read: _Read) -> None:
+    """Raise FileFormatError unless each edge joins two sides; all ranks call it."""
+    slices = read.rows.slices
+    sides = slices.manifest.sides
+    if sides is None:
+        return
+    within, at, bounds = False, 0, side_bounds(sides)
+    for place, (begin, end) in zip(read.rows.ranges, read.rows.spans, strict=True):
+        side = int(np.searchsorted(bounds, place[0], "right")) - 1
+        of_side = int(bounds[side]), int(bounds[side + 1])
+        within |= read.own.has_inside(at, at + end - begin, *of_side)
+        at += end - begin
+    told = np.array([within], np.int64)
+    if engine.all_reduce(told, "max", about="edges in a side")[0]:
+        raise within_a_side(slices)

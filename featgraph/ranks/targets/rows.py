@@ -1,22 +1,37 @@
-"""Rows of ghosts on a GPU, in a group of ranks of which some have none."""
+"""Rows of ghosts on a GPU, in a group of ranks of which some have none.
+
+A message of a GPU and one of its host differ in form: both say which entries of a list
+have come, and their rows. Between a GPU and its host the one is made of the other, and
+other ranks receive what a rank on the CPU sends
+(`featgraph.distributed.rows.messages`).
+"""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from featgraph._cached import cached_property
 from featgraph.arrays.values import DeviceValues
-from featgraph.distributed.engines.protocol import Engine
-from featgraph.distributed.rows.forms import AS_FITS, Sending
+from featgraph.distributed.engines.protocol import Beside, Engine
+from featgraph.distributed.rows.forms import AS_FITS, Chosen, Sending, SendList, choose
+from featgraph.distributed.rows.messages import Arrived, decode, encode, row_bytes
+from featgraph.errors import DivergenceError
 from featgraph.graph.partition.shard import Shard
 from featgraph.ranks.boundary import Boundary
 from featgraph.ranks.gpu.edges import GpuEdges
+from featgraph.ranks.gpu.links import GpuLinks
+from featgraph.ranks.gpu.messages import Entries, Outline
 from featgraph.ranks.gpu.rows import GpuRows
+from featgraph.ranks.gpu.through_host import ThroughHost
+from featgraph.ranks.host_rows import MIRROR, ROWS, about_rows
 from featgraph.ranks.lists import Lists
-from featgraph.ranks.targets.messages import HostMessages
+from featgraph.ranks.members import packed, unpacked
 from featgraph.runtime.devices.protocol import Device
 
 __all__ = ["TranslatedRows"]
@@ -79,3 +94,199 @@ class TranslatedRows:
     ) -> Words:
         """Send rows of own vertices to the ranks that have them: see `Carrier`."""
         return self._rows.share(values, changed, sending)
+
+
+Array = Any
+Bytes = npt.NDArray[np.uint8]
+_NONE = Outline.of("none", 0, 0, ())
+
+
+class HostMessages:
+    """Hands messages of a GPU to ranks of any target: a `Post`.
+
+    Parameters
+    ----------
+    engine : Engine
+    device : CudaDevice
+    forms : Counter of str
+        Where messages are counted, by their form.
+    """
+
+    def __init__(self, engine: Engine, device: Device, forms: Counter[str]) -> None:
+        self._engine, self._device, self._forms = engine, device, forms
+        self._through = ThroughHost(engine, device)
+        self._lists: dict[int, SendList] = {}
+
+    def hand_over(
+        self,
+        sent: Sequence[tuple[Outline, Array | None]],
+        links: tuple[GpuLinks, GpuLinks],
+        entries: Sequence[Entries],
+        about: str,
+        sending: Sending,
+        beside: Beside | None = None,
+    ) -> list[tuple[Outline, Array | None]]:
+        """Hand a message to each rank; return those of each: see `Post`."""
+        own = self._engine.rank
+        outlines, arrays = ([*each] for each in zip(*sent, strict=True))
+        kept, outlines[own], arrays[own] = sent[own], _NONE, None
+        fetched = self._through.fetch(arrays)
+        made = [
+            _made_of(outline, landed, self._whole(size), entries, sending)
+            for outline, landed, size in zip(
+                outlines, fetched, links[0].sizes, strict=True
+            )
+        ]
+        self._forms.update(m.chosen.form for r, m in enumerate(made) if r != own)
+        sizes = links[1].sizes
+        most = [most_bytes(size, entries) * (r != own) for r, size in enumerate(sizes)]
+        room = self._through.room(most)
+        came: dict[int, tuple[Outline, Bytes]] = {}
+        like = [np.empty((0, one.width), one.dtype) for one in entries]
+
+        def read(rank: int, message: Bytes) -> None:
+            if rank != own:
+                link = self._whole(sizes[rank])
+                arrived = decode(link, message, like, sending.wire_dtype)
+                came[rank] = write_arrived(arrived, link.size, entries, room[rank])
+
+        self._swap(made, read, about, sending)
+        found = {rank: self._uploaded(*one) for rank, one in came.items()}
+        return [kept if r == own else found[r] for r in range(len(sent))]
+
+    def _whole(self, size: int) -> SendList:
+        """Return a list of so many entries, by their places in it."""
+        known = self._lists.get(size)
+        if known is None:
+            known = SendList(np.arange(size, dtype=np.int32), size)
+            self._lists[size] = known
+        return known
+
+    def _uploaded(self, outline: Outline, message: Bytes) -> Any:
+        if not message.size:
+            return outline, None
+        array = self._device.empty((message.size,), "uint8")
+        self._through.put(message, array)
+        return outline, array
+
+    def _swap(
+        self,
+        made: Sequence[_Made],
+        read: Callable[[int, Bytes], None],
+        about: str,
+        sending: Sending,
+    ) -> None:
+        """Hand messages over in the call that ranks of the CPU make for them."""
+        if about not in {ROWS, MIRROR}:
+            received = self._engine.all_to_allv([m.write() for m in made], about=about)
+            for rank, message in enumerate(received):
+                read(rank, message)
+            return
+        failed: list[DivergenceError] = []
+
+        def write(rank: int, message: Bytes) -> None:
+            try:
+                made[rank].write(message)
+            except DivergenceError as error:  # the others have a whole message
+                failed.append(error)
+
+        counts = [one.chosen.nbytes for one in made]
+        self._engine.begin_bytes(
+            counts, write, read, about=about_rows(sending, about)
+        ).finish()
+        if failed:
+            raise failed[0]
+
+
+class _Made:
+    """A message to one rank that is to be written.
+
+    Parameters
+    ----------
+    chosen : Chosen
+    link : SendList
+        Which row is that of an entry of the list, if it is sent.
+    rows : list of array
+        By property.
+    wire_dtype : str or None
+    """
+
+    def __init__(
+        self,
+        chosen: Chosen,
+        link: SendList,
+        rows: list[Array],
+        wire_dtype: str | None,
+    ) -> None:
+        self.chosen = chosen
+        self._link, self._rows, self._wire = link, rows, wire_dtype
+
+    def write(self, message: Bytes | None = None) -> Bytes:
+        """Write it where it is to be, or to memory of its own."""
+        return encode(self._link, self.chosen, self._rows, message, self._wire)
+
+
+def _made_of(
+    outline: Outline,
+    message: Bytes,
+    whole: SendList,
+    entries: Sequence[Entries],
+    sending: Sending,
+) -> _Made:
+    """Return a message to a rank, of one that has been fetched from the GPU.
+
+    `whole` are the entries of its list, by their places.
+    """
+    rows = [
+        message[first * one.item :][: outline.count * one.width * one.item]
+        .view(one.dtype)
+        .reshape(outline.count, one.width)
+        for one, first in zip(
+            entries, outline.firsts or [0] * len(entries), strict=True
+        )
+    ]
+    link, size = whole, whole.size
+    if outline.form == "ms":
+        changed = packed(np.ones(size, np.bool_))
+    else:
+        words = message[: 4 * outline.words].view(np.uint32)
+        changed = words
+        if outline.form == "vr-list":
+            mask = np.zeros(size, np.bool_)
+            mask[words] = True
+            changed = packed(mask)
+        elif outline.form == "none":
+            changed = packed(np.zeros(size, np.bool_))
+        # Rows stand one behind the other, whichever entries they are of.
+        numbers = np.cumsum(unpacked(changed)[:size], dtype=np.int32)
+        np.maximum(numbers - 1, 0, out=numbers)
+        link = SendList(numbers, max(outline.count, 1))
+    sizes, wire = row_bytes(rows, sending.wire_dtype), sending.wire_dtype
+    chosen = choose(whole, changed, sizes, sending.exchange)
+    return _Made(chosen, link, rows, wire)
+
+
+def write_arrived(
+    arrived: Arrived, size: int, entries: Sequence[Entries], room: Bytes
+) -> tuple[Outline, Bytes]:
+    """Write what has come for the GPU; return the outline of it, and its bytes."""
+    positions = arrived.positions
+    outline = Outline.choose(positions.size, size, entries)
+    message = room[: outline.nbytes]
+    words = message[: 4 * outline.words].view(np.uint32)
+    if outline.form == "vr":
+        mask = np.zeros(size, np.bool_)
+        mask[positions] = True
+        words[:] = packed(mask)
+    elif outline.form == "vr-list":
+        words[:] = positions
+    firsts = outline.firsts if outline.count else ()
+    for one, rows, first in zip(entries, arrived.rows, firsts, strict=False):
+        part = message[first * one.item :][: rows.nbytes].view(one.dtype)
+        part.reshape(rows.shape)[:] = rows
+    return outline, message
+
+
+def most_bytes(size: int, entries: Sequence[Entries]) -> int:
+    """Return the most bytes of a message of a list, in any form."""
+    return Outline.of("vr", size, -(-size // 32), entries).nbytes

@@ -2,30 +2,39 @@
 
 A call is repeated up to where the newest checkpoint was taken, and goes on from there.
 What it iterates is numbered; a loop of rounds goes to the round in which that was.
+
+Ranks agree on when a checkpoint is due, and on what the first one has found.
+
+Checkpoints are written beside a run; with several ranks, by the first of them.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import numpy.typing as npt
 
 from featgraph._activity import ACTIVITY, doing
-from featgraph.errors import FileFormatError
+from featgraph.errors import CheckpointWarning, DistributedError, FileFormatError
 from featgraph.graph import Graph
-from featgraph.program.saved import digests_of, read_state
+from featgraph.program.saved import digests_of, read_state, write_state
 from featgraph.program.snapshot import Snapshot
 from featgraph.program.state import State, take_snapshot
 from featgraph.runtime.checkpoints.folder import CheckpointFolder
 from featgraph.runtime.checkpoints.identity import refuse_other
 from featgraph.runtime.checkpoints.moment import put_back, values_of
 from featgraph.runtime.checkpoints.packing import Packed, pack_run, unpack_run
-from featgraph.runtime.checkpoints.ranks import Together
-from featgraph.runtime.checkpoints.writing import Content, Writer
 from featgraph.runtime.loops.run import Run
 
 __all__ = ["Call", "current_call"]
@@ -283,3 +292,207 @@ def _unpacked(told: Any, packed: Packed, graph: Graph) -> Run:
     run = Run(str(told["target"]), [], asynchronous=bool(told["asynchronous"]))
     unpack_run(told, packed, run, graph.vertex_count)
     return run
+
+
+_R = TypeVar("_R")
+#: Ranks ask each other again when this share of the time that is left has gone.
+_SHARE_LEFT = 0.5
+#: And behind so many supersteps at most.
+_MOST_SUPERSTEPS = 1 << 16
+
+
+class Together:
+    """Times, and what is found in files, by the first rank for all.
+
+    Parameters
+    ----------
+    graph : Graph
+        All ranks have a part of it, or it is of one rank.
+    every : float
+        Seconds from one checkpoint to the next.
+    """
+
+    def __init__(self, graph: Graph, every: float) -> None:
+        self._ranks, self._every = graph.ranks, every
+        self.begin()
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the rank that reads and writes."""
+        return self._ranks is None or self._ranks.engine.rank == 0
+
+    def begin(self) -> None:
+        """Have the time to the next checkpoint begin."""
+        self._begun = time.monotonic()
+        #: Supersteps since, and behind how many ranks ask each other.
+        self._done, self._next = 0, 1
+
+    @property
+    def supersteps_left(self) -> int:
+        """How many supersteps may run until ranks ask each other."""
+        return max(self._next - self._done, 1)
+
+    def has_been(self, seconds: float) -> bool:
+        """Whether so much time has gone, as the first rank says."""
+        return self._said(time.monotonic() - self._begun >= seconds) > 0
+
+    def is_time(self, supersteps: int) -> bool:
+        """Whether a checkpoint is due, behind so many supersteps since it was asked."""
+        self._done += supersteps
+        if self._ranks is None:
+            return time.monotonic() - self._begun >= self._every
+        if self._done < self._next:
+            return False
+        gone = time.monotonic() - self._begun
+        each, left = gone / self._done, self._every - gone
+        wait = left * _SHARE_LEFT / each if each > 0 else 1
+        wait = self._said(0 if left <= 0 else int(min(max(wait, 1), _MOST_SUPERSTEPS)))
+        self._next = self._done + max(wait, 1)
+        return wait == 0
+
+    def _said(self, number: int) -> int:
+        """Return a number of the first rank."""
+        if self._ranks is None:
+            return int(number)
+        mine = np.array([number], np.int64)
+        about = "whether a checkpoint is due"
+        return int(self._ranks.engine.broadcast(mine, 0, about=about)[0])
+
+    def first(self, function: Callable[[], _R]) -> _R | None:
+        """Run a function on the first rank; where it raises, all do."""
+        if self._ranks is None:
+            return function()
+
+        def run() -> _R | None:
+            return function() if self.is_first else None
+
+        return self._ranks.on_all(run, "opening checkpoints")  # type: ignore[no-any-return]
+
+    def text(self, function: Callable[[], Any]) -> Any:
+        """Return what the first rank has got of a function that all run, of JSON."""
+        found = function()
+        return self._sent(found)
+
+    def told(
+        self, function: Callable[[], tuple[Path, dict[str, Any]] | None]
+    ) -> tuple[Path, dict[str, Any]] | None:
+        """Return a path and a record that the first rank has found, or None."""
+        found = self.first(function)
+        if self._ranks is None:
+            return found
+        sent = self._sent(None if found is None else [str(found[0]), found[1]])
+        return None if sent is None else (Path(sent[0]), sent[1])
+
+    def _sent(self, value: Any) -> Any:
+        if self._ranks is None:
+            return value
+        text = json.dumps(value).encode() if self.is_first else b""
+        mine = np.frombuffer(text, np.uint8)
+        parts = self._ranks.engine.all_gather(mine, about="what a checkpoint says")
+        return json.loads(parts[0].tobytes())
+
+
+#: What a write may meet that is no fault of the program's.
+_FAILURES = (OSError, MemoryError)
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a checkpoint has.
+
+    Attributes
+    ----------
+    body : dict
+        Its record, in JSON.
+    graph : Graph
+        That of all its parts.
+    parts : dict of str to Snapshot
+        What is saved, by the name of its folder; nothing else writes it.
+    """
+
+    body: dict[str, Any]
+    graph: Graph
+    parts: dict[str, Snapshot] = field(default_factory=dict)
+
+
+class Writer:
+    """Writes one checkpoint at a time, on a thread of its own.
+
+    Ranks hand their rows to the first one piece by piece, between two supersteps: so a
+    run waits for that there.
+
+    Parameters
+    ----------
+    folder : CheckpointFolder or None
+        None on ranks but the first.
+    """
+
+    def __init__(self, folder: CheckpointFolder | None) -> None:
+        self._folder = folder
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._has_warned = False
+        #: How long the last write took, in s.
+        self.seconds = 0.0
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing is being written."""
+        return self._thread is None or not self._thread.is_alive()
+
+    def write(self, content: Content) -> None:
+        """Begin to write a checkpoint; what was written before has ended then."""
+        self.wait()
+        if content.graph.ranks is not None:
+            self._write(content)
+            self._report()
+            return
+        self._thread = threading.Thread(
+            target=self._write, args=(content,), name="featgraph checkpoint"
+        )
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Return when nothing is being written."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self._report()
+
+    def _write(self, content: Content) -> None:
+        begun = time.perf_counter()
+        try:
+            with doing("writing", "a checkpoint"), ExitStack() as ends:
+                self._write_on(content, ends)
+        except BaseException as error:
+            self._error = error
+        self.seconds = time.perf_counter() - begun
+
+    def _write_on(self, content: Content, ends: ExitStack) -> None:
+        folder, graph = self._folder, content.graph
+
+        def begin() -> Path:
+            return Path() if folder is None else ends.enter_context(folder.beside())
+
+        about = "writing a checkpoint"
+        beside = begin() if graph.ranks is None else graph.ranks.on_all(begin, about)
+        for name, snapshot in content.parts.items():
+            write_state(beside / name, graph, snapshot)
+        if folder is not None:
+            folder.finish(beside, content.body)
+
+    def _report(self) -> None:
+        """Say once that writes fail; the run goes on, and later ones are tried."""
+        error, self._error = self._error, None
+        if error is None:
+            return
+        is_told = type(error) is DistributedError  # of the first rank's failure
+        if not (is_told or isinstance(error, _FAILURES)):
+            raise error
+        if not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"a checkpoint could not be written, the run goes on: {error}",
+                CheckpointWarning,
+                stacklevel=2,
+            )

@@ -1,14 +1,117 @@
-"""Which device a target is."""
+"""Which device a target is.
+
+The CPU is NumPy arrays and Numba's threads.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from featgraph.arrays.targets import chosen_target
-from featgraph.runtime.devices.cpu import CpuDevice
-from featgraph.runtime.devices.protocol import Device
+from featgraph.arrays.values import host_values
+from featgraph.fold.plan.plan import FoldPlan, Phase
+from featgraph.graph import Graph
+from featgraph.runtime.devices.bound import GraphSize
+from featgraph.runtime.devices.cpu_sweeps import CpuSweeps
+from featgraph.runtime.devices.host_arrays import host_graph_array
+from featgraph.runtime.devices.protocol import Array, Device, DeviceGraph, Values
+from featgraph.runtime.trees.fixed import HostTrees
 
 __all__ = ["choose_device"]
+
+
+class CpuRows:
+    """Values of properties in NumPy arrays, as they are."""
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return an array for values of a shape, with any of them."""
+        return np.empty(shape, dtype)
+
+    def upload(self, values: Values, memory: Array | None = None) -> Array:
+        """Return an array with some values; a host array itself."""
+        return host_values(values)
+
+    def download(self, array: Array, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        """Return the values: the array itself."""
+        return array  # type: ignore[no-any-return]
+
+    def held(self, array: Array, shape: tuple[int, ...]) -> Array:
+        """Return the array itself."""
+        return array
+
+    def copy_marked(self, marks: Array, source: Array, target: Array) -> None:
+        """Copy the rows of which a mark is 1."""
+        is_marked = marks[: len(source)] == 1
+        target[is_marked] = source[is_marked]
+
+
+class CpuDevice(CpuSweeps):
+    """NumPy arrays and Numba's threads."""
+
+    name = "cpu"
+    is_scarce = True
+    recorder = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows, self.trees = CpuRows(), HostTrees()
+
+    def upload(self, values: Values, memory: Array | None = None) -> Array:
+        """Return an array of the device; on the CPU a host array itself."""
+        return host_values(values)
+
+    def download(self, array: Array) -> npt.NDArray[Any]:
+        """Return a host array; on the CPU `array` itself."""
+        return array  # type: ignore[no-any-return]
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return an array with any contents."""
+        return np.empty(shape, dtype)
+
+    def working_memory(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return an array that kernels write before they use it."""
+        return self.empty(shape, dtype)
+
+    def make_spare_memory(self) -> None:
+        """Return None: memory of the host is given back to it."""
+
+    def fill(self, array: Array, value: Any) -> None:
+        """Set all elements."""
+        array[...] = value
+
+    def copy(self, target: Array, source: Array) -> None:
+        """Copy an array to another one."""
+        np.copyto(target, source)
+
+    def graph_array(self, graph: Graph, name: str) -> Array:
+        """Return an array of the graph by its name in generated code."""
+        return host_graph_array(graph, name)
+
+    def reduce_rows(self, graph: DeviceGraph, phase: Phase) -> int:
+        """Return how many partial results a reduce over a graph's vertices leaves."""
+        chunks = "word_chunks" if phase.in_a_tree else "vertex_chunks"
+        return len(graph[chunks]) - 1
+
+    def form_of(
+        self,
+        plan: FoldPlan,
+        phase: Phase,
+        graph: GraphSize,
+        count: int | None,
+        is_listed: bool,
+    ) -> str:
+        """Return which form of a kernel runs a phase; on the CPU there is one."""
+        return "plain"
+
+    def list_vertices(self, mask: npt.NDArray[np.bool_]) -> Array | None:
+        """Return None: here sweeps go by words and pass over empty ones."""
+        return None
+
+    def synchronize(self) -> None:
+        """Wait for launched work; there is none on the CPU."""
 
 
 def choose_device(target: str) -> Device:

@@ -1,12 +1,20 @@
 """Sets of vertices on the CPU, and the sweeps of kernels over them.
 
 What is done for few vertices takes time for few vertices, wherever it is known at which
-words of a bitvector they stand (`featgraph.runtime.devices.cpu_sets`).
+words of a bitvector they stand (`featgraph.runtime.devices.cpu_sweeps`).
+
+The words that have bits are known of the few sets that were made last. A set that was
+found by following edges is known by the words that it touched, and what a kernel leaves
+of it lies within these. Sets are known by weak references: nothing writes to a set that
+is known, and a set that is gone is forgotten.
 """
 
 from __future__ import annotations
 
+import weakref
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +27,6 @@ from featgraph.fold.plan.layout import REVERSED
 from featgraph.graph.views.view import VertexSet
 from featgraph.program.active import word_count
 from featgraph.runtime.devices.bound import BoundEntry
-from featgraph.runtime.devices.cpu_sets import KnownSets, SparseSet
 from featgraph.runtime.devices.forks import all_threads, is_single_threaded
 from featgraph.runtime.devices.protocol import (
     DeviceGraph,
@@ -29,6 +36,47 @@ from featgraph.runtime.devices.protocol import (
 )
 
 __all__ = ["CHUNKS_PER_THREAD", "SMALLEST_CHUNK", "CpuKeys", "CpuSets", "CpuSweeps"]
+
+#: How many sets are known: two supersteps of several foldmaps in turn.
+_MOST_KNOWN = 8
+
+
+@dataclass(frozen=True)
+class SparseSet:
+    """What is known of a set.
+
+    Attributes
+    ----------
+    at : ndarray of int64
+        Numbers of the words that may have bits; in any order, each once.
+    work : int
+        About how many edges its vertices have.
+    count : int or None
+        How many vertices it has.
+    """
+
+    at: npt.NDArray[np.int64]
+    work: int
+    count: int | None = None
+
+
+class KnownSets:
+    """The sets that were noted last."""
+
+    def __init__(self) -> None:
+        self._known: deque[tuple[Any, SparseSet]] = deque(maxlen=_MOST_KNOWN)
+
+    def find(self, words: Any) -> SparseSet | None:
+        """Return what is known of a set, None if nothing is."""
+        for reference, found in self._known:
+            if reference() is words:
+                return found
+        return None
+
+    def note(self, words: Any, found: SparseSet) -> None:
+        """Remember where a set has bits, if that is at few of its words."""
+        self._known.appendleft((weakref.ref(words), found))
+
 
 Array = Any
 Words = Any

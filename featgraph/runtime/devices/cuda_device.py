@@ -1,4 +1,12 @@
-"""The CUDA target: its graphs, and launches of folded kernels."""
+"""The CUDA target: its graphs, and launches of folded kernels.
+
+Kernels of schedules that share edges out evenly go by a list of vertices, with the
+number of edges that those before each have. Three small kernels make it on the device,
+in the order of the vertices: the folder prints the one that counts and the one that
+lists, since these go along rows.
+
+Rows of values of properties begin at whole loads of a lane.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._cached import cached_property
-from featgraph._cuda import cuda
+from featgraph._cuda import cuda, int32, int64, kernel, uint32
+from featgraph.arrays.padding import stored_shape
+from featgraph.arrays.values import (
+    DeviceValues,
+    Entries,
+    Filled,
+    Reordered,
+    name_of,
+)
 from featgraph.fold.plan.layout import (
     JOINED_ENTRIES,
     PART_ENTRIES,
@@ -23,23 +39,148 @@ from featgraph.fold.plan.traits import HUB_DEGREE, LONG_ROW
 from featgraph.graph import Graph
 from featgraph.graph._structure import is_built_on_gpu
 from featgraph.program.active import word_count
-from featgraph.runtime.devices import cuda_lists
+from featgraph.runtime.devices import cuda_loops
 from featgraph.runtime.devices.bound import BoundEntry, GraphSize
 from featgraph.runtime.devices.cuda_arrays import BLOCK, CudaArrays, block_count
-from featgraph.runtime.devices.cuda_rows import CudaRows
 from featgraph.runtime.devices.cuda_sets import CudaKeys, CudaSets
 from featgraph.runtime.devices.cuda_trees import CudaTrees
 from featgraph.runtime.devices.host_arrays import host_graph_array
-from featgraph.runtime.devices.protocol import DeviceGraph
+from featgraph.runtime.devices.protocol import DeviceGraph, Values
 from featgraph.runtime.graphs.gpu_arrays import (
     built_array,
     joined_parts,
     longest_first,
     parts_of_rows,
 )
+from featgraph.runtime.recording.cuda_trace import OPAQUE
 from featgraph.runtime.trees.fixed import Subtree
 
 __all__ = ["REDUCE_BLOCKS", "CudaDevice", "cuda_device"]
+
+Shape = tuple[int, ...]
+#: Blocks that copy rows.
+_MOST_BLOCKS = 1 << 14
+
+
+class CudaRows:
+    """Values of properties in arrays of one device, whose rows may be padded.
+
+    Padding begins as zeros, and kernels may store there; none of it reaches a result.
+    """
+
+    def __init__(self, arrays: CudaArrays) -> None:
+        self._arrays = arrays
+
+    def empty(self, shape: Shape, dtype: str) -> Array:
+        """Return an array for values of a shape, with any of them."""
+        stored = stored_shape(shape, dtype)
+        if stored == shape:
+            return self._arrays.empty(shape, dtype)
+        return self._arrays.working_memory(stored, dtype)
+
+    def upload(self, values: Values, memory: Array | None = None) -> Array:
+        """Return an array with some values, in the memory of one that is given up."""
+        shape, dtype = tuple(values.shape), values.dtype
+        stored = stored_shape(shape, dtype)
+        if stored == shape:
+            return self._arrays.upload(values, memory)
+        if isinstance(values, Reordered):
+            values = self._arrays.reordered(values)
+        if isinstance(values, DeviceValues):
+            return self._arrays.upload(DeviceValues(values.array), memory)
+        if isinstance(values, Filled):
+            apart = values.apart and _stored_apart(values.apart, shape[1], stored[1])
+            return self._arrays.upload(Filled(values.value, stored, apart), memory)
+        is_alike = memory is not None and (memory.shape, memory.dtype) == (
+            stored,
+            dtype,
+        )
+        made = memory if is_alike else self.empty(shape, name_of(dtype))
+        self._copy(self._arrays.upload(values), made, shape)
+        return made
+
+    def download(self, array: Array, shape: Shape) -> npt.NDArray[Any]:
+        """Return values of a shape on the host; waits for the device."""
+        if tuple(array.shape) == shape:
+            return self._arrays.download(array)
+        dense = self._arrays.empty(shape, name_of(array.dtype))
+        self._copy(array, dense, shape)
+        return self._arrays.download(dense)
+
+    def held(self, array: Array, shape: Shape) -> DeviceValues:
+        """Return an array with values of a shape, for who holds or lends them."""
+        return DeviceValues(array, None if tuple(array.shape) == shape else shape[1])
+
+    def copy_marked(self, marks: Array, source: Array, target: Array) -> None:
+        """Copy the rows of which a mark is 1."""
+        count = source.shape[0]
+        if source.size == 0:
+            return
+        shape = count, source.size // count
+        rows = (a if a.ndim == 2 else a.reshape(shape) for a in (source, target))
+        blocks = min(block_count(count), _MOST_BLOCKS)
+        self._arrays.launches(cuda_loops.copy_rows, blocks, BLOCK, (marks, *rows))
+
+    def _copy(self, source: Array, target: Array, shape: Shape) -> None:
+        """Copy the values; one of the arrays is gone when that is asked for again."""
+        self._arrays.driver.note(*OPAQUE)
+        blocks = min(block_count(shape[0] * shape[1]), _MOST_BLOCKS)
+        given = source, target, shape[1]
+        self._arrays.launches(cuda_loops.copy_features, blocks, BLOCK, given)
+
+
+def _stored_apart(entries: Entries, width: int, stride: int) -> Entries:
+    """Return entries at their places in padded rows."""
+    rows, features = np.divmod(entries.places, width)
+    return Entries(rows * stride + features, entries.values)
+
+
+#: Blocks whose warps look through a set, a range of its words each.
+MOST_BLOCKS = 1024
+#: Threads of the block that adds up what these have found.
+THREADS = 256
+
+
+@kernel(cache=True)
+def add_up(counts, edges, warps, share_begins, share_count):  # type: ignore[no-untyped-def]
+    """Put in the place of each number the sum of those before it; one block."""
+    thread = uint32(cuda.threadIdx.x)
+    box_count = cuda.shared.array(THREADS, int32)
+    box_edges = cuda.shared.array(THREADS, int64)
+    each = (warps + THREADS - 1) // THREADS
+    first = min(int64(thread) * each, warps)
+    last = min(first + each, warps)
+    count, total = int32(0), int64(0)
+    for place in range(first, last):
+        count += counts[uint32(place)]
+        total += edges[uint32(place)]
+    box_count[thread] = count
+    box_edges[thread] = total
+    cuda.syncthreads()
+    offset = uint32(1)
+    while offset < THREADS:
+        more, further = int32(0), int64(0)
+        if thread >= offset:
+            more = box_count[uint32(thread - offset)]
+            further = box_edges[uint32(thread - offset)]
+        cuda.syncthreads()
+        box_count[thread] += more
+        box_edges[thread] += further
+        cuda.syncthreads()
+        offset = uint32(offset + offset)
+    if thread == THREADS - 1:
+        all_rows = box_count[thread]
+        share_count[0] = all_rows
+        share_begins[uint32(all_rows)] = box_edges[thread]
+    count = int32(box_count[thread] - count)
+    total = box_edges[thread] - total
+    for place in range(first, last):
+        own_count, own_edges = counts[uint32(place)], edges[uint32(place)]
+        counts[uint32(place)] = count
+        edges[uint32(place)] = total
+        count += own_count
+        total += own_edges
+
 
 Array = Any
 Words = Any
@@ -237,7 +378,7 @@ class CudaDevice(CudaArrays):
         rows = self._scratch_area("share_rows", (max(count, 1),), "int32")
         begins = self._scratch_area("share_begins", (count + 1,), offset)
         size = self._scratch_area("share_count", (1,), "int32")
-        blocks = min(block_count(count), cuda_lists.MOST_BLOCKS)
+        blocks = min(block_count(count), MOST_BLOCKS)
         warps = blocks * BLOCK // 32
         counts = self._scratch_area("share counts", (warps,), "int32")
         edges = self._scratch_area("share edges", (warps,), "int64")
@@ -247,7 +388,7 @@ class CudaDevice(CudaArrays):
         counted = (*own, *sums, *counting.rows)
         self.launches(counting.function, blocks, BLOCK, counted)
         totals = (*sums, np.int64(warps), begins, size)
-        self.launches(cuda_lists.add_up, 1, cuda_lists.THREADS, totals)
+        self.launches(add_up, 1, THREADS, totals)
         listed = (*own, *sums, rows, begins, *listing.rows)
         self.launches(listing.function, blocks, BLOCK, listed)
         for name, array in (

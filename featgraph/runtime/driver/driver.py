@@ -5,23 +5,44 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from featgraph._arguments import shown
 from featgraph._interrupts import rare_collections
 from featgraph.errors import ConvergenceWarning, StateError
+from featgraph.fold.plan.options import IN_PLACE
 from featgraph.program.active import ActiveSet
+from featgraph.program.snapshot import Left
 from featgraph.program.state import State
 from featgraph.runtime.behind.queue import COMPILER, LONG
 from featgraph.runtime.checkpoints.options import checked_options
 from featgraph.runtime.checkpoints.session import Session, iterating
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.driver.course import Course
-from featgraph.runtime.driver.setup import Asked, make_agenda
-from featgraph.runtime.loops.moves import make_moves
-from featgraph.runtime.loops.near_far import NearFar
+from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.loops.agenda import Agenda, left_over
+from featgraph.runtime.loops.host import HostLoop
+from featgraph.runtime.loops.in_place import commit_in_place
+from featgraph.runtime.loops.moves import Moves, make_moves
+from featgraph.runtime.loops.near_far import (
+    NEAR_FAR,
+    NearFar,
+    Waiting,
+    checked_near_far,
+)
+from featgraph.runtime.loops.pending import begin_pending, recall_pending
+from featgraph.runtime.loops.protocol import SuperstepLoop, Watched
+from featgraph.runtime.loops.replay import ReplayLoop
 from featgraph.runtime.loops.run import Run, progress_bar
+from featgraph.runtime.loops.step import (
+    Step,
+    check_any_order,
+    check_dense,
+    connect_steps,
+)
 from featgraph.runtime.loops.stopping import StoppingTest
+from featgraph.runtime.loops.watching import make_watching
+from featgraph.runtime.loops.worklist import WorklistLoop, pays_to_wait
 from featgraph.runtime.superstep.exchange import exchange_of, losses_on
 from featgraph.runtime.superstep.foldmap import FoldMap, require_state
 
@@ -292,3 +313,195 @@ def _run(
     course.note_sent(run)
     session.end(run, course.agenda, ends or run.converged)
     exchange_of(state.graph, course.agenda.device).catch_up()
+
+
+class Course:
+    """The agenda of a run, and the loops for it: both anew behind a move.
+
+    Parameters
+    ----------
+    asked : Asked
+    agenda : Agenda
+    watched : Watched
+        As `make_agenda` has made them of it.
+    most : int
+        How many supersteps there may be.
+    moves : Moves or None
+        Has ranks own other vertices.
+
+    Attributes
+    ----------
+    agenda : Agenda
+    loops : sequence of SuperstepLoop
+    refused : dict of str to str
+        Why the other loops cannot run supersteps.
+
+    Raises
+    ------
+    UserFunctionError, StateError, PlanError
+        If functions, state and options do not fit.
+    """
+
+    def __init__(
+        self,
+        asked: Asked,
+        agenda: Agenda,
+        watched: Watched,
+        *,
+        most: int,
+        moves: Moves | None,
+    ) -> None:
+        self._asked, self._most, self._moves = asked, most, moves
+        self._begin(agenda, watched)
+
+    def _begin(self, agenda: Agenda, watched: Watched) -> None:
+        if self._most > len(agenda.steps):  # whether they may is asked of all edges
+            commit_in_place(agenda.steps)
+        if self._moves is not None:
+            watched = replace(watched, is_timed=True)
+        loops, self.refused = make_loops(agenda, watched)
+        self.agenda = agenda
+        self._sent = agenda.exchange.sent_bytes
+        self.loops: Sequence[SuperstepLoop] = loops
+        agenda.moves = self._moves
+
+    def look(self, run: Run) -> None:
+        """Go on between other cuts, if that pays; asked behind each superstep."""
+        if self._moves is None:
+            return
+        before = self.agenda
+        go_on = self._moves.move(run, before, self._most - run.supersteps)
+        if go_on is None:
+            return
+        before.let_go()
+        self.note_sent(run)
+        self._begin(*make_agenda(replace(self._asked, active=None)))
+        agenda = self.agenda
+        agenda.watching, agenda.wants_host = before.watching, before.wants_host
+        agenda.asks_within = before.asks_within
+        if agenda.waiting is not None and before.waiting is not None:
+            agenda.waiting.delta = before.waiting.delta
+        go_on(agenda)
+
+    def left_over(self) -> dict[FoldMap, Left]:
+        """Return what a later call would have to know if the run ended here."""
+        return left_over(self.agenda)
+
+    def note_sent(self, run: Run) -> None:
+        """Record the bytes that this rank has sent; once for each agenda."""
+        for kind, sent in self.agenda.exchange.sent_bytes.items():
+            more = sent - self._sent.get(kind, 0)
+            if more.any():
+                known = run.sent_bytes.get(kind, [0] * more.size)
+                run.sent_bytes[kind] = (more + known).tolist()
+
+    def end(self, run: Run) -> None:
+        """Have the record of a run complete."""
+        run.kernels = [step.kernel for step in self.agenda.steps]
+        if self._moves is not None:
+            self._moves.end(run)
+
+
+#: In the order in which they are asked: the last one runs whatever is due.
+LOOPS: tuple[type[SuperstepLoop], ...] = (WorklistLoop, ReplayLoop, HostLoop)
+
+
+@dataclass(eq=False)
+class Asked:
+    """What `iterate` was asked for.
+
+    Attributes
+    ----------
+    active : object
+        The vertices to begin with; None for what is left of an earlier call.
+    by : str
+        The option that calls a function behind each superstep; "" without one.
+    log : object
+        The result whose largest entry is logged; None for none.
+    test : StoppingTest or None
+        Ends the run when it is met.
+    goes_on : bool
+        Whether `then=` may continue where nothing is due.
+    """
+
+    foldmaps: list[FoldMap]
+    state: State
+    device: Device
+    active: Any = None
+    recompute_every: int | None = None
+    near_far: NearFar | None = None
+    by: str = ""
+    log: Any = None
+    test: StoppingTest | None = None
+    goes_on: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
+    """Return the agenda of a run, and what loops are told of it.
+
+    Raises
+    ------
+    UserFunctionError, StateError, PlanError
+        If functions, state and options do not fit.
+    """
+    state, device = asked.state, asked.device
+    options, every = asked.options, asked.recompute_every
+    steps = [Step(f, state, device, options, every) for f in asked.foldmaps]
+    connect_steps(steps)
+    is_dense = steps[0].change_driven is False
+    if is_dense:  # every vertex is active in every superstep
+        check_dense(steps, asked.active, asked.goes_on)
+    is_asynchronous = steps[0].plan.options.asynchronous
+    if is_asynchronous:
+        check_any_order(steps, IN_PLACE)
+    size = state.graph.vertex_count + state.graph.edge_count
+    watching = make_watching(asked.log, asked.test, [step.plan for step in steps])
+    is_shared = state.graph.ranks is not None
+    by, looks_at_results = asked.by, False
+    if watching.extremes and not by:
+        by, looks_at_results = "watch=" if asked.test is None else "until=", True
+    watched = Watched(
+        device, size, by, looks_at_results, is_dense, is_shared=is_shared,
+        stays_on_device=exchange_of(state.graph, device).stays_on_device,
+    )  # fmt: skip
+    waiting = _make_waiting(asked, steps, watched)
+    for step in steps:
+        step.may_be_incremental = not (waiting or is_asynchronous)
+        step.spreads = waiting is None
+        step.may_sweep_all &= waiting is None  # far vertices wait
+    if asked.active is None:
+        pending = [recall_pending(f, state, device) for f in asked.foldmaps]
+    else:
+        holder = exchange_of(state.graph, device).holder
+        pending = begin_pending(asked.active, state, holder, len(asked.foldmaps))
+    if waiting is not None:
+        watched = replace(watched, key=waiting.key)
+    return Agenda(steps, pending, waiting, watching), watched
+
+
+def _make_waiting(asked: Asked, steps: list[Step], watched: Watched) -> Waiting | None:
+    """Return what tells near vertices from far ones, if any are to wait."""
+    near_far = checked_near_far(asked.near_far)
+    if near_far is None:
+        return None
+    plans = [step.plan for step in steps]
+    in_a_loop = not WorklistLoop.refuses(plans, replace(watched, key=near_far.key))
+    if watched.device.name != "cpu":
+        in_a_loop = in_a_loop and near_far.optional and pays_to_wait(steps[0])
+    may_wait = in_a_loop and not watched.is_shared
+    if near_far.optional and (not may_wait or steps[0].change_driven is True):
+        return None
+    check_any_order(steps, NEAR_FAR)
+    bound = steps[0].plain.bound
+    return Waiting(near_far, plans, asked.state, bound.exchange, in_a_loop)
+
+
+def make_loops(
+    agenda: Agenda, watched: Watched
+) -> tuple[list[SuperstepLoop], dict[str, str]]:
+    """Return the loops that can run supersteps, and why each other cannot, by name."""
+    plans = [step.plan for step in agenda.steps]
+    refused = {loop.name: loop.refuses(plans, watched) for loop in LOOPS}
+    loops = [loop(agenda) for loop in LOOPS if not refused[loop.name]]
+    return loops, {name: why for name, why in refused.items() if why}

@@ -7,28 +7,48 @@ until something that is decided by the number of active vertices has been decide
 otherwise for some time, or nothing is active. First the host launches each, and reads
 how many vertices were committed while the next one runs; a run that goes on is left to
 the device (docs/design/0039-device-loops.md).
+
+The first superstep of a run may be the first of a known cycle. The host asks for it as
+for any other, and the device for nothing, as long as these are the operations of the
+cycle's first (`featgraph.runtime.recording.aside`). Where the host would read how many
+vertices it has committed, a loop of the cycle runs, whose first superstep it is: the
+log begins with that count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
+from featgraph._activity import ACTIVITY
 from featgraph._interrupts import deferred_interrupts
 from featgraph.config import config
 from featgraph.fold.plan.plan import FoldPlan
+from featgraph.runtime.loops.accounts import Accounts
 from featgraph.runtime.loops.agenda import Agenda
-from featgraph.runtime.loops.device_flight import DeviceFlight
 from featgraph.runtime.loops.flight import Flight, Flown
 from featgraph.runtime.loops.host import HostLoop
 from featgraph.runtime.loops.protocol import SHARED, Watched
 from featgraph.runtime.loops.run import Run
-from featgraph.runtime.loops.started import StartedLoop
 from featgraph.runtime.loops.step import patches_left
 from featgraph.runtime.memory.buffers import Buffers, buffers_of, held_sets
 from featgraph.runtime.recording.aside import Aside
+from featgraph.runtime.recording.control import (
+    ABOVE,
+    ANY,
+    BELOW,
+    EVERYTHING,
+    Orders,
+    Report,
+)
 from featgraph.runtime.recording.cycles import Cycles, Traced
+from featgraph.runtime.recording.device_loop import DeviceLoop
 
 __all__ = ["ReplayLoop"]
 
@@ -294,3 +314,239 @@ class ReplayLoop:
         agenda.refresh_version()
         is_due = agenda.pending[first.place].active_count != 0
         return is_due and agenda.decisions(first.place) == first.decisions
+
+
+class StartedLoop:
+    """A loop that begins with a superstep that the host is about to ask for.
+
+    Parameters
+    ----------
+    agenda : Agenda
+        Of one foldmap, for which every vertex is due.
+    run : Run
+    cycle : sequence of Traced
+        Its first is what the superstep is expected to be.
+    loop : DeviceLoop
+    how : Flown
+    came : list
+        The interrupts that have come; they are deferred until the end.
+    are_free : callable
+        Whether sets that were taken from some pools are there, and nobody's.
+
+    Attributes
+    ----------
+    away_s : float
+        How long supersteps behind that one have taken.
+    """
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        run: Run,
+        cycle: Sequence[Traced],
+        loop: DeviceLoop,
+        how: Flown,
+        came: list[int],
+        are_free: Any,
+    ) -> None:
+        self._agenda, self._cycle, self._how, self._came = agenda, cycle, how, came
+        self._flight = DeviceFlight(agenda, run, cycle, loop)
+        self._are_free = are_free
+        self.away_s = 0.0
+
+    def run(self) -> npt.NDArray[np.int64] | None:
+        """Run the loop; return what its first superstep has handed over.
+
+        The host has asked for all of that by now. None where what comes next is not
+        sure to be the second of the cycle: see `Cycles.find`.
+        """
+        agenda, first, following = self._agenda, self._cycle[0], self._cycle[1]
+        buffers = buffers_of(agenda.state, agenda.device)
+        if first.committed() is None or held_sets(buffers) != first.stale:
+            return None
+        if not self._are_free(following.taken, buffers.pools[0]):
+            return None
+        report = self._flight.fly(self._how, self._came)
+        self.away_s = sum(report.seconds[1:])
+        seen = np.array(report.seen[0], np.float64).view(np.int64)
+        return np.concatenate([np.array(report.counts[:1], np.int64), seen])
+
+    def account(self) -> bool:
+        """Account for what has run behind the first; return whether to go on so."""
+        return self._flight.account(1)
+
+
+#: So long, in s, the device may be away.
+_MOST_AWAY = 0.05
+Counts = tuple[int, int]
+#: The counts of a superstep that is never run as it was recorded.
+_NONE = 1, 0
+
+
+class DeviceFlight:
+    """A loop of cycles, which the host hears of when it has ended.
+
+    It ends where `Flight` would begin no further cycle: nothing is due, the limit is
+    reached, or supersteps have been run too long otherwise than is decided by now. Then
+    the host accounts for what has run. Besides, it ends when it has taken some time, so
+    that an interrupt is heard, or when one has come.
+
+    Parameters
+    ----------
+    agenda : Agenda
+        It knows how many vertices are pending for each foldmap, where not all are.
+    run : Run
+    cycle : sequence of Traced
+        The first of them is due.
+    loop : DeviceLoop
+        Of these.
+    """
+
+    def __init__(
+        self, agenda: Agenda, run: Run, cycle: Sequence[Traced], loop: DeviceLoop
+    ) -> None:
+        self._agenda, self._cycle, self._loop = agenda, cycle, loop
+        self._run = run
+        self._report: Report | None = None
+
+    def run(self, how: Flown) -> bool:
+        """Run supersteps, some at least; return whether the last cycle is whole."""
+        with deferred_interrupts() as came:
+            try:
+                try:
+                    self.fly(how, came)
+                finally:
+                    is_whole = self.account()
+            except BaseException:
+                for waiting in self._agenda.pending:
+                    waiting.words = None
+                raise
+        return is_whole
+
+    def fly(self, how: Flown, came: list[int]) -> Report:
+        """Run supersteps, some at least; return what they have left.
+
+        Interrupts are deferred, and end the loop where one is in `came`.
+        """
+        agenda, loop = self._agenda, self._loop
+        orders = Orders(
+            limit=min(how.limit - how.limit % loop.step, loop.most),
+            seconds=_MOST_AWAY,
+            late_seconds=how.most_late,
+            vertices=agenda.state.graph.vertex_count,
+            pending=tuple(
+                EVERYTHING if p.words is None or p.count is None else p.count
+                for p in agenda.pending
+            ),
+            steps=tuple(
+                (t.place, *self._counts(t), self._tested(t)) for t in self._cycle
+            ),
+            test=self._test(),
+        )
+        begun = time.perf_counter()
+        ACTIVITY.enter(agenda.state.superstep, "all, in a loop of the GPU")
+        loop.launch(orders)
+        try:
+            while not loop.is_done():
+                if came:
+                    loop.stop()
+        finally:
+            loop.stop()
+            self._report = report = loop.read()
+            seconds = report.seconds
+            seconds[0] = max(time.perf_counter() - begun - sum(seconds), 0.0)
+        return report
+
+    def _test(self) -> tuple[int, float]:
+        """Return the stopping test of the run, as the device takes it."""
+        test = self._agenda.watching.test
+        side = ABOVE if test is not None and test.side == "above" else BELOW
+        return side, 0.0 if test is None else test.limit
+
+    def _tested(self, traced: Traced) -> int:
+        """Return which of the values that a superstep hands over is tested, or 0."""
+        return self._agenda.watching.tested(self._agenda.steps[traced.place].plan)
+
+    def account(self, first: int = 0) -> bool:
+        """Account for what has run, all of it but a superstep that a rank has left.
+
+        Parameters
+        ----------
+        first : int
+            Supersteps that the host has accounted for.
+
+        Returns
+        -------
+        bool
+            Whether what comes next is what has come behind these.
+        """
+        report, shape, cycle = self._report, self._loop.shape, self._cycle
+        if report is None:
+            return True
+        accounts = Accounts(self._agenda, self._run, [*cycle[first:], *cycle[:first]])
+        lost = min(report.counts[-1], 0)
+        ran = slice(first, len(report.counts) - (lost < 0))
+        counts = report.counts[ran]
+        # An exact loop has run nothing that the host would not have run.
+        last = shape.together + -first % shape.length
+        last = len(counts) % shape.length if shape.is_exact else last
+        last = min(last, len(counts))
+        accounts.add_all(counts, report.seconds[ran], report.seen[ran], last)
+        accounts.settle()
+        self._agenda.exchange.check_count(lost)
+        return accounts.is_whole
+
+    def _counts(self, traced: Traced) -> Counts:
+        """Return the counts of pending vertices with which a superstep is run so."""
+        agenda, place, meant = self._agenda, traced.place, traced.decisions
+        if agenda.is_dense:
+            return ANY
+        if meant[0]:
+            return EVERYTHING, EVERYTHING
+
+        def is_meant(count: int) -> bool:
+            return agenda.would_decide(place, count, meant)
+
+        # What takes another kernel to be known is found out when it is decided.
+        key = place, meant, agenda.steps[place].knows_patching
+        known: Counts | None = self._loop.decided.get(key)
+        if known is None or not all(map(is_meant, known)):
+            count = agenda.pending[place].count or 1
+            most = len(agenda.steps) * agenda.state.graph.vertex_count
+            known = self._loop.decided[key] = find_counts(is_meant, count, most)
+        return known
+
+
+def find_counts(is_meant: Callable[[int], bool], near: int, most: int) -> Counts:
+    """Return the least and the largest count of which something holds.
+
+    It is taken to hold for all between them, since each thing that is decided changes
+    at one count, and not to hold where it does for no power of two, nor `near`.
+
+    Parameters
+    ----------
+    is_meant : callable
+        Whether it holds of a count.
+    near : int
+        Which is tried first.
+    most : int
+        The largest count that there is; the least is 1.
+    """
+    tried = chain([near], (1 << bit for bit in range(most.bit_length())), [most])
+    known = next(filter(is_meant, tried), None)
+    if known is None:
+        return _NONE
+    return _last(is_meant, known, 1), _last(is_meant, known, most)
+
+
+def _last(is_meant: Callable[[int], bool], known: int, end: int) -> int:
+    """Return the last count that holds on the way from one that does to an end."""
+    if is_meant(end):
+        return end
+    while abs(end - known) > 1:
+        middle = (known + end) // 2
+        if is_meant(middle):
+            known = middle
+        else:
+            end = middle
+    return known

@@ -3,20 +3,32 @@
 One call runs many. What Python finds afterwards is what it would have found had it run
 them one by one: both buffers of what is iterated, what is due, and how many vertices
 each superstep has committed.
+
+On the CPU the loop is part of the generated module.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
+from featgraph._cached import cached_property
 from featgraph._interrupts import import_whole
 from featgraph.fold.plan.plan import FoldPlan
+from featgraph.program.active import word_count
+from featgraph.runtime.behind.ready import is_ready
 from featgraph.runtime.loops.agenda import Agenda
-from featgraph.runtime.loops.protocol import SHARED, Watched
+from featgraph.runtime.loops.pending import Pending
+from featgraph.runtime.loops.protocol import SHARED, QueueRun, Watched
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.step import Step
-from featgraph.runtime.loops.worklist_cpu import CpuQueue
+from featgraph.runtime.memory.buffers import ALL, Buffers
+from featgraph.runtime.superstep.bound import explained
+from featgraph.runtime.superstep.frontier import Frontier
+from featgraph.runtime.superstep.superstep import Superstep
 
 __all__ = ["WorklistLoop", "pays_to_wait"]
 
@@ -110,3 +122,217 @@ def _queue_of(agenda: Agenda) -> Any:
         return CpuQueue(agenda)
     # It takes the dialect, which is not there without a GPU.
     return import_whole("featgraph.runtime.loops.worklist_cuda").CudaQueue(agenda)
+
+
+Words = Any
+#: More edges out of active vertices than this may be left to all threads.
+MOST_EDGES = 60_000
+#: The same, times threads, where these would stop at the first source that they find: a
+#: search of kron-15 took 1.85 ms with 200,000 and 2.7 with 60,000 (two cores of an AMD
+#: EPYC, 2026-11-21).
+_MOST_STOPPING = 400_000
+#: The same, times threads, for each vertex of the graph: single supersteps look for due
+#: vertices among all. On one thread a search of coAuthorsDBLP, which has 6 edges a
+#: vertex, took 28.8 ms where it left the loop and 15.6 to 24.4 where it did not; one of
+#: an R-MAT graph of 2^17 vertices, which has 29, took 17.2 where it never left, and 6.4
+#: to 7.7 with 4 to 16 edges a vertex (one core of an Intel Xeon, 2026-11-28).
+_MOST_PER_VERTEX = 8
+#: On graphs of so many edges the loop goes on, however many lead out of active
+#: vertices, while single supersteps would have to be compiled first: that takes over a
+#: second, in which a thread goes along as many edges.
+_MOST_ALONE = 1 << 24
+_ANY_EDGES = 1 << 62
+#: A call goes along about so many edges at most, so that an interrupt is heard.
+_MOST_WORK = 1 << 25
+#: And runs at most so many supersteps.
+_MOST_SUPERSTEPS = 1 << 14
+
+
+class CpuQueue:
+    """The compiled loop of the only foldmap of a run.
+
+    Parameters
+    ----------
+    agenda : Agenda
+    """
+
+    def __init__(self, agenda: Agenda) -> None:
+        [step] = agenda.steps
+        queue = step.plain.kernel.kernel_source.queue
+        if queue is None:
+            raise TypeError("a kernel without a loop")
+        self.superstep, self.waiting, self.queue = step.plain, agenda.waiting, queue
+        self._key = -1
+        if self.waiting is not None:
+            self._key = step.plan.facts.queue_keys.index(self.waiting.key)
+        self._has_run = self._was_left = False
+        self._graph = agenda.state.graph
+        self._count = agenda.state.graph.vertex_count
+        self._arrays: dict[str, Any] = {}
+        self._buffers: Buffers | None = None
+
+    @cached_property
+    def _loops(self) -> Any:
+        """Compiled loops of the runtime; they are imported when a loop first runs."""
+        return import_whole("featgraph.runtime.devices.cpu_loops")
+
+    @cached_property
+    def _most_edges(self) -> int:
+        """How many edges may lead out of active vertices."""
+        return _most_edges(self.superstep, self.waiting is not None)
+
+    def _find_arrays(self, buffers: Buffers) -> dict[str, Any]:
+        """Return the arrays that the loop works in, and the graph's."""
+        if self._arrays and self._buffers is buffers:
+            return self._arrays
+        self._buffers, count = buffers, self._count
+        lists = buffers.temporary("queue lists", "uint32", (3, count))
+        far = 2 * count if self._key >= 0 else 0
+        known = {
+            "sources": lists[0], "passed": lists[1], "due": lists[2],
+            "marks": _zeros(buffers, "queue marks", "int32", count),
+            "waits": _zeros(buffers, "queue waits", "uint8", far // 2),
+            "far": buffers.temporary("queue far", "uint32", (far,)),
+        }  # fmt: skip
+        for name, dtype, shape in self.queue.memory:
+            known[name] = buffers.temporary(f"queue {name}", dtype, (count, *shape))
+        for name in self.queue.graph:
+            known[name] = buffers.graph[name]
+        self._arrays = known
+        return known
+
+    def wants(self, count: int | None) -> bool:
+        """Whether it may pay with so many active vertices: edges are counted later."""
+        return True
+
+    def run_several(self, pending: Pending, most: int) -> QueueRun | None:
+        """Run up to `most` supersteps in one call.
+
+        Parameters
+        ----------
+        pending : Pending
+            A; where vertices wait, what has been announced, near or far.
+
+        Returns
+        -------
+        QueueRun or None
+            None where too many edges lead out of the active vertices.
+        """
+        active, waiting = pending.words, self.waiting
+        buffers = self.superstep.bound.arrive()
+        if waiting is None and not self._pays(active, buffers):
+            return None
+        ran = self._run(pending, most, self._most_edges)
+        if ran.counts or self._can_leave():
+            return ran
+        return self._run(pending, most, _ANY_EDGES)
+
+    def _can_leave(self, *, asks: bool = True) -> bool:
+        """Whether supersteps of more edges are left to single ones.
+
+        They are not while these, which pull, would have to be compiled first; what the
+        loop commits is the same.
+        """
+        if self._graph.edge_count > _MOST_ALONE:
+            return True
+        step = self.superstep
+        return is_ready(step, step.forms(None, None), with_sets=True, asks=asks)
+
+    def _run(self, pending: Pending, most: int, most_edges: int) -> QueueRun:
+        """Run up to `most` supersteps, while no more edges than that lead out of A."""
+        step, waiting, count = self.superstep, self.waiting, self._count
+        active, begun = pending.words, time.perf_counter()
+        buffers = step.bound.buffers
+        most = min(most, _MOST_SUPERSTEPS)
+        arrays = self._find_arrays(buffers)
+        sizes, counts = np.zeros(4, np.int64), np.empty(most, np.int64)
+        limits = np.empty(most + 1, np.float64)
+        sizes[1] = self._loops.list_set(active, arrays["passed"])
+        in_place = self.queue.overwrites
+        step.bound.stale.begin(in_place)
+        # Where there are two buffers, both are equal behind this.
+        step.bound.stale.freshen(buffers, step.plan.phases[0], step.bound.empty_words())
+        known = {
+            **arrays,
+            "chunk": 0,
+            "d": step.bound.data(Frontier(in_place=in_place), None),
+            "most": most, "most_edges": most_edges, "most_work": _MOST_WORK,
+            "key": self._key, "sizes": sizes, "limits": limits, "counts": counts,
+            "sign": 1.0 if waiting is None else waiting.sign,
+            "delta": 0.0 if waiting is None else waiting.delta,
+            "limit": 0.0 if waiting is None else waiting.limit,
+        }  # fmt: skip
+        values = [known[name] for name in self.queue.arguments]
+        try:
+            try:
+                left = self._call(values)
+            finally:  # also behind an interrupt
+                # Of two buffers, the loop leaves both equal.
+                stale = dict.fromkeys(self.queue.commits, ALL if in_place else None)
+                buffers.end_in_place(stale, int(sizes[0]))
+            number, size, far_count, edges = sizes.tolist()
+            words = np.zeros(word_count(count), np.uint32)
+            self._loops.fill_set(left, size, words)
+            if waiting is not None:
+                fill = self._loops.fill_waiting
+                size += fill(arrays["far"], far_count, arrays["waits"], words)
+        except BaseException:
+            arrays["waits"].fill(0)
+            raise
+        self._has_run = True
+        may_work = edges + most_edges <= _MOST_WORK
+        self._was_left = size > 0 and number < most and may_work
+        thresholds: list[float] = []
+        if waiting is not None:
+            waiting.limit = float(limits[number])
+            thresholds = (waiting.sign * limits[:number]).tolist()
+        seconds = [(time.perf_counter() - begun) / max(number, 1)] * number
+        done = counts[:number].tolist()
+        return QueueRun(done, seconds, thresholds, words, size, edges)
+
+    def _call(self, values: list[Any]) -> Any:
+        """Run the loop; return the list of the vertices that are due behind it."""
+        kernel = self.superstep.kernel
+        try:
+            return kernel.queue(*values)
+        except Exception as error:
+            told = explained(kernel, self.queue.name, error)
+            if told is error:
+                raise
+            raise told from error
+
+    def _pays(self, active: Words, buffers: Buffers) -> bool:
+        """Whether it is worth compiling the loop for these vertices, or coming back.
+
+        Behind a loop with one buffer, the next superstep outside copies all entries. So
+        it is not entered again before there is much less to do than it was left for.
+        """
+        is_back = self._was_left and self.queue.overwrites
+        if (self._has_run and not is_back) or not self._can_leave(asks=False):
+            return True
+        sets = self.superstep.device.sets
+        edges = sets.edges_of(active, buffers.graph, self.queue.along)
+        return bool(edges <= self._most_edges // (2 if is_back else 1))
+
+
+def _most_edges(superstep: Superstep, waits: bool) -> int:
+    """Return how many edges may lead out of active vertices.
+
+    All threads together would pull along all edges, or, where gathers stop at the first
+    source they find, along few of them. Where vertices wait, they would also have to be
+    found among all.
+    """
+    threads = int(import_whole("numba").get_num_threads())
+    share = superstep.bound.graph.edge_count // (threads if waits else 2 * threads)
+    if any(phase.stops for phase in superstep.plan.phases):
+        vertices = superstep.bound.graph.vertex_count
+        share = max(_MOST_STOPPING, _MOST_PER_VERTEX * vertices) // threads
+    return max(MOST_EDGES, share)
+
+
+def _zeros(buffers: Buffers, name: str, dtype: str, count: int) -> Any:
+    """Return what is zero between runs, a number a vertex, kept with the state."""
+    key = (name, dtype, (count,))
+    if key not in buffers.temporaries:
+        buffers.temporaries[key] = np.zeros(count, dtype)
+    return buffers.temporaries[key]

@@ -1,9 +1,13 @@
-"""The buffers of a State on a device, and what is stale in them."""
+"""The buffers of a State on a device, and what is stale in them.
+
+What was bound to a State that has ended is kept for the next one on its graph
+(0068).
+"""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +29,6 @@ from featgraph.program.state import State
 from featgraph.runtime.devices.bound import BoundEntry, RowKernel
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.devices.spare import Kit
-from featgraph.runtime.memory.idle import Idle
 from featgraph.runtime.memory.places import Places
 from featgraph.runtime.streaming.needs import is_of_edges, shared_use
 
@@ -33,6 +36,54 @@ if TYPE_CHECKING:
     from featgraph.runtime.streaming.placement import Placement
 
 __all__ = ["ALL", "Buffers", "GraphArrays", "arrays_for", "buffers_of", "held_sets"]
+
+#: Keys, and things of one key, that are kept at a time.
+_MOST_KEYS, _MOST_OF_A_KEY = 64, 4
+
+
+class Idle:
+    """Things that are bound to a graph on a device, and to no State any more.
+
+    A State ends in any thread, and within whatever allocates there: nothing here waits
+    for a lock, and each change of a list is one call.
+    """
+
+    def __init__(self) -> None:
+        self._things: dict[Hashable, list[Any]] = {}
+        self._is_over = False
+
+    def take(self, key: Hashable) -> Any | None:
+        """Return a thing that is nobody else's from here on; None if there is none."""
+        found = self._things.get(key)
+        if not found:
+            return None
+        try:
+            return found.pop()
+        except IndexError:  # another thread has it
+            return None
+
+    def give(self, key: Hashable, thing: Any) -> None:
+        """Keep a thing for the next State; where there are many, it goes."""
+        if self._is_over:
+            return
+        if key not in self._things and len(self._things) >= _MOST_KEYS:
+            self._things.clear()
+        found = self._things.setdefault(key, [])
+        if len(found) < _MOST_OF_A_KEY:
+            found.append(thing)
+
+    def clear(self) -> None:
+        """Let go of all of them."""
+        self._things.clear()
+
+    def end(self) -> None:
+        """Let go of all of them, and keep none that comes: of a State that is left."""
+        self._is_over = True
+        self._things.clear()
+
+    def __len__(self) -> int:
+        return sum(map(len, list(self._things.values())))
+
 
 #: Stale everywhere.
 ALL = "all"

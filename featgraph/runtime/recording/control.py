@@ -3,7 +3,7 @@
 Words of 64 bits, in one array: the header, how many vertices are pending for each
 foldmap, what is known of each superstep of the cycle, handles of nodes, and the log.
 The host writes all but the log before a loop is launched, and reads all behind it.
-Meanwhile they belong to `featgraph.runtime.devices.cuda_control`.
+Meanwhile they belong to `featgraph.runtime.devices.cuda_arrays`.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ import numpy as np
 
 import featgraph as fg
 from featgraph.distributed import Engine, start
-from featgraph.distributed.engines import ahead, peers, torch_engine
+from featgraph.distributed.engines import ahead, shared_memory, torch_engine
 from featgraph.distributed.engines.ahead import led
 from featgraph.distributed.engines.shared_memory import SharedEngine
 
@@ -472,7 +472,7 @@ def main(kind: str, names: list[str]) -> None:
     if kind == "gloo":
         torch_engine.import_whole("torch.distributed")
     else:
-        torch_engine.import_whole(peers.FLAGS)
+        torch_engine.import_whole(shared_memory.FLAGS)
     # No TemporaryDirectory: ranks would remove it when they end.
     folder = Path(tempfile.mkdtemp())
     cases = names or [*CASES, *OWN_CASES[kind]]

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph.distributed import choice, current_engine, start
+from featgraph.distributed import current_engine, start
 from featgraph.distributed.engines import meeting, torch_engine
 from featgraph.distributed.engines.records import (
     INLINE_BYTES,
@@ -162,15 +162,15 @@ def test_ranks_of_one_host_share_memory(
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     for name, text in variables.items():
         monkeypatch.setenv(name, text)
-    assert choice.engine_class("auto", 4, address) is engine
-    assert choice.engine_class("shared", 4, address) is SharedEngine
-    assert choice.engine_class("gloo", 4, address) is TorchEngine
+    assert start.engine_class("auto", 4, address) is engine
+    assert start.engine_class("shared", 4, address) is SharedEngine
+    assert start.engine_class("gloo", 4, address) is TorchEngine
 
 
 def test_nccl_goes_with_the_engine_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     for way, engine in (("host", SharedEngine), ("engine", TorchEngine)):
         monkeypatch.setattr(fg.config, "gpu_links", way)
-        assert choice.engine_class("auto", 4, "127.0.0.1") is engine
+        assert start.engine_class("auto", 4, "127.0.0.1") is engine
 
 
 def test_what_is_no_engine() -> None:
@@ -180,7 +180,7 @@ def test_what_is_no_engine() -> None:
 
 def test_where_memory_cannot_be_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meeting.sys, "platform", "darwin")
-    assert choice.engine_class("auto", 2, "127.0.0.1") is TorchEngine
+    assert start.engine_class("auto", 2, "127.0.0.1") is TorchEngine
     with pytest.raises(fg.DistributedError, match=r"Linux only\n.*engine='gloo'"):
         SharedEngine(0, 2, "127.0.0.1", 1, 1.0)
 

@@ -16,7 +16,7 @@ import featgraph as fg
 from featgraph._activity import PLACE_BYTES, Activity, doing, place_in
 from featgraph.distributed.launching.agent import INHERITED
 from featgraph.distributed.launching.roll import Loss
-from featgraph.distributed.watch import Watch, watch_of_process
+from featgraph.distributed.start import Watch, watch_of_process
 from featgraph.graph.formats.readers import read_edge_list
 
 LOSS = Loss(1, "node1", "was ended by SIGKILL", 7, "0 (vertex: mix)")

@@ -20,7 +20,7 @@ import numba
 
 from bench.distributed import faulty
 from featgraph._interrupts import import_whole
-from featgraph.distributed.engines import peers
+from featgraph.distributed.engines import shared_memory
 from featgraph.distributed.launching import agent
 
 
@@ -65,6 +65,6 @@ def _run(plan: dict[str, Any]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    needed = "torch.distributed" if sys.argv[1] == "gloo" else peers.FLAGS
+    needed = "torch.distributed" if sys.argv[1] == "gloo" else shared_memory.FLAGS
     import_whole(needed)
     agent.Agent(0, 1, start=fork_rank).run()

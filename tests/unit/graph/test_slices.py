@@ -20,7 +20,7 @@ from featgraph.graph.formats import convert as converting
 from featgraph.graph.formats.convert import convert, write_graph
 from featgraph.graph.slices import folder as folders
 from featgraph.graph.slices import manifest as manifests
-from featgraph.graph.slices import sorting, write
+from featgraph.graph.slices import write
 from featgraph.graph.slices.checksums import checksum
 from featgraph.graph.slices.read import map_slices
 from tests.altered import GRAPHS, require_refused, sign_again, write_sound
@@ -54,13 +54,13 @@ def test_nothing_half_written_is_read(
 def test_edges_that_are_altered_while_they_are_sorted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def swapped(self: sorting.Sorter) -> Iterator[Any]:
+    def swapped(self: write.Sorter) -> Iterator[Any]:
         for records in found(self):
             records["u"] = records["u"][::-1]
             yield records
 
-    found = sorting.Sorter.sorted
-    monkeypatch.setattr(sorting.Sorter, "sorted", swapped)
+    found = write.Sorter.sorted
+    monkeypatch.setattr(write.Sorter, "sorted", swapped)
     with pytest.raises(fg.FileFormatError, match="not those that were"):
         write_graph(RING, tmp_path / "graph.fgs", order="locality")
     assert not list(tmp_path.iterdir())
@@ -397,7 +397,7 @@ def test_scratch_files_are_not_those_of_others(
     path, kept = tmp_path / "ring.txt", tmp_path / "kept"
     path.write_text("0 1\n1 2\n2 0\n")
     kept.write_bytes(bytes(99))
-    found = {"part0": sorting.Sorter, "spool1": converting._Spool}[name]
+    found = {"part0": write.Sorter, "spool1": converting._Spool}[name]
     made: Any = found.__init__
 
     def place(file: Path) -> None:

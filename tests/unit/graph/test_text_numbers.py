@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.graph.formats import pieces
-from featgraph.graph.formats.decimals import double_bits
+from featgraph.graph.formats.scan import double_bits
 from featgraph.graph.formats.text import Text, scan_table
 
 
