@@ -33,7 +33,7 @@ MADE = (
 METHODS = (
     ("runtime.loops.host", "HostLoop", "run", "by the host"),
     ("runtime.loops.flight", "Flight", "run", "flights"),
-    ("runtime.loops.device_flight", "DeviceFlight", "run", "loops"),
+    ("runtime.loops.replay", "DeviceFlight", "run", "loops"),
     ("runtime.recording.cuda_trace", "RecordedSuperstep", "__init__", "recorded"),
     ("runtime.recording.cuda_trace", "RecordedSuperstep", "_make_graphs", "graphs"),
     ("runtime.recording.cuda_record", "ConditionalLoop", "__init__", "loops made"),

@@ -45,7 +45,7 @@ def for_target(compiled, **reals):
     **reals : type
         The target's float32 and float64.
     """
-    found = make(compiled)
+    found = make(compiled) | make_choices(compiled)
     for suffix, real in reals.items():
         for name, function in make_comparisons(compiled, real).items():
             found[f"{name}_{suffix}"] = function
@@ -53,7 +53,7 @@ def for_target(compiled, **reals):
 
 
 def make(compiled):
-    """Return the functions of numbers of one type, and the bounds of ranges."""
+    """Return the functions of integers, compiled by the decorator `compiled`."""
 
     @compiled
     def to_int(x):
@@ -117,6 +117,12 @@ def make(compiled):
     def shift_right(a, b):
         inside = b >= 0 and b <= _LAST_BIT
         return int64(int64(a) >> int64(b if inside else _LAST_BIT))
+
+    return {name: made for name, made in locals().items() if made is not compiled}
+
+
+def make_choices(compiled):
+    """Return min and max of real numbers, and the bounds of ranges."""
 
     @compiled
     def lesser(x, y):
