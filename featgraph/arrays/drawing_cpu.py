@@ -6,16 +6,6 @@ from numba import uint64
 from featgraph._interrupts import njit
 from featgraph.arrays import drawing
 
-__all__ = [
-    "draw_grid",
-    "draw_ratings",
-    "draw_rmat",
-    "draw_stars",
-    "draw_uniform",
-    "draw_weights",
-    "philox",
-]
-
 # No disk cache of their own: the loops that they are inlined into are cached.
 (
     philox, _rmat_edge, _uniform_edge, _grid_edge, _rating_edge, _weight, _star,

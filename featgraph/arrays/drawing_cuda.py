@@ -3,15 +3,6 @@
 from featgraph._cuda import cuda, device_function, kernel, uint64
 from featgraph.arrays import drawing
 
-__all__ = [
-    "draw_grid",
-    "draw_ratings",
-    "draw_rmat",
-    "draw_stars",
-    "draw_uniform",
-    "draw_weights",
-]
-
 (
     _, _rmat_edge, _uniform_edge, _grid_edge, _rating_edge, _weight, _star,
 ) = drawing.make(device_function)  # type: ignore[no-untyped-call]  # fmt: skip

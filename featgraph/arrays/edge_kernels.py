@@ -2,32 +2,6 @@
 
 from featgraph._cuda import cuda, int32, int64, kernel
 
-__all__ = [
-    "NO_PLACE",
-    "SHORT",
-    "begin_rows",
-    "both_ends",
-    "count_ends",
-    "count_short",
-    "find_hubs",
-    "find_most",
-    "find_moved",
-    "find_nan",
-    "find_twins",
-    "invert",
-    "is_twin",
-    "list_marked",
-    "mark_windows",
-    "number_given",
-    "other_ends",
-    "put_rows",
-    "short_degrees",
-    "side_ends",
-    "survey",
-    "take",
-    "take_halved",
-]
-
 FULL_WARP = 0xFFFFFFFF
 NO_PLACE = -1
 #: Most degrees that are counted apart.

@@ -4,25 +4,6 @@ import math
 
 from featgraph._cuda import cuda, kernel
 
-__all__ = [
-    "ANY",
-    "AXES",
-    "FINITE",
-    "NONE_LOST",
-    "RANGE",
-    "WHOLE",
-    "fill",
-    "fill_rows",
-    "find_in_range",
-    "find_rows_without",
-    "fold_columns",
-    "part_held",
-    "place_rows",
-    "scale_columns",
-    "scale_rows",
-    "take_logs",
-]
-
 #: Axes of what it reads.
 AXES = 3
 #: What is checked: nothing; that a value is in a range; that it is whole, too; that it

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from featgraph.graph.building.jit import jit
 
-__all__ = ["count_upper", "fill_both", "fill_lower", "fill_upper", "measure_work"]
-
 _Array: TypeAlias = NDArray[Any]
 
 

@@ -11,8 +11,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["count_upper", "fill_both", "fill_lower", "fill_upper", "measure_work"]
-
 _Array: TypeAlias = NDArray[Any]
 
 

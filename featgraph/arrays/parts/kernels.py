@@ -9,50 +9,6 @@ ghosts of its edges.
 
 from featgraph._cuda import cuda, device_function, int32, int64, kernel, uint64
 
-__all__ = [
-    "ABSENT",
-    "add_ends",
-    "add_slots",
-    "add_values",
-    "add_weights",
-    "close_offsets",
-    "copy_some",
-    "count_aside",
-    "count_descents",
-    "count_entries",
-    "count_inside",
-    "count_into",
-    "count_others",
-    "emit_entries",
-    "emit_values",
-    "expand_rows",
-    "find_in_rows",
-    "flag_entries",
-    "flag_given",
-    "flag_inside",
-    "flag_owned",
-    "flag_sources",
-    "keep",
-    "keep_numbers",
-    "keep_rows",
-    "keep_some",
-    "keys_of",
-    "lengths_of",
-    "list_own",
-    "list_sources",
-    "localize",
-    "lower",
-    "mark_others",
-    "mark_part",
-    "number_locally",
-    "number_own",
-    "number_slots",
-    "other_of",
-    "put_at",
-    "put_lengths",
-    "put_taken",
-]
-
 FULL_WARP = 0xFFFFFFFF
 #: The local number of what a part does not have.
 ABSENT = -1

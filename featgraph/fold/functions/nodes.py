@@ -14,21 +14,6 @@ from typing import Any
 from featgraph.fold.schedules.mapping import Mapping
 from featgraph.fold.tree.statements import Body, Node
 
-__all__ = [
-    "AnyFeature",
-    "Array",
-    "Checked",
-    "Collective",
-    "Define",
-    "GoOn",
-    "Key",
-    "LoadRows",
-    "Masked",
-    "Place",
-    "Row",
-]
-
-
 #: What tells a row from others: the array, and the vertex or edge.
 Key = tuple[str, str]
 

@@ -12,27 +12,6 @@ from typing import Any, TypeVar
 
 from featgraph.program.operation import Collaborative, Operation
 
-__all__ = [
-    "Access",
-    "Atomic",
-    "Cast",
-    "Helper",
-    "Identity",
-    "MathCall",
-    "Numeric",
-    "Operate",
-    "Scalar",
-    "Whole",
-    "assigned_names",
-    "copy_location",
-    "is_matrix_sum",
-    "is_reversed",
-    "is_same",
-    "names_read",
-    "narrowed",
-    "symbol",
-]
-
 
 class _Node(ast.expr):
     """An expression that stands at the line of the node it came from."""

@@ -13,24 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar, cast
 
-__all__ = [
-    "SHARED",
-    "Body",
-    "Node",
-    "Rewriting",
-    "agreed",
-    "agrees",
-    "assigned",
-    "code",
-    "copied",
-    "every",
-    "expression",
-    "note_of",
-    "noted",
-    "placed",
-    "when",
-]
-
 Body = list[ast.stmt]
 
 #: What of syntax trees Python itself shares among all of them.

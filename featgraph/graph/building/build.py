@@ -16,20 +16,6 @@ from featgraph.graph.building import digests, kernels
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import EdgeList, freeze
 
-__all__ = [
-    "build_degree",
-    "build_given_index",
-    "build_in_edges",
-    "build_incident_columns",
-    "build_incident_ids",
-    "build_out_columns",
-    "build_out_ids",
-    "build_twins",
-    "sum_ends",
-    "sum_weights",
-]
-
-
 #: The CSC, for whoever needs it.
 Asked: TypeAlias = Callable[[], Adjacency]
 

@@ -15,17 +15,6 @@ from numpy.typing import NDArray
 
 from featgraph.graph.building.jit import jit
 
-__all__ = [
-    "Sums",
-    "add_ends",
-    "add_values",
-    "first_number",
-    "mixed_row",
-    "no_sums",
-    "second_number",
-    "text_of",
-]
-
 _Array: TypeAlias = NDArray[Any]
 Sums: TypeAlias = NDArray[np.uint64]
 

@@ -15,20 +15,6 @@ from featgraph.arrays.values import DeviceValues, host_values
 from featgraph.graph.building.adjacency import Adjacency
 from featgraph.graph.building.edges import EdgeList, freeze
 
-__all__ = [
-    "build_degree",
-    "build_given_index",
-    "build_in_edges",
-    "build_incident_columns",
-    "build_incident_ids",
-    "build_out_columns",
-    "build_out_ids",
-    "build_twins",
-    "build_upper",
-    "sum_ends",
-    "sum_weights",
-]
-
 
 def sum_ends(edges: EdgeList) -> NDArray[np.uint64]:
     """Return the sums over edges that a digest of their ends is made of."""

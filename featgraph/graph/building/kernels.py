@@ -18,20 +18,6 @@ from numpy.typing import NDArray
 
 from featgraph.graph.building.jit import jit
 
-__all__ = [
-    "count_both",
-    "count_one",
-    "fill_columns",
-    "fill_columns_both",
-    "fill_given",
-    "fill_given_both",
-    "fill_incident_ids",
-    "fill_out_ids",
-    "fill_twins",
-    "put_rows",
-    "to_ends",
-]
-
 _Array: TypeAlias = NDArray[Any]
 
 

@@ -13,19 +13,6 @@ from numpy.typing import NDArray
 
 from featgraph.graph.building.jit import jit
 
-__all__ = [
-    "collect_ghosts",
-    "count_due",
-    "count_due_by_owner",
-    "count_row",
-    "deal",
-    "fill_parts",
-    "gather_rows",
-    "list_ghosts",
-    "renumber",
-    "sweep",
-]
-
 _Array: TypeAlias = NDArray[Any]
 
 

@@ -17,21 +17,6 @@ from numpy.typing import NDArray
 
 from featgraph.graph.building.jit import jit
 
-__all__ = [
-    "add_into",
-    "count_both_owners",
-    "count_own",
-    "count_owners",
-    "count_words",
-    "list_at",
-    "list_by_both_owners",
-    "list_by_owner",
-    "list_members",
-    "localize",
-    "mark",
-    "survey_degrees",
-]
-
 _Array: TypeAlias = NDArray[Any]
 
 

@@ -15,24 +15,6 @@ from numpy.typing import NDArray
 from featgraph.graph.building.digests import first_number, mixed_row, second_number
 from featgraph.graph.building.jit import jit
 
-__all__ = [
-    "DESCENTS",
-    "GIVEN",
-    "GIVEN_WEIGHTS",
-    "OUTS",
-    "ROWS",
-    "STARTS",
-    "SUMS",
-    "TWINS",
-    "TWIN_WEIGHTS",
-    "add_outs",
-    "add_rows",
-    "add_slots",
-    "add_starts",
-    "find_range",
-    "starts_of",
-]
-
 _Array: TypeAlias = NDArray[Any]
 
 #: How many sums there are, and the place of each, or of the first of two. The kernel

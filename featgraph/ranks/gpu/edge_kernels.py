@@ -7,16 +7,6 @@ from featgraph._cuda import cuda, device_function, int32, int64, kernel, uint8, 
 from featgraph.device import warp
 from featgraph.ranks.gpu.row_copies import combine_entry
 
-__all__ = [
-    "combine_listed",
-    "copy_rows",
-    "list_passed",
-    "mark_differing",
-    "mark_members",
-    "mark_passed",
-    "note_changed",
-]
-
 #: What an edge's state is where it has passed: see `BoundState.edge_state`.
 _PASSED = 2
 

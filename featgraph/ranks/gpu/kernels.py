@@ -10,20 +10,6 @@ from featgraph._cuda import cuda, int32, int64, kernel, uint32
 from featgraph.device import warp
 from featgraph.ranks.gpu.row_copies import combine_entry
 
-__all__ = [
-    "add_up_links",
-    "add_vertices",
-    "combine_rows",
-    "copy_words",
-    "gather_rows",
-    "list_marked",
-    "mark_changed",
-    "mark_used",
-    "pick_listed",
-    "scatter_rows",
-    "take_bits",
-]
-
 
 @kernel(cache=True)
 def mark_changed(changed, numbers, chunks, bits, counts):  # type: ignore[no-untyped-def]

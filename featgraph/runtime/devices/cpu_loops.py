@@ -8,19 +8,6 @@ from numba import float64, int64, uint32
 from featgraph._interrupts import njit
 from featgraph.device import cpu
 
-__all__ = [
-    "MOST",
-    "fill_set",
-    "fill_waiting",
-    "find_set",
-    "first_key",
-    "list_set",
-    "near",
-    "refresh_few",
-    "refresh_vertices",
-]
-
-
 #: The largest finite key.
 MOST = 1.7976931348623157e308
 

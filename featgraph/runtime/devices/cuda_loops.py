@@ -14,27 +14,6 @@ from featgraph._cuda import (
 )
 from featgraph.device import warp
 
-__all__ = [
-    "MOST",
-    "all_if",
-    "copy_features",
-    "copy_rows",
-    "count_bits",
-    "count_in_one_block",
-    "differ",
-    "extreme",
-    "first_key",
-    "leave_out",
-    "near",
-    "place",
-    "refresh_vertices",
-    "refresh_vertices_without",
-    "settle",
-    "words_and",
-    "words_or",
-    "words_without",
-]
-
 #: The largest finite key.
 MOST = 1.7976931348623157e308
 
