@@ -20,8 +20,8 @@ import featgraph as fg
 from bench.graphs import NamedGraph, make_graph
 from bench.record import Recorder, gpu_name
 from bench.schedules.device_time import Stopwatch, timed_supersteps
+from featgraph.fold.schedules import grids
 from featgraph.fold.schedules.mapping import share_features
-from featgraph.runtime.devices import cuda_device
 from featgraph.runtime.devices.choose import choose_device
 
 DEFAULTS = {"graph": ["grid2048"], "k": [1, 4, 8, 32, 33, 128], "repeat": 21}
@@ -51,7 +51,7 @@ PEERS = {"total": ("CuPy", "CuPy, ones @ x"), "residual": ("CuPy",)}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", default="", help="contenders whose name holds this")
     parser.add_argument(
-        "--blocks", type=int, nargs="+", default=[cuda_device.REDUCE_BLOCKS],
+        "--blocks", type=int, nargs="+", default=[grids.REDUCE_BLOCKS],
         metavar="COUNT", help="blocks of a reduce, each in turn",
     )  # fmt: skip
 
@@ -88,12 +88,12 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 @contextmanager
 def blocks_of_reduces(count: int | None) -> Iterator[None]:
     """Have reduces that are prepared and run inside take so many blocks."""
-    usual = cuda_device.REDUCE_BLOCKS
-    cuda_device.REDUCE_BLOCKS = count or usual
+    usual = grids.REDUCE_BLOCKS
+    grids.REDUCE_BLOCKS = count or usual
     try:
         yield
     finally:
-        cuda_device.REDUCE_BLOCKS = usual
+        grids.REDUCE_BLOCKS = usual
 
 
 class Problem:

@@ -33,6 +33,7 @@ from featgraph._cuda_driver import Compiled, IpcMemory, ParameterType, _paramete
 from featgraph._cuda_launch import Launches, PlainDriver
 from featgraph._cuda_memory import _lent
 from featgraph.arrays import foreign, landing, memory
+from featgraph.fold.schedules import grids
 from featgraph.graph.inputs import numbers
 from featgraph.ranks.gpu import (
     carrier,
@@ -738,7 +739,7 @@ def emulated_gpu() -> Iterator[Gpu]:
         patch.setattr(cuda_arrays, "Recording", Recording)
         patch.setattr(cuda_arrays, "Repetition", Repetition)
         # Lanes take their time: two blocks of a reduce are enough.
-        patch.setattr(cuda_device, "REDUCE_BLOCKS", 2)
+        patch.setattr(grids, "REDUCE_BLOCKS", 2)
         device = cuda_device.CudaDevice()
         patch.setattr(cuda_device, "cuda_device", lambda: device)
         patch.setattr(_cuda, "require", lambda gpu=False: None)

@@ -133,6 +133,7 @@ ASKED_BY_RUNTIME = {
     "plan.traits",  # what a plan depends on of a graph
     "plan.layout",  # the names of a graph's arrays
     "plan.plan",  # the phases, and the facts
+    "schedules.grids",  # the sizes that a schedule finds a grid for
     "printing.module",  # the entries of a kernel, and what they take
     "compiling.kernel",  # what is launched
     "compiling.due_sets",  # kernels over sets, of all programs

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
-from featgraph.fold.plan.layout import rows_along, windows_name
+from featgraph.fold.plan.layout import rows_along
 from featgraph.fold.schedules.mapping import Mapping
+from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.runtime.devices.host_arrays import cut_windows, host_graph_array
 
 degrees = st.lists(st.integers(0, 3) | st.integers(0, 60), max_size=100)
@@ -49,5 +50,6 @@ def test_an_array_of_the_graph_has_them() -> None:
     graph = fg.Graph.from_edges(np.zeros(90, int), np.arange(90) % 9, vertex_count=9)
     mapping = Mapping(8, 4, 8, False, "warp_segmentation", window=20)
     for along, first in (("in", [0, 2, 4, 6, 8, 9]), ("out", [0, 1, 4, 8, 9])):
-        name = windows_name(rows_along(along), mapping)
+        [windows] = SCHEDULES[mapping.schedule].arrays(mapping)
+        name = windows.array.format(**vars(rows_along(along)))
         assert host_graph_array(graph, name).tolist() == first

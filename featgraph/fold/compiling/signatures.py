@@ -12,7 +12,7 @@ from numba.np.numpy_support import from_dtype
 from featgraph.fold.analysis.gathers import partial_dtype
 from featgraph.fold.printing.module import Entry, Field, KernelSource
 
-__all__ = ["entry_signature"]
+__all__ = ["entry_signature", "own_types"]
 
 
 def entry_signature(
@@ -54,6 +54,7 @@ def entry_signature(
         known[name] = _array("uint32", 1)
     known["passed_edges"] = known["passed_count"] = _array("int32", 1)
     known["chunks"] = _array("int64", 1)
+    known |= own_types(entry)
     reducing = source.plan.functions_of(source.plan.phases[entry.phase])[0]
     if reducing.kind.reduces:
         partial = partial_dtype(reducing, source.plan.real)
@@ -66,6 +67,13 @@ def entry_signature(
     for name, (dtype, shape) in (entry.scratch | entry.parts).items():
         known[name] = _array(dtype, len(shape) + 1)
     return tuple(known[name] for name in entry.arguments)
+
+
+def own_types(entry: Entry) -> dict[str, Any]:
+    """Return the types of what an entry takes of its schedule alone, by argument."""
+    options = () if entry.schedule is None else entry.schedule.launched
+    arrays = {a.name: _array(a.dtype, 1) for a in entry.arrays if a.dtype}
+    return dict.fromkeys(options, types.int64) | arrays
 
 
 def _lists() -> tuple[Any, Any]:

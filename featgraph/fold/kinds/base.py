@@ -151,9 +151,9 @@ class PhaseKind:
         Whether it runs on triangles.
     reduces : bool
         Whether it combines over all vertices.
-    chunks, hubs : str
-        The array of the graph that cuts what it sweeps into equal work, and that with
-        what blocks take; "" for those of the rows that it goes along.
+    chunks : str
+        The array of the graph that cuts what it sweeps into equal work; "" for that of
+        the rows that it goes along.
     chunk : (str, str)
         The bounds of a chunk (CPU).
     """
@@ -173,7 +173,6 @@ class PhaseKind:
     intersects: bool = False
     reduces: bool = False
     chunks: str = ""
-    hubs: str = ""
     chunk: tuple[str, str] = ("first_word", "last_word")
 
     def __str__(self) -> str:

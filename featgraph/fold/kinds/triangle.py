@@ -39,6 +39,5 @@ def _nest(facts: NestFacts) -> Body:
 TRIANGLE = PhaseKind(
     "triangle", lambda f, pushes: f.kind.intersects, _title,
     _arguments, _nest, "prepare_triangles", "finish_triangles",
-    intersects=True, chunks="triangle_chunks", hubs="upper_hubs",
-    chunk=("first", "last"),
+    intersects=True, chunks="triangle_chunks", chunk=("first", "last"),
 )  # fmt: skip

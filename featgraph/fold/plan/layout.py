@@ -14,7 +14,6 @@ from featgraph.fold.analysis.gathers import declared_along
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.schedules.block import JOINED_ENTRIES, PART_ENTRIES
-from featgraph.fold.schedules.mapping import WARP, Mapping
 from featgraph.fold.syntax.vertex_numbers import NUMBER
 from featgraph.program.signature import PropertyKind
 
@@ -29,13 +28,11 @@ __all__ = [
     "along_to_push",
     "expands_along",
     "hub_degree_of",
-    "hubs_name",
     "other_along",
     "phase_along",
     "rows_along",
     "rows_with",
     "traits_along",
-    "windows_name",
     "windows_of",
 ]
 
@@ -125,19 +122,9 @@ def rows_with(name: str) -> Rows | None:
     return None
 
 
-def hubs_name(listed: str, mapping: Mapping) -> str:
-    """Return what a list of those is called that a mapping leaves to blocks."""
-    return f"{listed} {mapping.hub_degree}" if mapping.hub_degree else listed
-
-
 def hub_degree_of(name: str) -> int:
     """Return from which degree on such an array lists vertices; 0 where all hubs."""
     return int(name.partition(" ")[2] or 0)
-
-
-def windows_name(rows: Rows, mapping: Mapping) -> str:
-    """Return what the windows of a mapping are called as an array of the graph."""
-    return f"{rows.windows} {WARP // mapping.lanes_per_edge} {mapping.window}"
 
 
 def windows_of(name: str) -> tuple[Rows, int, int] | None:

@@ -8,6 +8,7 @@ from typing import Any
 from featgraph._arguments import near_name, shown
 from featgraph.errors import PlanError
 from featgraph.fold.analysis.change_driven import Changes, join_changes
+from featgraph.fold.schedules.base import AnyInteger
 from featgraph.fold.schedules.table import (
     NAMES,
     OWN_OPTIONS,
@@ -36,7 +37,7 @@ WIRE_DTYPES = (None, "float16", "bfloat16")
 DIRECTIONS = ("auto", "push", "pull")
 CHANGE_DRIVEN = (True, False, "auto")
 #: Options -> the values that they take.
-OPTIONS: dict[str, tuple[Any, ...]] = {
+OPTIONS: dict[str, tuple[Any, ...] | AnyInteger] = {
     "direction": DIRECTIONS,
     "feature_parallel": (True, False, "auto"),
     "folding": (True, False, "auto"),
@@ -84,7 +85,7 @@ class Options:
         For benches, given as the dict ``_mapping``: fields of `Mapping` to use instead
         of the chosen ones, in every phase in which lanes share a vertex. Not public.
     of_schedule : tuple of (str, int)
-        Options of the schedule's own.
+        Options of the schedule's own, but for those that its kernels take.
     exchange : str
         The form in which rows go to other ranks; "auto" takes that of fewest bytes.
     overlap : str or bool
@@ -143,7 +144,7 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
             raise PlanError(
                 f"{name} cannot be {shown(value)}",
                 where="options",
-                expected=", ".join(map(repr, OPTIONS[name])),
+                expected=_expected(OPTIONS[name]),
             )
     chosen = {k: v for k, v in given.items() if k != "change_driven"}
     for name in ("feature_parallel", "folding"):
@@ -168,6 +169,12 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
     return Options(
         target=target, checked=checked, mapping=mapping, of_schedule=own, **chosen
     )
+
+
+def _expected(values: tuple[Any, ...] | AnyInteger) -> str:
+    """Return the values of an option in words."""
+    is_any = isinstance(values, AnyInteger)
+    return str(values) if is_any else ", ".join(map(repr, values))
 
 
 def parse_change_driven(given: dict[str, Any]) -> bool | str:

@@ -18,9 +18,10 @@ from featgraph.fold.plan.halos import Halo, Refusal, Split
 from featgraph.fold.plan.layout import REVERSED, SAID, Rows, rows_along
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.mapping import INTERSECTIONS
 from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
-from featgraph.fold.schedules.table import describe
+from featgraph.fold.schedules.table import SCHEDULES, describe
 from featgraph.program.combine import Combine
 from featgraph.program.signature import PropertyKind, Real
 
@@ -105,6 +106,8 @@ class Phase:
         behind a phase that does (0069).
     marks : tuple of str
         Properties of edges that it adds to, and notes where: they have changed then.
+    conflicts : str
+        The ends, "u" and "v", at which its edges conflict with each other.
     """
 
     kind: PhaseKind
@@ -138,10 +141,16 @@ class Phase:
     reverses: bool = False
     changed_only: bool = False
     marks: tuple[str, ...] = ()
+    conflicts: str = ""
 
     def describe_mapping(self) -> str:
         """Return how features and edges go to threads, in words."""
         return describe(self.mapping, self.width)
+
+    @property
+    def schedule(self) -> Schedule:
+        """How vertices, edges and features go to threads."""
+        return SCHEDULES[self.mapping.schedule]
 
     @property
     def sweeps_passed(self) -> bool:
@@ -373,10 +382,10 @@ class FoldPlan:
         """Whether a phase sweeps a set so, and the lane of a vertex does not matter."""
         if form == WORKLIST:
             return not self.facts.not_queued
-        if self.options.checked or phase.mapping.lists_rows or phase.changed_only:
+        if self.options.checked or phase.changed_only:
             return False
-        if form == "packed" and phase.mapping.tile:
-            return False  # a warp packs what its own lanes take
+        if form not in phase.schedule.forms:
+            return False
         if form == "listed":  # pulled edges sweep others, too
             return phase.kind.pulls and not phase.kind.pulls_edges
         if phase.kind.pushes:

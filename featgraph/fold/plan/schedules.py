@@ -172,7 +172,8 @@ def choose_mapping(
         return _choose_intersection(options, traits)
     if options.target == "cpu":
         loops = width > MOST_COPIES
-        return Mapping(1, 1 if loops else width, 1, loops, "cpu")
+        mapping = Mapping(1, 1 if loops else width, 1, loops, "cpu")
+        return _asked_of_threads(mapping, kind, members, width, options)
     size = analysis.real.itemsize
     whole = _whole_piece(width, PIECE_BYTES // size)
     products = None if kind.pushes else products_of(members, width, options, whole)
@@ -191,7 +192,9 @@ def choose_mapping(
         several = _vertices_together(kind, members, width)
         mapping = replace(mapping, unroll=together, vertices=several)
         resident = _resident(kind, members, mapping, width, size, traits)
-        return _forced(replace(mapping, resident=resident), width, options)
+        mapping = replace(mapping, resident=resident)
+        mapping = _asked_of_threads(mapping, kind, members, width, options)
+        return _forced(mapping, width, options)
     narrow = matrices or _reads_matrices(members, analysis)
     piece = 1 if narrow else _piece(width, size)
     if _multiplies(members) and width > MOST_MULTIPLIED:
@@ -234,6 +237,23 @@ def choose_mapping(
     of_hubs = _hub_resident(mapping, resident)
     mapping = replace(mapping, resident=resident, hub_resident=of_hubs)
     return _forced(mapping, width, options)
+
+
+def _asked_of_threads(
+    mapping: Mapping,
+    kind: PhaseKind,
+    members: Sequence[Analysed],
+    width: int,
+    options: Options,
+) -> Mapping:
+    """Return how the schedule that is asked for maps what threads have alone."""
+    asked = SCHEDULES.get(options.schedule)
+    if asked is None or options.target not in asked.targets:
+        return mapping
+    if asked.shares_features and options.target == "cuda":
+        return mapping  # lanes share nothing here
+    work = Work(kind.from_sources, width, _sweeps_edges(kind, members))
+    return asked.choose(mapping, work, dict(options.of_schedule))
 
 
 def _of_all_vertices(products: Products | None, width: int, size: int) -> Mapping:

@@ -6,6 +6,8 @@ thread writes whole words and pull needs no atomics.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from featgraph.fold.lowering.blocks import finished
 from featgraph.fold.lowering.passes import lower
 from featgraph.fold.plan.plan import FoldPlan
@@ -15,7 +17,6 @@ from featgraph.fold.printing.cpu_queue import print_queue
 from featgraph.fold.printing.module import Entry
 from featgraph.fold.printing.phase import PhaseToPrint
 from featgraph.fold.printing.statements import make_function, print_function
-from featgraph.fold.schedules.table import SCHEDULES
 
 __all__ = [
     "DECORATOR",
@@ -86,9 +87,12 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     its own: a single chunk needs no threads.
     """
     writer, phase, number = one.writer, one.phase, one.number
-    facts = one.facts(SCHEDULES[phase.mapping.schedule])
+    schedule = phase.schedule
+    facts, arrays = one.facts(schedule), schedule.arrays(phase.mapping)
     name, sweep = f"{phase.kind}_phase_{number}", f"sweep_{number}"
-    arguments = phase.kind.arguments(facts, ["chunks"], [])
+    places = dict.fromkeys(["chunks", *(array.name for array in arrays)])
+    places |= dict.fromkeys(schedule.launched)
+    arguments = phase.kind.arguments(facts, list(places), [])
     inner = [a for a in arguments if a != "chunks"]
     facts.arguments = ("chunk", *phase.kind.chunk, *inner)
     flags = "IN_A_TREE" if phase.in_a_tree else "SWEEP"
@@ -101,7 +105,8 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     all_chunks = in_parallel(sweep, inner)
     made = make_function("njit(**CALLED)", name, arguments, "", all_chunks)
     print_function(writer, made)
-    entries = [Entry(name, number, "main", tuple(arguments))]
+    main = Entry(name, number, "main", tuple(arguments))
+    entries = [replace(main, schedule=schedule, arrays=arrays)]
     if phase.kind.reduces and not phase.in_a_tree:
         in_blocks = bool(facts.summed and facts.binding.block)
         body = finished(facts.accumulators[facts.reduced], in_blocks)

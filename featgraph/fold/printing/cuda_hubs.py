@@ -26,15 +26,9 @@ class HubPhase(CudaPhase):
     def schedule(self) -> Schedule:
         """The schedule to which that of the phase leaves hubs."""
         own = super().schedule
-        names = {"hubs": own.hubs, "joined_parts": own.joins}
-        return SCHEDULES[names.get(self.hubs, "block_parts")]
-
-    @property
-    def hubs(self) -> str:  # type: ignore[override]
-        """The list of hubs; what is pushed meets in memory, so that parts do."""
-        if self.phase.kind.pushes:
-            return "hub_parts"
-        return "joined_parts" if self.phase.mapping.in_parts else "hubs"
+        if self.phase.kind.pushes:  # what is pushed meets in memory
+            return SCHEDULES[own.parts]
+        return SCHEDULES[own.joins if self.phase.mapping.in_parts else own.hubs]
 
     @cached_property
     def threads(self) -> int:

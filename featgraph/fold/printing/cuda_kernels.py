@@ -13,7 +13,6 @@ from featgraph.fold.printing.cuda_phase import CudaPhase
 from featgraph.fold.printing.cuda_queue import print_queue
 from featgraph.fold.printing.module import Entry
 from featgraph.fold.printing.phase import PhaseToPrint
-from featgraph.fold.schedules.table import SCHEDULES
 
 __all__ = ["DECORATOR", "constants", "imports", "print_phase", "print_queue"]
 
@@ -35,7 +34,7 @@ def imports(plan: FoldPlan) -> list[str]:
         "linalg_thread": any(not _in_registers(plan, p) for p in alone),
     }
     for phase in plan.phases:
-        modules |= dict.fromkeys(SCHEDULES[phase.mapping.schedule].modules, True)
+        modules |= dict.fromkeys(phase.schedule.modules, True)
     modules["queue_cuda as queues"] = plan.form == WORKLIST
     modules["numbers_cuda as numbers"] = plan.analysis.uses_numbers(cuda=True)
     numbers = "boolean", "float32", "float64", "int32", "int64", "uint32", "uint64"

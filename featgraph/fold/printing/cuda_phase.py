@@ -16,8 +16,7 @@ from featgraph.fold.plan.schedules import BLOCK_THREADS, HUB_THREADS
 from featgraph.fold.printing.module import Entry
 from featgraph.fold.printing.phase import PhaseToPrint
 from featgraph.fold.printing.statements import make_function, print_function
-from featgraph.fold.schedules.base import Schedule
-from featgraph.fold.schedules.table import SCHEDULES
+from featgraph.fold.schedules.base import GraphArray, Schedule
 from featgraph.fold.syntax.unsigned_indices import unsigned_indices
 
 __all__ = ["CudaPhase"]
@@ -33,8 +32,6 @@ class CudaPhase:
     """What the kernels of all mappings have in common."""
 
     role = "main"
-    #: The list by which blocks come to vertices of high degree.
-    hubs = "hubs"
     #: What the names of its kernels end with.
     suffix = ""
 
@@ -52,7 +49,12 @@ class CudaPhase:
     @property
     def schedule(self) -> Schedule:
         """How vertices, edges and features go to threads."""
-        return SCHEDULES[self.phase.mapping.schedule]
+        return self.phase.schedule
+
+    @property
+    def arrays(self) -> tuple[GraphArray, ...]:
+        """The arrays by which threads come to what they sweep."""
+        return self.schedule.arrays(self.phase.mapping, self.form)
 
     @cached_property
     def threads(self) -> int:
@@ -94,11 +96,8 @@ class CudaPhase:
 
     def _arguments(self, facts: Facts) -> list[str]:
         mapping, is_main = self.phase.mapping, self.role == "main"
-        places = ["vertex_count"] if is_main else [self.hubs]
-        if mapping.lists_rows:
-            places = ["share_rows", "share_begins", "share_count"]
-        elif mapping.window and is_main and self.form == "plain":
-            places = ["windows"]
+        places = [array.name for array in self.arrays] or ["vertex_count"]
+        places += self.schedule.launched
         listed = ["listed"] * (self.form == "listed")
         more = [*listed, *["hub_degree"] * (is_main and mapping.hubs)]
         return self.phase.kind.arguments(facts, places, more)
@@ -109,7 +108,7 @@ class CudaPhase:
         if self.phase.kind.intersects:
             return doc
         if self.role == "hubs":
-            part = "" if self.hubs == "hubs" else "part of the row of a "
+            part = "part of the row of a " if facts.binding.part else ""
             doc += f" A block for each {part}hub."
         else:
             doc += _FORMS[self.form]
@@ -136,7 +135,8 @@ class CudaPhase:
         main = Entry(
             self.name, self.number, self.role, facts.arguments, dict(self.scratch),
             self.threads, self._bounds(), self._strides(),
-            self.covers and self.role == "main", dict(self.parts),
+            self.covers and self.role == "main", dict(self.parts), self.schedule,
+            self.arrays,
         )  # fmt: skip
         if not self.phase.kind.reduces or self.phase.in_a_tree:
             return [main]

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from featgraph._cached import cached_property
 from featgraph.fold.lowering.accumulators import accumulator_of
 from featgraph.fold.lowering.layouts import layout_along
-from featgraph.fold.plan.layout import REVERSED, hubs_name, rows_along, windows_name
+from featgraph.fold.plan.layout import REVERSED, rows_along
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.schedules import PIECE_BYTES
+from featgraph.fold.schedules.base import GraphArray, Schedule
 
 __all__ = ["ALIGNMENT", "Argument", "Entry", "Field", "KernelSource", "Queue"]
 
@@ -75,8 +76,8 @@ class Argument:
         Its name in the module.
     kind : str
         "graph": an array of the graph, the same at each launch; "superstep": the data,
-        a set, a count, or memory, which a superstep has; "launch": what follows from
-        the others when the entry is launched.
+        a set, a count, memory, or what a schedule has prepared; "launch": what follows
+        from the others when the entry is launched.
     array : str
         Of kind "graph", how the graph calls it.
     """
@@ -118,6 +119,10 @@ class Entry:
     parts : dict
         Arrays with an entry for each part of a row that it joins: argument -> dtype and
         shape of one of them. They are zero at first (CUDA).
+    schedule : Schedule or None
+        That of its threads; None for the last step of a reduce.
+    arrays : tuple of GraphArray
+        The arrays that this names for them.
     """
 
     name: str
@@ -130,6 +135,8 @@ class Entry:
     strides: int = 1
     covers: bool = False
     parts: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    schedule: Schedule | None = None
+    arrays: tuple[GraphArray, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -223,20 +230,15 @@ class KernelSource:
 
     def _find_arguments(self, entry: Entry) -> tuple[Argument, ...]:
         phase = self.plan.phases[entry.phase]
-        kind = phase.kind
-        chunks = "edge_chunks" if phase.sweeps_passed else kind.chunks
-        if phase.in_a_tree:
-            chunks = "word_chunks"
+        chunks = "word_chunks" if phase.in_a_tree else phase.kind.chunks
         if phase.changed_only:
             chunks = "edge_word_chunks"
+        rows = vars(phase.rows)
         arrays = {
             **_ARRAYS,
             **{name: name for along in REVERSED for name in self._rows(along)},
-            "hubs": kind.hubs or hubs_name(phase.rows.hubs, phase.mapping),
-            "hub_parts": phase.rows.hub_parts,
-            "joined_parts": hubs_name(phase.rows.joined_parts, phase.mapping),
             "chunks": chunks or phase.rows.chunks,
-            "windows": windows_name(phase.rows, phase.mapping),
+            **{a.name: a.array.format(**rows) for a in entry.arrays if a.array},
         }
         launched = _LAUNCHED.union(entry.scratch, entry.parts)
         return tuple(

@@ -6,7 +6,8 @@ from collections.abc import Mapping as Dict
 from dataclasses import replace
 
 from featgraph.errors import PlanError
-from featgraph.fold.schedules.base import Binding, KernelShape
+from featgraph.fold.schedules.base import Binding, GraphArray, KernelShape
+from featgraph.fold.schedules.grids import LaunchSizes
 from featgraph.fold.schedules.lanes import LaneSchedule, lanes_of
 from featgraph.fold.schedules.mapping import WARP, Mapping, Work
 from featgraph.fold.tree.layout import Walk
@@ -25,6 +26,7 @@ class BalancedPushSchedule(LaneSchedule):
 
     name = "balanced_push"
     modules = ("segments",)
+    forms = ()
 
     def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
         """Have edges shared out where sources write along them."""
@@ -45,6 +47,15 @@ class BalancedPushSchedule(LaneSchedule):
                 fix="add direction='push', or ask for schedule='warp_segmentation'",
             )
         return mapping
+
+    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+        """Return the list: sources, the edges before each, and how many they are."""
+        names = ("share_rows", "share_begins", "share_count")
+        return tuple(map(GraphArray, names))
+
+    def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
+        """Return how many blocks share out the edges."""
+        return sizes.shared_out(sizes.edges * mapping.lanes_per_vertex)
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""

@@ -10,17 +10,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from collections.abc import Mapping as Dict
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from featgraph.fold.schedules import grids
+from featgraph.fold.schedules.grids import LaunchSizes
 from featgraph.fold.schedules.mapping import Mapping, Work, last_feature, stands_for
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, code, copied, when
 
 __all__ = [
+    "AnyInteger",
     "Binding",
     "BlockScope",
     "FeatureAxis",
+    "GraphArray",
     "KernelShape",
     "Schedule",
     "Scope",
@@ -318,6 +322,55 @@ class Binding:
         return tests
 
 
+@dataclass(frozen=True)
+class GraphArray:
+    """An array of the graph by which threads come to what they sweep.
+
+    Attributes
+    ----------
+    name : str
+        The argument of the kernel.
+    array : str
+        The name of the array in the graph; in braces, a list of `Rows` that the rows of
+        the phase have. "" for an array that is made at the launch, or prepared.
+    each : int
+        Its entries for each thing that it lists.
+    dtype : str
+        Of an array that `Schedule.prepare` makes; "" for every other one.
+    """
+
+    name: str
+    array: str = ""
+    each: int = 1
+    dtype: str = ""
+
+
+@dataclass(frozen=True)
+class AnyInteger:
+    """The values of an option of which another one compiles nothing.
+
+    Attributes
+    ----------
+    default, least : int
+        What stands for none, and the smallest that may be given.
+    is_launched : bool
+        Whether kernels take it as an argument.
+    is_prepared : bool
+        Whether prepared arrays depend on it.
+    """
+
+    default: int = 0
+    least: int = 0
+    is_launched: bool = True
+    is_prepared: bool = False
+
+    def __contains__(self, value: object) -> bool:
+        return type(value) is int and self.least <= value < 1 << 63
+
+    def __str__(self) -> str:
+        return f"an integer, {self.least} or more"
+
+
 class Schedule(ABC):
     """How vertices, edges and features go to threads.
 
@@ -333,22 +386,33 @@ class Schedule(ABC):
         Whether lanes share the features of an edge (FA); None where there are none.
     options : mapping
         Options of its own -> the values that they take.
+    seed : str
+        That of its options from which an order is drawn, if any.
+    copies_columns : bool
+        Whether `prepare` makes copies of properties of edges.
+    forms : tuple of str
+        Forms beside the plain one in which its kernels come to the vertices of a set.
     modules : tuple of str
         Modules of `featgraph.device` that its kernels call, beside ``warp``.
     hubs : str
         The schedule to which it leaves vertices of high degree, or long rows.
-    joins : str
-        The same where several blocks take a row, and the last one goes on.
+    joins, parts : str
+        The same where several blocks take a row, and the last one goes on; and where
+        they need not meet.
     """
 
     name: ClassVar[str]
     is_asked_for: ClassVar[bool] = True
     targets: ClassVar[tuple[str, ...]] = ("cuda",)
     shares_features: ClassVar[bool | None] = True
-    options: ClassVar[Dict[str, tuple[int, ...]]] = {}
+    options: ClassVar[Dict[str, tuple[int, ...] | AnyInteger]] = {}
+    seed: ClassVar[str] = ""
+    copies_columns: ClassVar[bool] = False
+    forms: ClassVar[tuple[str, ...]] = ("packed", "listed")
     modules: ClassVar[tuple[str, ...]] = ()
     hubs: ClassVar[str] = "block"
     joins: ClassVar[str] = "block_joins"
+    parts: ClassVar[str] = "block_parts"
 
     def check(self, given: Dict[str, int]) -> None:
         """Refuse options of its own without which, or with which, it cannot do."""
@@ -371,6 +435,73 @@ class Schedule(ABC):
     def threads(self, mapping: Mapping) -> int:
         """Return the threads of a block; 0 for as many as others have."""
         return 0
+
+    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+        """Return the arrays by which threads come to what they sweep.
+
+        Without any, they come to vertices by their numbers (CPU: by chunks of words).
+        """
+        return ()
+
+    def prepare(
+        self,
+        mapping: Mapping,
+        view: Any,
+        seed: int | None,
+        conflicts: str,
+        columns: Dict[str, Any],
+        options: Dict[str, int],
+    ) -> Dict[str, Any]:
+        """Make those of its arrays that have a dtype: on the host, or on the device.
+
+        The view keeps them until its edges, its shape or one of `columns` changes.
+
+        Parameters
+        ----------
+        mapping : Mapping
+        view : GraphView
+        seed : int or None
+            The value of the option `seed`; None for a schedule without one.
+        conflicts : str
+            The ends at which edges of the phase conflict.
+        columns : mapping of str to Column
+            Properties of edges that the phase only reads, with `copies_columns`.
+        options : mapping of str to int
+            Those of its options on which this depends.
+        """
+        return {}
+
+    @property
+    def integers(self) -> dict[str, AnyInteger]:
+        """Its options that take any integer."""
+        values = self.options.items()
+        return {n: v for n, v in values if isinstance(v, AnyInteger)}
+
+    @property
+    def launched(self) -> list[str]:
+        """Those of them that its kernels take."""
+        return [name for name, values in self.integers.items() if values.is_launched]
+
+    def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
+        """Return how many blocks a launch has; 0 for none (CUDA)."""
+        lanes = mapping.lanes_per_vertex
+        if sizes.role == "hubs":
+            [array] = self.arrays(mapping)
+            return sizes.within(sizes.given(array.name).size // array.each, lanes)
+        if sizes.reduces:
+            # As many on every GPU, for they say how a sum is rounded.
+            return min(sizes.blocks(sizes.vertices), grids.REDUCE_BLOCKS)
+        if sizes.form == "listed":
+            return sizes.blocks(int(sizes.given("listed").size) * lanes)
+        if sizes.form == "packed":
+            blocks = min(sizes.blocks(sizes.vertices), grids.PACKING_BLOCKS * lanes)
+        else:
+            blocks = sizes.blocks(self.places(mapping, sizes))
+        return sizes.bounded(blocks, lanes)
+
+    def places(self, mapping: Mapping, sizes: LaunchSizes) -> int:
+        """Return how many threads have something to do (CUDA)."""
+        return sizes.vertices * mapping.lanes_per_vertex
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words; of some, no mapping is named."""

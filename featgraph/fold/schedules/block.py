@@ -7,7 +7,13 @@ from collections.abc import Mapping as Dict
 from dataclasses import replace
 
 from featgraph.errors import PlanError
-from featgraph.fold.schedules.base import Binding, BlockScope, KernelShape, Schedule
+from featgraph.fold.schedules.base import (
+    Binding,
+    BlockScope,
+    GraphArray,
+    KernelShape,
+    Schedule,
+)
 from featgraph.fold.schedules.lanes import lanes_of, marked, shared
 from featgraph.fold.schedules.mapping import WARP, Mapping, Work
 from featgraph.fold.tree.nodes import Sweep
@@ -15,7 +21,7 @@ from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
 __all__ = [
     "JOINED_ENTRIES", "PART", "PART_ENTRIES", "BlockSchedule", "JoinSchedule",
-    "PartSchedule", "found_parts",
+    "PartSchedule", "found_parts", "listed",
 ]  # fmt: skip
 
 #: The bounds of a part of a row.
@@ -38,6 +44,10 @@ class BlockSchedule(Schedule):
                 where="schedule='block'",
             )
         return replace(mapping, hubs=True) if work.sweeps_edges else mapping
+
+    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+        """Return the list of hubs."""
+        return (listed("hubs", 1, mapping),)
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""
@@ -75,6 +85,10 @@ class PartSchedule(BlockSchedule):
     name = "block_parts"
     is_asked_for = False
 
+    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+        """Return the list of parts of their rows."""
+        return (GraphArray("hub_parts", "{hub_parts}", PART_ENTRIES),)
+
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""
         return replace(super().bind(mapping, shape), part=PART)
@@ -90,6 +104,10 @@ class JoinSchedule(BlockSchedule):
     name = "block_joins"
     is_asked_for = False
 
+    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+        """Return the list of parts of rows, with their places among these."""
+        return (listed("joined_parts", JOINED_ENTRIES, mapping),)
+
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""
         return replace(super().bind(mapping, shape), part=PART, joins=True)
@@ -97,6 +115,15 @@ class JoinSchedule(BlockSchedule):
     def _found(self, vertex: str) -> tuple[str, Body]:
         """Return the places of parts; and a vertex, with what is known of one."""
         return found_parts("joined_parts", vertex, JOINED_ENTRIES)
+
+
+def listed(name: str, each: int, mapping: Mapping) -> GraphArray:
+    """Return a list of the vertices that a mapping leaves to blocks.
+
+    The graph knows it by the degree, too, where that is not the degree of hubs.
+    """
+    degree = f" {mapping.hub_degree}" if mapping.hub_degree else ""
+    return GraphArray(name, f"{{{name}}}{degree}", each)
 
 
 def found_parts(array: str, vertex: str, size: int) -> tuple[str, Body]:

@@ -8,8 +8,14 @@ from dataclasses import replace
 from typing import ClassVar
 
 from featgraph.errors import PlanError
-from featgraph.fold.schedules.base import Binding, BlockScope, KernelShape, Schedule
-from featgraph.fold.schedules.block import JOINED_ENTRIES, PART, found_parts
+from featgraph.fold.schedules.base import (
+    Binding,
+    BlockScope,
+    GraphArray,
+    KernelShape,
+    Schedule,
+)
+from featgraph.fold.schedules.block import JOINED_ENTRIES, PART, found_parts, listed
 from featgraph.fold.schedules.lanes import lanes_of, marked, shared
 from featgraph.fold.schedules.mapping import (
     WARP,
@@ -61,6 +67,7 @@ class BlockTileSchedule(Schedule):
 
     name = "block_tiles"
     modules: ClassVar[tuple[str, ...]] = ("block_tiles",)
+    forms: ClassVar[tuple[str, ...]] = ("listed",)  # a warp packs what its lanes take
     joins: ClassVar[str] = "tile_joins"
 
     def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
@@ -163,6 +170,10 @@ class TileJoinSchedule(BlockTileSchedule):
 
     name = "tile_joins"
     is_asked_for = False
+
+    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+        """Return the list of parts of rows, with their places among these."""
+        return (listed("joined_parts", JOINED_ENTRIES, mapping),)
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""

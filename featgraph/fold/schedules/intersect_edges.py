@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from featgraph.fold.schedules.base import Binding, KernelShape
+from featgraph.fold.schedules.base import Binding, GraphArray, KernelShape
+from featgraph.fold.schedules.grids import LaunchSizes
 from featgraph.fold.schedules.intersection import Intersection
 from featgraph.fold.schedules.mapping import WARP, Mapping
 from featgraph.fold.tree.nodes import Areas, Comment, Intersect, Sweep
@@ -94,6 +95,10 @@ class ChunkedEdgeSchedule(_PassedEdges):
     targets = ("cpu",)
     does = "Sweep the edges of a chunk that passed, and their triangles."
 
+    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+        """Return the cut of the edges."""
+        return (GraphArray("chunks", "edge_chunks"),)
+
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
         return "one thread, searching the shorter of two rows in the longer"
@@ -121,6 +126,10 @@ class WarpEdgeSchedule(_PassedEdges):
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
         return f"{WARP} lanes, searching the shorter of two rows in the longer"
+
+    def places(self, mapping: Mapping, sizes: LaunchSizes) -> int:
+        """Return how many threads look for edges that passed."""
+        return sizes.edges
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over edges, the body of `node` in it."""
@@ -155,6 +164,10 @@ class ChangedWordSchedule(ChunkedEdgeSchedule):
 
     name = "changed_words"
 
+    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+        """Return the cut of the words of the set."""
+        return (GraphArray("chunks", "edge_word_chunks"),)
+
     def arguments(self, rows: Oriented) -> tuple[str, ...]:
         """Return what became of edges, the rows of all neighbors, and the set."""
         return (*super().arguments(rows), "changed_edges")
@@ -186,6 +199,10 @@ class ListedEdgeSchedule(WarpEdgeSchedule):
 
     name = "listed_edges"
     does = "Take the edges on the list, some warps each, and their triangles."
+
+    def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
+        """Return how many blocks share out the edges of the list."""
+        return sizes.bounded(sizes.shared_out(sizes.edges), mapping.lanes_per_vertex)
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""

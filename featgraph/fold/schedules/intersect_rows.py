@@ -6,6 +6,7 @@ from featgraph.fold.schedules.base import (
     Binding,
     BlockScope,
     FeatureAxis,
+    GraphArray,
     KernelShape,
     Scope,
 )
@@ -136,6 +137,10 @@ class BitmapSchedule(Intersection):
 
     name = "bitmap"
     does = "Sweep long rows, a block each, and the triangles with them in the middle."
+
+    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+        """Return the list of long rows."""
+        return (GraphArray("hubs", "upper_hubs"),)
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it: lanes add up what they have."""

@@ -14,6 +14,7 @@ from featgraph.fold.schedules.base import (
     in_strides,
 )
 from featgraph.fold.schedules.block_tiles import SHARED_BYTES, SIDE, padded_to_tiles
+from featgraph.fold.schedules.grids import LaunchSizes
 from featgraph.fold.schedules.lanes import shared
 from featgraph.fold.schedules.mapping import WARP, Mapping, Products, share_features
 from featgraph.fold.tree.layout import Walk
@@ -31,6 +32,8 @@ THREADS = {4: (128, 160), 8: (64, 96)}
 RESIDENT = {4: 4, 8: 2}
 #: Vertices that a lane has on the way together, and those of a batch, at most.
 MOST_ON_THE_WAY, MOST_WAITING = {4: 4, 8: 2}, 256
+#: Multiprocessors for which there are blocks: as many on all devices, as in a reduce.
+MULTIPROCESSORS = 132
 #: Batches that stand in shared memory: one is added up while the next one comes.
 BUFFERS = 2
 
@@ -121,6 +124,12 @@ class ShareTileSchedule(Schedule):
     def threads(self, mapping: Mapping) -> int:
         """Return the threads of a block."""
         return mapping.lanes_per_vertex
+
+    def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
+        """Return how many blocks have a batch, or as many as fit multiprocessors."""
+        resident = mapping.resident * sizes.block // mapping.lanes_per_vertex
+        most = max(resident, 1) * MULTIPROCESSORS
+        return max(min(-(-sizes.vertices // mapping.batch), most), 1)
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""

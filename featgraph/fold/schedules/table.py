@@ -84,7 +84,7 @@ def check_target(asked: str, target: str) -> None:
 
 
 def check_own(asked: str, given: Dict[str, Any]) -> tuple[tuple[str, int], ...]:
-    """Return those of checked options that belong to the schedule that is asked for.
+    """Return those of checked options on which the mapping of a schedule depends.
 
     Raises
     ------
@@ -103,9 +103,10 @@ def check_own(asked: str, given: Dict[str, Any]) -> tuple[tuple[str, int], ...]:
                 expected=" or ".join(f"schedule={other!r}" for other in theirs),
                 fix=f"drop {name}, or ask for schedule={theirs[0]!r}",
             )
-    if schedule is not None:
-        schedule.check(own)
-    return tuple(sorted(own.items()))
+    if schedule is None:
+        return ()
+    schedule.check(own)
+    return tuple(sorted((n, v) for n, v in own.items() if n not in schedule.integers))
 
 
 def describe(mapping: Mapping, width: int) -> str:

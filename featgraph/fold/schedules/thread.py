@@ -12,6 +12,7 @@ from featgraph.fold.schedules.base import (
     in_strides,
 )
 from featgraph.fold.schedules.frontier import each_listed, each_packed
+from featgraph.fold.schedules.grids import LaunchSizes
 from featgraph.fold.schedules.mapping import Mapping
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Areas, Sweep
@@ -115,6 +116,10 @@ class EdgeWordSchedule(ThreadSchedule):
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
         return "one thread an edge, a warp 32 of a set"
+
+    def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
+        """Return how many blocks share out the edges of a set."""
+        return sizes.bounded(sizes.shared_out(sizes.edges), mapping.lanes_per_vertex)
 
     def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
         """Return the loop over edges; it lists those that passed."""

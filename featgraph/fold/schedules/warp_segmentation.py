@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 from featgraph.errors import PlanError
-from featgraph.fold.schedules.base import Binding, KernelShape, Scope
+from featgraph.fold.schedules.base import Binding, GraphArray, KernelShape, Scope
+from featgraph.fold.schedules.grids import LaunchSizes
 from featgraph.fold.schedules.lanes import LaneSchedule, lanes_of, leave_idle, marked
 from featgraph.fold.schedules.mapping import WARP, Mapping, Work
 from featgraph.fold.tree.layout import Walk
@@ -69,6 +70,19 @@ class WarpSegmentationSchedule(LaneSchedule):
             if mapping.lanes_per_edge == WARP
             else ROUNDS * (WARP // mapping.lanes_per_edge),
         )
+
+    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+        """Return the list that cuts the vertices into windows."""
+        if not mapping.window or form != "plain":
+            return ()
+        rows = WARP // mapping.lanes_per_edge
+        return (GraphArray("windows", f"{{windows}} {rows} {mapping.window}"),)
+
+    def places(self, mapping: Mapping, sizes: LaunchSizes) -> int:
+        """Return the threads that have something to do: a warp has a window."""
+        if not self.arrays(mapping):
+            return super().places(mapping, sizes)
+        return (int(sizes.given("windows").size) - 1) * WARP
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""

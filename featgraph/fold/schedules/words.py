@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from featgraph.fold.schedules.base import Binding, KernelShape, Scope
+from featgraph.fold.schedules.grids import SHARING_BLOCKS, LaunchSizes
 from featgraph.fold.schedules.lanes import LaneSchedule, lanes_of
 from featgraph.fold.schedules.mapping import WARP, Mapping
 from featgraph.fold.schedules.shares import ElementSchedule
@@ -61,6 +62,11 @@ class WordSchedule(LaneSchedule):
         """Return a mapping in words."""
         return f"{mapping.shares}, over a word of vertices"
 
+    def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
+        """Return how many blocks have the parts of a tree."""
+        places = int(sizes.given("part_count")) * mapping.lanes_per_vertex
+        return sizes.shared_out(places)
+
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""
         binding = super().bind(mapping, shape)
@@ -105,6 +111,10 @@ class WordElementSchedule(ElementSchedule):
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
         return f"one thread an element of {width} x {width}, over a word of vertices"
+
+    def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
+        """Return how many blocks have the parts of a tree, one each."""
+        return min(int(sizes.given("part_count")), SHARING_BLOCKS)
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""

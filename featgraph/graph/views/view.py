@@ -17,6 +17,8 @@ import numpy.typing as npt
 
 __all__ = [
     "GraphView",
+    "Preparation",
+    "Prepared",
     "RowLayout",
     "Sizes",
     "Stamp",
@@ -101,6 +103,41 @@ class Sizes:
     vertices: int
     edges: int
     counts: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """What it took to make arrays for schedules.
+
+    Attributes
+    ----------
+    seconds : float
+        Their making, and copying them to the device.
+    bytes : int
+        Their size.
+    """
+
+    seconds: float = 0.0
+    bytes: int = 0
+
+    def __add__(self, other: Preparation) -> Preparation:
+        return Preparation(self.seconds + other.seconds, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared(Preparation):
+    """Arrays that a schedule has made, by the names of its kernels' arguments.
+
+    Attributes
+    ----------
+    arrays : dict of str to array
+        On the device.
+    versions : tuple of int
+        The versions of the columns that they were made from.
+    """
+
+    arrays: dict[str, Any] = field(default_factory=dict)
+    versions: tuple[int, ...] = ()
 
 
 class VertexSet:

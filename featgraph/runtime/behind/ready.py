@@ -138,7 +138,9 @@ def _of_cuda(entry: BoundEntry, superstep: Superstep) -> Function:
 
 def _of_cpu(entry: BoundEntry, data: Any) -> list[Function]:
     """Return what sweeps a chunk, and what calls that for all of several chunks."""
+    signatures = import_whole("featgraph.fold.compiling.signatures")
     known = dict.fromkeys(_SETS, _words()) | {"d": data}
+    known |= signatures.own_types(entry.entry)
     places, given = entry.place, entry.fill(known)
     if "swept_words" in places:
         given[places["swept_words"]] = _list()

@@ -104,6 +104,8 @@ class BoundEntry:
         Whether the graph has several (CPU).
     vertex_count, edge_count : int
         Of the graph.
+    has_fixed_grid : bool
+        Whether its grid is known from what is bound.
     lists : tuple of RowKernel
         What makes its list of rows, where it goes by one: counts, and then lists.
     grid : tuple or None
@@ -123,6 +125,8 @@ class BoundEntry:
         made_by = ("count_rows", "list_rows") if self.phase.mapping.lists_rows else ()
         along = self.phase.rows_along
         self.lists = tuple(arrays.kernel(name, along) for name in made_by)
+        self.has_fixed_grid = not (self.lists or "listed" in self.place)
+        self.has_fixed_grid &= not any(array.dtype for array in entry.arrays)
         self.grid: tuple[Any, int, int, Any] | None = None
         least = self.phase.mapping.hub_degree or HUB_DEGREE
         long_row = LONG_ROW if self.phase.kind.intersects else least

@@ -28,14 +28,10 @@ from featgraph.arrays.values import (
     Reordered,
     name_of,
 )
-from featgraph.fold.plan.layout import (
-    JOINED_ENTRIES,
-    PART_ENTRIES,
-    hub_degree_of,
-    rows_with,
-)
+from featgraph.fold.plan.layout import hub_degree_of, rows_with
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import HUB_DEGREE, LONG_ROW
+from featgraph.fold.schedules.grids import REDUCE_THREADS, LaunchSizes
 from featgraph.graph import Graph
 from featgraph.graph._structure import is_built_on_gpu
 from featgraph.program.active import word_count
@@ -55,7 +51,7 @@ from featgraph.runtime.graphs.gpu_arrays import (
 from featgraph.runtime.recording.cuda_trace import OPAQUE
 from featgraph.runtime.trees.fixed import Subtree
 
-__all__ = ["REDUCE_BLOCKS", "CudaDevice", "cuda_device"]
+__all__ = ["CudaDevice", "cuda_device"]
 
 Shape = tuple[int, ...]
 #: Blocks that copy rows.
@@ -184,24 +180,8 @@ def add_up(counts, edges, warps, share_begins, share_count):  # type: ignore[no-
 
 Array = Any
 Words = Any
-#: Scratch areas in global memory are kept below this; fewer blocks run then.
-_SCRATCH_BYTES = 1 << 29
-#: Most blocks of a reduce; as many on all devices, so that results do not depend on
-#: them. Of 256, 512, 1024 and 2048, 1024 were fastest or within 0.03 ms: sums of 4.2M
-#: rows of 1, 8, 32 and 128 floats took 0.022, 0.057, 0.18 and 0.67 ms, with 256 blocks
-#: 0.045, 0.16, 0.60 and 2.2, cuBLAS 0.034, 0.048, 0.13 and 0.50 (NVIDIA H200,
-#: bench/results/reduce-gpu.jsonl). Benches set others, before anything is prepared.
-REDUCE_BLOCKS = 1024
-#: The same of those whose threads have tiles, for each block that fits a
-#: multiprocessor.
-_MULTIPROCESSORS = 132
-#: Most blocks that combine what these leave: all that run at a time.
+#: Most blocks that combine what those of a reduce leave: all that run at a time.
 _FINISHING_BLOCKS = 2112
-#: Blocks that are launched, if there is work for them, before any goes round again.
-_LEAST_BLOCKS = 4096
-#: Blocks of a kernel that packs due vertices, for each lane that a vertex takes: warps
-#: of more would find less to pack.
-_PACKING_BLOCKS = 2112
 #: Vertices are packed where at most one in so many is due, where a lane has a vertex;
 #: and where several lanes share one. A road-like graph of 4M vertices with one in 32
 #: due took 31 against 53 us, with one in 8 the same; eight lanes a vertex never took
@@ -210,12 +190,8 @@ _PACKED_ALONE, _PACKED_SHARED = 16, 512
 #: The same of vertices that a push begins at: of 8.8M and 15.6M with 16 lanes each, for
 #: ten of them, it took 360 and 820 us with a place for each (NVIDIA H100).
 _PACKED_SOURCES = 64
-_WARP = 32
 #: Foldmaps restricted to at most such a share of the vertices go by a list of them.
 _LISTED = 3 / 4
-#: Blocks that share out the edges of a list, or of a set, evenly: some more than run at
-#: a time.
-_SHARING_BLOCKS = 2112
 #: Sets of sources, by their names in a module.
 _SOURCES = ("sources", "active_sources")
 
@@ -278,7 +254,9 @@ class CudaDevice(CudaArrays):
         if phase.in_a_tree:
             words = word_count(graph.vertex_count)
             return max(Subtree(0, words, words).row_count, 1)
-        return _reduce_blocks(graph.vertex_count, phase)
+        size = graph.vertex_count, graph.edge_count, REDUCE_THREADS
+        sizes = LaunchSizes(*size, {}.__getitem__, reduces=True)
+        return phase.schedule.grid(phase.mapping, sizes)
 
     def form_of(
         self,
@@ -313,7 +291,7 @@ class CudaDevice(CudaArrays):
         block = entry.block or BLOCK
         blocks = self._grid(bound, values, block)
         areas = entry.scratch or entry.parts
-        is_fixed = not (bound.lists or areas or "listed" in bound.place)
+        is_fixed = bound.has_fixed_grid and not areas
         if blocks == 0:
             bound.grid = (None, 0, 0, 0) if is_fixed else None
             return
@@ -326,7 +304,8 @@ class CudaDevice(CudaArrays):
             memory = self._scratch_area(own, (groups, *shape), dtype)
             values[bound.place[name]] = memory
         for name, (dtype, shape) in entry.parts.items():
-            count = _hub_blocks(bound, values)
+            [parts] = entry.arrays
+            count = int(values[bound.place[parts.name]].size) // parts.each
             memory = self.own.area(name, (count, *shape), dtype, self.working_memory)
             values[bound.place[name]] = memory
         stream = self._streams[entry.role] if mapping.hubs else 0
@@ -336,39 +315,18 @@ class CudaDevice(CudaArrays):
 
     def _grid(self, bound: BoundEntry, values: list[Any], block: int) -> int:
         """Return how many blocks an entry takes."""
-        entry, phase, form = bound.entry, bound.phase, bound.kernel.plan.form
-        if entry.role == "hubs":
-            return _within_scratch(bound, _hub_blocks(bound, values), block)
-        if entry.role == "finish":
+        entry, phase = bound.entry, bound.phase
+        if entry.schedule is None:
             entries = int(values[bound.place["partials"]].shape[1])
             return min(entries, _FINISHING_BLOCKS)
-        lanes = phase.mapping.lanes_per_vertex
-        if phase.in_a_tree:
-            parts = int(values[bound.place["part_count"]])
-            by_block = phase.mapping.schedule == "word_elements"
-            blocks = parts if by_block else block_count(parts * lanes, block)
-            return min(blocks, _SHARING_BLOCKS)
-        if phase.kind.reduces:
-            return _reduce_blocks(bound.vertex_count, phase)
-        if phase.mapping.lists_rows:
-            return min(block_count(bound.edge_count * lanes, block), _SHARING_BLOCKS)
-        if form == "listed":
-            listed = int(values[bound.place["listed"]].size)
-            return block_count(listed * lanes, block)
-        threads = bound.vertex_count * lanes
-        if "windows" in bound.place:
-            threads = (int(values[bound.place["windows"]].size) - 1) * _WARP
-        blocks = block_count(
-            bound.edge_count if phase.sweeps_passed else threads, block
-        )
-        if phase.changed_only or phase.mapping.schedule == "listed_edges":
-            blocks = min(block_count(bound.edge_count, block), _SHARING_BLOCKS)
-        if form == "packed":
-            most = _PACKING_BLOCKS * lanes
-            blocks = min(block_count(bound.vertex_count, block), most)
-        if entry.strides > 1:
-            blocks = min(blocks, max(-(-blocks // entry.strides), _LEAST_BLOCKS))
-        return min(_within_scratch(bound, blocks, block), (1 << 31) - 1)
+        is_reduce = phase.kind.reduces and not phase.in_a_tree
+        sizes = LaunchSizes(
+            bound.vertex_count, bound.edge_count,
+            REDUCE_THREADS if is_reduce else block,
+            lambda name: values[bound.place[name]], bound.kernel.plan.form, entry.role,
+            is_reduce, entry.strides, entry.scratch.values(),
+        )  # fmt: skip
+        return entry.schedule.grid(phase.mapping, sizes)
 
     def _list_rows(self, bound: BoundEntry, values: list[Any]) -> None:
         """List the sources that an entry sweeps, and the edges before each."""
@@ -416,38 +374,6 @@ def long_oriented_rows(graph: Graph) -> npt.NDArray[np.int32]:
     length, work = np.diff(graph.oriented.upper.row_offsets), graph.oriented.work
     rows = np.flatnonzero((length >= LONG_ROW) & (work > length + 1))
     return longest_first(rows, work[rows])
-
-
-def _within_scratch(bound: BoundEntry, blocks: int, block: int) -> int:
-    """Return as many of some blocks as have room for what their groups work in."""
-    scratch, item = bound.entry.scratch, 8
-    if not (scratch and blocks):
-        return blocks
-    each = sum(int(np.prod(s)) for _, s in scratch.values()) * item
-    groups = max(block // bound.phase.mapping.lanes_per_vertex, 1)
-    return max(1, min(blocks, _SCRATCH_BYTES // max(each * groups, 1)))
-
-
-def _hub_blocks(bound: BoundEntry, values: list[Any]) -> int:
-    """Return how many blocks take hubs: one for each, or for each part of its row."""
-    lists = {"hub_parts": PART_ENTRIES, "joined_parts": JOINED_ENTRIES}
-    for name, entries in lists.items():
-        if name in bound.place:
-            return int(values[bound.place[name]].size) // entries
-    return int(values[bound.place["hubs"]].size)
-
-
-def _reduce_blocks(vertex_count: int, phase: Phase) -> int:
-    """Return how many blocks reduce over the vertices of a graph.
-
-    As many on every GPU, for they say how a sum is rounded.
-    """
-    mapping = phase.mapping
-    if mapping.batch:
-        resident = mapping.resident * BLOCK // mapping.lanes_per_vertex
-        most = max(resident, 1) * _MULTIPROCESSORS
-        return max(min(-(-vertex_count // mapping.batch), most), 1)
-    return min(block_count(vertex_count), REDUCE_BLOCKS)
 
 
 @cache

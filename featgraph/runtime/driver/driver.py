@@ -12,6 +12,7 @@ from featgraph._arguments import shown
 from featgraph._interrupts import rare_collections
 from featgraph.errors import ConvergenceWarning, StateError
 from featgraph.fold.plan.options import IN_PLACE
+from featgraph.graph.views.view import Preparation
 from featgraph.program.active import ActiveSet
 from featgraph.program.snapshot import Left
 from featgraph.program.state import State
@@ -43,6 +44,7 @@ from featgraph.runtime.loops.step import (
 from featgraph.runtime.loops.stopping import StoppingTest
 from featgraph.runtime.loops.watching import make_watching
 from featgraph.runtime.loops.worklist import WorklistLoop, pays_to_wait
+from featgraph.runtime.memory.buffers import buffers_of
 from featgraph.runtime.superstep.exchange import exchange_of, losses_on
 from featgraph.runtime.superstep.foldmap import FoldMap, require_state
 
@@ -398,6 +400,8 @@ class Course:
     def end(self, run: Run) -> None:
         """Have the record of a run complete."""
         run.kernels = [step.kernel for step in self.agenda.steps]
+        state, device = self.agenda.state, self.agenda.device
+        run.preparation = buffers_of(state, device).preparation
         if self._moves is not None:
             self._moves.end(run)
 
@@ -446,6 +450,7 @@ def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
         If functions, state and options do not fit.
     """
     state, device = asked.state, asked.device
+    buffers_of(state, device).preparation = Preparation()  # of this run alone
     options, every = asked.options, asked.recompute_every
     steps = [Step(f, state, device, options, every) for f in asked.foldmaps]
     connect_steps(steps)

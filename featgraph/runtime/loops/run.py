@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.graph import Graph
+from featgraph.graph.views.view import Preparation
 from featgraph.program.active import ActiveSet
 
 __all__ = ["Repartition", "Run", "progress_bar"]
@@ -109,6 +110,9 @@ class Run:
         run is gone on with.
     partitions : list of Repartition
         With `repartition`, what was moved between ranks, what that has cost and gained.
+    preparation : Preparation
+        What schedules have prepared in the run, as seconds and bytes; zero where they
+        need nothing, or found it there.
     graph : Graph or None
         The graph between the last of these cuts, for what is run next; None where
         nothing has moved, and in copies of other processes.
@@ -135,6 +139,7 @@ class Run:
     refused: dict[str, str] = field(default_factory=dict)
     notes: dict[str, list[float]] = field(default_factory=dict)
     partitions: list[Repartition] = field(default_factory=list)
+    preparation: Preparation = field(default_factory=Preparation)
     graph: Graph | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -190,7 +190,7 @@ class Step:
             where ``.on`` left out due ones; None if they are not known.
         """
         frontier.only, frontier.left_out = self.only, self.left_out
-        frontier.spreads = self.spreads
+        frontier.spreads, frontier.options = self.spreads, self.options
         everything = frontier.all_due or frontier.active is None
         if not self._is_incremental(frontier.active_count):
             if self._incremental is not None:
@@ -308,6 +308,7 @@ class Step:
         frontier = Frontier(
             none, base=words, only=self.only, left_out=self.left_out,
             incremental=incremental, tracks=True, spreads=self.spreads,
+            options=self.options,
         )  # fmt: skip
         committed = patching.run(frontier)
         self.work = "recomputed"

@@ -6,6 +6,7 @@ What was bound to a State that has ended is kept for the next one on its graph
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
@@ -19,11 +20,18 @@ from featgraph.arrays.values import DeviceValues, Filled, Reordered
 from featgraph.config import config
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.folder import fold_due_set
+from featgraph.fold.plan.plan import Phase
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.fold.printing.module import Entry
 from featgraph.graph import Graph
 from featgraph.graph._structure import weights_there
-from featgraph.graph.views.view import GraphView, Stamps, VertexSet
+from featgraph.graph.views.view import (
+    GraphView,
+    Preparation,
+    Prepared,
+    Stamps,
+    VertexSet,
+)
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
 from featgraph.runtime.devices.bound import BoundEntry, RowKernel
@@ -94,6 +102,8 @@ _VECTOR = PropertyKind.VECTOR
 _MOST_MOVED = 1 << 26
 #: Entries of kernels that a graph has bound at a time.
 _MOST_ENTRIES = 128
+#: Sets of arrays of schedules that a graph has at a time, such as for several seeds.
+_MOST_PREPARED = 8
 
 _graphs: weakref.WeakKeyDictionary[Graph, dict[str, GraphArrays]] = (
     weakref.WeakKeyDictionary()
@@ -118,6 +128,8 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         self._kernels: dict[tuple[str, str], RowKernel] = {}
         #: Of the kernels of all foldmaps that have run on the graph of late.
         self._entries: dict[tuple[Kernel, str], BoundEntry] = {}
+        #: Schedule, mapping, and what else arrays of a schedule depend on -> these.
+        self._prepared: dict[tuple[Any, ...], Prepared] = {}
         #: Number -> the set of as many vertices, or edges.
         self._prefixes: dict[int, VertexSet] = {}
         #: Of a part, which does not change: vertices and edges of the whole graph.
@@ -195,6 +207,8 @@ class GraphArrays(GraphView, Mapping[str, Any]):
     def forget(self, then: Stamps, now: Stamps) -> None:
         """Let go of all arrays; in another version, of values in the order of ids."""
         self._shared.clear()
+        if now.version is not then.version or now.shape is not then.shape:
+            self._prepared.clear()
         if not now.binds_as(then):
             self._arrays.clear()
             self._let_go()
@@ -227,6 +241,34 @@ class GraphArrays(GraphView, Mapping[str, Any]):
                 else place.upload(self, shared_use(values), values)
             )
         return self._shared[key]
+
+    def prepared(
+        self, phase: Phase, columns: dict[str, Any], options: dict[str, int]
+    ) -> tuple[Prepared, Preparation]:
+        """Return what the schedule of a phase prepares, and what that took now.
+
+        It is kept until the version or the shape of the graph changes, or a column.
+        """
+        schedule = phase.schedule
+        self.follow()
+        inputs = options.get(schedule.seed), phase.conflicts
+        key = schedule.name, phase.mapping, *inputs, *columns, *options.items()
+        versions = tuple(column.version for column in columns.values())
+        known = self._prepared.get(key)
+        if known is not None and known.versions == versions:
+            return known, Preparation()
+        begun = time.perf_counter()
+        made = schedule.prepare(phase.mapping, self, *inputs, columns, options)
+        arrays = {
+            name: self._device.upload(array) if isinstance(array, np.ndarray) else array
+            for name, array in made.items()
+        }
+        size = sum(a.size * a.dtype.itemsize for a in arrays.values())
+        found = Prepared(time.perf_counter() - begun, size, arrays, versions)
+        if len(self._prepared) >= _MOST_PREPARED and key not in self._prepared:
+            self._prepared.pop(next(iter(self._prepared)))
+        self._prepared[key] = found
+        return found, found
 
     def move_edges(self) -> None:
         """Let go of arrays of edges: whoever asks for them gets others."""
@@ -365,6 +407,8 @@ class Buffers:
         self.read_at_ghosts: set[str] = set()
         #: Property -> what its rows at ghosts are rounded to, where they are.
         self.rounded: dict[str, str] = {}
+        #: What schedules have prepared for it since that was taken.
+        self.preparation = Preparation()
         #: What kernels have for all vertices, of which this rank has a part.
         self._everywhere: dict[str, Any] = {}
 

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from featgraph.errors import DeviceMemoryError, KernelFaultError
+from featgraph.errors import DeviceMemoryError, KernelFaultError, PlanError
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.printing.module import Entry
 from featgraph.graph.views.view import VertexSet
@@ -253,6 +253,8 @@ class BoundPhase:
         Whether it reads results of the kernel's reduces.
     is_whole : bool
         Whether it always runs in one go, over all that is due.
+    takes_own : bool
+        Whether its kernel takes options of the schedule, or arrays that that prepares.
     graph_arrays : frozenset of str
         Arrays of the graph that its entries take.
     """
@@ -269,6 +271,19 @@ class BoundPhase:
         self.reads_results = any(a.name in results for f in of for a in f.accesses)
         in_turns = bound.ghosts is not None or bound.turns is not None
         self.is_whole = not (in_turns or self.phase.in_a_tree)
+        self.schedule = self.phase.schedule
+        arrays = self.schedule.arrays(self.phase.mapping)
+        self.is_prepared = any(array.dtype for array in arrays)
+        self.takes_own = bool(self.is_prepared or self.schedule.launched)
+        if self.is_prepared and in_turns:
+            raise PlanError(
+                "this schedule prepares arrays for a whole graph on one device",
+                where=self.name,
+                got=f"schedule={self.schedule.name!r} on ranks, or in slices",
+                fix="drop schedule=",
+            )
+        unwritten = set(self.phase.of_edges).difference(kernel.plan.facts.writes)
+        self._columns = sorted(unwritten) if self.schedule.copies_columns else []
         self._kernel = kernel
         self._own_arrays = graph = self._graph = bound.graph
         self._arrays = bound.exchange.rows_for(self.phase, graph)
@@ -326,6 +341,21 @@ class BoundPhase:
             return "plain"
         plan, graph = self._kernel.plan, self._graph
         return self._device.form_of(plan, self.phase, graph, count, is_listed)
+
+    def find_own(self, bound: BoundState, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what its schedule takes besides, by the names in the module.
+
+        Arrays that are not there are prepared; `given` are options of the call.
+        """
+        kinds = self.schedule.integers
+        options = {name: given.get(name, kind.default) for name, kind in kinds.items()}
+        if not self.is_prepared:
+            return options
+        columns = {name: bound.state._columns[name] for name in self._columns}
+        of_arrays = {n: v for n, v in options.items() if kinds[n].is_prepared}
+        found, cost = self._graph.prepared(self.phase, columns, of_arrays)
+        bound.buffers.preparation += cost
+        return {**options, **found.arrays}
 
     def entries(self, form: str) -> list[BoundEntry]:
         """Return what runs it in a form."""

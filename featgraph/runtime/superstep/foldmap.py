@@ -181,7 +181,7 @@ class FoldMap:
                 active = as_active(active_in, state).on(step.bound.exchange.holder)
             only = None if self.vertices is None else self.restriction(state, device)
             with losses_on(state.graph):
-                told = step.run(Frontier(active, only=only))
+                told = step.run(Frontier(active, only=only, options=options))
                 if step.plan.options.wire_dtype is not None:
                     step.bound.exchange.check_rounded(told)
                 words = device.sets.snapshot(told)
@@ -223,6 +223,7 @@ class FoldMap:
             known[asked] = found = found or Superstep(kernel, state, device)
             found.renew(made_for)
         found.bound.graph.follow()
+        found.make_ready(options)
         return found
 
     def restriction(self, state: State, device: Device) -> Restriction | None:

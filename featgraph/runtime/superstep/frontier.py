@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from featgraph.graph.views.view import VertexSet
@@ -106,6 +106,8 @@ class Frontier:
     in_place : bool
         Whether the current buffers stand for the next ones: no vertex reads what
         another one writes in the superstep.
+    options : mapping
+        Options of the call, of which schedules take some at launches.
     passed, stopped : words or None
         The vertices on which the last function that ran returned True, and those on
         which one has returned False, as far as a later phase or the commit asks.
@@ -125,6 +127,7 @@ class Frontier:
     tracks: bool = False
     spreads: bool = True
     in_place: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
     passed: Words = None
     stopped: Words = None
     targets: Words = None

@@ -5,6 +5,7 @@ The protocol is that of docs/design/0001-architecture.md.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,16 @@ class Superstep:
             self.traits = None
         self.made_for = made_for
 
+    def make_ready(self, options: Mapping[str, Any]) -> None:
+        """Prepare what schedules need in a call with some options.
+
+        So nothing is prepared while supersteps are recorded.
+        """
+        for own in self.phases:
+            if own.is_prepared:
+                self.bound.arrive()
+                own.find_own(self.bound, options)
+
     def bound_for(self, kernel: Kernel) -> BoundState:
         """Return the State as another kernel of the foldmap works on it."""
         state, known = self.bound.state, self._others.get(kernel)
@@ -149,6 +160,8 @@ class Superstep:
                     bound.exchange.settle()
                 fault = self._begin_checks() if self._is_checked else None
                 given["d"] = bound.data(frontier, fault)
+                if own.takes_own:
+                    given |= own.find_own(bound, frontier.options)
                 form = own.form(given.get("active_count"), frontier.only)
                 if form == "listed" and frontier.only is not None:
                     given["listed"] = frontier.only.find_listed()
