@@ -103,11 +103,11 @@ def pytest_configure(config: pytest.Config) -> None:
 @contextmanager
 def small_graphs_as_large() -> Iterator[None]:
     """Have lanes share matrices, and only due vertices evaluated, on small graphs."""
-    from featgraph.fold.plan import schedules
+    from featgraph.fold.schedules import thread
     from featgraph.runtime.superstep import directions
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schedules, "FEW_EDGES", 0)
+        patch.setattr(thread, "FEW_EDGES", 0)
         patch.setattr(directions, "FEWEST_TO_SKIP", 0)
         patch.setattr(directions, "FEWEST_TO_CHOOSE", {})
         yield

@@ -28,12 +28,13 @@ VERTICES, SUPERSTEPS = 65, 3
 def use_small_bounds() -> None:
     """Have small graphs treated as large ones are, and both directions run."""
     from featgraph.config import config
-    from featgraph.fold.plan import schedules, traits
+    from featgraph.fold.plan import traits
+    from featgraph.fold.schedules import thread
     from featgraph.runtime.devices import bound, cuda_device, cuda_sets
     from featgraph.runtime.superstep import directions
 
     config.compile_behind = False
-    schedules.FEW_EDGES = 0
+    thread.FEW_EDGES = 0
     directions.FEWEST_TO_SKIP = 0
     for module in (cuda_device, cuda_sets, bound, traits):
         module.HUB_DEGREE = HUB_DEGREE  # type: ignore[attr-defined]

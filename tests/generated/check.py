@@ -100,13 +100,13 @@ def small_is_large(chunk: int = 20_000) -> Iterator[None]:
     Kernels of another direction are there when they are wanted.
     """
     from featgraph.config import config
-    from featgraph.fold.plan import schedules
+    from featgraph.fold.schedules import thread
     from featgraph.runtime.devices import cpu_sweeps, host_arrays
     from featgraph.runtime.superstep import directions
 
     places: list[tuple[Any, str, Any]] = [
         (config, "compile_behind", False),
-        (schedules, "FEW_EDGES", 0),
+        (thread, "FEW_EDGES", 0),
         (directions, "FEWEST_TO_SKIP", 0),
         (host_arrays, "SMALLEST_CHUNK", chunk),
         (cpu_sweeps, "SMALLEST_CHUNK", chunk),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from featgraph.fold.plan.schedules import MOST_HELD
+from featgraph.fold.schedules.thread import MOST_HELD
 from tests.simt.held_programs import HELD_CASES
 from tests.simt.programs import BY_NAME
 from tests.simt.test_kernels import Run

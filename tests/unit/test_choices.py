@@ -22,10 +22,10 @@ import pytest
 
 from featgraph.errors import PlanError, UserFunctionError
 from featgraph.fold.analysis.change_driven import Changes
-from featgraph.fold.plan import schedules
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.schedules import thread
 from featgraph.fold.schedules.mapping import Mapping
 from tests.texts.plans import Case, cases_by_name
 
@@ -117,7 +117,7 @@ def kept() -> dict[str, list[str]]:
 @pytest.fixture(autouse=True)
 def usual(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the constant that tests set otherwise."""
-    monkeypatch.setattr(schedules, "FEW_EDGES", 16)
+    monkeypatch.setattr(thread, "FEW_EDGES", 16)
 
 
 @pytest.mark.parametrize("group", sorted(set(map(group_of, cases_by_name()))))

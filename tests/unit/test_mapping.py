@@ -13,11 +13,11 @@ from bench.learning.problems import make_problem
 from bench.programs import step
 from bench.schedules.eight import Inputs, capture
 from featgraph.arrays.padding import row_stride
-from featgraph.fold.plan import schedules
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import MANY_ROWS, GraphTraits, graph_traits
 from featgraph.fold.printing.emit import emit
+from featgraph.fold.schedules import thread
 from featgraph.fold.schedules.mapping import Mapping
 from featgraph.program.signature import PropertyKind, PropertyType, Signature
 from tests.bank import BY_NAME
@@ -89,7 +89,7 @@ def test_lanes_of_a_vertex_follow_the_typical_degree() -> None:
 def test_small_matrices_of_few_edges_are_one_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(schedules, "FEW_EDGES", 16)
+    monkeypatch.setattr(thread, "FEW_EDGES", 16)
     graph = fg.Graph.from_edges(range(8), range(1, 9), directed=False)
 
     def schedule(k: int, degree: int, **options: Any) -> str:

@@ -31,8 +31,8 @@ from featgraph.fold.functions.nodes import (
 from featgraph.fold.functions.vector_access import can_store
 from featgraph.fold.operations.contexts import Column
 from featgraph.fold.operations.table import primitive_of
-from featgraph.fold.plan.schedules import MOST_HELD
 from featgraph.fold.schedules.mapping import last_feature, stands_for
+from featgraph.fold.schedules.thread import MOST_HELD
 from featgraph.fold.syntax.nodes import Access, Atomic, Operate, is_same, narrowed
 from featgraph.fold.syntax.normal_form import is_collective
 from featgraph.fold.syntax.variance import loop_varies, varies

@@ -15,8 +15,8 @@ from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.sums import added_by
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.plan import Phase
-from featgraph.fold.plan.schedules import WARPS_AN_EDGE
 from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.schedules.intersect_edges import WARPS_AN_EDGE
 from featgraph.fold.schedules.mapping import INTERSECTIONS
 from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
 from featgraph.fold.syntax.nodes import Atomic

@@ -173,8 +173,9 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
 
 def _expected(values: tuple[Any, ...] | AnyInteger) -> str:
     """Return the values of an option in words."""
-    is_any = isinstance(values, AnyInteger)
-    return str(values) if is_any else ", ".join(map(repr, values))
+    if isinstance(values, AnyInteger):
+        return str(values)
+    return ", ".join(map(repr, values))
 
 
 def parse_change_driven(given: dict[str, Any]) -> bool | str:

@@ -46,14 +46,14 @@ from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.pulled_edges import pull_edges
 from featgraph.fold.plan.rounded import check_wire_dtype
 from featgraph.fold.plan.schedules import (
-    MOST_HELD,
     choose_mapping,
-    intersect_at_edges,
     map_over_words,
 )
 from featgraph.fold.plan.traits import SUM_BLOCK, GraphTraits
+from featgraph.fold.schedules.intersect_edges import passed_edges_intersected
 from featgraph.fold.schedules.mapping import INTERSECTIONS
 from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
+from featgraph.fold.schedules.thread import MOST_HELD
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind, Signature
 
@@ -296,7 +296,9 @@ def _start_at_edges(
     made: list[Phase] = []
     for phase in phases:
         if phase.kind.intersects and any(p.kind.sweeps_edges for p in made):
-            mapping = intersect_at_edges(options, traits)
+            mapping = passed_edges_intersected(
+                options.target == "cuda", traits.renumbered
+            )
             phase = dataclasses.replace(phase, from_edges=True, mapping=mapping)
         made.append(phase)
     return sweep_changed(made, analysis, options, traits)

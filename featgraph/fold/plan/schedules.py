@@ -21,9 +21,10 @@ from featgraph.fold.operations.table import OPERATIONS
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.products import products_of
 from featgraph.fold.plan.traits import SUM_BLOCK, GraphTraits
-from featgraph.fold.schedules.block_tiles import BlockTileSchedule
+from featgraph.fold.schedules.block_tiles import MOST_ROWS
+from featgraph.fold.schedules.intersect_rows import rows_intersected
+from featgraph.fold.schedules.lanes import edges_at_a_time
 from featgraph.fold.schedules.mapping import (
-    INTERSECTIONS,
     WARP,
     Mapping,
     Products,
@@ -33,15 +34,12 @@ from featgraph.fold.schedules.mapping import (
 from featgraph.fold.schedules.shares import ShareTileSchedule
 from featgraph.fold.schedules.table import SCHEDULES
 
-__all__ = ["choose_mapping", "intersect_at_edges", "map_over_words"]
+__all__ = ["choose_mapping", "map_over_words"]
 
 #: Up to here one thread keeps a named copy of every feature; above, features are loops
 #: over small arrays (on the CPU vectors, where it can be). Measured on the CPU target:
 #: copies win over loops up to 16 and compile too slowly from 32 on.
 MOST_COPIES = 16
-#: Up to here one thread holds the elements of a matrix that it sums in registers, and
-#: solves a system there.
-MOST_HELD = 6
 #: Up to so many bytes of features, one thread takes two of the edges that its vertex
 #: pulls at a time; with more, registers run out. Belief propagation on a Delaunay
 #: graph, links of the web, a graph with hubs and a road-like one, K = 4: 0.153, 5.1,
@@ -67,9 +65,6 @@ ROUNDS_TOGETHER, ROUND_EDGES, ROUND_THREADS, ROUND_BLOCKS = 4, SUM_BLOCK, 256, 2
 #: PageRank on grid4096 took 0.95 of the time; with two, sums of rows of 8 to 128
 #: features took 1.08 (NVIDIA H100, classics-gpu, reduce-gpu).
 REDUCED_TOGETHER = 4
-#: Up to so many features, lanes sum the columns of a matrix in registers: each lane has
-#: as many for a column of its own.
-MOST_ROWS = 16
 #: Shared memory that one block may use for matrices before they move to a scratch area
 #: in global memory.
 SHARED_BYTES = 40_000
@@ -83,35 +78,6 @@ HUB_THREADS = 512
 #: neighbors on kron21 took 1.09 against 1.95 ms (K = 4), 1.50 against 4.08 (8), 2.55
 #: against 7.28 (16) with 16 bytes a lane instead of 4 (NVIDIA H200, prototypes).
 PIECE_BYTES = 16
-#: Lanes that share a vertex, unless its features alone take more. Of 8, 16 and 32, 8
-#: were fastest on kron21 and rmat-21-16 for K = 4 to 32, by up to 1.7 times over 32
-#: (NVIDIA H200, bench/results/mapping-gpu.jsonl).
-VERTEX_LANES = 8
-#: Where all edges would make fewer rows like the longest, not all of its time is hidden
-#: by others: lanes double until it is. The same with keys and sources, of which edges
-#: take about twice as long, for twice as many rows. On soc-Epinions1 (335
-#: rows of 1521 edges would be all), 16 lanes took 0.70 to 0.86 of what 8 did, and 32
-#: lanes 0.58 for paths, whose keys have sources; on web-NotreDame (759 rows) 8 were
-#: best. Both ways soc-Epinions1 has 509 rows of 1999, and segments took 0.84 of what 16
-#: lanes did (NVIDIA H200, schedules-gpu).
-FEW_LONG_ROWS = 512
-#: What takes the edges of scalars of such a typical degree and more, where it takes no
-#: long time for one row. On graphs of 16 to 64 (uniform, R-MAT, web-NotreDame, kron21),
-#: components, circuits, heat, neural networks and PageRank took 0.72 to 0.95 of what
-#: lanes took; on a Delaunay graph (4), 1.35 to 1.76. Paths, whose keys have sources and
-#: of which each superstep has few vertices, 0.83 to 0.86 on those of 64, 1.06 to 1.12
-#: on those of 16 and 32 (NVIDIA H200, schedules-gpu).
-SEGMENTS, SEGMENTS_DEGREE, SEGMENTS_DEGREE_OF_KEYS = "warp_segmentation", 16, 64
-#: Lanes that share a vertex, as a share of the typical degree. One lane was fastest on
-#: a grid, a Delaunay and a road-like graph (typical degrees 4, 4 and 2), by up to 1.5
-#: times over two; four on a network of authors (16), eight on links of the web and on
-#: graphs with hubs (64): label propagation, K = 4, NVIDIA H200. Half as many, and half
-#: of the most, where gathers end with their first contribution: in searches, 4 lanes
-#: took 0.85 and 0.92 of what 8 did on R-MAT graphs, and 2 lanes 0.90 of what 4 did on a
-#: uniform one (NVIDIA H200, schedules-gpu).
-LANES_A_DEGREE = 1 / 4
-#: The same where each edge takes a product by a matrix (belief propagation, likewise).
-MULTIPLYING_LANES_A_DEGREE = 1 / 2
 #: Bytes that a lane gathers into, of all blocks that the compiler must let fit a
 #: multiprocessor together: at 16 bytes a lane 8 blocks, 64 registers. A superstep over
 #: all vertices, K = 4, with and without: multi-manifold ranking 66 and 81 us (a thread
@@ -130,24 +96,14 @@ FEW_HUB_EDGES_LANES = 16
 #: Blocks of warps that have windows of scalars: with as many as fit by 48 registers,
 #: which one walk alone took, the second one of long rows takes no more (sm_90).
 WINDOW_BLOCKS, SCALAR_BYTES = 10, 4
-#: What sums matrices of so many features: above, columns do not fit a lane's
-#: registers.
-TILES, LEAST_TILED = "block_tiles", MOST_ROWS + 1
 #: Blocks of 128 threads that have tiles, which leaves each thread 128 registers.
 TILED_BLOCKS = 4
 #: The least typical degree for that.
 LEAST_LOOPED = 4
-#: Edges that passed are on a list, and so many warps share the rows of each (CUDA). A
-#: warp alone takes a third of a millisecond for two rows of 5,000 neighbors.
-WARPS_AN_EDGE = 8
 #: The same where lanes share the features of an edge, too, and there are no hubs: 55
 #: against 75 us on a network of authors (typical degree 16, label propagation, K = 16),
 #: but 152 against 117 on a Delaunay graph (4).
 LEAST_SHARED = 16
-#: Up to this typical degree one thread sums and solves small matrices faster than lanes
-#: that share them: 54 against 277 us on a Delaunay graph, 42 against 85 us on a network
-#: of authors; with more it is the other way round, 692 against 303 us (K = 4, H200).
-FEW_EDGES = 16
 #: Up to so many features, a lane that multiplies a matrix by what it reads of an edge
 #: takes all of them: each feature needs all others, and shuffles bring one at a time.
 MOST_MULTIPLIED = 8
@@ -169,7 +125,8 @@ def choose_mapping(
         If the schedule asked for cannot run these functions.
     """
     if kind.intersects:
-        return _choose_intersection(options, traits)
+        given = options.target == "cuda", traits.typical_degree, traits.has_hubs
+        return rows_intersected(options.schedule, *given)
     if options.target == "cpu":
         loops = width > MOST_COPIES
         mapping = Mapping(1, 1 if loops else width, 1, loops, "cpu")
@@ -179,10 +136,13 @@ def choose_mapping(
     products = None if kind.pushes else products_of(members, width, options, whole)
     if kind.reduces and any(map(is_matrix, members)):
         return _of_all_vertices(products, width, size)
-    matrices = _needs_matrices(members)
-    if not options.feature_parallel or _suits_a_thread(
-        matrices, width, traits, options
-    ):
+    work = _work_of(kind, members, width, size, products, options, traits)
+    asked = SCHEDULES.get(options.schedule)
+    if asked is None:
+        free = (schedule for schedule in SCHEDULES.values() if schedule.is_asked_for)
+        asked = min(free, key=lambda schedule: schedule.cost(work))
+    matrices = work.matrices
+    if not options.feature_parallel or asked.shares_features is False:
         if width > MOST_COPIES:
             return Mapping(1, 1, 1, True, "thread")
         piece, stride = _piece(width, size), row_stride(width)
@@ -206,10 +166,10 @@ def choose_mapping(
     columns = kind.pulls and shared and width <= MOST_ROWS
     in_memory = matrices and not columns
     alone = in_memory or kind.reduces or _combined_by_function(members) != ""
-    edges_at_a_time = 1 if alone else _edges_at_a_time(kind, members, lanes, traits)
+    at_a_time = 1 if alone else edges_at_a_time(lanes, work)
     hubs = traits.has_hubs and not in_memory and _sweeps_edges(kind, members)
     mapping = Mapping(
-        lanes, copies, lanes * edges_at_a_time, False, "lanes", hubs, shared, piece,
+        lanes, copies, lanes * at_a_time, False, "lanes", hubs, shared, piece,
         row_stride(width),
     )  # fmt: skip
     if columns and any(f.kind.gathers and is_matrix(f) for f in members):
@@ -218,25 +178,38 @@ def choose_mapping(
     mapping = replace(mapping, vertices=_vertices_together(kind, members, width))
     joins = kind.pulls and _joins(members, analysis, options)
     mapping = replace(mapping, in_parts=hubs and joins and traits.has_giant)
-    asked = options.schedule
-    if asked == "auto" and _suits_tiles(products, width, size, options):
-        asked = TILES
-    if asked == "auto" and _suits_segments(kind, members, width, options, traits):
-        asked = SEGMENTS
-    if asked in SCHEDULES:
-        custom = _combined_by_function(members) if kind.pulls else ""
-        work = Work(
-            kind.from_sources, width, _sweeps_edges(kind, members), traits.has_hubs,
-            bool(in_memory), joins, custom, size, products,
-        )  # fmt: skip
-        own = dict(options.of_schedule)
-        mapping = SCHEDULES[asked].choose(mapping, work, own)
+    work = replace(work, leaves_matrices=bool(in_memory), joins=joins)
+    mapping = asked.choose(mapping, work, dict(options.of_schedule))
     if not in_memory and _meets_in_a_warp(kind, members, mapping):
         mapping = _of_a_warp(mapping, traits)
     resident = _resident(kind, members, mapping, width, size, traits)
     of_hubs = _hub_resident(mapping, resident)
     mapping = replace(mapping, resident=resident, hub_resident=of_hubs)
     return _forced(mapping, width, options)
+
+
+def _work_of(
+    kind: PhaseKind,
+    members: Sequence[Analysed],
+    width: int,
+    size: int,
+    products: Products | None,
+    options: Options,
+    traits: GraphTraits,
+) -> Work:
+    """Return what schedules ask of a phase before one takes it."""
+    has_keys = any(f.kind.gathers and combine_of(f).is_arg for f in members)
+    return Work(
+        kind.from_sources, width, _sweeps_edges(kind, members), traits.has_hubs,
+        custom=_combined_by_function(members) if kind.pulls else "", size=size,
+        products=products, matrices=_needs_matrices(members), pulls=kind.pulls,
+        is_plain=_gathers_plainly(members, keys=has_keys), has_keys=has_keys,
+        ends_early=any(map(_ends_early, members)),
+        meets_at_edges=_meet_at_edges(members), multiplies=_multiplies(members),
+        keeps_state=options.asynchronous or options.incremental is not None,
+        forced=frozenset(name for name, _ in options.mapping),
+        typical_degree=traits.typical_degree, rows_of_longest=traits.rows_of_longest,
+    )  # fmt: skip
 
 
 def _asked_of_threads(
@@ -284,36 +257,6 @@ def map_over_words(
     )  # fmt: skip
 
 
-def _suits_tiles(
-    products: Products | None, width: int, size: int, options: Options
-) -> bool:
-    """Whether a block better sums matrices in tiles, and it can."""
-    if products is None or width < LEAST_TILED or options.mapping:
-        return False
-    return not BlockTileSchedule.refusal(width, size, products)
-
-
-def _suits_segments(
-    kind: PhaseKind,
-    members: Sequence[Analysed],
-    width: int,
-    options: Options,
-    traits: GraphTraits,
-) -> bool:
-    """Whether lanes better go through the edges of several vertices side by side.
-
-    Keys with sources take two shuffles for one, which long rows alone make up for, and
-    an end before the last edge is of no use there.
-    """
-    if not kind.pulls or width > 1 or traits.rows_of_longest < FEW_LONG_ROWS:
-        return False
-    if options.mapping or options.asynchronous or options.incremental is not None:
-        return False
-    keys = any(f.kind.gathers and combine_of(f).is_arg for f in members)
-    least = SEGMENTS_DEGREE_OF_KEYS if keys else SEGMENTS_DEGREE
-    return traits.typical_degree >= least and _gathers_plainly(members, keys=keys)
-
-
 def _gathers_plainly(members: Sequence[Analysed], *, keys: bool = False) -> bool:
     """Whether all edges are gone through for one number, by its own operation.
 
@@ -327,30 +270,6 @@ def _gathers_plainly(members: Sequence[Analysed], *, keys: bool = False) -> bool
     special = not combine.rules.shuffle or combine.rules.final is not None
     special = special or (combine.is_arg and not keys)
     return not (special or _ends_early(gather) or _needs_matrices(members))
-
-
-def _choose_intersection(options: Options, traits: GraphTraits) -> Mapping:
-    """Choose how the rows of neighbors are intersected (0012)."""
-    asked = options.schedule if options.schedule in INTERSECTIONS else "auto"
-    if options.target == "cpu":
-        return Mapping(1, 1, 1, False, "mark" if asked == "auto" else asked)
-    # Half of the edges of a vertex lead to higher ones; a lane takes two or more.
-    lanes = min(WARP, max(1, traits.typical_degree // 4))
-    long_rows = traits.has_hubs or traits.typical_degree > WARP
-    hubs = long_rows if asked == "auto" else asked == "mark"
-    return Mapping(1, 1, lanes, False, "search", hubs)
-
-
-def intersect_at_edges(options: Options, traits: GraphTraits) -> Mapping:
-    """Return how the neighbors of both ends of an edge are intersected.
-
-    Ranks list the edges that passed when they tell each other which.
-    """
-    if options.target == "cpu":
-        return Mapping(1, 1, 1, False, "chunked_edges")
-    if traits.renumbered:
-        return Mapping(1, 1, WARP * WARPS_AN_EDGE, False, "listed_edges")
-    return Mapping(1, 1, WARP, False, "warp_edges")
 
 
 def _joins(members: Sequence[Analysed], analysis: Analysis, options: Options) -> bool:
@@ -453,29 +372,6 @@ def _combined_by_function(members: Sequence[Analysed]) -> str:
     gathers = (f for f in members if f.kind.gathers)
     found = (f for f in gathers if not combine_of(f).rules.shuffle)
     return next((f.name for f in found), "")
-
-
-def _edges_at_a_time(
-    kind: PhaseKind, members: Sequence[Analysed], lanes: int, traits: GraphTraits
-) -> int:
-    """As many edges at a time as keep a typical vertex's lanes at work."""
-    if not _sweeps_edges(kind, members):
-        return 1
-    # Where shuffles keep a warp together, it waits for the vertex with most edges.
-    if _meet_at_edges(members) and lanes > 1:
-        edges_at_a_time = max(1, int(traits.typical_degree * LANES_A_DEGREE))
-        return min(WARP // lanes, edges_at_a_time)
-    share = MULTIPLYING_LANES_A_DEGREE if _multiplies(members) else LANES_A_DEGREE
-    most = VERTEX_LANES
-    if kind.pulls and any(_ends_early(f) for f in members):
-        share, most = share / 2, most // 2
-    together = min(most, max(1, int(traits.typical_degree * share)))
-    rows = traits.rows_of_longest
-    if any(f.kind.gathers and combine_of(f).is_arg for f in members):
-        rows //= 2
-    while 0 < rows < FEW_LONG_ROWS and together < WARP:
-        rows, together = 2 * rows, 2 * together
-    return max(1, together // lanes)
 
 
 def _meet_at_edges(members: Sequence[Analysed]) -> bool:
@@ -604,16 +500,6 @@ def _hub_resident(mapping: Mapping, resident: int) -> int:
     blocks = resident * BLOCK_THREADS // HUB_THREADS
     few = mapping.lanes_per_edge >= FEW_HUB_EDGES_LANES
     return blocks if few and blocks > 1 else 0
-
-
-def _suits_a_thread(
-    matrices: int, width: int, traits: GraphTraits, options: Options
-) -> bool:
-    """Whether vertices have so little to do that a lane should have one to itself."""
-    few = traits.typical_degree <= FEW_EDGES and not traits.has_hubs
-    forced = {name for name, _ in options.mapping} - {"resident", "unroll"}
-    free = options.schedule == "auto" and not forced
-    return free and few and matrices > 0 and width <= MOST_HELD
 
 
 def _needs_matrices(members: Sequence[Analysed]) -> int:

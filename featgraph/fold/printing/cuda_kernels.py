@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from featgraph._cuda import import_of_numbers
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
-from featgraph.fold.plan.schedules import MOST_HELD
 from featgraph.fold.printing.cuda_hubs import HubPhase
 from featgraph.fold.printing.cuda_phase import CudaPhase
 from featgraph.fold.printing.cuda_queue import print_queue
 from featgraph.fold.printing.module import Entry
 from featgraph.fold.printing.phase import PhaseToPrint
+from featgraph.fold.schedules.thread import MOST_HELD
 
 __all__ = ["DECORATOR", "constants", "imports", "print_phase", "print_queue"]
 

@@ -6,6 +6,7 @@ and how lanes meet, stands in the `Binding`.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from collections.abc import Mapping as Dict
@@ -417,6 +418,14 @@ class Schedule(ABC):
     def check(self, given: Dict[str, int]) -> None:
         """Refuse options of its own without which, or with which, it cannot do."""
         return  # most do with any
+
+    def cost(self, work: Work) -> float:
+        """Return the time that a phase takes in it, as a share of that of lanes.
+
+        It is infinite where the schedule cannot run the phase, does not pay, or is for
+        those who ask for it.
+        """
+        return math.inf
 
     def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
         """Return how it maps a phase that lanes map so; `given` are its own options.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Mapping as Dict
 from dataclasses import replace
 from typing import ClassVar
@@ -30,6 +31,7 @@ from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
 __all__ = [
+    "MOST_ROWS",
     "SHARED_BYTES",
     "SIDE",
     "BlockTileSchedule",
@@ -53,6 +55,13 @@ LEAST_THREADS = {1: 32, 5: 128}
 HUB_BLOCKS = 1
 #: Threads of a block: they have up to 128 registers each.
 MOST_THREADS = 512
+#: Up to so many features, lanes sum the columns of a matrix in registers: each lane has
+#: as many for a column of its own.
+MOST_ROWS = 16
+#: Features of the matrices that tiles sum: up to here, columns fit a lane's registers.
+LEAST_TILED = MOST_ROWS + 1
+#: What tiles take of what lanes with matrices in memory take, about.
+COST = 1 / 2
 #: Shared memory that a block may use; matrices that do not fit are in scratch memory.
 SHARED_BYTES = 48_000
 
@@ -106,6 +115,13 @@ class BlockTileSchedule(Schedule):
         needed = _waiting_bytes(work, edges * unroll) + _matrix_bytes(work)
         fits = needed <= SHARED_BYTES
         return replace(mapping, shared_matrices=fits)
+
+    def cost(self, work: Work) -> float:
+        """Return its cost where a block can sum matrices too large for lanes."""
+        if work.products is None or work.width < LEAST_TILED or work.forced:
+            return math.inf
+        is_refused = self.refusal(work.width, work.size, work.products)
+        return math.inf if is_refused else COST
 
     @staticmethod
     def refusal(width: int, size: int, products: Products) -> str:

@@ -11,7 +11,7 @@ from featgraph.fold.schedules.base import (
     Scope,
 )
 from featgraph.fold.schedules.intersection import Intersection, placed
-from featgraph.fold.schedules.mapping import WARP, Mapping
+from featgraph.fold.schedules.mapping import INTERSECTIONS, WARP, Mapping
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import (
     Areas,
@@ -26,7 +26,7 @@ from featgraph.fold.tree.nodes import (
 from featgraph.fold.tree.oriented import Oriented
 from featgraph.fold.tree.statements import Body, agreed, code
 
-__all__ = ["BitmapSchedule", "SearchSchedule"]
+__all__ = ["BitmapSchedule", "SearchSchedule", "rows_intersected"]
 
 #: Words of the bitmap of a long row: it has the last vertices by degree, where the
 #: members of long rows are. Others are searched for.
@@ -36,6 +36,23 @@ BITMAP_WORDS = 4096
 SUM_BYTES = 1 << 14
 #: Lanes that share what one vertex has behind a long row.
 BITMAP_LANES = 16
+
+
+def rows_intersected(
+    asked: str, on_gpu: bool, typical_degree: int, has_hubs: bool
+) -> Mapping:
+    """Return how the rows of neighbors are intersected (0012).
+
+    What is asked for may be no schedule of triangles: then the usual one is taken.
+    """
+    asked = asked if asked in INTERSECTIONS else "auto"
+    if not on_gpu:
+        return Mapping(1, 1, 1, False, "mark" if asked == "auto" else asked)
+    # Half of the edges of a vertex lead to higher ones; a lane takes two or more.
+    lanes = min(WARP, max(1, typical_degree // 4))
+    long_rows = has_hubs or typical_degree > WARP
+    hubs = long_rows if asked == "auto" else asked == "mark"
+    return Mapping(1, 1, lanes, False, "search", hubs)
 
 
 class SearchSchedule(Intersection):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from dataclasses import replace
 
 from featgraph.fold.schedules.base import (
@@ -16,12 +17,39 @@ from featgraph.fold.schedules.base import (
     strides_together,
 )
 from featgraph.fold.schedules.frontier import each_listed, each_packed
-from featgraph.fold.schedules.mapping import WARP, Mapping
+from featgraph.fold.schedules.mapping import WARP, Mapping, Work
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Areas, Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
-__all__ = ["LaneSchedule", "lanes_of", "leave_idle", "marked", "shared"]
+__all__ = [
+    "FEW_LONG_ROWS", "LaneSchedule", "edges_at_a_time", "lanes_of", "leave_idle",
+    "marked", "shared",
+]  # fmt: skip
+
+
+#: Lanes that share a vertex, unless its features alone take more. Of 8, 16 and 32, 8
+#: were fastest on kron21 and rmat-21-16 for K = 4 to 32, by up to 1.7 times over 32
+#: (NVIDIA H200, bench/results/mapping-gpu.jsonl).
+VERTEX_LANES = 8
+#: Where all edges would make fewer rows like the longest, not all of its time is hidden
+#: by others: lanes double until it is. The same with keys and sources, of which edges
+#: take about twice as long, for twice as many rows. On soc-Epinions1 (335
+#: rows of 1521 edges would be all), 16 lanes took 0.70 to 0.86 of what 8 did, and 32
+#: lanes 0.58 for paths, whose keys have sources; on web-NotreDame (759 rows) 8 were
+#: best. Both ways soc-Epinions1 has 509 rows of 1999, and segments took 0.84 of what 16
+#: lanes did (NVIDIA H200, schedules-gpu).
+FEW_LONG_ROWS = 512
+#: Lanes that share a vertex, as a share of the typical degree. One lane was fastest on
+#: a grid, a Delaunay and a road-like graph (typical degrees 4, 4 and 2), by up to 1.5
+#: times over two; four on a network of authors (16), eight on links of the web and on
+#: graphs with hubs (64): label propagation, K = 4, NVIDIA H200. Half as many, and half
+#: of the most, where gathers end with their first contribution: in searches, 4 lanes
+#: took 0.85 and 0.92 of what 8 did on R-MAT graphs, and 2 lanes 0.90 of what 4 did on a
+#: uniform one (NVIDIA H200, schedules-gpu).
+LANES_A_DEGREE = 1 / 4
+#: The same where each edge takes a product by a matrix (belief propagation, likewise).
+MULTIPLYING_LANES_A_DEGREE = 1 / 2
 
 
 class LaneSchedule(Schedule):
@@ -31,6 +59,10 @@ class LaneSchedule(Schedule):
     """
 
     name = "lanes"
+
+    def cost(self, work: Work) -> float:
+        """Return the cost by which others are measured; those like it have none."""
+        return 1.0 if type(self) is LaneSchedule else math.inf
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
@@ -109,6 +141,25 @@ class LaneSchedule(Schedule):
         bounds = "first_vertex", "int32(vertex_count)"
         end = f"int32(block_start + min({{}}, {binding.block} * stride))"
         return out + in_blocks(node, bounds, end, strides)
+
+
+def edges_at_a_time(lanes: int, work: Work) -> int:
+    """As many edges at a time as keep a typical vertex's lanes at work."""
+    if not work.sweeps_edges:
+        return 1
+    # Where shuffles keep a warp together, it waits for the vertex with most edges.
+    if work.meets_at_edges and lanes > 1:
+        at_a_time = max(1, int(work.typical_degree * LANES_A_DEGREE))
+        return min(WARP // lanes, at_a_time)
+    share = MULTIPLYING_LANES_A_DEGREE if work.multiplies else LANES_A_DEGREE
+    most = VERTEX_LANES
+    if work.pulls and work.ends_early:
+        share, most = share / 2, most // 2
+    together = min(most, max(1, int(work.typical_degree * share)))
+    rows = work.rows_of_longest // (2 if work.has_keys else 1)
+    while 0 < rows < FEW_LONG_ROWS and together < WARP:
+        rows, together = 2 * rows, 2 * together
+    return max(1, together // lanes)
 
 
 def shared(mapping: Mapping, shape: KernelShape, vertex: Scope) -> Binding:

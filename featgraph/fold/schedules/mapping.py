@@ -225,6 +225,27 @@ class Work:
         Bytes of a real number.
     products : Products or None
         The matrices that it sums; None where there are none.
+    matrices : int
+        Areas of K x K numbers that its functions need.
+    pulls : bool
+        Whether vertices go along their own rows.
+    is_plain : bool
+        Whether all edges are gone through for one number, or a key and its source, by
+        an operation of shuffles.
+    has_keys : bool
+        Whether gathers keep sources of keys.
+    ends_early : bool
+        Whether a gather is likely to be done long before its last edge.
+    meets_at_edges : bool
+        Whether functions along edges have shuffles.
+    multiplies : bool
+        Whether a matrix is multiplied along the edges.
+    keeps_state : bool
+        Whether others see what a vertex commits in the superstep, or aggregates stay.
+    forced : frozenset of str
+        Fields of the mapping that a bench has set.
+    typical_degree, rows_of_longest : int
+        Of the graph: see `GraphTraits`.
     """
 
     from_sources: bool
@@ -236,6 +257,17 @@ class Work:
     custom: str = ""
     size: int = 4
     products: Products | None = None
+    matrices: int = 0
+    pulls: bool = False
+    is_plain: bool = False
+    has_keys: bool = False
+    ends_early: bool = False
+    meets_at_edges: bool = False
+    multiplies: bool = False
+    keeps_state: bool = False
+    forced: frozenset[str] = frozenset()
+    typical_degree: int = 32
+    rows_of_longest: int = 0
 
 
 def power_of_two(count: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Mapping as Dict
 from dataclasses import replace
 from typing import ClassVar
@@ -10,7 +11,13 @@ from typing import ClassVar
 from featgraph.errors import PlanError
 from featgraph.fold.schedules.base import Binding, GraphArray, KernelShape, Scope
 from featgraph.fold.schedules.grids import LaunchSizes
-from featgraph.fold.schedules.lanes import LaneSchedule, lanes_of, leave_idle, marked
+from featgraph.fold.schedules.lanes import (
+    FEW_LONG_ROWS,
+    LaneSchedule,
+    lanes_of,
+    leave_idle,
+    marked,
+)
 from featgraph.fold.schedules.mapping import WARP, Mapping, Work
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Sweep
@@ -29,6 +36,16 @@ MOST_ON_THE_WAY = 8
 #: is no hub. Fewer leave lanes without a vertex on graphs whose degrees are alike.
 ROUNDS = 32
 
+#: The least typical degree of a graph with many long rows, scalars a vertex. On graphs
+#: of 16 to 64 (uniform, R-MAT, web-NotreDame, kron21), components, circuits, heat,
+#: neural networks and PageRank took 0.72 to 0.95 of what lanes took; on a Delaunay
+#: graph (4), 1.35 to 1.76. Paths, whose keys have sources and of which each superstep
+#: has few vertices, 0.83 to 0.86 on those of 64, 1.06 to 1.12 on those of 16 and 32
+#: (NVIDIA H200, schedules-gpu).
+LEAST_DEGREE, LEAST_DEGREE_OF_KEYS = 16, 64
+#: What segments take of what lanes take then.
+COST = 0.84
+
 
 class WarpSegmentationSchedule(LaneSchedule):
     """Lanes that share an edge have a vertex, and take any edge of the warp's vertices.
@@ -43,6 +60,18 @@ class WarpSegmentationSchedule(LaneSchedule):
     name = "warp_segmentation"
     options: ClassVar[Dict[str, tuple[int, ...]]] = {OPTION: (1, 2, 4)}
     modules = ("segments",)
+
+    def cost(self, work: Work) -> float:
+        """Return its cost where lanes better go through the edges of several vertices.
+
+        Keys with sources take two shuffles for one, which long rows alone make up for,
+        and an end before the last edge is of no use there.
+        """
+        least = LEAST_DEGREE_OF_KEYS if work.has_keys else LEAST_DEGREE
+        fits = work.pulls and work.width == 1 and work.is_plain
+        fits = fits and not (work.forced or work.keeps_state)
+        pays = work.rows_of_longest >= FEW_LONG_ROWS and work.typical_degree >= least
+        return COST if fits and pays else math.inf
 
     def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
         """Have lanes that share an edge have a vertex, too."""

@@ -255,7 +255,7 @@ class CudaDevice(CudaArrays):
             words = word_count(graph.vertex_count)
             return max(Subtree(0, words, words).row_count, 1)
         size = graph.vertex_count, graph.edge_count, REDUCE_THREADS
-        sizes = LaunchSizes(*size, {}.__getitem__, reduces=True)
+        sizes = LaunchSizes(*size, dict[str, Any]().__getitem__, reduces=True)
         return phase.schedule.grid(phase.mapping, sizes)
 
     def form_of(
