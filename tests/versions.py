@@ -11,17 +11,24 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
+from featgraph.fold.plan.layout import rows_along
+from featgraph.graph.views.view import Sizes
+from featgraph.program.active import word_count
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.host_arrays import host_graph_array
 from featgraph.runtime.memory.buffers import graph_arrays
 
-__all__ = ["HOW", "VERTICES", "change", "changeable", "versions"]
+__all__ = ["HOW", "ROOM", "VERTICES", "change", "changeable", "roomy", "versions"]
 
 VERTICES = 70
-#: How a graph changes -> the aspects. "in place" and "relisted" write the edges where
-#: the old ones were, and "moved" has equal traits.
+#: Capacities of a graph with room: its bitvectors have a word more than its vertices.
+ROOM = VERTICES + 45, 600
+#: How a graph changes -> the aspects. "in place", "grown" and "relisted" write the
+#: edges where the old ones were, and "moved" has equal traits. "grown" has more
+#: vertices and edges, too.
 HOW: dict[str, tuple[Any, ...]] = {
     "in place": ("version",),
+    "grown": ("version",),
     "relisted": ("version", "shape"),
     "moved": ("version", "moves"),
     "reshaped": ("version", "moves", "shape"),
@@ -33,19 +40,61 @@ class _Store:
 
     name = "csr"
 
-    def __init__(self, target: str) -> None:
-        self._target = target
+    def __init__(self, target: str, room: tuple[int, int] | None = None) -> None:
+        self._target, self._room = target, room
 
     def array(self, graph: fg.Graph, name: str) -> Any:
-        """Return a copy of an array of the host; a GPU has one anyway."""
-        on_host = self._target == "cpu"
-        return np.array(host_graph_array(graph, name)) if on_host else None
+        """Return a copy of an array of the host; a GPU has one anyway.
+
+        With room, an array is as long as the capacities are, and what is in no row is
+        no vertex and no edge. Lists of hubs have no room.
+        """
+        is_list = any(word in name for word in ("hub", "parts"))
+        if self._target != "cpu" and (self._room is None or is_list):
+            return None
+        made = np.array(host_graph_array(graph, name))
+        return made if self._room is None else _with_room(made, name, graph, self._room)
 
 
-def changeable(graph: fg.Graph, target: str) -> fg.Graph:
+def _with_room(array: Any, name: str, graph: fg.Graph, room: tuple[int, int]) -> Any:
+    """Return an array of a graph with entries up to its capacities."""
+    vertices, edges = room
+    sizes = {graph.vertex_count: vertices, graph.edge_count: edges}
+    if name in rows_along("both").arguments:  # a loop stands there once
+        sizes[len(array)] = 2 * edges
+    if name.endswith("windows"):
+        array[-1] = vertices
+    elif name.endswith("chunks"):  # of words, or of edges: others are of rows
+        ends = {word_count(n): word_count(m) for n, m in sizes.items()} | sizes
+        array[-1] = ends[int(array[-1])]
+    elif name.endswith("offsets"):
+        array = np.pad(array, (0, vertices - graph.vertex_count), "edge")
+    elif len(array) in sizes:
+        poison = 0 if array.dtype == bool else np.iinfo(array.dtype).max
+        spare = (0, sizes[len(array)] - len(array))
+        array = np.pad(array, spare, constant_values=poison)
+    return array
+
+
+def changeable(graph: fg.Graph, target: str, how: str = "in place") -> fg.Graph:
     """Have a graph keep its edges in memory that can be written; return it."""
+    if how == "grown":
+        return roomy(graph, target)
     graph_arrays(graph, choose_device(target)).layout = _Store(target)
     return graph
+
+
+def roomy(graph: fg.Graph, target: str, room: tuple[int, int] = ROOM) -> fg.Graph:
+    """Have a graph keep its edges in memory with room for more; return it."""
+    view = graph_arrays(graph, choose_device(target))
+    view.layout = _Store(target, room)
+    counts = choose_device(target).upload(_counts(graph))
+    view.advance("moves", sizes=Sizes(*room, counts))
+    return graph
+
+
+def _counts(graph: fg.Graph) -> Any:
+    return np.array([graph.vertex_count, graph.edge_count])
 
 
 def change(graph: fg.Graph, edges: fg.Graph, target: str, how: str) -> None:
@@ -59,6 +108,8 @@ def change(graph: fg.Graph, edges: fg.Graph, target: str, how: str) -> None:
     view.follow()
     held, aspects = dict(view), HOW[how]
     graph._edges = edges._edges
+    if how == "grown":
+        device.copy(view.sizes.counts, device.upload(_counts(graph)))
     view.advance(*aspects)
     if "moves" in aspects:
         return
@@ -66,7 +117,8 @@ def change(graph: fg.Graph, edges: fg.Graph, target: str, how: str) -> None:
         is_list = any(word in name for word in ("chunks", "hub", "parts", "windows"))
         if is_list and "shape" in aspects:
             continue
-        fresh = device.graph_array(graph, name)
+        made = view.layout.array(graph, name) if how == "grown" else None
+        fresh = device.graph_array(graph, name) if made is None else device.upload(made)
         if fresh.shape == array.shape:
             device.copy(array, fresh)
         else:  # any cut into chunks is right
@@ -87,8 +139,12 @@ def versions(
     if how == "reshaped":
         others = rng.integers(0, VERTICES, (2, 500))
         others[1, :60] = 5
+    counts = VERTICES, VERTICES
+    if how == "grown":
+        counts = VERTICES, VERTICES + 40  # in a word more
+        others = np.append(others, rng.integers(0, counts[1], (2, 15)), axis=1)
     first, second = (
-        fg.Graph.from_edges(*e, vertex_count=VERTICES, directed=directed, **more)
-        for e in (ends, others)
+        fg.Graph.from_edges(*e, vertex_count=count, directed=directed, **more)
+        for e, count in zip((ends, others), counts, strict=True)
     )
     return first, second

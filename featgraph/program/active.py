@@ -14,7 +14,7 @@ from featgraph.errors import GraphInputError
 from featgraph.graph.building.check import checked_count
 from featgraph.graph.inputs.numbers import number_array
 
-__all__ = ["MOST_HELD", "WORD_BITS", "ActiveSet", "word_count"]
+__all__ = ["MOST_HELD", "WORD_BITS", "ActiveSet", "resized", "word_count"]
 
 WORD_BITS = 32
 #: Sets that are kept on devices. Memory there is scarce, and whatever needs one there
@@ -28,6 +28,13 @@ _FEW = 4
 def word_count(vertex_count: int) -> int:
     """Return how many words a bitvector over `vertex_count` vertices has."""
     return (vertex_count + WORD_BITS - 1) // WORD_BITS
+
+
+def resized(words: npt.NDArray[np.uint32], count: int) -> npt.NDArray[np.uint32]:
+    """Return a copy with so many words; vertices behind these are in no set."""
+    made = np.zeros(count, np.uint32)
+    made[: words.size] = words[:count]
+    return made
 
 
 def _checked(count: object) -> int:
@@ -140,7 +147,8 @@ class ActiveSet:
         held = self._held
         if held is not None:
             device, words = held
-            self._words = np.array(device.download(words), np.uint32)
+            found, count = device.download(words), word_count(self.vertex_count)
+            self._words = resized(found, count)
             self._held = None
         if self._few is not None:
             self._words = np.zeros(word_count(self.vertex_count), np.uint32)
@@ -164,14 +172,18 @@ class ActiveSet:
         """Ids of the set, ascending, shape (N,)."""
         return np.flatnonzero(self.mask).astype(np.int32)
 
-    def on(self, device: Holder) -> Any:
-        """Return the words on a device; nothing else writes them."""
-        held = self._held
+    def on(self, device: Holder, room: int | None = None) -> Any:
+        """Return the words on a device; nothing else writes them.
+
+        With `room`, there are words for so many vertices.
+        """
+        held, count = self._held, word_count(room or self.vertex_count)
         if held is not None and held[0] is device:
-            return device.sets.snapshot(held[1])
-        if self._few is not None:
-            return device.sets.empty(word_count(self.vertex_count), self._few)
-        return device.sets.upload(self.words.copy())
+            if room is None or held[1].size == count:
+                return device.sets.snapshot(held[1])
+        elif self._few is not None:
+            return device.sets.empty(count, self._few)
+        return device.sets.upload(resized(self.words, count))
 
     def hand_over(self, old: Holder, new: Holder, move: Callable[[Any], Any]) -> None:
         """Have words that a holder has be with another one, as `move` returns them."""

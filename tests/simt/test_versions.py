@@ -19,9 +19,10 @@ if not _cuda.is_installed():
 
 from featgraph.arrays import foreign
 from featgraph.fold.plan import traits
-from featgraph.graph.views.view import Stamps
+from featgraph.graph.views.view import Stamps, prefix
 from featgraph.runtime.devices import bound, cuda_device, cuda_sets
-from featgraph.runtime.memory.buffers import GraphArrays
+from featgraph.runtime.memory import buffers
+from featgraph.runtime.memory.buffers import Buffers, GraphArrays
 from featgraph.runtime.superstep.bound import BoundState
 from tests.bank import BY_NAME
 from tests.simt.emulator import MemoryFault
@@ -77,7 +78,7 @@ WEIGHTS = np.arange(500, dtype=np.int32)
 
 def shared(graph: fg.Graph, most: int, steps: fg.FoldMap = weighed) -> Any:
     """Run supersteps that are all alike: they are recorded, and then loops."""
-    share = np.arange(VERTICES, dtype=np.int32)
+    share = np.arange(graph.vertex_count, dtype=np.int32)
     values = {"share": fg.vertex_property(share, iterated=True)}
     if steps is weighed:
         values["weight"] = fg.edge_property(WEIGHTS[: graph.given_edge_count])
@@ -90,10 +91,10 @@ def shared(graph: fg.Graph, most: int, steps: fg.FoldMap = weighed) -> Any:
 
 def wanted_shares(edges: fg.Graph, most: int, weight: int = 1) -> Any:
     """Return the same, found by NumPy."""
-    share = np.arange(VERTICES)
+    share = np.arange(edges.vertex_count)
     for _ in range(most):
         told = share[edges.sources] + weight * WEIGHTS[: edges.given_edge_count]
-        share = np.bincount(edges.targets, told, VERTICES).astype(int) % 1000
+        share = np.bincount(edges.targets, told, len(share)).astype(int) % 1000
     return share
 
 
@@ -103,7 +104,7 @@ def looped(gpu: Gpu) -> int:
 
 def check_loops(gpu: Gpu, how: str) -> None:
     first, second = versions(np.random.default_rng(8), how)
-    graph = changeable(copy.deepcopy(first), "cuda")
+    graph = changeable(copy.deepcopy(first), "cuda", how)
     for edges in (first, second):
         if edges is second:
             change(graph, second, "cuda", how)
@@ -118,12 +119,17 @@ def test_loops_follow(gpu: Gpu, how: str) -> None:
     check_loops(gpu, how)
 
 
+@pytest.mark.parametrize("how", ["in place", "grown"])
 def test_what_was_recorded_runs_on_new_edges_in_old_arrays(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
+    check_recorded(gpu, monkeypatch, how)
+
+
+def check_recorded(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """Nothing is bound or recorded anew: all supersteps are those of a known loop."""
-    first, second = versions(np.random.default_rng(8), "in place")
-    graph = changeable(copy.deepcopy(first), "cuda")
+    first, second = versions(np.random.default_rng(8), how)
+    graph = changeable(copy.deepcopy(first), "cuda", how)
     for _ in range(3):
         shared(graph, 12, plain)
     made: list[Any] = []
@@ -136,7 +142,7 @@ def test_what_was_recorded_runs_on_new_edges_in_old_arrays(
     monkeypatch.setattr(BoundState, "__init__", note)
     for change_it in (False, True):
         if change_it:
-            change(graph, second, "cuda", "in place")
+            change(graph, second, "cuda", how)
         recordings, before = len(gpu.recordings), looped(gpu)
         found = shared(graph, 12, plain)
         assert not made
@@ -149,7 +155,7 @@ def check_program(name: str, how: str) -> None:
     program = BY_NAME[name]
     drawn = np.random.default_rng(8)
     first, second = versions(drawn, how, directed=not program.undirected)
-    graph = changeable(copy.deepcopy(first), "cuda")
+    graph = changeable(copy.deepcopy(first), "cuda", how)
     for edges in (first, second):
         if edges is second:
             change(graph, second, "cuda", how)
@@ -179,7 +185,7 @@ def test_programs(gpu: Gpu, name: str, how: str) -> None:
 def check_state(how: str) -> None:
     """One State goes on with what it has, from version to version."""
     first, second = versions(np.random.default_rng(9), how)
-    graph = changeable(copy.deepcopy(first), "cuda")
+    graph = changeable(copy.deepcopy(first), "cuda", how)
     label = np.arange(VERTICES, dtype=np.int32)
     state = fg.State(graph, label=fg.vertex_property(label, iterated=True))
     fg.iterate(labels, state, target="cuda")
@@ -194,7 +200,7 @@ def check_state(how: str) -> None:
     np.testing.assert_array_equal(state["label"], other["label"])
 
 
-@CHANGES
+@pytest.mark.parametrize("how", [how for how in HOW if how != "grown"])
 def test_a_state_goes_on(gpu: Gpu, how: str) -> None:
     check_state(how)
 
@@ -231,6 +237,8 @@ FAULTS: dict[str, tuple[Any, str, Any, str]] = {
     "order of edge values": (foreign, "_order", _one_order(), "in place"),
     "arrays": (GraphArrays, "forget", lambda self, then, now: None, "moved"),
     "lists of hubs": (GraphArrays, "forget", lambda self, then, now: None, "relisted"),
+    "words": (buffers, "prefix", lambda count, _: prefix(count, count), "grown"),
+    "values": (Buffers, "_with_room", lambda self, name, values: values, "grown"),
     "bound states": (BoundState, "fits", lambda self, buffers: True, "moved"),
 }
 
@@ -241,7 +249,10 @@ def test_a_planted_fault_is_caught(
 ) -> None:
     owner, name, planted, how = FAULTS[fault]
     monkeypatch.setattr(owner, name, planted)
-    # A State that stays has something bound.
-    check = check_state if fault == "bound states" else partial(check_loops, gpu)
+    check = partial(check_loops, gpu)
+    if fault == "bound states":  # a State that stays has something bound
+        check = check_state
+    if how == "grown":
+        check = partial(check_recorded, gpu, monkeypatch)
     with pytest.raises((AssertionError, IndexError, MemoryFault)):
         check(how)

@@ -17,18 +17,22 @@ from featgraph.algorithms import eigenvector_centrality, k_core, pagerank, sssp
 from featgraph.algorithms._sides import sides_of
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.graph._structure import Structure
-from featgraph.graph.views.view import Sizes, Stamps, VertexSet, words_of
+from featgraph.graph.views.view import Sizes, Stamps, VertexSet, prefix, words_of
 from featgraph.program.state import State
 from featgraph.runtime.devices.choose import choose_device
+from featgraph.runtime.loops import worklist
+from featgraph.runtime.memory import buffers
 from featgraph.runtime.memory.buffers import GraphArrays, graph_arrays
 from featgraph.runtime.superstep.bound import BoundState
 from featgraph.runtime.superstep.directions import most_reached
 from tests.bank import BY_NAME
 from tests.programs.triangles import make_state
 from tests.reference.test_changed_edges import compare, peel
-from tests.versions import HOW, VERTICES, change, changeable, versions
+from tests.versions import HOW, VERTICES, change, changeable, roomy, versions
 
 CHANGES = pytest.mark.parametrize("how", HOW)
+#: A State that grows has to be given values, and degrees of a row are those of a shape.
+SAME_COUNTS = pytest.mark.parametrize("how", [how for how in HOW if how != "grown"])
 #: Programs of the bank that ask for arrays, sets and kernels of all kinds.
 PROGRAMS = (
     "label_propagation", "bfs", "edge_atomics", "reachability", "components",
@@ -55,7 +59,7 @@ def check_program(name: str, how: str, **options: Any) -> None:
     directed = not BY_NAME[name].undirected
     drawn = np.random.default_rng(8)
     first, second = versions(drawn, how, directed=directed)
-    graph = changeable(copy.deepcopy(first), "cpu")
+    graph = changeable(copy.deepcopy(first), "cpu", how)
     before = run(name, graph, first, **options)  # one State stays, the other goes
     run(name, graph, first, **options)
     wanted = run(name, copy.deepcopy(first), first, **options)
@@ -89,6 +93,48 @@ OPTIONS = [
 @pytest.mark.parametrize(("name", "options"), OPTIONS)
 def test_options(name: str, options: dict[str, Any], how: str) -> None:
     check_program(name, how, **options)
+
+
+@pytest.mark.drawn(12)
+@pytest.mark.parametrize("name", BY_NAME)
+def test_room_changes_no_result(name: str) -> None:
+    check_room(name)
+
+
+def check_room(name: str) -> None:
+    """Run a program on a graph with more room than edges, and without."""
+    directed = not BY_NAME[name].undirected
+    first, _ = versions(np.random.default_rng(8), "in place", directed=directed)
+    found = run(name, roomy(copy.deepcopy(first), "cpu"), first)
+    same(found, run(name, copy.deepcopy(first), first))
+
+
+def test_sets_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worklist, "SMALLEST_GRAPH", 0)
+    check_sets()
+
+
+def check_sets() -> None:
+    """Run the loop over few vertices, and hand sets to foldmaps and back."""
+    first, _ = versions(np.random.default_rng(8), "in place")
+    found = []
+    for graph in (roomy(copy.deepcopy(first), "cpu"), copy.deepcopy(first)):
+        state, some = labelled(graph), fg.ActiveSet(VERTICES, np.arange(9, 40))
+        passed = [labels.on([1, 2, 3])(state, active_in=some, target="cpu")]
+        passed.append(labels(state, active_in=passed[0], target="cpu"))
+        passed.append(counted(state, target="cpu"))
+        assert len(passed[0].words) == len(some.words)
+        ran = fg.iterate(chosen, state, active=[5, 60], target="cpu")
+        # What is left due comes back, to a graph that has other room now.
+        fg.iterate(labels, state, active=passed[1], max_supersteps=1, target="cpu")
+        if not found:
+            roomy(graph, "cpu", (VERTICES + 100, 700))
+        fg.iterate(labels, state, target="cpu")
+        found.append((passed, ran.active_counts, state["label"].copy()))
+    (ours, counts, label), (theirs, wanted, other) = found
+    assert ours == theirs
+    assert counts == wanted
+    np.testing.assert_array_equal(label, other)
 
 
 # -- one State on all versions
@@ -130,7 +176,7 @@ def check_state(how: str) -> None:
     """Go on with what a State has, from version to version."""
     drawn = np.random.default_rng(9)
     first, second = versions(drawn, how)
-    graph = changeable(copy.deepcopy(first), "cpu")
+    graph = changeable(copy.deepcopy(first), "cpu", how)
     state = labelled(graph)
     fg.iterate(labels, state, target="cpu")
     assert fg.iterate(labels, state, target="cpu").supersteps == 0
@@ -147,7 +193,7 @@ def check_state(how: str) -> None:
     np.testing.assert_array_equal(state["label"], other["label"])
 
 
-@CHANGES
+@SAME_COUNTS
 def test_a_state_goes_on(how: str) -> None:
     check_state(how)
 
@@ -173,9 +219,10 @@ def test_counts_may_be_in_the_memory_of_the_device() -> None:
     counted(state, target="cpu")
     assert set(state["edges"].tolist()) == {7}
     stamps, counts[1] = view.stamps, 8
+    view.advance("version")
     counted(state, target="cpu")
     assert set(state["edges"].tolist()) == {8}
-    assert view.stamps is stamps
+    assert view.stamps.binds_as(stamps)
     view.advance("version", sizes=Sizes(VERTICES, graph.edge_count, (VERTICES, 9)))
     counted(state, target="cpu")
     assert set(state["edges"].tolist()) == {9}
@@ -203,7 +250,7 @@ def check_host(how: str) -> None:
     assert (graph_traits(first) != graph_traits(second)) == (how == "reshaped")
 
 
-@CHANGES
+@SAME_COUNTS
 def test_what_the_host_reads(how: str) -> None:
     check_host(how)
 
@@ -347,7 +394,7 @@ def check_weights(how: str) -> None:
     drawn = np.random.default_rng(2)
     first, second = versions(drawn, "moved", weights=drawn.random(200))
     second._edges._weights = first._edges._weights
-    graph = changeable(fg.Graph(first._edges), "cpu")
+    graph = changeable(fg.Graph(first._edges), "cpu", how)
 
     def total(of: fg.Graph) -> Any:
         weight = fg.edge_property(of.weights_as("float64"), copy=False)
@@ -372,7 +419,7 @@ def test_shared_weights_follow_the_edges(how: str) -> None:
 
 def test_all_vertices_are_told_by_their_type() -> None:
     for count in (0, 1, 31, 32, 33, 96):
-        everyone = VertexSet.prefix(count, np.copy)
+        everyone = VertexSet(prefix(count, count))
         wanted = fg.ActiveSet(count, "all").words
         np.testing.assert_array_equal(words_of(everyone), wanted)
         assert words_of(wanted) is wanted
@@ -437,6 +484,13 @@ FAULTS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     "values of edges": (
         GraphArrays, "forget", lambda self, then, now: None,
         lambda: check_weights("in place"),
+    ),
+    "full sets": (
+        buffers, "prefix", lambda count, room: prefix(room, room), check_sets,
+    ),
+    "counts": (
+        GraphArrays, "forget", lambda self, then, now: None,
+        lambda: check_program("bfs", "grown"),
     ),
     "bound states": (
         BoundState, "fits", lambda self, buffers: True, lambda: check_state("moved"),

@@ -8,7 +8,6 @@ or one part of it, on a device: the runtime derives its arrays and kernels from 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -24,6 +23,7 @@ __all__ = [
     "Stamp",
     "Stamps",
     "VertexSet",
+    "prefix",
     "words_of",
 ]
 
@@ -97,7 +97,8 @@ class Sizes:
     vertices, edges : int
         Capacities: how many of each its arrays have room for.
     counts : pair of int, or array
-        How many of each there are; an array of two may be in device memory.
+        How many of each there are in a version; an array of two may be in device
+        memory, and is read once a version.
     """
 
     vertices: int
@@ -158,13 +159,14 @@ class VertexSet:
     def __init__(self, words: Array, *, has_ghosts: bool = False) -> None:
         self.words, self.has_ghosts = words, has_ghosts
 
-    @classmethod
-    def prefix(cls, count: int, upload: Callable[[Array], Array]) -> VertexSet:
-        """Return the set of the first `count` ids."""
-        words = np.full(-(-count // 32), 0xFFFFFFFF, np.uint32)
-        if count % 32:
-            words[-1] = (1 << count % 32) - 1
-        return cls(upload(words))
+
+def prefix(count: int, room: int) -> npt.NDArray[np.uint32]:
+    """Return the bitvector of the first `count` of `room` ids."""
+    words = np.zeros(-(-room // 32), np.uint32)
+    words[: count // 32] = 0xFFFFFFFF
+    if count % 32:
+        words[count // 32] = (1 << count % 32) - 1
+    return words
 
 
 def words_of(some: Any) -> Array:

@@ -35,12 +35,12 @@ class CpuRows:
         return host_values(values)
 
     def download(self, array: Array, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        """Return the values: the array itself."""
-        return array  # type: ignore[no-any-return]
+        """Return the values: the array itself, or its first rows."""
+        return self.held(array, shape)  # type: ignore[no-any-return]
 
     def held(self, array: Array, shape: tuple[int, ...]) -> Array:
-        """Return the array itself."""
-        return array
+        """Return the array itself, or its first rows."""
+        return array if len(array) == shape[0] else array[: shape[0]]
 
     def copy_marked(self, marks: Array, source: Array, target: Array) -> None:
         """Copy the rows of which a mark is 1."""

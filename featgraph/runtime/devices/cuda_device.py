@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from featgraph._cached import cached_property
 from featgraph._cuda import cuda, int32, int64, kernel, uint32
+from featgraph.arrays.foreign import strided
 from featgraph.arrays.padding import stored_shape
 from featgraph.arrays.values import (
     DeviceValues,
@@ -97,6 +98,7 @@ class CudaRows:
 
     def download(self, array: Array, shape: Shape) -> npt.NDArray[Any]:
         """Return values of a shape on the host; waits for the device."""
+        array = _first(array, shape[0])
         if tuple(array.shape) == shape:
             return self._arrays.download(array)
         dense = self._arrays.empty(shape, name_of(array.dtype))
@@ -105,6 +107,7 @@ class CudaRows:
 
     def held(self, array: Array, shape: Shape) -> DeviceValues:
         """Return an array with values of a shape, for who holds or lends them."""
+        array = _first(array, shape[0])
         return DeviceValues(array, None if tuple(array.shape) == shape else shape[1])
 
     def copy_marked(self, marks: Array, source: Array, target: Array) -> None:
@@ -123,6 +126,14 @@ class CudaRows:
         blocks = min(block_count(shape[0] * shape[1]), _MOST_BLOCKS)
         given = source, target, shape[1]
         self._arrays.launches(cuda_loops.copy_features, blocks, BLOCK, given)
+
+
+def _first(array: Array, count: int) -> Array:
+    """Return the first rows of an array, which may have room for more."""
+    rows, *item = array.shape
+    if rows == count:
+        return array
+    return strided(array, (count, *item), array.strides)
 
 
 def _stored_apart(entries: Entries, width: int, stride: int) -> Entries:

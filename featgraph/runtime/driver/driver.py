@@ -478,8 +478,7 @@ def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
     if asked.active is None:
         pending = [recall_pending(f, state, device) for f in asked.foldmaps]
     else:
-        holder = exchange_of(state.graph, device).holder
-        pending = begin_pending(asked.active, state, holder, len(asked.foldmaps))
+        pending = begin_pending(asked.active, state, device, len(asked.foldmaps))
     if waiting is not None:
         watched = replace(watched, key=waiting.key)
     return Agenda(steps, pending, waiting, watching), watched

@@ -81,8 +81,7 @@ class Agenda:
         """Go on with some vertices, and no others; False if there are none."""
         begun = self.pending  # nothing is due, but for what .on leaves out
         if active is not None:
-            holder = self.exchange.holder
-            begun = begin_pending(active, self.state, holder, len(begun))
+            begun = begin_pending(active, self.state, self.device, len(begun))
             for left_out in filter(None, (s.left_out for s in self.steps)):
                 left_out.forget()
         for pending, step, scalars in zip(begun, self.steps, self.scalars, strict=True):

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from featgraph.program.active import Holder
+from featgraph.program.active import resized, word_count
 from featgraph.program.snapshot import Left
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
-from featgraph.runtime.superstep.foldmap import FoldMap, as_active
+from featgraph.runtime.memory.buffers import arrays_for
+from featgraph.runtime.superstep.exchange import exchange_of
+from featgraph.runtime.superstep.foldmap import FoldMap, as_active, room_of
 
 __all__ = [
     "Pending",
@@ -53,16 +55,6 @@ class _Left:
     left: Any
     scalars: tuple[Any, ...] | None
 
-    def on(self, device: Device) -> Pending:
-        """Return it on a device."""
-        words, left = self.words, self.left
-        if device is not self.device:
-            words, left = (
-                None if w is None else device.sets.upload(self.device.download(w))
-                for w in (words, left)
-            )
-        return Pending(words, left, self.scalars)
-
     def on_host(self) -> Left:
         """Return a copy in host memory."""
         return host_left(Pending(self.words, self.left, self.scalars), self.device)
@@ -77,13 +69,14 @@ def host_left(pending: Pending, device: Device) -> Left:
     return Left(words, left, pending.scalars)
 
 
-def begin_pending(active: Any, state: State, holder: Holder, of: int) -> list[Pending]:
+def begin_pending(active: Any, state: State, device: Device, of: int) -> list[Pending]:
     """Return what is pending for so many foldmaps where some vertices are given.
 
     Each has words of its own; on ranks, what is brought there is found on the host.
     """
+    holder = exchange_of(state.graph, device).holder
     given = as_active(active, state)
-    words, count = given.on(holder), len(given)
+    words, count = given.on(holder, room_of(state, device)), len(given)
     others = [holder.sets.snapshot(words) for _ in range(of - 1)]
     return [Pending(own, count=count) for own in (words, *others)]
 
@@ -96,13 +89,17 @@ def recall_pending(foldmap: FoldMap, state: State, device: Device) -> Pending:
     known = entries.get(_key(foldmap, entries))
     if known is None:
         return Pending(None)
-    if isinstance(known, Left):  # of a copy, or of another process
-        words, left = (
-            None if w is None else device.sets.upload(w.copy())
-            for w in (known.words, known.left)
-        )
-        return Pending(words, left, known.scalars)
-    return known.on(device)  # type: ignore[no-any-return]
+    room = word_count(arrays_for(state, device).vertex_count)
+    sets = known.words, known.left
+    if isinstance(known, _Left):
+        if known.device is device and all(w is None or w.size == room for w in sets):
+            return Pending(*sets, known.scalars)
+        known = known.on_host()
+    words, left = (  # of a copy, of another process, or of a graph with other room
+        None if w is None else device.sets.upload(resized(w, room))
+        for w in (known.words, known.left)
+    )
+    return Pending(words, left, known.scalars)
 
 
 def _key(foldmap: FoldMap, entries: dict[Any, Any]) -> Any:

@@ -424,11 +424,12 @@ def decide(step: Step, active_count: int | None) -> tuple[Any, ...]:
         return ("all",)
     graph = step.state.graph
     runs = step._prepare()[0] if incremental else step.plain
-    sizes = [graph.edge_count * (2 if a == "both" else 1) for a in runs.plan.expands]
+    vertices, edges = runs.bound.graph.whole  # as `expand` asks
+    sizes = [edges * (2 if a == "both" else 1) for a in runs.plan.expands]
     return (
         incremental,
         step._can_choose and step._may_push(active_count),
-        *(is_dense(active_count, graph.vertex_count, size) for size in sizes),
+        *(is_dense(active_count, vertices, size) for size in sizes),
         pulls_all(runs.bound, active_count),
         graph.ranks is not None and are_many(active_count, graph.vertex_count),
         *runs.forms(active_count, step.only),

@@ -167,7 +167,7 @@ class CpuQueue:
             self._key = step.plan.facts.queue_keys.index(self.waiting.key)
         self._has_run = self._was_left = False
         self._graph = agenda.state.graph
-        self._count = agenda.state.graph.vertex_count
+        self._count = step.plain.bound.graph.vertex_count
         self._arrays: dict[str, Any] = {}
         self._buffers: Buffers | None = None
 

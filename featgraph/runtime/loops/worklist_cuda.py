@@ -139,8 +139,7 @@ class CudaQueue:
             raise TypeError("a kernel without a loop")
         bound = self._step.bound_for(kernel)
         buffers = bound.buffers
-        count = agenda.state.graph.vertex_count
-        identities = kernel.module.IDENTITIES
+        count, identities = bound.graph.vertex_count, kernel.module.IDENTITIES
         memory = QueueMemory(device, queue, identities, count, MOST_ACTIVE)
         bound.stale.begin()
         # Both buffers are equal behind this, and behind the loop.

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.arrays.padding import stored_shape
-from featgraph.arrays.values import DeviceValues, Filled, Reordered
+from featgraph.arrays.values import DeviceValues, Filled, Reordered, host_values
 from featgraph.config import config
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.folder import fold_due_set
@@ -31,6 +31,7 @@ from featgraph.graph.views.view import (
     Prepared,
     Stamps,
     VertexSet,
+    prefix,
 )
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
@@ -97,6 +98,8 @@ class Idle:
 ALL = "all"
 Stale = Any
 _VECTOR = PropertyKind.VECTOR
+#: What a property has an entry for -> the name of their number.
+_COUNT_OF = {PropertyKind.VERTEX: "vertex_count", PropertyKind.EDGE: "edge_count"}
 #: Bytes of values on the device that are rather copied than bound where they are: 40 us
 #: (NVIDIA H200), where recording supersteps anew takes a millisecond or more.
 _MOST_MOVED = 1 << 26
@@ -123,6 +126,8 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         super().__init__(graph)
         self._device = device
         self._arrays: dict[str, Any] = {}
+        #: Of vertices and edges, in this version.
+        self._counts: Any = None
         #: Number of an array that the graph has -> it, in the order of edge ids.
         self._shared: dict[int, Any] = {}
         self._kernels: dict[tuple[str, str], RowKernel] = {}
@@ -130,8 +135,8 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         self._entries: dict[tuple[Kernel, str], BoundEntry] = {}
         #: Schedule, mapping, and what else arrays of a schedule depend on -> these.
         self._prepared: dict[tuple[Any, ...], Prepared] = {}
-        #: Number -> the set of as many vertices, or edges.
-        self._prefixes: dict[int, VertexSet] = {}
+        #: Name of a count -> the set of all that it counts, and how many they are.
+        self._full: dict[str, tuple[VertexSet, int]] = {}
         #: Of a part, which does not change: vertices and edges of the whole graph.
         self._whole = None
         if whole is not None and whole is not graph:
@@ -171,22 +176,33 @@ class GraphArrays(GraphView, Mapping[str, Any]):
     @property
     def everyone(self) -> VertexSet:  # type: ignore[override]
         """All vertices: a prefix of the ids."""
-        return self.prefix(self.vertex_count)
+        return self.all_of("vertex_count")
 
-    def prefix(self, count: int) -> VertexSet:
-        """Return the set of the first vertices, or edges."""
-        self.follow()
-        if count not in self._prefixes:
-            made = VertexSet.prefix(count, self._device.upload)
-            self._prefixes[count] = made
-        return self._prefixes[count]
+    def all_of(self, name: str) -> VertexSet:
+        """Return the set of all vertices, "vertex_count", or edges, "edge_count".
+
+        Its words stay where they are in other versions.
+        """
+        count = self.count(name)
+        everything, then = self._full.get(name, (None, -1))
+        if everything is None or then != count:
+            words = self._device.upload(prefix(count, getattr(self, name)))
+            if everything is None:
+                everything = VertexSet(words)
+            else:
+                self._device.copy(everything.words, words)
+            self._full[name] = everything, count
+        return everything
 
     def count(self, name: str) -> int:
-        """Return a count, "vertex_count" or "edge_count", as `follow` has found it."""
-        counts, place = self._sizes.counts, int(name == "edge_count")
-        if isinstance(counts, tuple):
-            return counts[place]  # type: ignore[no-any-return]
-        return int(self._device.download(counts)[place])
+        """Return a count, "vertex_count" or "edge_count", read once a version."""
+        self.follow()
+        if self._counts is None:
+            counts = self._sizes.counts
+            if not isinstance(counts, tuple):
+                counts = tuple(map(int, self._device.download(counts)))
+            self._counts = counts
+        return self._counts[name == "edge_count"]  # type: ignore[no-any-return]
 
     def __getitem__(self, name: str) -> Any:
         self.follow()
@@ -209,16 +225,19 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         self._shared.clear()
         if now.version is not then.version or now.shape is not then.shape:
             self._prepared.clear()
+        self._counts = None
         if not now.binds_as(then):
             self._arrays.clear()
             self._let_go()
             if self.placement is not None:
                 self.placement.forget_graph()
+        for name in [*self._full]:
+            self.all_of(name)
 
     def _let_go(self) -> None:
         """Let go of what refers to arrays."""
         for kept in (
-            self._shared, self._prefixes, self._kernels, self._entries, self.idle,
+            self._shared, self._full, self._kernels, self._entries, self.idle,
         ):  # fmt: skip
             kept.clear()
 
@@ -470,7 +489,23 @@ class Buffers:
 
     def _shape(self, name: str, array: Any) -> tuple[int, ...]:
         """Return the shape of the values that a buffer of a property has."""
-        return (array.shape[0], *self.state._columns[name].type.item_shape)
+        type_ = self.state._columns[name].type
+        rows = min(array.shape[0], self.graph.count(_COUNT_OF[type_.kind]))
+        return (rows, *type_.item_shape)
+
+    def _with_room(self, name: str, values: Any) -> Any:
+        """Return values with as many entries as the graph has room for, zeros behind.
+
+        Values without room are returned themselves where the graph has none.
+        """
+        count = _COUNT_OF[self.state._columns[name].type.kind]
+        room = getattr(self.graph, count)
+        if room == self.graph.count(count):
+            return values
+        values = host_values(values)
+        made = np.zeros((room, *values.shape[1:]), values.dtype)
+        made[: len(values)] = values
+        return made
 
     def _downloaded(self, name: str) -> npt.NDArray[Any]:
         """Return what a buffer has on the host."""
@@ -608,6 +643,7 @@ class Buffers:
         memory of their own. Few are copied to where those of the State before were:
         what is recorded of supersteps has addresses, and is recorded anew elsewhere.
         """
+        values = self._with_room(name, values)
         memory = self.outdated.pop(name, None)
         placed = self.places.upload(name, values, memory)
         if placed is not None:
@@ -657,7 +693,8 @@ class Buffers:
             found = self._kit.take(use, current.shape, current.dtype)
             if found is not None:
                 return found
-        dtype, shape = self.state._columns[name].type.dtype, self._shape(name, current)
+        type_ = self.state._columns[name].type
+        dtype, shape = type_.dtype, (current.shape[0], *type_.item_shape)
         placed = self.places.next_of(name, shape, dtype)
         if placed is not None:
             return placed

@@ -71,8 +71,7 @@ class DataFields:
                 self._scalars.append(_Scalar(field.name, np.dtype(field.dtype).type))
             elif field.source == "temporary":
                 kind = "temporary"
-                rows = graph.part.vertex_count
-                shape = (rows, *source.plan.item_shape(field.of))
+                shape = (arrays.vertex_count, *source.plan.item_shape(field.of))
                 self._temporaries.append((field.name, field.dtype, shape))
             elif field.name in _COUNTS and graph.ranks is None:
                 kind = "count"

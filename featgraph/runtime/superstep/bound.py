@@ -146,7 +146,7 @@ class BoundState:
         """Return the set that phases keep of changed edges, if any does."""
         if not any(phase.changed_only for phase in self.plan.phases):
             return None
-        full = self.graph.prefix(self.graph.edge_count).words
+        full = self.graph.all_of("edge_count").words
         full = self.exchange.own_edges(full)
         return ChangedEdges(self.device, full, self.plan.target == "cuda")
 

@@ -75,8 +75,9 @@ class FoldMap:
         self.program = program
         self.vertices = vertices
         self.base = base or self
-        #: What holds sets -> number of vertices -> what `on` has restricted this to.
-        self._on: weakref.WeakKeyDictionary[Any, dict[int, Restriction]] = (
+        #: What holds sets -> number of vertices, and room -> what `on` has restricted
+        #: this to.
+        self._on: weakref.WeakKeyDictionary[Any, dict[Any, Restriction]] = (
             weakref.WeakKeyDictionary()
         )
         #: By the version of a graph.
@@ -178,7 +179,8 @@ class FoldMap:
                 as_active(active_out, state, "active_out is")
             active = None
             if active_in is not None:
-                active = as_active(active_in, state).on(step.bound.exchange.holder)
+                holder, given = step.bound.exchange.holder, as_active(active_in, state)
+                active = given.on(holder, room_of(state, device))
             only = None if self.vertices is None else self.restriction(state, device)
             with losses_on(state.graph):
                 told = step.run(Frontier(active, only=only, options=options))
@@ -231,12 +233,12 @@ class FoldMap:
         if self.vertices is None:
             return None
         exchange = exchange_of(state.graph, device)
-        holder, count = exchange.holder, state.graph.vertex_count
-        known = self._on.setdefault(holder, {})
-        if count not in known:
+        holder, room = exchange.holder, room_of(state, device)
+        known, key = self._on.setdefault(holder, {}), (state.graph.vertex_count, room)
+        if key not in known:
             given = as_active(self.vertices, state)
             # A list is made on the host: not of a set that has never been there.
-            is_held, words = given.is_held, exchange.among_own(given.on(holder))
+            is_held, words = given.is_held, exchange.among_own(given.on(holder, room))
             # What is kept here keeps no graph: whoever asks for a list has it.
             found = weakref.ref(exchange)
 
@@ -246,8 +248,8 @@ class FoldMap:
                     return None
                 return device.list_vertices(own.owned_rows(given.mask))
 
-            known[count] = Restriction(words, cache(find_listed))
-        return known[count]
+            known[key] = Restriction(words, cache(find_listed))
+        return known[key]
 
     def is_independent(self, state: State) -> bool:
         """Whether no edge joins two of the vertices that `on` has restricted this to.
@@ -470,6 +472,12 @@ def as_active(given: Any, state: State, what: str = "an active set") -> ActiveSe
             expected=f"{count} vertices",
         )
     return given
+
+
+def room_of(state: State, device: Device) -> int | None:
+    """Return how many vertices the sets of a graph have room for; None on ranks."""
+    graph = state.graph
+    return None if graph.ranks is not None else arrays_for(state, device).vertex_count
 
 
 def foldmap(*functions: Any) -> FoldMap:

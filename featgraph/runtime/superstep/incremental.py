@@ -93,7 +93,7 @@ class Incremental:
         self.stale = self.device.sets.union(self.stale, words)
 
     def _make_stale(self, buffers: Buffers) -> None:
-        count = self.state.graph.part.vertex_count
+        count = buffers.graph.vertex_count
         for field in self._fields("incremental"):
             if field.name not in self.arrays:
                 shape = self.kernel.plan.item_shape(field.of)
