@@ -16,6 +16,7 @@ import numpy.typing as npt
 from featgraph.arrays.values import DeviceValues, Reordered, host_values
 from featgraph.errors import StateError
 from featgraph.graph.inputs.take import storage_array
+from featgraph.graph.views.view import Stamp
 from featgraph.program.signature import PropertyKind, PropertyType
 
 __all__ = ["Column"]
@@ -62,6 +63,8 @@ class Column:
         The caller's own array, as long as it has the values: nothing writes them.
     held : tuple of (Place, str), or None
         The place that holds the values, and their name there.
+    edges : Stamp or None
+        The version of a State's graph whose edges have the values; None for others.
     """
 
     def __init__(self, type_: PropertyType, values: Any, per_direction: bool) -> None:
@@ -70,6 +73,7 @@ class Column:
         self.placed_by: Literal["ids", "rows"] = "ids"
         self.held: tuple[Place, str] | None = None
         self.borrowed: Array | None = None
+        self.edges: Stamp | None = None
         self._memory: Array | None = None
         self.put(values)
 

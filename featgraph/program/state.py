@@ -240,7 +240,8 @@ class State:
     def _add(self, name: str, given: Any) -> None:
         _check_name(name)
         if isinstance(given, PropertySpec):
-            self._columns[name] = property_column(self.graph, name, given)
+            self._columns[name] = made = property_column(self.graph, name, given)
+            _note_edges(self.graph, made)
         else:
             self._columns[name] = loose_column(name, given, State)
         if self.graph.ranks is not None:
@@ -304,6 +305,7 @@ class State:
 
     def _given_order(self, name: str, column: Column) -> Any:
         """Return a copy of the values of edges in the order they were given."""
+        check_edges(self)
         held = column.current() if self.graph.ranks is None else None
         if isinstance(held, Reordered) and not column.per_direction:
             return held.array.copy()  # it has that order still
@@ -385,6 +387,7 @@ class State:
         """
         self.in_use.check(f"state.view({name!r})")
         column = self._column(name)
+        check_edges(self)
         if column.type.kind is PropertyKind.SCALAR:
             raise StateError(
                 "a scalar has no view",
@@ -452,6 +455,7 @@ class State:
         compare_given(graph.ranks, name, value, made)
         finish_copies([made])
         column.put(values)
+        _note_edges(graph, column)
         self.version += 1
 
     def put_result(self, name: str, type_: PropertyType, place: Place) -> None:
@@ -473,6 +477,7 @@ class State:
         made._begin()
         for column in made._columns.values():  # of another process, maybe
             column.mark_written(None)
+            _note_edges(graph, column)
         made.left = (made.moment, dict(snapshot.left))
         return made
 
@@ -586,6 +591,7 @@ def take_snapshot(state: State) -> Snapshot:
 
 
 def _snapshot(state: State, values_of: Callable[[Column], Any]) -> Snapshot:
+    check_edges(state)
     moment, kept = state.left
     left = {}
     if moment == state.moment:
@@ -596,6 +602,26 @@ def _snapshot(state: State, values_of: Callable[[Column], Any]) -> Snapshot:
         name: column.copy(values_of(column)) for name, column in state._columns.items()
     }
     return Snapshot(state.superstep, columns, left)
+
+
+def _note_edges(graph: Graph, column: Column) -> None:
+    """Note the version whose edges have values that have just been given."""
+    if column.type.kind is PropertyKind.EDGE:
+        column.edges = graph.stamps.version
+
+
+def check_edges(state: State) -> None:
+    """Raise StateError if edge values belong to an earlier version of the graph."""
+    version = state.graph.stamps.version
+    for name, column in state._columns.items():
+        if column.edges is not None and column.edges is not version:
+            raise StateError(
+                "the values belong to edges of an earlier version of the graph",
+                where=f"property {name!r}",
+                got="values given before the graph changed",
+                expected="a value for each edge that the graph has now",
+                fix=f"assign all of them: state[{name!r}] = values",
+            )
 
 
 def unknown_name(name: object, known: Any, where: str) -> StateError:

@@ -7,6 +7,7 @@ import gc
 import itertools
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from featgraph.algorithms._sides import sides_of
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.graph._structure import Structure
 from featgraph.graph.views.view import Sizes, Stamps, VertexSet, prefix, words_of
+from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.loops import worklist
@@ -304,11 +306,14 @@ def test_all_edges_have_changed_in_a_version() -> None:
     )
     graph = changeable(copy.deepcopy(first), "cpu")
     state = fg.State(graph, **make_state(graph, rng))
-    # Whether an edge comes apart depends on its twin, and that is another one.
-    state["at_edge"] = rng.integers(0, 9, state["at_edge"].shape, np.int32)
     for edges in (first, second):
         if edges is second:
             change(graph, second, "cpu", "in place")
+        # Whether an edge comes apart depends on its twin, and that is another one.
+        for name, given in make_state(graph, rng).items():
+            if state.signature[name].kind is PropertyKind.EDGE:
+                state[name] = given.values
+        state["at_edge"] = rng.integers(0, 9, state["at_edge"].shape, np.int32)
         compare(state, peel, None, "cpu")
 
 
@@ -412,6 +417,27 @@ def check_weights(how: str) -> None:
 @CHANGES
 def test_shared_weights_follow_the_edges(how: str) -> None:
     check_weights(how)
+
+
+def test_values_of_older_edges_are_refused() -> None:
+    first, second = versions(np.random.default_rng(2), "in place")
+    graph = changeable(copy.deepcopy(first), "cpu")
+    weight, total = fg.edge_property(np.arange(200.0)), fg.vertex_property(np.zeros(70))
+    state = fg.State(graph, weight=weight, sum=total)
+    sums(state, target="cpu")
+    change(graph, second, "cpu", "in place")
+    for use in (
+        partial(sums, state, target="cpu"), partial(fg.iterate, sums, state),
+        partial(state.view, "weight"), partial(state.__getitem__, "weight"), state.copy,
+    ):  # fmt: skip
+        with pytest.raises(fg.StateError, match="earlier version of the graph"):
+            use()
+    state["sum"] = 0.0  # values of vertices stay
+    state["weight"] = np.ones(200)
+    for own in (state, state.copy()):
+        sums(own, target="cpu")
+        np.testing.assert_array_equal(own["sum"], second.in_degree)
+        np.testing.assert_array_equal(own["weight"], 1)
 
 
 # -- sets and stamps

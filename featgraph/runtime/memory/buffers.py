@@ -98,8 +98,6 @@ class Idle:
 ALL = "all"
 Stale = Any
 _VECTOR = PropertyKind.VECTOR
-#: What a property has an entry for -> the name of their number.
-_COUNT_OF = {PropertyKind.VERTEX: "vertex_count", PropertyKind.EDGE: "edge_count"}
 #: Bytes of values on the device that are rather copied than bound where they are: 40 us
 #: (NVIDIA H200), where recording supersteps anew takes a millisecond or more.
 _MOST_MOVED = 1 << 26
@@ -489,18 +487,23 @@ class Buffers:
 
     def _shape(self, name: str, array: Any) -> tuple[int, ...]:
         """Return the shape of the values that a buffer of a property has."""
-        type_ = self.state._columns[name].type
-        rows = min(array.shape[0], self.graph.count(_COUNT_OF[type_.kind]))
-        return (rows, *type_.item_shape)
+        type_, rows = self.state._columns[name].type, array.shape[0]
+        count, room = self._sizes_of(name)
+        return (count if rows == room else rows, *type_.item_shape)
+
+    def _sizes_of(self, name: str) -> tuple[int, int]:
+        """Return how many entries a property has, and how many it has room for."""
+        is_edge = self.state._columns[name].type.kind is PropertyKind.EDGE
+        count = "edge_count" if is_edge else "vertex_count"
+        return self.graph.count(count), getattr(self.graph, count)
 
     def _with_room(self, name: str, values: Any) -> Any:
         """Return values with as many entries as the graph has room for, zeros behind.
 
         Values without room are returned themselves where the graph has none.
         """
-        count = _COUNT_OF[self.state._columns[name].type.kind]
-        room = getattr(self.graph, count)
-        if room == self.graph.count(count):
+        count, room = self._sizes_of(name)
+        if room == count:
             return values
         values = host_values(values)
         made = np.zeros((room, *values.shape[1:]), values.dtype)

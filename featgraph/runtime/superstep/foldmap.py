@@ -31,7 +31,7 @@ from featgraph.program.functions import (
 )
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind, Real
-from featgraph.program.state import State
+from featgraph.program.state import State, check_edges
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import arrays_for
@@ -209,6 +209,7 @@ class FoldMap:
         It is kept as long as this foldmap and the State live. With `incremental`, it
         patches aggregates in a run that changes that.
         """
+        check_edges(state)
         known = self._supersteps.get(state)
         if known is None:
             known = self._supersteps[state] = _Supersteps()
