@@ -169,7 +169,12 @@ class GraphArrays(GraphView, Mapping[str, Any]):
     @property
     def whole(self) -> tuple[int, int]:
         """Vertices and edges of the graph of which it is a part."""
-        return self._whole or (self.vertex_count, self.edge_count)
+        return self._whole or self.room
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """Vertices and edges that there is room for."""
+        return self.vertex_count, self.edge_count
 
     @property
     def everyone(self) -> VertexSet:  # type: ignore[override]
@@ -383,6 +388,8 @@ class Buffers:
         self._state = weakref.ref(state)
         self.device = device
         self.graph = graph_arrays(state.graph.part, device, state.graph)
+        #: How many vertices and edges its arrays have entries for.
+        self.room = self.graph.room
         #: Where values of edges are, if not on the device.
         self.places = Places(self)
         self.current: dict[str, Any] = {}
@@ -489,13 +496,13 @@ class Buffers:
         """Return the shape of the values that a buffer of a property has."""
         type_, rows = self.state._columns[name].type, array.shape[0]
         count, room = self._sizes_of(name)
-        return (count if rows == room else rows, *type_.item_shape)
+        return (min(count, rows) if rows == room else rows, *type_.item_shape)
 
     def _sizes_of(self, name: str) -> tuple[int, int]:
         """Return how many entries a property has, and how many it has room for."""
         is_edge = self.state._columns[name].type.kind is PropertyKind.EDGE
-        count = "edge_count" if is_edge else "vertex_count"
-        return self.graph.count(count), getattr(self.graph, count)
+        count = self.graph.count("edge_count" if is_edge else "vertex_count")
+        return count, self.room[is_edge]
 
     def _with_room(self, name: str, values: Any) -> Any:
         """Return values with as many entries as the graph has room for, zeros behind.
@@ -801,7 +808,7 @@ def buffers_of(state: State, device: Device) -> Buffers:
     """Return the buffers of `state` on `device`, moving the state there."""
     found = state.residency
     if isinstance(found, Buffers):
-        if found.device is device:
+        if found.device is device and found.room == found.graph.room:
             return found
         found.leave()
     made = Buffers(state, device)
