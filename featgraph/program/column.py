@@ -1,8 +1,8 @@
 """Columns: types, versions and memory of properties.
 
 A State has a column for each property. Its values are in the column until a runtime
-holds them in memory of a device. All writes go through the column, so that `version`
-keys whatever is derived from values.
+holds them in memory of a device. All writes go through the column and advance its
+`version`, which keys caches of anything derived from the values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from featgraph.program.signature import PropertyKind, PropertyType
 __all__ = ["Column"]
 
 Array = npt.NDArray[Any]
-#: Versions of all columns: one that replaces another has a later one.
+#: Counts versions of all columns: a column that replaces another has a later version.
 _versions = itertools.count(1)
 
 
@@ -79,13 +79,13 @@ class Column:
 
     @property
     def count(self) -> int:
-        """Entries that there are; 1 for a scalar."""
+        """Number of entries; 1 for a scalar."""
         shape = getattr(self.current(), "shape", ())
         return shape[0] if shape else 1
 
     @property
     def capacity(self) -> int:
-        """Entries that the memory with the values can hold."""
+        """Number of entries that the memory with the values can hold."""
         memory = self._memory
         is_here = self.held is None and isinstance(self.values, np.ndarray)
         return len(memory) if memory is not None and is_here else self.count
@@ -103,7 +103,7 @@ class Column:
         self.mark_written(None)
 
     def take_back(self, values: Any) -> None:
-        """Have the values again, which the place that held them has copied."""
+        """Store values that their place has copied; it holds them no longer."""
         self._keep(values)
         self.held = None
 
@@ -152,7 +152,7 @@ class Column:
     def mark_written(self, place: Place | None) -> None:
         """Note that values have been written at a place, or on the host (None).
 
-        What another place holds of them is out of date then.
+        A copy at another place is out of date then.
         """
         self.version = next(_versions)
         if self.held is not None and place is not self.held[0]:
@@ -214,7 +214,7 @@ class Column:
         return self.on_host()  # type: ignore[no-any-return]
 
     def copy(self, values: Any) -> Column:
-        """Return one of the same type with a copy of some values, where they are."""
+        """Return a column of the same type with a copy of values, on their device."""
         return Column(self.type, _copied(values), self.per_direction)
 
 

@@ -33,17 +33,17 @@ class Rules:
     final : object
         A result that no contribution changes; None where there is none.
     order : str
-        "min" or "max" where it compares what it is given, else "".
+        "min" or "max" where it compares contributions, else "".
     is_arg : bool
         Whether it gives a key and its source.
     selects : bool
         Whether it gives one of its contributions, of which the same one again changes
         nothing; so in any order, and never rounded.
     in_blocks : bool
-        Whether it may be a sum, which of many real numbers is taken in blocks.
+        Whether it may be a sum: sums of many real numbers are taken in blocks.
     gives : str
-        "bool" where it votes; "int64" where that is what integers come to; "" where it
-        gives what it is given.
+        Type of the result: "bool" of votes; "int64" where integers are combined in
+        that; "" for the type of the contributions.
     update : str
         Statement that combines ``{1}`` into ``{0}``; "" calls `pair`.
     atomic : str
@@ -180,8 +180,8 @@ RULES = {
     ),
 }
 
-#: Of the user's, which may be a sum.
+#: Rules of a user's combine, which may be a sum.
 CUSTOM = Rules(in_blocks=True)
 
-#: Names of those whose result is one of the contributions.
+#: Names of combines whose result is one of the contributions.
 SELECTIVE = tuple(name for name, rules in RULES.items() if rules.selects)

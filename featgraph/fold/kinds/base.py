@@ -1,12 +1,12 @@
 """The interface of a kind of phase, and the parts of nests that several kinds share.
 
-A plan is a sequence of phases, each of them a kernel. The kind of a phase is the one
-place that knows which functions run in it, what its kernel takes and does, and what
-becomes of the vertices behind it. Planning, lowering, printing and the runtime ask
-`Phase.kind` for that: none of them compares its name.
+A plan is a sequence of phases, each of them a kernel. The kind of a phase defines which
+functions run in it, the arguments and the nest of its kernel, and which vertices it may
+make due. Planning, lowering, printing and the runtime read that from `Phase.kind`: none
+of them compares its name.
 
 Kinds stand below the plan. A nest is made from the facts of a kernel, which lowering
-has; `NestFacts` names those that kinds read.
+has; `NestFacts` lists the facts that kinds read.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class NestFacts(Protocol):
     Attributes
     ----------
     plan, phase : FoldPlan, Phase
-        The decisions: types of a room above this one.
+        Decisions of the planner. Their classes stand above this room.
     context : Context
-        How functions are printed, likewise.
+        How functions are printed; its class stands above, too.
     callees : dict
-        Emitted name of a function -> how it is called, likewise.
+        Emitted name of a function -> how it is called.
     schedule : Schedule
         How vertices, edges and features go to threads.
     """
@@ -83,7 +83,7 @@ class NestFacts(Protocol):
 
     @property
     def finds_due(self) -> bool:
-        """Whether the kernel tells which of the vertices that it sweeps are due."""
+        """Whether the kernel finds which of the vertices that it sweeps are due."""
 
     @property
     def binding(self) -> Binding:
@@ -91,26 +91,26 @@ class NestFacts(Protocol):
 
     @property
     def layout(self) -> AdjacencyLayout:
-        """How edges are found."""
+        """The layout of the rows that the phase goes along."""
 
     @property
     def oriented(self) -> Oriented:
         """The rows in which a triangle phase looks for neighbors."""
 
     def layout_along(self, along: str) -> AdjacencyLayout:
-        """Return how edges along others are found."""
+        """Return the layout of the rows along other edges."""
 
     def of_vertices(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those of some properties that vertices have."""
+        """Return the properties among `names` that belong to vertices."""
 
     def of_edges(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those of some properties that edges have."""
+        """Return the properties among `names` that belong to edges."""
 
     def number(self, text: str) -> str:
-        """Return the text of a number of an edge, in the type of these."""
+        """Return the text of the number of an edge, in the type of edge numbers."""
 
     def base(self, name: str) -> str | None:
-        """Return the accumulator that a temporary is, is the sources or an entry of."""
+        """Return the accumulator of a temporary: itself, its sources or an entry."""
 
     def is_filled_here(self, name: str) -> bool:
         """Whether a temporary, or the row that it is an entry of, is gathered here."""
@@ -132,13 +132,13 @@ class PhaseKind:
         (facts, places, more) -> arguments of the kernel, by name. `places` are those by
         which its threads find what they sweep, `more` those of the form of a launch.
     nest : callable
-        Facts -> the nest: what the phase does, and nothing of where it runs.
+        Facts -> the nest: what the phase does, for any schedule and target.
     prepare, finish : str
-        Functions of `runtime.superstep.kinds`: before its entries are launched, and
-        behind them.
+        Functions of `runtime.superstep.kinds` that are called before its entries are
+        launched, and afterwards.
     ends : frozenset of str
         The vertices that it may make due: "passed" (those that it swept), "targets"
-        (of edges that it swept), or both. None for a kind that reports nothing.
+        (of edges that it swept), or both. Empty for a kind that makes none due.
     pulls : bool
         Whether it sweeps due vertices, each along its own row of edges.
     pulls_edges : bool
@@ -152,7 +152,7 @@ class PhaseKind:
     reduces : bool
         Whether it combines over all vertices.
     chunks : str
-        The array of the graph that cuts what it sweeps into equal work; "" for that of
+        The array of the graph with the cuts into chunks of equal work; "" for that of
         the rows that it goes along.
     chunk : (str, str)
         The bounds of a chunk (CPU).
@@ -192,12 +192,12 @@ class PhaseKind:
 
     @property
     def fills(self) -> bool:
-        """Whether it is one function, the values of which it combines in memory."""
+        """Whether it runs one function, and combines the values in memory."""
         return self.pushes or self.reduces
 
 
 def along_edge(facts: NestFacts, behind: Body) -> Body:
-    """Return the calls of edge functions on an edge, and `behind` their verdict."""
+    """Return the calls of edge functions on an edge, and `behind` the calls."""
     phase = facts.phase
     groups = [[f] for f in facts.functions.values() if f.kind.writes_edges]
     out: Body = [nodes.Begin(facts.of_edges(phase.copies), "e")]
@@ -219,7 +219,7 @@ def loads(facts: NestFacts) -> Body:
 def nested(
     facts: NestFacts, groups: Sequence[list[Analysed]], ran: list[Analysed], last: Body
 ) -> Body:
-    """Return functions in order: what stands behind a verdict runs if that is True.
+    """Return calls in order; each function runs where the one before returned True.
 
     `last` stands behind all of them.
     """

@@ -91,7 +91,7 @@ def _nest(facts: NestFacts) -> Body:
 
 
 def _spread(facts: NestFacts) -> nodes.ForEdges:
-    """Have those run that gather from `v`: later words, and the rest of this one."""
+    """Make the vertices due that gather from `v`, and that are still to be swept."""
     intrinsics = facts.intrinsics
     found = f"{intrinsics}.test_bit(allowed, u) and not {intrinsics}.test_bit(due, u)"
     due = code(f"{intrinsics}.set_bit(due, u)")

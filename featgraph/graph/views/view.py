@@ -1,8 +1,8 @@
 """Views of a graph that may change: stamps for caches, sizes, the set of all vertices.
 
-A graph has three stamps (`Stamps`). Whatever is kept of it is kept by the stamps that
-it depends on, and is made anew once one of these is another. `GraphView` is the graph,
-or one part of it, on a device: the runtime derives its arrays and kernels from that.
+A graph has three stamps (`Stamps`). Caches of a graph are keyed by the stamps of what
+they depend on. `GraphView` is the graph, or one part of it, on a device: the runtime
+derives its arrays and kernels from that.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ __all__ = [
 ]
 
 Array = Any
-#: What a stamp is of.
+#: An aspect of a graph that has a stamp.
 Aspect = Literal["version", "moves", "shape"]
 
 
 class Stamp:
-    """A mark of one aspect of a graph, as long as that stays as it is.
+    """The identity of one aspect of a graph, until that changes.
 
-    Stamps are compared by identity. As the key of a weak dictionary, a stamp ends what
-    was kept of its graph when another one takes its place.
+    Stamps are compared by identity. A weak dictionary that is keyed by a stamp loses
+    the entry when another stamp takes its place.
     """
 
     __slots__ = ("__weakref__",)
@@ -54,7 +54,12 @@ class RowLayout(Protocol):
     name: str
 
     def array(self, graph: Any, name: str) -> npt.NDArray[Any] | None:
-        """Return an array by its name in generated code; None for those of CSR."""
+        """Return an array by its name in generated code; None for those of CSR.
+
+        In a view with room for more than it has, arrays with an entry for each vertex,
+        edge or word have entries up to the capacity, where rows are empty. So has each
+        cut of words or vertices into chunks and windows.
+        """
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -144,7 +149,7 @@ class Prepared(Preparation):
 class VertexSet:
     """All vertices of a view: a prefix of the ids, or a set of words.
 
-    Phases tell it from other sets by its type.
+    Its type distinguishes it from other sets.
 
     Attributes
     ----------
@@ -177,8 +182,8 @@ def words_of(some: Any) -> Array:
 class GraphView:
     """One graph, or one part of it, on a device.
 
-    Whatever is asked for its arrays calls `follow` first; so does the runtime before a
-    run, so that sizes are right in it.
+    Methods that return arrays or sizes call `follow` first. So does the runtime before
+    a run.
 
     Parameters
     ----------
@@ -219,7 +224,7 @@ class GraphView:
 
     @property
     def sizes(self) -> Sizes:
-        """Those of the graph, unless `advance` was given some."""
+        """Sizes of the graph, or those that `advance` was given last."""
         self.follow()
         return self._sizes
 
@@ -239,13 +244,13 @@ class GraphView:
         ----------
         *changed : {"version", "moves", "shape"}
         sizes : Sizes, optional
-            Those of this view from now on, in place of the graph's.
+            Sizes of this view from now on, in place of the graph's.
         """
         self._given_sizes = sizes or self._given_sizes
         self.graph.stamps = self.stamps.after(*changed)
 
     def follow(self) -> None:
-        """Let go of what stamps have ended since this was called last."""
+        """Drop what depends on stamps that have changed since the last call."""
         then, now = self._at, self.stamps
         if now is not then:
             self._at = now
@@ -253,7 +258,7 @@ class GraphView:
             self.forget(then, now)
 
     def forget(self, then: Stamps, now: Stamps) -> None:
-        """Let go of what held for some stamps, and does not for others."""
+        """Drop what depends on a stamp that differs between `then` and `now`."""
         raise NotImplementedError
 
     @property
