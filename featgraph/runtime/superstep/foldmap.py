@@ -209,7 +209,6 @@ class FoldMap:
         It is kept as long as this foldmap and the State live. With `incremental`, it
         patches aggregates in a run that changes that.
         """
-        check_edges(state)
         known = self._supersteps.get(state)
         if known is None:
             known = self._supersteps[state] = _Supersteps()
@@ -217,8 +216,10 @@ class FoldMap:
                 state.bound[id(known)] = known
         told = repr(options) if options else ""
         found = known.get(asked := (device, config.checked, told, incremental))
-        made_for = state.types_version, state.graph.part.stamps.shape
+        graph = state.graph
+        made_for = state.types_version, graph.part.stamps.shape, graph.stamps.version
         if found is None or found.made_for != made_for:
+            check_edges(state)
             exchange_of(state.graph, device)  # plans depend on the targets of ranks
             kernel = self.kernel(state, device.name, options, incremental=incremental)
             found = _with_kernel(known, kernel, device)

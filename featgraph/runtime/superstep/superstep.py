@@ -49,9 +49,9 @@ class Superstep:
     bound : BoundState
         The State as the kernel works on it.
     phases : tuple of BoundPhase
-    made_for : (int, Stamp)
-        The version of the State's types and the shape of its graph: for others there is
-        another kernel.
+    made_for : (int, Stamp, Stamp) or None
+        The version of the State's types, and shape and version of its graph, for which
+        kernel and values of edges have been checked.
 
     Raises
     ------
@@ -64,7 +64,7 @@ class Superstep:
         self.kernel = kernel
         self.plan = kernel.plan
         self.device = device
-        self.made_for = state.types_version, state.graph.part.stamps.shape
+        self.made_for: tuple[int, Stamp, Stamp] | None = None
         #: What a run has found out about the kernel on the graph.
         self.traits: Any = None
         #: Another kernel of the foldmap -> the State as that works on it.
@@ -96,9 +96,9 @@ class Superstep:
         else:
             self._bind(state)
 
-    def renew(self, made_for: tuple[int, Stamp]) -> None:
-        """Go on with other types, or a graph of another shape, and the same kernel."""
-        if made_for[1] is not self.made_for[1]:
+    def renew(self, made_for: tuple[int, Stamp, Stamp]) -> None:
+        """Go on with other types, edges or shape of the graph, and the same kernel."""
+        if self.made_for is None or made_for[1] is not self.made_for[1]:
             self.traits = None
         self.made_for = made_for
 
