@@ -13,6 +13,7 @@ import pytest
 
 import featgraph as fg
 from featgraph import _cuda
+from featgraph.algorithms import triangle_count
 
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
@@ -28,7 +29,7 @@ from tests.bank import BY_NAME
 from tests.simt.emulator import MemoryFault
 from tests.simt.gpu import Gpu, emulated_gpu
 from tests.simt.test_watched_loops import have_loops
-from tests.versions import HOW, VERTICES, change, changeable, versions
+from tests.versions import HOW, VERTICES, change, changeable, roomy, versions
 
 CHANGES = pytest.mark.parametrize("how", HOW)
 #: Rows from which on a block takes one.
@@ -180,6 +181,28 @@ def check_program(name: str, how: str) -> None:
 @pytest.mark.parametrize("name", ["bfs", "along_out"])
 def test_programs(gpu: Gpu, name: str, how: str) -> None:
     check_program(name, how)
+
+
+#: Programs with reduces, edge functions, twins and rows of both directions.
+WITH_ROOM = (
+    "unanimous", "edge_atomics", "notes", "components", "widened", "along_both",
+    "active_sources", "dropped_twins",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WITH_ROOM)
+def test_programs_have_room(gpu: Gpu, name: str) -> None:
+    check_program(name, "grown")
+
+
+def test_triangles_have_room(gpu: Gpu) -> None:
+    ends = np.random.default_rng(8).integers(0, VERTICES, (2, 300))
+    first = fg.Graph.from_edges(*ends, directed=False, duplicates="first")
+    for target in ("cpu", "cuda"):
+        graph = roomy(copy.deepcopy(first), target)
+        found = triangle_count(graph, target=target)
+        wanted = triangle_count(copy.deepcopy(first), target="cpu")
+        np.testing.assert_array_equal(found.triangles, wanted.triangles)
 
 
 def check_state(how: str) -> None:

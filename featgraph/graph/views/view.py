@@ -58,7 +58,8 @@ class RowLayout(Protocol):
 
         In a view with room for more than it has, arrays with an entry for each vertex,
         edge or word have entries up to the capacity, where rows are empty. So has each
-        cut of words or vertices into chunks and windows.
+        cut of words or vertices into chunks and windows. Slots of CSR behind the last
+        row hold some vertex.
         """
 
 
