@@ -16,7 +16,7 @@ from featgraph.graph.views.view import Sizes
 from featgraph.program.active import word_count
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.host_arrays import host_graph_array
-from featgraph.runtime.memory.buffers import graph_arrays
+from featgraph.runtime.memory.graph_arrays import graph_arrays
 
 __all__ = ["HOW", "ROOM", "VERTICES", "change", "changeable", "roomy", "versions"]
 

@@ -26,7 +26,7 @@ from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.loops.worklist import CpuQueue
 from featgraph.runtime.loops.worklist_cuda import CudaQueue
-from featgraph.runtime.memory.buffers import graph_arrays
+from featgraph.runtime.memory.graph_arrays import graph_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

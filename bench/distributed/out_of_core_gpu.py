@@ -123,7 +123,7 @@ def graph_of(scale: int, edge_factor: int, weighted: bool = True) -> fg.Graph:
 
 def _measure(graph: fg.Graph, repeat: int) -> tuple[list[float], int, int]:
     """Return the ms of supersteps, a digest of what they leave, and bytes copied."""
-    from featgraph.runtime.memory.buffers import graph_arrays
+    from featgraph.runtime.memory.graph_arrays import graph_arrays
 
     x = np.ones((graph.vertex_count, 1), np.float32)
     state = fg.State(

@@ -148,7 +148,7 @@ def run_loops() -> None:
     import featgraph as fg
     from featgraph.program.active import ActiveSet
     from featgraph.runtime.devices.cuda_device import cuda_device
-    from featgraph.runtime.memory.buffers import graph_arrays
+    from featgraph.runtime.memory.graph_arrays import graph_arrays
 
     device, rng = cuda_device(), np.random.default_rng(3)
     count = 300

@@ -34,7 +34,8 @@ from featgraph.ranks.triangles.parts import TrianglePart
 from featgraph.ranks.triangles.turns import TriangleTurns
 from featgraph.runtime.devices.bound import RowKernel
 from featgraph.runtime.devices.protocol import Array, Device, Reach
-from featgraph.runtime.memory.buffers import Buffers, GraphArrays, graph_arrays
+from featgraph.runtime.memory.buffers import Buffers
+from featgraph.runtime.memory.graph_arrays import GraphArrays, graph_arrays
 
 __all__ = ["RankExchange"]
 

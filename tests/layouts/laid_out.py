@@ -12,7 +12,7 @@ import featgraph as fg
 from featgraph.fold.lowering.layouts import LAYOUTS
 from featgraph.fold.plan.layout import REVERSED, rows_along
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.memory.buffers import graph_arrays
+from featgraph.runtime.memory.graph_arrays import graph_arrays
 from tests.layouts.extents import Extents, extents_of
 
 __all__ = ["LAYOUT", "laid_out", "layout_named"]

@@ -21,7 +21,7 @@ from featgraph.fold.tree.layout import Csr
 from featgraph.program.active import ActiveSet
 from featgraph.runtime.devices import cpu_sweeps, host_arrays
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.memory import buffers
+from featgraph.runtime.memory import graph_arrays
 from tests.bank import BANK, BY_NAME, BankProgram
 from tests.layouts.extents import Extents
 from tests.layouts.laid_out import LAYOUT, laid_out, layout_named
@@ -73,7 +73,7 @@ class Asked:
         active[3] = True
         values = {
             "rng": rng, "graph": graph, "active": active,
-            "arrays": buffers.graph_arrays(graph, self.device),
+            "arrays": graph_arrays.graph_arrays(graph, self.device),
             "words": self.device.upload(ActiveSet(150, active).words),
         }  # fmt: skip
         for name, value in values.items():
@@ -250,4 +250,4 @@ def test_csr_is_refused_where_edges_are_in_extents() -> None:
     layout = layout_named("by_offsets", _by_offsets)
     graph = laid_out(fg.Graph.from_edges([0, 1], [1, 2]), 0, layout=layout)
     with pytest.raises(AssertionError, match="whatever the layout"):
-        buffers.graph_arrays(graph, choose_device("cpu")).kernel("reach", "out")
+        graph_arrays.graph_arrays(graph, choose_device("cpu")).kernel("reach", "out")

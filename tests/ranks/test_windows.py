@@ -36,7 +36,7 @@ from featgraph.ranks.outboxes import identity
 from featgraph.runtime.devices import spare
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.loops import replay
-from featgraph.runtime.memory.buffers import graph_arrays
+from featgraph.runtime.memory.graph_arrays import graph_arrays
 from featgraph.runtime.recording import cuda_trace
 from featgraph.runtime.recording.cuda_record import _between_turns
 from tests.ranks.forced import loops

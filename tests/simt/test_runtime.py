@@ -22,7 +22,7 @@ from featgraph.program.active import ActiveSet
 from featgraph.runtime.devices import cuda_device, cuda_sets
 from featgraph.runtime.graphs import gpu_arrays
 from featgraph.runtime.loops import step as steps
-from featgraph.runtime.memory.buffers import graph_arrays
+from featgraph.runtime.memory.graph_arrays import graph_arrays
 from featgraph.runtime.superstep import kinds
 from featgraph.runtime.superstep.bound import BoundState
 from tests.bank import BY_NAME

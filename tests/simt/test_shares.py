@@ -21,7 +21,7 @@ if not _cuda.is_installed():
 from featgraph.device import segments
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.runtime.devices import cuda_device
-from featgraph.runtime.memory.buffers import graph_arrays
+from featgraph.runtime.memory.graph_arrays import graph_arrays
 from tests.bank import BY_NAME
 from tests.simt import superstep
 from tests.simt.emulator import Emulator

@@ -22,7 +22,8 @@ from algorithms import bfs, connected_components, pagerank, sssp
 from featgraph.config import config
 from featgraph.errors import DeviceMemoryError
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.memory.buffers import buffers_of, graph_arrays
+from featgraph.runtime.memory.buffers import buffers_of
+from featgraph.runtime.memory.graph_arrays import graph_arrays
 from featgraph.runtime.streaming import sizes, turns
 from featgraph.runtime.streaming.pinned import pinned_of
 from featgraph.runtime.streaming.placement import Placement

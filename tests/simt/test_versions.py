@@ -22,8 +22,9 @@ from featgraph.arrays import foreign
 from featgraph.fold.plan import traits
 from featgraph.graph.views.view import Stamps, prefix
 from featgraph.runtime.devices import bound, cuda_device, cuda_sets
-from featgraph.runtime.memory import buffers
-from featgraph.runtime.memory.buffers import Buffers, GraphArrays
+from featgraph.runtime.memory import graph_arrays as kept
+from featgraph.runtime.memory.buffers import Buffers
+from featgraph.runtime.memory.graph_arrays import GraphArrays
 from featgraph.runtime.superstep.bound import BoundState
 from tests.bank import BY_NAME
 from tests.simt.emulator import MemoryFault
@@ -260,7 +261,7 @@ FAULTS: dict[str, tuple[Any, str, Any, str]] = {
     "order of edge values": (foreign, "_order", _one_order(), "in place"),
     "arrays": (GraphArrays, "forget", lambda self, then, now: None, "moved"),
     "lists of hubs": (GraphArrays, "forget", lambda self, then, now: None, "relisted"),
-    "words": (buffers, "prefix", lambda count, _: prefix(count, count), "grown"),
+    "words": (kept, "prefix", lambda count, _: prefix(count, count), "grown"),
     "values": (Buffers, "_with_room", lambda self, name, values: values, "grown"),
     "bound states": (BoundState, "fits", lambda self, buffers: True, "moved"),
 }

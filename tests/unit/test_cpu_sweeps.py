@@ -13,7 +13,7 @@ from featgraph.program.active import ActiveSet
 from featgraph.runtime.devices import cpu_sweeps
 from featgraph.runtime.devices.choose import CpuDevice, choose_device
 from featgraph.runtime.devices.cpu_sweeps import KnownSets, SparseSet
-from featgraph.runtime.memory.buffers import graph_arrays
+from featgraph.runtime.memory.graph_arrays import graph_arrays
 from tests.programs.traversal import adopt, lower_component
 
 COUNT = 4000

@@ -11,7 +11,7 @@ import featgraph as fg
 from featgraph.program.active import ActiveSet
 from featgraph.runtime.devices import cpu_sweeps, host_arrays
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.memory.buffers import graph_arrays
+from featgraph.runtime.memory.graph_arrays import graph_arrays
 
 
 @fg.gather(into="most", combine="max")

@@ -14,7 +14,7 @@ import pytest
 import featgraph as fg
 from featgraph.graph.views.view import Preparation
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.memory.buffers import graph_arrays
+from featgraph.runtime.memory.graph_arrays import graph_arrays
 from tests.ordered import OrderedSchedule, added, order_of
 from tests.versions import HOW, VERTICES, change, changeable, versions
 
@@ -105,7 +105,7 @@ def check_once(ordered: OrderedSchedule, target: str) -> None:
 def check_versions(ordered: OrderedSchedule, target: str, how: str) -> None:
     """Other edges take another order; another one in its place is seen."""
     first, second = graphs(how)
-    graph = changeable(copy.deepcopy(first), target)
+    graph = changeable(copy.deepcopy(first), target, how)
     for made, edges in enumerate((first, second), 1):
         if edges is second:
             change(graph, second, target, how)

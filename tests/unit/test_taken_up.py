@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph.runtime.devices.choose import CpuDevice, choose_device
-from featgraph.runtime.memory import buffers
-from featgraph.runtime.memory.buffers import graph_arrays
+from featgraph.runtime.memory import graph_arrays as arrays_module
+from featgraph.runtime.memory.graph_arrays import graph_arrays
 from featgraph.runtime.superstep import foldmap as foldmaps
 from featgraph.runtime.superstep.superstep import Superstep
 
@@ -216,8 +216,8 @@ def test_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     for state in states:
         run(state, 1)
     del states, state
-    assert len(found) == buffers._MOST_OF_A_KEY
-    monkeypatch.setattr(buffers, "_MOST_KEYS", 2)
+    assert len(found) == arrays_module._MOST_OF_A_KEY
+    monkeypatch.setattr(arrays_module, "_MOST_KEYS", 2)
     for number in range(5):
         found.give(number, thing := object())
         assert len(found._things) <= 2

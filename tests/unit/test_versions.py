@@ -23,8 +23,8 @@ from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.loops import worklist
-from featgraph.runtime.memory import buffers
-from featgraph.runtime.memory.buffers import GraphArrays, graph_arrays
+from featgraph.runtime.memory import graph_arrays as kept
+from featgraph.runtime.memory.graph_arrays import GraphArrays, graph_arrays
 from featgraph.runtime.superstep.bound import BoundState
 from featgraph.runtime.superstep.directions import most_reached
 from tests.bank import BY_NAME
@@ -512,7 +512,7 @@ FAULTS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
         lambda: check_weights("in place"),
     ),
     "full sets": (
-        buffers, "prefix", lambda count, room: prefix(room, room), check_sets,
+        kept, "prefix", lambda count, room: prefix(room, room), check_sets,
     ),
     "counts": (
         GraphArrays, "forget", lambda self, then, now: None,

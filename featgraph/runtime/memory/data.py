@@ -14,7 +14,8 @@ from featgraph.fold.printing.module import KernelSource
 from featgraph.graph import Graph
 from featgraph.graph.inputs.numbers import lost_value
 from featgraph.program.state import State
-from featgraph.runtime.memory.buffers import Buffers, GraphArrays
+from featgraph.runtime.memory.buffers import Buffers
+from featgraph.runtime.memory.graph_arrays import GraphArrays
 
 __all__ = ["DataFields"]
 

@@ -16,7 +16,8 @@ from featgraph.graph import Graph
 from featgraph.program.active import Holder
 from featgraph.program.combine import Combine
 from featgraph.runtime.devices.protocol import Array, Device, Reach
-from featgraph.runtime.memory.buffers import Buffers, GraphArrays
+from featgraph.runtime.memory.buffers import Buffers
+from featgraph.runtime.memory.graph_arrays import GraphArrays
 
 __all__ = ["Exchange", "Ghosts", "exchange_of", "losses_on"]
 

@@ -1,0 +1,356 @@
+"""The arrays of a graph on a device, which all States on it share."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Hashable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from featgraph.arrays.values import Reordered
+from featgraph.config import config
+from featgraph.fold.compiling.kernel import Kernel
+from featgraph.fold.folder import fold_due_set
+from featgraph.fold.plan.plan import Phase
+from featgraph.fold.plan.traits import graph_traits
+from featgraph.fold.printing.module import Entry
+from featgraph.graph import Graph
+from featgraph.graph._structure import weights_there
+from featgraph.graph.views.view import (
+    GraphView,
+    Preparation,
+    Prepared,
+    Stamps,
+    VertexSet,
+    prefix,
+)
+from featgraph.runtime.devices.bound import BoundEntry, RowKernel
+from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.devices.spare import Kit
+from featgraph.runtime.streaming.needs import is_of_edges, shared_use
+
+if TYPE_CHECKING:
+    from featgraph.runtime.streaming.placement import Placement
+
+__all__ = ["GraphArrays", "Idle", "graph_arrays"]
+
+#: Keys, and things of one key, that are kept at a time.
+_MOST_KEYS, _MOST_OF_A_KEY = 64, 4
+
+
+class Idle:
+    """Things that are bound to a graph on a device, and to no State any more.
+
+    A State ends in any thread, and within whatever allocates there: nothing here waits
+    for a lock, and each change of a list is one call.
+    """
+
+    def __init__(self) -> None:
+        self._things: dict[Hashable, list[Any]] = {}
+        self._is_over = False
+
+    def take(self, key: Hashable) -> Any | None:
+        """Return a thing that is nobody else's from here on; None if there is none."""
+        found = self._things.get(key)
+        if not found:
+            return None
+        try:
+            return found.pop()
+        except IndexError:  # another thread has it
+            return None
+
+    def give(self, key: Hashable, thing: Any) -> None:
+        """Keep a thing for the next State; where there are many, it goes."""
+        if self._is_over:
+            return
+        if key not in self._things and len(self._things) >= _MOST_KEYS:
+            self._things.clear()
+        found = self._things.setdefault(key, [])
+        if len(found) < _MOST_OF_A_KEY:
+            found.append(thing)
+
+    def clear(self) -> None:
+        """Let go of all of them."""
+        self._things.clear()
+
+    def end(self) -> None:
+        """Let go of all of them, and keep none that comes: of a State that is left."""
+        self._is_over = True
+        self._things.clear()
+
+    def __len__(self) -> int:
+        return sum(map(len, list(self._things.values())))
+
+
+#: Entries of kernels that a graph has bound at a time.
+_MOST_ENTRIES = 128
+#: Sets of arrays of schedules that a graph has at a time, such as for several seeds.
+_MOST_PREPARED = 8
+
+_graphs: weakref.WeakKeyDictionary[Graph, dict[str, GraphArrays]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+class GraphArrays(GraphView, Mapping[str, Any]):
+    """A view with its arrays, uploaded when first asked for, and kernels in place.
+
+    Kernels that go along its rows are of its layout. All of it holds until the graph's
+    arrays move or its shape changes; a new version is in the same arrays.
+    """
+
+    def __init__(
+        self, graph: Graph, device: Device, whole: Graph | None = None
+    ) -> None:
+        super().__init__(graph)
+        self._device = device
+        self._arrays: dict[str, Any] = {}
+        #: Of vertices and edges, in this version.
+        self._counts: Any = None
+        #: Number of an array that the graph has -> it, in the order of edge ids.
+        self._shared: dict[int, Any] = {}
+        self._kernels: dict[tuple[str, str], RowKernel] = {}
+        #: Of the kernels of all foldmaps that have run on the graph of late.
+        self._entries: dict[tuple[Kernel, str], BoundEntry] = {}
+        #: Schedule, mapping, and what else arrays of a schedule depend on -> these.
+        self._prepared: dict[tuple[Any, ...], Prepared] = {}
+        #: Name of a count -> the set of all that it counts, and how many they are.
+        self._full: dict[str, tuple[VertexSet, int]] = {}
+        #: Of a part, which does not change: vertices and edges of the whole graph.
+        self._whole = None
+        if whole is not None and whole is not graph:
+            self._whole = whole.vertex_count, whole.edge_count
+        #: What finds a place for arrays, where a GPU may hold so much only.
+        self.placement: Placement | None = None
+        limit = config.memory_limit_bytes if device.is_scarce else None
+        if limit is not None:
+            self.placement = placement_on(self, device, limit)
+        #: What States on the graph have left; None on devices that keep nothing, and
+        #: where what is kept would count.
+        self._spare = device.make_spare_memory() if limit is None else None
+        #: What was bound to States that are gone. It refers to these arrays, so that it
+        #: has to be let go of where the graph goes.
+        self.idle = Idle()
+        weakref.finalize(graph, self.idle.end).atexit = False
+
+    def is_under(self, limit: int | None) -> bool:
+        """Whether these are the arrays of the graph under a memory limit."""
+        if not self._device.is_scarce:
+            return True
+        return limit == (None if self.placement is None else self.placement.limit)
+
+    def lend_kit(
+        self, names: tuple[str, ...], to: object
+    ) -> tuple[Kit, Callable[[], object]] | None:
+        """Return memory of a State that is gone: see `SpareMemory.lend`."""
+        if self._spare is None:
+            return None
+        return self._spare.lend(names, to, self._arrays)
+
+    @property
+    def whole(self) -> tuple[int, int]:
+        """Vertices and edges of the graph of which it is a part."""
+        return self._whole or self.room
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """Vertices and edges that there is room for."""
+        return self.vertex_count, self.edge_count
+
+    @property
+    def everyone(self) -> VertexSet:  # type: ignore[override]
+        """All vertices: a prefix of the ids."""
+        return self.all_of("vertex_count")
+
+    def all_of(self, name: str) -> VertexSet:
+        """Return the set of all vertices, "vertex_count", or edges, "edge_count".
+
+        Its words stay where they are in other versions.
+        """
+        count = self.count(name)
+        everything, then = self._full.get(name, (None, -1))
+        if everything is None or then != count:
+            words = self._device.upload(prefix(count, getattr(self, name)))
+            if everything is None:
+                everything = VertexSet(words)
+            else:
+                self._device.copy(everything.words, words)
+            self._full[name] = everything, count
+        return everything
+
+    def count(self, name: str) -> int:
+        """Return a count, "vertex_count" or "edge_count", read once a version."""
+        self.follow()
+        if self._counts is None:
+            counts = self._sizes.counts
+            if not isinstance(counts, tuple):
+                counts = tuple(map(int, self._device.download(counts)))
+            self._counts = counts
+        return self._counts[name == "edge_count"]  # type: ignore[no-any-return]
+
+    def __getitem__(self, name: str) -> Any:
+        self.follow()
+        if name not in self._arrays:
+            self._arrays[name] = self._made(name)
+        return self._arrays[name]
+
+    def _made(self, name: str) -> Any:
+        """Make an array, as its layout has it."""
+        graph, layout, place = self.graph, self.layout, self.placement
+        laid_out = None if layout is None else layout.array(graph, name)
+        if laid_out is not None:
+            return self._device.upload(laid_out)
+        if place is not None:
+            return place.graph_array(name)
+        return self._device.graph_array(graph, name)
+
+    def forget(self, then: Stamps, now: Stamps) -> None:
+        """Let go of all arrays; in another version, of values in the order of ids."""
+        self._shared.clear()
+        if now.version is not then.version or now.shape is not then.shape:
+            self._prepared.clear()
+        self._counts = None
+        if not now.binds_as(then):
+            self._arrays.clear()
+            self._let_go()
+            if self.placement is not None:
+                self.placement.forget_graph()
+        for name in [*self._full]:
+            self.all_of(name)
+
+    def _let_go(self) -> None:
+        """Let go of what refers to arrays."""
+        for kept in (
+            self._shared, self._full, self._kernels, self._entries, self.idle,
+        ):  # fmt: skip
+            kept.clear()
+
+    def shared(self, values: Reordered) -> Any:
+        """Return an array that the graph has in the order of edge ids, for all States.
+
+        Nothing writes it.
+        """
+        self.follow()
+        key = id(values.array)
+        if key not in self._shared:
+            place, there = self.placement, None
+            if place is None and self._device.is_scarce:
+                there = weights_there(self.graph, values.array)
+            self._shared[key] = (
+                there
+                if there is not None
+                else self._device.rows.upload(values)
+                if place is None
+                else place.upload(self, shared_use(values), values)
+            )
+        return self._shared[key]
+
+    def prepared(
+        self, phase: Phase, columns: dict[str, Any], options: dict[str, int]
+    ) -> tuple[Prepared, Preparation]:
+        """Return what the schedule of a phase prepares, and what that took now.
+
+        It is kept until the version or the shape of the graph changes, or a column.
+        """
+        schedule = phase.schedule
+        self.follow()
+        inputs = options.get(schedule.seed), phase.conflicts
+        key = schedule.name, phase.mapping, *inputs, *columns, *options.items()
+        versions = tuple(column.version for column in columns.values())
+        known = self._prepared.get(key)
+        if known is not None and known.versions == versions:
+            return known, Preparation()
+        begun = time.perf_counter()
+        made = schedule.prepare(phase.mapping, self, *inputs, columns, options)
+        arrays = {
+            name: self._device.upload(array) if isinstance(array, np.ndarray) else array
+            for name, array in made.items()
+        }
+        size = sum(a.size * a.dtype.itemsize for a in arrays.values())
+        found = Prepared(time.perf_counter() - begun, size, arrays, versions)
+        if len(self._prepared) >= _MOST_PREPARED and key not in self._prepared:
+            self._prepared.pop(next(iter(self._prepared)))
+        self._prepared[key] = found
+        return found, found
+
+    def move_edges(self) -> None:
+        """Let go of arrays of edges: whoever asks for them gets others."""
+        self._arrays = {n: a for n, a in self._arrays.items() if not is_of_edges(n)}
+        self._let_go()
+        self.advance("moves")
+        self._at = self.stamps  # all that has moved is gone
+
+    def turns_of(self, bound: Any) -> Any:
+        """Return what runs phases of a kernel slice by slice, where that may be."""
+        return None if self.placement is None else self.placement.turns_of(bound)
+
+    def degrees(self, graph: Graph, name: str) -> Any:
+        """Return degrees of all vertices of a graph, of which this is a part."""
+        key = f"{name} everywhere"
+        if key not in self._arrays:
+            found = np.ascontiguousarray(getattr(graph, name), np.int32)
+            self._arrays[key] = self._device.upload(found)
+        return self._arrays[key]
+
+    def edges_along(self, along: str) -> int:
+        """Return how many edges the rows along some edges have."""
+        return self.edge_count * (2 if along == "both" else 1)
+
+    def kernel(self, name: str, along: str) -> RowKernel:
+        """Return a kernel over sets, by its name, that goes along some rows."""
+        key = name, along
+        found = self._kernels.get(key)
+        if found is None:
+            self._kernels[key] = found = self.kernel_over(name, along, self)
+        return found
+
+    def kernel_over(
+        self, name: str, along: str, arrays: Mapping[str, Any]
+    ) -> RowKernel:
+        """Return the same with other arrays of the graph in place."""
+        target = self._device.name
+        traits = graph_traits(self.graph, target)
+        return RowKernel(fold_due_set(name, traits, target, along), along, arrays)
+
+    def entry(self, kernel: Kernel, entry: Entry) -> BoundEntry:
+        """Return an entry of a kernel with these arrays in place."""
+        self.follow()
+        key = kernel, entry.name
+        found = self._entries.get(key)
+        if found is None:
+            if len(self._entries) >= _MOST_ENTRIES:
+                self._entries.clear()
+            self._entries[key] = found = BoundEntry(kernel, entry, self, self)
+        return found
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+
+def placement_on(arrays: GraphArrays, device: Device, limit: int) -> Placement:
+    """Return what finds a place for arrays on a GPU; imports the dialect."""
+    from featgraph.runtime.streaming.placement import Placement
+
+    return Placement(arrays, device, limit)
+
+
+def graph_arrays(
+    graph: Graph, device: Device, whole: Graph | None = None
+) -> GraphArrays:
+    """Return the arrays of `graph` on `device`; states on one graph share them.
+
+    It may be a part of a `whole` one. Under another memory limit there are others.
+    """
+    cached = _graphs.setdefault(graph, {})
+    known = cached.get(device.name)
+    if known is None or not known.is_under(config.memory_limit_bytes):
+        if known is not None:
+            known.idle.end()
+        cached[device.name] = known = GraphArrays(graph, device, whole)
+    known.follow()
+    return known
