@@ -16,6 +16,7 @@ from featgraph.program.source import FunctionSource, parse_function, plain_funct
 
 __all__ = [
     "EdgeFunction",
+    "ExclusiveFunction",
     "FunctionKind",
     "GatherFunction",
     "ReduceFunction",
@@ -49,6 +50,8 @@ class FunctionKind:
         vertices.
     intersects : bool
         Whether it runs on triangles.
+    exclusive : bool
+        Whether nothing else touches the ends of its edge meanwhile (S11).
     settings : tuple of str
         The attributes that its decorator sets, as its constructor takes them.
     """
@@ -58,6 +61,7 @@ class FunctionKind:
     gathers: bool = False
     reduces: bool = False
     intersects: bool = False
+    exclusive: bool = False
     settings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -176,6 +180,18 @@ class EdgeFunction(UserFunction):
 
     kind = FunctionKind("edge", writes="edge")
     roles = ("f", "u", "v", "e", "d")
+
+
+class ExclusiveFunction(EdgeFunction):
+    """``(f, u, v, e, d) -> bool``: reads and writes at u, v and e alone (S11)."""
+
+    kind = FunctionKind(
+        "edge", writes="edge", exclusive=True, settings=("exclusive",)
+    )  # fmt: skip
+
+    def __init__(self, declared: Callable[..., Any], exclusive: bool = True) -> None:
+        super().__init__(declared)
+        self.exclusive = exclusive
 
 
 class TriangleFunction(UserFunction):
@@ -383,23 +399,35 @@ def edge(
     function : callable, optional
         The function; without it, a decorator is returned.
     exclusive : bool, optional
-        Not available yet.
+        The function reads and writes properties of `u`, `v` and `e` in place, as if
+        edges ran one after the other (S11 of the model). True makes `u` due, too.
 
     Raises
     ------
     UserFunctionError
-        If the source cannot be read or the parameters are not five; for
-        ``exclusive=True``, which is not available yet.
+        If the source cannot be read, the parameters are not five, or `exclusive` is
+        no bool.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> @fg.edge(exclusive=True)
+    ... def meet(f, u, v, e, d):
+    ...     a = d.x[u]
+    ...     b = d.x[v]
+    ...     d.x[u] = b
+    ...     d.x[v] = a + b
+    ...     return True
     """
-    if exclusive:
+    if not isinstance(exclusive, bool):
         raise UserFunctionError(
-            "exclusive edge functions are not available yet",
+            "an edge function is exclusive or not",
             where="@fg.edge",
-            fix="use fg.atomic, or a gather",
+            got=f"exclusive={exclusive!r}",
+            expected="True or False",
         )
-    if function is None:
-        return EdgeFunction
-    return EdgeFunction(function)
+    declare = ExclusiveFunction if exclusive else EdgeFunction
+    return declare if function is None else declare(function)
 
 
 @checked_arguments

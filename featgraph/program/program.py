@@ -73,6 +73,7 @@ class Program:
                     ),
                 )
         _refuse_shared_into(functions)
+        _refuse_beside_exclusive(functions)
         program = cls(tuple(functions))
         for function in functions:
             program._freeze(function.function, function.source.tree)
@@ -183,6 +184,19 @@ def _refuse_shared_into(functions: Sequence[UserFunction]) -> None:
                     fix="give one of them another into",
                 )
             seen[name] = function
+
+
+def _refuse_beside_exclusive(functions: Sequence[UserFunction]) -> None:
+    """Refuse functions on edges or triangles beside an exclusive one (S11)."""
+    one = next((f for f in functions if f.kind.exclusive), None)
+    for other in functions if one is not None else ():
+        if other is not one and (other.kind.writes_edges or other.kind.intersects):
+            raise other.source.error(
+                "an exclusive function is the only one on edges of its foldmap",
+                got=f"{one.name}, which is exclusive, and {other.name}",
+                expected="vertex functions, gathers and reduces beside it",
+                fix="make two foldmaps",
+            )
 
 
 def _dotted_names(tree: ast.FunctionDef) -> list[str]:

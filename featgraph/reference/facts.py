@@ -216,6 +216,14 @@ class Facts:
                 asked |= {a.name for a in found if a.indices and a.indices[0] != "e"}
         return bool(stored & written & asked)
 
+    def conflict_ends(self, number: int, has_sides: bool) -> set[str]:
+        """Return at which ends, "u" and "v", edges conflict by a function (S11)."""
+        function, found = self.program.functions[number], self.accesses[number]
+        written = _stored_at(function)
+        names = {name for name, _ in written}
+        at = {(a.name, a.indices[0]) for a in found if a.indices and a.name in names}
+        return {end for _, end in (written if has_sides else at)} & {"u", "v"}
+
     @property
     def has_late_reduce(self) -> bool:
         """Whether due vertices read a reduce of what functions in front of it write."""
@@ -306,6 +314,18 @@ def _changes(
         if _is_data(place, roles):
             name = place.attr.removesuffix("_next")
             found.add((name, name != place.attr))
+    return found
+
+
+def _stored_at(function: UserFunction) -> set[tuple[str, str]]:
+    """Return the properties that a function assigns to, and the first index of each."""
+    roles = dict(zip(function.source.parameters, function.roles, strict=True))
+    found: set[tuple[str, str]] = set()
+    for node in ast.walk(function.source.tree):
+        is_stored = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+        if is_stored and _is_data(node.value, roles):
+            access = _access(node.value.attr, _elements(node.slice), roles)
+            found.add((access.name, access.indices[0]))
     return found
 
 

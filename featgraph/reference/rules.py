@@ -7,11 +7,13 @@ S4  Which vertices are due and which edges are run on: `_Superstep.due`, `.edges
 S5  A gather combines over all edges of a due vertex that it goes along, or those from
     active ones.
 S6  A foldmap with a foreign read is due everywhere while anything is active.
+S11 An exclusive function runs edge by edge, in an order that is given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +94,8 @@ def superstep(
     also_due: Any = (),
     superstep: int = 0,
     asynchronous: bool = False,
+    order: Sequence[int] | None = None,
+    record_order: str | None = None,
 ) -> Outcome:
     """Run one superstep of `program`.
 
@@ -119,9 +123,16 @@ def superstep(
     asynchronous : bool, optional
         Run vertex by vertex, each commit at once: one of the orders that S8 allows.
         For programs of gathers and vertex functions.
+    order : sequence of int, optional
+        Rows of edges, in the order in which an exclusive function runs on those of its
+        domain; each of these stands there once. By default, the order of rows.
+    record_order : str, optional
+        The edge property of shape (2,) that gets the turns of each edge (S11).
 
     Raises
     ------
+    ValueError
+        If an edge of the domain stands not once in `order`.
     UserFunctionError
         If a function breaks a rule: writes what is not its own, reads elsewhere what
         it writes in place, makes a collaborative call under a condition that varies.
@@ -154,7 +165,11 @@ def superstep(
     ]
     with np.errstate(all="ignore"):  # inf and nan come and go, as in a kernel
         kind = _OneByOne if asynchronous else _Superstep
-        return kind(program, facts, topology, memory, *masks).run()
+        running = kind(program, facts, topology, memory, *masks)
+        if record_order is not None:
+            memory.buffers[record_order][:] = -1
+        running.order, running.recorded = order, record_order
+        return running.run()
 
 
 def _mask(given: Any, vertex_count: int, default: bool) -> Mask:
@@ -192,6 +207,9 @@ class _Superstep:
         self.stopped = np.zeros(topology.vertex_count, np.bool_)
         self.edges_passed: set[int] = set()
         self.edges_stopped: set[int] = set()
+        #: Of an exclusive function: rows in order, and the property of turns.
+        self.order: Sequence[int] | None = None
+        self.recorded: str | None = None
         self.left_due = np.zeros(topology.vertex_count, np.bool_)
         self.magnitude: dict[str, npt.NDArray[np.float64]] = {}
         self.degree: npt.NDArray[np.int32] = memory.buffers["in_degree"].copy()
@@ -243,10 +261,16 @@ class _Superstep:
         return alongs
 
     def targets(self) -> Mask:
-        """Return the targets of edges whose last function returned True."""
+        """Return the targets of edges whose last function returned True.
+
+        After an exclusive function, these are both ends.
+        """
         targets = np.zeros(self.topology.vertex_count, np.bool_)
+        both = any(f.kind.exclusive for f in self.program.functions)
         for row in self.edges_passed:
             targets[self.topology.target[row]] = True
+            if both:
+                targets[self.topology.source[row]] = True
         return targets
 
     def edges(self, number: int) -> list[int]:
@@ -280,16 +304,38 @@ class _Superstep:
     ) -> None:
         """Run on out-edges of the sources; the or over the features decides."""
         sweep = Sweep(self.memory, function, width, PropertyKind.EDGE)
-        for row in self.edges(number):
+        is_exclusive, rows = function.kind.exclusive, self.edges(number)
+        for row in self.in_order(number, rows) if is_exclusive else rows:
             ends = self.ends(row)
+            at = (int(ends[0]), int(ends[1])) if is_exclusive else ()
             results = sweep.run(
-                row, -1, lambda f, ends=ends: plain(f, *ends, sweep.data)
+                row, -1, lambda f, ends=ends: plain(f, *ends, sweep.data), at
             )
             (self.edges_passed if any(results) else self.edges_stopped).add(row)
             (self.edges_stopped if any(results) else self.edges_passed).discard(row)
         sweep.check_elsewhere()
         for row in self.edges_stopped:
             self.drop(PropertyKind.EDGE, row)
+
+    def in_order(self, number: int, rows: list[int]) -> list[int]:
+        """Return the rows of a domain in order (S11), and record their turns."""
+        if self.order is not None:
+            ordered = [row for row in self.order if row in set(rows)]
+            if sorted(ordered) != sorted(rows):
+                raise ValueError(f"order has {ordered} of the edges {sorted(rows)}")
+            rows = ordered
+        if self.recorded is not None:
+            conflicts = self.facts.conflict_ends(
+                number, self.topology.has_sides
+            )
+            turns, entries = Counter[int](), self.memory.buffers[self.recorded]
+            for row in rows:
+                ends = {"u": self.topology.source[row], "v": self.topology.target[row]}
+                for place, end in enumerate("uv"):
+                    if end in conflicts:
+                        entries[row, place] = turns[ends[end]]
+                turns.update({ends[end] for end in conflicts})
+        return rows
 
     def drop(self, kind: PropertyKind, row: int) -> None:
         """Put back the ``_next`` entries of what returned False (S3)."""

@@ -51,7 +51,8 @@ class Sweep:
         self._memory = memory
         self._function = function
         self._writes = writes
-        self._owner = -1
+        #: Whose entries it writes.
+        self._owners: dict[PropertyKind | None, set[int]] = {}
         #: The vertex whose temporaries may be read.
         self._vertex = -1
         self._elsewhere: set[str] = set()
@@ -76,9 +77,15 @@ class Sweep:
         view = _Loose(self, name) if loose else _View(self, name)
         return self._views.setdefault(name, view)
 
-    def run(self, owner: int, vertex: int, call: Any) -> list[Any]:
-        """Return ``call(f)`` for all features, and store what they wrote."""
-        self._owner, self._vertex = owner, vertex
+    def run(
+        self, owner: int, vertex: int, call: Any, ends: tuple[int, ...] = ()
+    ) -> list[Any]:
+        """Return ``call(f)`` for all features, and store what they wrote.
+
+        An exclusive function (S11) writes at both `ends` of the edge `owner`, too.
+        """
+        self._owners = {PropertyKind.VERTEX: set(ends)} | {self._writes: {owner}}
+        self._vertex = vertex
         try:
             results = self._team.run(call)
         except UserFunctionError as error:
@@ -115,6 +122,8 @@ class Sweep:
             return
         for lane in lanes:
             for place in lane.reads:
+                if self._function.kind.exclusive and len(place[1]) == 1:
+                    continue  # all have read it before one writes
                 if place in wrote and (wrote[place] is not lane or place in several):
                     raise self._function.source.error(
                         "a feature reads what another one writes",
@@ -148,10 +157,16 @@ class Sweep:
             place = memory.place(buffer, (*place[1], lane.feature))
         if buffer in memory.filled:
             self._check_temporary(place)
+        if self._function.kind.exclusive and any(w == buffer for w, _ in lane.writes):
+            raise UserFunctionError(
+                f"{buffer!r} is read behind a write to it",
+                expected="all reads of a property before the first write to it",
+                fix="keep what you read, or what you write, in a local",
+            )
         if place in lane.writes:
             return as_number(lane.writes[place])
         lane.reads.add(place)
-        if type_.kind is not self._writes or place[1][0] != self._owner:
+        if place[1][0] not in self._owners.get(type_.kind, ()):
             self._elsewhere.add(buffer)
         return memory.load(place)
 
@@ -174,9 +189,12 @@ class Sweep:
         if len(place[1]) != memory.buffers[buffer].ndim:
             raise UserFunctionError("wrong number of indices", got=f"d.{buffer}{index}")
         why = None
-        if buffer in memory.filled or type_ is DEGREE or type_.kind is not self._writes:
+        owners = self._owners.get(type_.kind, set())
+        if buffer in memory.filled or type_ is DEGREE or not owners:
             why = f"a {self._function.kind} function does not write d.{buffer}"
-        elif place[1][0] != self._owner:
+        elif self._function.kind.exclusive and type_.iterated:
+            why = f"an exclusive function writes in place, and {buffer!r} is iterated"
+        elif place[1][0] not in owners:
             why = f"d.{buffer} is written at another {type_.kind.value}"
         elif type_.iterated and now:
             why = f"{buffer!r} is iterated, so d.{buffer}_next is written"
@@ -185,7 +203,8 @@ class Sweep:
         if why:
             raise UserFunctionError(
                 why,
-                expected="vertex functions write at v, edge functions at e",
+                expected="vertex functions write at v, edge functions at e, exclusive "
+                "ones at u, v and e",
                 fix="use fg.atomic, or a function of the other kind",
             )
         self._team.lane.writes[place] = memory.round(place, value)

@@ -36,6 +36,8 @@ class Topology:
         For each vertex, the rows of its in-edges, of its out-edges.
     out_degree : list of int
         Out-edges of each vertex.
+    has_sides : bool
+        Whether each edge leads from the first of two sides to the second.
     """
 
     vertex_count: int
@@ -47,6 +49,7 @@ class Topology:
     in_rows: list[list[int]]
     out_rows: list[list[int]]
     out_degree: list[int]
+    has_sides: bool
 
     @classmethod
     def of(cls, graph: Graph) -> Topology:
@@ -72,6 +75,11 @@ class Topology:
             in_rows,
             out_rows,
             [len(found) for found in out_rows],
+            graph.sides is not None
+            and len(graph.sides) == 2
+            and graph.directed
+            and all(u < graph.sides[0] for u in source)
+            and all(v >= graph.sides[0] for v in target),
         )
 
     def gathered(self, v: int, along: str) -> list[tuple[int, int]]:

@@ -393,8 +393,8 @@ def test_combines_that_do_not_fit() -> None:
         with pytest.raises(fg.UserFunctionError, match="along some edges") as caught:
             fg.gather(into="t", along=along)(with_five)  # type: ignore[arg-type]
         assert "'out'" in str(caught.value)
-    with pytest.raises(fg.UserFunctionError, match="not available yet"):
-        fg.edge(exclusive=True)
+    with pytest.raises(fg.UserFunctionError, match="is exclusive or not"):
+        fg.edge(exclusive=1)  # type: ignore[arg-type]
 
 
 # Operations

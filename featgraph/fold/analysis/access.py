@@ -192,6 +192,8 @@ def check_accesses(
     source, kind = function.source, function.kind
     for target in _targets(body):
         _check_write(function, target, kinds, iterated, shared)
+    if kind.exclusive:
+        _check_exclusive(source, body, accesses)
     if kind.intersects:
         _check_triangle(source, accesses, kinds)
     if kind.combines and any(a.mode == "atomic" for a in accesses):
@@ -215,6 +217,8 @@ def check_accesses(
     written = {a.name for a in accesses if a.mode == "write" and a.version == "now"}
     for record in accesses:
         elsewhere = record.where not in {"own", "global"}
+        if kind.exclusive and record.where == "neighbor":
+            continue
         if (
             record.mode == "read"
             and record.version == "now"
@@ -225,12 +229,59 @@ def check_accesses(
                 f"{record.name!r} is written in place and read elsewhere by the same "
                 "function",
                 got=f"a {record.where} read",
-                fix=(
-                    f"declare {record.name} with iterated=True and write "
-                    f"d.{record.name}_next"
-                ),
+                fix="read it at u, v and e"
+                if kind.exclusive
+                else f"declare {record.name} with iterated=True and write "
+                f"d.{record.name}_next",
             )
     _check_other_features(source, body)
+
+
+def _check_exclusive(
+    source: FunctionSource, body: list[ast.stmt], accesses: tuple[AccessRecord, ...]
+) -> None:
+    """Refuse atomics on what an exclusive function writes, and reads behind writes."""
+    written = {a.name for a in accesses if a.mode == "write"}
+    for record in accesses:
+        if record.mode == "atomic" and record.name in written:
+            raise source.error(
+                f"{record.name!r} is written in place and updated atomically by the "
+                "same function",
+                got=f"fg.atomic on d.{record.name}",
+                fix=f"assign to d.{record.name} at u, v or e",
+            )
+    _check_reads_first(source, body, set())
+
+
+def _check_reads_first(
+    source: FunctionSource, body: list[ast.stmt], wrote: set[str]
+) -> set[str]:
+    """Refuse reads of a property behind a write to it; return what has been written.
+
+    An iteration of a loop comes behind those before it.
+    """
+    targets = _targets(body)
+    for node in body:
+        if isinstance(node, ast.If):
+            branches = (node.body, node.orelse)
+            found = [_check_reads_first(source, b, set(wrote)) for b in branches]
+            parts: list[ast.AST] = [node.test]
+        else:
+            inner = getattr(node, "body", [])
+            wrote = wrote | {t.name for t in _targets(inner)}
+            found, parts = [{t.name for t in _targets([node])}], [node]
+        for read in (n for part in parts for n in ast.walk(part)):
+            is_read = isinstance(read, Access | Whole) and read.name in wrote
+            if is_read and not any(read is t for t in targets):
+                raise source.error(
+                    f"{read.name!r} is read behind a write to it",
+                    read,
+                    got=f"d.{read.name} behind d.{read.name}[...] = ...",
+                    expected="all reads of a property before the first write to it",
+                    fix="keep what you read, or what you write, in a local",
+                )
+        wrote = wrote.union(*found)
+    return wrote
 
 
 def _check_triangle(
@@ -279,20 +330,30 @@ def _check_write(
             got=f"{shown} = ...",
             fix="use fg.atomic",
         )
-    stored = kinds.get(name)
-    entity = "e" if kind.writes_edges else "v"
-    if stored != kind.writes:
+    stored = str(kinds.get(name))
+    ends = {kind.writes: ("e",) if kind.writes_edges else ("v",)}
+    if kind.exclusive:
+        ends["vertex"] = ("u", "v")
+        if name in iterated:
+            raise source.error(
+                "an exclusive function writes in place",
+                target,
+                got=f"{shown}, which is iterated",
+                expected="a property that is not iterated",
+                fix=f"declare {name} without iterated=True",
+            )
+    if stored not in ends:
         raise source.error(
             f"a {kind} function cannot write {shown}",
             target,
-            got=f"a {stored or 'builtin'} property",
-            expected=f"a property of {entity}",
+            got=f"a {kinds.get(name, 'builtin')} property",
+            expected=f"a property of {', '.join(e for s in ends.values() for e in s)}",
             fix="use fg.atomic" if kind.writes_edges and stored == "vertex" else None,
         )
     first = target.indices[0]
-    if not (isinstance(first, ast.Name) and first.id == entity):
+    if not (isinstance(first, ast.Name) and first.id in ends[stored]):
         raise source.error(
-            f"a {kind} function writes only at {entity}",
+            f"a {kind} function writes only at {' and '.join(ends[stored])}",
             target,
             got=f"{shown} elsewhere",
             fix="use fg.atomic",
@@ -308,9 +369,15 @@ def _check_write(
 
 
 def _check_other_features(source: FunctionSource, body: list[ast.stmt]) -> None:
-    """Refuse reads of what the lane of another feature writes."""
+    """Refuse reads of what the lane of another feature writes.
+
+    An entry without a feature is that of any end: what may be read there is told by
+    S6, and by S11.
+    """
     targets = _targets(body)
-    last = {(t.name, t.version): ast.dump(t.indices[-1]) for t in targets}
+    last = {
+        (t.name, t.version): ast.dump(t.indices[-1]) for t in targets if t.indices[1:]
+    }
     for statement in body:
         for node in ast.walk(statement):
             if not isinstance(node, Access | Whole) or any(node is t for t in targets):

@@ -436,7 +436,8 @@ class _Analyser:
         width, is_scalar = width_of(source, body, names.kinds, self._item_shape)
         check_groups(source, body, width)
         varying = find_varying(source, body)
-        check_shared_entries(source, body, width, varying)
+        reads_first = function.kind.exclusive
+        check_shared_entries(source, body, width, varying, reads_first=reads_first)
         check_gathered(function, body, names.kinds)
         accesses = find_accesses(function, body, names.kinds)
         shared = frozenset(n for n, t in self.result.signature.items() if t.shared)

@@ -40,12 +40,14 @@ class _Path:
 
 
 def check_shared_entries(
-    source: FunctionSource, body: list[ast.stmt], width: int, varying: frozenset[str]
+    source: FunctionSource, body: list[ast.stmt], width: int, varying: frozenset[str],
+    *, reads_first: bool = False,
 ) -> None:
     """Refuse functions of several features that do not agree about an entry.
 
     A condition that differs between features may leave one of them, as ``if f == 0``
-    does: what is read and written under such conditions is not looked at.
+    does: what is read and written under such conditions is not looked at. With
+    `reads_first`, all features have read what they read before one of them writes.
 
     Raises
     ------
@@ -54,12 +56,15 @@ def check_shared_entries(
         differs between them to one entry.
     """
     if width > 1:
-        _Walk(source, varying).block(body, _Path(), together=True)
+        walk = _Walk(source, varying, reads_first)
+        walk.block(body, _Path(), together=True)
 
 
 class _Walk:
-    def __init__(self, source: FunctionSource, varying: frozenset[str]) -> None:
-        self.source, self.varying = source, varying
+    def __init__(
+        self, source: FunctionSource, varying: frozenset[str], reads_first: bool
+    ) -> None:
+        self.source, self.varying, self.reads_first = source, varying, reads_first
         self.left: list[
             list[_Path]
         ] = []  # of each loop: where it is left or begun anew
@@ -150,7 +155,8 @@ class _Walk:
                 expected="one value for all features of the vertex",
                 fix="combine it first, as by fg.feature_sum, or index with f",
             )
-        if place in path.read and (together or path.read[place]):
+        is_read = place in path.read and (together or path.read[place])
+        if is_read and not self.reads_first:
             raise self.source.error(
                 "a feature reads what another one writes",
                 node,

@@ -1,0 +1,225 @@
+"""Exclusive edge functions (S11): the interpreter, and what both refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph import reference
+
+
+@fg.edge(exclusive=True)
+def mix(f, u, v, e, d):
+    a = d.x[u]
+    b = d.x[v]
+    d.x[u] = 31 * a + b + d.w[e]
+    d.x[v] = (17 * a) ^ b
+    d.runs[e] = d.runs[e] + 1
+    return d.w[e] % 3 != 0
+
+
+@fg.edge(exclusive=True)
+def take(f, u, v, e, d):
+    d.y[v] = d.y[v] + d.x[u]
+    return True
+
+
+@fg.vertex
+def is_even(f, v, d):
+    return v % 2 == 0
+
+
+def state_of(graph: fg.Graph, **more: Any) -> fg.State:
+    edges = graph.given_edge_count * (1 if graph.directed else 2)
+    return fg.State(
+        graph,
+        x=fg.vertex_property(np.arange(1, 1 + graph.vertex_count)),
+        y=fg.vertex_property(np.arange(graph.vertex_count)),
+        w=fg.edge_property(np.arange(graph.given_edge_count)),
+        runs=fg.edge_property(np.zeros(edges, np.int64)),
+        turn=fg.edge_property(np.zeros((edges, 2), np.int32)),
+        **more,
+    )
+
+
+def run(step: Any, graph: fg.Graph, **options: Any) -> Any:
+    given = reference.from_state(state_of(graph))
+    return reference.superstep(step.program, *given, record_order="turn", **options)
+
+
+LOOPED = fg.Graph.from_edges([0, 1, 2, 2], [1, 2, 0, 2])
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]])
+def test_runs_edges_in_the_given_order(order: list[int]) -> None:
+    out = run(fg.foldmap(mix), LOOPED, order=order)
+    x, turns = [1, 2, 3], [0, 0, 0]
+    ends, expected = [(0, 1), (1, 2), (2, 0), (2, 2)], np.empty((4, 2), np.int32)
+    for row in order:
+        u, v = ends[row]
+        expected[row] = turns[u], turns[v]
+        for end in {u, v}:
+            turns[end] += 1
+        a, b = x[u], x[v]
+        x[u] = 31 * a + b + row
+        x[v] = (17 * a) ^ b
+    assert out.values["x"].tolist() == x
+    assert out.values["turn"].tolist() == expected.tolist()
+    assert out.values["runs"].tolist() == [1, 1, 1, 1]
+
+
+def test_makes_both_ends_due() -> None:
+    out = run(fg.foldmap(mix), fg.Graph.from_edges([0, 2, 4, 4], [1, 3, 5, 2]))
+    assert out.active_out.vertices.tolist() == [2, 3, 4, 5]  # edges 0 and 3 return False
+
+
+def test_vertex_functions_filter_sources() -> None:
+    out = run(fg.foldmap(is_even, mix), LOOPED)
+    assert out.values["runs"].tolist() == [1, 0, 1, 1]
+    assert out.values["turn"].tolist() == [[0, 0], [-1, -1], [0, 1], [1, 1]]
+
+
+def test_runs_both_directions_of_an_undirected_edge() -> None:
+    graph = fg.Graph.from_edges([0, 1, 1], [1, 1, 2], directed=False)
+    out = run(fg.foldmap(mix), graph, order=[3, 0, 1, 2, 5])
+    assert out.values["runs"].tolist() == [1, 1, 1, 1, 1, 1]
+    turns = out.values["turn"].tolist()
+    assert turns[3] == [0, 0] and turns[0] == [1, 1] and turns[1] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("sides", "expected"), [((2, 2), [[-1, 0], [-1, 1]]), (None, [[-1, 0], [-1, 1]])]
+)
+def test_conflicts_are_at_the_ends_that_it_writes(sides: Any, expected: Any) -> None:
+    graph = fg.Graph.from_edges([0, 1], [3, 3], vertex_count=4, sides=sides)
+    out = run(fg.foldmap(take), graph)
+    assert out.values["turn"].tolist() == expected
+    assert out.values["y"][3] == 3 + 1 + 2
+
+
+def test_an_order_has_each_edge_of_the_domain_once() -> None:
+    for order in ([0, 1, 2], [0, 1, 2, 2, 3]):
+        with pytest.raises(ValueError, match="order has"):
+            run(fg.foldmap(mix), LOOPED, order=order)
+
+
+# What is refused, by the folder and the interpreter or by one of them
+
+
+@fg.edge(exclusive=True)
+def write_next(f, u, v, e, d):
+    d.z_next[u] = 1
+    return True
+
+
+@fg.edge(exclusive=True)
+def write_shared(f, u, v, e, d):
+    d.w[e] = 1
+    return True
+
+
+@fg.edge(exclusive=True)
+def write_elsewhere(f, u, v, e, d):
+    d.x[(u + 1) % 3] = 1
+    return True
+
+
+@fg.edge(exclusive=True)
+def read_elsewhere(f, u, v, e, d):
+    d.x[u] = d.x[(u + 1) % 3]
+    return True
+
+
+@fg.edge(exclusive=True)
+def read_twin(f, u, v, e, d):
+    d.runs[e] = d.runs[fg.reverse(e)] + 1
+    return True
+
+
+@fg.edge(exclusive=True)
+def read_late(f, u, v, e, d):
+    d.x[u] = d.x[u] + 1
+    d.y[v] = d.x[v]
+    return True
+
+
+@fg.edge(exclusive=True)
+def read_in_a_loop(f, u, v, e, d):
+    for n in range(2):
+        d.x[u] = d.x[v] + n
+    return True
+
+
+@fg.edge(exclusive=True)
+def update(f, u, v, e, d):
+    d.x[u] = 1
+    fg.atomic.add(d.x, v, 1)
+    return True
+
+
+@fg.edge(exclusive=True)
+def other_feature(f, u, v, e, d):
+    d.rows[u, f] = d.rows[v, 0]
+    return True
+
+
+REFUSED = {
+    write_next: "an exclusive function writes in place",
+    write_shared: "has one value for both directions",
+    write_elsewhere: "writes only at u and v",
+    read_elsewhere: "written in place and read elsewhere",
+    read_twin: "written in place and read elsewhere",
+    read_late: "is read behind a write to it",
+    read_in_a_loop: "is read behind a write to it",
+    update: "written in place and updated atomically",
+    other_feature: "read at another feature",
+}
+
+
+@pytest.mark.parametrize("function", REFUSED, ids=lambda function: function.name)
+def test_the_folder_refuses(function: Any) -> None:
+    graph = fg.Graph.from_edges([0, 1], [1, 2], directed=False)
+    state = state_of(
+        graph,
+        z=fg.vertex_property([1, 2, 3], iterated=True),
+        rows=fg.vertex_property(np.zeros((3, 4), np.int64)),
+    )
+    before = {name: state[name] for name in state}
+    with pytest.raises(fg.UserFunctionError, match=REFUSED[function]) as caught:
+        fg.foldmap(function)(state, target="cpu")
+    error = caught.value
+    assert error.where and error.fix and function.name in str(error)
+    for name, values in before.items():
+        np.testing.assert_array_equal(state[name], values)
+
+
+@pytest.mark.parametrize(
+    "function", [write_next, write_shared, write_elsewhere, read_late, read_in_a_loop]
+)
+def test_the_interpreter_refuses(function: Any) -> None:
+    graph = fg.Graph.from_edges([0, 1], [1, 2], directed=False)
+    state = state_of(graph, z=fg.vertex_property([1, 2, 3], iterated=True))
+    with pytest.raises(fg.UserFunctionError):
+        reference.superstep(
+            fg.foldmap(function).program, *reference.from_state(state)
+        )
+
+
+@fg.edge
+def also(f, u, v, e, d):
+    return True
+
+
+@fg.triangle
+def corners(u, v, w, e_uv, e_uw, e_vw, d):
+    fg.atomic.add(d.y, u, 1)
+
+
+@pytest.mark.parametrize("other", [also, corners, take])
+def test_is_alone_on_edges(other: Any) -> None:
+    for functions in ((mix, other), (other, mix)):
+        with pytest.raises(fg.UserFunctionError, match="the only one on edges"):
+            fg.foldmap(*functions)
