@@ -92,10 +92,16 @@ def meet(lists, meets):
 
     `meets` is how often they have met before; return it for the next time.
     """
+    return meet_at(lists.words, meets)
+
+
+@device_function
+def meet_at(words, meets):
+    """Do what `meet` does by a count of blocks in `words`, which is 0 at first."""
     cuda.syncthreads()
     meets += 1
     if cuda.gridDim.x > 1 and cuda.threadIdx.x == 0:
-        all_blocks, words = meets * int64(cuda.gridDim.x), lists.words
+        all_blocks = meets * int64(cuda.gridDim.x)
         cuda.threadfence()
         cuda.atomic.add(words, ARRIVED, int64(1))
         # A load is taken out of the loop, and the loop, which does nothing then, away.

@@ -6,7 +6,7 @@ Folding, due sets and partitions rest on this table.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -15,7 +15,10 @@ from featgraph.fold.syntax.nodes import Access, Atomic, Operate, Whole, is_rever
 from featgraph.program.functions import UserFunction
 from featgraph.program.source import FunctionSource
 
-__all__ = ["AccessClass", "AccessRecord", "Mode", "check_accesses", "find_accesses"]
+__all__ = [
+    "AccessClass", "AccessRecord", "Mode", "check_accesses", "conflict_ends",
+    "find_accesses",
+]  # fmt: skip
 
 
 class AccessClass(Enum):
@@ -83,6 +86,26 @@ def find_accesses(
             | {r for r in reads if (r.name, r.version) not in written_only}
         )
     )
+
+
+def conflict_ends(body: Sequence[ast.stmt], has_sides: bool) -> str:
+    """Return at which ends edges conflict by an exclusive function: "u", "v" or both.
+
+    They do where one writes a property that another one reads or writes there (S11). On
+    a graph of two sides, a vertex is at one end of all its edges.
+    """
+    written = {(t.name, _end(t)) for t in _targets(list(body))}
+    names = {name for name, _ in written}
+    nodes = (n for s in body for n in ast.walk(s) if isinstance(n, Access | Whole))
+    touched = {(n.name, _end(n)) for n in nodes if n.name in names}
+    found = {end for _, end in (written if has_sides else touched)}
+    return "".join(end for end in "uv" if end in found)
+
+
+def _end(node: Access | Whole) -> str:
+    """Return the name of the vertex or edge of an access; "" for another one."""
+    first = node.indices[0] if node.indices else None
+    return first.id if isinstance(first, ast.Name) else ""
 
 
 def _targets(body: list[ast.stmt]) -> list[Access]:

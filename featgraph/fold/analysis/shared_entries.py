@@ -55,9 +55,36 @@ def check_shared_entries(
         If all features write an entry that one of them reads before, or a value that
         differs between them to one entry.
     """
+    if width > 1 and reads_first:
+        _check_places(source, body, varying)
     if width > 1:
         walk = _Walk(source, varying, reads_first)
         walk.block(body, _Path(), together=True)
+
+
+def _check_places(
+    source: FunctionSource, body: list[ast.stmt], varying: frozenset[str]
+) -> None:
+    """Refuse exclusive functions that features leave apart, and writes in loops."""
+    for node in body:
+        if returns_apart(node, varying):
+            raise source.error(
+                "features leave an exclusive function at different places",
+                node,
+                expected="a return under conditions that are the same for all features",
+                fix="wrap the condition in any_feature or all_features",
+            )
+    loops = [n for s in body for n in ast.walk(s) if isinstance(n, ast.For | ast.While)]
+    for node in (n for loop in loops for s in loop.body for n in ast.walk(s)):
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if isinstance(target, Access) and not varies(target, varying):
+            raise source.error(
+                "an exclusive function writes an entry without f in a loop",
+                node,
+                got=f"d.{target.name}[{', '.join(map(ast.unparse, target.indices))}]",
+                expected="an entry of feature f, or a write behind the loop",
+                fix="keep the value in a local, and write it behind the loop",
+            )
 
 
 class _Walk:

@@ -53,8 +53,9 @@ def entry_signature(
     for name in ("changed_edges", "triangle_begins", "triangle_middles"):
         known[name] = _array("uint32", 1)
     known["passed_edges"] = known["passed_count"] = _array("int32", 1)
-    known["chunks"] = _array("int64", 1)
-    known |= own_types(entry)
+    known["chunks"] = known["arrived"] = _array("int64", 1)
+    known["turn_counts"], known["conflicts"] = _array("int32", 1), types.int64
+    known |= own_types(entry, offset)
     reducing = source.plan.functions_of(source.plan.phases[entry.phase])[0]
     if reducing.kind.reduces:
         partial = partial_dtype(reducing, source.plan.real)
@@ -69,10 +70,14 @@ def entry_signature(
     return tuple(known[name] for name in entry.arguments)
 
 
-def own_types(entry: Entry) -> dict[str, Any]:
-    """Return the types of what an entry takes of its schedule alone, by argument."""
+def own_types(entry: Entry, offset: str = "int32") -> dict[str, Any]:
+    """Return the types of what an entry takes of its schedule alone, by argument.
+
+    `offset` is the type of numbers of edges.
+    """
     options = () if entry.schedule is None else entry.schedule.launched
-    arrays = {a.name: _array(a.dtype, 1) for a in entry.arrays if a.dtype}
+    dtypes = {a.name: a.dtype.replace("offset", offset) for a in entry.arrays}
+    arrays = {name: _array(dtype, 1) for name, dtype in dtypes.items() if dtype}
     return dict.fromkeys(options, types.int64) | arrays
 
 

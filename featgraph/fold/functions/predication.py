@@ -48,8 +48,11 @@ def predicated(facts: FunctionFacts, node: Define) -> Define:
         starts += code("live = writer")
     if facts.padded:
         node.varying |= {"inside"}
-    body = _Predication(facts, node).block(node.body, "")
-    node.body = starts + _Stores(facts).over(body) + _finish(facts, node)
+    late = _LateStores(facts, node)
+    given = late.over(node.body) if facts.function.kind.exclusive else node.body
+    body = _Predication(facts, node).block(given, "")
+    body = starts + late.starts + _Stores(facts).over(body)
+    node.body = body + late.stores() + _finish(facts, node)
     return node
 
 
@@ -265,6 +268,53 @@ class _Predication:
             return [found]
         tests = _tests(self.facts)
         return [Masked(tests, code("result |= CALL", CALL=node.call))]
+
+
+class _LateStores(Rewriting):
+    """Puts stores to entries without a feature behind all that lanes read of these.
+
+    Lanes that share an edge read such an entry at different times (S11).
+    """
+
+    def __init__(self, facts: FunctionFacts, node: Define) -> None:
+        self.facts, self.define = facts, node
+        self.starts: Body = []
+        self.kept: list[tuple[ast.expr, str, str]] = []
+        self.varies = False
+
+    def visit_If(self, node: ast.If) -> ast.If:
+        """Note whether features part here."""
+        outside = self.varies
+        self.varies = outside or varies(node.test, self.define.varying)
+        node.body, node.orelse = self.over(node.body), self.over(node.orelse)
+        self.varies = outside
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt | Body:
+        """Keep a value for later, and whether it is stored."""
+        [target] = node.targets
+        if not isinstance(target, Access) or varies(target, self.define.varying):
+            return node
+        fresh, signature = self.facts.fresh, self.facts.analysis.signature
+        fresh.begin()
+        value, stores = fresh("stored"), fresh("stores")
+        self.kept.append((target, value, stores))
+        if self.varies or varies(node.value, self.define.varying):
+            self.define.varying |= {value, stores}
+        zero = Cast(signature[target.name].dtype, ast.Constant(0))
+        self.starts += [*_bound(value, zero), *_bound(stores, ast.Constant(False))]
+        kept = Cast(signature[target.name].dtype, node.value)
+        live = ast.Name(self.facts.live, ast.Load())
+        return _placed([*_bound(value, kept), *_bound(stores, live)], node)
+
+    def stores(self) -> Body:
+        """Return the stores of what was kept, behind a meeting of the lanes."""
+        out: Body = code("warp.sync()") if self.kept else []
+        for target, value, stores in self.kept:
+            name = ast.Name(value, ast.Load())
+            one = ast.copy_location(ast.Assign([target], name), target)
+            out.append(Masked([ast.Name(stores, ast.Load())], [one]))
+        return out
 
 
 class _Stores(Rewriting):

@@ -107,7 +107,8 @@ def _find_rows(
         or function.is_scalar
     ):
         return ()
-    written = _written(function.body)
+    # All reads of what an exclusive function writes come before the first write.
+    written = set() if function.kind.exclusive else _written(function.body)
     own = "e" if function.kind.writes_edges else "v"
     if function.kind.gathers:
         own = ""

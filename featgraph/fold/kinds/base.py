@@ -151,6 +151,8 @@ class PhaseKind:
         Whether it runs on triangles.
     reduces : bool
         Whether it combines over all vertices.
+    in_turns : bool
+        Whether one kernel runs turns, between which all threads meet.
     chunks : str
         The array of the graph with the cuts into chunks of equal work; "" for that of
         the rows that it goes along.
@@ -172,6 +174,7 @@ class PhaseKind:
     sweeps_edges: bool = False
     intersects: bool = False
     reduces: bool = False
+    in_turns: bool = False
     chunks: str = ""
     chunk: tuple[str, str] = ("first_word", "last_word")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.kinds.base import PhaseKind
 from featgraph.fold.kinds.edge import EDGE
+from featgraph.fold.kinds.exclusive import EXCLUSIVE
 from featgraph.fold.kinds.push import PUSH
 from featgraph.fold.kinds.reduce import REDUCE
 from featgraph.fold.kinds.triangle import TRIANGLE
@@ -15,7 +16,7 @@ from featgraph.fold.kinds.vertex import PULLED, VERTEX
 
 __all__ = ["KINDS", "kind_of"]
 
-KINDS = (VERTEX, PULLED, PUSH, EDGE, TRIANGLE, REDUCE)
+KINDS = (VERTEX, PULLED, PUSH, EXCLUSIVE, EDGE, TRIANGLE, REDUCE)
 
 
 def kind_of(function: Analysed, *, pushes: bool) -> PhaseKind:

@@ -134,6 +134,10 @@ class Converge(ConvergeRows):
     def visit_Sweep(self, node: Sweep) -> Sweep:
         """Find the row of each lane's vertex, or have all lanes contribute."""
         self.wanted = self.masks["v"] = node.wanted
+        if self.binding.turns:
+            self.masks["e"] = node.wanted
+            node.body = self._masked(node.body, node.wanted)
+            return node
         takes = [n for n in node.body if isinstance(n, Contribute)]
         if any(_is_staged(self.facts, n) for n in takes):
             node.body = [p for n in takes for p in _brought(n.function)]

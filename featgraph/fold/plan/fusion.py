@@ -67,7 +67,7 @@ def _boundary(
         return (
             f"{previous[-1].name} sweeps "
             f"{'vertices' if open_kind.pulls else 'edges'}, {function.name} "
-            f"{'edges' if kind.sweeps_edges else 'vertices'}"
+            f"{'vertices' if kind.pulls else 'edges'}"
         )
     if kind.fills:
         return f"a {kind} phase holds one function"

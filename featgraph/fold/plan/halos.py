@@ -248,6 +248,12 @@ def _is_of(kind: PropertyKind, analysis: Analysis, record: AccessRecord) -> bool
 #: What a function may not do, as a test, and what to do instead.
 _TESTS: tuple[tuple[str, str, Callable[[Analysed], bool]], ...] = (
     (
+        "an exclusive function writes at both ends of an edge, of which another rank "
+        "may own one",
+        "run it on a graph that is not distributed",
+        lambda f: f.kind.exclusive,
+    ),
+    (
         "two atomic operations of a triangle function at one property",
         "use a property for each",
         lambda f: (

@@ -9,6 +9,7 @@ from featgraph._arguments import near_name, shown
 from featgraph.errors import PlanError
 from featgraph.fold.analysis.change_driven import Changes, join_changes
 from featgraph.fold.schedules.base import AnyInteger
+from featgraph.fold.schedules.exclusive import ORDER
 from featgraph.fold.schedules.table import (
     NAMES,
     OWN_OPTIONS,
@@ -49,7 +50,10 @@ OPTIONS: dict[str, tuple[Any, ...] | AnyInteger] = {
     "exchange": EXCHANGES,
     "overlap": OVERLAP,
     "wire_dtype": WIRE_DTYPES,
+    "racy": (True, False),
 }
+#: Options of exclusive functions under all schedules.
+_OF_ORDERS = ("record_order", "shuffle")
 #: How the option to commit in the kernel is called in messages.
 IN_PLACE = "asynchronous=True"
 
@@ -58,7 +62,8 @@ IN_PLACE = "asynchronous=True"
 class Options:
     """What the caller asked for.
 
-    None but `asynchronous` and `wire_dtype` changes a result (S8).
+    None but `asynchronous`, `racy` and `wire_dtype` changes a result (S8), and those that
+    say in which order exclusive functions run.
 
     Attributes
     ----------
@@ -86,6 +91,12 @@ class Options:
         of the chosen ones, in every phase in which lanes share a vertex. Not public.
     of_schedule : tuple of (str, int)
         Options of the schedule's own, but for those that its kernels take.
+    racy : bool
+        Run edges of exclusive functions without exclusion.
+    record_order : str
+        The edge property that gets the turns of each edge; "" for none.
+    is_shuffled : bool
+        Whether a seed of the order of edges was given, or None.
     exchange : str
         The form in which rows go to other ranks; "auto" takes that of fewest bytes.
     overlap : str or bool
@@ -110,6 +121,9 @@ class Options:
     wire_dtype: str | None = None
     mapping: tuple[tuple[str, int], ...] = ()
     of_schedule: tuple[tuple[str, int], ...] = ()
+    racy: bool = False
+    record_order: str = ""
+    is_shuffled: bool = False
     incremental: Changes | None = None
 
 
@@ -130,13 +144,28 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
         )
     given = dict(given)
     mapping = tuple(sorted(given.pop("_mapping", {}).items()))
+    is_shuffled, seed = "shuffle" in given, given.pop("shuffle", None)
+    if seed is not None and seed not in ORDER:
+        raise PlanError(
+            f"shuffle cannot be {shown(seed)}",
+            where="options",
+            expected=f"{ORDER}, or None",
+        )
+    recorded = given.pop("record_order", "")
+    if not isinstance(recorded, str):
+        raise PlanError(
+            "the order is recorded in a property, which is given by its name",
+            where="record_order=",
+            got=shown(recorded),
+            expected="the name of an edge property",
+        )
     for name, value in given.items():
         if name not in OPTIONS:
             raise PlanError(
                 f"there is no option {name!r}",
                 where="options",
-                expected=", ".join(["target", *OPTIONS]),
-                fix=near_name(name, ["target", *OPTIONS]),
+                expected=", ".join(["target", *OPTIONS, *_OF_ORDERS]),
+                fix=near_name(name, ["target", *OPTIONS, *_OF_ORDERS]),
             )
         kinds = int if name in OWN_OPTIONS else str | bool | None
         is_one = isinstance(value, kinds) and value in OPTIONS[name]
@@ -166,9 +195,29 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
         chosen["feature_parallel"] = shares
     if target != "auto":
         check_target(asked, target)
-    return Options(
-        target=target, checked=checked, mapping=mapping, of_schedule=own, **chosen
-    )
+    options = Options(
+        target=target, checked=checked, mapping=mapping, of_schedule=own,
+        record_order=recorded, is_shuffled=is_shuffled, **chosen,
+    )  # fmt: skip
+    _check_racy(options)
+    return options
+
+
+def _check_racy(options: Options) -> None:
+    """Refuse what says how edges exclude each other where they do not."""
+    asked = {
+        "schedule": options.schedule if options.schedule != "auto" else None,
+        "deterministic": options.deterministic or None,
+        "record_order": options.record_order or None,
+    }
+    for name, value in asked.items() if options.racy else ():
+        if value is not None:
+            raise PlanError(
+                "without exclusion no order holds",
+                where="racy=True",
+                got=f"racy=True, {name}={value!r}",
+                fix="drop one of the two",
+            )
 
 
 def _expected(values: tuple[Any, ...] | AnyInteger) -> str:

@@ -106,6 +106,8 @@ class Phase:
         behind a phase that does (0069).
     marks : tuple of str
         Properties of edges that it adds to, and notes where: they have changed then.
+    record : str
+        Of an exclusive phase: the property that gets the turns of each edge.
     conflicts : str
         The ends, "u" and "v", at which its edges conflict with each other.
     """
@@ -141,6 +143,7 @@ class Phase:
     reverses: bool = False
     changed_only: bool = False
     marks: tuple[str, ...] = ()
+    record: str = ""
     conflicts: str = ""
 
     def describe_mapping(self) -> str:
@@ -482,6 +485,9 @@ class FoldPlan:
                 lines.append("    on edges of which something has changed")
             if phase.along != "in":
                 lines.append(f"    gathers along: {SAID[phase.along]}")
+            if phase.kind.in_turns:
+                ends = " and ".join(phase.conflicts) or "neither end"
+                lines.append(f"    edges conflict at: {ends}")
             lines.append(f"    mapping: {phase.describe_mapping()}")
             if phase.in_a_tree:
                 lines.append("    sums: of 32 vertices, in a tree of 32 branches")

@@ -32,6 +32,12 @@ from featgraph.fold.analysis.gathers import (
 from featgraph.fold.kinds.base import PhaseKind
 from featgraph.fold.plan.asynchrony import check_in_place
 from featgraph.fold.plan.changed_edges import sweep_changed
+from featgraph.fold.plan.exclusive import (
+    check_exclusive,
+    exclusive_mapping,
+    in_order,
+    with_record,
+)
 from featgraph.fold.plan.early_exit import find_stops, have_due_found
 from featgraph.fold.plan.facts import find_facts
 from featgraph.fold.plan.fusion import Group, group_functions
@@ -50,9 +56,11 @@ from featgraph.fold.plan.schedules import (
     map_over_words,
 )
 from featgraph.fold.plan.traits import SUM_BLOCK, GraphTraits
+from featgraph.fold.schedules.exclusive import is_exclusive
 from featgraph.fold.schedules.intersect_edges import passed_edges_intersected
 from featgraph.fold.schedules.mapping import INTERSECTIONS
 from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
+from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.fold.schedules.thread import MOST_HELD
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind, Signature
@@ -73,6 +81,8 @@ def make_plan(
         If the options cannot be honoured.
     """
     analysis = analyse(program, signature, renumbered=traits.renumbered)
+    check_exclusive(analysis.functions, options)
+    analysis = with_record(analysis, options)
     functions = analysis.functions
     _check_widths(functions)
     _check_schedule(functions, options)
@@ -186,7 +196,7 @@ def _finish(
         width = max((f.width for f in members if not f.is_scalar), default=1)
         along, finds = phase_along(members, analysis, options, alongs)
         own = traits_along(along, traits)
-        mapping = choose_mapping(kind, members, analysis, width, options, own)
+        mapping = _choose(kind, members, analysis, width, options, own)
         in_registers = _in_registers(kind, members, mapping, width, analysis)
         ran = [functions[i].kind for p in phases for i in p.functions]
         restores, behind = _restores(kind, members, written, copies)
@@ -222,8 +232,22 @@ def _finish(
                 is_behind_vertices=any(k.writes_vertices for k in ran),
             )
         )
+    phases = [in_order(phase, analysis, options, traits) for phase in phases]
     phases = _start_at_edges(_with_edges(phases, analysis), analysis, options, traits)
     return _sum_in_trees(phases, functions, options)
+
+
+def _choose(
+    kind: PhaseKind, members: Sequence[Analysed], analysis: Analysis, width: int,
+    options: Options, traits: GraphTraits,
+) -> ThreadMapping:  # fmt: skip
+    """Choose the mapping of a phase; a schedule of exclusive functions is for theirs."""
+    if kind.in_turns:
+        size = analysis.real.itemsize
+        return exclusive_mapping(members, width, size, options, traits)
+    if is_exclusive(SCHEDULES.get(options.schedule)):
+        options = dataclasses.replace(options, schedule="auto", of_schedule=())
+    return choose_mapping(kind, members, analysis, width, options, traits)
 
 
 def _kept(members: Sequence[Analysed], incremental: frozenset[str]) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ from featgraph.fold.schedules.mapping import (
 from featgraph.fold.schedules.shares import ShareTileSchedule
 from featgraph.fold.schedules.table import SCHEDULES
 
-__all__ = ["choose_mapping", "map_over_words"]
+__all__ = ["choose_mapping", "map_over_words", "piece_of"]
 
 #: Up to here one thread keeps a named copy of every feature; above, features are loops
 #: over small arrays (on the CPU vectors, where it can be). Measured on the CPU target:
@@ -145,7 +145,7 @@ def choose_mapping(
     if not options.feature_parallel or asked.shares_features is False:
         if width > MOST_COPIES:
             return Mapping(1, 1, 1, True, "thread")
-        piece, stride = _piece(width, size), row_stride(width)
+        piece, stride = piece_of(width, size), row_stride(width)
         mapping = Mapping(1, width, 1, False, "thread", vector_width=piece)
         mapping = replace(mapping, stride=stride)
         together = _edges_together(kind, members, analysis, width, traits)
@@ -156,7 +156,7 @@ def choose_mapping(
         mapping = _asked_of_threads(mapping, kind, members, width, options)
         return _forced(mapping, width, options)
     narrow = matrices or _reads_matrices(members, analysis)
-    piece = 1 if narrow else _piece(width, size)
+    piece = 1 if narrow else piece_of(width, size)
     if _multiplies(members) and width > MOST_MULTIPLIED:
         piece = _whole_piece(width, piece)
     lanes, copies = share_features(width, piece)
@@ -173,7 +173,7 @@ def choose_mapping(
         row_stride(width),
     )  # fmt: skip
     if columns and any(f.kind.gathers and is_matrix(f) for f in members):
-        piece = _piece(width, size)
+        piece = piece_of(width, size)
         mapping = replace(mapping, column_width=piece, hub_resident=2)
     mapping = replace(mapping, vertices=_vertices_together(kind, members, width))
     joins = kind.pulls and _joins(members, analysis, options)
@@ -305,7 +305,7 @@ def _fits_shared(matrices: int, width: int, lanes: int, size: int) -> bool:
     return 0 < needed <= SHARED_BYTES
 
 
-def _piece(width: int, size: int) -> int:
+def piece_of(width: int, size: int) -> int:
     """Return how many features a lane loads at once: what a row is padded to."""
     return _whole_piece(row_stride(width), PIECE_BYTES // size)
 

@@ -23,6 +23,7 @@ __all__ = [
     "MANY_ROWS",
     "SUM_BLOCK",
     "GraphTraits",
+    "backward_edge",
     "graph_traits",
     "needs_wide_positions",
     "set_traits",
@@ -88,6 +89,8 @@ class GraphTraits:
     has_giant : bool
         Whether the row of some hub is so long that all others would wait for a block
         that takes it alone.
+    two_sides : bool
+        Whether each edge leads from the first of two sides to the second.
     """
 
     typical_degree: int = 32
@@ -101,6 +104,7 @@ class GraphTraits:
     renumbered: bool = False
     mixed: bool = False
     has_giant: bool = False
+    two_sides: bool = False
 
 
 class Sized(Protocol):
@@ -150,10 +154,23 @@ def graph_traits(graph: Graph, target: str = "cpu") -> GraphTraits:
     below = _longest(graph, target, HUB_DEGREE)
     short = short_counts(graph, "in", target)
     made = traits_of_degrees(graph, top, below, short)
+    made = replace(made, two_sides=backward_edge(graph) == -1)
     if layout is not None:
         made = replace(made, layout=layout.name)
     _traits[shape] = made
     return made
+
+
+def backward_edge(graph: Graph) -> int | None:
+    """Return the first given edge that does not lead from side to side; -1 if all do.
+
+    None for a graph without two sides, and for one whose edges have twins.
+    """
+    sides = graph.sides
+    if sides is None or len(sides) != 2 or not graph.directed:
+        return None
+    found = np.flatnonzero((graph.sources >= sides[0]) | (graph.targets < sides[0]))
+    return int(found[0]) if found.size else -1
 
 
 def traits_of_degrees(

@@ -10,9 +10,24 @@ from featgraph.fold.tree.statements import Body, Rewriting, code
 __all__ = ["in_parallel", "unsigned_vertices"]
 
 
-def in_parallel(sweep: str, arguments: Iterable[str]) -> Body:
-    """Call the sweep of a chunk for every chunk, on all threads."""
-    return code(f"cpu.in_parallel({sweep}, chunks, ({', '.join(arguments)},))")
+def in_parallel(
+    sweep: str, arguments: Iterable[str], in_turns: bool = False
+) -> Body:
+    """Call the sweep of a chunk for every chunk, on all threads; turn by turn or not.
+
+    A turn of one chunk runs on this thread.
+    """
+    given = ", ".join(arguments)
+    if not in_turns:
+        return code(f"cpu.in_parallel({sweep}, chunks, ({given},))")
+    return code(
+        "for turn in range(turns.shape[0] - 1):\n"
+        "    first, last = turns[turn], turns[turn + 1]\n"
+        "    if last - first == 1:\n"
+        f"        {sweep}(first, chunks[first], chunks[last], {given})\n"
+        "    else:\n"
+        f"        cpu.in_parallel({sweep}, chunks[first:last + 1], ({given},))"
+    )
 
 
 def unsigned_vertices(body: Body, wide_offsets: bool) -> Body:

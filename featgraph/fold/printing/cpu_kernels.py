@@ -93,7 +93,7 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     places = dict.fromkeys(["chunks", *(array.name for array in arrays)])
     places |= dict.fromkeys(schedule.launched)
     arguments = phase.kind.arguments(facts, list(places), [])
-    inner = [a for a in arguments if a != "chunks"]
+    inner = [a for a in arguments if a not in {"chunks", "turns"}]
     facts.arguments = ("chunk", *phase.kind.chunk, *inner)
     flags = "IN_A_TREE" if phase.in_a_tree else "SWEEP"
     body = lower(facts)
@@ -102,7 +102,7 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     title = phase.kind.title(facts)
     made = make_function(f"njit(**{flags})", sweep, facts.arguments, title, body)
     print_function(writer, made)
-    all_chunks = in_parallel(sweep, inner)
+    all_chunks = in_parallel(sweep, inner, phase.kind.in_turns)
     made = make_function("njit(**CALLED)", name, arguments, "", all_chunks)
     print_function(writer, made)
     main = Entry(name, number, "main", tuple(arguments))

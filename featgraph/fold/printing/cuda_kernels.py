@@ -35,7 +35,8 @@ def imports(plan: FoldPlan) -> list[str]:
     }
     for phase in plan.phases:
         modules |= dict.fromkeys(phase.schedule.modules, True)
-    modules["queue_cuda as queues"] = plan.form == WORKLIST
+    if plan.form == WORKLIST:
+        modules["queue_cuda as queues"] = True
     modules["numbers_cuda as numbers"] = plan.analysis.uses_numbers(cuda=True)
     numbers = "boolean", "float32", "float64", "int32", "int64", "uint32", "uint64"
     lines = ["import math", "from collections import namedtuple", ""]

@@ -88,7 +88,7 @@ class CudaPhase:
         with what is worth more than one vertex, grids are smaller.
         """
         loops = bool(self.scratch) or self._strides() > 1
-        loops = loops or not self.phase.kind.reports_due
+        loops = loops or not self.phase.kind.reports_due or self.phase.kind.in_turns
         lists = self.phase.mapping.lists_rows or self.phase.changed_only
         return not (loops or lists) and self.form == "plain"
 

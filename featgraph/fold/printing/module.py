@@ -240,6 +240,8 @@ class KernelSource:
             "chunks": chunks or phase.rows.chunks,
             **{a.name: a.array.format(**rows) for a in entry.arrays if a.array},
         }
+        prepared = {a.name for a in entry.arrays if a.dtype}
+        arrays = {n: a for n, a in arrays.items() if n not in prepared}
         launched = _LAUNCHED.union(entry.scratch, entry.parts)
         return tuple(
             Argument(name, "graph", arrays[name])

@@ -291,6 +291,9 @@ class Binding:
         on with what all have come to.
     vertices : int
         Vertices of a reduce that a lane has on the way at a time.
+    turns : str
+        Of exclusive functions, what threads share in a turn: "chunks" of the order
+        (CPU), "edges", or "tasks" of several; "" elsewhere.
     """
 
     meets: bool
@@ -312,6 +315,7 @@ class Binding:
     part: tuple[str, ...] = ()
     joins: bool = False
     vertices: int = 1
+    turns: str = ""
 
     def one(self, *shared: str) -> list[str]:
         """Return the tests that let one lane through, of those that share a thing."""
@@ -337,7 +341,8 @@ class GraphArray:
     each : int
         Its entries for each thing that it lists.
     dtype : str
-        Of an array that `Schedule.prepare` makes; "" for every other one.
+        Of an array that `Schedule.prepare` makes, "offset" for numbers of edges; "" for
+        every other one.
     """
 
     name: str
@@ -389,6 +394,8 @@ class Schedule(ABC):
         Options of its own -> the values that they take.
     seed : str
         That of its options from which an order is drawn, if any.
+    needs_sides : bool
+        Whether each edge has to lead from the first of two sides to the second.
     copies_columns : bool
         Whether `prepare` makes copies of properties of edges.
     forms : tuple of str
@@ -408,6 +415,7 @@ class Schedule(ABC):
     shares_features: ClassVar[bool | None] = True
     options: ClassVar[Dict[str, tuple[int, ...] | AnyInteger]] = {}
     seed: ClassVar[str] = ""
+    needs_sides: ClassVar[bool] = False
     copies_columns: ClassVar[bool] = False
     forms: ClassVar[tuple[str, ...]] = ("packed", "listed")
     modules: ClassVar[tuple[str, ...]] = ()

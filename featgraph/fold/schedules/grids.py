@@ -51,6 +51,8 @@ class LaunchSizes:
         Vertices that a group of lanes takes in turn, at least.
     scratch : collection of (str, tuple of int)
         Dtypes and shapes of what each group of lanes has in global memory.
+    multiprocessors : int
+        Of the GPU.
     """
 
     vertices: int
@@ -62,6 +64,7 @@ class LaunchSizes:
     reduces: bool = False
     strides: int = 1
     scratch: Collection[tuple[str, tuple[int, ...]]] = ()
+    multiprocessors: int = 0
 
     def blocks(self, threads: int) -> int:
         """Return how many blocks have that many threads, at least one."""

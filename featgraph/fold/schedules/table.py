@@ -11,6 +11,20 @@ from featgraph.fold.schedules.base import Schedule
 from featgraph.fold.schedules.block import BlockSchedule, JoinSchedule, PartSchedule
 from featgraph.fold.schedules.block_tiles import BlockTileSchedule, TileJoinSchedule
 from featgraph.fold.schedules.cpu import CpuSchedule
+from featgraph.fold.schedules.exclusive_groups import (
+    DiagonalSchedule,
+    LevelSchedule,
+    MatchingEdgeSchedule,
+    MatchingNodeSchedule,
+    RacySchedule,
+    SubgraphMatchingSchedule,
+)
+from featgraph.fold.schedules.exclusive_tasks import (
+    BlockDiagonalSchedule,
+    BlocksSchedule,
+    RowsSchedule,
+    SerialSchedule,
+)
 from featgraph.fold.schedules.intersect_cpu import MarkSchedule, MergeSchedule
 from featgraph.fold.schedules.intersect_edges import (
     ChangedWordSchedule,
@@ -54,6 +68,16 @@ _ALL: tuple[Schedule, ...] = (
     ChangedWordSchedule(),
     ListedEdgeSchedule(),
     EdgeWordSchedule(),
+    SerialSchedule(),
+    LevelSchedule(),
+    BlocksSchedule(),
+    RowsSchedule(),
+    MatchingEdgeSchedule(),
+    MatchingNodeSchedule(),
+    SubgraphMatchingSchedule(),
+    DiagonalSchedule(),
+    BlockDiagonalSchedule(),
+    RacySchedule(),
 )
 SCHEDULES = {schedule.name: schedule for schedule in _ALL}
 #: What may be asked for; the CPU has one alone, but for triangles.

@@ -101,7 +101,7 @@ class BoundEntry:
     is_swept : bool
         Whether it goes through chunks, which `sweep` takes one by one (CPU).
     is_cut : bool
-        Whether the graph has several (CPU).
+        Whether the graph has several, or the order of a superstep may (CPU).
     vertex_count, edge_count : int
         Of the graph.
     has_fixed_grid : bool
@@ -141,7 +141,7 @@ class BoundEntry:
                 given.append((len(values), argument.name))
             values.append(known)
         chunks = values[self.place["chunks"]] if self.is_swept else ()
-        self.is_cut = len(chunks) > 2
+        self.is_cut = chunks is None or len(chunks) > 2
         #: What stays, and behind it what a superstep gives; and where each comes from.
         self._stays, self._pick_given = tuple(values), picker([n for _, n in given])
         order = list(range(len(values)))

@@ -354,7 +354,9 @@ class CpuSweeps:
             few = self._find_swept(place, values, given.get("spreads", False))
         chunks = values[place["chunks"]] if bound.is_swept else None
         if chunks is not None and (chunks.size == 2 or is_single_threaded()):
-            del values[place["chunks"]]
+            for name in ("turns", "chunks"):  # the later one first
+                if name in place:
+                    del values[place[name]]
             for number, (start, stop) in enumerate(pairwise(chunks.tolist())):
                 bound.sweep(number, start, stop, *values)
         else:

@@ -335,7 +335,7 @@ class CudaDevice(CudaArrays):
             bound.vertex_count, bound.edge_count,
             REDUCE_THREADS if is_reduce else block,
             lambda name: values[bound.place[name]], bound.kernel.plan.form, entry.role,
-            is_reduce, entry.strides, entry.scratch.values(),
+            is_reduce, entry.strides, entry.scratch.values(), self.multiprocessors,
         )  # fmt: skip
         return entry.schedule.grid(phase.mapping, sizes)
 

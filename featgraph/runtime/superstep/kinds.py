@@ -26,6 +26,8 @@ from featgraph.runtime.superstep.frontier import Frontier
 __all__ = ["Finish", "Given", "Prepare", "functions_for"]
 
 Words = Any
+#: Words by which blocks meet between turns: see `queue_cuda.meet_at`.
+WORDS_OF_TURNS = 32
 #: What a phase takes from a superstep, by the names in the module.
 Given = dict[str, Any]
 Prepare = Callable[[BoundState, BoundPhase, Frontier], Given]
@@ -226,6 +228,38 @@ def finish_pulled(
     due = words_of(bound.due.vertices(frontier))
     _settle(bound, own, frontier, due, given["passed"])
     _restore(bound, own, due, given["passed"])
+
+
+# -- exclusive edge functions
+
+
+def prepare_exclusive(bound: BoundState, own: BoundPhase, frontier: Frontier) -> Given:
+    """Run an exclusive function on the out-edges of its sources, in the order."""
+    sources, phase = bound.due.sources(own.phase, frontier), own.phase
+    buffers, device = bound.buffers, bound.device
+    bound.stale.freshen(buffers, phase, sources)
+    frontier.targets = bound.empty_words()
+    given: Given = {
+        "sources": words_of(sources),
+        "all_sources": isinstance(sources, VertexSet),
+        "targets": frontier.targets,
+    }
+    if device.name == "cuda":
+        given["arrived"] = buffers.temporary("arrived", "int64", (WORDS_OF_TURNS,))
+        device.fill(given["arrived"], 0)
+    if phase.record:
+        count = max(bound.graph.vertex_count, 1)
+        given["turn_counts"] = buffers.temporary("turn_counts", "int32", (count,))
+        device.fill(given["turn_counts"], 0)
+        device.fill(buffers.property(phase.record), -1)
+        given["conflicts"] = ("u" in phase.conflicts) + 2 * ("v" in phase.conflicts)
+    return given
+
+
+def finish_exclusive(
+    bound: BoundState, own: BoundPhase, frontier: Frontier, given: Given
+) -> None:
+    """Do nothing: an exclusive function writes in place."""
 
 
 # -- triangles

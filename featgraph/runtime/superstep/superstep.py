@@ -13,6 +13,9 @@ import numpy as np
 from featgraph._activity import ACTIVITY
 from featgraph.errors import GraphInputError, PlanError, StateError
 from featgraph.fold.compiling.kernel import Kernel
+from featgraph.fold.plan.plan import FoldPlan
+from featgraph.fold.plan.traits import backward_edge
+from featgraph.graph import Graph
 from featgraph.graph.views.view import Stamp
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
@@ -259,11 +262,41 @@ def _check_shared(kernel: Kernel, state: State, device: Device) -> None:
     exchange_of(state.graph, device).check(kernel.plan)
 
 
+def _check_order(plan: FoldPlan, graph: Graph) -> None:
+    """Refuse graphs whose edges do not lead from side to side, where these have to.
+
+    Raises
+    ------
+    PlanError
+        Names an edge, and a fix.
+    """
+    for phase in plan.phases:
+        if not phase.schedule.needs_sides:
+            continue
+        row = backward_edge(graph)
+        if row == -1:
+            continue
+        got = "a graph without two sides"
+        if row is not None:
+            u, v = graph.sources[row], graph.targets[row]
+            got = f"edge {row}, which leads from {u} to {v}, with sides={graph.sides}"
+        raise PlanError(
+            "this schedule takes edges that lead from the first of two sides to the "
+            "second",
+            where=f"schedule={phase.mapping.schedule!r}",
+            got=got,
+            expected="fg.Graph.from_edges(..., directed=True, sides=(U, I)), with "
+            "sources below U and targets from U on",
+            fix="use schedule='levels', or name sources and targets apart",
+        )
+
+
 def _check_graph(kernel: Kernel, state: State, device: Device) -> None:
     """Refuse what only the graph can tell."""
     facts = kernel.plan.facts
     if state.graph.ranks is not None:
         _check_shared(kernel, state, device)
+    _check_order(kernel.plan, state.graph.part)
     if facts.triangles_at:
         try:
             state.graph.orient(kernel.plan.target)

@@ -1,0 +1,56 @@
+"""Exclusive phases: one edge function that holds both ends of its edge (S11)."""
+
+from __future__ import annotations
+
+from featgraph.fold.kinds.base import Names, NestFacts, PhaseKind, along_edge
+from featgraph.fold.tree import nodes
+from featgraph.fold.tree.statements import Body, code, expression
+from featgraph.fold.tree.target import Target
+
+__all__ = ["EXCLUSIVE"]
+
+
+def _title(facts: NestFacts) -> str:
+    some = "a chunk of the order" if facts.target is Target.CPU else "all turns"
+    return f"Sweep the edges of {some}; `targets` gets both ends of those that pass."
+
+
+def _arguments(facts: NestFacts, places: Names, more: Names) -> list[str]:
+    sets = ["d", "sources", "all_sources", "targets"]
+    meeting = ["arrived"] * (facts.target is Target.CUDA)
+    recorded = ["conflicts", "turn_counts"] * bool(facts.phase.record)
+    return [*sets, *places, *meeting, *recorded, *more]
+
+
+def _nest(facts: NestFacts) -> Body:
+    """Return a sweep of the edges of some sources, of which both ends become due."""
+    intrinsics = facts.intrinsics
+    is_source = f"all_sources or {intrinsics}.test_bit(sources, u)"
+    recorded = _RECORD.format(facts.phase.record) if facts.phase.record else ""
+    due = "".join(
+        f"if not {intrinsics}.test_bit(targets, {end}):\n"
+        f"    {intrinsics}.set_bit(targets, {end})\n"
+        for end in "uv"
+    )
+    mark = nodes.Mark(code(recorded + due), code(recorded))
+    each = nodes.Only(expression(is_source), along_edge(facts, [mark]))
+    return [nodes.Sweep("e", "", "inside_edge", [each])]
+
+
+#: Turns are counted under the exclusion, a self-loop once.
+_RECORD = """\
+if conflicts & 1:
+    d.{0}[e, 0] = turn_counts[u]
+if conflicts & 2:
+    d.{0}[e, 1] = turn_counts[v]
+if conflicts & 1:
+    turn_counts[u] += 1
+if conflicts == 2 or (conflicts == 3 and u != v):
+    turn_counts[v] += 1
+"""
+
+EXCLUSIVE = PhaseKind(
+    "exclusive", lambda f, pushes: f.kind.exclusive, _title,
+    _arguments, _nest, "prepare_exclusive", "finish_exclusive",
+    ends=frozenset({"targets"}), in_turns=True, chunk=("first", "last"),
+)  # fmt: skip

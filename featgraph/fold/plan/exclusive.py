@@ -1,0 +1,166 @@
+"""How an exclusive function runs: its conflicts, its schedule, what options ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from featgraph.arrays.padding import row_stride
+from featgraph.errors import PlanError
+from featgraph.fold.analysis.access import AccessRecord, conflict_ends
+from featgraph.fold.analysis.analyse import Analysed, Analysis
+from featgraph.fold.plan.options import IN_PLACE, Options
+from featgraph.fold.plan.plan import Phase
+from featgraph.fold.plan.schedules import BLOCK_THREADS, MOST_COPIES, piece_of
+from featgraph.fold.plan.traits import GraphTraits
+from featgraph.fold.schedules.exclusive import RESIDENT, ExclusiveSchedule
+from featgraph.fold.schedules.mapping import Mapping, share_features
+from featgraph.fold.schedules.table import SCHEDULES
+from featgraph.program.signature import PropertyKind, PropertyType
+
+__all__ = ["check_exclusive", "exclusive_mapping", "in_order", "with_record"]
+
+#: Where the order of edges is asked for, as messages call it.
+_RECORD = "record_order="
+
+
+def conflicts_of(members: Sequence[Analysed], traits: GraphTraits) -> str:
+    """Return the ends at which edges conflict: "uv", "u", "v" or ""."""
+    [function] = members
+    return conflict_ends(function.body, traits.two_sides)
+
+
+def in_order(
+    phase: Phase, analysis: Analysis, options: Options, traits: GraphTraits
+) -> Phase:
+    """Return a phase that knows where its edges conflict, and where turns go."""
+    if not phase.kind.in_turns:
+        return phase
+    members = [analysis.functions[i] for i in phase.functions]
+    conflicts = conflicts_of(members, traits)
+    return replace(phase, conflicts=conflicts, record=options.record_order)
+
+
+def check_exclusive(functions: Sequence[Analysed], options: Options) -> None:
+    """Refuse options that do not fit functions, exclusive ones or others (S8, S11).
+
+    Raises
+    ------
+    PlanError
+        Names the option, and a fix.
+    """
+    is_one = any(f.kind.exclusive for f in functions)
+    schedule = SCHEDULES.get(options.schedule)
+    runs = isinstance(schedule, ExclusiveSchedule)
+    if is_one and options.asynchronous:
+        raise PlanError(
+            "an exclusive function runs once on each edge, in one order",
+            where=IN_PLACE,
+            fix="drop the option",
+        )
+    if is_one and options.schedule != "auto" and not runs:
+        names = [s.name for s in SCHEDULES.values() if isinstance(s, ExclusiveSchedule)]
+        raise PlanError(
+            "this schedule does not run exclusive functions",
+            where="schedule=",
+            got=repr(options.schedule),
+            expected=", ".join(repr(n) for n in names if SCHEDULES[n].is_asked_for),
+        )
+    asked = {
+        f"schedule={options.schedule!r}": runs,
+        "racy=True": options.racy,
+        f"record_order={options.record_order!r}": bool(options.record_order),
+        "shuffle=": options.is_shuffled,
+    }
+    for name, is_asked in asked.items():
+        if is_asked and not is_one:
+            raise PlanError(
+                "the foldmap has no exclusive function",
+                where="options",
+                got=name,
+                expected="a function declared with @fg.edge(exclusive=True)",
+                fix="drop the option",
+            )
+
+
+def with_record(analysis: Analysis, options: Options) -> Analysis:
+    """Return an analysis whose exclusive function writes the turns of its edges.
+
+    Raises
+    ------
+    PlanError
+        If the property cannot hold them.
+    """
+    name = options.record_order
+    if not name:
+        return analysis
+    of_edges = PropertyKind.EDGE
+    wanted = PropertyType(of_edges, "int32", (2,))
+    type_ = analysis.signature.get(name)
+    used = any(a.name == name for f in analysis.functions for a in f.accesses)
+    fits = type_ is not None and not (type_.iterated or type_.shared or used)
+    if type_ is None or not fits or (type_.kind, type_.dtype, type_.item_shape) != (
+        of_edges, wanted.dtype, wanted.item_shape,
+    ):  # fmt: skip
+        raise PlanError(
+            "the order is recorded in an edge property of its own",
+            where=_RECORD,
+            got=f"{name!r}, "
+            + ("which a function uses" if used else type_.describe() if type_ else "?"),
+            expected="int32 of shape (2,), not iterated, and with per_direction=True "
+            "on an undirected graph",
+            fix=f"declare {name}=fg.edge_property(np.zeros((E, 2), np.int32))",
+        )
+    record = AccessRecord(name, "now", "write", "own")
+    made = [
+        replace(f, accesses=(*f.accesses, record)) if f.kind.exclusive else f
+        for f in analysis.functions
+    ]
+    return replace(analysis, functions=made)
+
+
+def exclusive_mapping(
+    members: Sequence[Analysed], width: int, size: int, options: Options,
+    traits: GraphTraits,
+) -> Mapping:  # fmt: skip
+    """Choose the schedule of an exclusive function, and how lanes share its features.
+
+    Raises
+    ------
+    PlanError
+        If the schedule asked for cannot run it.
+    """
+    name, conflicts = options.schedule, conflicts_of(members, traits)
+    if options.racy:
+        name = "racy"
+    elif name == "auto":
+        of_sides = "blocks" if traits.two_sides else "levels"
+        name = "rows" if len(conflicts) == 1 else of_sides
+    if name == "rows" and len(conflicts) != 1:
+        where = " and ".join(conflicts) or "no end"
+        raise PlanError(
+            "this schedule shares out the rows of one end",
+            where="schedule='rows'",
+            got=f"{members[0].declared.name}, by which edges conflict at {where}",
+            expected="a function that writes at one end alone"
+            + ", or a graph of two sides" * (conflicts == "uv"),
+            fix="use schedule='auto'",
+        )
+    schedule = SCHEDULES[name]
+    repeats = isinstance(schedule, ExclusiveSchedule) and schedule.is_repeatable
+    if options.deterministic and not repeats:
+        raise PlanError(
+            "the order of edges is not repeatable",
+            where="deterministic=True",
+            got=f"schedule={name!r}",
+            fix="use schedule='auto'",
+        )
+    if options.target == "cpu":
+        loops = width > MOST_COPIES
+        return Mapping(1, 1 if loops else width, 1, loops, name)
+    piece = piece_of(width, size)
+    lanes, copies = share_features(width, piece)
+    return Mapping(
+        lanes, copies, lanes, False, name, vector_width=piece,
+        stride=row_stride(width), resident=RESIDENT, threads=BLOCK_THREADS,
+    )  # fmt: skip

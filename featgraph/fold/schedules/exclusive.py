@@ -1,0 +1,299 @@
+"""The loop over edges that all schedules of exclusive functions share.
+
+A sweep has *turns*, between which all threads meet. In a turn, a worker takes edges of
+the order one by one; what it takes conflicts with nothing that another one has. A
+worker is a thread on the CPU, and the lanes that share the features of an edge on CUDA,
+where one kernel runs all turns. Schedules differ in the groups that they prepare on the
+host (`featgraph.graph.views.edge_orders`), and in how workers share a turn: edge by
+edge, or by *tasks*, whose edges run one after the other.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping as Dict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from featgraph.fold.schedules.base import (
+    AnyInteger,
+    Binding,
+    GraphArray,
+    KernelShape,
+    Schedule,
+    Scope,
+)
+from featgraph.fold.schedules.cpu import CpuSchedule
+from featgraph.fold.schedules.grids import LaunchSizes
+from featgraph.fold.schedules.lanes import lanes_of, shared
+from featgraph.fold.schedules.mapping import WARP, Mapping
+from featgraph.fold.tree.nodes import Areas, Sweep
+from featgraph.fold.tree.statements import Body, agreed, code, noted
+
+if TYPE_CHECKING:
+    from featgraph.graph.views.edge_orders import EdgeGroups
+
+__all__ = ["ORDER", "OWN", "RESIDENT", "EdgesToGroup", "ExclusiveSchedule", "is_exclusive"]
+
+#: The seed by which the order is shuffled.
+ORDER = AnyInteger(is_launched=False, is_prepared=True)
+#: A number that groups depend on; 0 where none is given.
+OWN = AnyInteger(least=1, is_launched=False, is_prepared=True)
+#: Edges below which a part of a turn is not worth a thread (CPU).
+SMALLEST_SHARE = 2048
+#: Shares of a turn that a thread gets: uneven ones even out.
+SHARES_A_THREAD = 8
+
+#: Blocks that a multiprocessor certainly has at a time, of kernels that wait for all.
+RESIDENT = 2
+#: The edge at a place of the order, and its ends.
+_EDGE = "u = {int}(order_sources[{at}])\nv = {int}(order_targets[{at}])"
+
+
+@dataclass(frozen=True)
+class EdgesToGroup:
+    """The edges of a graph, and what was asked for.
+
+    Attributes
+    ----------
+    sources, targets : ndarray of int32, shape (E,)
+        The ends of edge e.
+    order : ndarray, shape (E,)
+        All edges, in the order.
+    vertex_count : int
+    first : int
+        Vertices of the first side; 0 for a graph without two sides.
+    conflicts : str
+        The ends at which edges conflict: "uv", "u", "v" or "".
+    seed : int or None
+        What the order was shuffled by.
+    on_cpu : bool
+    options : dict
+        Options of the schedule's own that were given.
+    """
+
+    sources: Any
+    targets: Any
+    order: Any
+    vertex_count: int
+    first: int
+    conflicts: Any
+    seed: int | None
+    on_cpu: bool
+    options: Dict[str, int]
+
+
+class ExclusiveSchedule(Schedule):
+    """A way to run edges of which no two that conflict run at once.
+
+    Attributes
+    ----------
+    is_repeatable : bool
+        Whether the order follows from the graph and the options.
+    in_tasks : bool
+        Whether workers take tasks.
+    """
+
+    targets = ("cpu", "cuda")
+    shares_features = None
+    modules = ("queue_cuda as queues",)
+    seed = "shuffle"
+    forms = ()
+    is_repeatable: ClassVar[bool] = True
+    in_tasks: ClassVar[bool] = False
+    does: ClassVar[str]
+
+    def describe(self, mapping: Mapping, width: int) -> str:
+        """Return a mapping in words."""
+        lanes = mapping.lanes_per_edge
+        whom = "one thread" if lanes == 1 else f"{lanes} lanes"
+        what = "a task" if self.in_tasks else "an edge"
+        return f"{self.name}: {self.does}; {whom} {what}"
+
+    def threads(self, mapping: Mapping) -> int:
+        """Return the threads of a block."""
+        return mapping.threads
+
+    @property
+    def integers(self) -> dict[str, AnyInteger]:
+        """Its options that take any integer; the seed is one of all such schedules."""
+        return super().integers | {"shuffle": ORDER}
+
+    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+        """Return the order, and what cuts it into turns."""
+        cut = ["tasks"] * self.in_tasks if mapping.resident else ["chunks"]
+        ends = (GraphArray(n, dtype="int32") for n in ("order_sources", "order_targets"))
+        bounds = (GraphArray(name, dtype="int64") for name in (*cut, "turns"))
+        return (*bounds, GraphArray("edge_order", dtype="offset"), *ends)
+
+    def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
+        """Return as many blocks as certainly run at a time: each waits for all."""
+        return sizes.multiprocessors * mapping.resident
+
+    def prepare(
+        self, mapping: Mapping, view: Any, seed: int | None, conflicts: str,
+        columns: Dict[str, Any], options: Dict[str, int],
+    ) -> Dict[str, Any]:  # fmt: skip
+        """Make the order, shuffled by `seed`, and cut its groups into turns."""
+        from featgraph.graph.views.edge_orders import given_order
+
+        graph, on_cpu = view.graph, not mapping.resident
+        rows, count = graph.in_edges, graph.vertex_count
+        sources = np.asarray(rows.column_indices, np.int32)
+        targets = np.arange(count, dtype=np.int32).repeat(np.diff(rows.row_offsets))
+        order = given_order(graph.given_index, seed)
+        first = graph.sides[0] if graph.sides else 0
+        own = {name: value for name, value in options.items() if value}
+        found = self.groups(
+            EdgesToGroup(
+                sources, targets, order, count, first, conflicts, seed, on_cpu, own
+            )
+        )
+        rounds, order = found.rounds if self.in_tasks else None, found.order
+        made = {"edge_order": order.astype(rows.row_offsets.dtype)}
+        made |= {"order_sources": sources[order], "order_targets": targets[order]}
+        if on_cpu:
+            chunks, turns = in_chunks(found.groups, rounds)
+            return made | {"chunks": chunks, "turns": turns}
+        if rounds is None:
+            return made | {"turns": found.groups}
+        return made | {"tasks": found.groups, "turns": rounds}
+
+    @abstractmethod
+    def groups(self, edges: EdgesToGroup) -> EdgeGroups:
+        """Return what runs at once, and in which order."""
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return what passes have to know of it."""
+        if not shape.threads:
+            return replace(_CPU.bind(mapping, shape), turns="chunks")
+        binding = shared(mapping, shape, Scope(mapping.lanes_per_edge))
+        turns = "tasks" if self.in_tasks else "edges"
+        return replace(binding, uninvited=False, turns=turns)
+
+    def sweep(self, node: Sweep, binding: Binding, shape: KernelShape) -> Body:
+        """Return the loop over the edges of `node`, its body in it."""
+        number = shape.number_type or "int64"
+        if not shape.threads:
+            each = _edge("place", "int64", "int64") + node.body
+            loop = "for place in range(first, last):\n    BODY"
+            return [*_CPU.front(binding), *code(loop, BODY=each)]
+        lanes = binding.features.lanes
+        shift = lanes.bit_length() - 1
+        group = f"cuda.laneid >> {shift}" if shift else "cuda.laneid"
+        front = code(
+            "meets = int64(0)\n"
+            f"own = int64({group})\n"
+            f"first_group = int64((cuda.grid(1) >> 5) * {WARP // lanes})\n"
+            f"stride = int64((cuda.gridsize(1) >> 5) * {WARP // lanes})"
+        )
+        each = _edge("at", number, "int32") + node.body
+        turn = (self._tasks if self.in_tasks else self._edges)(node, each)
+        meet = code("meets = queues.meet_at(arrived, meets)")
+        loop = code(
+            "for turn in range(turns.shape[0] - 1):\n"
+            "    first, last = int64(turns[turn]), int64(turns[turn + 1])\n"
+            "    BODY",
+            BODY=turn + meet,
+        )
+        names = lanes_of(binding, "cuda.laneid")
+        return [*front, *names, *agreed(noted(loop, "the whole grid"), "block")]
+
+    def _edges(self, node: Sweep, each: Body) -> Body:
+        """Return a turn in which each group of lanes takes an edge at a time."""
+        loop = code(
+            "for base in range(first + first_group, last, stride):\n"
+            f"    {node.wanted} = base + own < last\n"
+            "    at = min(base + own, last - 1)\n"
+            "    BODY",
+            BODY=each,
+        )
+        return agreed(noted(loop, "the whole warp"), "warp")
+
+    def _tasks(self, node: Sweep, each: Body) -> Body:
+        """Return a turn in which each group of lanes takes a task at a time.
+
+        A lane sees what those that share its edges have written for earlier ones.
+        """
+        inner = code(
+            f"{node.wanted} = place < stop\n"
+            "at = min(place, int64(edge_order.shape[0] - 1))\n"
+            "BODY\n"
+            "warp.sync()\n"
+            "place += 1",
+            BODY=each,
+        )
+        edges = code(
+            f"while warp.group_any(place < stop, {WARP}):\n    BODY", BODY=inner
+        )
+        loop = code(
+            "for base in range(first + first_group, last, stride):\n"
+            "    task = min(base + own, last - 1)\n"
+            "    place, stop = int64(tasks[task]), int64(tasks[task + 1])\n"
+            "    if base + own >= last:\n"
+            "        stop = place\n"
+            "    BODY",
+            BODY=agreed(noted(edges, "the whole warp"), "warp"),
+        )
+        return agreed(noted(loop, "the whole warp"), "warp")
+
+
+def is_exclusive(schedule: Schedule | None) -> bool:
+    """Whether a schedule is one of exclusive functions."""
+    return isinstance(schedule, ExclusiveSchedule)
+
+
+_CPU = CpuSchedule()
+
+
+def _edge(at: str, number: str, vertex: str) -> Body:
+    """Return what finds the edge at a place of the order, and its ends."""
+    return code(
+        f"e = {number}(edge_order[{at}])\n" + _EDGE.format(at=at, int=vertex)
+    )
+
+
+def in_chunks(groups: Any, rounds: Any) -> tuple[Any, Any]:
+    """Cut an order into chunks, and these into turns (CPU).
+
+    Parameters
+    ----------
+    groups : ndarray of int64
+        Where groups begin.
+    rounds : ndarray of int64 or None
+        Where turns begin among the groups, each of which one thread takes whole. None:
+        a group is a turn, and threads take shares of it.
+
+    Returns
+    -------
+    chunks, turns : ndarray of int64
+        Where chunks begin in the order, and turns among the chunks. Turns for which one
+        thread is enough are one with their neighbors.
+    """
+    import numba
+
+    most = numba.get_num_threads() * SHARES_A_THREAD
+    chunks, turns, is_alone = [0], [0], False
+    begins = groups if rounds is None else groups[rounds]
+    for number, (first, last) in enumerate(zip(begins[:-1], begins[1:], strict=True)):
+        count = min(most, int(last - first) // SMALLEST_SHARE)
+        if count > 1:
+            cuts = np.linspace(first, last, count + 1).astype(np.int64)[1:]
+            if rounds is not None:
+                own = groups[rounds[number] : rounds[number + 1] + 1]
+                cuts = np.unique(own[np.searchsorted(own, cuts)])
+                cuts = cuts[cuts > first]
+            chunks += cuts.tolist()
+            turns.append(len(chunks) - 1)
+            is_alone = False
+        elif last > first and is_alone:
+            chunks[-1] = int(last)
+        elif last > first:
+            chunks.append(int(last))
+            turns.append(len(chunks) - 1)
+            is_alone = True
+    if len(chunks) == 1:
+        chunks, turns = [0, 0], [0, 1]
+    return np.array(chunks, np.int64), np.array(turns, np.int64)

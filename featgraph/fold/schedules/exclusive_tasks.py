@@ -1,0 +1,97 @@
+"""Schedules whose workers take tasks: edges that run one after the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from featgraph.fold.schedules.exclusive import OWN, EdgesToGroup, ExclusiveSchedule
+from featgraph.fold.schedules.exclusive_groups import block_vertices
+
+if TYPE_CHECKING:
+    from featgraph.graph.views.edge_orders import EdgeGroups
+
+__all__ = ["BlockDiagonalSchedule", "BlocksSchedule", "RowsSchedule", "SerialSchedule"]
+
+#: Parts of each side on the CPU, and most of them on CUDA.
+CPU_PARTS, MOST_PARTS = 32, 1024
+#: Of more parts, blocks have no number in 32 bits.
+MOST_NUMBERED = 46340
+#: Parts for each E / d_m: no round takes less than the edges of a part's hub.
+PARTS_A_HUB = 3
+
+
+class SerialSchedule(ExclusiveSchedule):
+    """One worker runs all edges in the order."""
+
+    name = "serial"
+    in_tasks = True
+    does = "edges in the order, one after the other"
+
+    def groups(self, edges: EdgesToGroup) -> EdgeGroups:
+        """Return one task."""
+        from featgraph.graph.views.edge_orders import EdgeGroups
+
+        whole = np.array([0, len(edges.order)])
+        return EdgeGroups(edges.order, whole, np.array([0, 1]))
+
+
+class BlocksSchedule(ExclusiveSchedule):
+    """Blocks without a common row or column, in rounds (FPSGD, DSGD).
+
+    Both sides are shuffled and cut into S parts with about equal numbers of edges.
+    """
+
+    name = "blocks"
+    needs_sides = True
+    in_tasks = True
+    options = {"parts": OWN}
+    does = "S rounds of S blocks without a common vertex"
+
+    def groups(self, edges: EdgesToGroup) -> EdgeGroups:
+        """Return S rounds of S tasks."""
+        from featgraph.graph.views.edge_orders import blocks
+
+        parts = edges.options.get("parts", CPU_PARTS)
+        if not (edges.on_cpu or "parts" in edges.options):
+            both = edges.sources, edges.targets
+            most = max(np.bincount(ends).max(initial=1) for ends in both)
+            parts = min(PARTS_A_HUB * len(edges.order) // max(int(most), 1), MOST_PARTS)
+        ends = edges.sources, edges.targets, edges.order
+        sizes = edges.vertex_count, edges.first, min(max(parts, 1), MOST_NUMBERED)
+        return blocks(*ends, *sizes, edges.seed)
+
+
+class BlockDiagonalSchedule(ExclusiveSchedule):
+    """Diagonals of blocks of T x T (BlkDiag)."""
+
+    name = "block_diagonal"
+    needs_sides = True
+    in_tasks = True
+    options = {"block_vertices": OWN}
+    does = "diagonals of blocks of vertices, one after the other"
+
+    def groups(self, edges: EdgesToGroup) -> EdgeGroups:
+        """Return a turn for each diagonal, and a task for each block."""
+        from featgraph.graph.views.edge_orders import block_diagonal
+
+        ends = edges.sources, edges.targets, edges.order
+        return block_diagonal(*ends, edges.first, block_vertices(edges))
+
+
+class RowsSchedule(ExclusiveSchedule):
+    """Each vertex at the end that conflicts has its edges run by one worker.
+
+    The result is that of `serial`, bit by bit.
+    """
+
+    name = "rows"
+    in_tasks = True
+    does = "the edges of each vertex at the end that conflicts, in the order"
+
+    def groups(self, edges: EdgesToGroup) -> EdgeGroups:
+        """Return a task for each vertex that has edges."""
+        from featgraph.graph.views.edge_orders import rows
+
+        return rows(edges.sources, edges.targets, edges.order, edges.conflicts)

@@ -1,0 +1,168 @@
+"""Exclusive functions whose result tells the order of edges, and checks of a run.
+
+A run is serialisable if each edge ran once, the turns at each vertex are all numbers
+from 0 on, and the order that they imply has no cycle. The interpreter, in a topological
+order of it, then gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from typing import Any
+
+import numpy as np
+
+import featgraph as fg
+from featgraph import reference
+
+__all__ = ["PROGRAMS", "check_run", "graph_of", "order_of", "run", "state_of"]
+
+
+@fg.edge(exclusive=True)
+def mix(f, u, v, e, d):
+    a = d.x[u, f]
+    b = d.x[v, f]
+    d.x[u, f] = 31 * a + b + d.w[e]
+    d.x[v, f] = (17 * a) ^ b
+    d.runs[e] = d.runs[e] + 1
+    return d.w[e] % 3 != 0
+
+
+@fg.edge(exclusive=True)
+def mix_all(f, u, v, e, d):
+    a = d.x[u, f]
+    b = d.x[v, f]
+    n = d.n[u]
+    m = d.n[v]
+    s = fg.feature_sum(a ^ b)
+    if s % 2 == 0:
+        d.n[u] = 3 * n + m + 1
+    d.x[u, f] = 31 * a + b + d.w[e] + s
+    d.x[v, f] = (17 * a) ^ b + m
+    d.n[v] = 5 * m + n + s
+    d.runs[e] = d.runs[e] + 1
+    return True
+
+
+@fg.edge(exclusive=True)
+def mix_targets(f, u, v, e, d):
+    b = d.x[v, f]
+    n = d.n[v]
+    d.x[v, f] = 7 * b + d.y[u, f] + n
+    d.n[v] = 5 * n + d.w[e]
+    d.runs[e] = d.runs[e] + 1
+    return d.w[e] % 2 == 0
+
+
+@fg.vertex
+def is_open(f, v, d):
+    return v % 5 != 3
+
+
+PROGRAMS = {
+    "mix": fg.foldmap(mix),
+    "mix_all": fg.foldmap(mix_all),
+    "mix_targets": fg.foldmap(mix_targets),
+    "filtered": fg.foldmap(is_open, mix_all),
+}
+
+
+def graph_of(kind: str, count: int, edges: int, seed: int) -> fg.Graph:
+    """Return a random graph with hubs: "directed", "undirected" or "sides"."""
+    rng = np.random.default_rng(seed)
+    first = max(count // 2, 1)
+    sources, targets = rng.integers(0, count, edges), rng.integers(0, count, edges)
+    if kind == "sides":
+        sources, targets = sources % first, first + targets % max(count - first, 1)
+        count = max(count, first + 1)
+    hubs = rng.random(edges) < 0.3
+    sources[hubs & (rng.random(edges) < 0.5)] = 0
+    targets[hubs] = count - 1
+    twice = rng.random(edges) < 0.2  # parallel edges
+    sources[twice], targets[twice] = sources[:1], targets[:1]
+    more: dict[str, Any] = {"sides": (first, count - first)} if kind == "sides" else {}
+    return fg.Graph.from_edges(
+        sources, targets, vertex_count=count, directed=kind != "undirected", **more
+    )
+
+
+def state_of(graph: fg.Graph, k: int, seed: int = 0) -> fg.State:
+    """Return a State for all programs."""
+    rng = np.random.default_rng(seed)
+    count, given = graph.vertex_count, graph.given_edge_count
+    both = {} if graph.directed else {"per_direction": True}
+    rows = given if graph.directed else 2 * given
+    return fg.State(
+        graph,
+        x=fg.vertex_property(rng.integers(-99, 99, (count, k))),
+        y=fg.vertex_property(rng.integers(-99, 99, (count, k))),
+        n=fg.vertex_property(rng.integers(-99, 99, count)),
+        w=fg.edge_property(rng.integers(0, 99, given)),
+        runs=fg.edge_property(np.zeros(rows, np.int64), **both),
+        turn=fg.edge_property(np.zeros((rows, 2), np.int32), **both),
+    )
+
+
+def order_of(graph: fg.Graph, turns: Any) -> list[int]:
+    """Return the rows of edges in an order that turns imply.
+
+    Raises
+    ------
+    AssertionError
+        If turns at a vertex are not all numbers from 0 on, or imply a cycle.
+    """
+    sources, targets = graph.sources.tolist(), graph.targets.tolist()
+    if not graph.directed:
+        sources, targets = sources + targets, targets + sources
+    at: dict[int, dict[int, int]] = defaultdict(dict)
+    given = graph.given_edge_count
+    rows = [row for row, turn in enumerate(turns.tolist()) if max(turn) >= 0]
+    # The twin of a self-loop is that loop.
+    rows = [row for row in rows if row < given or sources[row] != targets[row]]
+    for row in rows:
+        ends = zip((sources[row], targets[row]), turns[row].tolist(), strict=True)
+        for end, turn in set(ends):
+            if turn >= 0:
+                assert turn not in at[end], f"two edges have turn {turn} at {end}"
+                at[end][turn] = row
+    behind: dict[int, list[int]] = defaultdict(list)
+    before = dict.fromkeys(rows, 0)
+    for end, by_turn in at.items():
+        assert sorted(by_turn) == list(range(len(by_turn))), f"turns at {end}"
+        for turn in range(1, len(by_turn)):
+            behind[by_turn[turn - 1]].append(by_turn[turn])
+            before[by_turn[turn]] += 1
+    order, free = [], deque(row for row, count in before.items() if not count)
+    while free:
+        order.append(row := free.popleft())
+        for later in behind[row]:
+            before[later] -= 1
+            if not before[later]:
+                free.append(later)
+    assert len(order) == len(rows), "the order of edges has a cycle"
+    return order
+
+
+def run(
+    name: str, graph: fg.Graph, k: int, target: str, active: Any = None, **options: Any
+) -> tuple[fg.State, Any]:
+    """Run a program with its order recorded; return State and active set."""
+    state = state_of(graph, k)
+    told = PROGRAMS[name](
+        state, active_in=active, target=target, record_order="turn", **options
+    )
+    return state, told
+
+
+def check_run(name: str, state: fg.State, told: Any, active: Any = None) -> list[int]:
+    """See that a run was serialisable, and exact; return its order."""
+    graph, k = state.graph, state["x"].shape[1]
+    order = order_of(graph, state["turn"])
+    given = reference.from_state(state_of(graph, k))
+    out = reference.superstep(
+        PROGRAMS[name].program, *given, active=active, order=order, record_order="turn"
+    )
+    for of in ("turn", "x", "n", "y", "runs"):
+        np.testing.assert_array_equal(state[of], out.values[of], err_msg=of)
+    assert told.vertices.tolist() == out.active_out.vertices.tolist()
+    return order

@@ -1,0 +1,130 @@
+"""Exclusive functions under every schedule: serialisable, and exact in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import featgraph as fg
+from featgraph.fold.schedules import exclusive
+from featgraph.fold.schedules.exclusive_tasks import BlocksSchedule
+from tests.programs.exclusive import PROGRAMS, check_run, graph_of, run, state_of
+from tests.strategies import active_sets, examples, seeds
+
+KINDS = ("directed", "undirected", "sides")
+ANY = ("serial", "levels", "matching_edges")
+TWO_SIDES = {
+    "blocks": {"parts": 3},
+    "matching_nodes": {"block_vertices": 3},
+    "subgraph_matching": {"block_vertices": 3},
+    "diagonal": {},
+    "block_diagonal": {"block_vertices": 3},
+}
+#: What equals `serial` bit by bit.
+SERIAL = {"levels", "rows"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_turns_have_shares() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exclusive, "SMALLEST_SHARE", 4)
+        yield
+
+
+def schedules_of(name: str, kind: str) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {schedule: {} for schedule in ANY}
+    found |= TWO_SIDES if kind == "sides" else {}
+    return found | ({"rows": {}} if name == "mix_targets" else {})
+
+
+CASES = [
+    (name, kind, schedule)
+    for name in PROGRAMS
+    for kind in KINDS
+    for schedule in schedules_of(name, kind)
+]
+
+
+@pytest.mark.drawn(6)
+@pytest.mark.parametrize(("name", "kind", "schedule"), CASES)
+def test_runs_are_serialisable(
+    name: str, kind: str, schedule: str, target: str, rng: np.random.Generator
+) -> None:
+    options = schedules_of(name, kind)[schedule]
+    for k in (1, 5):
+        graph = graph_of(kind, 33, 120, int(rng.integers(1 << 30)))
+        for shuffle in (0, None):
+            more = {"schedule": schedule, "shuffle": shuffle, **options}
+            state, told = run(name, graph, k, target, **more)
+            check_run(name, state, told)
+            again, _ = run(name, graph, k, target, **more)
+            np.testing.assert_array_equal(state["x"], again["x"])
+            if schedule in SERIAL:
+                meant, _ = run(name, graph, k, target, schedule="serial", shuffle=shuffle)
+                np.testing.assert_array_equal(state["x"], meant["x"])
+
+
+@examples(8, 200)
+@given(data=st.data())
+def test_random_graphs_and_active_sets(target: str, data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(KINDS))
+    edges = data.draw(st.integers(0, 60))
+    graph = graph_of(kind, data.draw(st.sampled_from((2, 7, 33))), edges, data.draw(seeds))
+    name = data.draw(st.sampled_from(sorted(PROGRAMS)))
+    schedules = schedules_of(name, kind)
+    schedule = data.draw(st.sampled_from(sorted(schedules)))
+    active = data.draw(active_sets(graph))
+    shuffle = data.draw(st.one_of(st.none(), seeds))
+    more = {"schedule": schedule, "shuffle": shuffle, **schedules[schedule]}
+    state, told = run(name, graph, 5, target, active, **more)
+    check_run(name, state, told, active)
+
+
+def test_auto_takes_what_fits(target: str) -> None:
+    for name, kind, expected in (
+        ("mix", "directed", "levels"), ("mix", "sides", "blocks"),
+        ("mix_targets", "sides", "rows"), ("mix_targets", "directed", "rows"),
+    ):  # fmt: skip
+        graph = graph_of(kind, 9, 20, 1)
+        kernel = PROGRAMS[name].fold(state_of(graph, 2), target=target)
+        assert kernel.plan.phases[-1].mapping.schedule == expected
+
+
+def test_racy_runs_each_edge_once(target: str) -> None:
+    state = state_of(graph := graph_of("directed", 33, 120, 5), 4)
+    PROGRAMS["mix_all"](state, target=target, racy=True)
+    assert state["runs"].tolist() == [1] * graph.given_edge_count
+
+
+def test_an_order_is_prepared_once(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared: list[Any] = []
+    groups = BlocksSchedule.groups
+
+    def counted(self: Any, edges: Any) -> Any:
+        prepared.append(edges)
+        return groups(self, edges)
+
+    monkeypatch.setattr(BlocksSchedule, "groups", counted)
+    graph, step = graph_of("sides", 33, 120, 6), PROGRAMS["mix"]
+    kernels = set()
+    for parts in (3, 3, 5, 3):
+        state = state_of(graph, 4)
+        step(state, target=target, schedule="blocks", parts=parts)
+        kernel = step.fold(state, target=target, schedule="blocks", parts=parts)
+        kernels.add(kernel.module)
+    assert len(prepared) == 2
+    assert len(kernels) == 1, "options of a schedule compile nothing"
+
+
+@pytest.mark.parametrize("edges", [[], [(0, 0)], [(1, 1), (1, 1)]])
+def test_small_graphs(edges: list[tuple[int, int]], target: str) -> None:
+    ends = np.array(edges, np.int64).reshape(-1, 2)
+    graph = fg.Graph.from_edges(ends[:, 0], ends[:, 1], vertex_count=2)
+    for schedule in ANY:
+        state, told = run("mix", graph, 3, target, schedule=schedule)
+        check_run("mix", state, told)
