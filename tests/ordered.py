@@ -74,10 +74,10 @@ class OrderedSchedule(Schedule):
     targets = ("cpu", "cuda")
     shares_features = False
     options: ClassVar[dict[str, Any]] = {
-        "shuffle": AnyInteger(is_launched=False, is_prepared=True),
+        "drawn_by": AnyInteger(is_launched=False, is_prepared=True),
         "most_places": AnyInteger(1 << 31),
     }
-    seed = "shuffle"
+    seed = "drawn_by"
     forms = ()
 
     def __init__(self) -> None:

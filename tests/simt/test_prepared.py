@@ -65,7 +65,7 @@ def test_loops_follow(gpu: Gpu, ordered: OrderedSchedule, how: str) -> None:
             state = on_cpu.state_of(graph, edges)
         for seed, most in ((0, 40), (0, 9), (3, 9), (0, 40)):
             before = sum(loop.ran for loop in gpu.loops)
-            ran = on_cpu.run(state, "cuda", 14, shuffle=seed, most_places=most)
+            ran = on_cpu.run(state, "cuda", 14, drawn_by=seed, most_places=most)
             assert sum(loop.ran for loop in gpu.loops) > before
             on_cpu.check(state, edges, seed, most)
             assert ran.supersteps == 14

@@ -93,7 +93,7 @@ def check_once(ordered: OrderedSchedule, target: str) -> None:
     assert run(state, target).preparation == Preparation()
     assert run(state_of(graph), target).preparation == Preparation()
     assert ordered.made == [0]
-    again = run(state, target, shuffle=5, most_places=9)
+    again = run(state, target, drawn_by=5, most_places=9)
     check(state, graph, 5, 9)
     assert again.preparation.bytes == 4 * VERTICES
     assert ordered.made == [0, 5]
@@ -196,7 +196,7 @@ def test_orders_of_few_seeds_are_kept(ordered: OrderedSchedule) -> None:
     graph = graphs()[0]
     state = state_of(graph)
     for seed in [*range(9), 8, 0]:
-        run(state, "cpu", supersteps=1, shuffle=seed)
+        run(state, "cpu", supersteps=1, drawn_by=seed)
     assert ordered.made == [*range(9), 0]
 
 
@@ -221,9 +221,9 @@ def test_any_integer_is_an_integer(ordered: OrderedSchedule, value: Any) -> None
     state = state_of(graphs()[0])
     run(state, "cpu")
     with pytest.raises(fg.PlanError, match="an integer, 0 or more"):
-        run(state, "cpu", shuffle=value)
+        run(state, "cpu", drawn_by=value)
 
 
 def test_options_belong_to_their_schedule(ordered: OrderedSchedule) -> None:
-    with pytest.raises(fg.PlanError, match="shuffle does not belong"):
-        step(state_of(graphs()[0]), target="cpu", shuffle=3)
+    with pytest.raises(fg.PlanError, match="drawn_by does not belong"):
+        step(state_of(graphs()[0]), target="cpu", drawn_by=3)
