@@ -15,7 +15,10 @@ import numpy as np
 import featgraph as fg
 from featgraph import reference
 
-__all__ = ["PROGRAMS", "check_run", "graph_of", "order_of", "run", "state_of"]
+__all__ = [
+    "LEARN", "PROGRAMS", "check_learning", "check_run", "factors_of", "graph_of",
+    "order_of", "run", "state_of",
+]  # fmt: skip
 
 
 @fg.edge(exclusive=True)
@@ -166,3 +169,68 @@ def check_run(name: str, state: fg.State, told: Any, active: Any = None) -> list
         np.testing.assert_array_equal(state[of], out.values[of], err_msg=of)
     assert told.vertices.tolist() == out.active_out.vertices.tolist()
     return order
+
+
+@fg.edge(exclusive=True)
+def learn(f, u, v, e, d):
+    p = d.x[u, f]
+    q = d.x[v, f]
+    a = d.bias[u]
+    b = d.bias[v]
+    miss = d.rating[e] - (d.mean + a + b + fg.dot(p, q))
+    d.x[u, f] = p + d.rate * (miss * q - d.ridge * p)
+    d.x[v, f] = q + d.rate * (miss * p - d.ridge * q)
+    d.bias[u] = a + d.rate * (miss - d.ridge * a)
+    d.bias[v] = b + d.rate * (miss - d.ridge * b)
+    return True
+
+
+LEARN = fg.foldmap(learn)
+
+
+def factors_of(graph: fg.Graph, k: int, dtype: Any = np.float32) -> fg.State:
+    """Return a State of factors for `LEARN`."""
+    rng = np.random.default_rng(3)
+    count, rows = graph.vertex_count, graph.given_edge_count
+    both = {} if graph.directed else {"per_direction": True}
+    return fg.State(
+        graph,
+        x=fg.vertex_property(rng.normal(0, 0.5, (count, k)).astype(dtype)),
+        bias=fg.vertex_property(rng.normal(0, 0.5, count).astype(dtype)),
+        rating=fg.edge_property(rng.integers(1, 6, rows).astype(dtype)),
+        turn=fg.edge_property(
+            np.zeros((rows if graph.directed else 2 * rows, 2), np.int32), **both
+        ),
+        mean=3.0, rate=0.05, ridge=0.1,
+    )  # fmt: skip
+
+
+def learned(state: fg.State, order: list[int]) -> dict[str, Any]:
+    """Return what `learn` makes of a State in float64, edge by edge."""
+    graph = state.graph
+    x, bias = state["x"].astype(np.float64), state["bias"].astype(np.float64)
+    for row in order:
+        e = row % max(graph.given_edge_count, 1)
+        u, v = graph.sources[e], graph.targets[e]
+        u, v = (u, v) if row < graph.given_edge_count else (v, u)
+        p, q, a, b = x[u].copy(), x[v].copy(), bias[u], bias[v]
+        miss = state["rating"][e] - (3.0 + a + b + p @ q)
+        x[u] = p + 0.05 * (miss * q - 0.1 * p)
+        x[v] = q + 0.05 * (miss * p - 0.1 * q)
+        bias[u] = a + 0.05 * (miss - 0.1 * a)
+        bias[v] = b + 0.05 * (miss - 0.1 * b)
+    return {"x": x, "bias": bias}
+
+
+def check_learning(graph: fg.Graph, k: int, target: str, **options: Any) -> fg.State:
+    """Run `LEARN`, and compare with float64 in the order that it has recorded."""
+    state = factors_of(graph, k)
+    LEARN(state, target=target, record_order="turn", **options)
+    order = order_of(graph, state["turn"])
+    meant = learned(factors_of(graph, k), order)
+    chain = 1 + max(int(state["turn"].max(initial=0)), 0)
+    for name, values in meant.items():
+        largest = max(abs(values).max(initial=0), 1)
+        bound = (k + 8) * np.finfo(np.float32).eps * chain * largest
+        np.testing.assert_allclose(state[name], values, rtol=0, atol=bound)
+    return state

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph.fold.schedules import exclusive
 from featgraph.fold.schedules.exclusive_tasks import BlocksSchedule
-from tests.programs.exclusive import PROGRAMS, check_run, graph_of, run, state_of
+from tests.programs.exclusive import (
+    PROGRAMS,
+    check_learning,
+    check_run,
+    graph_of,
+    run,
+    state_of,
+)
 from tests.strategies import active_sets, examples, seeds
 
 KINDS = ("directed", "undirected", "sides")
@@ -128,3 +135,33 @@ def test_small_graphs(edges: list[tuple[int, int]], target: str) -> None:
     for schedule in ANY:
         state, told = run("mix", graph, 3, target, schedule=schedule)
         check_run("mix", state, told)
+
+
+@pytest.mark.parametrize("k", [1, 4, 16, 17, 40])
+def test_learns(k: int, target: str) -> None:
+    graph = graph_of("undirected", 33, 90, k)
+    found = [
+        check_learning(graph, k, target, schedule=schedule)
+        for schedule in ("serial", "levels")
+    ]
+    for name in ("x", "bias"):
+        np.testing.assert_array_equal(found[0][name], found[1][name])
+
+
+@pytest.mark.parametrize("k", [1, 4, 16])
+def test_large_graphs_agree_with_the_cpu(k: int, target: str) -> None:
+    """Blocks of a GPU wait for each other: small graphs have work for one of them."""
+    for kind in KINDS:
+        graph = graph_of(kind, 3_000, 20_000, 7)
+        for name in ("mix", "mix_all"):
+            schedules = schedules_of(name, kind)
+            for schedule, own in schedules.items():
+                more = {name: 4 * value for name, value in own.items()}
+                if schedule == "diagonal" and target == "cpu":
+                    continue
+                found = [
+                    run(name, graph, k, on, schedule=schedule, **more)[0]
+                    for on in ("cpu", target)
+                ]
+                for of in ("x", "n", "runs", "turn"):
+                    np.testing.assert_array_equal(found[0][of], found[1][of])

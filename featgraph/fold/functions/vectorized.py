@@ -256,7 +256,8 @@ def pieces(width: int, real: Real) -> list[tuple[int, int]]:
 
 def vector_form(context: Context, phase: Phase, function: Analysed) -> bool:
     """Return whether a function of a phase is said in vectors."""
-    if not _has_vectors(context) or function.is_scalar or not phase.kind.pulls:
+    is_swept = phase.kind.pulls or phase.kind.in_turns
+    if not _has_vectors(context) or function.is_scalar or not is_swept:
         return False
     if function.kind.gathers:
         temporary = context.analysis.temporaries[str(function.into)]
@@ -269,9 +270,14 @@ def vector_form(context: Context, phase: Phase, function: Analysed) -> bool:
             or any(name.startswith(f"{function.into}_") for name in others)
         ):
             return False
-    elif not function.kind.writes_vertices:
+    elif not _has_verdict(function):
         return False
     return _Fitting(context, function).fits_block(list(function.body))
+
+
+def _has_verdict(function: Analysed) -> bool:
+    """Whether a function stores rows, and returns one value for all features."""
+    return function.kind.writes_vertices or function.kind.exclusive
 
 
 def column_form(context: Context, function: Analysed) -> bool:
@@ -305,7 +311,7 @@ class _Fitting(VectorTypes):
             return self.fits_block(node.body) and self.fits_block(node.orelse)
         if isinstance(node, ast.Return):
             value = narrowed(node.value, ast.expr)
-            if self.function.kind.writes_vertices:
+            if _has_verdict(self.function):
                 return not varies(value, self.varying) or self.fits_mask(value)
             return self.fits_real(value)
         if not isinstance(node, ast.Assign):
@@ -371,7 +377,7 @@ class Vectors:
 
     def _returned(self, value: ast.expr) -> ast.expr:
         """Return the vectors of a contribution, or the verdict of all features."""
-        if not self.facts.function.kind.writes_vertices:
+        if not _has_verdict(self.facts.function):
             return ast.Tuple([self.vector(value, p) for p in self.pieces], ast.Load())
         if not varies(value, self.varying):
             return value

@@ -243,8 +243,7 @@ def _choose(
 ) -> ThreadMapping:  # fmt: skip
     """Choose the mapping of a phase; a schedule of exclusive functions is for theirs."""
     if kind.in_turns:
-        size = analysis.real.itemsize
-        return exclusive_mapping(members, width, size, options, traits)
+        return exclusive_mapping(members, width, analysis, options, traits)
     if is_exclusive(SCHEDULES.get(options.schedule)):
         options = dataclasses.replace(options, schedule="auto", of_schedule=())
     return choose_mapping(kind, members, analysis, width, options, traits)
