@@ -188,8 +188,8 @@ def _refuse_shared_into(functions: Sequence[UserFunction]) -> None:
 
 def _refuse_beside_exclusive(functions: Sequence[UserFunction]) -> None:
     """Refuse functions on edges or triangles beside an exclusive one (S11)."""
-    one = next((f for f in functions if f.kind.exclusive), None)
-    for other in functions if one is not None else ():
+    found = [f for f in functions if f.kind.exclusive]
+    for one, other in ((one, other) for one in found for other in functions):
         if other is not one and (other.kind.writes_edges or other.kind.intersects):
             raise other.source.error(
                 "an exclusive function is the only one on edges of its foldmap",

@@ -322,8 +322,9 @@ def _stored_at(function: UserFunction) -> set[tuple[str, str]]:
     roles = dict(zip(function.source.parameters, function.roles, strict=True))
     found: set[tuple[str, str]] = set()
     for node in ast.walk(function.source.tree):
-        is_stored = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
-        if is_stored and _is_data(node.value, roles):
+        if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Store):
+            continue
+        if _is_data(node.value, roles):
             access = _access(node.value.attr, _elements(node.slice), roles)
             found.add((access.name, access.indices[0]))
     return found

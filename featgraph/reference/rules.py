@@ -325,9 +325,7 @@ class _Superstep:
                 raise ValueError(f"order has {ordered} of the edges {sorted(rows)}")
             rows = ordered
         if self.recorded is not None:
-            conflicts = self.facts.conflict_ends(
-                number, self.topology.has_sides
-            )
+            conflicts = self.facts.conflict_ends(number, self.topology.has_sides)
             turns, entries = Counter[int](), self.memory.buffers[self.recorded]
             for row in rows:
                 ends = {"u": self.topology.source[row], "v": self.topology.target[row]}

@@ -84,7 +84,7 @@ class Sweep:
 
         An exclusive function (S11) writes at both `ends` of the edge `owner`, too.
         """
-        self._owners = {PropertyKind.VERTEX: set(ends)} | {self._writes: {owner}}
+        self._owners = {PropertyKind.VERTEX: set(ends), self._writes: {owner}}
         self._vertex = vertex
         try:
             results = self._team.run(call)

@@ -73,7 +73,12 @@ def test_runs_edges_in_the_given_order(order: list[int]) -> None:
 
 def test_makes_both_ends_due() -> None:
     out = run(fg.foldmap(mix), fg.Graph.from_edges([0, 2, 4, 4], [1, 3, 5, 2]))
-    assert out.active_out.vertices.tolist() == [2, 3, 4, 5]  # edges 0 and 3 return False
+    assert out.active_out.vertices.tolist() == [
+        2,
+        3,
+        4,
+        5,
+    ]  # edges 0 and 3 return False
 
 
 def test_vertex_functions_filter_sources() -> None:
@@ -87,7 +92,9 @@ def test_runs_both_directions_of_an_undirected_edge() -> None:
     out = run(fg.foldmap(mix), graph, order=[3, 0, 1, 2, 5])
     assert out.values["runs"].tolist() == [1, 1, 1, 1, 1, 1]
     turns = out.values["turn"].tolist()
-    assert turns[3] == [0, 0] and turns[0] == [1, 1] and turns[1] == [2, 2]
+    assert turns[3] == [0, 0]
+    assert turns[0] == [1, 1]
+    assert turns[1] == [2, 2]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +198,9 @@ def test_the_folder_refuses(function: Any) -> None:
     with pytest.raises(fg.UserFunctionError, match=REFUSED[function]) as caught:
         fg.foldmap(function)(state, target="cpu")
     error = caught.value
-    assert error.where and error.fix and function.name in str(error)
+    assert error.where
+    assert error.fix
+    assert function.name in str(error)
     for name, values in before.items():
         np.testing.assert_array_equal(state[name], values)
 
@@ -203,9 +212,7 @@ def test_the_interpreter_refuses(function: Any) -> None:
     graph = fg.Graph.from_edges([0, 1], [1, 2], directed=False)
     state = state_of(graph, z=fg.vertex_property([1, 2, 3], iterated=True))
     with pytest.raises(fg.UserFunctionError):
-        reference.superstep(
-            fg.foldmap(function).program, *reference.from_state(state)
-        )
+        reference.superstep(fg.foldmap(function).program, *reference.from_state(state))
 
 
 @fg.edge

@@ -72,7 +72,9 @@ def test_runs_are_serialisable(
             again, _ = run(name, graph, k, target, **more)
             np.testing.assert_array_equal(state["x"], again["x"])
             if schedule in SERIAL:
-                meant, _ = run(name, graph, k, target, schedule="serial", shuffle=shuffle)
+                meant, _ = run(
+                    name, graph, k, target, schedule="serial", shuffle=shuffle
+                )
                 np.testing.assert_array_equal(state["x"], meant["x"])
 
 
@@ -81,7 +83,9 @@ def test_runs_are_serialisable(
 def test_random_graphs_and_active_sets(target: str, data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(KINDS))
     edges = data.draw(st.integers(0, 60))
-    graph = graph_of(kind, data.draw(st.sampled_from((2, 7, 33))), edges, data.draw(seeds))
+    graph = graph_of(
+        kind, data.draw(st.sampled_from((2, 7, 33))), edges, data.draw(seeds)
+    )
     name = data.draw(st.sampled_from(sorted(PROGRAMS)))
     schedules = schedules_of(name, kind)
     schedule = data.draw(st.sampled_from(sorted(schedules)))
@@ -108,7 +112,9 @@ def test_racy_runs_each_edge_once(target: str) -> None:
     assert state["runs"].tolist() == [1] * graph.given_edge_count
 
 
-def test_an_order_is_prepared_once(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_order_is_prepared_once(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     prepared: list[Any] = []
     groups = BlocksSchedule.groups
 

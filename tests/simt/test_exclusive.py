@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import featgraph as fg
 from featgraph import _cuda
 
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
+from featgraph.fold.functions import predication
+from featgraph.fold.kinds import exclusive as nests
 from featgraph.fold.plan import exclusive
+from featgraph.fold.schedules.exclusive_groups import LevelSchedule
+from featgraph.fold.schedules.exclusive_tasks import SerialSchedule
 from tests.programs.exclusive import (
     PROGRAMS,
     check_learning,
     check_run,
     graph_of,
     run,
+    state_of,
 )
 from tests.reference.test_exclusive_runs import SERIAL, schedules_of
 from tests.simt.gpu import emulated_gpu
@@ -64,3 +72,95 @@ def test_learns(k: int) -> None:
     ]
     for name in ("x", "bias"):
         np.testing.assert_array_equal(found[0][name], found[1][name])
+
+
+# -- planted faults, each of which is seen
+
+
+def _merged(found: Any) -> Any:
+    return found._replace(groups=np.delete(found.groups, 1))
+
+
+def _off_by_one(found: Any) -> Any:
+    groups = found.groups.copy()
+    groups[1:-1] -= 1  # the last edge of each level is in the next one
+    return found._replace(groups=groups)
+
+
+def _lost(found: Any) -> Any:
+    groups = found.groups.copy()
+    groups[-1] -= 1
+    return found._replace(order=found.order[:-1], groups=groups)
+
+
+def _twice(found: Any) -> Any:
+    order = found.order.copy()
+    order[-1] = order[0]
+    return found._replace(order=order)
+
+
+@pytest.mark.parametrize("fault", [_merged, _off_by_one, _lost, _twice])
+@pytest.mark.parametrize("schedule", [LevelSchedule, SerialSchedule])
+def test_faults_of_groups_are_seen(
+    fault: Any, schedule: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if schedule is SerialSchedule and fault in {_merged, _off_by_one}:
+        pytest.skip("it has one group")
+    groups = schedule.groups
+    monkeypatch.setattr(
+        schedule, "groups", lambda self, edges: fault(groups(self, edges))
+    )
+    seen = 0
+    for seed in range(3):
+        graph = graph_of("directed", 5, 14, seed)
+        state, told = run("mix_all", graph, 8, "cuda", schedule=schedule.name)
+        try:
+            check_run("mix_all", state, told)
+        except (AssertionError, ValueError):
+            seen += 1
+    assert seen == 3
+
+
+@pytest.mark.parametrize(
+    ("program", "kind", "old", "new"),
+    [
+        ("mix_all", "directed", "or (conflicts == 3 and u != v)", "or conflicts == 3"),
+        ("filtered", "directed", "all_sources or ", "True or "),
+        ("mix_all", "directed", "set_bit(targets, {end})", "set_bit(targets, v)"),
+    ],
+)
+def test_faults_of_the_nest_are_seen(
+    program: str, kind: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = Path(inspect.getfile(nests)).read_text(encoding="utf-8")
+    assert old in text
+    own: dict[str, Any] = {"__name__": nests.__name__}
+    exec(compile(text.replace(old, new), nests.__file__, "exec"), own)  # noqa: S102
+    monkeypatch.setitem(vars(nests.EXCLUSIVE), "nest", own["_nest"])
+    graph = fg.Graph.from_edges([0, 3, 2, 2, 1], [1, 2, 2, 0, 4])
+    step = fg.foldmap(*PROGRAMS[program].program.functions)
+    monkeypatch.setitem(PROGRAMS, program, step)
+    state, told = run(program, graph, 3, "cuda", schedule="levels")
+    with pytest.raises(AssertionError):
+        check_run(program, state, told)
+
+
+@fg.edge(exclusive=True)
+def count(f, u, v, e, d):
+    d.x[u, f] = d.x[v, f] + 1
+    d.n[u] = d.n[u] + 1
+    return True
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_entries_that_lanes_store_at_once_are_seen(
+    at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if at_once:
+        keeps = predication._LateStores
+        monkeypatch.setattr(keeps, "visit_Assign", lambda _, node: node)
+    graph = graph_of("directed", 5, 9, 1)
+    state = state_of(graph, 8 if at_once else 7)  # another width is another text
+    before = state["n"]
+    fg.foldmap(count)(state, target="cuda")
+    assert np.array_equal(state["n"] - before, graph.out_degree) is not at_once

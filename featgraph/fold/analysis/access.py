@@ -293,9 +293,9 @@ def _check_reads_first(
             inner = getattr(node, "body", [])
             wrote = wrote | {t.name for t in _targets(inner)}
             found, parts = [{t.name for t in _targets([node])}], [node]
-        for read in (n for part in parts for n in ast.walk(part)):
-            is_read = isinstance(read, Access | Whole) and read.name in wrote
-            if is_read and not any(read is t for t in targets):
+        nodes = [n for part in parts for n in ast.walk(part)]
+        for read in (n for n in nodes if isinstance(n, Access | Whole)):
+            if read.name in wrote and not any(read is t for t in targets):
                 raise source.error(
                     f"{read.name!r} is read behind a write to it",
                     read,
@@ -354,6 +354,7 @@ def _check_write(
             fix="use fg.atomic",
         )
     stored = str(kinds.get(name))
+    ends: dict[str, tuple[str, ...]]
     ends = {kind.writes: ("e",) if kind.writes_edges else ("v",)}
     if kind.exclusive:
         ends["vertex"] = ("u", "v")

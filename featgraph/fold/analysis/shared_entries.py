@@ -40,8 +40,12 @@ class _Path:
 
 
 def check_shared_entries(
-    source: FunctionSource, body: list[ast.stmt], width: int, varying: frozenset[str],
-    *, reads_first: bool = False,
+    source: FunctionSource,
+    body: list[ast.stmt],
+    width: int,
+    varying: frozenset[str],
+    *,
+    reads_first: bool = False,
 ) -> None:
     """Refuse functions of several features that do not agree about an entry.
 
@@ -75,12 +79,13 @@ def _check_places(
                 fix="wrap the condition in any_feature or all_features",
             )
     loops = [n for s in body for n in ast.walk(s) if isinstance(n, ast.For | ast.While)]
-    for node in (n for loop in loops for s in loop.body for n in ast.walk(s)):
-        target = node.targets[0] if isinstance(node, ast.Assign) else None
+    inside = [n for loop in loops for s in loop.body for n in ast.walk(s)]
+    for write in (n for n in inside if isinstance(n, ast.Assign)):
+        target = write.targets[0]
         if isinstance(target, Access) and not varies(target, varying):
             raise source.error(
                 "an exclusive function writes an entry without f in a loop",
-                node,
+                write,
                 got=f"d.{target.name}[{', '.join(map(ast.unparse, target.indices))}]",
                 expected="an entry of feature f, or a write behind the loop",
                 fix="keep the value in a local, and write it behind the loop",

@@ -32,9 +32,10 @@ def form_of(context: Context, phase: Phase, function: Analysed) -> str:
         return "columns" if column_form(context, function) else "parts"
     if vector_form(context, phase, function):
         return "vectorized"
-    if function.is_scalar or not function.kind.exclusive:
-        if not function.collective and not stores_rows(context, function):
-            return "feature"
+    by_feature = function.is_scalar or not function.kind.exclusive
+    by_feature = by_feature and not function.collective
+    if by_feature and not stores_rows(context, function):
+        return "feature"
     return (
         "looped" if phase.mapping.is_looped and not function.is_scalar else "unrolled"
     )

@@ -1,4 +1,4 @@
-"""How an exclusive function runs: its conflicts, its schedule, what options ask of it."""
+"""How an exclusive function runs: conflicts, schedule, and what options ask of it."""
 
 from __future__ import annotations
 
@@ -121,9 +121,7 @@ def with_record(analysis: Analysis, options: Options) -> Analysis:
     return replace(analysis, functions=made)
 
 
-def _suits_vectors(
-    members: Sequence[Analysed], width: int, analysis: Analysis
-) -> bool:
+def _suits_vectors(members: Sequence[Analysed], width: int, analysis: Analysis) -> bool:
     """Whether rows are better vectors than copies of each feature (CPU).
 
     Edges of a learner over 16 features took 9 M a second as copies, and 132 as vectors

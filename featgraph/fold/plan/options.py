@@ -62,8 +62,8 @@ IN_PLACE = "asynchronous=True"
 class Options:
     """What the caller asked for.
 
-    None but `asynchronous`, `racy` and `wire_dtype` changes a result (S8), and those that
-    say in which order exclusive functions run.
+    None but `asynchronous`, `racy` and `wire_dtype` changes a result (S8), and those
+    that say in which order exclusive functions run.
 
     Attributes
     ----------

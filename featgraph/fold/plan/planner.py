@@ -32,13 +32,13 @@ from featgraph.fold.analysis.gathers import (
 from featgraph.fold.kinds.base import PhaseKind
 from featgraph.fold.plan.asynchrony import check_in_place
 from featgraph.fold.plan.changed_edges import sweep_changed
+from featgraph.fold.plan.early_exit import find_stops, have_due_found
 from featgraph.fold.plan.exclusive import (
     check_exclusive,
     exclusive_mapping,
     in_order,
     with_record,
 )
-from featgraph.fold.plan.early_exit import find_stops, have_due_found
 from featgraph.fold.plan.facts import find_facts
 from featgraph.fold.plan.fusion import Group, group_functions
 from featgraph.fold.plan.layout import (
@@ -241,7 +241,7 @@ def _choose(
     kind: PhaseKind, members: Sequence[Analysed], analysis: Analysis, width: int,
     options: Options, traits: GraphTraits,
 ) -> ThreadMapping:  # fmt: skip
-    """Choose the mapping of a phase; a schedule of exclusive functions is for theirs."""
+    """Choose the mapping of a phase: schedules of exclusive functions are for these."""
     if kind.in_turns:
         return exclusive_mapping(members, width, analysis, options, traits)
     if is_exclusive(SCHEDULES.get(options.schedule)):

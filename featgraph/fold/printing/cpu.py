@@ -10,9 +10,7 @@ from featgraph.fold.tree.statements import Body, Rewriting, code
 __all__ = ["in_parallel", "unsigned_vertices"]
 
 
-def in_parallel(
-    sweep: str, arguments: Iterable[str], in_turns: bool = False
-) -> Body:
+def in_parallel(sweep: str, arguments: Iterable[str], in_turns: bool = False) -> Body:
     """Call the sweep of a chunk for every chunk, on all threads; turn by turn or not.
 
     A turn of one chunk runs on this thread.

@@ -10,6 +10,7 @@ edge, or by *tasks*, whose edges run one after the other.
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Mapping as Dict
 from dataclasses import dataclass, replace
@@ -29,13 +30,20 @@ from featgraph.fold.schedules.cpu import CpuSchedule
 from featgraph.fold.schedules.grids import LaunchSizes
 from featgraph.fold.schedules.lanes import lanes_of, shared
 from featgraph.fold.schedules.mapping import WARP, Mapping
-from featgraph.fold.tree.nodes import Areas, Sweep
+from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted
 
 if TYPE_CHECKING:
     from featgraph.graph.views.edge_orders import EdgeGroups
 
-__all__ = ["ORDER", "OWN", "RESIDENT", "EdgesToGroup", "ExclusiveSchedule", "is_exclusive"]
+__all__ = [
+    "ORDER",
+    "OWN",
+    "RESIDENT",
+    "EdgesToGroup",
+    "ExclusiveSchedule",
+    "is_exclusive",
+]
 
 #: The seed by which the order is shuffled.
 ORDER = AnyInteger(is_launched=False, is_prepared=True)
@@ -124,7 +132,9 @@ class ExclusiveSchedule(Schedule):
     def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
         """Return the order, and what cuts it into turns."""
         cut = ["tasks"] * self.in_tasks if mapping.resident else ["chunks"]
-        ends = (GraphArray(n, dtype="int32") for n in ("order_sources", "order_targets"))
+        ends = (
+            GraphArray(n, dtype="int32") for n in ("order_sources", "order_targets")
+        )
         bounds = (GraphArray(name, dtype="int64") for name in (*cut, "turns"))
         return (*bounds, GraphArray("edge_order", dtype="offset"), *ends)
 
@@ -178,8 +188,8 @@ class ExclusiveSchedule(Schedule):
         number = shape.number_type or "int64"
         if not shape.threads:
             each = _edge("place", "int64", "int64") + node.body
-            loop = "for place in range(first, last):\n    BODY"
-            return [*_CPU.front(binding), *code(loop, BODY=each)]
+            loop = code("for place in range(first, last):\n    BODY", BODY=each)
+            return [*_CPU.front(binding), *loop]
         lanes = binding.features.lanes
         shift = lanes.bit_length() - 1
         group = f"cuda.laneid >> {shift}" if shift else "cuda.laneid"
@@ -250,9 +260,7 @@ _CPU = CpuSchedule()
 
 def _edge(at: str, number: str, vertex: str) -> Body:
     """Return what finds the edge at a place of the order, and its ends."""
-    return code(
-        f"e = {number}(edge_order[{at}])\n" + _EDGE.format(at=at, int=vertex)
-    )
+    return code(f"e = {number}(edge_order[{at}])\n" + _EDGE.format(at=at, int=vertex))
 
 
 def in_chunks(groups: Any, rounds: Any) -> tuple[Any, Any]:
@@ -277,7 +285,7 @@ def in_chunks(groups: Any, rounds: Any) -> tuple[Any, Any]:
     most = numba.get_num_threads() * SHARES_A_THREAD
     chunks, turns, is_alone = [0], [0], False
     begins = groups if rounds is None else groups[rounds]
-    for number, (first, last) in enumerate(zip(begins[:-1], begins[1:], strict=True)):
+    for number, (first, last) in enumerate(itertools.pairwise(begins)):
         count = min(most, int(last - first) // SMALLEST_SHARE)
         if count > 1:
             cuts = np.linspace(first, last, count + 1).astype(np.int64)[1:]

@@ -5,6 +5,7 @@ A barrier stands between groups. Any worker takes any edge of a group.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -75,7 +76,7 @@ class MatchingNodeSchedule(ExclusiveSchedule):
 
     name = "matching_nodes"
     needs_sides = True
-    options = {"block_vertices": OWN}
+    options = MappingProxyType({"block_vertices": OWN})
     does = "maximal matchings, block of vertices by block"
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
@@ -92,7 +93,7 @@ class SubgraphMatchingSchedule(ExclusiveSchedule):
 
     name = "subgraph_matching"
     needs_sides = True
-    options = {"block_vertices": OWN}
+    options = MappingProxyType({"block_vertices": OWN})
     does = "maximal matchings of each block of vertices by itself"
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:

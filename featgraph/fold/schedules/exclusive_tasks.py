@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,7 +47,7 @@ class BlocksSchedule(ExclusiveSchedule):
     name = "blocks"
     needs_sides = True
     in_tasks = True
-    options = {"parts": OWN}
+    options = MappingProxyType({"parts": OWN})
     does = "S rounds of S blocks without a common vertex"
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
@@ -69,7 +70,7 @@ class BlockDiagonalSchedule(ExclusiveSchedule):
     name = "block_diagonal"
     needs_sides = True
     in_tasks = True
-    options = {"block_vertices": OWN}
+    options = MappingProxyType({"block_vertices": OWN})
     does = "diagonals of blocks of vertices, one after the other"
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
