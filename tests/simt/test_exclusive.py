@@ -158,7 +158,7 @@ def test_entries_that_lanes_store_at_once_are_seen(
 ) -> None:
     if at_once:
         keeps = predication._LateStores
-        monkeypatch.setattr(keeps, "visit_Assign", lambda _, node: node)
+        monkeypatch.setattr(keeps, "over", lambda _, body: body)
     graph = graph_of("directed", 5, 9, 1)
     state = state_of(graph, 8 if at_once else 7)  # another width is another text
     before = state["n"]
