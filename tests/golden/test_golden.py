@@ -21,6 +21,7 @@ from featgraph.fold.printing.emit import emit
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.plan.planner import make_plan
 from tests.bank import BY_NAME
+from tests.programs.exclusive import LEARN
 from tests.programs.monotone import BY_NAME as MONOTONE
 from tests.programs.queued import QUEUED
 from tests.texts.paths import normalised
@@ -45,11 +46,14 @@ MAPPINGS = {
     "cuda_fa": ("cuda", {"feature_parallel": True}),
     "cuda_nfa": ("cuda", {"feature_parallel": False}),
 }
-#: Schedules that are asked for, with label propagation alone.
+#: Schedules that are asked for, with label propagation alone, or a learner.
 SCHEDULES = {
     "virtual_warp": ("cuda", {"schedule": "virtual_warp", "lanes_per_vertex": 16}),
     "warp_segmentation": ("cuda", {"schedule": "warp_segmentation"}),
     "balanced_push": ("cuda", {"schedule": "balanced_push"}),
+    "levels_cpu": ("cpu", {"schedule": "levels"}),
+    "levels_cuda": ("cuda", {"schedule": "levels"}),
+    "blocks_cuda": ("cuda", {"schedule": "blocks"}),
 }
 #: Few of the bank: argmin, a reduce, edges and twins, matrices, atomics.
 PROGRAMS = {
@@ -110,6 +114,12 @@ CASES += [
         ("triangle_count", triangle_count, 1, mapping, "mark"),
         ("k_truss", k_truss, 1, mapping, "pull"),
     )
+]
+
+
+CASES += [
+    ("learn", LEARN, 16, schedule, "auto")
+    for schedule in ("levels_cpu", "levels_cuda", "blocks_cuda")
 ]
 
 

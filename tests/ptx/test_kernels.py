@@ -25,6 +25,7 @@ from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.printing.emit import emit
 from featgraph.graph import Graph
+from tests.programs.exclusive import LEARN, PROGRAMS
 from tests.simt.case import Case
 from tests.simt.kept import KEPT_CASES
 from tests.simt.programs import BY_NAME, CASES
@@ -465,3 +466,19 @@ def test_kernels_compile_whose_functions_are_named_as_their_own_values(
     words = "x_v hit row lane is_due key alive source index box position warp u_ stop"
     step = Snippet(tmp_path, many(words.split(), ["sum", "argmin"])).load().step
     assert ".entry" in step.fold(k=3, target="cuda").ptx()
+
+
+@pytest.mark.parametrize("schedule", ["serial", "levels", "blocks", "rows"])
+@pytest.mark.parametrize("k", [1, 16, 32])
+def test_exclusive_functions_neither_spill_nor_read_rows_by_element(
+    schedule: str, k: int
+) -> None:
+    step = PROGRAMS["mix_targets"] if schedule == "rows" else LEARN
+    kernel = step.fold(k=k, target="cuda", schedule=schedule)
+    for entry, ptx, resources in _compile(kernel, (9, 0)):
+        assert resources.spill_stores_bytes == resources.spill_loads_bytes == 0
+        assert resources.registers <= 72, entry.name
+        assert "ld.global.nc" not in ptx, "rows change while the kernel runs"
+        if step is LEARN:
+            assert ("ld.global.v4" in ptx) is (k >= 16)
+        assert ".f64" not in ptx

@@ -18,7 +18,7 @@ if not _cuda.is_installed():
 
 from featgraph.fold.functions import predication
 from featgraph.fold.kinds import exclusive as nests
-from featgraph.fold.plan import exclusive
+from featgraph.fold.schedules.exclusive import ExclusiveSchedule
 from featgraph.fold.schedules.exclusive_groups import LevelSchedule
 from featgraph.fold.schedules.exclusive_tasks import SerialSchedule
 from tests.programs.exclusive import (
@@ -36,7 +36,7 @@ from tests.simt.gpu import emulated_gpu
 @pytest.fixture(scope="module", autouse=True)
 def gpu() -> Iterator[None]:
     with emulated_gpu(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exclusive, "RESIDENT", 1)
+        patch.setattr(ExclusiveSchedule, "resident", 1)
         yield
 
 

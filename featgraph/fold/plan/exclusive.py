@@ -13,7 +13,7 @@ from featgraph.fold.plan.options import IN_PLACE, Options
 from featgraph.fold.plan.plan import Phase
 from featgraph.fold.plan.schedules import BLOCK_THREADS, MOST_COPIES, piece_of
 from featgraph.fold.plan.traits import GraphTraits
-from featgraph.fold.schedules.exclusive import RESIDENT, ExclusiveSchedule
+from featgraph.fold.schedules.exclusive import ExclusiveSchedule
 from featgraph.fold.schedules.mapping import Mapping, share_features
 from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.program.signature import PropertyKind, PropertyType
@@ -161,8 +161,9 @@ def exclusive_mapping(
             fix="use schedule='auto'",
         )
     schedule = SCHEDULES[name]
-    repeats = isinstance(schedule, ExclusiveSchedule) and schedule.is_repeatable
-    if options.deterministic and not repeats:
+    if not isinstance(schedule, ExclusiveSchedule):
+        raise TypeError(f"{name} runs no exclusive functions")
+    if options.deterministic and not schedule.is_repeatable:
         raise PlanError(
             "the order of edges is not repeatable",
             where="deterministic=True",
@@ -176,5 +177,5 @@ def exclusive_mapping(
     lanes, copies = share_features(width, piece)
     return Mapping(
         lanes, copies, lanes, False, name, vector_width=piece,
-        stride=row_stride(width), resident=RESIDENT, threads=BLOCK_THREADS,
+        stride=row_stride(width), resident=schedule.resident, threads=BLOCK_THREADS,
     )  # fmt: skip

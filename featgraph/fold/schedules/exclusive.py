@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 __all__ = [
     "ORDER",
     "OWN",
-    "RESIDENT",
     "EdgesToGroup",
     "ExclusiveSchedule",
     "is_exclusive",
@@ -54,8 +53,6 @@ SMALLEST_SHARE = 2048
 #: Shares of a turn that a thread gets: uneven ones even out.
 SHARES_A_THREAD = 8
 
-#: Blocks that a multiprocessor certainly has at a time, of kernels that wait for all.
-RESIDENT = 2
 #: The edge at a place of the order, and its ends.
 _EDGE = "u = {int}(order_sources[{at}])\nv = {int}(order_targets[{at}])"
 
@@ -102,6 +99,8 @@ class ExclusiveSchedule(Schedule):
         Whether the order follows from the graph and the options.
     in_tasks : bool
         Whether workers take tasks.
+    resident : int
+        Blocks that a multiprocessor has at a time: with more, they meet more slowly.
     """
 
     targets = ("cpu", "cuda")
@@ -110,6 +109,7 @@ class ExclusiveSchedule(Schedule):
     seed = "shuffle"
     forms = ()
     is_repeatable: ClassVar[bool] = True
+    resident: ClassVar[int] = 2
     in_tasks: ClassVar[bool] = False
     does: ClassVar[str]
 
@@ -196,11 +196,12 @@ class ExclusiveSchedule(Schedule):
         front = code(
             "meets = int64(0)\n"
             f"own = int64({group})\n"
-            f"first_group = int64((cuda.grid(1) >> 5) * {WARP // lanes})\n"
-            f"stride = int64((cuda.gridsize(1) >> 5) * {WARP // lanes})"
+            "warp_number = int64(cuda.grid(1) >> 5)\n"
+            "warps = int64(cuda.gridsize(1) >> 5)"
         )
         each = _edge("at", number, "int32") + node.body
-        turn = (self._tasks if self.in_tasks else self._edges)(node, each)
+        share = self._tasks if self.in_tasks else self._edges
+        turn = share(node, each, WARP // lanes)
         meet = code("meets = queues.meet_at(arrived, meets)")
         loop = code(
             "for turn in range(turns.shape[0] - 1):\n"
@@ -211,10 +212,11 @@ class ExclusiveSchedule(Schedule):
         names = lanes_of(binding, "cuda.laneid")
         return [*front, *names, *agreed(noted(loop, "the whole grid"), "block")]
 
-    def _edges(self, node: Sweep, each: Body) -> Body:
+    def _edges(self, node: Sweep, each: Body, groups: int) -> Body:
         """Return a turn in which each group of lanes takes an edge at a time."""
+        first, stride = f"warp_number * {groups}", f"warps * {groups}"
         loop = code(
-            "for base in range(first + first_group, last, stride):\n"
+            f"for base in range(first + {first}, last, {stride}):\n"
             f"    {node.wanted} = base + own < last\n"
             "    at = min(base + own, last - 1)\n"
             "    BODY",
@@ -222,9 +224,10 @@ class ExclusiveSchedule(Schedule):
         )
         return agreed(noted(loop, "the whole warp"), "warp")
 
-    def _tasks(self, node: Sweep, each: Body) -> Body:
+    def _tasks(self, node: Sweep, each: Body, groups: int) -> Body:
         """Return a turn in which each group of lanes takes a task at a time.
 
+        Few tasks go to as many warps, which run them side by side.
         A lane sees what those that share its edges have written for earlier ones.
         """
         inner = code(
@@ -239,10 +242,10 @@ class ExclusiveSchedule(Schedule):
             f"while warp.group_any(place < stop, {WARP}):\n    BODY", BODY=inner
         )
         loop = code(
-            "for base in range(first + first_group, last, stride):\n"
-            "    task = min(base + own, last - 1)\n"
+            f"for base in range(first + warp_number, last, warps * {groups}):\n"
+            "    task = min(base + own * warps, last - 1)\n"
             "    place, stop = int64(tasks[task]), int64(tasks[task + 1])\n"
-            "    if base + own >= last:\n"
+            "    if base + own * warps >= last:\n"
             "        stop = place\n"
             "    BODY",
             BODY=agreed(noted(edges, "the whole warp"), "warp"),

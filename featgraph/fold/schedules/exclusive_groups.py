@@ -125,6 +125,7 @@ class RacySchedule(ExclusiveSchedule):
     name = "racy"
     is_asked_for = False
     is_repeatable = False
+    resident = 8
     does = "all edges at once, without exclusion"
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
