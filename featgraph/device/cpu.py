@@ -12,6 +12,7 @@ dimensions and any layout; `index` is an integer or a tuple of integers, not neg
 ``atomic_product(array, index, value)``                 none; compare-and-swap loop
 ``atomic_combine(array, index, value, combine)``        none; combine(old, value) is
                                                         an njit function
+``hold(locks, first, second)`` ``release(...)``         none; waits for one or two locks
 ``set_bit(words, v)``                                   atomically
 ``test_bit(words, v)``                                  bool; False beyond the words
 ``count_bits(word)``, ``trailing_zeros(word)``          int32 of a uint32; 32 for zero
@@ -191,6 +192,72 @@ def exchange_if(array, index, expected, desired):
     Returns what was there and whether it was replaced.
     """
     return _exchange_if(array, index, expected, desired)
+
+
+@intrinsic
+def _try_lock(typing_context, locks, index):
+    signature = types.boolean(locks, index)
+
+    def generate(context, builder, signature, arguments):
+        array_type, index_type = signature.args
+        pointer = _element_pointer(
+            context, builder, array_type, *_between(arguments, index_type)
+        )
+        found = builder.cmpxchg(pointer, _INT32(0), _INT32(1), "acquire", "monotonic")
+        return builder.extract_value(found, 1)
+
+    return signature, generate
+
+
+@intrinsic
+def _unlock(typing_context, locks, index):
+    signature = types.void(locks, index)
+
+    def generate(context, builder, signature, arguments):
+        array_type, index_type = signature.args
+        pointer = _element_pointer(
+            context, builder, array_type, *_between(arguments, index_type)
+        )
+        builder.store_atomic(_INT32(0), pointer, "release", 4)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+def _between(arguments, index_type):
+    """Return array, type of the index and index, as `_element_pointer` takes them."""
+    return arguments[0], index_type, arguments[1]
+
+
+@intrinsic
+def _give_way(typing_context):
+    def generate(context, builder, signature, arguments):
+        type_ = ir.FunctionType(_INT32, [])
+        builder.call(
+            cgutils.get_or_insert_function(builder.module, type_, "sched_yield"), []
+        )
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@_njit
+def hold(locks, first, second):
+    """Wait until two locks can be taken, or one if they are one; none is kept alone."""
+    while True:
+        if _try_lock(locks, first):
+            if first == second or _try_lock(locks, second):
+                return
+            _unlock(locks, first)
+        _give_way()
+
+
+@_njit
+def release(locks, first, second):
+    """Let go of what `hold` has taken."""
+    _unlock(locks, first)
+    if first != second:
+        _unlock(locks, second)
 
 
 @_njit

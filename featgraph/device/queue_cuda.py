@@ -113,6 +113,31 @@ def meet_at(words, meets):
 
 
 @device_function
+def hold(locks, first, second, tries):
+    """Take two locks, or one if they are one, and tell whether that could be done.
+
+    What those who had them before have written is seen then. No lane waits here.
+    """
+    for _ in range(tries):
+        if cuda.atomic.cas(locks, first, int32(0), int32(1)) == 0:
+            is_one = first == second
+            if is_one or cuda.atomic.cas(locks, second, int32(0), int32(1)) == 0:
+                cuda.threadfence()
+                return True
+            cuda.atomic.exch(locks, first, int32(0))
+    return False
+
+
+@device_function
+def release(locks, first, second):
+    """Let go of two locks, or of one, behind what lanes wrote before they met."""
+    cuda.threadfence()
+    cuda.atomic.exch(locks, first, int32(0))
+    if first != second:
+        cuda.atomic.exch(locks, second, int32(0))
+
+
+@device_function
 def is_clerk():
     """Tell whether this thread keeps the books: that which has edges last of all."""
     return cuda.grid(1) == cuda.gridsize(1) - 1

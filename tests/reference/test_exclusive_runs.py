@@ -18,13 +18,16 @@ from tests.programs.exclusive import (
     check_learning,
     check_run,
     graph_of,
+    order_of,
     run,
     state_of,
 )
 from tests.strategies import active_sets, examples, seeds
 
 KINDS = ("directed", "undirected", "sides")
-ANY = ("serial", "levels", "matching_edges")
+ANY = ("serial", "levels", "matching_edges", "edge_locked")
+#: Whose order differs from run to run.
+UNORDERED = {"edge_locked"}
 TWO_SIDES = {
     "blocks": {"parts": 3},
     "matching_nodes": {"block_vertices": 3},
@@ -70,7 +73,9 @@ def test_runs_are_serialisable(
             state, told = run(name, graph, k, target, **more)
             check_run(name, state, told)
             again, _ = run(name, graph, k, target, **more)
-            np.testing.assert_array_equal(state["x"], again["x"])
+            check_run(name, again, told)
+            if schedule not in UNORDERED:
+                np.testing.assert_array_equal(state["x"], again["x"])
             if schedule in SERIAL:
                 meant, _ = run(
                     name, graph, k, target, schedule="serial", shuffle=shuffle
@@ -169,5 +174,8 @@ def test_large_graphs_agree_with_the_cpu(k: int, target: str) -> None:
                     run(name, graph, k, on, schedule=schedule, **more)[0]
                     for on in ("cpu", target)
                 ]
+                if schedule in UNORDERED:  # to replay it edge by edge takes long
+                    assert len(order_of(graph, found[1]["turn"])) == graph.edge_count
+                    continue
                 for of in ("x", "n", "runs", "turn"):
                     np.testing.assert_array_equal(found[0][of], found[1][of])

@@ -18,9 +18,11 @@ if not _cuda.is_installed():
 
 from featgraph.fold.functions import predication
 from featgraph.fold.kinds import exclusive as nests
+from featgraph.fold.schedules import exclusive_locks
 from featgraph.fold.schedules.exclusive import ExclusiveSchedule
 from featgraph.fold.schedules.exclusive_groups import LevelSchedule
 from featgraph.fold.schedules.exclusive_tasks import SerialSchedule
+from featgraph.fold.tree.statements import code
 from tests.programs.exclusive import (
     PROGRAMS,
     check_learning,
@@ -143,6 +145,37 @@ def test_faults_of_the_nest_are_seen(
     state, told = run(program, graph, 3, "cuda", schedule="levels")
     with pytest.raises(AssertionError):
         check_run(program, state, told)
+
+
+_HOLD = "held = queues.hold(locks, lower, upper, tries)"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (_HOLD, "held = True"),
+        ("other = order_ranks[v] if conflicts & 2 else order_ranks[u]", "other = one"),
+        (_HOLD, f"{_HOLD}\nif held:\n    queues.release(locks, lower, upper)"),
+        ("(turn + 1) & 3, int64(1))", "(turn + 1) & 3, int64(0))"),
+        ("+ place] = at", "+ place] = place"),
+    ],
+    ids=["no lock", "one lock", "early release", "deferred and lost", "run twice"],
+)
+def test_faults_of_locks_are_seen(
+    old: str, new: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def altered(text: str, **parts: Any) -> Any:
+        return code(text.replace(old, new), **parts)
+
+    texts = inspect.getsource(exclusive_locks)
+    assert old in texts
+    monkeypatch.setattr(exclusive_locks, "code", altered)
+    step = fg.foldmap(*PROGRAMS["mix_all"].program.functions)
+    monkeypatch.setitem(PROGRAMS, "mix_all", step)
+    graph = graph_of("directed", 5, 14, 1)
+    state, told = run("mix_all", graph, 8, "cuda", schedule="edge_locked", tries=2)
+    with pytest.raises((AssertionError, ValueError)):
+        check_run("mix_all", state, told)
 
 
 @fg.edge(exclusive=True)

@@ -18,14 +18,17 @@ def _title(facts: NestFacts) -> str:
 def _arguments(facts: NestFacts, places: Names, more: Names) -> list[str]:
     sets = ["d", "sources", "all_sources", "targets"]
     meeting = ["arrived"] * (facts.target is Target.CUDA)
-    recorded = ["conflicts", "turn_counts"] * bool(facts.phase.record)
-    return [*sets, *places, *meeting, *recorded, *more]
+    holds, records = facts.binding.holds, bool(facts.phase.record)
+    locks = ["locks", *["deferred"] * (facts.target is Target.CUDA)] * holds
+    recorded = ["conflicts"] * (holds or records) + ["turn_counts"] * records
+    return [*sets, *places, *meeting, *locks, *recorded, *more]
 
 
 def _nest(facts: NestFacts) -> Body:
     """Return a sweep of the edges of some sources, of which both ends become due."""
     intrinsics = facts.intrinsics
-    is_source = f"all_sources or {intrinsics}.test_bit(sources, u)"
+    runs = f"all_sources or {intrinsics}.test_bit(sources, u)"
+    runs = "held" if facts.binding.holds else runs
     recorded = _RECORD.format(facts.phase.record) if facts.phase.record else ""
     due = "".join(
         f"if not {intrinsics}.test_bit(targets, {end}):\n"
@@ -33,7 +36,7 @@ def _nest(facts: NestFacts) -> Body:
         for end in "uv"
     )
     mark = nodes.Mark(code(recorded + due), code(recorded))
-    each = nodes.Only(expression(is_source), along_edge(facts, [mark]))
+    each = nodes.Only(expression(runs), along_edge(facts, [mark]))
     return [nodes.Sweep("e", "", "inside_edge", [each])]
 
 

@@ -294,6 +294,8 @@ class Binding:
     turns : str
         Of exclusive functions, what threads share in a turn: "chunks" of the order
         (CPU), "edges", or "tasks" of several; "" elsewhere.
+    holds : bool
+        Of exclusive functions, whether an edge runs where ``held`` says so.
     """
 
     meets: bool
@@ -316,6 +318,7 @@ class Binding:
     joins: bool = False
     vertices: int = 1
     turns: str = ""
+    holds: bool = False
 
     def one(self, *shared: str) -> list[str]:
         """Return the tests that let one lane through, of those that share a thing."""
@@ -396,6 +399,8 @@ class Schedule(ABC):
         That of its options from which an order is drawn, if any.
     needs_sides : bool
         Whether each edge has to lead from the first of two sides to the second.
+    holds : bool
+        Whether locks keep edges of exclusive functions apart.
     copies_columns : bool
         Whether `prepare` makes copies of properties of edges.
     forms : tuple of str
@@ -416,6 +421,7 @@ class Schedule(ABC):
     options: ClassVar[Dict[str, tuple[int, ...] | AnyInteger]] = {}
     seed: ClassVar[str] = ""
     needs_sides: ClassVar[bool] = False
+    holds: ClassVar[bool] = False
     copies_columns: ClassVar[bool] = False
     forms: ClassVar[tuple[str, ...]] = ("packed", "listed")
     modules: ClassVar[tuple[str, ...]] = ()

@@ -187,7 +187,8 @@ class ExclusiveSchedule(Schedule):
         """Return the loop over the edges of `node`, its body in it."""
         number = shape.number_type or "int64"
         if not shape.threads:
-            each = _edge("place", "int64", "int64") + node.body
+            each = _edge("place", "int64", "int64")
+            each += self.run(node.body, binding, shape)
             loop = code("for place in range(first, last):\n    BODY", BODY=each)
             return [*_CPU.front(binding), *loop]
         lanes = binding.features.lanes
@@ -199,18 +200,25 @@ class ExclusiveSchedule(Schedule):
             "warp_number = int64(cuda.grid(1) >> 5)\n"
             "warps = int64(cuda.gridsize(1) >> 5)"
         )
-        each = _edge("at", number, "int32") + node.body
+        each = _edge("at", number, "int32") + self.run(node.body, binding, shape)
+        loop = self.turn_loop(node, each, WARP // lanes)
+        return [*front, *lanes_of(binding, "cuda.laneid"), *loop]
+
+    def run(self, body: Body, binding: Binding, shape: KernelShape) -> Body:
+        """Return what is done with an edge; `body` runs the function."""
+        return body
+
+    def turn_loop(self, node: Sweep, each: Body, groups: int) -> Body:
+        """Return the turns, and meetings between them; warps have `groups` of lanes."""
         share = self._tasks if self.in_tasks else self._edges
-        turn = share(node, each, WARP // lanes)
         meet = code("meets = queues.meet_at(arrived, meets)")
         loop = code(
             "for turn in range(turns.shape[0] - 1):\n"
             "    first, last = int64(turns[turn]), int64(turns[turn + 1])\n"
             "    BODY",
-            BODY=turn + meet,
+            BODY=share(node, each, groups) + meet,
         )
-        names = lanes_of(binding, "cuda.laneid")
-        return [*front, *names, *agreed(noted(loop, "the whole grid"), "block")]
+        return agreed(noted(loop, "the whole grid"), "block")
 
     def _edges(self, node: Sweep, each: Body, groups: int) -> Body:
         """Return a turn in which each group of lanes takes an edge at a time."""

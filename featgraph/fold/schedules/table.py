@@ -19,6 +19,7 @@ from featgraph.fold.schedules.exclusive_groups import (
     RacySchedule,
     SubgraphMatchingSchedule,
 )
+from featgraph.fold.schedules.exclusive_locks import EdgeLockedSchedule
 from featgraph.fold.schedules.exclusive_tasks import (
     BlockDiagonalSchedule,
     BlocksSchedule,
@@ -77,6 +78,7 @@ _ALL: tuple[Schedule, ...] = (
     SubgraphMatchingSchedule(),
     DiagonalSchedule(),
     BlockDiagonalSchedule(),
+    EdgeLockedSchedule(),
     RacySchedule(),
 )
 SCHEDULES = {schedule.name: schedule for schedule in _ALL}

@@ -247,12 +247,19 @@ def prepare_exclusive(bound: BoundState, own: BoundPhase, frontier: Frontier) ->
     if device.name == "cuda":
         given["arrived"] = buffers.temporary("arrived", "int64", (WORDS_OF_TURNS,))
         device.fill(given["arrived"], 0)
+    count = max(bound.graph.vertex_count, 1)
+    given["conflicts"] = ("u" in phase.conflicts) + 2 * ("v" in phase.conflicts)
+    if phase.schedule.holds:
+        given["locks"] = buffers.temporary("locks", "int32", (count,))
+        device.fill(given["locks"], 0)  # a sweep may have ended early
+        if device.name == "cuda":
+            wide = bound.plan.traits.wide_offsets
+            size, offset = 2 * bound.graph.edge_count, "int64" if wide else "int32"
+            given["deferred"] = buffers.temporary("deferred", offset, (max(size, 1),))
     if phase.record:
-        count = max(bound.graph.vertex_count, 1)
         given["turn_counts"] = buffers.temporary("turn_counts", "int32", (count,))
         device.fill(given["turn_counts"], 0)
         device.fill(buffers.property(phase.record), -1)
-        given["conflicts"] = ("u" in phase.conflicts) + 2 * ("v" in phase.conflicts)
     return given
 
 

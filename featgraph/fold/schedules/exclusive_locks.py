@@ -1,0 +1,119 @@
+"""Schedules that lock the ends of an edge while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as Dict
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from featgraph.fold.schedules.base import AnyInteger, Binding, GraphArray, KernelShape
+from featgraph.fold.schedules.exclusive import EdgesToGroup, ExclusiveSchedule
+from featgraph.fold.schedules.exclusive_groups import at_once
+from featgraph.fold.schedules.mapping import Mapping
+from featgraph.fold.tree.nodes import Sweep
+from featgraph.fold.tree.statements import Body, agreed, code, noted, when
+
+if TYPE_CHECKING:
+    from featgraph.graph.views.edge_orders import EdgeGroups
+
+__all__ = ["EdgeLockedSchedule"]
+
+#: The locks of an edge: that of a hub is taken last, and held for the shortest time.
+_LOCKS = (
+    "one = order_ranks[u] if conflicts & 1 else order_ranks[v]\n"
+    "other = order_ranks[v] if conflicts & 2 else order_ranks[u]\n"
+    "lower, upper = min(one, other), max(one, other)\n"
+)
+
+
+class EdgeLockedSchedule(ExclusiveSchedule):
+    """Edges are taken in the order, and both ends are locked (EL).
+
+    On CUDA an edge whose locks are not free after some tries is deferred. Passes go
+    over the deferred edges until none is left. A thread of the CPU waits.
+    """
+
+    name = "edge_locked"
+    is_repeatable = False
+    holds = True
+    options = MappingProxyType({"tries": AnyInteger(8, 1)})
+    does = "edges in the order, both ends locked"
+
+    def groups(self, edges: EdgesToGroup) -> EdgeGroups:
+        """Return all edges as one group."""
+        return at_once(edges)
+
+    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+        """Return the order, and the ranks of vertices by degree."""
+        ranks = GraphArray("order_ranks", dtype="int32")
+        return (*super().arrays(mapping, form), ranks)
+
+    def prepare(
+        self, mapping: Mapping, view: Any, seed: int | None, conflicts: str,
+        columns: Dict[str, Any], options: Dict[str, int],
+    ) -> Dict[str, Any]:  # fmt: skip
+        """Make the order, and rank vertices by (degree, id)."""
+        made = super().prepare(mapping, view, seed, conflicts, columns, options)
+        degree = np.asarray(view.graph.in_degree) + np.asarray(view.graph.out_degree)
+        ranks = np.empty(degree.size, np.int32)
+        ranks[np.argsort(degree, kind="stable")] = np.arange(degree.size)
+        return {**made, "order_ranks": ranks}
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return what passes have to know of it."""
+        return replace(super().bind(mapping, shape), holds=True)
+
+    def run(self, body: Body, binding: Binding, shape: KernelShape) -> Body:
+        """Return what holds the ends of an edge while it runs, or defers it."""
+        where = "warp" if shape.threads else "cpu"
+        wants = f"inside_edge and (all_sources or {where}.test_bit(sources, u))"
+        if not shape.threads:
+            held = code("inside_edge = True\n" + f"held = {wants}\n" + _LOCKS)
+            held += when(["held"], code("cpu.hold(locks, lower, upper)"))
+            return (
+                held + body + when(["held"], code("cpu.release(locks, lower, upper)"))
+            )
+        only = ["lane == 0"] * (binding.features.lanes > 1)
+        take = code("held = queues.hold(locks, lower, upper, tries)")
+        out = code(f"wants = {wants}\n{_LOCKS}held = False")
+        out += when(["wants", *only], take)
+        out += binding.scopes["edge"].any("held", "held")
+        defer = code(
+            "place = cuda.atomic.add(arrived, (turn + 1) & 3, int64(1))\n"
+            "deferred[((turn + 1) & 1) * edge_order.shape[0] + place] = at"
+        )
+        out += [*body, *code("warp.sync()")]
+        free = code("queues.release(locks, lower, upper)")
+        return (
+            out
+            + when(["held", *only], free)
+            + when(["wants and not held", *only], defer)
+        )
+
+    def turn_loop(self, node: Sweep, each: Body, groups: int) -> Body:
+        """Return passes over the edges that are left, until there are none."""
+        find = code("at = int64(deferred[(turn & 1) * edge_order.shape[0] + at])")
+        find = code("at = min(base + own, count - 1)") + when(["turn > 0"], find)
+        edges = code(
+            f"for base in range(warp_number * {groups}, count, warps * {groups}):\n"
+            f"    {node.wanted} = base + own < count\n"
+            "    FIND\n"
+            "    BODY",
+            FIND=find,
+            BODY=each,
+        )
+        loop = code(
+            "while count > 0:\n"
+            "    BODY\n"
+            "    meets = queues.meet_at(arrived, meets)\n"
+            "    turn += 1\n"
+            "    count = arrived[turn & 3]\n"
+            "    if cuda.grid(1) == 0:\n"
+            "        arrived[(turn + 2) & 3] = 0",
+            BODY=agreed(noted(edges, "the whole warp"), "warp"),
+        )
+        front = code("turn, count = int64(0), int64(edge_order.shape[0])")
+        return front + agreed(noted(loop, "the whole grid"), "block")
