@@ -13,6 +13,8 @@ dimensions and any layout; `index` is an integer or a tuple of integers, not neg
 ``atomic_combine(array, index, value, combine)``        none; combine(old, value) is
                                                         an njit function
 ``hold(locks, first, second)`` ``release(...)``         none; waits for one or two locks
+``wait_for(counts, v, turn)`` ``pass_on(counts, v)``    none; until a count is a number;
+                                                        add one to it
 ``set_bit(words, v)``                                   atomically
 ``test_bit(words, v)``                                  bool; False beyond the words
 ``count_bits(word)``, ``trailing_zeros(word)``          int32 of a uint32; 32 for zero
@@ -224,6 +226,35 @@ def _unlock(typing_context, locks, index):
     return signature, generate
 
 
+@intrinsic
+def _count_at(typing_context, counts, index):
+    signature = types.int32(counts, index)
+
+    def generate(context, builder, signature, arguments):
+        array_type, index_type = signature.args
+        pointer = _element_pointer(
+            context, builder, array_type, *_between(arguments, index_type)
+        )
+        return builder.load_atomic(pointer, "acquire", 4)
+
+    return signature, generate
+
+
+@intrinsic
+def _count_on(typing_context, counts, index):
+    signature = types.void(counts, index)
+
+    def generate(context, builder, signature, arguments):
+        array_type, index_type = signature.args
+        pointer = _element_pointer(
+            context, builder, array_type, *_between(arguments, index_type)
+        )
+        builder.atomic_rmw("add", pointer, _INT32(1), "release")
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
 def _between(arguments, index_type):
     """Return array, type of the index and index, as `_element_pointer` takes them."""
     return arguments[0], index_type, arguments[1]
@@ -258,6 +289,19 @@ def release(locks, first, second):
     _unlock(locks, first)
     if first != second:
         _unlock(locks, second)
+
+
+@_njit
+def wait_for(counts, v, turn):
+    """Wait until so many edges have passed a vertex; what they wrote is seen then."""
+    while _count_at(counts, v) != turn:
+        _give_way()
+
+
+@_njit
+def pass_on(counts, v):
+    """Note that one more edge has passed a vertex, behind what it wrote."""
+    _count_on(counts, v)
 
 
 @_njit

@@ -138,6 +138,15 @@ def release(locks, first, second):
 
 
 @device_function
+def has_turn(counts, place, turn):
+    """Tell whether so many edges have passed a vertex; what they wrote is seen then."""
+    if cuda.atomic.cas(counts, place, int32(0), int32(0)) != turn:
+        return False
+    cuda.threadfence()
+    return True
+
+
+@device_function
 def is_clerk():
     """Tell whether this thread keeps the books: that which has edges last of all."""
     return cuda.grid(1) == cuda.gridsize(1) - 1

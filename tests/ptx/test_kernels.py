@@ -468,7 +468,9 @@ def test_kernels_compile_whose_functions_are_named_as_their_own_values(
     assert ".entry" in step.fold(k=3, target="cuda").ptx()
 
 
-@pytest.mark.parametrize("schedule", ["serial", "levels", "blocks", "rows"])
+@pytest.mark.parametrize(
+    "schedule", ["serial", "levels", "blocks", "rows", "edge_locked", "ticketed"]
+)
 @pytest.mark.parametrize("k", [1, 16, 32])
 def test_exclusive_functions_neither_spill_nor_read_rows_by_element(
     schedule: str, k: int

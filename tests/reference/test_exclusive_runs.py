@@ -25,7 +25,7 @@ from tests.programs.exclusive import (
 from tests.strategies import active_sets, examples, seeds
 
 KINDS = ("directed", "undirected", "sides")
-ANY = ("serial", "levels", "matching_edges", "edge_locked")
+ANY = ("serial", "levels", "matching_edges", "edge_locked", "ticketed")
 #: Whose order differs from run to run.
 UNORDERED = {"edge_locked"}
 TWO_SIDES = {
@@ -36,7 +36,7 @@ TWO_SIDES = {
     "block_diagonal": {"block_vertices": 3},
 }
 #: What equals `serial` bit by bit.
-SERIAL = {"levels", "rows"}
+SERIAL = {"levels", "rows", "ticketed"}
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -158,8 +158,16 @@ _HOLD = "held = queues.hold(locks, lower, upper, tries)"
         (_HOLD, f"{_HOLD}\nif held:\n    queues.release(locks, lower, upper)"),
         ("(turn + 1) & 3, int64(1))", "(turn + 1) & 3, int64(0))"),
         ("+ place] = at", "+ place] = place"),
+        ("has_turns = turns_come", "has_turns = True"),
     ],
-    ids=["no lock", "one lock", "early release", "deferred and lost", "run twice"],
+    ids=[
+        "no lock",
+        "one lock",
+        "early release",
+        "deferred and lost",
+        "run twice",
+        "no wait",
+    ],
 )
 def test_faults_of_locks_are_seen(
     old: str, new: str, monkeypatch: pytest.MonkeyPatch
@@ -173,7 +181,10 @@ def test_faults_of_locks_are_seen(
     step = fg.foldmap(*PROGRAMS["mix_all"].program.functions)
     monkeypatch.setitem(PROGRAMS, "mix_all", step)
     graph = graph_of("directed", 5, 14, 1)
-    state, told = run("mix_all", graph, 8, "cuda", schedule="edge_locked", tries=2)
+    more: dict[str, Any] = {"schedule": "edge_locked", "tries": 2}
+    if "has_turns" in old:
+        more = {"schedule": "ticketed"}
+    state, told = run("mix_all", graph, 8, "cuda", **more)
     with pytest.raises((AssertionError, ValueError)):
         check_run("mix_all", state, told)
 

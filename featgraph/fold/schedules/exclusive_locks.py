@@ -1,4 +1,4 @@
-"""Schedules that lock the ends of an edge while it runs."""
+"""Schedules in which an edge waits for others, and no barrier stands between edges."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 from featgraph.fold.schedules.base import AnyInteger, Binding, GraphArray, KernelShape
 from featgraph.fold.schedules.exclusive import EdgesToGroup, ExclusiveSchedule
 from featgraph.fold.schedules.exclusive_groups import at_once
-from featgraph.fold.schedules.mapping import Mapping
+from featgraph.fold.schedules.mapping import WARP, Mapping
 from featgraph.fold.tree.nodes import Sweep
-from featgraph.fold.tree.statements import Body, agreed, code, noted, when
+from featgraph.fold.tree.statements import Body, agreed, code, copied, noted, when
 
 if TYPE_CHECKING:
     from featgraph.graph.views.edge_orders import EdgeGroups
 
-__all__ = ["EdgeLockedSchedule"]
+__all__ = ["EdgeLockedSchedule", "TicketedSchedule"]
 
 #: The locks of an edge: that of a hub is taken last, and held for the shortest time.
 _LOCKS = (
@@ -117,3 +117,104 @@ class EdgeLockedSchedule(ExclusiveSchedule):
         )
         front = code("turn, count = int64(0), int64(edge_order.shape[0])")
         return front + agreed(noted(loop, "the whole grid"), "block")
+
+
+class TicketedSchedule(ExclusiveSchedule):
+    """An edge waits until as many edges have passed its ends as are before it there.
+
+    Edges are taken level by level, in an order in which whatever one waits for has been
+    taken before. The result is that of `serial`, bit by bit.
+    """
+
+    name = "ticketed"
+    holds = True
+    does = "edges in the order, each in its turn at both ends"
+
+    def groups(self, edges: EdgesToGroup) -> EdgeGroups:
+        """Return all edges as one group, those of a level together."""
+        from featgraph.graph.views.edge_orders import levels
+
+        ends = edges.sources, edges.targets, edges.order
+        found = levels(*ends, edges.vertex_count, edges.conflicts or "uv")
+        return at_once(replace(edges, order=found.order))
+
+    def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
+        """Return the order, and the turn of each edge at its ends."""
+        turns = (GraphArray(n, dtype="int32") for n in ("source_turns", "target_turns"))
+        return (*super().arrays(mapping, form), *turns)
+
+    def prepare(
+        self, mapping: Mapping, view: Any, seed: int | None, conflicts: str,
+        columns: Dict[str, Any], options: Dict[str, int],
+    ) -> Dict[str, Any]:  # fmt: skip
+        """Make the order, and the turns; -1 at an end without conflicts."""
+        from featgraph.graph.views.edge_orders import tickets
+
+        made = super().prepare(mapping, view, seed, conflicts, columns, options)
+        ends, sides = (made["order_sources"], made["order_targets"]), conflicts or "uv"
+        places = np.arange(made["edge_order"].size)
+        turns = tickets(*ends, places, view.graph.vertex_count, sides)
+        names = ("source_turns", "target_turns")
+        return made | {n: turns[:, i].copy() for i, n in enumerate(names)}
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return what passes have to know of it."""
+        return replace(super().bind(mapping, shape), holds=True)
+
+    def run(self, body: Body, binding: Binding, shape: KernelShape) -> Body:
+        """Return what waits for the turns of an edge, and passes them on."""
+        at_target = "conflicts & 2 and (u != v or conflicts == 2)"
+        if not shape.threads:
+            out = code("held = all_sources or cpu.test_bit(sources, u)")
+            for test, end, turns in (
+                ("conflicts & 1", "u", "source"), (at_target, "v", "target"),
+            ):  # fmt: skip
+                wait = code(f"cpu.wait_for(locks, {end}, {turns}_turns[place])")
+                out += when([test], wait)
+            passed = when(["conflicts & 1"], code("cpu.pass_on(locks, u)"))
+            return (
+                out + body + passed + when([at_target], code("cpu.pass_on(locks, v)"))
+            )
+        only = ["lane == 0"] * (binding.features.lanes > 1)
+        ask = code(
+            "turns_come = True\n"
+            "if conflicts & 1:\n"
+            "    turns_come = queues.has_turn(locks, u, source_turns[at])\n"
+            f"if turns_come and {at_target}:\n"
+            "    turns_come = queues.has_turn(locks, v, target_turns[at])\n"
+            "has_turns = turns_come"
+        )
+        out = code("has_turns = False") + when(["waits", *only], ask)
+        out += binding.scopes["edge"].any("has_turns", "has_turns")
+        out += code("held = has_turns and (all_sources or warp.test_bit(sources, u))")
+        passed = code(
+            "cuda.threadfence()\n"
+            "if conflicts & 1:\n"
+            "    cuda.atomic.add(locks, u, int32(1))\n"
+            f"if {at_target}:\n"
+            "    cuda.atomic.add(locks, v, int32(1))"
+        )
+        out += [*body, *code("warp.sync()"), *when(["has_turns", *only], passed)]
+        inner = out + code("waits = waits and not has_turns")
+        loop = code(f"while warp.group_any(waits, {WARP}):\n    BODY", BODY=inner)
+        return code("waits = inside_edge") + agreed(
+            noted(loop, "the whole warp"), "warp"
+        )
+
+    def turn_loop(self, node: Sweep, each: Body, groups: int) -> Body:
+        """Return a loop in which warps take the next edges of the order."""
+        take = code(
+            "base = int64(0)\n"
+            "if cuda.laneid == 0:\n"
+            f"    base = cuda.atomic.add(arrived, 0, int64({groups}))\n"
+            f"base = warp.broadcast(base, 0, {WARP})"
+        )
+        body = code(
+            f"{node.wanted} = base + own < count\nat = min(base + own, count - 1)"
+        )
+        front = code("count = int64(edge_order.shape[0])")
+        loop = code(
+            "while base < count:\n    BODY",
+            BODY=body + each + [copied(part) for part in take],
+        )
+        return front + take + agreed(noted(loop, "the whole warp"), "warp")

@@ -19,7 +19,10 @@ from featgraph.fold.schedules.exclusive_groups import (
     RacySchedule,
     SubgraphMatchingSchedule,
 )
-from featgraph.fold.schedules.exclusive_locks import EdgeLockedSchedule
+from featgraph.fold.schedules.exclusive_locks import (
+    EdgeLockedSchedule,
+    TicketedSchedule,
+)
 from featgraph.fold.schedules.exclusive_tasks import (
     BlockDiagonalSchedule,
     BlocksSchedule,
@@ -79,6 +82,7 @@ _ALL: tuple[Schedule, ...] = (
     DiagonalSchedule(),
     BlockDiagonalSchedule(),
     EdgeLockedSchedule(),
+    TicketedSchedule(),
     RacySchedule(),
 )
 SCHEDULES = {schedule.name: schedule for schedule in _ALL}
