@@ -208,3 +208,22 @@ def test_entries_that_lanes_store_at_once_are_seen(
     before = state["n"]
     fg.foldmap(count)(state, target="cuda")
     assert np.array_equal(state["n"] - before, graph.out_degree) is not at_once
+
+
+@pytest.mark.parametrize("schedule", ["levels", "blocks", "ticketed"])
+def test_runs_of_many_supersteps_agree_with_the_cpu(schedule: str) -> None:
+    graph = graph_of("sides", 9, 16, 2)
+    found = {}
+    for target in ("cpu", "cuda"):
+        state = state_of(graph, 5)
+        more: dict[str, Any] = {"parts": 2} if schedule == "blocks" else {}
+        with pytest.warns(fg.ConvergenceWarning):
+            run = fg.iterate(
+                PROGRAMS["mix_all"], state, target=target, max_supersteps=7,
+                schedule=schedule, **more,
+            )  # fmt: skip
+        assert run.supersteps == 7
+        found[target] = state
+    for name in ("x", "n", "runs"):
+        np.testing.assert_array_equal(found["cpu"][name], found["cuda"][name])
+    assert found["cuda"]["runs"].tolist() == [7] * graph.given_edge_count
