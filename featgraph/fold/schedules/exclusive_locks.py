@@ -29,7 +29,26 @@ _LOCKS = (
 )
 
 
-class EdgeLockedSchedule(ExclusiveSchedule):
+class _Held(ExclusiveSchedule):
+    """Edges run where a hold in front of them says so."""
+
+    is_repeatable = False
+    holds = True
+
+    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
+        """Return what passes have to know of it."""
+        return replace(super().bind(mapping, shape), holds=True)
+
+    def told(self, flag: str, binding: Binding) -> Body:
+        """Return what gives all lanes of an edge the flag of one of them.
+
+        What that one has seen, all see then: a vote alone does not order memory.
+        """
+        scope = binding.scopes["edge"]
+        return [*scope.any(flag, flag), *scope.sync()]
+
+
+class EdgeLockedSchedule(_Held):
     """Edges are taken in the order, and both ends are locked (EL).
 
     On CUDA an edge whose locks are not free after some tries is deferred. Passes go
@@ -37,8 +56,6 @@ class EdgeLockedSchedule(ExclusiveSchedule):
     """
 
     name = "edge_locked"
-    is_repeatable = False
-    holds = True
     options = MappingProxyType({"tries": AnyInteger(8, 1)})
     does = "edges in the order, both ends locked"
 
@@ -62,10 +79,6 @@ class EdgeLockedSchedule(ExclusiveSchedule):
         ranks[np.argsort(degree, kind="stable")] = np.arange(degree.size)
         return {**made, "order_ranks": ranks}
 
-    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
-        return replace(super().bind(mapping, shape), holds=True)
-
     def run(self, body: Body, binding: Binding, shape: KernelShape) -> Body:
         """Return what holds the ends of an edge while it runs, or defers it."""
         where = "warp" if shape.threads else "cpu"
@@ -80,7 +93,7 @@ class EdgeLockedSchedule(ExclusiveSchedule):
         take = code("held = queues.hold(locks, lower, upper, tries)")
         out = code(f"wants = {wants}\n{_LOCKS}held = False")
         out += when(["wants", *only], take)
-        out += binding.scopes["edge"].any("held", "held")
+        out += self.told("held", binding)
         defer = code(
             "place = cuda.atomic.add(arrived, (turn + 1) & 3, int64(1))\n"
             "deferred[((turn + 1) & 1) * edge_order.shape[0] + place] = at"
@@ -119,7 +132,7 @@ class EdgeLockedSchedule(ExclusiveSchedule):
         return front + agreed(noted(loop, "the whole grid"), "block")
 
 
-class TicketedSchedule(ExclusiveSchedule):
+class TicketedSchedule(_Held):
     """An edge waits until as many edges have passed its ends as are before it there.
 
     Edges are taken level by level, in an order in which whatever one waits for has been
@@ -127,7 +140,7 @@ class TicketedSchedule(ExclusiveSchedule):
     """
 
     name = "ticketed"
-    holds = True
+    is_repeatable = True
     does = "edges in the order, each in its turn at both ends"
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
@@ -157,10 +170,6 @@ class TicketedSchedule(ExclusiveSchedule):
         names = ("source_turns", "target_turns")
         return made | {n: turns[:, i].copy() for i, n in enumerate(names)}
 
-    def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
-        """Return what passes have to know of it."""
-        return replace(super().bind(mapping, shape), holds=True)
-
     def run(self, body: Body, binding: Binding, shape: KernelShape) -> Body:
         """Return what waits for the turns of an edge, and passes them on."""
         at_target = "conflicts & 2 and (u != v or conflicts == 2)"
@@ -185,7 +194,7 @@ class TicketedSchedule(ExclusiveSchedule):
             "has_turns = turns_come"
         )
         out = code("has_turns = False") + when(["waits", *only], ask)
-        out += binding.scopes["edge"].any("has_turns", "has_turns")
+        out += self.told("has_turns", binding)
         out += code("held = has_turns and (all_sources or warp.test_bit(sources, u))")
         passed = code(
             "cuda.threadfence()\n"
