@@ -230,3 +230,69 @@ def test_is_alone_on_edges(other: Any) -> None:
     for functions in ((mix, other), (other, mix)):
         with pytest.raises(fg.UserFunctionError, match="the only one on edges"):
             fg.foldmap(*functions)
+
+
+# Options and graphs that do not fit
+
+
+SIDES = fg.Graph.from_edges([0, 0, 1], [2, 3, 3], sides=(2, 2))
+OPTIONS: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "asynchronous": (mix, {"asynchronous": True}, "runs once on each edge"),
+    "dense": (mix, {"change_driven": False}, "writes runs in place"),
+    "near_far": (mix, {"near_far": fg.NearFar("x")}, "is an edge function"),
+    "not repeatable": (
+        mix, {"deterministic": True, "schedule": "edge_locked"}, "not repeatable",
+    ),
+    "racy and a schedule": (mix, {"racy": True, "schedule": "serial"}, "no order"),
+    "racy and repeatable": (mix, {"racy": True, "deterministic": True}, "no order"),
+    "racy and recorded": (mix, {"racy": True, "record_order": "turn"}, "no order"),
+    "rows": (mix, {"schedule": "rows"}, "the rows of one end"),
+    "of vertices": (mix, {"schedule": "mark"}, "does not run exclusive|intersects rows"),
+    "of another": (mix, {"schedule": "levels", "parts": 3}, "parts does not belong"),
+    "too few": (mix, {"schedule": "blocks", "parts": 0}, "parts cannot be 0"),
+    "a seed": (mix, {"shuffle": -1}, "shuffle cannot be -1"),
+    "a record": (mix, {"record_order": "x"}, "an edge property of its own"),
+    "no such record": (mix, {"record_order": "none"}, "an edge property of its own"),
+    "without one": (is_even, {"schedule": "serial"}, "has no exclusive function"),
+    "a seed without": (is_even, {"shuffle": 3}, "has no exclusive function"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_that_do_not_fit(name: str) -> None:
+    function, options, message = OPTIONS[name]
+    state = state_of(SIDES)
+    before = {name: state[name] for name in state}
+    step = fg.foldmap(function)
+    with pytest.raises(fg.PlanError, match=message) as caught:
+        fg.iterate(step, state, target="cpu", max_supersteps=1, **options)
+    assert caught.value.where
+    for name_, values in before.items():
+        np.testing.assert_array_equal(state[name_], values)
+
+
+@pytest.mark.parametrize(
+    ("graph", "got"),
+    [
+        (fg.Graph.from_edges([0, 1], [1, 2]), "a graph without two sides"),
+        (fg.Graph.from_edges([0, 2], [2, 1], sides=(2, 1)), "edge 1, which leads"),
+        (
+            fg.Graph.from_edges([0, 1], [2, 2], sides=(2, 1), directed=False),
+            "a graph without two sides",
+        ),
+    ],
+)
+def test_schedules_of_two_sides_refuse_other_graphs(graph: fg.Graph, got: str) -> None:
+    for schedule in ("blocks", "diagonal", "block_diagonal", "subgraph_matching"):
+        with pytest.raises(fg.PlanError, match="from the first of two sides") as caught:
+            fg.foldmap(mix)(state_of(graph), target="cpu", schedule=schedule)
+        assert got in str(caught.value)
+        assert caught.value.fix
+
+
+def test_ranks_are_refused() -> None:
+    function = fg.foldmap(mix).fold(state_of(SIDES), target="cpu")
+    refused = function.plan.facts.not_shared
+    assert refused is not None
+    assert "both ends" in refused.why
+    assert refused.fix
