@@ -247,7 +247,7 @@ OPTIONS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "racy and repeatable": (mix, {"racy": True, "deterministic": True}, "no order"),
     "racy and recorded": (mix, {"racy": True, "record_order": "turn"}, "no order"),
     "rows": (mix, {"schedule": "rows"}, "the rows of one end"),
-    "of vertices": (mix, {"schedule": "mark"}, "does not run exclusive|intersects rows"),
+    "of triangles": (mix, {"schedule": "mark"}, "does not run exclusive"),
     "of another": (mix, {"schedule": "levels", "parts": 3}, "parts does not belong"),
     "too few": (mix, {"schedule": "blocks", "parts": 0}, "parts cannot be 0"),
     "a seed": (mix, {"shuffle": -1}, "shuffle cannot be -1"),
