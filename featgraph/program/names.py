@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import keyword
 
-__all__ = ["GENERATED", "LONGEST", "METHODS", "RESERVED", "name_problem"]
+__all__ = [
+    "EXCLUSIVE",
+    "GENERATED",
+    "LONGEST",
+    "METHODS",
+    "RESERVED",
+    "name_problem",
+]
 
 #: Names that mean something in ``d`` on every graph, or that generated code needs.
 RESERVED = frozenset(
@@ -79,6 +86,14 @@ LOOPS = _words(
     "counts delta edges ends far far_count first first_key first_word is_active key",
     "limit limits meets most most_edges most_work now number other queue sign sizes",
     "some stays",
+)
+
+#: Names that kernels of exclusive functions use beside those of all others.
+EXCLUSIVE = _words(
+    "arrived at conflicts deferred edge_order first has_turns held last locks lower",
+    "meets one order_ranks order_sources order_targets other own source_turns",
+    "target_turns task tasks tries turn_counts turns turns_come upper wants",
+    "warp_number warps",
 )
 
 #: Names that kernels of triangle functions use beside those. No user's local is printed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph.fold.schedules import exclusive
 from featgraph.fold.schedules.exclusive_tasks import BlocksSchedule
+from featgraph.program.names import EXCLUSIVE, GENERATED
 from tests.programs.exclusive import (
     PROGRAMS,
     check_learning,
@@ -179,3 +182,39 @@ def test_large_graphs_agree_with_the_cpu(k: int, target: str) -> None:
                     continue
                 for of in ("x", "n", "runs", "turn"):
                     np.testing.assert_array_equal(found[0][of], found[1][of])
+
+
+@fg.edge(exclusive=True)
+def held(f, u, v, e, d):
+    lower = d.x[u, f]
+    turn = d.x[v, f]
+    d.x[u, f] = lower + turn
+    d.x[v, f] = lower
+    return True
+
+
+def test_functions_may_be_called_as_kernels_call_theirs(target: str) -> None:
+    state = state_of(fg.Graph.from_edges([0], [1]), 3)
+    x = state["x"]
+    for schedule in ANY:
+        state["x"] = x
+        fg.foldmap(held)(state, target=target, schedule=schedule)
+        np.testing.assert_array_equal(state["x"], [x[0] + x[1], x[0]])
+
+
+@pytest.mark.parametrize("schedule", [*ANY, "blocks", "rows"])
+def test_names_of_kernels_are_reserved(schedule: str) -> None:
+    step = PROGRAMS["mix_targets" if schedule == "rows" else "mix_all"]
+    state = state_of(graph_of("sides", 9, 20, 1), 8)
+    for on in ("cpu", "cuda"):
+        kernel = step.fold(state, target=on, schedule=schedule, record_order="turn")
+        used: set[str] = set()
+        for node in ast.parse(kernel.source).body:
+            if isinstance(node, ast.FunctionDef) and node.name not in PROGRAMS:
+                used |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        stems = {re.sub(r"(_\d+)+$", "", name) for name in used}
+        assert stems <= GENERATED | EXCLUSIVE | {
+            *PROGRAMS,
+            "exclusive_phase",
+            "IN_A_TREE",
+        }

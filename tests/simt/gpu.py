@@ -57,11 +57,12 @@ from featgraph.runtime.streaming import turns as streamed_rows
 from tests.simt.dialect import conditions, memory_at
 from tests.simt.emulator import Emulator, MemoryFault
 from tests.simt.gpu_streams import EmulatedStreams, Streams, pinned
+from tests.simt.lanes import pause
 from tests.simt.memory import GuardedArray
 from tests.simt.pieces import Pieces
 from tests.simt.streams import Order, Touches
 
-__all__ = ["Gpu", "Streams", "emulated_gpu"]
+__all__ = ["Gpu", "Streams", "emulated_gpu", "pauses"]
 
 
 #: The driver's, in bytes.
@@ -103,6 +104,28 @@ class Written:
         self.read(address)
         if self.touches.watches:
             self.touches.write(address - self.address)
+
+
+@contextmanager
+def pauses(seed: int, share: float = 0.2) -> Iterator[None]:
+    """Have lanes pause in front of some accesses to global memory, drawn by a seed.
+
+    Others then come between a load and the store that belongs to it.
+    """
+    drawn = np.random.default_rng(seed)
+
+    def paused(access: Any) -> Any:
+        def take_time(self: Written, address: int) -> None:
+            if drawn.random() < share:
+                pause()
+            access(self, address)
+
+        return take_time
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("read", "write"):
+            patch.setattr(Written, name, paused(getattr(Written, name)))
+        yield
 
 
 class DeviceArray:

@@ -32,7 +32,7 @@ from tests.programs.exclusive import (
     state_of,
 )
 from tests.reference.test_exclusive_runs import SERIAL, schedules_of
-from tests.simt.gpu import emulated_gpu
+from tests.simt.gpu import emulated_gpu, pauses
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -147,6 +147,18 @@ def test_faults_of_the_nest_are_seen(
         check_run(program, state, told)
 
 
+@pytest.mark.parametrize(
+    "schedule", ["levels", "serial", "matching_edges", "edge_locked", "ticketed"]
+)
+@pytest.mark.parametrize("k", [1, 8])
+def test_lanes_that_take_their_time(schedule: str, k: int) -> None:
+    for seed in range(5):
+        graph = graph_of("directed", 6, 14, seed)
+        with pauses(seed):
+            state, told = run("mix_all", graph, k, "cuda", schedule=schedule)
+        check_run("mix_all", state, told)
+
+
 _HOLD = "held = queues.hold(locks, lower, upper, tries)"
 
 
@@ -184,9 +196,11 @@ def test_faults_of_locks_are_seen(
     more: dict[str, Any] = {"schedule": "edge_locked", "tries": 2}
     if "has_turns" in old:
         more = {"schedule": "ticketed"}
-    state, told = run("mix_all", graph, 8, "cuda", **more)
-    with pytest.raises((AssertionError, ValueError)):
-        check_run("mix_all", state, told)
+    for seed in range(5):
+        with pauses(seed):
+            state, told = run("mix_all", graph, 1, "cuda", **more)
+        with pytest.raises((AssertionError, ValueError)):
+            check_run("mix_all", state, told)
 
 
 @fg.edge(exclusive=True)

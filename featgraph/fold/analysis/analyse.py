@@ -59,7 +59,7 @@ from featgraph.program.functions import (
     ReduceFunction,
     UserFunction,
 )
-from featgraph.program.names import GENERATED, TRIANGLES
+from featgraph.program.names import EXCLUSIVE, GENERATED, TRIANGLES
 from featgraph.program.operation import Collaborative
 from featgraph.program.program import Program
 from featgraph.program.signature import (
@@ -325,6 +325,8 @@ class _Analyser:
         reserved = {*GENERATED, *CANONICAL}
         if any(f.kind.intersects for f in program.functions):
             reserved |= TRIANGLES
+        if any(f.kind.exclusive for f in program.functions):
+            reserved |= EXCLUSIVE
         intos = [f.into for f in program.functions if hasattr(f, "into")]
         #: ``into`` -> its name in generated functions, where it is a local.
         self.emitted = name_temporaries(intos, reserved, signature)

@@ -168,7 +168,7 @@ class TicketedSchedule(_Held):
         places = np.arange(made["edge_order"].size)
         turns = tickets(*ends, places, view.graph.vertex_count, sides)
         names = ("source_turns", "target_turns")
-        return made | {n: turns[:, i].copy() for i, n in enumerate(names)}
+        return {**made, **{n: turns[:, i].copy() for i, n in enumerate(names)}}
 
     def run(self, body: Body, binding: Binding, shape: KernelShape) -> Body:
         """Return what waits for the turns of an edge, and passes them on."""
