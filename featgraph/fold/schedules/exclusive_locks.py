@@ -164,7 +164,8 @@ class TicketedSchedule(_Held):
         from featgraph.graph.views.edge_orders import tickets
 
         made = super().prepare(mapping, view, seed, conflicts, columns, options)
-        ends, sides = (made["order_sources"], made["order_targets"]), conflicts or "uv"
+        ends = made["order_sources"], made["order_targets"]
+        sides: Any = conflicts or "uv"
         places = np.arange(made["edge_order"].size)
         turns = tickets(*ends, places, view.graph.vertex_count, sides)
         names = ("source_turns", "target_turns")
