@@ -5,7 +5,7 @@ conflict if they share a vertex at an end where the function writes. `Sides` nam
 ends: "uv" (both; the two ends may meet at one vertex), "u" (sources) or "v" (targets).
 Parallel edges conflict. A self-loop has one end.
 
-``given_order``, ``shuffled``       the order in which edges run serially
+``given_order``                     the order in which edges run serially
 ``levels``                          groups that keep this order at each vertex
 ``matching_edges``                  maximal matchings, one after another
 ``matching_nodes``                  the same matchings, by blocks of T vertices
@@ -16,7 +16,7 @@ Parallel edges conflict. A self-loop has one end.
 ``tickets``                         the turn of each edge at its ends
 ``first_backward``                  the check that a graph is of two sides
 
-All but the first two take the edges of an *order*: any array of distinct row numbers.
+All but the first take the edges of an *order*: any array of distinct row numbers.
 They are made of three loops over edges, each O(E): a stable counting sort (`_sorted`),
 levels, and a first-fit edge colouring. Maximal matchings that are taken greedily in a
 fixed order are the colours of a first-fit colouring in that order, so one pass finds
@@ -28,6 +28,7 @@ Import this module inside functions only: it loads Numba.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -50,7 +51,6 @@ __all__ = [
     "matching_edges",
     "matching_nodes",
     "rows",
-    "shuffled",
     "subgraph_matching",
     "tickets",
 ]
@@ -63,7 +63,9 @@ Sides = Literal["uv", "u", "v"]
 _ORDER = np.uint64(6)
 _HALF, _MASK = np.uint64(32), np.uint64(0xFFFFFFFF)
 #: Streams of one seed: edges, and the vertices of either side.
-_EDGES, _FIRST, _SECOND = 0, 1, 2
+_EDGES, _FIRST, _SECOND, _STREAMS = 0, 1, 2, 3
+#: Values that a bucket of a shuffle has on average, at most: they fit an L2 cache.
+_BUCKET = 1 << 15
 
 #: Bytes of the bitsets of used colours, of the vertices of highest degree. The colours
 #: of all other vertices are lists.
@@ -113,35 +115,7 @@ def given_order(given_index: _Array, seed: int | None = 0) -> NDArray[Any]:
         Row numbers of edges.
     """
     order = order_of(given_index)
-    return order if seed is None else order[shuffled(order.size, seed)]
-
-
-def shuffled(count: int, seed: int, stream: int = _EDGES) -> NDArray[Any]:
-    """Return a permutation of the numbers below `count`.
-
-    Numbers are sorted by random words of Philox4x32-10, which are a function of seed,
-    stream and number alone: the permutation is the same with any version of NumPy.
-
-    Parameters
-    ----------
-    count : int
-    seed : int
-        0 <= seed < 2**64.
-    stream : int, optional
-        Permutations of different streams are independent.
-
-    Returns
-    -------
-    ndarray of int32 (int64 from 2**31 on), shape (count,)
-
-    Notes
-    -----
-    Of two equal words, the smaller number comes first: with 100 million numbers, one in
-    a hundred has such a neighbor.
-    """
-    words = np.empty(count, np.uint32)
-    _draw_words(np.uint64(seed), np.uint64(stream), words)
-    return order_of(words)
+    return order if seed is None else _shuffled(order, seed, _EDGES)
 
 
 def levels(
@@ -170,7 +144,7 @@ def levels(
     """
     level = np.empty(order.size, np.int32)
     last = np.zeros(vertex_count, np.int32)
-    _find_levels(*_ends(sources, targets, sides), order, last, level)
+    _find_levels(*_ends(sources, targets, order, sides), last, level)
     return EdgeGroups(*_sorted(level, order))
 
 
@@ -185,9 +159,8 @@ def matching_edges(
 
     Parameters and result are those of `levels`.
     """
-    colors = _colors(
-        *_ends(sources, targets, sides), order, np.zeros(vertex_count, np.int32)
-    )
+    ends = _ends(sources, targets, order, sides)
+    colors = _colors(*ends, np.zeros(vertex_count, np.int32))
     return EdgeGroups(*_sorted(colors, order))
 
 
@@ -218,8 +191,9 @@ def matching_nodes(
         A round for each block, with `vertices`. Groups without edges are left out.
     """
     vertices = np.arange(first, vertex_count, dtype=np.int32)
-    colors = _colors(sources, targets, order, np.zeros(vertex_count, np.int32))
-    block = _block_of(vertices, vertex_count, block_vertices)[targets[order]]
+    ends = _ends(sources, targets, order)
+    colors = _colors(*ends, np.zeros(vertex_count, np.int32))
+    block = _take(_block_of(vertices, vertex_count, block_vertices), ends[1])
     return _in_blocks(order, block, colors, vertices, block_vertices)
 
 
@@ -236,15 +210,14 @@ def subgraph_matching(
     Blocks are T vertices each, sorted by falling degree. Parameters and result are
     those of `matching_nodes`.
     """
-    degree = np.zeros(vertex_count, np.int64)
-    count_one(targets[order], degree)
-    degree = degree[first:]
+    ends = _take(targets, order)
+    degree = _degree(ends, vertex_count)[first:]
     falling = order_of(degree.max(initial=0) - degree)
     vertices = (first + falling).astype(np.int32)
     block = _block_of(vertices, vertex_count, block_vertices)
-    by_block = _sorted(block[targets[order]], order)[0]
-    colors = _colors(sources, targets, by_block, block)
-    of = block[targets[by_block]]
+    by_block, _ = _sorted(_take(block, ends), order)
+    ends = _ends(sources, targets, by_block)
+    colors, of = _colors(*ends, block), _take(block, ends[1])
     return _in_blocks(by_block, of, colors, vertices, block_vertices)
 
 
@@ -264,12 +237,13 @@ def diagonal(sources: _Array, targets: _Array, order: _Array) -> EdgeGroups:
     EdgeGroups
         Without rounds and without empty groups.
     """
-    made = _sorted(sources[order], order)[0]
-    made, along = _by_diagonal(made, sources[made] - targets[made])
+    made, _ = _sorted(_take(sources, order), order)
+    u, v = _ends(sources, targets, made)
+    made, along = _by_diagonal(made, u - v)
     copies = np.zeros(made.size, np.int32)
-    _count_copies(sources[made], targets[made], copies)
+    _count_copies(*_ends(sources, targets, made), copies)
     if copies.any():
-        places = _sorted(copies, np.arange(made.size))[0]
+        places, _ = _sorted(copies, np.arange(made.size))
         places, along = _by_diagonal(places, along[places])
         made, copies = made[places], copies[places]
     return EdgeGroups(made, _begins(along, copies))
@@ -296,11 +270,13 @@ def block_diagonal(
         A round for each diagonal of blocks, a group for each block that has edges.
         Those of one target are neighbors within their group.
     """
-    made = _sorted(targets[order] - first, order)[0]
-    made = _sorted(sources[made] // block_vertices, made)[0]
-    u, v = sources[made] // block_vertices, (targets[made] - first) // block_vertices
-    made, along = _by_diagonal(made, u - v)
-    groups = _begins(along, sources[made] // block_vertices)
+    made, _ = _sorted(_take(targets, order) - first, order)
+    made, _ = _sorted(_take(sources, made) // block_vertices, made)
+    u, v = _ends(sources, targets, made)
+    made, along = _by_diagonal(
+        made, u // block_vertices - (v - first) // block_vertices
+    )
+    groups = _begins(along, _take(sources, made) // block_vertices)
     return EdgeGroups(made, groups, np.searchsorted(groups, _begins(along)))
 
 
@@ -339,21 +315,20 @@ def blocks(
         neighbors within their group, in the order.
     """
     part = np.empty(vertex_count, np.int32)
+    u, v = _ends(sources, targets, order)
     for ends, begin, end, stream in (
-        (sources, 0, first, _FIRST),
-        (targets, first, vertex_count, _SECOND),
+        (u, 0, first, _FIRST),
+        (v, first, vertex_count, _SECOND),
     ):
-        degree = np.zeros(vertex_count, np.int64)
-        count_one(ends[order], degree)
-        degree = degree[begin:end]
-        count = end - begin
-        of = np.arange(count) if seed is None else shuffled(count, seed, stream)
-        middle = np.cumsum(degree[of]) - degree[of] / 2
+        of = np.arange(begin, end)
+        of = of if seed is None else _shuffled(of, seed, stream)
+        degree = _degree(ends, vertex_count)[of]
+        middle = np.cumsum(degree) - degree / 2
         cut = middle * (parts / max(order.size, 1))
-        part[begin + of] = np.minimum(cut, parts - 1).astype(np.int32)
-    by_target = _sorted(targets[order] - first, order)[0]
+        part[of] = np.minimum(cut, parts - 1).astype(np.int32)
+    by_target, _ = _sorted(v - first, order)
     block = np.empty(order.size, np.int32)
-    _find_blocks(sources, targets, by_target, part, parts, block)
+    _find_blocks(*_ends(sources, targets, by_target), part, parts, block)
     made, groups = _sorted(block, by_target, parts * parts)
     return EdgeGroups(made, groups, np.arange(0, parts * parts + 1, parts))
 
@@ -376,11 +351,11 @@ def rows(
     EdgeGroups
         One round, with a group for each vertex that has edges.
     """
-    ends = sources if sides == "u" else targets
-    counts = np.bincount(ends[order])
-    place = np.empty(counts.size, np.int32)
+    ends = _take(sources if sides == "u" else targets, order)
+    counts = _degree(ends, int(ends.max(initial=-1)) + 1)
+    place = np.empty(counts.size, np.int32)  # vertices without edges are last
     place[order_of(counts.max(initial=0) - counts)] = np.arange(counts.size)
-    made, groups = _without_empty(*_sorted(place[ends[order]], order))
+    made, groups = _sorted(_take(place, ends), order)
     return EdgeGroups(made, groups, np.array([0, groups.size - 1]))
 
 
@@ -410,7 +385,7 @@ def tickets(
     """
     turns = np.empty((order.size, 2), np.int32)
     taken = np.zeros(vertex_count, np.int32)
-    _take_tickets(*_ends(sources, targets, sides), order, taken, turns)
+    _take_tickets(*_ends(sources, targets, order, sides), taken, turns)
     if sides != "uv":
         turns[:, "vu".index(sides)] = -1
     return turns
@@ -432,12 +407,29 @@ def first_backward(sources: _Array, targets: _Array, first: int) -> int:
     return -1
 
 
-def _ends(sources: _Array, targets: _Array, sides: Sides) -> tuple[_Array, _Array]:
-    """Return the ends that conflict; where it is one, edges are self-loops of it."""
-    return (
-        sources if "u" in sides else targets,
-        targets if "v" in sides else sources,
-    )
+def _ends(
+    sources: _Array, targets: _Array, order: _Array, sides: Sides = "uv"
+) -> tuple[_Array, _Array]:
+    """Return the ends of each edge that conflict; where it is one, it is both."""
+    u = _take(sources if "u" in sides else targets, order)
+    return u, _take(targets, order) if sides == "uv" else u
+
+
+def _degree(ends: _Array, vertex_count: int) -> NDArray[np.int64]:
+    degree = np.zeros(vertex_count, np.int64)
+    count_one(ends, degree)
+    return degree
+
+
+def _shuffled(values: _Array, seed: int, stream: int) -> _Array:
+    """Shuffle values: deal them out to buckets, and shuffle each bucket in the cache.
+
+    All words are those of Philox4x32-10, functions of seed, stream and place alone: the
+    order is the same with any version of NumPy.
+    """
+    made = np.empty_like(values)
+    _shuffle(np.uint64(seed), stream, np.empty(values.size, np.uint32), values, made)
+    return made
 
 
 def _sorted(
@@ -463,11 +455,6 @@ def _by_diagonal(values: _Array, along: _Array) -> tuple[_Array, _Array]:
     return made, np.repeat(np.arange(begins.size - 1) + least, np.diff(begins))
 
 
-def _without_empty(order: _Array, groups: _Array) -> tuple[_Array, NDArray[np.int64]]:
-    """Leave out groups without edges."""
-    return order, np.append(groups[:-1][np.diff(groups) > 0], groups[-1])
-
-
 def _begins(*keys: _Array) -> NDArray[np.int64]:
     """Return where runs of equal keys begin, and where the last one ends."""
     is_new = np.zeros(keys[0].size, np.bool_)
@@ -488,7 +475,7 @@ def _in_blocks(
     order: _Array, block: _Array, colors: _Array, vertices: _Array, size: int
 ) -> EdgeGroups:
     """Group edges by block and color; both are those of the places of the order."""
-    places = _sorted(colors, np.arange(order.size))[0]
+    places, _ = _sorted(colors, np.arange(order.size))
     count = -(-vertices.size // size)
     places, blocks_begin = _sorted(block[places], places, count)
     groups = _begins(block[places], colors[places])
@@ -496,29 +483,29 @@ def _in_blocks(
     return EdgeGroups(order[places], groups, rounds, vertices)
 
 
-def _colors(
-    ends: _Array, others: _Array, order: _Array, block: _Array
-) -> NDArray[np.int32]:
+def _colors(ends: _Array, others: _Array, block: _Array) -> NDArray[np.int32]:
     """Color edges first-fit: each has the least color that none before has at its ends.
 
-    Blocks of the vertices in `others` are colored by themselves. The order has the
-    edges of one block behind those of the other.
+    Parameters
+    ----------
+    ends, others : ndarray of int32, shape (N,)
+        The ends of each edge, in order.
+    block : ndarray of int32, shape (V,)
+        The block of each vertex in `others`. Blocks are colored by themselves, and the
+        edges of one come behind those of the other.
     """
-    degree = np.zeros(block.size, np.int64)
-    count_one(ends[order], degree)
-    count_one(others[order], degree)
+    degree = _degree(ends, block.size) + _degree(others, block.size)
     # Fewer than degree(u) + degree(v) edges come before one at its ends.
-    bound = int((degree[ends[order]] + degree[others[order]]).max(initial=0))
+    bound = int((_take(degree, ends) + _take(degree, others)).max(initial=0))
     words = bound // 64 + 1
     room = min(block.size, _BITSET_BYTES // (8 * words))
     row = np.full(block.size, room, np.int32)
     row[order_of(degree.max(initial=0) - degree)[:room]] = np.arange(room)
     lists = np.append(0, np.cumsum(np.where(row == room, degree, 0)))
-    colors = np.empty(order.size, np.int32)
+    colors = np.empty(ends.size, np.int32)
     _color(
         ends,
         others,
-        order,
         block,
         row,
         np.zeros((room + 1, words), np.uint64),
@@ -531,31 +518,63 @@ def _colors(
 
 @jit
 def _draw_words(seed: Any, stream: Any, words: _Array) -> None:
-    """Draw a word for each number; four neighbors are of one counter."""
-    key = seed & _MASK, seed >> _HALF
+    """Draw a word for each place; four neighbors are of one counter."""
     for i in range(0, words.size, 4):
         block = np.uint64(i // 4)
-        drawn = philox(block & _MASK, block >> _HALF, stream, _ORDER, key[0], key[1])
+        low, high = block & _MASK, block >> _HALF
+        drawn = philox(low, high, stream, _ORDER, seed & _MASK, seed >> _HALF)
         for j in range(min(4, words.size - i)):
             words[i + j] = drawn[j]
 
 
 @jit
-def _find_levels(
-    ends: _Array, others: _Array, order: _Array, last: _Array, level: _Array
+def _shuffle(
+    seed: Any, stream: int, words: _Array, values: _Array, made: _Array
 ) -> None:
-    for i in range(order.size):
-        u, v = ends[order[i]], others[order[i]]
+    """Shuffle exactly uniformly but for 32 bits a word (Rao, 1961; Sandelius, 1962)."""
+    buckets = 1
+    while buckets * _BUCKET < values.size:
+        buckets *= 2
+    ends = np.zeros(buckets, np.int64)
+    _draw_words(seed, np.uint64(stream), words)
+    for i in range(values.size):
+        words[i] = np.uint64(words[i]) * np.uint64(buckets) >> _HALF
+        ends[words[i]] += 1
+    to_ends(ends)
+    for i in range(values.size - 1, -1, -1):
+        ends[words[i]] -= 1
+        made[ends[words[i]]] = values[i]
+    for b in range(buckets):
+        begin = ends[b]
+        end = ends[b + 1] if b + 1 < buckets else values.size
+        _draw_words(seed, np.uint64(stream + _STREAMS * (b + 1)), words[begin:end])
+        for i in range(end - 1, begin, -1):
+            chosen = np.uint64(words[i]) * np.uint64(i - begin + 1) >> _HALF
+            other = begin + np.int64(chosen)
+            made[i], made[other] = made[other], made[i]
+
+
+@jit
+def _take(values: _Array, places: _Array) -> _Array:
+    """Return ``values[places]``, in a third of NumPy's time."""
+    taken = np.empty(places.size, values.dtype)
+    for i in range(places.size):
+        taken[i] = values[places[i]]
+    return taken
+
+
+@jit
+def _find_levels(ends: _Array, others: _Array, last: _Array, level: _Array) -> None:
+    for i in range(level.size):
+        u, v = ends[i], others[i]
         level[i] = max(last[u], last[v])
         last[u] = last[v] = level[i] + 1
 
 
 @jit
-def _take_tickets(
-    ends: _Array, others: _Array, order: _Array, taken: _Array, turns: _Array
-) -> None:
-    for i in range(order.size):
-        u, v = ends[order[i]], others[order[i]]
+def _take_tickets(ends: _Array, others: _Array, taken: _Array, turns: _Array) -> None:
+    for i in range(ends.size):
+        u, v = ends[i], others[i]
         turns[i, 0], turns[i, 1] = taken[u], taken[v]
         taken[u] += 1
         if u != v:
@@ -564,16 +583,11 @@ def _take_tickets(
 
 @jit
 def _find_blocks(
-    sources: _Array,
-    targets: _Array,
-    order: _Array,
-    part: _Array,
-    parts: int,
-    block: _Array,
+    ends: _Array, others: _Array, part: _Array, parts: int, block: _Array
 ) -> None:
-    for i in range(order.size):
-        row = part[sources[order[i]]]
-        turn = part[targets[order[i]]] - row
+    for i in range(block.size):
+        row = part[ends[i]]
+        turn = part[others[i]] - row
         block[i] = (turn + parts if turn < 0 else turn) * parts + row
 
 
@@ -589,7 +603,6 @@ def _count_copies(sources: _Array, targets: _Array, copies: _Array) -> None:
 def _color(
     ends: _Array,
     others: _Array,
-    order: _Array,
     block: _Array,
     row: _Array,
     bits: _Array,
@@ -610,8 +623,8 @@ def _color(
     # The number of colors in a list, or the first word of a row that is not full.
     state = np.zeros(row.size, np.int64)
     seen = np.full(bits.shape[1] * 64, -1, np.int64)
-    for i in range(order.size):
-        pair = ends[order[i]], others[order[i]]
+    for i in range(colors.size):
+        pair = ends[i], others[i]
         color = 0
         for x in pair:
             if now[x] != block[pair[1]]:
@@ -623,14 +636,20 @@ def _color(
             else:
                 for at in range(lists[x], lists[x] + state[x]):
                     seen[used[at]] = i
-        u, v = row[pair[0]], row[pair[1]]
-        while (
-            (bits[u, color >> 6] | bits[v, color >> 6]) >> np.uint64(color & 63) & one
-        ) or seen[color] == i:
-            color += 1
+        u, v, word = row[pair[0]], row[pair[1]], color >> 6
+        free = ~(bits[u, word] | bits[v, word])
+        while True:
+            while free == 0:
+                word += 1
+                free = ~(bits[u, word] | bits[v, word])
+            # The place of the lowest bit: of a power of two, frexp is exact.
+            lowest = free & (~free + one)
+            color = word * 64 + math.frexp(np.float64(lowest))[1] - 1
+            if seen[color] != i:
+                break
+            free ^= lowest
         colors[i] = color
-        for k in range(1 if pair[0] == pair[1] else 2):
-            x = pair[k]
+        for x in pair:
             if row[x] == last:
                 used[lists[x] + state[x]] = color
                 state[x] += 1
