@@ -40,7 +40,11 @@ if TYPE_CHECKING:
     from featgraph.algorithms.neural_network import neural_network
     from featgraph.algorithms.pagerank import pagerank
     from featgraph.algorithms.pagerank_push import pagerank_push
-    from featgraph.algorithms.recommenders import AlternatingLeastSquares
+    from featgraph.algorithms.recommenders import (
+        AlternatingLeastSquares,
+        MatrixFactorization,
+    )
+    from featgraph.algorithms.sgd import sgd_factorization
     from featgraph.algorithms.sssp import sssp
     from featgraph.algorithms.sswp import sswp
     from featgraph.algorithms.strong_components import strongly_connected_components
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AlternatingLeastSquares",
     "LabelPropagation",
+    "MatrixFactorization",
     "als",
     "belief_propagation",
     "betweenness_centrality",
@@ -72,6 +77,7 @@ __all__ = [
     "neural_network",
     "pagerank",
     "pagerank_push",
+    "sgd_factorization",
     "sssp",
     "sswp",
     "strongly_connected_components",
@@ -82,6 +88,8 @@ __all__ = [
 _MODULES = {
     "AlternatingLeastSquares": "recommenders",
     "LabelPropagation": "estimators",
+    "MatrixFactorization": "recommenders",
+    "sgd_factorization": "sgd",
     "strongly_connected_components": "strong_components",
 }
 

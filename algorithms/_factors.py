@@ -83,24 +83,39 @@ def iterate_halves(
     return fg.iterate(steps, state, max_supersteps=1 << 40, callback=look, **options)
 
 
-@fg.vertex
-def scatter(f, v, d):  # type: ignore[no-untyped-def]
-    """Draw where v begins, from its number; one without ratings stays zero.
+def drawn(place):  # type: ignore[no-untyped-def]
+    """Draw a number in [0, 1) for a place.
 
     The bits of a counter are mixed by three multiplications, as generators do (Steele,
     Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014).
     """
-    if d.in_degree[v] == 0:
-        return False
-    bits = (v * d.feature_count + f + int(d.seed)) * -7046029254386353131
+    bits = place * -7046029254386353131
     bits = (bits ^ ((bits >> 30) & 17179869183)) * -4658895280553007687
     bits = (bits ^ ((bits >> 27) & 137438953471)) * -7723592293110705685
     bits = (bits >> 40) & 16777215
-    d.x_next[v, f] = d.size * (0.5 + bits / 16777216.0)
+    return bits / 16777216.0
+
+
+@fg.vertex
+def scatter(f, v, d):  # type: ignore[no-untyped-def]
+    """Draw where v begins; one without ratings stays zero."""
+    if d.in_degree[v] == 0:
+        return False
+    d.x_next[v, f] = d.size * (0.5 + drawn(v * d.feature_count + f + int(d.seed)))
+    return True
+
+
+@fg.vertex
+def scatter_in_place(f, v, d):  # type: ignore[no-untyped-def]
+    """Do the same on a directed graph, for factors that are not iterated."""
+    if d.in_degree[v] + d.out_degree[v] == 0:
+        return False
+    d.x[v, f] = d.size * (d.least + drawn(v * d.feature_count + f + int(d.seed)))
     return True
 
 
 scattered = fg.foldmap(scatter)
+scattered_in_place = fg.foldmap(scatter_in_place)
 
 
 @fg.vertex
@@ -125,24 +140,40 @@ def factors_to_begin(
     totals: Totals,
     seed: int | None,
     target: str,
+    *,
+    around: str = "",
     **more: Any,
 ) -> fg.State:
     """Return a State with ``x``, given or drawn, and whatever else it is to have.
 
-    What is drawn has products as large as the ratings. Each factor is a function of
-    the seed and its place: it is drawn where it is used.
+    Each factor is a function of the seed and its place: it is drawn where it is used.
+
+    Parameters
+    ----------
+    around : {"", "products", "zero"}
+        "": ``x`` is iterated, and products are as large as the ratings. Otherwise it is
+        written in place. "products": likewise. "zero": products are about zero, and a
+        tenth of `totals.mean_size` large.
     """
+    in_place = bool(around)
     if initial is not None:
         x = _given_factors(given, factors, initial, real)
-        return fg.State(given.graph, x=fg.vertex_property(x, iterated=True), **more)
+        x = fg.vertex_property(x, iterated=not in_place)
+        return fg.State(given.graph, x=x, **more)
+    size = math.sqrt(min(totals.mean_size, 1e6) / factors)
+    if around == "zero":
+        # The k products of independent entries, of variance size**2 / 12, add up.
+        size = math.sqrt(1.2 * min(totals.mean_size, 1e6) / math.sqrt(factors))
+    if in_place:
+        more["least"] = -0.5 if around == "zero" else 0.5
     state = fg.State(
         given.graph,
-        x=fg.vertex_property(0, dtype=real, shape=(factors,), iterated=True),
-        size=math.sqrt(min(totals.mean_size, 1e6) / factors),
+        x=fg.vertex_property(0, dtype=real, shape=(factors,), iterated=not in_place),
+        size=size,
         seed=int(np.random.default_rng(seed).integers(1 << 62)),
         **more,
     )
-    scattered(state, target=target)
+    (scattered_in_place if in_place else scattered)(state, target=target)
     return state
 
 
@@ -167,5 +198,6 @@ def _given_factors(
     x = np.concatenate(parts)
     if not np.isfinite(x).all():
         raise fg.GraphInputError("initial factors are not finite")
-    x[np.asarray(given.graph.in_degree) == 0] = 0
+    degree = np.asarray(given.graph.in_degree) + np.asarray(given.graph.out_degree)
+    x[degree == 0] = 0
     return fg.given_array(x, dtype, "initial").on_host()

@@ -30,7 +30,7 @@ class Ratings:
     Attributes
     ----------
     graph : Graph
-        Undirected, of two sides. Its weights are the ratings.
+        Of two sides, undirected or from users to items. Its weights are the ratings.
     values : array of shape (N,)
         These, in the type of the factors; on ranks, those of this one's edges.
     sides : Sides
@@ -58,8 +58,12 @@ class Ratings:
         return f"item {vertex - self.user_count}"
 
 
-def checked_ratings(ratings: Any, dtype: np.dtype[Any], target: str = "cpu") -> Ratings:
+def checked_ratings(
+    ratings: Any, dtype: np.dtype[Any], target: str = "cpu", *, directed: bool = False
+) -> Ratings:
     """Return the graph of a matrix of ratings, made on a target, or take one.
+
+    It is undirected, or leads from users to items.
 
     Raises
     ------
@@ -75,28 +79,33 @@ def checked_ratings(ratings: Any, dtype: np.dtype[Any], target: str = "cpu") -> 
             expected="float32 or float64",
         )
     if isinstance(ratings, fg.Graph):
-        graph = _checked_graph(ratings)
+        graph = _checked_graph(ratings, directed)
     else:
-        graph = _graph_of(ratings, dtype, target)
+        graph = _graph_of(ratings, dtype, target, directed)
     return Ratings(graph, graph.weights_as(dtype), sides_of(graph))
 
 
-def _checked_graph(graph: fg.Graph) -> fg.Graph:
+def _checked_graph(graph: fg.Graph, directed: bool) -> fg.Graph:
     is_of_two = graph.sides is not None and len(graph.sides) == 2
-    if is_of_two and not graph.directed and graph.part.weights is not None:
+    if is_of_two and graph.directed == directed and graph.part.weights is not None:
         return graph
     sides = "no sides" if graph.sides is None else f"sides {graph.sides}"
     raise fg.GraphInputError(
         "not a graph of ratings",
         got=f"{graph}, {sides}",
-        expected="an undirected graph of two sides whose weights are the ratings",
-        fix="fg.Graph.from_biadjacency(matrix), or fg.Graph.from_edges(users, "
-        "user_count + items, weights=ratings, directed=False, "
-        "sides=(user_count, item_count))",
+        expected="a directed graph, from users to items, whose weights are the ratings"
+        if directed
+        else "an undirected graph of two sides whose weights are the ratings",
+        fix="fg.Graph.from_biadjacency(matrix), or "
+        * (not directed)
+        + "fg.Graph.from_edges(users, user_count + items, weights=ratings, "
+        f"directed={directed}, sides=(user_count, item_count))",
     )
 
 
-def _graph_of(ratings: Any, dtype: np.dtype[Any], target: str) -> fg.Graph:
+def _graph_of(
+    ratings: Any, dtype: np.dtype[Any], target: str, directed: bool
+) -> fg.Graph:
     if not hasattr(ratings, "tocoo") or getattr(ratings, "ndim", 2) != 2:
         raise fg.GraphInputError(
             "ratings are a sparse matrix, users by items",
@@ -119,7 +128,11 @@ def _graph_of(ratings: Any, dtype: np.dtype[Any], target: str) -> fg.Graph:
         entries = entries_as(entries, dtype)
     # Of few ratings the host makes the graph before a GPU has compiled how to.
     made_on = "cpu" if target == "cpu" else "auto"
-    return fg.Graph.from_biadjacency(entries, target=made_on)
+    if not directed:
+        return fg.Graph.from_biadjacency(entries, target=made_on)
+    entries, sides = entries.tocoo(copy=False), ratings.shape
+    ends = entries.row, entries.col.astype(np.int64) + sides[0]
+    return fg.Graph.from_edges(*ends, weights=entries.data, sides=sides, target=made_on)
 
 
 def _require_finite(entries: Any, dtype: np.dtype[Any]) -> None:

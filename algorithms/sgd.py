@@ -1,0 +1,405 @@
+"""Matrix factorization by stochastic gradient descent, with biases or without.
+
+The graph leads from users to items, and its edges are the ratings r(u, v). A superstep
+is an epoch: one step for each rating, which writes the factors x and biases b of both
+of its ends in place (rule S11)::
+
+    miss  = r(u, v) - (mean + b(u) + b(v) + x(u) . x(v))
+    x(u) += rate (miss x(v) - ridge x(u))      x(v) += rate (miss x(u) - ridge x(v))
+    b(u) += rate (miss - ridge b(u))           b(v) += rate (miss - ridge b(v))
+
+with the values that x and b had before the step. Without biases, b and the mean are
+zero. Nonnegative factors are projected: what falls below zero becomes zero. The rate of
+epoch t is ``rate / (1 + decay t)``.
+
+State: ``x`` (V, K), ``bias`` (V,), ``rating`` an edge; nothing is iterated. An epoch
+takes E (6 K) multiply-adds and moves E (12 + 4 K s) bytes, where an entry has s.
+
+A. Paterek, "Improving regularized singular value decomposition for collaborative
+filtering", KDD Cup 2007 (biases); S. Funk, "Netflix update: try this at home", 2006; R.
+Kaleem, S. Venkat, S. Pai, M. Hall, K. Pingali, "Synchronization Trade-offs in GPU
+Implementations of Graph Algorithms", IPDPS 2016 (schedules; nonnegative factors).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+import featgraph as fg
+from featgraph.algorithms._checks import require_number
+from featgraph.algorithms._factors import (
+    FactorsResult,
+    factors_to_begin,
+    iterate_halves,
+    parts_of_factors,
+    sum_of_penalties,
+)
+from featgraph.algorithms._ratings import Ratings, Totals, checked_ratings
+from featgraph.algorithms._result import answer
+
+__all__ = ["SGDResult", "sgd_factorization", "verify_sgd_factorization"]
+
+
+@fg.edge(exclusive=True)
+def learn(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Step against the gradient of one rating, with biases."""
+    p = d.x[u, f]
+    q = d.x[v, f]
+    a = d.bias[u]
+    b = d.bias[v]
+    miss = d.rating[e] - (d.mean + a + b + fg.dot(p, q))
+    d.x[u, f] = p + d.rate * (miss * q - d.ridge * p)
+    d.x[v, f] = q + d.rate * (miss * p - d.ridge * q)
+    d.bias[u] = a + d.rate * (miss - d.ridge * a)
+    d.bias[v] = b + d.rate * (miss - d.ridge * b)
+    return True
+
+
+@fg.edge(exclusive=True)
+def learn_products(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Do the same without biases."""
+    p = d.x[u, f]
+    q = d.x[v, f]
+    miss = d.rating[e] - fg.dot(p, q)
+    d.x[u, f] = p + d.rate * (miss * q - d.ridge * p)
+    d.x[v, f] = q + d.rate * (miss * p - d.ridge * q)
+    return True
+
+
+@fg.edge(exclusive=True)
+def learn_parts(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Do the same for factors that are zero or more."""
+    p = d.x[u, f]
+    q = d.x[v, f]
+    miss = d.rating[e] - fg.dot(p, q)
+    d.x[u, f] = max(p + d.rate * (miss * q - d.ridge * p), 0.0)
+    d.x[v, f] = max(q + d.rate * (miss * p - d.ridge * q), 0.0)
+    return True
+
+
+@fg.gather(into="squares", combine="sum")
+def misses(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Add up the squared errors of the ratings of v."""
+    told = d.mean + d.bias[u] + d.bias[v] + fg.dot(d.x[u], d.x[v])
+    miss = d.rating[e] - told
+    return miss * miss
+
+
+@fg.vertex
+def keep(f, v, d):  # type: ignore[no-untyped-def]
+    """Keep them for a sum over all vertices."""
+    d.error[v] = d.squares[v, 0]
+    return True
+
+
+@fg.vertex
+def weigh(f, v, d):  # type: ignore[no-untyped-def]
+    """Find what the size of v adds to the error, for each of its ratings."""
+    square = fg.dot(d.x[v, f], d.x[v, f]) + d.bias[v] * d.bias[v]
+    d.penalty[v] = (d.in_degree[v] + d.out_degree[v]) * square
+    return True
+
+
+@fg.reduce(into="all_squares", combine="sum")
+def sum_of_squares(f, v, d):  # type: ignore[no-untyped-def]
+    """Add up the squared errors."""
+    return d.error[v]
+
+
+epoch = fg.foldmap(learn)
+epoch_of_products = fg.foldmap(learn_products)
+epoch_of_parts = fg.foldmap(learn_parts)
+measure_errors = fg.foldmap(misses, keep, sum_of_squares)
+measure_sizes = fg.foldmap(weigh, sum_of_penalties)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SGDResult(FactorsResult):
+    """Factors, biases and mean of `sgd_factorization`; see `FactorsResult`.
+
+    Attributes
+    ----------
+    biases : ndarray of shape (U + I,)
+        Of the users, and behind them of the items; zeros for those without ratings, and
+        where no biases were asked for.
+    mean : float
+        The mean of the ratings; 0.0 without biases. The rating of user u and item i is
+        predicted as ``mean + biases[u] + biases[U + i] + user_factors[u] @
+        item_factors[i]``.
+    """
+
+    biases: npt.NDArray[Any] = answer()
+    mean: float
+
+
+@fg.algorithm("max_supersteps")
+def sgd_factorization(
+    ratings: Any,
+    *,
+    factors: int = 32,
+    rate: float = 0.01,
+    decay: float = 0.0,
+    regularization: float = 0.05,
+    epochs: int = 30,
+    biases: bool | None = None,
+    nonnegative: bool = False,
+    shuffle: int | None = 0,
+    initial: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+    random_state: int | None = 0,
+    history: bool = False,
+    dtype: npt.DTypeLike = np.float32,
+    **options: Any,
+) -> SGDResult:
+    """Factorize a matrix of ratings by stochastic gradient descent.
+
+    Parameters
+    ----------
+    ratings : sparse matrix of shape (U, I), or Graph
+        Users by items. Stored zeros are ratings of zero. Entries given twice are two
+        ratings. Or a directed graph of two sides, from users to items, whose weights
+        are the ratings.
+    factors : int, optional
+        K.
+    rate : float, optional
+        Step size of the first epoch, 0 or more.
+    decay : float, optional
+        The rate of epoch t is ``rate / (1 + decay * t)``. With 0, epochs follow each
+        other on the target without the host.
+    regularization : float, optional
+        The ridge, 0 or more. It counts once for each rating.
+    epochs : int, optional
+        How often each rating is used.
+    biases : bool, optional
+        Whether users and items have a bias beside their factors, and ratings are
+        predicted around their mean. Default: unless `nonnegative`.
+    nonnegative : bool, optional
+        Whether factors are zero or more, by projection.
+    shuffle : int or None, optional
+        Seed of the order in which ratings are used; None: as given.
+    initial : (user_factors, item_factors), optional
+        Where to start. Default: random numbers, with biases about zero, without them
+        such that products are as large as the ratings.
+    random_state : int, optional
+        Seed of those; None for another one each time.
+    history : bool, optional
+        Whether to record the error after each epoch, which takes another sweep.
+    dtype : dtype, optional
+        float32 or float64.
+    **options
+        ``schedule``, ``target``, ``racy``, ... as for `featgraph.iterate`.
+
+    Returns
+    -------
+    SGDResult
+        Factors, biases, errors, and the record of the run; a superstep is an epoch.
+
+    Raises
+    ------
+    GraphInputError
+        If ratings are empty or not finite, or ratings, options or initial factors do
+        not fit.
+    PlanError
+        If the schedule does not fit the graph or other options.
+    DivergenceError
+        If factors became infinite or nan.
+
+    Notes
+    -----
+    Repeatable bit by bit under the default schedule (`blocks`), for any number of
+    threads, and under all schedules but those with locks and ``racy=True``.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse
+    >>> from featgraph.algorithms import sgd_factorization
+    >>> ratings = scipy.sparse.csr_matrix(np.outer([1.0, 2.0, 3.0], [1.0, 2.0]))
+    >>> result = sgd_factorization(
+    ...     ratings, factors=1, rate=0.05, regularization=0, epochs=500,
+    ...     biases=False, target="cpu",
+    ... )
+    >>> (result.user_factors @ result.item_factors.T).round(2).tolist()
+    [[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]
+    """
+    has_biases = not nonnegative if biases is None else biases
+    _check_numbers(factors, epochs, rate, decay, regularization)
+    if has_biases and nonnegative:
+        raise fg.GraphInputError(
+            "a bias may be negative",
+            where="biases=",
+            got="biases=True, nonnegative=True",
+            expected="one of the two",
+            fix="biases=False",
+        )
+    real, target = np.dtype(dtype), options.get("target", "auto")
+    given = checked_ratings(ratings, real, target, directed=True)
+    mean, spread, size = _moments(given)
+    state = factors_to_begin(
+        given, factors, initial, real, Totals(spread if has_biases else size, 0.0),
+        random_state, target, around="zero" if has_biases else "products",
+        bias=fg.vertex_property(0, dtype=real),
+        rating=fg.edge_property(given.values, copy=False),
+        mean=mean if has_biases else 0.0,
+        rate=float(rate),
+        ridge=float(regularization),
+        error=fg.vertex_property(np.float64(0)),
+        penalty=fg.vertex_property(np.float64(0)),
+    )  # fmt: skip
+    if nonnegative and initial is not None and state["x"].min() < 0:
+        raise fg.GraphInputError("initial factors are negative", where="initial=")
+    step = epoch if has_biases else epoch_of_parts if nonnegative else epoch_of_products
+    record = _Record(given, rate, decay, epochs, history, target)
+    run = iterate_halves(
+        [step], state, epochs, record if epochs and (history or decay) else None,
+        shuffle=shuffle, **options,
+    )  # fmt: skip
+    record.check(state)
+    return SGDResult(
+        run=run,
+        residuals=np.array(run.notes.get("errors", [])),
+        training_rmse=np.array(run.notes.get("rmse", [])),
+        biases=cast("Any", state.view("bias")),
+        mean=float(state["mean"]),
+        **parts_of_factors(cast("Any", state.view("x")), given.user_count),
+    )
+
+
+def _check_numbers(
+    factors: int, epochs: int, rate: float, decay: float, ridge: float
+) -> None:
+    """Raise GraphInputError where one is out of range."""
+    require_number("factors", factors, factors >= 1, "1 or more")
+    for name, value in (
+        ("epochs", epochs),
+        ("rate", rate),
+        ("decay", decay),
+        ("regularization", ridge),
+    ):
+        require_number(name, value, value >= 0, "0 or more, finite")
+
+
+def _moments(given: Ratings) -> tuple[float, float, float]:
+    """Return mean and deviation of the ratings, and the mean of their sizes.
+
+    Raises
+    ------
+    GraphInputError
+        If there are none, or one is not finite.
+    """
+    if not given.count:
+        raise fg.GraphInputError(
+            "there are no ratings", where="ratings=", got=str(given.graph)
+        )
+    values = fg.given_array(given.values, where="ratings=").on_host()
+    mean = float(values.mean(dtype=np.float64))
+    if not math.isfinite(mean):
+        at = int(np.argmin(np.isfinite(values)))
+        user, item = given.graph.sources[at], given.graph.targets[at]
+        raise fg.GraphInputError(
+            "a rating is not finite",
+            where=f"{given.name(int(user))}, {given.name(int(item))}",
+            got=values[at],
+        )
+    with np.errstate(over="ignore"):
+        square = float(values @ values) / values.size
+    spread = math.sqrt(max(square - mean * mean, 0.0))
+    return mean, spread, float(np.abs(values).mean(dtype=np.float64))
+
+
+class _Record:
+    """Sets the rate of each epoch, notes errors, and sees that they are finite."""
+
+    def __init__(
+        self,
+        given: Ratings,
+        rate: float,
+        decay: float,
+        last: int,
+        history: bool,
+        target: str,
+    ) -> None:
+        self.given, self.rate, self.decay = given, rate, decay
+        self.last, self.history, self.target = last, history, target
+
+    def __call__(self, run: fg.Run, state: fg.State) -> bool:
+        if self.history:
+            penalties = self.check(state, f"after epoch {run.supersteps}")
+            measure_errors(state, target=self.target)
+            error = float(state["all_squares"][0])
+            rmse = math.sqrt(error / self.given.count)
+            run.notes.setdefault("rmse", []).append(rmse)
+            error += float(state["ridge"]) * penalties
+            run.notes.setdefault("errors", []).append(error)
+        state["rate"] = self.rate / (1 + self.decay * run.supersteps)
+        return run.supersteps >= self.last
+
+    def check(self, state: fg.State, where: str = "rate=") -> float:
+        """Return the sum of squares of all factors, one for each of their ratings.
+
+        Raises
+        ------
+        DivergenceError
+            If it is not finite.
+        """
+        measure_sizes(state, target=self.target)
+        found = float(state["penalties"][0])
+        if not math.isfinite(found):
+            raise fg.DivergenceError(
+                "factors became infinite or nan",
+                where=where,
+                got=f"rate={self.rate:g}",
+                expected="a rate at which the error falls: 0.01 suits ratings from 1 "
+                "to 5, and less those that are larger",
+                fix="a smaller rate, or scale the ratings",
+            )
+        return found
+
+
+def verify_sgd_factorization(
+    ratings: Any, result: SGDResult, *, regularization: float = 0.05, rtol: float = 1e-3
+) -> None:
+    """Check the answer of `sgd_factorization`, rating by rating, in float64.
+
+    * The last error and the last training RMSE are those of the factors.
+    * Users and items without ratings have zero factors and a zero bias.
+    * All factors and biases are finite.
+
+    Parameters
+    ----------
+    ratings, regularization
+        As given to it.
+    result : SGDResult
+        Its answer.
+    rtol : float, optional
+        How far errors may be off, relatively.
+
+    Raises
+    ------
+    AssertionError
+        With what fails first.
+    """
+    graph = checked_ratings(ratings, np.dtype(np.float64), directed=True).graph
+    u, v, miss = graph.sources, graph.targets, np.array(graph.weights)
+    x, b = result.factors.astype(np.float64), result.biases.astype(np.float64)
+    if not (np.isfinite(x).all() and np.isfinite(b).all()):
+        raise AssertionError("a factor or a bias is not finite")
+    miss -= result.mean + b[u] + b[v]
+    for block in np.array_split(
+        np.arange(miss.size), (miss.size * x.shape[1] >> 24) + 1
+    ):
+        miss[block] -= np.einsum("ek,ek->e", x[u[block]], x[v[block]])
+    degrees = np.bincount(u, minlength=len(x)) + np.bincount(v, minlength=len(x))
+    if x[degrees == 0].any() or b[degrees == 0].any():
+        raise AssertionError("a user or an item without ratings is not zero")
+    squares = miss @ miss
+    error = squares + regularization * (degrees @ ((x**2).sum(axis=1) + b**2))
+    for found, expected in (
+        (result.residuals, error),
+        (result.training_rmse, math.sqrt(squares / miss.size)),
+    ):
+        if found.size and abs(found[-1] - expected) > rtol * expected:
+            raise AssertionError(f"the last error is {found[-1]}, and not {expected}")

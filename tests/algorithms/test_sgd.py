@@ -1,0 +1,334 @@
+"""Stochastic gradient descent against NumPy, edge by edge, and against what it obeys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import featgraph as fg
+from featgraph.algorithms import sgd_factorization
+from featgraph.algorithms.sgd import (
+    SGDResult,
+    epoch,
+    epoch_of_parts,
+    epoch_of_products,
+    verify_sgd_factorization,
+)
+from featgraph.graph.views import edge_orders
+from tests.programs.exclusive import order_of
+
+RATE, RIDGE = 0.03, 0.05
+STEPS = {"biases": epoch, "products": epoch_of_products, "parts": epoch_of_parts}
+
+
+def some_ratings(seed: int = 0, users: int = 29, items: int = 17) -> Any:
+    """Return ratings from 1 to 5, a third of all; some twice, one user without any."""
+    rng = np.random.default_rng(seed)
+    count = users * items // 3
+    u, i = (
+        rng.integers(0, users - 1, count),
+        (items * rng.random(count) ** 2).astype(int),
+    )
+    return sparse.coo_matrix((rng.integers(1, 6, count), (u, i)), shape=(users, items))
+
+
+def graph_of(ratings: Any) -> fg.Graph:
+    users, items = ratings.shape
+    ends = ratings.row, users + ratings.col
+    return fg.Graph.from_edges(
+        *ends, weights=ratings.data.astype(float), sides=(users, items)
+    )
+
+
+def epoch_of_numpy(
+    kind: str, graph: fg.Graph, order: Any, x: Any, b: Any, mean: float
+) -> None:
+    """Take the steps of the edges in an order, in float64, in place."""
+    weights: Any = graph.weights
+    for e in order:
+        u, v = graph.sources[e], graph.targets[e]
+        p, q = x[u].copy(), x[v].copy()
+        miss = weights[e] - (mean + b[u] + b[v] + p @ q)
+        x[u] += RATE * (miss * q - RIDGE * p)
+        x[v] += RATE * (miss * p - RIDGE * q)
+        if kind == "parts":
+            x[[u, v]] = np.maximum(x[[u, v]], 0)
+        if kind == "biases":
+            b[u], b[v] = (own + RATE * (miss - RIDGE * own) for own in (b[u], b[v]))
+
+
+@pytest.mark.parametrize("k", [1, 3, 16, 33])
+@pytest.mark.parametrize("kind", STEPS)
+@pytest.mark.parametrize(
+    "options",
+    [{"schedule": "serial"}, {"schedule": "levels"}, {"parts": 3}],
+    ids=["serial", "levels", "blocks"],
+)
+def test_an_epoch_is_that_of_numpy(
+    kind: str, k: int, options: dict[str, Any], target: str
+) -> None:
+    rng = np.random.default_rng(k)
+    graph = graph_of(some_ratings())
+    x = rng.normal(0, 0.3, (graph.vertex_count, k))
+    b = rng.normal(0, 0.3, graph.vertex_count) * (kind == "biases")
+    mean = 3.3 if kind == "biases" else 0.0
+    if kind == "parts":
+        x = np.abs(x)
+    state = fg.State(
+        graph,
+        x=fg.vertex_property(x.astype(np.float32)),
+        bias=fg.vertex_property(b.astype(np.float32)),
+        rating=fg.edge_property(graph.weights_as(np.float32)),
+        turn=fg.edge_property(np.zeros((graph.edge_count, 2), np.int32)),
+        mean=mean, rate=RATE, ridge=RIDGE,
+    )  # fmt: skip
+    STEPS[kind](state, target=target, record_order="turn", **options)
+    turns = state["turn"]
+    epoch_of_numpy(kind, graph, order_of(graph, turns), x, b, mean)
+    rows = edge_orders.given_order(graph.given_index, None)
+    chain = edge_orders.levels(
+        graph.sources, graph.targets, rows[np.argsort(turns.sum(1), kind="stable")],
+        graph.vertex_count,
+    ).groups.size  # fmt: skip
+    largest = max(np.abs(x).max(), np.abs(b).max())
+    bound = (k + 8) * np.finfo(np.float32).eps * chain * largest
+    assert np.abs(state["x"] - x).max() <= bound
+    assert np.abs(state["bias"] - b).max() <= bound
+    if kind == "parts":
+        assert (x == 0).any(), "nothing was projected"
+        assert (state["x"] >= 0).all()
+
+
+def test_a_step_goes_against_the_gradient() -> None:
+    """Of half of miss**2 + ridge (x(u)**2 + x(v)**2 + b(u)**2 + b(v)**2)."""
+    rng = np.random.default_rng(4)
+    begin, k, mean, rating = rng.normal(size=(2, 6)), 5, 0.7, 2.5
+
+    def loss(both: Any) -> float:
+        miss = rating - (mean + both[:, k].sum() + both[0, :k] @ both[1, :k])
+        return float(miss**2 + RIDGE * (both**2).sum()) / 2
+
+    slope = np.empty_like(begin)
+    for at in np.ndindex(begin.shape):
+        step = np.zeros_like(begin)
+        step[at] = 1e-5
+        slope[at] = (loss(begin + step) - loss(begin - step)) / 2e-5
+    graph = fg.Graph.from_edges([0], [1], sides=(1, 1))
+    state = fg.State(
+        graph,
+        x=fg.vertex_property(begin[:, :k].copy()), bias=fg.vertex_property(begin[:, k]),
+        rating=fg.edge_property(np.array([rating])), mean=mean, rate=RATE, ridge=RIDGE,
+    )  # fmt: skip
+    epoch(state, target="cpu")
+    ended = np.c_[state["x"], state["bias"]]
+    np.testing.assert_allclose((begin - ended) / RATE, slope, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("schedule", ["serial", "levels"])
+def test_epochs_follow_the_shuffled_order(schedule: str) -> None:
+    ratings = some_ratings(1)
+    graph = graph_of(ratings)
+    result = sgd_factorization(
+        ratings, factors=3, rate=RATE, epochs=4, shuffle=7, schedule=schedule,
+        dtype=np.float64, target="cpu", history=True,
+    )  # fmt: skip
+    begin = sgd_factorization(
+        ratings, factors=3, epochs=0, dtype=np.float64, target="cpu"
+    )
+    x, b = begin.factors.copy(), begin.biases.copy()
+    order = graph.given_index[edge_orders.given_order(graph.given_index, 7)]
+    for _ in range(4):
+        epoch_of_numpy("biases", graph, order, x, b, begin.mean)
+    np.testing.assert_allclose(result.factors, x, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(result.biases, b, rtol=1e-12, atol=1e-14)
+    verify_sgd_factorization(ratings, result, rtol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"biases": False}, {"nonnegative": True}, {"decay": 0.1}, {"racy": True}],
+    ids=str,
+)
+def test_the_error_falls(more: dict[str, Any], dtype: Any, target: str) -> None:
+    ratings = some_ratings(2)
+    found = sgd_factorization(
+        ratings, factors=4, rate=0.02, epochs=25, history=True, dtype=dtype,
+        target=target, **more,
+    )  # fmt: skip
+    verify_sgd_factorization(ratings, found)
+    assert found.supersteps == found.residuals.size == found.training_rmse.size == 25
+    assert (np.diff(found.training_rmse) < 0).all()
+    assert found.training_rmse[-1] < 0.95 * found.training_rmse[0]
+    assert (found.mean == 0.0) == (
+        len(more) == 1 and "decay" not in more and "racy" not in more
+    )
+    assert found.factors.dtype == found.biases.dtype == dtype
+    if more.get("nonnegative"):
+        assert found.factors.min() == 0
+    assert found.biases.any() == (found.mean != 0)
+    without = dict(more, history=False)
+    again = sgd_factorization(
+        ratings, factors=4, rate=0.02, epochs=25, dtype=dtype, target=target, **without
+    )
+    if not more.get("racy"):
+        assert np.array_equal(again.factors, found.factors)
+
+
+def test_the_rate_decays() -> None:
+    graph = fg.Graph.from_edges([0], [1], weights=[1.0], sides=(1, 1))
+    begin = np.array([[1.0]]), np.array([[0.0]])
+    found = sgd_factorization(
+        graph, factors=1, rate=0.5, decay=1.0, regularization=1.0, epochs=3,
+        initial=begin, biases=False, dtype=np.float64, target="cpu",
+    )  # fmt: skip
+    p, q = 1.0, 0.0
+    for rate in (0.5, 0.25, 0.5 / 3):
+        miss = 1 - p * q
+        p, q = p + rate * (miss * q - p), q + rate * (miss * p - q)
+    np.testing.assert_allclose(found.factors[:, 0], [p, q], rtol=1e-15)
+
+
+def whole(*shape: int) -> Any:
+    return sparse.coo_matrix(np.arange(1.0, 1 + np.prod(shape)).reshape(shape))
+
+
+@pytest.mark.parametrize(
+    ("ratings", "more"),
+    [
+        (whole(1, 1), {}),
+        (whole(1, 7), {}),
+        (whole(7, 1), {"factors": 1}),
+        (sparse.coo_matrix(([1, 2, 2], ([0, 0, 1], [0, 0, 0]))), {}),
+        (sparse.coo_matrix(np.full((3, 4), 2.5)), {}),
+        (sparse.coo_matrix(([0.0], ([1], [1])), shape=(3, 3)), {}),
+        (whole(3, 2), {"epochs": 0}),
+        (whole(3, 2), {"rate": 0.0}),
+        (whole(3, 2).tocsr(), {"regularization": 0}),
+        (whole(3, 2).tocsc(), {"shuffle": None}),
+        (sparse.csr_array(whole(3, 2)), {"rate": np.float32(0.01), "factors": 65}),
+    ],
+    ids=["one", "row", "column", "twice", "equal", "zero", "no epoch", "no rate",
+         "no ridge", "as given", "array"],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", [{}, {"nonnegative": True}], ids=["biases", "parts"])
+def test_small_ratings(ratings: Any, more: dict[str, Any], kind: Any) -> None:
+    own = {"factors": 2, "rate": 0.01, "epochs": 3, "target": "cpu"} | kind | more
+    found = sgd_factorization(ratings, history=True, **own)
+    ridge = own.get("regularization", 0.05)
+    verify_sgd_factorization(ratings, found, regularization=ridge)
+    begin = sgd_factorization(ratings, **own | {"epochs": 0})
+    stays = not own["epochs"] or not own["rate"]
+    if stays:
+        assert np.array_equal(found.factors, begin.factors)
+    if kind == {} and len(set(ratings.tocoo().data)) == 1:  # the mean is all
+        wanted = ratings.tocoo().data[0]
+        np.testing.assert_allclose(found.mean + found.biases, wanted, atol=1e-2)
+
+
+def test_ratings_may_be_a_graph() -> None:
+    ratings = some_ratings(4)
+    options: dict[str, Any] = {"factors": 3, "epochs": 2, "target": "cpu"}
+    expected = sgd_factorization(ratings, **options).factors
+    graph = graph_of(ratings)
+    np.testing.assert_array_equal(sgd_factorization(graph, **options).factors, expected)
+    for wrong, what in (
+        (fg.Graph.from_biadjacency(ratings.tocsr().astype(float)), "undirected"),
+        (fg.Graph.from_edges([0], [1], weights=[1.0]), "no sides"),
+        (fg.Graph.from_edges([0], [1], sides=(1, 1)), "weights are the ratings"),
+        (
+            fg.Graph.from_edges([0, 1], [2, 3], weights=[1.0, np.inf], sides=(2, 2)),
+            "user 1, item 1: a rating is not finite",
+        ),
+        (fg.Graph.from_edges([], [], weights=[], sides=(2, 2)), "no ratings"),
+    ):
+        with pytest.raises(fg.GraphInputError, match=what):
+            sgd_factorization(wrong, **options)
+    backward = fg.Graph.from_edges([0, 3], [2, 1], weights=[1.0, 2.0], sides=(2, 2))
+    with pytest.raises(fg.PlanError, match="edge 1, which leads from 3 to 1"):
+        sgd_factorization(backward, schedule="blocks", **options)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        ({"factors": 0}, "factors out of range"),
+        ({"epochs": -1}, "epochs out of range"),
+        ({"rate": -0.1}, "rate out of range"),
+        ({"rate": np.nan}, "rate out of range"),
+        ({"decay": np.inf}, "decay out of range"),
+        ({"regularization": -1.0}, "regularization out of range"),
+        ({"biases": True, "nonnegative": True}, "a bias may be negative"),
+        ({"dtype": np.float16}, "not a type of factors"),
+        ({"initial": (np.zeros((2, 2)), np.zeros((2, 2)))}, "of another shape"),
+        ({"ratings": np.ones((3, 3))}, "sparse matrix"),
+        ({"ratings": sparse.csr_matrix((3, 3))}, "no ratings"),
+        ({"ratings": sparse.csr_matrix([[1.0, np.nan]])}, "not finite"),
+        ({"ratings": sparse.csr_matrix([[1.0, 1e60]])}, "does not fit float32"),
+    ],
+)
+def test_refusals(wrong: dict[str, Any], what: str) -> None:
+    given: dict[str, Any] = {"ratings": some_ratings(), "factors": 2, "target": "cpu"}
+    with pytest.raises(fg.GraphInputError, match=what):
+        sgd_factorization(**given | wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        ({"schedule": "lanes"}, "does not run exclusive functions"),
+        ({"schedule": "rows"}, "rows of one end"),
+        ({"racy": True, "schedule": "levels"}, "no order holds"),
+        ({"racy": True, "deterministic": True}, "no order holds"),
+        ({"schedule": "levels", "parts": 4}, "parts"),
+        ({"asynchronous": True}, "runs once on each edge"),
+    ],
+)
+def test_options_that_do_not_fit(wrong: dict[str, Any], what: str) -> None:
+    with pytest.raises(fg.FeatGraphError, match=what):
+        sgd_factorization(some_ratings(), factors=2, target="cpu", **wrong)
+
+
+def test_negative_factors_are_no_beginning_of_nonnegative_ones() -> None:
+    begin = np.full((3, 1), -1.0), np.ones((2, 1))
+    with pytest.raises(fg.GraphInputError, match="initial factors are negative"):
+        sgd_factorization(
+            whole(3, 2), factors=1, initial=begin, nonnegative=True, target="cpu"
+        )
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_rate_that_is_too_large_is_named(history: bool) -> None:
+    with pytest.raises(fg.DivergenceError, match="rate=50") as caught:
+        sgd_factorization(
+            some_ratings(), rate=50.0, epochs=9, history=history, target="cpu"
+        )
+    assert ("after epoch" in str(caught.value)) == history
+
+
+def test_a_verifier_finds_what_is_wrong() -> None:
+    ratings = some_ratings(2)
+    found = sgd_factorization(ratings, factors=2, epochs=5, history=True, target="cpu")
+    verify_sgd_factorization(ratings, found)
+    empty = ratings.shape[0] - 1  # the last user has no ratings
+    moved, biased = found.factors.copy(), found.biases.copy()
+    moved[empty], biased[empty] = 1, 1
+    kept = {
+        "run": found.run, "residuals": found.residuals, "mean": found.mean,
+        "factors": found.factors, "biases": found.biases,
+        "user_factors": found.user_factors, "item_factors": found.item_factors,
+        "training_rmse": found.training_rmse,
+    }  # fmt: skip
+    for wrong in (
+        {"factors": moved},
+        {"biases": biased},
+        {"factors": np.full_like(moved, np.nan)},
+        {"mean": found.mean + 1},
+        {"residuals": 1.01 * found.residuals},
+        {"training_rmse": 1.01 * found.training_rmse},
+    ):
+        with pytest.raises(AssertionError):
+            verify_sgd_factorization(ratings, SGDResult(**kept | wrong))
