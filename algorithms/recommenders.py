@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,9 @@ from featgraph.algorithms._checks import require_number
 from featgraph.algorithms._estimator import BaseEstimator
 from featgraph.algorithms._sides import rows_of
 from featgraph.algorithms.als import ALSResult, als, solve_side
+from featgraph.algorithms.sgd import SGDResult, sgd_factorization
 
-__all__ = ["AlternatingLeastSquares"]
+__all__ = ["AlternatingLeastSquares", "MatrixFactorization"]
 
 Array = npt.NDArray[Any]
 _VERSION = 1
@@ -27,25 +28,26 @@ def _is_weighted(weighted_regularization: bool | None, implicit: bool) -> bool:
 
 
 class _Factors:
-    """Queries on fitted factors."""
+    """Queries on fitted factors, and files of them."""
 
-    regularization: float
-    alpha: float
-    implicit: bool
-    weighted_regularization: bool | None
     target: str
     user_factors: Array
     item_factors: Array
+    result_: ALSResult | SGDResult
+    #: Attributes of a fitted model that are saved.
+    _fitted: tuple[str, ...] = ("user_factors", "item_factors")
 
-    def _objective(self) -> dict[str, Any]:
-        return {
-            "regularization": self.regularization,
-            "alpha": self.alpha,
-            "implicit": self.implicit,
-            "weighted_regularization": _is_weighted(
-                self.weighted_regularization, self.implicit
-            ),
-        }
+    def _in_products(self) -> tuple[Array, Array]:
+        """Return the rows of users and items whose products are scores."""
+        return self.user_factors, self.item_factors
+
+    def _solved(self, rows: Any) -> Array:
+        """Return the rows of users in products, from their ratings."""
+        raise NotImplementedError
+
+    def _wanted(self, ratings: Array) -> Array:
+        """Return what predictions of entries should be."""
+        return ratings
 
     def predict(self, userids: npt.ArrayLike, itemids: npt.ArrayLike) -> Array:
         """Return the predicted ratings of pairs of users and items.
@@ -65,8 +67,9 @@ class _Factors:
             If ids are out of range, or there are not as many of both.
         """
         self._check_fitted()
-        x = self.user_factors[_checked_ids(userids, len(self.user_factors), "userids")]
-        y = self.item_factors[_checked_ids(itemids, len(self.item_factors), "itemids")]
+        x, y = self._in_products()
+        x = x[_checked_ids(userids, len(x), "userids")]
+        y = y[_checked_ids(itemids, len(y), "itemids")]
         if len(x) != len(y) and 1 not in {len(x), len(y)}:
             raise fg.GraphInputError(
                 "predictions are of pairs of a user and an item",
@@ -126,13 +129,8 @@ class _Factors:
         rows = self._checked_rows(
             user_items, len(users), filter_already_liked_items or recalculate_user
         )
-        if recalculate_user:
-            x = solve_side(
-                rows, self.item_factors, target=self.target, **self._objective()
-            )
-        else:
-            x = self.user_factors[users]
-        scores = x @ self.item_factors.T
+        x, y = self._in_products()
+        scores = (self._solved(rows) if recalculate_user else x[users]) @ y.T
         if items is not None:
             chosen = _checked_ids(items, len(self.item_factors), "items")
             outside = np.ones(scores.shape[1], np.bool_)
@@ -161,6 +159,118 @@ class _Factors:
         """Return the users whose factors make the smallest angles with a user's."""
         self._check_fitted()
         return _similar(self.user_factors, (userid, users), N, ("userid", "users"))
+
+    def score(self, user_items: Any, y: Any = None) -> float:
+        """Return how well ratings are predicted that are held out of their rows.
+
+        The entries of each row go in turns to two halves. The factors of the user are
+        found from either half, with the factors of the items held, and predict the
+        other. Rows may be of users that were not fitted: folds of a cross-validation.
+
+        Parameters
+        ----------
+        user_items : sparse matrix of shape (M, I)
+            Ratings; for implicit feedback, their preferences are predicted: one, or
+            zero for negative entries.
+        y : None
+            Not used.
+
+        Returns
+        -------
+        float
+            The root of the mean squared error, negative: larger is better.
+
+        Raises
+        ------
+        GraphInputError
+            If `user_items` is no sparse matrix of the fitted items, or is empty.
+        """
+        self._check_fitted()
+        items = len(self.item_factors)
+        shape = getattr(user_items, "shape", None)
+        if shape is None or shape[1:] != (items,) or not hasattr(user_items, "tocoo"):
+            raise fg.GraphInputError(
+                "the rows do not fit the items",
+                got=f"{type(user_items).__name__}, shape {shape}",
+                expected=f"a sparse matrix of shape (M, {items})",
+            )
+        entries = user_items.tocoo()
+        if not entries.nnz:
+            raise fg.GraphInputError("no ratings to compare with", got=f"{shape}")
+        order = np.lexsort((entries.col, entries.row))
+        first = np.searchsorted(entries.row[order], entries.row[order])
+        half = (np.arange(order.size) - first) % 2
+        wanted, y_all = self._wanted(entries.data), self._in_products()[1]
+        total = 0.0
+        for seen, held in ((order[half == 0], order[half == 1]),
+                           (order[half == 1], order[half == 0])):  # fmt: skip
+            x, y_held = self._solved(rows_of(entries, seen)), y_all[entries.col[held]]
+            predicted = np.einsum("nk,nk->n", x[entries.row[held]], y_held)
+            total += float(np.sum((predicted - wanted[held]) ** 2.0))
+        return -float(np.sqrt(total / entries.nnz))
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the recorded errors; needs ``history=True``."""
+        self._check_fitted()
+        return self.result_.plot(ax)
+
+    @fg.checked_arguments
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write parameters and what was fitted to one file, whole or not at all."""
+        self._check_fitted()
+        kept: dict[str, Any] = self.get_params()  # type: ignore[attr-defined]
+        kept = {name: kept[name] for name in kept if name not in _NOT_SAVED}
+        kept["dtype"] = np.dtype(kept["dtype"]).name
+        header = {"version": _VERSION, "estimator": type(self).__name__}
+        arrays = {name: np.asarray(getattr(self, name)) for name in self._fitted}
+        header |= {"parameters": kept}
+        fg.write_arrays(path, {"header": np.array(json.dumps(header)), **arrays})
+
+    @classmethod
+    @fg.checked_arguments
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` has written.
+
+        Raises
+        ------
+        FileFormatError
+            If the file is damaged, or of another kind or version.
+        """
+        try:
+            file = fg.read_arrays(path)
+            header = json.loads(str(file["header"]))
+            fitted = {name: file[name] for name in cls._fitted}
+            version, parameters = header["version"], header["parameters"]
+            kind = header.get("estimator", AlternatingLeastSquares.__name__)
+            is_own = (version, kind) == (_VERSION, cls.__name__)
+            model = cls(**parameters) if is_own else None
+        except fg.FileFormatError:
+            raise
+        except _DAMAGE as error:
+            raise fg.FileFormatError(
+                "not a saved model, or damaged", where=str(path), got=error
+            ) from error
+        if model is None:
+            raise fg.FileFormatError(
+                "a model of another version or kind", where=str(path),
+                got=f"{kind}, version {version}",
+                expected=f"{cls.__name__}, version {_VERSION}",
+            )  # fmt: skip
+        for name, array in fitted.items():
+            setattr(model, name, array)
+        shapes = {name: array.shape for name, array in fitted.items()}
+        is_real = all(array.dtype.kind == "f" for array in fitted.values())
+        if shapes != model._shapes() or not is_real:
+            raise fg.FileFormatError(
+                "the factors do not fit the parameters", where=str(path), got=shapes
+            )
+        return model
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shapes that what was fitted has to have."""
+        parts = {name: getattr(self, name) for name in self._fitted[:2]}
+        width: int = self.factors  # type: ignore[attr-defined]
+        return {name: (*part.shape[:1], width) for name, part in parts.items()}
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "user_factors"):
@@ -264,6 +374,23 @@ class AlternatingLeastSquares(_Factors, BaseEstimator):
         self.every = every
         self.repartition = repartition
 
+    def _objective(self) -> dict[str, Any]:
+        return {
+            "regularization": self.regularization,
+            "alpha": self.alpha,
+            "implicit": self.implicit,
+            "weighted_regularization": _is_weighted(
+                self.weighted_regularization, self.implicit
+            ),
+        }
+
+    def _solved(self, rows: Any) -> Array:
+        held = self.item_factors
+        return solve_side(rows, held, target=self.target, **self._objective())
+
+    def _wanted(self, ratings: Array) -> Array:
+        return ratings > 0 if self.implicit else ratings
+
     def fit(self, user_items: Any, y: Any = None) -> AlternatingLeastSquares:
         """Find the factors of a sparse matrix of shape (U, I); returns itself.
 
@@ -274,7 +401,7 @@ class AlternatingLeastSquares(_Factors, BaseEstimator):
         GraphInputError, FeatGraphError
             As `featgraph.algorithms.als.als`.
         """
-        self.result_: ALSResult = als(
+        self.result_ = als(
             user_items,
             factors=self.factors,
             iterations=self.iterations,
@@ -292,64 +419,6 @@ class AlternatingLeastSquares(_Factors, BaseEstimator):
         self.user_factors = self.result_.user_factors
         self.item_factors = self.result_.item_factors
         return self
-
-    def score(self, user_items: Any, y: Any = None) -> float:
-        """Return how well ratings are predicted that are held out of their rows.
-
-        The entries of each row go in turns to two halves. The factors of the user are
-        found from either half, with the factors of the items held, and predict the
-        other. Rows may be of users that were not fitted: folds of a cross-validation.
-
-        Parameters
-        ----------
-        user_items : sparse matrix of shape (M, I)
-            Ratings; for implicit feedback, their preferences are predicted: one, or
-            zero for negative entries.
-        y : None
-            Not used.
-
-        Returns
-        -------
-        float
-            The root of the mean squared error, negative: larger is better.
-
-        Raises
-        ------
-        GraphInputError
-            If `user_items` is no sparse matrix of the fitted items, or is empty.
-        """
-        self._check_fitted()
-        items = len(self.item_factors)
-        shape = getattr(user_items, "shape", None)
-        if shape is None or shape[1:] != (items,) or not hasattr(user_items, "tocoo"):
-            raise fg.GraphInputError(
-                "the rows do not fit the items",
-                got=f"{type(user_items).__name__}, shape {shape}",
-                expected=f"a sparse matrix of shape (M, {items})",
-            )
-        entries = user_items.tocoo()
-        if not entries.nnz:
-            raise fg.GraphInputError("no ratings to compare with", got=f"{shape}")
-        order = np.lexsort((entries.col, entries.row))
-        first = np.searchsorted(entries.row[order], entries.row[order])
-        half = (np.arange(order.size) - first) % 2
-        wanted = entries.data > 0 if self.implicit else entries.data
-        total = 0.0
-        for seen, held in ((order[half == 0], order[half == 1]),
-                           (order[half == 1], order[half == 0])):  # fmt: skip
-            x = solve_side(
-                rows_of(entries, seen), self.item_factors,
-                target=self.target, **self._objective(),
-            )  # fmt: skip
-            y_held = self.item_factors[entries.col[held]]
-            predicted = np.einsum("nk,nk->n", x[entries.row[held]], y_held)
-            total += float(np.sum((predicted - wanted[held]) ** 2.0))
-        return -float(np.sqrt(total / entries.nnz))
-
-    def plot(self, ax: Any = None) -> Any:
-        """Draw the error of each half; needs ``history=True``."""
-        self._check_fitted()
-        return self.result_.plot(ax)
 
     def partial_fit_users(self, userids: npt.ArrayLike, user_items: Any) -> None:
         """Set the factors of users, old or new, from their rows; items are held.
@@ -390,69 +459,159 @@ class AlternatingLeastSquares(_Factors, BaseEstimator):
         new[ids] = found
         return new
 
-    @fg.checked_arguments
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write parameters and factors to one file, whole or not at all."""
-        self._check_fitted()
-        kept = {
-            name: getattr(self, name) for name in _PARAMETERS if name != "random_state"
-        }
-        kept |= {"dtype": np.dtype(self.dtype).name, "random_state": self.random_state}
-        header = json.dumps({"version": _VERSION, "parameters": kept})
-        fg.write_arrays(
-            path,
-            {
-                "header": np.array(header),
-                "user_factors": self.user_factors,
-                "item_factors": self.item_factors,
-            },
-        )
 
-    @classmethod
-    @fg.checked_arguments
-    def load(cls, path: str | os.PathLike[str]) -> AlternatingLeastSquares:
-        """Read what `save` has written.
+class MatrixFactorization(_Factors, BaseEstimator):
+    """Predicted ratings and recommendations by stochastic gradient descent.
+
+    It has the parameters of an estimator of scikit-learn, as `AlternatingLeastSquares`.
+    In predictions and recommendations, biases count; in similarities, they do not.
+
+    Parameters
+    ----------
+    factors, rate, decay, regularization, epochs, biases, nonnegative, shuffle, \
+    random_state, history, dtype
+        As for `featgraph.algorithms.sgd.sgd_factorization`.
+    clip : bool, optional
+        Whether predictions are kept within the range of the ratings that were fitted.
+    schedule : str, optional
+        In which order ratings are used; see `featgraph.iterate`.
+    target : {"auto", "cpu", "cuda"}, optional
+        Where to run.
+
+    Attributes
+    ----------
+    user_factors, item_factors : ndarray of shape (U, K), (I, K)
+        After `fit`.
+    user_biases, item_biases : ndarray of shape (U,), (I,)
+        Zeros where none were asked for.
+    mean : float
+        The mean of the ratings; 0.0 without biases.
+    limits : ndarray of shape (2,)
+        The smallest and the largest rating.
+    result_ : SGDResult
+        Errors and the record of the run.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse
+    >>> from featgraph.algorithms import MatrixFactorization
+    >>> ratings = scipy.sparse.csr_matrix([[5, 4, 0], [0, 2, 1], [5, 0, 3]])
+    >>> model = MatrixFactorization(factors=2, target="cpu").fit(ratings)
+    >>> bool(1 <= model.predict(0, 2)[0] <= 5)
+    True
+    """
+
+    user_biases: Array
+    item_biases: Array
+    mean: float | Array
+    limits: Array
+    _fitted = (*_Factors._fitted, "user_biases", "item_biases", "mean", "limits")
+
+    def __init__(
+        self,
+        factors: int = 32,
+        rate: float = 0.01,
+        decay: float = 0.0,
+        regularization: float = 0.05,
+        epochs: int = 30,
+        *,
+        biases: bool | None = None,
+        nonnegative: bool = False,
+        clip: bool = True,
+        shuffle: int | None = 0,
+        dtype: npt.DTypeLike = np.float32,
+        random_state: int | None = 0,
+        history: bool = False,
+        schedule: str = "auto",
+        target: str = "auto",
+    ) -> None:
+        self.factors = factors
+        self.rate = rate
+        self.decay = decay
+        self.regularization = regularization
+        self.epochs = epochs
+        self.biases = biases
+        self.nonnegative = nonnegative
+        self.clip = clip
+        self.shuffle = shuffle
+        self.dtype = dtype
+        self.random_state = random_state
+        self.history = history
+        self.schedule = schedule
+        self.target = target
+
+    def fit(self, user_items: Any, y: Any = None) -> MatrixFactorization:
+        """Find factors and biases of a sparse matrix of shape (U, I); returns itself.
+
+        `y` is not used: scikit-learn passes it.
 
         Raises
         ------
-        FileFormatError
-            If the file is damaged, or of another kind or version.
+        GraphInputError, PlanError, DivergenceError
+            As `featgraph.algorithms.sgd.sgd_factorization`.
         """
-        try:
-            file = fg.read_arrays(path)
-            header = json.loads(str(file["header"]))
-            factors = file["user_factors"], file["item_factors"]
-            version, parameters = header["version"], header["parameters"]
-            model = cls(**parameters) if version == _VERSION else None
-        except fg.FileFormatError:
-            raise
-        except _DAMAGE as error:
-            raise fg.FileFormatError(
-                "not a saved model, or damaged", where=str(path), got=error
-            ) from error
-        if model is None:
-            raise fg.FileFormatError(
-                "a model of another version", where=str(path), got=version,
-                expected=_VERSION,
-            )  # fmt: skip
-        widths = {part.shape[1:] for part in factors}
-        if widths != {(model.factors,)} or any(p.dtype.kind != "f" for p in factors):
-            raise fg.FileFormatError(
-                "the factors do not fit the parameters", where=str(path), got=widths
+        own = self.get_params()
+        del own["clip"]
+        found = sgd_factorization(user_items, **own)
+        values = (
+            user_items.weights
+            if isinstance(user_items, fg.Graph)
+            else (user_items.tocoo(copy=False).data)
+        )
+        self.limits = np.array([values.min(), values.max()], np.float64)
+        self.result_, self.mean = found, found.mean
+        self.user_factors, self.item_factors = found.user_factors, found.item_factors
+        biases, count = found.biases, len(found.user_factors)
+        self.user_biases, self.item_biases = biases[:count], biases[count:]
+        return self
+
+    def predict(self, userids: npt.ArrayLike, itemids: npt.ArrayLike) -> Array:
+        """Return the predicted ratings of pairs, as `AlternatingLeastSquares` does.
+
+        With ``clip=True``, they are within the range of the ratings fitted.
+        """
+        found = super().predict(userids, itemids)
+        return np.clip(found, *self.limits.astype(found.dtype)) if self.clip else found
+
+    def _in_products(self) -> tuple[Array, Array]:
+        """Return factors and two more columns: a bias, and one for that of the other."""
+        x, y = self.user_factors, self.item_factors
+        ones = np.ones((len(x), 1), x.dtype), np.ones((len(y), 1), y.dtype)
+        own = self.user_biases + x.dtype.type(self.mean)
+        of_users = np.hstack((x, own[:, None], ones[0]))
+        return of_users, np.hstack((y, ones[1], self.item_biases[:, None]))
+
+    def _solved(self, rows: Any) -> Array:
+        """Minimize the same error over users, exactly, with the items held."""
+        if self.nonnegative:
+            raise fg.GraphInputError(
+                "nonnegative factors of users are not found from their rows",
+                where="nonnegative=",
+                fix="fit again with these rows",
             )
-        model.user_factors, model.item_factors = factors
-        return model
+        has_biases = self.biases is not False
+        entries, k = rows.tocoo(copy=True), self.factors
+        entries.data = entries.data - (self.mean + self.item_biases[entries.col])
+        held = self._in_products()[1][:, : k + has_biases]
+        found = np.zeros((entries.shape[0], k + 2), held.dtype)
+        found[:, : k + has_biases] = solve_side(
+            entries, held, regularization=self.regularization, target=self.target
+        )
+        found[:, k] += self.mean
+        found[:, k + 1] = 1
+        return found
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        users, items = len(self.user_factors), len(self.item_factors)
+        more = {"user_biases": (users,), "item_biases": (items,)}
+        return super()._shapes() | more | {"mean": (), "limits": (2,)}
 
 
 #: What NumPy, zip and JSON raise for a file that is not what it should be.
 _DAMAGE = (ValueError, KeyError, TypeError, RecursionError)
 
-#: Saved with a model; not where a fit is gone on with, which is of one machine.
-_PARAMETERS = (
-    "factors", "regularization", "alpha", "iterations", "implicit",
-    "weighted_regularization", "tolerance", "solver", "random_state", "history",
-    "target",
-)  # fmt: skip
+#: Not saved with a model: where a fit is gone on with, which is of one machine.
+_NOT_SAVED = ("checkpoint", "every", "repartition")
 
 
 def _checked_ids(given: Any, count: int | None, name: str) -> Array:

@@ -383,7 +383,7 @@ def verify_sgd_factorization(
         With what fails first.
     """
     graph = checked_ratings(ratings, np.dtype(np.float64), directed=True).graph
-    u, v, miss = graph.sources, graph.targets, np.array(graph.weights)
+    u, v, miss = graph.sources, graph.targets, np.array(graph.weights, np.float64)
     x, b = result.factors.astype(np.float64), result.biases.astype(np.float64)
     if not (np.isfinite(x).all() and np.isfinite(b).all()):
         raise AssertionError("a factor or a bias is not finite")
