@@ -37,9 +37,11 @@ class _Factors:
     #: Attributes of a fitted model that are saved.
     _fitted: tuple[str, ...] = ("user_factors", "item_factors")
 
-    def _in_products(self) -> tuple[Array, Array]:
+    def _in_products(
+        self, users: Any = slice(None), items: Any = slice(None)
+    ) -> tuple[Array, Array]:
         """Return the rows of users and items whose products are scores."""
-        return self.user_factors, self.item_factors
+        return self.user_factors[users], self.item_factors[items]
 
     def _solved(self, rows: Any) -> Array:
         """Return the rows of users in products, from their ratings."""
@@ -67,9 +69,9 @@ class _Factors:
             If ids are out of range, or there are not as many of both.
         """
         self._check_fitted()
-        x, y = self._in_products()
-        x = x[_checked_ids(userids, len(x), "userids")]
-        y = y[_checked_ids(itemids, len(y), "itemids")]
+        users = _checked_ids(userids, len(self.user_factors), "userids")
+        items = _checked_ids(itemids, len(self.item_factors), "itemids")
+        x, y = self._in_products(users, items)
         if len(x) != len(y) and 1 not in {len(x), len(y)}:
             raise fg.GraphInputError(
                 "predictions are of pairs of a user and an item",
@@ -129,8 +131,8 @@ class _Factors:
         rows = self._checked_rows(
             user_items, len(users), filter_already_liked_items or recalculate_user
         )
-        x, y = self._in_products()
-        scores = (self._solved(rows) if recalculate_user else x[users]) @ y.T
+        x, y = self._in_products([] if recalculate_user else users)
+        scores = (self._solved(rows) if recalculate_user else x) @ y.T
         if items is not None:
             chosen = _checked_ids(items, len(self.item_factors), "items")
             outside = np.ones(scores.shape[1], np.bool_)
@@ -200,7 +202,7 @@ class _Factors:
         order = np.lexsort((entries.col, entries.row))
         first = np.searchsorted(entries.row[order], entries.row[order])
         half = (np.arange(order.size) - first) % 2
-        wanted, y_all = self._wanted(entries.data), self._in_products()[1]
+        wanted, y_all = self._wanted(entries.data), self._in_products([])[1]
         total = 0.0
         for seen, held in ((order[half == 0], order[half == 1]),
                            (order[half == 1], order[half == 0])):  # fmt: skip
@@ -477,6 +479,8 @@ class MatrixFactorization(_Factors, BaseEstimator):
         In which order ratings are used; see `featgraph.iterate`.
     target : {"auto", "cpu", "cuda"}, optional
         Where to run.
+    checkpoint, every, repartition : optional
+        As for `AlternatingLeastSquares`.
 
     Attributes
     ----------
@@ -524,6 +528,9 @@ class MatrixFactorization(_Factors, BaseEstimator):
         history: bool = False,
         schedule: str = "auto",
         target: str = "auto",
+        checkpoint: Any = None,
+        every: float = 60.0,
+        repartition: bool | str | int = False,
     ) -> None:
         self.factors = factors
         self.rate = rate
@@ -539,6 +546,9 @@ class MatrixFactorization(_Factors, BaseEstimator):
         self.history = history
         self.schedule = schedule
         self.target = target
+        self.checkpoint = checkpoint
+        self.every = every
+        self.repartition = repartition
 
     def fit(self, user_items: Any, y: Any = None) -> MatrixFactorization:
         """Find factors and biases of a sparse matrix of shape (U, I); returns itself.
@@ -573,13 +583,15 @@ class MatrixFactorization(_Factors, BaseEstimator):
         found = super().predict(userids, itemids)
         return np.clip(found, *self.limits.astype(found.dtype)) if self.clip else found
 
-    def _in_products(self) -> tuple[Array, Array]:
-        """Return factors and two more columns: a bias, and one for that of the other."""
-        x, y = self.user_factors, self.item_factors
+    def _in_products(
+        self, users: Any = slice(None), items: Any = slice(None)
+    ) -> tuple[Array, Array]:
+        """Return factors and two more columns: the bias, and what meets the other's."""
+        x, y = self.user_factors[users], self.item_factors[items]
         ones = np.ones((len(x), 1), x.dtype), np.ones((len(y), 1), y.dtype)
-        own = self.user_biases + x.dtype.type(self.mean)
+        own = self.user_biases[users] + x.dtype.type(self.mean)
         of_users = np.hstack((x, own[:, None], ones[0]))
-        return of_users, np.hstack((y, ones[1], self.item_biases[:, None]))
+        return of_users, np.hstack((y, ones[1], self.item_biases[items][:, None]))
 
     def _solved(self, rows: Any) -> Array:
         """Minimize the same error over users, exactly, with the items held."""
@@ -592,7 +604,7 @@ class MatrixFactorization(_Factors, BaseEstimator):
         has_biases = self.biases is not False
         entries, k = rows.tocoo(copy=True), self.factors
         entries.data = entries.data - (self.mean + self.item_biases[entries.col])
-        held = self._in_products()[1][:, : k + has_biases]
+        held = self._in_products([])[1][:, : k + has_biases]
         found = np.zeros((entries.shape[0], k + 2), held.dtype)
         found[:, : k + has_biases] = solve_side(
             entries, held, regularization=self.regularization, target=self.target

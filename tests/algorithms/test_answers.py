@@ -231,6 +231,8 @@ APART = {
     "als": "ratings are a graph of their own: test_factors_are_moved_once",
     "factor_propagation": "a FactorGraph has tables of Python, and answers have names",
     "gradient_factorization": "as als",
+    "MatrixFactorization": "an estimator around sgd_factorization",
+    "sgd_factorization": "as als",
 }
 
 

@@ -84,6 +84,7 @@ GIVEN: dict[str, tuple[Any, dict[str, Any]]] = {
         },
     ),
     "pagerank_push": (RING, {"personalization": floats(3), "weights": floats(4)}),
+    "sgd_factorization": (LIKES, {"initial": floats(2, 2)}),
     "sssp": (RING, {"sources": [0, 1], "weights": floats(4)}),
     "sswp": (RING, {"sources": [0, 1], "weights": floats(4)}),
 }
@@ -154,7 +155,7 @@ def test_an_array_that_is_none_of_numbers_is_refused(name: str, argument: str) -
         for key, value in good.items()
         if needed[key].default is inspect._empty
     }
-    if name == "als" or name == "gradient_factorization":
+    if name in {"als", "gradient_factorization", "sgd_factorization"}:
         given["factors"] = 2
     for make in BAD.values():
         bad = make(np.asarray(good[argument]))

@@ -64,9 +64,14 @@ def fit_ratings(**options: Any) -> Any:
     return al.AlternatingLeastSquares(3, iterations=3, **options).fit(RATINGS)
 
 
+def fit_by_steps(**options: Any) -> Any:
+    return al.MatrixFactorization(3, epochs=5, **options).fit(RATINGS)
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "AlternatingLeastSquares": fit_ratings,
     "LabelPropagation": fit_labels,
+    "MatrixFactorization": fit_by_steps,
     "als": lambda **o: al.als(RATINGS, factors=3, iterations=3, history=True, **o),
     "belief_propagation": lambda **o: al.belief_propagation(
         UNDIRECTED, np.ones((V, 2)) + np.eye(2)[np.arange(V) % 2],
@@ -91,6 +96,9 @@ CALLS: dict[str, Callable[..., Any]] = {
     "factor_propagation": lambda **o: al.factor_propagation(MODEL, **o),
     "gradient_factorization": lambda **o: al.gradient_factorization(
         RATINGS, factors=3, iterations=3, history=True, **o
+    ),
+    "sgd_factorization": lambda **o: al.sgd_factorization(
+        RATINGS, factors=3, epochs=6, decay=0.1, history=True, **o
     ),
     "heat_simulation": lambda **o: al.heat_simulation(
         UNDIRECTED, np.arange(V) * 1.0, max_supersteps=12, **o
@@ -157,7 +165,7 @@ def breaks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 def answers(result: Any) -> dict[str, Any]:
     """Return the arrays and numbers of a result, or of an estimator."""
-    if isinstance(result, al.AlternatingLeastSquares):
+    if isinstance(result, al.AlternatingLeastSquares | al.MatrixFactorization):
         result = result.result_
     names = [f.name for f in fields(result)] if is_dataclass(result) else vars(result)
     found = {name: getattr(result, name) for name in names}

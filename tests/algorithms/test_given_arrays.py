@@ -212,6 +212,8 @@ APART = {
     "AlternatingLeastSquares": "an estimator around als",
     "LabelPropagation": "test_an_estimator_takes_labels_of_the_gpu",
     "gradient_factorization": "as als",
+    "MatrixFactorization": "an estimator around sgd_factorization",
+    "sgd_factorization": "as als",
     "als": "test_factors_may_begin_on_the_gpu: its graph is made on the host",
     "clustering": "no arrays",
     "connected_components": "no arrays",

@@ -14,7 +14,11 @@ from scipy.sparse import csr_matrix
 from sklearn.base import clone
 
 import featgraph as fg
-from featgraph.algorithms import AlternatingLeastSquares, LabelPropagation
+from featgraph.algorithms import (
+    AlternatingLeastSquares,
+    LabelPropagation,
+    MatrixFactorization,
+)
 
 
 def same(one: Any, other: Any) -> None:
@@ -43,7 +47,8 @@ def test_estimators() -> None:
     ratings = AlternatingLeastSquares(factors=3).fit(
         csr_matrix(rng.integers(0, 4, (8, 6)).astype(float))
     )
-    for fitted in (model, ratings):
+    biased = MatrixFactorization(factors=3).fit(csr_matrix(np.eye(8, 6)))
+    for fitted in (model, ratings, biased):
         again = pickle.loads(pickle.dumps(fitted))
         for name, value in vars(fitted).items():
             if isinstance(value, np.ndarray):

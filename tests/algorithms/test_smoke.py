@@ -96,6 +96,7 @@ CASES = {
     "pagerank_push": Case(
         (ARCS,), lambda r: (ARCS, r), {"personalization": ONE_HOT[:, 0]}
     ),
+    "sgd_factorization": Case((RATINGS,), lambda r: (RATINGS, r), {"factors": 3}),
     "sssp": Case(
         (ARCS, 0),
         lambda r: (ARCS, 0, r.distances, r.predecessors),

@@ -148,6 +148,7 @@ OF_ALGORITHMS: dict[str, dict[str, Any]] = {
                                "weights": np.ones((4, 2))},
     "multimodal_learning": {"graph": GRAPH, "given": ONES, "weights": np.ones((4, 2))},
     "neural_network": {"graph": DIRECTED, "inputs": np.ones(4)},
+    "sgd_factorization": {"ratings": RATINGS, "factors": 2, "epochs": 1},
     "sssp": {"graph": GRAPH, "sources": 0},
     "sswp": {"graph": GRAPH, "sources": 0},
 }  # fmt: skip
@@ -162,6 +163,10 @@ OTHERS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "LabelPropagation": (
         fit(algorithms.LabelPropagation, GRAPH, SEEDS), {"target": "cpu"}
+    ),
+    "MatrixFactorization": (
+        fit(algorithms.MatrixFactorization, RATINGS),
+        {"factors": 2, "epochs": 1, "target": "cpu"},
     ),
     "LabelPropagation of points": (
         fit(algorithms.LabelPropagation, np.eye(4), SEEDS), {"target": "cpu"}
