@@ -216,8 +216,9 @@ def subgraph_matching(
     vertices = (first + falling).astype(np.int32)
     block = _block_of(vertices, vertex_count, block_vertices)
     by_block, _ = _sorted(_take(block, ends), order)
-    ends = _ends(sources, targets, by_block)
-    colors, of = _colors(*ends, block), _take(block, ends[1])
+    u, v = _ends(sources, targets, by_block)
+    colors = _colors(u, v, block)
+    of = _take(block, v)
     return _in_blocks(by_block, of, colors, vertices, block_vertices)
 
 
