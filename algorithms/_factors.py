@@ -83,7 +83,7 @@ def iterate_halves(
     return fg.iterate(steps, state, max_supersteps=1 << 40, callback=look, **options)
 
 
-def drawn(place):  # type: ignore[no-untyped-def]
+def drawn(place: Any) -> Any:
     """Draw a number in [0, 1) for a place.
 
     The bits of a counter are mixed by three multiplications, as generators do (Steele,
@@ -158,8 +158,8 @@ def factors_to_begin(
     in_place = bool(around)
     if initial is not None:
         x = _given_factors(given, factors, initial, real)
-        x = fg.vertex_property(x, iterated=not in_place)
-        return fg.State(given.graph, x=x, **more)
+        begin = fg.vertex_property(x, iterated=not in_place)
+        return fg.State(given.graph, x=begin, **more)
     size = math.sqrt(min(totals.mean_size, 1e6) / factors)
     if around == "zero":
         # The k products of independent entries, of variance size**2 / 12, add up.

@@ -563,11 +563,8 @@ class MatrixFactorization(_Factors, BaseEstimator):
         own = self.get_params()
         del own["clip"]
         found = sgd_factorization(user_items, **own)
-        values = (
-            user_items.weights
-            if isinstance(user_items, fg.Graph)
-            else (user_items.tocoo(copy=False).data)
-        )
+        is_graph = isinstance(user_items, fg.Graph)
+        values: Any = user_items.weights if is_graph else user_items.tocoo().data
         self.limits = np.array([values.min(), values.max()], np.float64)
         self.result_, self.mean = found, found.mean
         self.user_factors, self.item_factors = found.user_factors, found.item_factors
