@@ -15,6 +15,7 @@ from featgraph.graph.formats.readers import (
     read_graph,
     read_labels,
     read_matrix_market,
+    read_ratings,
 )
 from featgraph.graph.generators import (
     complete_graph,
@@ -52,6 +53,7 @@ __all__ = [
     "read_graph",
     "read_labels",
     "read_matrix_market",
+    "read_ratings",
     "read_uai",
     "read_uai_evidence",
     "read_uai_marginals",

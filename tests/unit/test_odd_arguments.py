@@ -227,6 +227,7 @@ READERS = [
     fg.read_graph,
     fg.read_labels,
     fg.read_matrix_market,
+    fg.read_ratings,
     fg.read_uai,
     fg.read_uai_evidence,
     fg.read_uai_marginals,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
@@ -38,6 +39,7 @@ __all__ = [
     "read_graph",
     "read_labels",
     "read_matrix_market",
+    "read_ratings",
     "require_no_options",
     "require_options",
     "suffix_of",
@@ -383,6 +385,78 @@ def read_labels(
         The file is missing or may not be read.
     """
     return parse_labels(read_text(path, max_bytes), column)
+
+
+@loading
+def read_ratings(
+    path: _Path,
+    *,
+    columns: tuple[int | str, int | str] = (0, 1),
+    weights: int | str = 2,
+    separator: str = "auto",
+    header: bool | str = "auto",
+    max_bytes: int | None = None,
+) -> tuple[Any, NDArray[Any], NDArray[Any]]:
+    r"""Read ratings: a line for each, with a user, an item and a rating.
+
+    The files of MovieLens are such: ``u.data``, ``ratings.dat`` and ``ratings.csv``.
+
+    Parameters
+    ----------
+    path : str or path
+    columns : pair of int or str, optional
+        Columns of user and item, from 0 or by their name in the header.
+    weights : int or str, optional
+        Column of the rating.
+    separator, header : optional
+        As for `read_edge_list`. "auto" also finds ``::``.
+    max_bytes : int, optional
+        As for `read_matrix_market`.
+
+    Returns
+    -------
+    matrix : scipy.sparse.coo_matrix of shape (U, I)
+        Integers stay integers. A user who rates an item twice has two entries.
+    users : ndarray of int64, or of str, shape (U,)
+        The user of each row. Integers ascend, and may have gaps; words are in the order
+        in which they occur. Both kinds of ids are words if one of them is.
+    items : ndarray of int64, or of str, shape (I,)
+        The item of each column.
+
+    Raises
+    ------
+    FileFormatError
+        A line that is not a rating, a file without any, or a damaged one.
+    GraphInputError
+        Contradicting arguments.
+    OSError
+        The file is missing or may not be read.
+
+    Examples
+    --------
+    >>> import pathlib, featgraph as fg
+    >>> path = pathlib.Path("ratings.dat")
+    >>> _ = path.write_text("7::20::4.5::978300760\n9::20::3.0::978300761\n")
+    >>> matrix, users, items = fg.read_ratings(path)
+    >>> matrix.toarray().tolist(), users.tolist(), items.tolist()
+    ([[4.5], [3.0]], [7, 9], [20])
+    >>> path.unlink()
+    """
+    from scipy.sparse import coo_matrix
+
+    text = read_text(path, max_bytes)
+    if separator == "auto" and text.data.partition(b"\n")[0].count(b"::") > 1:
+        text, separator = replace(text, data=text.data.replace(b"::", b"\t")), "\t"
+    given = EdgeListOptions(
+        columns, weights, names=True, separator=separator, header=header
+    )
+    edges = parse_edge_list(text, given, directed=True, duplicates="keep")
+    names = range(edges.vertex_count) if edges.names is None else edges.names
+    users, rows = np.unique(edges.sources, return_inverse=True)
+    items, places = np.unique(edges.targets, return_inverse=True)
+    matrix = coo_matrix((edges.weights, (rows, places)), (users.size, items.size))
+    ids = np.array(names)
+    return matrix, ids[users], ids[items]
 
 
 _MAX_ID = 2**63 - 1

@@ -18,6 +18,7 @@ from featgraph.graph import (
     read_edge_list,
     read_labels,
     read_matrix_market,
+    read_ratings,
 )
 
 HEAD = "%%MatrixMarket matrix coordinate "
@@ -172,6 +173,13 @@ LABELS = {
     "not UTF-8": (b"0 1\n1 \xff\n", 2, "not UTF-8"),
 }
 
+RATINGS = {
+    "two fields": ("1,2\n3,4\n", 1, "too few fields", "3 fields"),
+    "a field less": ("1::2::3::4\n1::2::3\n", 2, "too few fields", "4 fields"),
+    "word": ("1\t2\t3\n1\t2\tgood\n", 2, "not a weight"),
+    "empty": ("", 1, "no edges"),
+}
+
 CASES = [
     pytest.param(reader, *row[:2], row[2:], id=f"{reader.__name__} {name}")
     for reader, table in (
@@ -179,6 +187,7 @@ CASES = [
         (read_dimacs, GR),
         (read_edge_list, EDGES),
         (read_labels, LABELS),
+        (read_ratings, RATINGS),
     )
     for name, row in table.items()
 ]

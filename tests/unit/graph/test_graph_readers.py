@@ -22,6 +22,7 @@ from featgraph.graph import (
     read_graph,
     read_labels,
     read_matrix_market,
+    read_ratings,
 )
 
 DATA = Path(
@@ -288,6 +289,52 @@ def real(name):
     if not path.exists():
         pytest.skip(f"no {name} under {DATA} (set FEATGRAPH_DATA)")
     return path
+
+
+RATED = [[4, 0], [3.5, 5]]
+
+
+@pytest.mark.parametrize(
+    ("text", "users", "items"),
+    [
+        ("1\t9\t4\t88\n7\t9\t3.5\t88\n7\t12\t5\t89\n", [1, 7], [9, 12]),
+        ("7::12::5::88\r\n7::9::3.5::88\r\n1::9::4::89\r\n", [1, 7], [9, 12]),
+        ("userId,movieId,rating\n1,0,4\n7,0,3.5\n7,12,5\n", [1, 7], [0, 12]),
+        ("ann;9;4\nbob;9;3.5\nbob;x::y::z;5\n", ["ann", "bob"], ["9", "x::y::z"]),
+        ("0 0 4\n1 0 3.5\n1 1 5\n", [0, 1], [0, 1]),
+    ],
+    ids=["tabs", "colons", "header", "words", "numbers"],
+)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_ratings(write, text, users, items, pack):
+    matrix, *ids = read_ratings(write(pack(text.encode()), "ratings.dat"))
+    assert [one.tolist() for one in ids] == [users, items]
+    assert matrix.toarray().tolist() == RATED
+
+
+def test_columns_of_ratings(write):
+    table = write("when,stars,film,viewer\n5,4,9,1\n6,3,9,1\n")
+    matrix, users, items = read_ratings(table, columns=("viewer", "film"), weights=1)
+    assert (users.tolist(), items.tolist()) == ([1], [9])
+    assert matrix.data.tolist() == [4, 3]  # two entries
+    assert matrix.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "count"),
+    [
+        ("restricted/ml-100k/u.data.gz", (943, 1682), 100_000),
+        ("small/ml-latest-small/ratings.csv.gz", (610, 9724), 100_836),
+    ],
+)
+def test_ratings_of_movielens(name, shape, count):
+    if not (DATA / name).is_file():
+        pytest.skip(f"{name} is not there")
+    matrix, users, items = read_ratings(DATA / name)
+    assert matrix.shape == (users.size, items.size) == shape
+    assert matrix.nnz == count
+    assert (np.diff(items) > 0).all()
+    assert set(matrix.data) <= set(np.arange(0.5, 5.5, 0.5))
 
 
 @pytest.mark.parametrize("name", REAL)
