@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._checks import require_number
 from featgraph.algorithms._ratings import Ratings, Totals
 from featgraph.algorithms._result import Result, answer
 
@@ -156,6 +157,8 @@ def factors_to_begin(
         tenth of `totals.mean_size` large.
     """
     in_place = bool(around)
+    is_seed = seed is None or seed >= 0
+    require_number("random_state", seed or 0, is_seed, "0 or more, or None")
     if initial is not None:
         x = _given_factors(given, factors, initial, real)
         begin = fg.vertex_property(x, iterated=not in_place)
@@ -187,6 +190,13 @@ def _given_factors(
     GraphInputError
         If `initial` does not fit, or is not finite.
     """
+    if not isinstance(initial, tuple | list):
+        raise fg.GraphInputError(
+            "initial factors are those of the users and those of the items",
+            where="initial=",
+            got=type(initial).__name__,
+            expected="(user_factors, item_factors)",
+        )
     parts = [fg.given_array(x, np.float64, "initial").on_host() for x in initial]
     shapes = [part.shape for part in parts]
     item_count = given.graph.vertex_count - given.user_count

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._checks import require_number
 
 __all__ = ["MOST_FOR_CHOLESKY", "Options", "checked_options"]
 
@@ -81,10 +82,7 @@ def checked_options(
     for name, count, least in (("factors", factors, 1), ("iterations", iterations, 0)):
         if isinstance(count, bool) or not isinstance(count, int | np.integer):
             raise fg.GraphInputError(f"{name} is a count", got=repr(count))
-        if count < least:
-            raise fg.GraphInputError(
-                f"{name} out of range", got=count, expected=f"{least} or more"
-            )
+        require_number(name, count, least <= count < 1 << 31, f"{least} or more")
     for name, value in (
         ("regularization", regularization),
         ("alpha", alpha),

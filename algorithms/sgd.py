@@ -272,9 +272,10 @@ def _check_numbers(
     factors: int, epochs: int, rate: float, decay: float, ridge: float
 ) -> None:
     """Raise GraphInputError where one is out of range."""
-    require_number("factors", factors, factors >= 1, "1 or more")
+    for name, count, least in (("factors", factors, 1), ("epochs", epochs, 0)):
+        is_right = least <= count < 1 << 31
+        require_number(name, count, is_right, f"from {least} to 2**31 - 1")
     for name, value in (
-        ("epochs", epochs),
         ("rate", rate),
         ("decay", decay),
         ("regularization", ridge),

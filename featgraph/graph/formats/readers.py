@@ -444,8 +444,15 @@ def read_ratings(
     """
     from scipy.sparse import coo_matrix
 
+    if weights is None:
+        raise GraphInputError(
+            "ratings have a column",
+            where="weights=",
+            expected="its number, or its name",
+        )
     text = read_text(path, max_bytes)
-    if separator == "auto" and text.data.partition(b"\n")[0].count(b"::") > 1:
+    is_auto = isinstance(separator, str) and separator == "auto"
+    if is_auto and text.data.partition(b"\n")[0].count(b"::") > 1:
         text, separator = replace(text, data=text.data.replace(b"::", b"\t")), "\t"
     given = EdgeListOptions(
         columns, weights, names=True, separator=separator, header=header
@@ -454,7 +461,8 @@ def read_ratings(
     names = range(edges.vertex_count) if edges.names is None else edges.names
     users, rows = np.unique(edges.sources, return_inverse=True)
     items, places = np.unique(edges.targets, return_inverse=True)
-    matrix = coo_matrix((edges.weights, (rows, places)), (users.size, items.size))
+    values: Any = edges.weights
+    matrix = coo_matrix((values, (rows, places)), (users.size, items.size))
     ids = np.array(names)
     return matrix, ids[users], ids[items]
 
