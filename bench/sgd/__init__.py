@@ -1,0 +1,1 @@
+"""The study of schedules of exclusive edge functions, by matrix factorization."""

@@ -1,0 +1,110 @@
+"""Synthetic matrices of the shapes of Kaleem et al., "Synchronization Trade-offs in GPU
+Implementations of Graph Algorithms", Table II, and smaller ones.
+
+A matrix has rows (users) and columns (items) as vertices, an edge an entry. The paper
+takes plain graphs as matrices, too, whose rows and columns are different vertices.
+Scale-free shapes draw both ends of an edge by a power law whose largest degree is that
+of the shape; road-like ones draw entries near the diagonal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+import featgraph as fg
+
+__all__ = ["SHAPES", "Shape"]
+
+SEED = 20261128
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The size of a matrix.
+
+    Attributes
+    ----------
+    rows, columns, edges : int
+    degree : int
+        The highest degree, that of a column.
+    row_degree : int
+        The highest degree of a row; 0 for a road-like shape.
+    """
+
+    name: str
+    rows: int
+    columns: int
+    edges: int
+    degree: int
+    row_degree: int = 0
+
+    @property
+    def kind(self) -> str:
+        """The class of the shape, as the paper groups them."""
+        return "scale-free" if self.row_degree else "road"
+
+    def make(self) -> fg.Graph:
+        """Return the matrix as a directed graph with two sides, entries shuffled."""
+        rng = np.random.default_rng(SEED)
+        if self.row_degree:
+            columns = _ends(rng, self.columns, self.edges, self.degree)
+            rows = _ends(rng, self.rows, self.edges, self.row_degree)
+            rows = rng.permutation(rows)
+        else:
+            rows = rng.permutation(self.edges) % np.int32(self.rows)
+            near = rng.integers(-2, 3, self.edges, np.int32)
+            columns = np.clip(rows + near, 0, self.columns - 1)
+        return fg.Graph.from_edges(
+            rows, columns + np.int32(self.rows), sides=(self.rows, self.columns)
+        )
+
+
+def _ends(rng: np.random.Generator, count: int, edges: int, highest: int) -> np.ndarray:
+    """Return ends of edges in order; shares fall as 1 / (i + c), the first is given."""
+    low, high = 1e-6, 1e12
+    for _ in range(60):
+        middle = (low * high) ** 0.5
+        shares = 1 / (np.arange(count) + middle)
+        if shares[0] / shares.sum() > highest / edges:
+            low = middle
+        else:
+            high = middle
+    shares /= shares.sum()
+    degrees = np.floor(shares * edges).astype(np.int64)
+    left = edges - int(degrees.sum())
+    degrees[rng.choice(count, left, replace=left > count)] += 1
+    return np.repeat(rng.permutation(count).astype(np.int32), degrees)
+
+
+def _square(name: str, vertices: float, edges: float, degree: int) -> Shape:
+    half = round(vertices / 2)
+    return Shape(name, half, half, round(edges), degree, degree // 2)
+
+
+def _road(name: str, vertices: float, edges: float, degree: int) -> Shape:
+    half = round(vertices / 2)
+    return Shape(name, half, half, round(edges), degree)
+
+
+#: Of the paper; Stack Overflow's edges are those of the published network.
+SHAPES = {
+    shape.name: shape
+    for shape in (
+        _square("STACK", 0.6e6, 1.3e6, 6_119),
+        _square("IMDB", 1.3e6, 3.7e6, 1_590),
+        _square("WIKI", 0.1e6, 5.0e6, 100_022),
+        _square("BGG", 0.1e6, 6.0e6, 43_331),
+        _square("CITP", 7.5e6, 16.5e6, 779),
+        _square("POKEC", 3.2e6, 22.3e6, 14_734),
+        _square("LIVEJ", 9.6e6, 68.9e6, 20_293),
+        Shape("NFLIX", 480_189, 17_770, 99_072_112, 227_715, 17_920),
+        _road("CAL", 3.7e6, 4.6e6, 7),
+        _road("E", 7.1e6, 8.7e6, 9),
+        _road("W", 12.5e6, 15.1e6, 9),
+        _road("CTR", 28.1e6, 33.8e6, 8),
+        Shape("ml-1m-like", 6_040, 3_706, 800_168, 2_750, 1_900),
+        Shape("small", 2_000, 500, 20_000, 400, 120),
+    )
+}
