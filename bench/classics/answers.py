@@ -204,6 +204,9 @@ CALLS: dict[str, Callable[[Inputs], Any]] = {
     "pagerank_push": lambda i: of.pagerank_push(
         i.graph, personalization=i.column, epsilon=1e-9, **few, **i.options
     ),
+    "sgd_factorization": lambda i: of.sgd_factorization(
+        i.ratings, factors=8, epochs=LIMIT, **i.options
+    ),
     "sssp": lambda i: of.sssp(i.graph, i.source, weights=i.weights, **i.options),
     "sswp": lambda i: of.sswp(i.graph, i.source, weights=i.weights, **i.options),
     "strongly_connected_components": lambda i: of.strongly_connected_components(

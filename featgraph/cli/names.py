@@ -29,6 +29,7 @@ ALGORITHMS = {
     "neural-network": "neurons on any graph, settled for given inputs",
     "pagerank": "how often a random surfer is found at a vertex",
     "pagerank-push": "the same from few seeds of a large graph",
+    "sgd-factorization": "the same as als, by stochastic gradient descent",
     "sssp": "shortest paths: distances and predecessors",
     "sswp": "widest paths: widths and predecessors",
     "strongly-connected-components": "strong components",

@@ -79,7 +79,7 @@ def columns_of(name: str, source: Any, result: Any) -> Table:
         for key, value in said.items()
         if isinstance(value, bool | int | float | np.number)
     }
-    if name == "als":
+    if hasattr(result, "user_factors"):
         return _factors(result, numbers)
     if name == "factor-propagation":
         return _marginals(source, result, numbers)
@@ -136,6 +136,8 @@ def _factors(result: Any, numbers: dict[str, Any]) -> Table:
     ids = np.concatenate([np.arange(len(part)) for part in parts])
     both = np.concatenate(parts)
     columns = {"side": sides, "id": ids, **_split("factor", both)}
+    if hasattr(result, "biases"):
+        columns["bias"] = result.biases
     return Table(columns, both, numbers)
 
 

@@ -168,7 +168,8 @@ def test_the_error_falls(more: dict[str, Any], target: str) -> None:
     found = sgd_factorization(ratings, history=True, **more)
     verify_sgd_factorization(ratings, found)
     assert found.supersteps == found.residuals.size == found.training_rmse.size == 25
-    assert (np.diff(found.training_rmse) < 0).all()
+    if not more.get("racy"):  # updates may be lost
+        assert (np.diff(found.training_rmse) < 0).all()
     assert found.training_rmse[-1] < 0.95 * found.training_rmse[0]
     has_biases = not (more.get("nonnegative") or "biases" in more)
     assert found.mean == ratings.data.mean() * has_biases

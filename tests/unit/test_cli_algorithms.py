@@ -129,16 +129,22 @@ def test_values_of_vertices_and_edges(
     ]  # fmt: skip
 
 
-def test_ratings_and_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", ["als", "gradient-factorization", "sgd-factorization"])
+def test_ratings(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ratings = tmp_path / "ratings.csv"
     ratings.write_text("0,0,5\n0,1,3\n1,1,4\n")
     status, out, _ = run(
-        capsys, "run", "als", "--ratings", str(ratings), "--factors", "2",
+        capsys, "run", name, "--ratings", str(ratings), "--factors", "2",
         "--target", "cpu", "--quiet",
     )  # fmt: skip
     assert status == 0
     sides = [(row["side"], row["id"]) for row in rows_of(out)]
     assert sides == [("user", "0"), ("user", "1"), ("item", "0"), ("item", "1")]
+    has_biases = name == "sgd-factorization"
+    assert ("bias" in rows_of(out)[0]) is has_biases
+
+
+def test_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tmp_path / "model.uai"
     model.write_text("MARKOV\n1\n2\n1\n1 0\n2\n1 3\n")
     status, out, _ = run(
