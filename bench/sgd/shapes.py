@@ -1,10 +1,11 @@
-"""Synthetic matrices of the shapes of Kaleem et al., "Synchronization Trade-offs in GPU
-Implementations of Graph Algorithms", Table II, and smaller ones.
+"""Synthetic matrices of the shapes of a study of schedules, and smaller ones.
 
-A matrix has rows (users) and columns (items) as vertices, an edge an entry. The paper
-takes plain graphs as matrices, too, whose rows and columns are different vertices.
-Scale-free shapes draw both ends of an edge by a power law whose largest degree is that
-of the shape; road-like ones draw entries near the diagonal.
+The shapes are those of Table II of Kaleem et al., "Synchronization Trade-offs in GPU
+Implementations of Graph Algorithms". A matrix has rows (users) and columns (items) as
+vertices, and an edge for each entry. The paper takes plain graphs as matrices, too,
+whose rows and columns are different vertices. Scale-free shapes draw both ends of an
+edge by a power law whose largest degree is that of the shape. Road-like shapes draw
+entries near the diagonal.
 """
 
 from __future__ import annotations

@@ -38,41 +38,41 @@ def keep(f, v, d):  # type: ignore[no-untyped-def]
 
 
 step = fg.foldmap(add, keep)
+#: Places of an order: more than any has.
+ALL = 1 << 20
 
 
 def state_of(graph: fg.Graph, edges: fg.Graph | None = None) -> fg.State:
     """Return a State on a graph, which may have the edges of another one by now."""
-    x = np.arange(VERTICES, dtype=np.int64)
+    count = graph.vertex_count
     weights = np.arange((edges or graph).given_edge_count, dtype=np.int64) % 7
     return fg.State(
         graph,
-        x=fg.vertex_property(x),
+        x=fg.vertex_property(np.arange(count, dtype=np.int64)),
         weight=fg.edge_property(weights),
-        out=fg.vertex_property(np.full(VERTICES, -1)),
+        out=fg.vertex_property(np.full(count, -1)),
     )
 
 
 def run(state: fg.State, target: str, supersteps: int = 3, **options: Any) -> Any:
-    state["out"] = np.full(VERTICES, -1)
+    state["out"] = np.full(state.graph.vertex_count, -1)
     return fg.iterate(
         step, state, target=target, supersteps=supersteps, schedule="ordered", **options
     )
 
 
-def wanted(edges: fg.Graph, seed: int = 0, most: int = VERTICES) -> Any:
+def wanted(edges: fg.Graph, seed: int = 0, most: int = ALL) -> Any:
     """Return what a run leaves, found by NumPy: the first places of the order."""
     count = edges.given_edge_count
     told = edges.sources + np.arange(count) % 7
-    total = np.bincount(edges.targets, told, VERTICES).astype(int)
-    out = np.full(VERTICES, -1)
+    total = np.bincount(edges.targets, told, edges.vertex_count).astype(int)
+    out = np.full(edges.vertex_count, -1)
     first = order_of(edges, seed)[:most]
     out[first] = total[first]
     return out
 
 
-def check(
-    state: fg.State, edges: fg.Graph, seed: int = 0, most: int = VERTICES
-) -> None:
+def check(state: fg.State, edges: fg.Graph, seed: int = 0, most: int = ALL) -> None:
     np.testing.assert_array_equal(state["out"], wanted(edges, seed, most))
 
 
