@@ -14,7 +14,7 @@ import pytest
 import featgraph as fg
 from featgraph import _cuda
 from featgraph.fold.analysis.assumed_signature import assumed_signature
-from featgraph.fold.compiling import compile
+from featgraph.fold.compiling import compile as compiling
 from featgraph.fold.compiling.compile import check_module
 from featgraph.program.names import GENERATED
 from tests.bank import BANK, BY_NAME
@@ -471,7 +471,7 @@ def digest(
         step = Snippet(folder, text).load().step
         patch.delitem(__import__("sys").modules, "other_module", raising=False)
     kernel = step.fold(state or make_state(), **({"target": "cpu"} | options))
-    return compile.module_path(kernel.source, "digest").name
+    return compiling.module_path(kernel.source, "digest").name
 
 
 def test_digests_are_stable_and_complete(
@@ -502,7 +502,7 @@ def test_digests_are_stable_and_complete(
     with monkeypatch.context() as patch:
         patch.setattr(fg.config, "checked", True)
         made["checked"] = digest(tmp_path, monkeypatch)
-    versions = compile._versions()
+    versions = compiling._versions()
     assert {v.split()[0] for v in versions if " " in v} >= {
         "python",
         "numba",
@@ -511,7 +511,7 @@ def test_digests_are_stable_and_complete(
     for place in range(len(versions)):
         with monkeypatch.context() as patch:
             changed = (*versions[:place], "other", *versions[place + 1 :])
-            patch.setattr(compile, "_versions", lambda changed=changed: changed)
+            patch.setattr(compiling, "_versions", lambda changed=changed: changed)
             made[f"version {place}"] = digest(tmp_path, monkeypatch)
     assert digest(tmp_path, monkeypatch) == made[""]
     assert len(made) >= 13

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 import featgraph as fg
-from featgraph.fold.compiling import compile
 from featgraph.fold.compiling import compile as compiling
 
 TEXT = "x = 1\n"
@@ -61,30 +60,30 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_place_and_contents(cache: Path) -> None:
-    path = compile.module_path(TEXT, "relax")
+    path = compiling.module_path(TEXT, "relax")
     assert path.parent == cache / "kernels"
     assert path.name.startswith("relax_")
     assert path.read_text() == TEXT
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
-    assert compile.module_path(TEXT, "relax") == path
+    assert compiling.module_path(TEXT, "relax") == path
     found = {p.name for p in path.parent.iterdir()}
     assert found == {path.name, "__pycache__"}, "no leftovers"
-    assert compile.module_path(TEXT + "\n", "relax") != path
+    assert compiling.module_path(TEXT + "\n", "relax") != path
 
 
 @pytest.mark.parametrize(
     "damage", [b"", b"x", b"x = 2\n", b"\xff\xfe", TEXT.encode() * 2, b"\0"]
 )
 def test_damaged_modules(cache: Path, damage: bytes) -> None:
-    path = compile.module_path(TEXT, "relax")
+    path = compiling.module_path(TEXT, "relax")
     kept = path.parent / "__pycache__" / f"{path.stem}.kernel-1.py311.nbi"
     other = path.parent / "__pycache__" / "other.kernel-1.py311.nbi"
     kept.write_bytes(b"index")
     other.write_bytes(b"index")
     path.write_bytes(damage)
     with pytest.warns(fg.CacheWarning, match="was damaged and is written again"):
-        assert compile.module_path(TEXT, "relax") == path
+        assert compiling.module_path(TEXT, "relax") == path
     assert path.read_text() == TEXT
     assert not kept.exists(), "Numba's files are of the damaged module"
     assert other.exists()
@@ -94,9 +93,9 @@ def test_damaged_modules(cache: Path, damage: bytes) -> None:
 def test_directories_that_others_write(cache: Path, mode: int) -> None:
     (cache / "kernels").mkdir(parents=True)
     (cache / "kernels").chmod(mode)
-    trap = cache / "kernels" / compile.module_path.__name__
+    trap = cache / "kernels" / compiling.module_path.__name__
     with pytest.warns(fg.CacheWarning, match="can be written by others"):
-        path = compile.module_path(TEXT, "relax")
+        path = compiling.module_path(TEXT, "relax")
     assert cache not in path.parents
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert path.read_text() == TEXT
@@ -108,16 +107,16 @@ def test_directories_that_others_replace(cache: Path) -> None:
     (cache / "kernels").mkdir(parents=True, mode=0o700)
     cache.chmod(0o777)
     with pytest.warns(fg.CacheWarning, match="can be replaced by others"):
-        assert cache not in compile.module_path(TEXT, "relax").parents
+        assert cache not in compiling.module_path(TEXT, "relax").parents
     cache.chmod(0o1777)  # as /tmp
-    assert cache in compile.module_path(TEXT, "relax").parents
+    assert cache in compiling.module_path(TEXT, "relax").parents
 
 
 def test_directories_of_others(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compile.store_directory()
+    compiling.store_directory()
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     with pytest.warns(fg.CacheWarning, match="belongs to another user"):
-        assert cache not in compile.module_path(TEXT, "relax").parents
+        assert cache not in compiling.module_path(TEXT, "relax").parents
 
 
 def test_links_and_files(cache: Path, tmp_path: Path) -> None:
@@ -125,28 +124,28 @@ def test_links_and_files(cache: Path, tmp_path: Path) -> None:
     cache.mkdir()
     (cache / "kernels").symlink_to(tmp_path / "elsewhere")
     with pytest.warns(fg.CacheWarning, match="is a link"):
-        assert cache not in compile.module_path(TEXT, "relax").parents
+        assert cache not in compiling.module_path(TEXT, "relax").parents
     (cache / "kernels").unlink()
     (cache / "kernels").write_text("a file")
     with pytest.warns(fg.CacheWarning, match="kernels are not stored"):
-        assert cache not in compile.module_path(TEXT, "relax").parents
+        assert cache not in compiling.module_path(TEXT, "relax").parents
     shutil.rmtree(cache)
     cache.write_text("a file")
     with pytest.warns(fg.CacheWarning, match="cannot be made"):
-        assert compile.module_path(TEXT, "relax").read_text() == TEXT
+        assert compiling.module_path(TEXT, "relax").read_text() == TEXT
 
 
 def test_full_disks(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = compile._write_whole
+    whole = compiling._write_whole
 
     def refuse(path: Path, text: str) -> None:
         if cache in path.parents:
             raise OSError(28, "No space left on device")
         whole(path, text)
 
-    monkeypatch.setattr(compile, "_write_whole", refuse)
+    monkeypatch.setattr(compiling, "_write_whole", refuse)
     with pytest.warns(fg.CacheWarning, match="No space left"):
-        path = compile.module_path(TEXT, "relax")
+        path = compiling.module_path(TEXT, "relax")
     assert cache not in path.parents
     assert path.read_text() == TEXT
 
@@ -154,14 +153,14 @@ def test_full_disks(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_half_a_write_leaves_nothing(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = compile.store_directory()
+    folder = compiling.store_directory()
 
     def refuse(self: Path, target: Any) -> Path:
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(Path, "replace", refuse)
     with pytest.raises(OSError, match="Input/output"):
-        compile._write_whole(folder / "x.py", TEXT)
+        compiling._write_whole(folder / "x.py", TEXT)
     assert [p.name for p in folder.iterdir()] == ["__pycache__"]
 
 
@@ -169,7 +168,7 @@ def test_without_a_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fg.config, "cache", False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        path = compile.module_path(TEXT, "relax")
+        path = compiling.module_path(TEXT, "relax")
     assert not cache.exists()
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
@@ -373,5 +372,5 @@ def test_a_module_that_does_not_load_leaves_no_trace(
     monkeypatch.setattr(compiling, "guard_disk_cache", fail)
     with pytest.raises(KeyboardInterrupt):
         compiling.load_module(source)
-    path = compile.module_path(source.text, "marker")
+    path = compiling.module_path(source.text, "marker")
     assert f"featgraph_kernel_{path.stem}" not in sys.modules

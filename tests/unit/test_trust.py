@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import featgraph as fg
-from featgraph.fold.compiling import compile, disk_cache
 from featgraph.fold.compiling import compile as compiling
+from featgraph.fold.compiling import disk_cache
 from tests.unit.test_store import TEXT, _marker, cache
 
 __all__ = ["cache"]
@@ -26,13 +26,13 @@ __all__ = ["cache"]
 def test_every_level_is_checked(
     cache: Path, level: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compile.store_directory()
+    compiling.store_directory()
     if how == "owner":
         give_away(cache / level)
     else:
         (cache / level).chmod(0o777)
     with pytest.warns(fg.CacheWarning, match="another user|by others"):
-        path = compile.module_path(TEXT, "relax")
+        path = compiling.module_path(TEXT, "relax")
     assert cache not in path.parents
     assert path.read_text() == TEXT
 
@@ -42,15 +42,15 @@ def test_folders_above_the_cache(
 ) -> None:
     above = tmp_path / "above"
     monkeypatch.setattr(fg.config, "cache_dir", above / "deep" / "cache")
-    assert above in compile.module_path(TEXT, "relax").parents
+    assert above in compiling.module_path(TEXT, "relax").parents
     above.chmod(0o777)
     with pytest.warns(fg.CacheWarning, match="can be replaced by others"):
-        assert above not in compile.module_path(TEXT, "relax").parents
+        assert above not in compiling.module_path(TEXT, "relax").parents
     above.chmod(0o1777)
-    assert above in compile.module_path(TEXT, "relax").parents
+    assert above in compiling.module_path(TEXT, "relax").parents
     give_away(above)
     with pytest.warns(fg.CacheWarning, match="belongs to another user"):
-        assert above not in compile.module_path(TEXT, "relax").parents
+        assert above not in compiling.module_path(TEXT, "relax").parents
 
 
 def test_a_umask_of_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,10 +72,10 @@ def test_a_umask_of_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("how", ["mode", "owner", "link"])
 def test_every_file_is_checked(cache: Path, tmp_path: Path, how: str) -> None:
-    path = compile.module_path(TEXT, "relax")
+    path = compiling.module_path(TEXT, "relax")
     distrust_file(path, how, tmp_path)
     with pytest.warns(fg.CacheWarning, match="is written again"):
-        assert compile.module_path(TEXT, "relax") == path
+        assert compiling.module_path(TEXT, "relax") == path
     found = path.lstat()
     assert stat.S_ISREG(found.st_mode)
     assert found.st_uid == os.getuid()
@@ -116,7 +116,7 @@ def test_compiled_files_of_others_are_not_run(
 def test_what_python_would_keep_is_not_run(cache: Path) -> None:
     """A module's text is run as it is at hand: no .pyc is read or written."""
     source = fg.foldmap(_marker()).fold(k=6, target="cpu").kernel_source
-    path = compile.module_path(source.text, "marker")
+    path = compiling.module_path(source.text, "marker")
     kept = Path(importlib.util.cache_from_source(str(path)))
     code = compile("raise RuntimeError('it ran')", str(path), "exec")
     found = path.stat()
