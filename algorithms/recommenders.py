@@ -465,8 +465,10 @@ class AlternatingLeastSquares(_Factors, BaseEstimator):
 class MatrixFactorization(_Factors, BaseEstimator):
     """Predicted ratings and recommendations by stochastic gradient descent.
 
-    It has the parameters of an estimator of scikit-learn, as `AlternatingLeastSquares`.
-    In predictions and recommendations, biases count; in similarities, they do not.
+    User u and item i have the predicted rating ``mean + user_biases[u] +
+    item_biases[i] + user_factors[u] @ item_factors[i]``. Biases take no part in
+    similarities. The parameters follow scikit-learn, as those of
+    `AlternatingLeastSquares`.
 
     Parameters
     ----------
@@ -474,9 +476,11 @@ class MatrixFactorization(_Factors, BaseEstimator):
     random_state, history, dtype
         As for `featgraph.algorithms.sgd.sgd_factorization`.
     clip : bool, optional
-        Whether predictions are kept within the range of the ratings that were fitted.
+        Whether `predict` clips to the range of the fitted ratings. Scores of
+        `recommend` are not clipped.
     schedule : str, optional
-        In which order ratings are used; see `featgraph.iterate`.
+        Which ratings are used at once: a schedule of exclusive functions (S11 of the
+        model), such as "serial" or "edge_locked". "auto" takes "blocks".
     target : {"auto", "cpu", "cuda"}, optional
         Where to run.
     checkpoint, every, repartition : optional
@@ -484,16 +488,16 @@ class MatrixFactorization(_Factors, BaseEstimator):
 
     Attributes
     ----------
-    user_factors, item_factors : ndarray of shape (U, K), (I, K)
-        After `fit`.
-    user_biases, item_biases : ndarray of shape (U,), (I,)
-        Zeros where none were asked for.
+    user_factors, item_factors : ndarray of `dtype`, shape (U, K), (I, K)
+        Zeros for users and items without ratings.
+    user_biases, item_biases : ndarray of `dtype`, shape (U,), (I,)
+        Zeros without biases, and for users and items without ratings.
     mean : float
         The mean of the ratings; 0.0 without biases.
-    limits : ndarray of shape (2,)
+    limits : ndarray of float64, shape (2,)
         The smallest and the largest rating.
     result_ : SGDResult
-        Errors and the record of the run.
+        Errors and the record of the run. A loaded model has none.
 
     Examples
     --------
@@ -551,9 +555,19 @@ class MatrixFactorization(_Factors, BaseEstimator):
         self.repartition = repartition
 
     def fit(self, user_items: Any, y: Any = None) -> MatrixFactorization:
-        """Find factors and biases of a sparse matrix of shape (U, I); returns itself.
+        """Fit factors and biases to ratings.
 
-        `y` is not used: scikit-learn passes it.
+        Parameters
+        ----------
+        user_items : sparse matrix of shape (U, I), or Graph
+            Ratings, as for `featgraph.algorithms.sgd.sgd_factorization`.
+        y : None
+            Not used: scikit-learn passes it.
+
+        Returns
+        -------
+        MatrixFactorization
+            Itself.
 
         Raises
         ------
@@ -573,9 +587,10 @@ class MatrixFactorization(_Factors, BaseEstimator):
         return self
 
     def predict(self, userids: npt.ArrayLike, itemids: npt.ArrayLike) -> Array:
-        """Return the predicted ratings of pairs, as `AlternatingLeastSquares` does.
+        """Return the predicted ratings of pairs of users and items.
 
-        With ``clip=True``, they are within the range of the ratings fitted.
+        Parameters, shapes and errors are those of `AlternatingLeastSquares.predict`.
+        With ``clip=True``, predictions are within `limits`.
         """
         found = super().predict(userids, itemids)
         return np.clip(found, *self.limits.astype(found.dtype)) if self.clip else found
@@ -583,7 +598,7 @@ class MatrixFactorization(_Factors, BaseEstimator):
     def _in_products(
         self, users: Any = slice(None), items: Any = slice(None)
     ) -> tuple[Array, Array]:
-        """Return factors and two more columns: the bias, and what meets the other's."""
+        """Return factors with two more columns, so that products include the biases."""
         x, y = self.user_factors[users], self.item_factors[items]
         ones = np.ones((len(x), 1), x.dtype), np.ones((len(y), 1), y.dtype)
         own = self.user_biases[users] + x.dtype.type(self.mean)
@@ -591,7 +606,7 @@ class MatrixFactorization(_Factors, BaseEstimator):
         return of_users, np.hstack((y, ones[1], self.item_biases[items][:, None]))
 
     def _solved(self, rows: Any) -> Array:
-        """Minimize the same error over users, exactly, with the items held."""
+        """Solve for the rows of users exactly, with the items held."""
         if self.nonnegative:
             raise fg.GraphInputError(
                 "nonnegative factors of users are not found from their rows",

@@ -62,7 +62,7 @@ def learn(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.edge(exclusive=True)
 def learn_products(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Do the same without biases."""
+    """Step against the gradient of one rating, without biases."""
     p = d.x[u, f]
     q = d.x[v, f]
     miss = d.rating[e] - fg.dot(p, q)
@@ -73,7 +73,7 @@ def learn_products(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.edge(exclusive=True)
 def learn_parts(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Do the same for factors that are zero or more."""
+    """Step likewise, and project the factors: negative ones become zero."""
     p = d.x[u, f]
     q = d.x[v, f]
     miss = d.rating[e] - fg.dot(p, q)
@@ -92,14 +92,14 @@ def misses(f, u, v, e, d):  # type: ignore[no-untyped-def]
 
 @fg.vertex
 def keep(f, v, d):  # type: ignore[no-untyped-def]
-    """Keep them for a sum over all vertices."""
+    """Store the squared error of v, to be summed over all vertices."""
     d.error[v] = d.squares[v, 0]
     return True
 
 
 @fg.vertex
 def weigh(f, v, d):  # type: ignore[no-untyped-def]
-    """Find what the size of v adds to the error, for each of its ratings."""
+    """Compute the penalty of v: its squared norm times its number of ratings."""
     square = fg.dot(d.x[v, f], d.x[v, f]) + d.bias[v] * d.bias[v]
     d.penalty[v] = (d.in_degree[v] + d.out_degree[v]) * square
     return True
@@ -125,8 +125,8 @@ class SGDResult(FactorsResult):
     Attributes
     ----------
     biases : ndarray of shape (U + I,)
-        Of the users, and behind them of the items; zeros for those without ratings, and
-        where no biases were asked for.
+        Of the users, followed by those of the items, in the dtype of the factors. Zeros
+        for users and items without ratings, and everywhere without biases.
     mean : float
         The mean of the ratings; 0.0 without biases. The rating of user u and item i is
         predicted as ``mean + biases[u] + biases[U + i] + user_factors[u] @
@@ -157,39 +157,44 @@ def sgd_factorization(
 ) -> SGDResult:
     """Factorize a matrix of ratings by stochastic gradient descent.
 
+    Minimize the sum over all ratings of ``miss**2`` plus `regularization` times the
+    squared factors and biases of both ends.
+
     Parameters
     ----------
     ratings : sparse matrix of shape (U, I), or Graph
-        Users by items. Stored zeros are ratings of zero. Entries given twice are two
-        ratings. Or a directed graph of two sides, from users to items, whose weights
-        are the ratings.
+        Users by items, finite numbers. Stored zeros are ratings of zero. Entries given
+        twice are two ratings. Or a directed graph of two sides, from users to items,
+        whose weights are the ratings.
     factors : int, optional
-        K.
+        K, the number of factors of a user or an item, 1 or more.
     rate : float, optional
         Step size of the first epoch, 0 or more.
     decay : float, optional
-        The rate of epoch t is ``rate / (1 + decay * t)``. With 0, epochs follow each
-        other on the target without the host.
+        The rate of epoch t (from 0) is ``rate / (1 + decay * t)``; 0 or more. With 0,
+        and without `history`, epochs run on the target without a return to the host.
     regularization : float, optional
         The ridge, 0 or more. It counts once for each rating.
     epochs : int, optional
-        How often each rating is used.
+        How often each rating is used, 0 or more.
     biases : bool, optional
         Whether users and items have a bias beside their factors, and ratings are
         predicted around their mean. Default: unless `nonnegative`.
     nonnegative : bool, optional
         Whether factors are zero or more, by projection.
     shuffle : int or None, optional
-        Seed of the order in which ratings are used; None: as given.
+        Seed of the order in which ratings are used, 0 <= shuffle < 2**64; None keeps
+        the order in which they are given.
     initial : (user_factors, item_factors), optional
-        Where to start. Default: random numbers, with biases about zero, without them
-        such that products are as large as the ratings.
-    random_state : int, optional
-        Seed of those; None for another one each time.
+        Initial factors, of shapes (U, K) and (I, K). Default: random numbers. With
+        biases, products are about zero; without, they are as large as the ratings.
+        Biases begin at zero.
+    random_state : int or None, optional
+        Seed of the initial factors; None draws another seed in each call.
     history : bool, optional
         Whether to record the error after each epoch, which takes another sweep.
     dtype : dtype, optional
-        float32 or float64.
+        float32 or float64, of factors and biases.
     **options
         ``schedule``, ``target``, ``racy``, ... as for `featgraph.iterate`.
 
@@ -201,12 +206,13 @@ def sgd_factorization(
     Raises
     ------
     GraphInputError
-        If ratings are empty or not finite, or ratings, options or initial factors do
-        not fit.
+        If ratings are empty, not finite or no sparse matrix; a number is out of range;
+        initial factors have another shape, or are negative with `nonnegative`; or both
+        ``biases=True`` and ``nonnegative=True`` are given.
     PlanError
         If the schedule does not fit the graph or other options.
     DivergenceError
-        If factors became infinite or nan.
+        If factors became infinite or NaN, at a rate that is too large.
 
     Notes
     -----
@@ -312,7 +318,7 @@ def _moments(given: Ratings) -> tuple[float, float, float]:
 
 
 class _Record:
-    """Sets the rate of each epoch, notes errors, and sees that they are finite."""
+    """Set the rate of each epoch, record errors, and check that they are finite."""
 
     def __init__(
         self,
@@ -339,7 +345,7 @@ class _Record:
         return run.supersteps >= self.last
 
     def check(self, state: fg.State, where: str = "rate=") -> float:
-        """Return the sum of squares of all factors, one for each of their ratings.
+        """Return the squared norms of all rows, each times its number of ratings.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Orders and groups of edges, for edge functions that hold both ends of an edge.
+"""Orders and groups of edges, for the schedules of exclusive edge functions.
 
 Edges are row numbers: edge e leads from ``sources[e]`` to ``targets[e]``. Two edges
 conflict if they share a vertex at an end where the function writes. `Sides` names these
@@ -16,11 +16,13 @@ Parallel edges conflict. A self-loop has one end.
 ``tickets``                         the turn of each edge at its ends
 ``first_backward``                  the check that a graph is of two sides
 
-All but the first take the edges of an *order*: any array of distinct row numbers.
-They are made of three loops over edges, each O(E): a stable counting sort (`_sorted`),
-levels, and a first-fit edge colouring. Maximal matchings that are taken greedily in a
-fixed order are the colours of a first-fit colouring in that order, so one pass finds
-all of them, at most 2 d - 1 for a highest degree of d.
+All but the first and the last take the edges of an *order*: an array of distinct row
+numbers. Three loops over edges do the work, each O(E): a stable counting sort
+(`_sorted`), levels, and a first-fit edge colouring. Maximal matchings that are taken
+greedily in a fixed order are the colours of a first-fit colouring in that order, so one
+pass finds all of them, at most 2 d - 1 for a highest degree of d.
+
+Arrays and numbers are not checked here: schedules pass those of a valid graph.
 
 Two sides: vertices before ``first`` (sources), and those from ``first`` on (targets).
 Import this module inside functions only: it loads Numba.
@@ -100,12 +102,12 @@ class EdgeGroups(NamedTuple):
 
 
 def given_order(given_index: _Array, seed: int | None = 0) -> NDArray[Any]:
-    """Order edges as they were given, twins behind them, and shuffle this order.
+    """Order edges as they were given, followed by their twins; shuffle this order.
 
     Parameters
     ----------
     given_index : ndarray of int32 or int64, shape (E,)
-        The given row of each edge, as `Graph.given_index` has it: distinct numbers.
+        The position of each edge among the given ones, `Graph.given_index`; distinct.
     seed : int, optional
         0 <= seed < 2**64; None: do not shuffle.
 
@@ -125,10 +127,11 @@ def levels(
     vertex_count: int,
     sides: Sides = "uv",
 ) -> EdgeGroups:
-    """Group edges by level: one more than the latest level before at their ends.
+    """Group edges by level.
 
-    Groups are matchings (not maximal), and each vertex has its edges in the order.
-    Running one group after another therefore equals running the order serially.
+    The level of an edge is one more than the latest level of the edges before it at its
+    ends. Groups are matchings (not maximal), and each vertex has its edges in the
+    order. Running one group after another therefore equals running the order serially.
 
     Parameters
     ----------
@@ -155,9 +158,10 @@ def matching_edges(
     vertex_count: int,
     sides: Sides = "uv",
 ) -> EdgeGroups:
-    """Take maximal matchings of the edges that are left, greedily in the order.
+    """Group edges into maximal matchings, each of the edges that none before it has.
 
-    Parameters and result are those of `levels`.
+    Matchings are taken greedily in the order. Parameters and result are those of
+    `levels`.
     """
     ends = _ends(sources, targets, order, sides)
     colors = _colors(*ends, np.zeros(vertex_count, np.int32))
@@ -205,7 +209,7 @@ def subgraph_matching(
     first: int,
     block_vertices: int,
 ) -> EdgeGroups:
-    """Take maximal matchings of each block of vertices of the second side by itself.
+    """Group the edges of each block of the second side into maximal matchings.
 
     Blocks are T vertices each, sorted by falling degree. Parameters and result are
     those of `matching_nodes`.
@@ -225,7 +229,7 @@ def subgraph_matching(
 def diagonal(sources: _Array, targets: _Array, order: _Array) -> EdgeGroups:
     """Group edges by v - u, in falling order.
 
-    Of parallel edges, which are on one diagonal, the k-th is in the k-th group of it.
+    Parallel edges are on one diagonal: the k-th of them is in its k-th group.
 
     Parameters
     ----------
@@ -269,7 +273,7 @@ def block_diagonal(
     -------
     EdgeGroups
         A round for each diagonal of blocks, a group for each block that has edges.
-        Those of one target are neighbors within their group.
+        Edges of one target are adjacent within their group, in the order.
     """
     made, _ = _sorted(_take(targets, order) - first, order)
     made, _ = _sorted(_take(sources, made) // block_vertices, made)
@@ -290,7 +294,7 @@ def blocks(
     parts: int,
     seed: int | None = 0,
 ) -> EdgeGroups:
-    """Cut both sides into S parts, and take the S x S blocks in S rounds.
+    """Cut both sides into S parts, and group edges by S rounds of S blocks.
 
     Each side is shuffled, and cut where the parts have about equal numbers of edges.
     Block i of round r has the edges from part i to part (i + r) mod S: the blocks of a
@@ -312,8 +316,8 @@ def blocks(
     Returns
     -------
     EdgeGroups
-        S rounds of S groups each; groups may be empty. The edges of one target are
-        neighbors within their group, in the order.
+        S rounds of S groups each; groups may be empty. Edges of one target are adjacent
+        within their group, in the order.
     """
     part = np.empty(vertex_count, np.int32)
     u, v = _ends(sources, targets, order)
@@ -337,7 +341,7 @@ def blocks(
 def rows(
     sources: _Array, targets: _Array, order: _Array, sides: Literal["u", "v"]
 ) -> EdgeGroups:
-    """Group edges by the end that conflicts; vertices of most edges come first.
+    """Group edges by the vertex at the end that conflicts, by falling degree.
 
     Each vertex has its edges in the order, so this equals running the order serially.
 
@@ -346,6 +350,7 @@ def rows(
     sources, targets : ndarray of int32, shape (E,)
     order : ndarray of int32 or int64, shape (N,)
     sides : {"u", "v"}
+        The end that conflicts.
 
     Returns
     -------
@@ -367,9 +372,10 @@ def tickets(
     vertex_count: int,
     sides: Sides = "uv",
 ) -> NDArray[np.int32]:
-    """Count the edges before each edge at its ends.
+    """Count the edges that come before each edge at its ends.
 
-    An edge that waits until so many have run at both ends runs as in the serial order.
+    If each edge waits until that many edges have run at both ends, the result equals
+    that of the serial order.
 
     Parameters
     ----------
@@ -381,8 +387,8 @@ def tickets(
     Returns
     -------
     ndarray of int32, shape (N, 2)
-        Turns of ``order[i]`` at u and at v; -1 at an end without conflicts. The two
-        turns of a self-loop are one.
+        Row i: the turns of ``order[i]`` at u and at v; -1 at an end without conflicts.
+        Both turns of a self-loop are equal.
     """
     turns = np.empty((order.size, 2), np.int32)
     taken = np.zeros(vertex_count, np.int32)
@@ -394,13 +400,18 @@ def tickets(
 
 @jit
 def first_backward(sources: _Array, targets: _Array, first: int) -> int:
-    """Return the first edge that does not lead from side to side; -1 if all do.
+    """Find the first edge that does not lead from the first side to the second.
 
     Parameters
     ----------
     sources, targets : ndarray of int32, shape (E,)
     first : int
         The number of vertices of the first side.
+
+    Returns
+    -------
+    int
+        Its row number; -1 if there is none.
     """
     for e in range(sources.size):
         if sources[e] >= first or targets[e] < first:
@@ -411,7 +422,7 @@ def first_backward(sources: _Array, targets: _Array, first: int) -> int:
 def _ends(
     sources: _Array, targets: _Array, order: _Array, sides: Sides = "uv"
 ) -> tuple[_Array, _Array]:
-    """Return the ends of each edge that conflict; where it is one, it is both."""
+    """Return both ends of each edge in the order; of one side, that end twice."""
     u = _take(sources if "u" in sides else targets, order)
     return u, _take(targets, order) if sides == "uv" else u
 
@@ -423,7 +434,7 @@ def _degree(ends: _Array, vertex_count: int) -> NDArray[np.int64]:
 
 
 def _shuffled(values: _Array, seed: int, stream: int) -> _Array:
-    """Shuffle values: deal them out to buckets, and shuffle each bucket in the cache.
+    """Shuffle values by buckets, each of which fits a cache.
 
     All words are those of Philox4x32-10, functions of seed, stream and place alone: the
     order is the same with any version of NumPy.
@@ -475,7 +486,7 @@ def _block_of(vertices: _Array, vertex_count: int, size: int) -> NDArray[np.int3
 def _in_blocks(
     order: _Array, block: _Array, colors: _Array, vertices: _Array, size: int
 ) -> EdgeGroups:
-    """Group edges by block and color; both are those of the places of the order."""
+    """Group edges by block and color, which are given by places of the order."""
     places, _ = _sorted(colors, np.arange(order.size))
     count = -(-vertices.size // size)
     places, blocks_begin = _sorted(block[places], places, count)
@@ -485,7 +496,7 @@ def _in_blocks(
 
 
 def _colors(ends: _Array, others: _Array, block: _Array) -> NDArray[np.int32]:
-    """Color edges first-fit: each has the least color that none before has at its ends.
+    """Color edges first-fit, each with the least color that is free at its ends.
 
     Parameters
     ----------
@@ -519,7 +530,7 @@ def _colors(ends: _Array, others: _Array, block: _Array) -> NDArray[np.int32]:
 
 @jit
 def _draw_words(seed: Any, stream: Any, words: _Array) -> None:
-    """Draw a word for each place; four neighbors are of one counter."""
+    """Draw a word for each place; four adjacent words come from one counter."""
     for i in range(0, words.size, 4):
         block = np.uint64(i // 4)
         low, high = block & _MASK, block >> _HALF
