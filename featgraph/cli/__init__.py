@@ -222,6 +222,12 @@ def _add_show(commands: Commands) -> None:
     show.add_argument("--dtype", choices=["float32", "float64"], default="float32")
     show.add_argument("--target", choices=["cpu", "cuda"], default=None)
     show.add_argument(
+        "--schedule",
+        default="auto",
+        metavar="NAME",
+        help="how work is divided among threads, as schedule= of a call",
+    )
+    show.add_argument(
         "--cc",
         type=_compute_capability,
         default=(9, 0),

@@ -22,12 +22,13 @@ def show(options: argparse.Namespace) -> None:
     Parameters
     ----------
     options : argparse.Namespace
-        module, at, pass_name, k, dtype, target, cc.
+        module, at, pass_name, k, dtype, target, schedule, cc.
 
     Raises
     ------
     FeatGraphError
-        If the module, the foldmap or the pass is not found, or it cannot be folded so.
+        If the module, the foldmap, the pass or the schedule is not found, or the
+        foldmap cannot be folded so.
     """
     module_name, _, name = options.module.partition(":")
     step = _foldmap(_module(module_name), name)
@@ -44,7 +45,9 @@ def show(options: argparse.Namespace) -> None:
             got=f"--at {options.at}",
             fix=f"--at passes --pass {options.pass_name}",
         )
-    folded = step.fold(k=options.k, dtype=options.dtype, target=target)
+    folded = step.fold(
+        k=options.k, dtype=options.dtype, target=target, schedule=options.schedule
+    )
     shown = {
         "plan": folded.explain,
         "passes": lambda: folded.passes(options.pass_name),

@@ -308,6 +308,36 @@ def test_show_names_the_passes_that_there_are(
     assert "--at passes" in err
 
 
+@pytest.mark.parametrize("shown_target", ["cpu", "cuda"])
+def test_show_takes_a_schedule(
+    shown_target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("show", "sgd:epoch", "--target", shown_target, "--at", "plan")
+    for schedule in ("serial", "levels", "blocks", "edge_locked"):
+        status, out, err = run(capsys, *arguments, "--schedule", schedule)
+        assert (status, err) == (0, "")
+        assert f"mapping: {schedule}: " in out
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule", "expected"),
+    [
+        ("sgd:epoch", "mark", "does not run exclusive functions"),
+        ("sgd:epoch", "rows", "shares out the rows of one end"),
+        ("label_propagation", "levels", "has no exclusive function"),
+        ("label_propagation", "block", "this schedule is for --target cuda"),
+        ("label_propagation", "blokc", "block_tiles"),
+    ],
+)
+def test_show_refuses_schedules_that_do_not_fit(
+    name: str, schedule: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = run(capsys, "show", name, "--schedule", schedule)
+    assert (status, out) == (2, "")
+    assert expected in err
+    assert f"--schedule {schedule}" in err or repr(schedule) in err
+
+
 def test_show_prints_ptx_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     from featgraph import _cuda
 
