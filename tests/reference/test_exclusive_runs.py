@@ -114,6 +114,41 @@ def test_auto_takes_what_fits(target: str) -> None:
         assert kernel.plan.phases[-1].mapping.schedule == expected
 
 
+def test_explain_says_how_edges_are_kept_apart(target: str) -> None:
+    why = {
+        ("mix", "sides", "auto"): ("blocks: the graph has two sides", "u and v"),
+        ("mix_targets", "sides", "auto"): ("rows: edges conflict at one end", "v\n"),
+        ("mix", "directed", "auto"): ("levels: the graph has no two", "u and v"),
+        ("mix", "sides", "edge_locked"): ("edge_locked: asked for; its", "u and v"),
+    }
+    for (name, kind, schedule), (reason, ends) in why.items():
+        state = state_of(graph_of(kind, 9, 20, 1), 2)
+        told = PROGRAMS[name].explain(state, target=target, schedule=schedule)
+        assert f"edges conflict at: {ends}" in told
+        assert f"schedule of kernel 0: {reason}" in told
+        repeats = "another one in each run" if schedule in UNORDERED else "repeatable"
+        assert f"its order of edges is {repeats}\n" in told
+        assert "both ends of edges that returned True" in told
+
+
+def test_explain_has_the_figures_of_what_is_prepared(target: str) -> None:
+    graph = fg.Graph.from_edges([0, 0, 0, 1, 1], [2, 3, 4, 2, 3], sides=(2, 3))
+    state, step = state_of(graph, 2), PROGRAMS["mix"]
+    options = {"schedule": "levels", "shuffle": None, "target": target}
+    told = step.explain(state, **options).splitlines()[-1]
+    assert told.startswith("prepared for kernel 0: nothing yet")
+    ran = fg.iterate(step, state, max_supersteps=1, **options)
+    # Levels 1 to 3 of the hub; the other one follows by a level.
+    barriers = 0 if target == "cpu" else 2  # one thread takes narrow turns in one
+    told = step.explain(state, **options).splitlines()[-1]
+    assert told.startswith(
+        "prepared for kernel 0: groups: 3, of 1 to 2 edges; "
+        f"barriers: {barriers}; {ran.preparation.bytes} bytes, in "
+    )
+    assert "nothing yet" in step.explain(state, **{**options, "shuffle": 1})
+    assert "nothing yet" in step.explain(state, **{**options, "schedule": "serial"})
+
+
 def test_racy_runs_each_edge_once(target: str) -> None:
     state = state_of(graph := graph_of("directed", 33, 120, 5), 4)
     PROGRAMS["mix_all"](state, target=target, racy=True)

@@ -31,7 +31,11 @@ from tests.programs.exclusive import (
     run,
     state_of,
 )
-from tests.reference.test_exclusive_runs import SERIAL, schedules_of
+from tests.reference.test_exclusive_runs import (
+    SERIAL,
+    schedules_of,
+    test_explain_has_the_figures_of_what_is_prepared,
+)
 from tests.simt.gpu import emulated_gpu, pauses
 
 
@@ -241,3 +245,7 @@ def test_runs_of_many_supersteps_agree_with_the_cpu(schedule: str) -> None:
     for name in ("x", "n", "runs"):
         np.testing.assert_array_equal(found["cpu"][name], found["cuda"][name])
     assert found["cuda"]["runs"].tolist() == [7] * graph.given_edge_count
+
+
+def test_explain_has_figures() -> None:
+    test_explain_has_the_figures_of_what_is_prepared("cuda")

@@ -10,7 +10,7 @@ from featgraph.errors import PlanError
 from featgraph.fold.analysis.access import AccessRecord, conflict_ends
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.plan.options import IN_PLACE, Options
-from featgraph.fold.plan.plan import Phase
+from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.schedules import BLOCK_THREADS, MOST_COPIES, piece_of
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.schedules.exclusive import ExclusiveSchedule
@@ -18,7 +18,10 @@ from featgraph.fold.schedules.mapping import Mapping, share_features
 from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.program.signature import PropertyKind, PropertyType
 
-__all__ = ["check_exclusive", "exclusive_mapping", "in_order", "with_record"]
+__all__ = [
+    "check_exclusive", "exclusive_mapping", "explain_exclusive", "in_order",
+    "with_record",
+]  # fmt: skip
 
 #: Features from which on rows of real numbers are vectors (CPU).
 LEAST_VECTOR = 4
@@ -121,6 +124,37 @@ def with_record(analysis: Analysis, options: Options) -> Analysis:
     return replace(analysis, functions=made)
 
 
+def _chosen(options: Options, conflicts: str, traits: GraphTraits) -> tuple[str, str]:
+    """Return the name of a schedule, and why it is chosen."""
+    if options.racy:
+        return "racy", "asked for, by racy=True"
+    if options.schedule != "auto":
+        return options.schedule, "asked for"
+    if len(conflicts) == 1:
+        return "rows", "edges conflict at one end alone"
+    if traits.two_sides:
+        return "blocks", "the graph has two sides"
+    return (
+        "levels",
+        "the graph has no two sides, from the first of which all edges lead",
+    )
+
+
+def explain_exclusive(plan: FoldPlan) -> list[str]:
+    """Say why exclusive functions have their schedules, and what these promise."""
+    lines = []
+    for number, phase in enumerate(plan.phases):
+        if phase.kind.in_turns:
+            name, why = _chosen(plan.options, phase.conflicts, plan.traits)
+            schedule = SCHEDULES[name]
+            repeats = isinstance(schedule, ExclusiveSchedule) and schedule.is_repeatable
+            lines.append(
+                f"schedule of kernel {number}: {name}: {why}; its order of edges is "
+                + ("repeatable" if repeats else "another one in each run")
+            )
+    return lines
+
+
 def _suits_vectors(members: Sequence[Analysed], width: int, analysis: Analysis) -> bool:
     """Whether rows are better vectors than copies of each feature (CPU).
 
@@ -144,12 +178,8 @@ def exclusive_mapping(
     PlanError
         If the schedule asked for cannot run it.
     """
-    name, conflicts = options.schedule, conflicts_of(members, traits)
-    if options.racy:
-        name = "racy"
-    elif name == "auto":
-        of_sides = "blocks" if traits.two_sides else "levels"
-        name = "rows" if len(conflicts) == 1 else of_sides
+    conflicts = conflicts_of(members, traits)
+    name, _ = _chosen(options, conflicts, traits)
     if name == "rows" and len(conflicts) != 1:
         where = " and ".join(conflicts) or "no end"
         raise PlanError(

@@ -6,6 +6,7 @@ import numpy as np
 
 from featgraph.fold.analysis.change_driven import IncrementalGather, entry_bytes
 from featgraph.fold.analysis.gathers import takes_active
+from featgraph.fold.plan.exclusive import explain_exclusive
 from featgraph.fold.plan.explain_ranks import explain_ranks
 from featgraph.fold.plan.layout import SAID
 from featgraph.fold.plan.plan import FoldPlan
@@ -23,6 +24,9 @@ def explain_plan(plan: FoldPlan) -> str:
     )
     if plan.expands and plan.expands != ("in",):
         due += f", along {SAID['both' if len(plan.expands) > 1 else plan.expands[0]]}"
+    if any(p.kind.in_turns for p in plan.phases):
+        due = "A, and both ends of edges that returned True"
+        lines += explain_exclusive(plan)
     lines.append(f"due vertices: {due}")
     accesses = [a for f in plan.analysis.functions for a in f.accesses]
     if any(a.where == "foreign" and a.mode == "read" for a in accesses):

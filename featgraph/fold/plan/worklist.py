@@ -86,6 +86,7 @@ def why_not_queued(
         (options.asynchronous, "asynchronous=True"),
         (options.incremental is not None, "aggregates are kept"),
         (not options.folding, "folding=False"),
+        (any(p.kind.in_turns for p in phases), "an exclusive function takes turns"),
         (apart, "it takes more than one kernel of gathers and vertex functions"),
         (is_looped, "features are too many for named copies"),
         (any("superstep" in f.scalars for f in functions), "d.superstep is read"),

@@ -477,7 +477,8 @@ class Schedule(ABC):
     ) -> Dict[str, Any]:
         """Make those of its arrays that have a dtype: on the host, or on the device.
 
-        The view keeps them until its edges, its shape or one of `columns` changes.
+        The view keeps them until its edges, its shape or one of `columns` changes. A
+        "summary" among them is a text for `explain`.
 
         Parameters
         ----------

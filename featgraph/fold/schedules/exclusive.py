@@ -166,10 +166,12 @@ class ExclusiveSchedule(Schedule):
         made |= {"order_sources": sources[order], "order_targets": targets[order]}
         if on_cpu:
             chunks, turns = in_chunks(found.groups, rounds)
-            return made | {"chunks": chunks, "turns": turns}
-        if rounds is None:
-            return made | {"turns": found.groups}
-        return made | {"tasks": found.groups, "turns": rounds}
+            made |= {"chunks": chunks, "turns": turns}
+        elif rounds is None:
+            made |= {"turns": found.groups}
+        else:
+            made |= {"tasks": found.groups, "turns": rounds}
+        return made | {"summary": summary_of(found.groups, made["turns"])}
 
     @abstractmethod
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
@@ -272,6 +274,16 @@ _CPU = CpuSchedule()
 def _edge(at: str, number: str, vertex: str) -> Body:
     """Return what finds the edge at a place of the order, and its ends."""
     return code(f"e = {number}(edge_order[{at}])\n" + _EDGE.format(at=at, int=vertex))
+
+
+def summary_of(groups: Any, turns: Any) -> str:
+    """Return how many groups there are, of how many edges, and barriers between."""
+    sizes = np.diff(groups) if len(groups) > 1 else np.zeros(1, np.int64)
+    barriers = max(len(turns) - 2, 0)
+    return (
+        f"groups: {sizes.size:,}, of {sizes.min():,} to {sizes.max():,} edges; "
+        f"barriers: {barriers:,}"
+    )
 
 
 def in_chunks(groups: Any, rounds: Any) -> tuple[Any, Any]:

@@ -77,7 +77,8 @@ class EdgeLockedSchedule(_Held):
         degree = np.asarray(view.graph.in_degree) + np.asarray(view.graph.out_degree)
         ranks = np.empty(degree.size, np.int32)
         ranks[np.argsort(degree, kind="stable")] = np.arange(degree.size)
-        return {**made, "order_ranks": ranks}
+        passes = ", and one behind each pass" * bool(mapping.resident)
+        return {**made, "order_ranks": ranks, "summary": made["summary"] + passes}
 
     def run(self, body: Body, binding: Binding, shape: KernelShape) -> Body:
         """Return what holds the ends of an edge while it runs, or defers it."""

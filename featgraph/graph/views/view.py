@@ -141,10 +141,13 @@ class Prepared(Preparation):
         On the device.
     versions : tuple of int
         The versions of the columns that they were made from.
+    summary : str
+        The arrays in words, for `explain`.
     """
 
     arrays: dict[str, Any] = field(default_factory=dict)
     versions: tuple[int, ...] = ()
+    summary: str = ""
 
 
 class VertexSet:

@@ -13,7 +13,7 @@ from featgraph.arrays.values import Reordered
 from featgraph.config import config
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.folder import fold_due_set
-from featgraph.fold.plan.plan import Phase
+from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.fold.printing.module import Entry
 from featgraph.graph import Graph
@@ -30,11 +30,15 @@ from featgraph.runtime.devices.bound import BoundEntry, RowKernel
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.devices.spare import Kit
 from featgraph.runtime.streaming.needs import is_of_edges, shared_use
+from featgraph.runtime.streaming.sizes import shown
 
 if TYPE_CHECKING:
     from featgraph.runtime.streaming.placement import Placement
 
-__all__ = ["GraphArrays", "Idle", "graph_arrays"]
+__all__ = [
+    "GraphArrays", "Idle", "copied_columns", "explain_prepared", "graph_arrays",
+    "is_prepared", "prepared_options",
+]  # fmt: skip
 
 #: Keys, and things of one key, that are kept at a time.
 _MOST_KEYS, _MOST_OF_A_KEY = 64, 4
@@ -255,21 +259,20 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         It is kept until the version or the shape of the graph changes, or a column.
         """
         schedule = phase.schedule
-        self.follow()
-        inputs = options.get(schedule.seed), phase.conflicts
-        key = schedule.name, phase.mapping, *inputs, *columns, *options.items()
-        versions = tuple(column.version for column in columns.values())
-        known = self._prepared.get(key)
-        if known is not None and known.versions == versions:
+        known = _find_prepared(self, phase, columns, options)
+        if known is not None:
             return known, Preparation()
-        begun = time.perf_counter()
-        made = schedule.prepare(phase.mapping, self, *inputs, columns, options)
+        begun, key = time.perf_counter(), _key(phase, columns, options)
+        inputs = options.get(schedule.seed), phase.conflicts
+        made = {**schedule.prepare(phase.mapping, self, *inputs, columns, options)}
+        summary = made.pop("summary", "")
         arrays = {
             name: self._device.upload(array) if isinstance(array, np.ndarray) else array
             for name, array in made.items()
         }
         size = sum(a.size * a.dtype.itemsize for a in arrays.values())
-        found = Prepared(time.perf_counter() - begun, size, arrays, versions)
+        versions = _versions(columns)
+        found = Prepared(time.perf_counter() - begun, size, arrays, versions, summary)
         if len(self._prepared) >= _MOST_PREPARED and key not in self._prepared:
             self._prepared.pop(next(iter(self._prepared)))
         self._prepared[key] = found
@@ -332,6 +335,27 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         return len(self._arrays)
 
 
+def _find_prepared(
+    view: GraphArrays, phase: Phase, columns: dict[str, Any], options: dict[str, int]
+) -> Prepared | None:
+    """Return what the schedule of a phase has prepared, if that still holds."""
+    view.follow()
+    known = view._prepared.get(_key(phase, columns, options))
+    fits = known is not None and known.versions == _versions(columns)
+    return known if fits else None
+
+
+def _key(phase: Phase, columns: dict[str, Any], options: dict[str, int]) -> Any:
+    """Return what the arrays of a schedule depend on, but for versions."""
+    schedule = phase.schedule
+    inputs = options.get(schedule.seed), phase.conflicts
+    return schedule.name, phase.mapping, *inputs, *columns, *options.items()
+
+
+def _versions(columns: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(column.version for column in columns.values())
+
+
 def placement_on(arrays: GraphArrays, device: Device, limit: int) -> Placement:
     """Return what finds a place for arrays on a GPU; imports the dialect."""
     from featgraph.runtime.streaming.placement import Placement
@@ -354,3 +378,51 @@ def graph_arrays(
         cached[device.name] = known = GraphArrays(graph, device, whole)
     known.follow()
     return known
+
+
+def explain_prepared(
+    plan: FoldPlan, graph: Graph, columns: Mapping[str, Any], given: Mapping[str, Any]
+) -> list[str]:
+    """Say what the schedules of a plan have prepared for a graph; prepare nothing.
+
+    Parameters
+    ----------
+    plan : FoldPlan
+    graph : Graph
+    columns : mapping of str to Column
+        Those of the State.
+    given : mapping of str to object
+        Options of a call.
+    """
+    lines, view = [], _graphs.get(graph, {}).get(plan.target)
+    for number, phase in enumerate(plan.phases):
+        if not is_prepared(phase):
+            continue
+        options = prepared_options(phase, given)
+        copied = {name: columns[name] for name in copied_columns(plan, phase)}
+        said, found = "nothing yet; the first run with these options does", None
+        if view is not None:
+            found = _find_prepared(view, phase, copied, options)
+        if found is not None:
+            said = f"{found.summary or 'arrays'}; {shown(found.bytes)}"
+            said += f", in {found.seconds:.2g} s"
+        lines.append(f"prepared for kernel {number}: {said}")
+    return lines
+
+
+def is_prepared(phase: Phase) -> bool:
+    """Whether the schedule of a phase prepares arrays."""
+    return any(array.dtype for array in phase.schedule.arrays(phase.mapping))
+
+
+def copied_columns(plan: FoldPlan, phase: Phase) -> list[str]:
+    """Return the properties of edges of which a schedule prepares copies."""
+    if not phase.schedule.copies_columns:
+        return []
+    return sorted(set(phase.of_edges).difference(plan.facts.writes))
+
+
+def prepared_options(phase: Phase, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a schedule on which what it prepares depends."""
+    kinds = phase.schedule.integers.items()
+    return {n: given.get(n, k.default) for n, k in kinds if k.is_prepared}

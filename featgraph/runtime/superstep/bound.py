@@ -18,6 +18,11 @@ from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import Buffers, buffers_of
 from featgraph.runtime.memory.data import DataFields
+from featgraph.runtime.memory.graph_arrays import (
+    copied_columns,
+    is_prepared,
+    prepared_options,
+)
 from featgraph.runtime.memory.places import EDGE_STATE
 from featgraph.runtime.memory.stale import StaleEntries
 from featgraph.runtime.superstep.changed_edges import ChangedEdges
@@ -272,8 +277,7 @@ class BoundPhase:
         in_turns = bound.ghosts is not None or bound.turns is not None
         self.is_whole = not (in_turns or self.phase.in_a_tree)
         self.schedule = self.phase.schedule
-        arrays = self.schedule.arrays(self.phase.mapping)
-        self.is_prepared = any(array.dtype for array in arrays)
+        self.is_prepared = is_prepared(self.phase)
         self.takes_own = bool(self.is_prepared or self.schedule.launched)
         if self.is_prepared and in_turns:
             raise PlanError(
@@ -282,8 +286,7 @@ class BoundPhase:
                 got=f"schedule={self.schedule.name!r} on ranks, or in slices",
                 fix="drop schedule=",
             )
-        unwritten = set(self.phase.of_edges).difference(kernel.plan.facts.writes)
-        self._columns = sorted(unwritten) if self.schedule.copies_columns else []
+        self._columns = copied_columns(kernel.plan, self.phase)
         self._kernel = kernel
         self._own_arrays = graph = self._graph = bound.graph
         self._arrays = bound.exchange.rows_for(self.phase, graph)
@@ -352,7 +355,7 @@ class BoundPhase:
         if not self.is_prepared:
             return options
         columns = {name: bound.state._columns[name] for name in self._columns}
-        of_arrays = {n: v for n, v in options.items() if kinds[n].is_prepared}
+        of_arrays = prepared_options(self.phase, given)
         found, cost = self._graph.prepared(self.phase, columns, of_arrays)
         bound.buffers.preparation += cost
         return {**options, **found.arrays}

@@ -35,6 +35,7 @@ from featgraph.program.state import State, check_edges
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import arrays_for
+from featgraph.runtime.memory.graph_arrays import explain_prepared
 from featgraph.runtime.streaming.needs import explain_limit
 from featgraph.runtime.superstep.exchange import exchange_of, losses_on
 from featgraph.runtime.superstep.frontier import Frontier, Restriction
@@ -386,13 +387,18 @@ class FoldMap:
     def explain(self, state: State | None = None, **options: Any) -> str:
         """Return in words how the program is folded and why.
 
-        With a State, under a memory limit, also what is streamed through the GPU.
+        With a State, also what schedules have prepared for its graph; under a memory
+        limit, also what is streamed through the GPU.
         """
         kernel, limit = self.fold(state, **options), config.memory_limit_bytes
         text = kernel.explain()
-        if state is None or limit is None or kernel.plan.target != "cuda":
+        if state is None:
             return text
         types, graph = state.signature, state.graph.part
+        prepared = explain_prepared(kernel.plan, graph, state._columns, options)
+        text = "\n".join([text, *[""][: len(prepared)], *prepared])
+        if limit is None or kernel.plan.target != "cuda":
+            return text
         limited = explain_limit(kernel.kernel_source, types, graph, limit)
         return f"{text}\n\n{limited}"
 
