@@ -11,6 +11,7 @@ import pytest
 
 import featgraph as fg
 from featgraph.distributed import run_ranks
+from tests.ordered import OrderedSchedule, added
 
 WHOLE = fg.Graph.from_edges([0, 1, 2, 3], [1, 2, 3, 0])
 
@@ -248,3 +249,45 @@ def test_only_rows_that_changed_cross_a_link() -> None:
     # A count of 8 bytes each superstep, one more set of all vertices and its count.
     assert there <= back + 8 + 1
     assert back < 40 * 8
+
+
+@fg.edge(exclusive=True)
+def share(f, u, v, e, d):
+    a = d.x[u]
+    b = d.x[v]
+    d.x[u] = b
+    d.x[v] = a
+    return True
+
+
+def test_exclusive_functions_are_refused() -> None:
+    def on_a_rank(engine: Any) -> None:
+        graph = fg.distribute(WHOLE, cuts=[0, 2, 4])
+        state = fg.State(graph, x=fg.vertex_property(np.arange(4)))
+        for schedule in ("auto", "serial", "levels", "edge_locked", "ticketed"):
+            with pytest.raises(fg.PlanError, match="both ends of an edge") as caught:
+                fg.foldmap(share)(state, schedule=schedule)
+            error = caught.value
+            assert "share" in str(error.where)
+            assert error.fix == "run it on a graph that is not distributed"
+        assert state["x"].tolist() == [0, 1, 2, 3]
+
+    run_ranks(2, on_a_rank)
+
+
+def test_schedules_that_prepare_arrays_are_refused() -> None:
+    def on_a_rank(engine: Any) -> None:
+        state = make(fg.distribute(WHOLE, cuts=[0, 2, 4]))
+        with pytest.raises(fg.PlanError, match="for a whole graph") as caught:
+            step(state, target="cpu", schedule="ordered")
+        error = caught.value
+        assert "lowest" in error.where
+        assert "'ordered' on several ranks" in error.got
+        assert error.expected == "a graph that is not distributed"
+        assert "schedule=" in error.fix
+        assert state["x"].tolist() == [0, 1, 2, 3]
+        step(state, target="cpu")
+        assert state["x"].tolist() == [0, 0, 1, 2]
+
+    with added(OrderedSchedule()):
+        run_ranks(2, on_a_rank)

@@ -16,6 +16,7 @@ from featgraph import _cuda
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
+from featgraph.config import config
 from featgraph.fold.functions import predication
 from featgraph.fold.kinds import exclusive as nests
 from featgraph.fold.schedules import exclusive_locks
@@ -249,3 +250,23 @@ def test_runs_of_many_supersteps_agree_with_the_cpu(schedule: str) -> None:
 
 def test_explain_has_figures() -> None:
     test_explain_has_the_figures_of_what_is_prepared("cuda")
+
+
+def test_memory_limits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = graph_of("sides", 9, 16, 1)
+    state, step = state_of(graph, 3), PROGRAMS["mix"]
+    before = {name: state[name] for name in state}
+    monkeypatch.setattr(config, "memory_limit", 10**6)
+    for schedule in ("auto", "serial", "blocks", "edge_locked", "ticketed"):
+        with pytest.raises(fg.PlanError, match="for a whole graph") as caught:
+            step(state, target="cuda", schedule=schedule)
+        error = caught.value
+        assert "mix" in error.where
+        assert "under config.memory_limit" in error.got
+        assert error.expected == "no memory limit"
+        assert error.fix == "use no memory limit for a new State, or target='cpu'"
+    for name, values in before.items():
+        np.testing.assert_array_equal(state[name], values)
+    monkeypatch.setattr(config, "memory_limit", None)
+    state, told = run("mix", graph, 3, "cuda", schedule="levels")
+    check_run("mix", state, told)

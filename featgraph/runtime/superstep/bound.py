@@ -280,11 +280,16 @@ class BoundPhase:
         self.is_prepared = is_prepared(self.phase)
         self.takes_own = bool(self.is_prepared or self.schedule.launched)
         if self.is_prepared and in_turns:
+            on_ranks = bound.ghosts is not None
+            how = "on several ranks" if on_ranks else "under config.memory_limit"
+            whole = "a graph that is not distributed" if on_ranks else "no memory limit"
+            other = "target='cpu'" if self.phase.kind.in_turns else "another schedule="
             raise PlanError(
                 "this schedule prepares arrays for a whole graph on one device",
                 where=self.name,
-                got=f"schedule={self.schedule.name!r} on ranks, or in slices",
-                fix="drop schedule=",
+                got=f"schedule={self.schedule.name!r} {how}",
+                expected=whole,
+                fix=f"use {whole}{' for a new State' * (not on_ranks)}, or {other}",
             )
         self._columns = copied_columns(kernel.plan, self.phase)
         self._kernel = kernel
