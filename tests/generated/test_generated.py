@@ -14,6 +14,7 @@ from featgraph import _cuda
 from tests.generated import check as checking
 from tests.generated.check import check
 from tests.generated.elsewhere import generate_elsewhere
+from tests.generated.exclusive import check_exclusive
 from tests.generated.programs import Case, generate
 from tests.generated.script import minimised, script
 from tests.generated.somewhere import generate_somewhere
@@ -114,6 +115,29 @@ def test_many_programs_agree(target: str) -> None:
         _agrees(case, target)
 
     agrees()
+
+
+#: Of exclusive functions.
+EXCLUSIVE_SEEDS, MANY_EXCLUSIVE = (0, 1, 2, 3), 500
+
+
+def test_exclusive_functions_agree(target: str) -> None:
+    for seed in range(MANY_EXCLUSIVE) if _deep() else EXCLUSIVE_SEEDS:
+        check_exclusive(seed, target)
+
+
+@pytest.mark.skipif(not _cuda.is_installed(), reason="needs numba-cuda, the dialect")
+def test_exclusive_functions_agree_on_an_emulated_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from featgraph.fold.schedules.exclusive import ExclusiveSchedule
+    from tests.simt.gpu import emulated_gpu
+
+    # Blocks of the emulator run one by one, and may not wait for each other.
+    monkeypatch.setattr(ExclusiveSchedule, "resident", 1)
+    with emulated_gpu():
+        for seed in range(MANY_EXCLUSIVE // 10) if _deep() else EXCLUSIVE_SEEDS:
+            check_exclusive(seed, "cuda", 12)
 
 
 def test_what_the_interpreter_refuses_is_folded(
