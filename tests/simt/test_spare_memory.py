@@ -24,7 +24,7 @@ from featgraph._cuda_memory import _lent
 from featgraph.arrays import memory
 from featgraph.runtime.devices import spare
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.memory import graph_arrays as kept
+from featgraph.runtime.memory import graph_arrays as arrays_module
 from featgraph.runtime.memory.buffers import Buffers, buffers_of
 from featgraph.runtime.memory.graph_arrays import graph_arrays
 from tests.simt.gpu import Gpu, emulated_gpu
@@ -350,15 +350,15 @@ def test_entries_of_kernels_are_bound_once_a_graph(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph, made = path(9), []
-    bind = kept.BoundEntry
+    bind = arrays_module.BoundEntry
     monkeypatch.setattr(
-        graph_arrays, "BoundEntry", lambda *a: made.append(a) or bind(*a)
+        arrays_module, "BoundEntry", lambda *a: made.append(a) or bind(*a)
     )
     for expected in (True, False):
         np.testing.assert_array_equal(ran(graph, 2)["x"], after(state_of(graph), 2))
         assert bool(made) == expected
         made.clear()
-    monkeypatch.setattr(kept, "_MOST_ENTRIES", 1)
+    monkeypatch.setattr(arrays_module, "_MOST_ENTRIES", 1)
     graph = path(9)
     for _ in range(2):
         made.clear()
