@@ -48,7 +48,7 @@ class _Factors:
         raise NotImplementedError
 
     def _wanted(self, ratings: Array) -> Array:
-        """Return what predictions of entries should be."""
+        """Return the known values of entries, which predictions should come near."""
         return ratings
 
     def predict(self, userids: npt.ArrayLike, itemids: npt.ArrayLike) -> Array:

@@ -196,68 +196,42 @@ def exchange_if(array, index, expected, desired):
     return _exchange_if(array, index, expected, desired)
 
 
-@intrinsic
-def _try_lock(typing_context, locks, index):
-    signature = types.boolean(locks, index)
+def _of_element(returns, emit):
+    """Make an intrinsic ``(array, index)`` from code for a pointer to the entry."""
 
-    def generate(context, builder, signature, arguments):
-        array_type, index_type = signature.args
-        pointer = _element_pointer(
-            context, builder, array_type, *_between(arguments, index_type)
-        )
-        found = builder.cmpxchg(pointer, _INT32(0), _INT32(1), "acquire", "monotonic")
-        return builder.extract_value(found, 1)
+    @intrinsic
+    def at_element(typing_context, array, index):
+        signature = returns(array, index)
 
-    return signature, generate
+        def generate(context, builder, signature, arguments):
+            array_type, index_type = signature.args
+            array, index = arguments
+            pointer = _element_pointer(
+                context, builder, array_type, array, index_type, index
+            )
+            found = emit(builder, pointer)
+            return context.get_dummy_value() if returns is types.void else found
 
+        return signature, generate
 
-@intrinsic
-def _unlock(typing_context, locks, index):
-    signature = types.void(locks, index)
-
-    def generate(context, builder, signature, arguments):
-        array_type, index_type = signature.args
-        pointer = _element_pointer(
-            context, builder, array_type, *_between(arguments, index_type)
-        )
-        builder.store_atomic(_INT32(0), pointer, "release", 4)
-        return context.get_dummy_value()
-
-    return signature, generate
+    return at_element
 
 
-@intrinsic
-def _count_at(typing_context, counts, index):
-    signature = types.int32(counts, index)
-
-    def generate(context, builder, signature, arguments):
-        array_type, index_type = signature.args
-        pointer = _element_pointer(
-            context, builder, array_type, *_between(arguments, index_type)
-        )
-        return builder.load_atomic(pointer, "acquire", 4)
-
-    return signature, generate
+def _swap_in_one(builder, pointer):
+    found = builder.cmpxchg(pointer, _INT32(0), _INT32(1), "acquire", "monotonic")
+    return builder.extract_value(found, 1)
 
 
-@intrinsic
-def _count_on(typing_context, counts, index):
-    signature = types.void(counts, index)
-
-    def generate(context, builder, signature, arguments):
-        array_type, index_type = signature.args
-        pointer = _element_pointer(
-            context, builder, array_type, *_between(arguments, index_type)
-        )
-        builder.atomic_rmw("add", pointer, _INT32(1), "release")
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-def _between(arguments, index_type):
-    """Return array, type of the index and index, as `_element_pointer` takes them."""
-    return arguments[0], index_type, arguments[1]
+_try_lock = _of_element(types.boolean, _swap_in_one)
+_unlock = _of_element(
+    types.void, lambda builder, p: builder.store_atomic(_INT32(0), p, "release", 4)
+)
+_count_at = _of_element(
+    types.int32, lambda builder, p: builder.load_atomic(p, "acquire", 4)
+)
+_count_on = _of_element(
+    types.void, lambda builder, p: builder.atomic_rmw("add", p, _INT32(1), "release")
+)
 
 
 @intrinsic

@@ -246,7 +246,7 @@ class _Ending:
             self.engine.close(error)
 
 
-#: What `init` takes.
+#: Names that `engine=` of `init` takes.
 ENGINES = ("auto", "shared", "gloo")
 
 
@@ -316,7 +316,7 @@ class Watch:
         self._are_present = self._is_over = False
         self._offers: dict[str, str] = {}
         self._wakes: list[Callable[[], None]] = []
-        #: What else the rank may wait for: kernels do.
+        #: Other things for which the rank may wait, such as kernels.
         self._asked: list[Callable[[], str]] = []
         #: The exchange that the rank waits in; what it did last, and since when.
         self._call: object = None
@@ -371,7 +371,7 @@ class Watch:
         self._say({"is": "offer", "name": name, "text": text})
 
     def ask(self, name: str) -> str:
-        """Return what a rank has given; waits for it.
+        """Wait for the message of a rank, and return it.
 
         Raises
         ------
@@ -474,7 +474,7 @@ class Watch:
             wake()
 
     def _beat(self, now: float) -> dict[str, Any]:
-        """Return what the rank does, and for how long it has."""
+        """Return the activity of the rank, and its duration."""
         activity, call = self._activity, self._call
         for awaited in [] if call is not None else list(self._asked):
             call = call or awaited() or None

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 import featgraph as fg
 from featgraph.fold.schedules import exclusive
 from featgraph.fold.schedules.exclusive_tasks import BlocksSchedule
+from featgraph.fold.schedules.table import SCHEDULES
+from featgraph.graph.views import edge_orders
 from featgraph.program.names import EXCLUSIVE, GENERATED
 from tests.programs.exclusive import (
     PROGRAMS,
@@ -253,3 +255,19 @@ def test_names_of_kernels_are_reserved(schedule: str) -> None:
             "exclusive_phase",
             "IN_A_TREE",
         }
+
+
+@pytest.mark.parametrize("name", ["matching_nodes", "subgraph_matching"])
+def test_matchings_of_blocks_are_those_of_the_schedule(name: str) -> None:
+    rng = np.random.default_rng(4)
+    sources, targets = rng.integers(0, 20, 90), rng.integers(20, 50, 90)
+    ends = sources.astype(np.int32), targets.astype(np.int32), np.arange(90)
+    asked = exclusive.EdgesToGroup(
+        *ends, 50, 20, "uv", None, on_cpu=True, options={"block_vertices": 4}
+    )
+    schedule = SCHEDULES[name]
+    assert isinstance(schedule, exclusive.ExclusiveSchedule)
+    found = schedule.groups(asked)
+    meant = getattr(edge_orders, name)(*ends, 50, 20, 4)
+    np.testing.assert_array_equal(found.order, meant.order)
+    np.testing.assert_array_equal(found.groups, meant.groups)

@@ -70,7 +70,7 @@ __all__ = ["SharedEngine"]
 FLAGS = "featgraph.distributed.engines.flags"
 #: Looks at a word before a rank sleeps: 20 to 100 microseconds.
 LOOKS = 2000
-#: What `hear` returns of a rank: it has told what was asked for, or its last word.
+#: Results of `hear`: the rank has told the number, or has ended.
 _TOLD, _LAST = 1, 2
 
 
@@ -185,7 +185,7 @@ class Peers:
                 self._met[rank].bell.send(b"!", socket.MSG_NOSIGNAL)
 
     def _look(self, rank: int, number: int, looks: int = 0) -> int:
-        """Return what a rank has told, 0 for nothing yet."""
+        """Return the flag of a rank, 0 while it has told nothing."""
         layout = self._layout
         found: int = self._flags.spin(
             self._memory[rank].words,

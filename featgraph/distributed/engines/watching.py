@@ -47,7 +47,7 @@ class Watching(Protocol):
         ...
 
     def ask(self, name: str) -> str:
-        """Return what a rank has given; waits for it."""
+        """Wait for the message of a rank, and return it."""
         ...
 
 

@@ -74,7 +74,7 @@ class AgentProcess:
             self._commands.flush()
 
     def reports(self) -> list[dict[str, Any]] | None:
-        """Return what has come; None when it has gone."""
+        """Return the reports that have come; None when the rank has gone."""
         data = os.read(self.outlet.fileno(), MOST_BYTES)
         if not data:
             return None
@@ -284,7 +284,7 @@ class Attempt:
         self._is_told_present = False
         self._told: Loss | None = None
         self._killed_at: float | None = None
-        #: What is to be done when, once ranks are to end.
+        #: Steps that end the ranks, each with its time.
         self._steps: list[tuple[float, Callable[[], None]]] = []
         self._signals_seen = 0
 

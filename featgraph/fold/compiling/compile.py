@@ -257,7 +257,7 @@ def _write_whole(path: Path, text: str) -> None:
 
 @cache
 def _versions() -> tuple[str, ...]:
-    """Return what compiled code depends on beside its text.
+    """Return the versions and settings on which compiled code depends.
 
     The device library counts by its contents.
     """

@@ -244,7 +244,7 @@ def looped_call(loops: _Loops, node: ast.Assign, waiting: Body) -> Body:
 
 
 class _LoopedCall:
-    """What the operation asks of the function; see `operations.contexts.Looped`."""
+    """The function, as operations see it: `operations.contexts.Looped`."""
 
     def __init__(self, loops: _Loops, node: ast.Assign, waiting: Body) -> None:
         facts = loops.facts

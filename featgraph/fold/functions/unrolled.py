@@ -368,7 +368,7 @@ def unrolled_call(copies: CopiesLike, node: Collective) -> Body:
 
 
 class _UnrolledCall:
-    """What the operation asks of the function; see `operations.contexts.Unrolled`."""
+    """The function, as operations see it: `operations.contexts.Unrolled`."""
 
     def __init__(self, copies: CopiesLike, node: Collective) -> None:
         facts = copies.facts

@@ -81,28 +81,19 @@ class MatchingNodeSchedule(ExclusiveSchedule):
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
         """Return the matchings of each block."""
-        from featgraph.graph.views.edge_orders import matching_nodes
+        from featgraph.graph.views import edge_orders
 
         ends = edges.sources, edges.targets, edges.order
         sizes = edges.vertex_count, edges.first
-        return matching_nodes(*ends, *sizes, block_vertices(edges))
+        matchings = getattr(edge_orders, self.name)
+        return matchings(*ends, *sizes, block_vertices(edges))  # type: ignore[no-any-return]
 
 
-class SubgraphMatchingSchedule(ExclusiveSchedule):
+class SubgraphMatchingSchedule(MatchingNodeSchedule):
     """Matchings of each block of vertices, by falling degree, by itself (SGM)."""
 
     name = "subgraph_matching"
-    needs_sides = True
-    options = MappingProxyType({"block_vertices": OWN})
     does = "maximal matchings of each block of vertices by itself"
-
-    def groups(self, edges: EdgesToGroup) -> EdgeGroups:
-        """Return the matchings of each block."""
-        from featgraph.graph.views.edge_orders import subgraph_matching
-
-        ends = edges.sources, edges.targets, edges.order
-        sizes = edges.vertex_count, edges.first
-        return subgraph_matching(*ends, *sizes, block_vertices(edges))
 
 
 class DiagonalSchedule(ExclusiveSchedule):
