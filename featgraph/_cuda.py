@@ -15,6 +15,9 @@ numba-cuda; the dialect itself is imported when the first of its names is used:
 ``load_at``             a number at an address, which may be another GPU's memory
 ``store_at``            store a number at an address
 ``acquire_at``          a flag at an address; what was stored before it is seen
+``acquire``             an entry of an array; the same, on one GPU
+``fence``               order what a thread stores for those that acquire
+``prefetch``            ask for an entry of an array, to be read soon
 ``raise_at``            raise a flag at an address; a fence of the system comes before
 ``set_condition``       tell a conditional node of a graph whether it runs (again)
 ``select``              one of two numbers, of which compilers never make two loops
@@ -54,6 +57,7 @@ from featgraph._interrupts import holds_compiler, import_whole, shielded
 from featgraph.errors import DeviceError
 
 __all__ = [
+    "acquire",
     "acquire_at",
     "anew",
     "boolean",
@@ -64,6 +68,7 @@ __all__ = [
     "cuda",
     "device_function",
     "dialect_module",
+    "fence",
     "is_available",
     "is_installed",
     "kernel",
@@ -71,6 +76,7 @@ __all__ = [
     "load_at",
     "load_row",
     "overload",
+    "prefetch",
     "raise_at",
     "require",
     "select",
@@ -81,11 +87,13 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    acquire: Any
     acquire_at: Any
     anew: Any
     boolean: Any
     clock_ns: Any
     cuda: Any
+    fence: Any
     float32: Any
     float64: Any
     int8: Any
@@ -95,6 +103,7 @@ if TYPE_CHECKING:
     load_at: Any
     load_row: Any
     overload: Any
+    prefetch: Any
     raise_at: Any
     select: Any
     set_condition: Any
@@ -122,9 +131,10 @@ def __getattr__(name: str) -> Any:
     """Import the dialect when the first of its names is asked for."""
     rows = _load_row, _store_row
     addresses = _load_at, _store_at, _acquire_at, _raise_at
+    ordered = _acquire, _fence, _prefetch
     if name in NUMBERS:
         return getattr(import_whole("numba"), name)
-    names = _anew, _clock_ns, _select, _set_condition, *rows, *addresses
+    names = _anew, _clock_ns, _select, _set_condition, *rows, *addresses, *ordered
     known = {function.__name__[1:]: function for function in names}
     if name not in {"cuda", "overload", *known}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -403,6 +413,66 @@ def _raise_at(typing: Any, address: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(address, value), generate
+
+
+# -- entries that threads of a GPU hand on, and rows that are read soon
+
+
+def _entry_pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """Return a pointer to entry `args[1]` of an array of one dimension, or of rows."""
+    arrays: Any = dialect_module("np.arrayobj")
+    types: Any = dialect_module("types")
+    array, index = signature.args[:2]
+    place = context.cast(builder, args[1], index, types.int64)
+    data = arrays.make_array(array)(context, builder, args[0]).data
+    return builder.gep(data, [place])
+
+
+def _acquire(typing: Any, array: Any, index: Any) -> Any:
+    bits = getattr(array.dtype, "bitwidth", 0)
+    if bits not in _WORDS:
+        return None
+    letter = _WORDS[bits]
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = _entry_pointer(context, builder, signature, args)
+        kind = context.get_value_type(array.dtype)
+        form = _ir().FunctionType(kind, [pointer.type])
+        text, registers = (
+            f"ld.acquire.gpu.b{bits} $0, [$1];",
+            f"={letter},l,~{{memory}}",
+        )
+        return builder.asm(form, text, registers, [pointer], True, "acquire")
+
+    return array.dtype(array, index), generate
+
+
+def _prefetch(typing: Any, array: Any, index: Any) -> Any:
+    types: Any = dialect_module("types")
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = _entry_pointer(context, builder, signature, args)
+        form = _ir().FunctionType(_ir().VoidType(), [pointer.type])
+        text = "{ .reg .u64 p; cvta.to.global.u64 p, $0; prefetch.global.L1 [p]; }"
+        builder.asm(form, text, "l", [pointer], True, "prefetch")
+        return context.get_dummy_value()
+
+    return types.void(array, index), generate
+
+
+def _fence(typing: Any) -> Any:
+    types: Any = dialect_module("types")
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        form = _ir().FunctionType(_ir().VoidType(), [])
+        builder.asm(form, "fence.acq_rel.gpu;", "~{memory}", [], True, "fence")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+def _ir() -> Any:
+    return import_whole("llvmlite.ir")
 
 
 # -- graphs: what their kernels ask and tell

@@ -68,6 +68,8 @@ class OrderedSchedule(Schedule):
     ----------
     made : list of int
         The seeds of all orders that it has made.
+    copied_values : list of ndarray
+        The copies of edge values that it has made last.
     """
 
     name = "ordered"
@@ -82,6 +84,7 @@ class OrderedSchedule(Schedule):
 
     def __init__(self) -> None:
         self.made: list[int | None] = []
+        self.copied_values: list[Any] = []
 
     def choose(self, mapping: Mapping, work: Work, given: Any) -> Mapping:
         """Take what pulls along edges."""
@@ -98,15 +101,18 @@ class OrderedSchedule(Schedule):
         view: Any,
         seed: int | None,
         conflicts: str,
-        columns: Any,
         options: Any,
     ) -> dict[str, Any]:
         """Make the order."""
         assert seed is not None
         self.made.append(seed)
-        keys = [column.on_host() for column in columns.values()]
-        order = order_of(view.graph, seed)
-        return {"order": order[::-1].copy() if keys and keys[0][0] < 0 else order}
+        return {"order": order_of(view.graph, seed)}
+
+    def copied(self, columns: Any, prepared: Any) -> dict[str, Any]:
+        """Copy values of edges, as far as the order has vertices."""
+        order = prepared("order")
+        self.copied_values = [c.on_host()[: order.size] for c in columns.values()]
+        return {f"copied_{n}": v for n, v in enumerate(self.copied_values)}
 
     def bind(self, mapping: Mapping, shape: KernelShape) -> Binding:
         """Return what passes have to know of it."""

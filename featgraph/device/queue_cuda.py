@@ -23,7 +23,17 @@ gone through: what stays goes to the other one. `limits` has what is told of key
 import math
 from collections import namedtuple
 
-from featgraph._cuda import clock_ns, cuda, device_function, int32, int64, uint32
+from featgraph._cuda import (
+    acquire,
+    clock_ns,
+    cuda,
+    device_function,
+    fence,
+    int32,
+    int64,
+    prefetch,
+    uint32,
+)
 from featgraph.device import segments, warp
 
 __all__ = [
@@ -64,6 +74,8 @@ Far = namedtuple("Far", "vertices waits limits")
 # superstep may have; how long the loop may take, when it began, and when the last
 # superstep ended, in ns; behind which superstep none is begun, and 2, or 0.
 DONE, LIMIT, MOST, MOST_NS, BEGUN, LAST, ENDS = range(7)
+#: Entries of 4 bytes in a line of the cache.
+ENTRIES_OF_A_LINE = 32
 #: How often blocks have come to a barrier; a cache line of its own, since all ask it.
 ARRIVED = 16
 #: Turns of a count: one is read, one is filled, and one is cleared in a superstep.
@@ -98,18 +110,36 @@ def meet(lists, meets):
 @device_function
 def meet_at(words, meets):
     """Do what `meet` does by a count of blocks in `words`, which is 0 at first."""
+    meets = arrive(words, meets)
+    wait_for_all(words, meets)
+    return meets
+
+
+@device_function
+def arrive(words, meets):
+    """Begin to meet; what a thread does until `wait_for_all` nobody has to see."""
     cuda.syncthreads()
-    meets += 1
+    if cuda.gridDim.x > 1 and cuda.threadIdx.x == 0:
+        fence()
+        cuda.atomic.add(words, ARRIVED, int64(1))
+    return meets + 1
+
+
+@device_function
+def wait_for_all(words, meets):
+    """Wait until all blocks have arrived as often as this one has."""
     if cuda.gridDim.x > 1 and cuda.threadIdx.x == 0:
         all_blocks = meets * int64(cuda.gridDim.x)
-        cuda.threadfence()
-        cuda.atomic.add(words, ARRIVED, int64(1))
-        # A load is taken out of the loop, and the loop, which does nothing then, away.
-        while cuda.atomic.cas(words, ARRIVED, int64(0), int64(0)) < all_blocks:
+        while acquire(words, ARRIVED) < all_blocks:
             pass
-        cuda.threadfence()
     cuda.syncthreads()
-    return meets
+
+
+@device_function
+def ask_for(array, first, count):
+    """Ask for some neighboring entries that are read soon."""
+    for place in range(0, count, ENTRIES_OF_A_LINE):
+        prefetch(array, first + place)
 
 
 @device_function
@@ -122,7 +152,7 @@ def hold(locks, first, second, tries):
         if cuda.atomic.cas(locks, first, int32(0), int32(1)) == 0:
             is_one = first == second
             if is_one or cuda.atomic.cas(locks, second, int32(0), int32(1)) == 0:
-                cuda.threadfence()
+                fence()
                 return True
             cuda.atomic.exch(locks, first, int32(0))
     return False
@@ -131,7 +161,7 @@ def hold(locks, first, second, tries):
 @device_function
 def release(locks, first, second):
     """Let go of two locks, or of one, behind what lanes wrote before they met."""
-    cuda.threadfence()
+    fence()
     cuda.atomic.exch(locks, first, int32(0))
     if first != second:
         cuda.atomic.exch(locks, second, int32(0))
@@ -140,10 +170,7 @@ def release(locks, first, second):
 @device_function
 def has_turn(counts, place, turn):
     """Tell whether so many edges have passed a vertex; what they wrote is seen then."""
-    if cuda.atomic.cas(counts, place, int32(0), int32(0)) != turn:
-        return False
-    cuda.threadfence()
-    return True
+    return acquire(counts, place) == turn
 
 
 @device_function

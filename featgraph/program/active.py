@@ -14,7 +14,9 @@ from featgraph.errors import GraphInputError
 from featgraph.graph.building.check import checked_count
 from featgraph.graph.inputs.numbers import number_array
 
-__all__ = ["MOST_HELD", "WORD_BITS", "ActiveSet", "resized", "word_count"]
+__all__ = [
+    "MOST_HELD", "WORD_BITS", "ActiveSet", "pack_mask", "resized", "word_count",
+]  # fmt: skip
 
 WORD_BITS = 32
 #: Sets that are kept on devices. Memory there is scarce, and whatever needs one there
@@ -103,7 +105,7 @@ class ActiveSet:
         if vertices is None:
             self._few = {}
         elif isinstance(vertices, str) and vertices == "all":
-            self._words = _pack(np.ones(self.vertex_count, np.bool_))
+            self._words = pack_mask(np.ones(self.vertex_count, np.bool_))
         else:
             array = _checked_vertices(vertices, self.vertex_count)
             if array.dtype != np.bool_ and array.size <= _FEW:
@@ -287,19 +289,20 @@ def _few_words(vertices: npt.NDArray[Any]) -> dict[int, int]:
 def _as_words(array: npt.NDArray[Any], vertex_count: int) -> npt.NDArray[np.uint32]:
     """Return the bitvector of a mask, or of ids."""
     if array.dtype == np.bool_:
-        return _pack(array)
+        return pack_mask(array)
     words = np.zeros(word_count(vertex_count), np.uint32)
     if array.size > words.size:  # many: a byte each, and then one pass
         mask = np.zeros(vertex_count, np.bool_)
         mask[array] = True
-        return _pack(mask)
+        return pack_mask(mask)
     ids = array.astype(np.int64)
     bits = np.uint32(1) << (ids % WORD_BITS).astype(np.uint32)
     np.bitwise_or.at(words, ids // WORD_BITS, bits)
     return words
 
 
-def _pack(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint32]:
+def pack_mask(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint32]:
+    """Return the bitvector of a mask."""
     padded = np.zeros(word_count(mask.size) * WORD_BITS, np.bool_)
     padded[: mask.size] = mask
     packed = np.packbits(padded, bitorder="little").view("<u4")

@@ -453,6 +453,11 @@ def _acquire_at(address: Any) -> int:
     return int(_at(address, np.int64)[0])
 
 
+def _acquire(array: GuardedArray, index: Any) -> Any:
+    pause()
+    return array.peek(index)
+
+
 def _raise_at(address: Any, value: Any) -> None:
     _at(address, np.int64)[0] = int(value)
 
@@ -460,14 +465,17 @@ def _raise_at(address: Any, value: Any) -> None:
 def cuda_module() -> dict[str, Any]:
     """Return the members of the twin of `featgraph._cuda`."""
     return {
+        "acquire": _acquire,
         "acquire_at": _acquire_at,
         "anew": int,
         "clock_ns": _clock_ns,
         "cuda": Dialect(),
         "device_function": _plain,
+        "fence": lambda: None,
         "kernel": _plain,
         "load_at": _load_at,
         "load_row": _load_row,
+        "prefetch": lambda array, index: None,
         "raise_at": _raise_at,
         "select": lambda test, first, second: first if test else second,
         "set_condition": _set_condition,

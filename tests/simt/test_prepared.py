@@ -43,7 +43,7 @@ def test_another_version_has_another_order(ordered: OrderedSchedule, how: str) -
     on_cpu.check_versions(ordered, "cuda", how)
 
 
-def test_another_column_has_another_order(
+def test_another_column_is_copied(
     ordered: OrderedSchedule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_cpu.check_columns(ordered, "cuda", monkeypatch)

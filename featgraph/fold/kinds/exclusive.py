@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from featgraph.fold.kinds.base import Names, NestFacts, PhaseKind, along_edge
 from featgraph.fold.tree import nodes
 from featgraph.fold.tree.statements import Body, code, expression
 from featgraph.fold.tree.target import Target
+from featgraph.program.signature import PropertyKind
 
 __all__ = ["EXCLUSIVE"]
 
@@ -30,14 +35,33 @@ def _nest(facts: NestFacts) -> Body:
     runs = f"all_sources or {intrinsics}.test_bit(sources, u)"
     runs = "held" if facts.binding.holds else runs
     recorded = _RECORD.format(facts.phase.record) if facts.phase.record else ""
+    only = "not all_sources and " if facts.phase.passes_all else ""
     due = "".join(
-        f"if not {intrinsics}.test_bit(targets, {end}):\n"
+        f"if {only}not {intrinsics}.test_bit(targets, {end}):\n"
         f"    {intrinsics}.set_bit(targets, {end})\n"
         for end in "uv"
     )
     mark = nodes.Mark(code(recorded + due), code(recorded))
     each = nodes.Only(expression(runs), along_edge(facts, [mark]))
-    return [nodes.Sweep("e", "", "inside_edge", [each])]
+    asks = code("\n".join(_asked(facts))) if facts.target is Target.CUDA else []
+    return [nodes.Sweep("e", "", "inside_edge", [each], asks=asks)]
+
+
+def _asked(facts: NestFacts) -> list[str]:
+    """Return what asks for the rows of u and v, and the values of the edge."""
+    lines, types = list[str](), facts.plan.analysis.signature
+    [function] = facts.functions.values()
+    for name in sorted({a.name for a in function.accesses}):
+        kind, shape = types[name].kind, types[name].item_shape
+        if kind is PropertyKind.VERTEX:
+            axis = facts.binding.features
+            count = axis.stride if shape == (axis.width,) else math.prod(shape)
+            size = count * np.dtype(types[name].dtype).itemsize // 4
+            lines += [
+                f"queues.ask_for(d.{name}, int64({end}) * {count}, {size or 1})"
+                for end in "uv"
+            ]
+    return lines + [f"queues.ask_for(ordered_{n}, at, 1)" for n in facts.phase.ordered]
 
 
 #: Turns are counted under the exclusion, a self-loop once.

@@ -25,7 +25,7 @@ def call_for_one(facts: Facts, callee: Callee) -> ast.expr:
     declared = callee.function.declared.roles
     args = ["i"] * ("i" in declared)
     args += [] if callee.function.is_scalar else ["f"]
-    args += _roles(callee)
+    args += _roles(facts, callee)
     for name in callee.temporaries:
         wide = facts.is_wide(name)
         args.append(f"{name}[f]" if wide else _entry(facts, name))
@@ -46,7 +46,7 @@ def call_for_all(
     left : sequence of str
         Arrays in which loops leave what is contributed.
     """
-    args = _roles(callee) + (["lane", mask] if mask else [])
+    args = _roles(facts, callee) + (["lane", mask] if mask else [])
     axis = facts.binding.features
     for name in callee.temporaries:
         if name in facts.phase.solved:
@@ -63,7 +63,7 @@ def call_for_all(
 
 def call_of_part(facts: Facts, callee: Callee, part: str, feature: str = "") -> str:
     """Return the text of a call: "row", "column" or "scale" of an outer product."""
-    args = [feature] * bool(feature) + _roles(callee)
+    args = [feature] * bool(feature) + _roles(facts, callee)
     args += [_entry(facts, name) for name in callee.temporaries]
     if part == "column":
         args += [f"{row.name}[f]" for row in callee.rows]
@@ -86,9 +86,11 @@ def registers_of(facts: Facts, name: str) -> list[str]:
     return axis.names(name) if facts.is_wide(name) else [_entry(facts, name)]
 
 
-def _roles(callee: Callee) -> list[str]:
+def _roles(facts: Facts, callee: Callee) -> list[str]:
     """Return the vertices, edges and data that a function takes."""
-    return [r for r in callee.function.declared.roles if r not in {"f", "i"}]
+    copies = {"e": facts.number("at"), "d": "ordered"} if facts.phase.ordered else {}
+    roles = callee.function.declared.roles
+    return [copies.get(r, r) for r in roles if r not in {"f", "i"}]
 
 
 def _entry(facts: Facts, name: str) -> str:

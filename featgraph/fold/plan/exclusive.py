@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.schedules.exclusive import ExclusiveSchedule
 from featgraph.fold.schedules.mapping import Mapping, share_features
 from featgraph.fold.schedules.table import SCHEDULES
+from featgraph.fold.syntax.nodes import Access
 from featgraph.program.signature import PropertyKind, PropertyType
 
 __all__ = [
@@ -42,8 +44,39 @@ def in_order(
     if not phase.kind.in_turns:
         return phase
     members = [analysis.functions[i] for i in phase.functions]
-    conflicts = conflicts_of(members, traits)
-    return replace(phase, conflicts=conflicts, record=options.record_order)
+    return replace(
+        phase,
+        conflicts=conflicts_of(members, traits),
+        record=options.record_order,
+        ordered=_ordered(members, analysis),
+        passes_all=_is_true(members[0]),
+    )
+
+
+def _is_true(function: Analysed) -> bool:
+    """Whether a function returns True for every edge."""
+    nodes = [node for part in function.body for node in ast.walk(part)]
+    values = [n.value for n in nodes if isinstance(n, ast.Return)]
+    ends = isinstance(function.body[-1], ast.Return)
+    return ends and all(isinstance(v, ast.Constant) and v.value is True for v in values)
+
+
+def _ordered(members: Sequence[Analysed], analysis: Analysis) -> tuple[str, ...]:
+    """Return the properties of edges that are read in the order; () unless all may be.
+
+    Where an edge is more than the place of its values, it is taken by its number.
+    """
+    [function] = members
+    types = analysis.signature
+    names = {a.name for a in function.accesses}
+    found = sorted(n for n in names if types[n].kind is PropertyKind.EDGE)
+    nodes = [node for part in function.body for node in ast.walk(part)]
+    read = [n for n in nodes if isinstance(n, Access) and n.name in found]
+    edges = [n for n in nodes if isinstance(n, ast.Name) and n.id == "e"]
+    writes = any(a.name in found and a.mode != "read" for a in function.accesses)
+    if writes or len(read) != len(edges) or any(types[n].item_shape for n in found):
+        return ()
+    return tuple(found)
 
 
 def check_exclusive(functions: Sequence[Analysed], options: Options) -> None:

@@ -108,6 +108,12 @@ class Phase:
         Properties of edges that it adds to, and notes where: they have changed then.
     record : str
         Of an exclusive phase: the property that gets the turns of each edge.
+    ordered : tuple of str
+        Of an exclusive phase: properties of edges that are read from copies in the
+        order in which edges are taken.
+    passes_all : bool
+        Of an exclusive phase: whether each edge makes its ends due. Where all edges
+        run, these are known without marks.
     conflicts : str
         The ends, "u" and "v", at which its edges conflict with each other.
     """
@@ -144,6 +150,8 @@ class Phase:
     changed_only: bool = False
     marks: tuple[str, ...] = ()
     record: str = ""
+    ordered: tuple[str, ...] = ()
+    passes_all: bool = False
     conflicts: str = ""
 
     def describe_mapping(self) -> str:

@@ -88,7 +88,8 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     """
     writer, phase, number = one.writer, one.phase, one.number
     schedule = phase.schedule
-    facts, arrays = one.facts(schedule), schedule.arrays(phase.mapping)
+    facts = one.facts(schedule)
+    arrays = (*schedule.arrays(phase.mapping), *one.ordered)
     name, sweep = f"{phase.kind}_phase_{number}", f"sweep_{number}"
     places = dict.fromkeys(["chunks", *(array.name for array in arrays)])
     places |= dict.fromkeys(schedule.launched)
@@ -96,7 +97,7 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     inner = [a for a in arguments if a not in {"chunks", "turns"}]
     facts.arguments = ("chunk", *phase.kind.chunk, *inner)
     flags = "IN_A_TREE" if phase.in_a_tree else "SWEEP"
-    body = lower(facts)
+    body = one.front() + lower(facts)
     if not phase.kind.intersects:  # whose loops over pairs of rows take longer for it
         body = unsigned_vertices(body, facts.plan.traits.wide_offsets)
     title = phase.kind.title(facts)

@@ -54,7 +54,8 @@ class CudaPhase:
     @property
     def arrays(self) -> tuple[GraphArray, ...]:
         """The arrays by which threads come to what they sweep."""
-        return self.schedule.arrays(self.phase.mapping, self.form)
+        own = self.schedule.arrays(self.phase.mapping, self.form)
+        return (*own, *self.one.ordered)
 
     @cached_property
     def threads(self) -> int:
@@ -70,7 +71,7 @@ class CudaPhase:
         arguments = (*self._arguments(facts), *self.scratch, *self.parts)
         facts = replace(facts, arguments=arguments, covers=self.covers)
         decorator = f"kernel(cache=True, launch_bounds={self._bounds()})"
-        body = unsigned_indices(lower(facts))
+        body = unsigned_indices(self.one.front() + lower(facts))
         made = make_function(decorator, self.name, arguments, self._doc(facts), body)
         print_function(self.writer, made)
         return self._entries(facts)

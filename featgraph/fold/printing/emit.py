@@ -100,7 +100,7 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
         if phase.kind.pushes:
             _check_pushed(plan, phase)
         if plan.form != WORKLIST:
-            one = PhaseToPrint(writer, context, plan, phase, number, callees)
+            one = PhaseToPrint(writer, context, plan, phase, number, callees, fields)
             entries += target.print_phase(one)
     queue = None
     if is_queued(plan):

@@ -402,7 +402,7 @@ class Schedule(ABC):
     holds : bool
         Whether locks keep edges of exclusive functions apart.
     copies_columns : bool
-        Whether `prepare` makes copies of properties of edges.
+        Whether it makes copies of properties of edges.
     forms : tuple of str
         Forms beside the plain one in which its kernels come to the vertices of a set.
     modules : tuple of str
@@ -472,13 +472,12 @@ class Schedule(ABC):
         view: Any,
         seed: int | None,
         conflicts: str,
-        columns: Dict[str, Any],
         options: Dict[str, int],
     ) -> Dict[str, Any]:
         """Make those of its arrays that have a dtype: on the host, or on the device.
 
-        The view keeps them until its edges, its shape or one of `columns` changes. A
-        "summary" among them is a text for `explain`.
+        The view keeps them until its edges or its shape changes. A "summary" among them
+        is a text for `explain`.
 
         Parameters
         ----------
@@ -488,10 +487,22 @@ class Schedule(ABC):
             The value of the option `seed`; None for a schedule without one.
         conflicts : str
             The ends at which edges of the phase conflict.
-        columns : mapping of str to Column
-            Properties of edges that the phase only reads, with `copies_columns`.
         options : mapping of str to int
             Those of its options on which this depends.
+        """
+        return {}
+
+    def copied(
+        self, columns: Dict[str, Any], prepared: Callable[[str], Any]
+    ) -> Dict[str, Any]:
+        """Copy properties of edges, whenever one of them has changed.
+
+        Parameters
+        ----------
+        columns : mapping of str to Column
+            Those that the phase only reads, with `copies_columns`.
+        prepared : callable
+            Name of an array that `prepare` made -> that array, on the host.
         """
         return {}
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
+from collections.abc import Callable
 from collections.abc import Mapping as Dict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -31,7 +32,7 @@ from featgraph.fold.schedules.grids import LaunchSizes
 from featgraph.fold.schedules.lanes import lanes_of, shared
 from featgraph.fold.schedules.mapping import WARP, Mapping
 from featgraph.fold.tree.nodes import Sweep
-from featgraph.fold.tree.statements import Body, agreed, code, noted
+from featgraph.fold.tree.statements import Body, agreed, code, copied, noted
 
 if TYPE_CHECKING:
     from featgraph.graph.views.edge_orders import EdgeGroups
@@ -54,7 +55,11 @@ SMALLEST_SHARE = 2048
 SHARES_A_THREAD = 8
 
 #: The edge at a place of the order, and its ends.
-_EDGE = "u = {int}(order_sources[{at}])\nv = {int}(order_targets[{at}])"
+_EDGE = (
+    "e = {number}(edge_order[at])",
+    "u = {vertex}(order_sources[at])",
+    "v = {vertex}(order_targets[at])",
+)
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,7 @@ class ExclusiveSchedule(Schedule):
 
     targets = ("cpu", "cuda")
     shares_features = None
+    copies_columns = True
     modules = ("queue_cuda as queues",)
     seed = "shuffle"
     forms = ()
@@ -140,11 +146,13 @@ class ExclusiveSchedule(Schedule):
 
     def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
         """Return as many blocks as certainly run at a time: each waits for all."""
+        if not sizes.given("order_sources").size:
+            return 0
         return sizes.multiprocessors * mapping.resident
 
     def prepare(
         self, mapping: Mapping, view: Any, seed: int | None, conflicts: str,
-        columns: Dict[str, Any], options: Dict[str, int],
+        options: Dict[str, int],
     ) -> Dict[str, Any]:  # fmt: skip
         """Make the order, shuffled by `seed`, and cut its groups into turns."""
         from featgraph.graph.views.edge_orders import given_order
@@ -173,6 +181,14 @@ class ExclusiveSchedule(Schedule):
             made |= {"tasks": found.groups, "turns": rounds}
         return made | {"summary": summary_of(found.groups, made["turns"])}
 
+    def copied(
+        self, columns: Dict[str, Any], prepared: Callable[[str], Any]
+    ) -> Dict[str, Any]:
+        """Bring what is read of edges into the order."""
+        order = prepared("edge_order") if columns else None
+        taken = {name: column.on_host()[order] for name, column in columns.items()}
+        return {f"ordered_{name}": values for name, values in taken.items()}
+
     @abstractmethod
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
         """Return what runs at once, and in which order."""
@@ -189,9 +205,9 @@ class ExclusiveSchedule(Schedule):
         """Return the loop over the edges of `node`, its body in it."""
         number = shape.number_type or "int64"
         if not shape.threads:
-            each = _edge("place", "int64", "int64")
+            each = _edge("int64", "int64")
             each += self.run(node.body, binding, shape)
-            loop = code("for place in range(first, last):\n    BODY", BODY=each)
+            loop = code("for at in range(first, last):\n    BODY", BODY=each)
             return [*_CPU.front(binding), *loop]
         lanes = binding.features.lanes
         shift = lanes.bit_length() - 1
@@ -202,7 +218,7 @@ class ExclusiveSchedule(Schedule):
             "warp_number = int64(cuda.grid(1) >> 5)\n"
             "warps = int64(cuda.gridsize(1) >> 5)"
         )
-        each = _edge("at", number, "int32") + self.run(node.body, binding, shape)
+        each = _edge(number, "int32") + self.run(node.body, binding, shape)
         loop = self.turn_loop(node, each, WARP // lanes)
         return [*front, *lanes_of(binding, "cuda.laneid"), *loop]
 
@@ -212,55 +228,94 @@ class ExclusiveSchedule(Schedule):
 
     def turn_loop(self, node: Sweep, each: Body, groups: int) -> Body:
         """Return the turns, and meetings between them; warps have `groups` of lanes."""
-        share = self._tasks if self.in_tasks else self._edges
-        meet = code("meets = queues.meet_at(arrived, meets)")
-        loop = code(
-            "for turn in range(turns.shape[0] - 1):\n"
-            "    first, last = int64(turns[turn]), int64(turns[turn + 1])\n"
-            "    BODY",
-            BODY=share(node, each, groups) + meet,
+        front, loop = (self._tasks if self.in_tasks else self._edges)(
+            node, each, groups
         )
-        return agreed(noted(loop, "the whole grid"), "block")
+        return front + agreed(noted(loop, "the whole grid"), "block")
 
-    def _edges(self, node: Sweep, each: Body, groups: int) -> Body:
-        """Return a turn in which each group of lanes takes an edge at a time."""
-        first, stride = f"warp_number * {groups}", f"warps * {groups}"
-        loop = code(
-            f"for base in range(first + {first}, last, {stride}):\n"
-            f"    {node.wanted} = base + own < last\n"
-            "    at = min(base + own, last - 1)\n"
-            "    BODY",
-            BODY=each,
-        )
-        return agreed(noted(loop, "the whole warp"), "warp")
+    def _edges(self, node: Sweep, each: Body, groups: int) -> tuple[Body, Body]:
+        """Return turns in which each group of lanes takes an edge at a time.
 
-    def _tasks(self, node: Sweep, each: Body, groups: int) -> Body:
-        """Return a turn in which each group of lanes takes a task at a time.
-
-        Few tasks go to as many warps, which run them side by side.
-        A lane sees what those that share its edges have written for earlier ones.
+        The next one is looked up, and its values are asked for, before warps meet.
         """
-        inner = code(
-            f"{node.wanted} = place < stop\n"
-            "at = min(place, int64(edge_order.shape[0] - 1))\n"
-            "BODY\n"
-            "warp.sync()\n"
-            "place += 1",
-            BODY=each,
+        stride = f"warps * {groups}"
+        take = code(
+            "at = min(base + own, int64(edge_order.shape[0] - 1))\nNUMBER",
+            NUMBER=each[: len(_EDGE)] + node.asks,
         )
         edges = code(
-            f"while warp.group_any(place < stop, {WARP}):\n    BODY", BODY=inner
+            "while base < last:\n"
+            f"    {node.wanted} = base + own < last\n"
+            "    BODY\n"
+            f"    base += {stride}\n"
+            "    TAKE",
+            BODY=each[len(_EDGE) :],
+            TAKE=list(map(copied, take)),
         )
-        loop = code(
-            f"for base in range(first + warp_number, last, warps * {groups}):\n"
-            "    task = min(base + own * warps, last - 1)\n"
+        begin = code(f"base = last + warp_number * {groups}\nTAKE", TAKE=take)
+        front = code("last = int64(turns[0])") + list(map(copied, begin))
+        return front, code(
+            "for turn in range(1, turns.shape[0]):\n"
+            "    last = int64(turns[turn])\n"
+            "    EDGES\n"
+            "    meets = queues.arrive(arrived, meets)\n"
+            "    BEGIN\n"
+            "    queues.wait_for_all(arrived, meets)",
+            EDGES=agreed(noted(edges, "the whole warp"), "warp"),
+            BEGIN=begin,
+        )
+
+    def _tasks(self, node: Sweep, each: Body, groups: int) -> tuple[Body, Body]:
+        """Return turns in which each warp takes a task at a time.
+
+        Each lane looks up one of the next 32 edges, and asks for what is read of it.
+        Then these run one by one. Lanes see what others have written for earlier ones.
+        """
+        ahead = code(
+            "at = min(place + cuda.laneid, int64(edge_order.shape[0] - 1))\n"
+            "u, v = int32(order_sources[at]), int32(order_targets[at])\n"
+            "ASK\n"
+            "next_u, next_v = u, v",
+            ASK=node.asks,
+        )
+        steps = code(
+            f"for step in range(min(stop - place, {WARP})):\n"
+            "    at = place + step\n"
+            "    NUMBER\n"
+            f"    u = warp.broadcast(their_u, step, {WARP})\n"
+            f"    v = warp.broadcast(their_v, step, {WARP})\n"
+            f"    {node.wanted} = own == 0\n"
+            "    BODY\n"
+            "    warp.sync()",
+            NUMBER=each[:1],
+            BODY=each[len(_EDGE) :],
+        )
+        edges = code(
+            "while place < stop:\n"
+            "    their_u, their_v = next_u, next_v\n"
+            f"    place += {WARP}\n"
+            "    AHEAD\n"
+            f"    place -= {WARP}\n"
+            "    STEPS\n"
+            f"    place += {WARP}",
+            AHEAD=list(map(copied, ahead)),
+            STEPS=agreed(noted(steps, "the whole warp"), "warp"),
+        )
+        tasks = code(
+            "for task in range(first + warp_number, last, warps):\n"
             "    place, stop = int64(tasks[task]), int64(tasks[task + 1])\n"
-            "    if base + own * warps >= last:\n"
-            "        stop = place\n"
+            "    AHEAD\n"
             "    BODY",
+            AHEAD=ahead,
             BODY=agreed(noted(edges, "the whole warp"), "warp"),
         )
-        return agreed(noted(loop, "the whole warp"), "warp")
+        return [], code(
+            "for turn in range(turns.shape[0] - 1):\n"
+            "    first, last = int64(turns[turn]), int64(turns[turn + 1])\n"
+            "    TASKS\n"
+            "    meets = queues.meet_at(arrived, meets)",
+            TASKS=agreed(noted(tasks, "the whole warp"), "warp"),
+        )
 
 
 def is_exclusive(schedule: Schedule | None) -> bool:
@@ -271,9 +326,9 @@ def is_exclusive(schedule: Schedule | None) -> bool:
 _CPU = CpuSchedule()
 
 
-def _edge(at: str, number: str, vertex: str) -> Body:
+def _edge(number: str, vertex: str) -> Body:
     """Return what finds the edge at a place of the order, and its ends."""
-    return code(f"e = {number}(edge_order[{at}])\n" + _EDGE.format(at=at, int=vertex))
+    return code("\n".join(_EDGE).format(number=number, vertex=vertex))
 
 
 def summary_of(groups: Any, turns: Any) -> str:

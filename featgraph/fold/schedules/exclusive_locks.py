@@ -70,10 +70,10 @@ class EdgeLockedSchedule(_Held):
 
     def prepare(
         self, mapping: Mapping, view: Any, seed: int | None, conflicts: str,
-        columns: Dict[str, Any], options: Dict[str, int],
+        options: Dict[str, int],
     ) -> Dict[str, Any]:  # fmt: skip
         """Make the order, and rank vertices by (degree, id)."""
-        made = super().prepare(mapping, view, seed, conflicts, columns, options)
+        made = super().prepare(mapping, view, seed, conflicts, options)
         degree = np.asarray(view.graph.in_degree) + np.asarray(view.graph.out_degree)
         ranks = np.empty(degree.size, np.int32)
         ranks[np.argsort(degree, kind="stable")] = np.arange(degree.size)
@@ -159,12 +159,12 @@ class TicketedSchedule(_Held):
 
     def prepare(
         self, mapping: Mapping, view: Any, seed: int | None, conflicts: str,
-        columns: Dict[str, Any], options: Dict[str, int],
+        options: Dict[str, int],
     ) -> Dict[str, Any]:  # fmt: skip
         """Make the order, and the turns; -1 at an end without conflicts."""
         from featgraph.graph.views.edge_orders import tickets
 
-        made = super().prepare(mapping, view, seed, conflicts, columns, options)
+        made = super().prepare(mapping, view, seed, conflicts, options)
         ends = made["order_sources"], made["order_targets"]
         sides: Any = conflicts or "uv"
         places = np.arange(made["edge_order"].size)
@@ -180,7 +180,7 @@ class TicketedSchedule(_Held):
             for test, end, turns in (
                 ("conflicts & 1", "u", "source"), (at_target, "v", "target"),
             ):  # fmt: skip
-                wait = code(f"cpu.wait_for(locks, {end}, {turns}_turns[place])")
+                wait = code(f"cpu.wait_for(locks, {end}, {turns}_turns[at])")
                 out += when([test], wait)
             passed = when(["conflicts & 1"], code("cpu.pass_on(locks, u)"))
             return (
@@ -199,7 +199,7 @@ class TicketedSchedule(_Held):
         out += self.told("has_turns", binding)
         out += code("held = has_turns and (all_sources or warp.test_bit(sources, u))")
         passed = code(
-            "cuda.threadfence()\n"
+            "queues.fence()\n"
             "if conflicts & 1:\n"
             "    cuda.atomic.add(locks, u, int32(1))\n"
             f"if {at_target}:\n"

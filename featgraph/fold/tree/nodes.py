@@ -35,6 +35,7 @@ class Sweep(Node):
     between: Body = field(default_factory=list)
     marks: tuple[tuple[str, str], ...] = ()
     begins: str = ""
+    asks: Body = field(default_factory=list)
 
 
 @dataclass(eq=False)

@@ -131,13 +131,14 @@ MOST_EDGES = 60_000
 #: search of kron-15 took 1.85 ms with 200,000 and 2.7 with 60,000 (two cores of an AMD
 #: EPYC, 2026-11-21).
 _MOST_STOPPING = 400_000
-#: The same, times the square of threads, for each vertex of the graph: single supersteps
-#: look for due vertices among all. On one thread a search of coAuthorsDBLP, which has 6
-#: edges a vertex, took 28.8 ms where it left the loop and 15.6 to 24.4 where it did not;
-#: one of an R-MAT graph of 2^17 vertices, which has 29, took 17.2 where it never left,
-#: and 6.4 to 7.7 with 4 to 16 edges a vertex (one core of an Intel Xeon). On two threads
-#: coAuthorsDBLP took 23.1, 20.6 and 26.3 ms with .7, 2 and 4 edges a vertex, and
-#: web-NotreDame 12.7, 9.6 and 9.2 (two cores of an AMD EPYC, 2026-11-28).
+#: The same, times the square of threads, for each vertex of the graph: single
+#: supersteps look for due vertices among all. On one thread a search of coAuthorsDBLP,
+#: which has 6 edges a vertex, took 28.8 ms where it left the loop and 15.6 to 24.4
+#: where it did not; one of an R-MAT graph of 2^17 vertices, which has 29, took 17.2
+#: where it never left, and 6.4 to 7.7 with 4 to 16 edges a vertex (one core of an Intel
+#: Xeon). On two threads coAuthorsDBLP took 23.1, 20.6 and 26.3 ms with .7, 2 and 4
+#: edges a vertex, web-NotreDame 12.7, 9.6 and 9.2 (two cores of an AMD EPYC,
+#: 2026-11-28).
 _MOST_PER_VERTEX = 8
 #: On graphs of so many edges the loop goes on, however many lead out of active
 #: vertices, while single supersteps would have to be compiled first: that takes over a

@@ -26,6 +26,7 @@ from featgraph.graph.views.view import (
     VertexSet,
     prefix,
 )
+from featgraph.program.active import pack_mask, resized
 from featgraph.runtime.devices.bound import BoundEntry, RowKernel
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.devices.spare import Kit
@@ -114,7 +115,7 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         #: Of vertices and edges, in this version.
         self._counts: Any = None
         #: Number of an array that the graph has -> it, in the order of edge ids.
-        self._shared: dict[int, Any] = {}
+        self._shared: dict[Any, Any] = {}
         self._kernels: dict[tuple[str, str], RowKernel] = {}
         #: Of the kernels of all foldmaps that have run on the graph of late.
         self._entries: dict[tuple[Kernel, str], BoundEntry] = {}
@@ -251,6 +252,17 @@ class GraphArrays(GraphView, Mapping[str, Any]):
             )
         return self._shared[key]
 
+    @property
+    def ends(self) -> Any:
+        """The words of the set of vertices that have edges."""
+        self.follow()
+        if "ends" not in self._shared:
+            graph = self.graph
+            mask = np.asarray(graph.in_degree) + np.asarray(graph.out_degree) > 0
+            words = resized(pack_mask(mask), self.everyone.words.size)
+            self._shared["ends"] = self._device.upload(words)
+        return self._shared["ends"]
+
     def prepared(
         self, phase: Phase, columns: dict[str, Any], options: dict[str, int]
     ) -> tuple[Prepared, Preparation]:
@@ -260,18 +272,26 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         """
         schedule = phase.schedule
         known = _find_prepared(self, phase, columns, options)
-        if known is not None:
+        if known is not None and known.versions == _versions(columns):
             return known, Preparation()
         begun, key = time.perf_counter(), _key(phase, columns, options)
-        inputs = options.get(schedule.seed), phase.conflicts
-        made = {**schedule.prepare(phase.mapping, self, *inputs, columns, options)}
-        summary = made.pop("summary", "")
-        arrays = {
+        if known is None:
+            inputs = options.get(schedule.seed), phase.conflicts
+            made = {**schedule.prepare(phase.mapping, self, *inputs, options)}
+            summary, before = made.pop("summary", ""), dict[str, Any]()
+        else:
+            summary, before, made = known.summary, {**known.arrays}, {}
+
+        def on_host(name: str) -> Any:
+            return made[name] if name in made else self._device.download(before[name])
+
+        made = {**made, **schedule.copied(columns, on_host)}
+        uploaded = {
             name: self._device.upload(array) if isinstance(array, np.ndarray) else array
             for name, array in made.items()
         }
-        size = sum(a.size * a.dtype.itemsize for a in arrays.values())
-        versions = _versions(columns)
+        size = sum(a.size * a.dtype.itemsize for a in uploaded.values())
+        versions, arrays = _versions(columns), {**before, **uploaded}
         found = Prepared(time.perf_counter() - begun, size, arrays, versions, summary)
         if len(self._prepared) >= _MOST_PREPARED and key not in self._prepared:
             self._prepared.pop(next(iter(self._prepared)))
@@ -338,11 +358,9 @@ class GraphArrays(GraphView, Mapping[str, Any]):
 def _find_prepared(
     view: GraphArrays, phase: Phase, columns: dict[str, Any], options: dict[str, int]
 ) -> Prepared | None:
-    """Return what the schedule of a phase has prepared, if that still holds."""
+    """Return what the schedule of a phase has prepared; columns may have changed."""
     view.follow()
-    known = view._prepared.get(_key(phase, columns, options))
-    fits = known is not None and known.versions == _versions(columns)
-    return known if fits else None
+    return view._prepared.get(_key(phase, columns, options))
 
 
 def _key(phase: Phase, columns: dict[str, Any], options: dict[str, int]) -> Any:
@@ -417,6 +435,8 @@ def is_prepared(phase: Phase) -> bool:
 
 def copied_columns(plan: FoldPlan, phase: Phase) -> list[str]:
     """Return the properties of edges of which a schedule prepares copies."""
+    if phase.kind.in_turns:
+        return [*phase.ordered]
     if not phase.schedule.copies_columns:
         return []
     return sorted(set(phase.of_edges).difference(plan.facts.writes))

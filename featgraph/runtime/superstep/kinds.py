@@ -244,6 +244,8 @@ def prepare_exclusive(bound: BoundState, own: BoundPhase, frontier: Frontier) ->
         "all_sources": isinstance(sources, VertexSet),
         "targets": frontier.targets,
     }
+    if given["all_sources"] and phase.passes_all:
+        device.copy(frontier.targets, bound.graph.ends)
     if device.name == "cuda":
         given["arrived"] = buffers.temporary("arrived", "int64", (WORDS_OF_TURNS,))
         device.fill(given["arrived"], 0)
