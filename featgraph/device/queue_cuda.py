@@ -74,8 +74,8 @@ Far = namedtuple("Far", "vertices waits limits")
 # superstep may have; how long the loop may take, when it began, and when the last
 # superstep ended, in ns; behind which superstep none is begun, and 2, or 0.
 DONE, LIMIT, MOST, MOST_NS, BEGUN, LAST, ENDS = range(7)
-#: Entries of 4 bytes in a line of the cache.
-ENTRIES_OF_A_LINE = 32
+#: Entries of 4 bytes in a sector, which is what caches load.
+ENTRIES_OF_A_SECTOR = 8
 #: How often blocks have come to a barrier; a cache line of its own, since all ask it.
 ARRIVED = 16
 #: Turns of a count: one is read, one is filled, and one is cleared in a superstep.
@@ -138,7 +138,7 @@ def wait_for_all(words, meets):
 @device_function
 def ask_for(array, first, count):
     """Ask for some neighboring entries that are read soon."""
-    for place in range(0, count, ENTRIES_OF_A_LINE):
+    for place in range(0, count, ENTRIES_OF_A_SECTOR):
         prefetch(array, first + place)
 
 
@@ -149,7 +149,9 @@ def hold(locks, first, second, tries):
     What those who had them before have written is seen then. No lane waits here.
     """
     for _ in range(tries):
-        if cuda.atomic.cas(locks, first, int32(0), int32(1)) == 0:
+        # Loads of a word do not hold up each other, nor whoever lets go of it.
+        are_free = acquire(locks, first) + acquire(locks, second) == 0
+        if are_free and cuda.atomic.cas(locks, first, int32(0), int32(1)) == 0:
             is_one = first == second
             if is_one or cuda.atomic.cas(locks, second, int32(0), int32(1)) == 0:
                 fence()

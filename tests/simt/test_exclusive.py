@@ -133,7 +133,7 @@ def test_faults_of_groups_are_seen(
     [
         ("mix_all", "directed", "or (conflicts == 3 and u != v)", "or conflicts == 3"),
         ("filtered", "directed", "all_sources or ", "True or "),
-        ("mix_all", "directed", "set_bit(targets, {end})", "set_bit(targets, v)"),
+        ("filtered", "directed", "set_bit(targets, {end})", "set_bit(targets, v)"),
     ],
 )
 def test_faults_of_the_nest_are_seen(

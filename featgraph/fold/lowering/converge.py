@@ -347,7 +347,10 @@ class Converge(ConvergeRows):
         """
         runs = self.masks["e"] = "runs_edge"
         test = f"{mask} and ({ast.unparse(node.test)})"
-        body = when([f"warp.group_any({runs}, {WARP})"], self.over(node.body))
+        some = f"warp.group_any({runs}, {WARP})"
+        if self.binding.turns and not self.binding.holds:
+            some = f"all_sources or {some}"
+        body = when([some], self.over(node.body))
         self.masks["e"] = mask
         return [*code(f"{runs} = {test}"), *loads, *agreed(body, "warp")]
 

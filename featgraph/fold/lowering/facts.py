@@ -300,7 +300,7 @@ class Facts:
         """
         own = self.functions[function]
         apart = own.returns_varying or reads_what_it_changes(own)
-        return self.shuffles(function) and not apart
+        return self.phase.passes_all or (self.shuffles(function) and not apart)
 
     # -- gathered values that a function is given
 

@@ -268,22 +268,31 @@ class ExclusiveSchedule(Schedule):
     def _tasks(self, node: Sweep, each: Body, groups: int) -> tuple[Body, Body]:
         """Return turns in which each warp takes a task at a time.
 
-        Each lane looks up one of the next 32 edges, and asks for what is read of it.
-        Then these run one by one. Lanes see what others have written for earlier ones.
+        A lane looks up one of 32 edges, long before they run one by one, and asks for
+        what is read of it. Lanes see what others have written for earlier edges.
         """
-        ahead = code(
-            "at = min(place + cuda.laneid, int64(edge_order.shape[0] - 1))\n"
-            "u, v = int32(order_sources[at]), int32(order_targets[at])\n"
-            "ASK\n"
-            "next_u, next_v = u, v",
-            ASK=node.asks,
+
+        def look_up(names: str, ahead: int) -> str:
+            more = f" + {ahead}" if ahead else ""
+            return (
+                f"at = min(place + cuda.laneid{more}, int64(edge_order.shape[0] - 1))\n"
+                f"{names}_u, {names}_v = order_sources[at], order_targets[at]\n"
+            )
+
+        begin = code(
+            "end = int64(tasks.shape[0] - 2)\n"
+            "place, stop = int64(tasks[min(task, end)]), int64(tasks[min(task, end) + 1])\n"
+            + look_up("near", 0)
+            + look_up("next", WARP)
         )
+        ask = "at = min(place + cuda.laneid{}, int64(edge_order.shape[0] - 1))\n"
+        ask += "u, v = {}_u, {}_v\nASK"
         steps = code(
             f"for step in range(min(stop - place, {WARP})):\n"
             "    at = place + step\n"
             "    NUMBER\n"
-            f"    u = warp.broadcast(their_u, step, {WARP})\n"
-            f"    v = warp.broadcast(their_v, step, {WARP})\n"
+            f"    u = warp.broadcast(near_u, step, {WARP})\n"
+            f"    v = warp.broadcast(near_v, step, {WARP})\n"
             f"    {node.wanted} = own == 0\n"
             "    BODY\n"
             "    warp.sync()",
@@ -292,29 +301,32 @@ class ExclusiveSchedule(Schedule):
         )
         edges = code(
             "while place < stop:\n"
-            "    their_u, their_v = next_u, next_v\n"
-            f"    place += {WARP}\n"
-            "    AHEAD\n"
-            f"    place -= {WARP}\n"
+            "    ASK\n"
+            "    LOOK_UP\n"
             "    STEPS\n"
+            "    near_u, near_v, next_u, next_v = next_u, next_v, far_u, far_v\n"
             f"    place += {WARP}",
-            AHEAD=list(map(copied, ahead)),
+            ASK=code(ask.format(f" + {WARP}", "next", "next"), ASK=node.asks),
+            LOOK_UP=code(look_up("far", 2 * WARP)),
             STEPS=agreed(noted(steps, "the whole warp"), "warp"),
         )
         tasks = code(
-            "for task in range(first + warp_number, last, warps):\n"
-            "    place, stop = int64(tasks[task]), int64(tasks[task + 1])\n"
-            "    AHEAD\n"
-            "    BODY",
-            AHEAD=ahead,
-            BODY=agreed(noted(edges, "the whole warp"), "warp"),
+            "while task < last:\n    ASK\n    EDGES\n    task += warps\n    BEGIN",
+            ASK=code(ask.format("", "near", "near"), ASK=list(map(copied, node.asks))),
+            EDGES=agreed(noted(edges, "the whole warp"), "warp"),
+            BEGIN=list(map(copied, begin)),
         )
-        return [], code(
-            "for turn in range(turns.shape[0] - 1):\n"
-            "    first, last = int64(turns[turn]), int64(turns[turn + 1])\n"
+        front = code("task = warp_number\nBEGIN", BEGIN=list(map(copied, begin)))
+        return front, code(
+            "for turn in range(1, turns.shape[0]):\n"
+            "    last = int64(turns[turn])\n"
             "    TASKS\n"
-            "    meets = queues.meet_at(arrived, meets)",
+            "    meets = queues.arrive(arrived, meets)\n"
+            "    task = last + warp_number\n"
+            "    BEGIN\n"
+            "    queues.wait_for_all(arrived, meets)",
             TASKS=agreed(noted(tasks, "the whole warp"), "warp"),
+            BEGIN=begin,
         )
 
 

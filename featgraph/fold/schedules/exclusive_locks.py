@@ -188,12 +188,11 @@ class TicketedSchedule(_Held):
             )
         only = ["lane == 0"] * (binding.features.lanes > 1)
         ask = code(
-            "turns_come = True\n"
-            "if conflicts & 1:\n"
-            "    turns_come = queues.has_turn(locks, u, source_turns[at])\n"
-            f"if turns_come and {at_target}:\n"
-            "    turns_come = queues.has_turn(locks, v, target_turns[at])\n"
-            "has_turns = turns_come"
+            "if conflicts & 1 and not is_first:\n"
+            "    is_first = queues.has_turn(locks, u, source_turns[at])\n"
+            "has_turns = is_first or not conflicts & 1\n"
+            f"if has_turns and {at_target}:\n"
+            "    has_turns = queues.has_turn(locks, v, target_turns[at])"
         )
         out = code("has_turns = False") + when(["waits", *only], ask)
         out += self.told("has_turns", binding)
@@ -208,7 +207,7 @@ class TicketedSchedule(_Held):
         out += [*body, *code("warp.sync()"), *when(["has_turns", *only], passed)]
         inner = out + code("waits = waits and not has_turns")
         loop = code(f"while warp.group_any(waits, {WARP}):\n    BODY", BODY=inner)
-        return code("waits = inside_edge") + agreed(
+        return code("waits, is_first = inside_edge, False") + agreed(
             noted(loop, "the whole warp"), "warp"
         )
 
