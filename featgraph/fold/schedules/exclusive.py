@@ -311,7 +311,12 @@ class ExclusiveSchedule(Schedule):
             STEPS=agreed(noted(steps, "the whole warp"), "warp"),
         )
         tasks = code(
-            "while task < last:\n    ASK\n    EDGES\n    task += warps\n    BEGIN",
+            "while task < last:\n"
+            "    ASK\n"
+            "    EDGES\n"
+            "    task += warps\n"
+            "    if task < last:\n"
+            "        BEGIN",
             ASK=code(ask.format("", "near", "near"), ASK=list(map(copied, node.asks))),
             EDGES=agreed(noted(edges, "the whole warp"), "warp"),
             BEGIN=list(map(copied, begin)),
