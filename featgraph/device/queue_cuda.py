@@ -143,6 +143,20 @@ def ask_for(array, first, count):
 
 
 @device_function
+def task_at(tasks, number):
+    """Return where a task begins and ends; that of the last one for any behind it."""
+    number = min(number, int64(tasks.shape[0] - 2))
+    return int64(tasks[number]), int64(tasks[number + 1])
+
+
+@device_function
+def ends_at(sources, targets, place):
+    """Return the ends of the edge at a place; those of the last one behind it."""
+    place = min(place, int64(sources.shape[0] - 1))
+    return sources[place], targets[place]
+
+
+@device_function
 def hold(locks, first, second, tries):
     """Take two locks, or one if they are one, and tell whether that could be done.
 

@@ -57,6 +57,16 @@ def mix_targets(f, u, v, e, d):
     return d.w[e] % 2 == 0
 
 
+@fg.edge(exclusive=True)
+def mix_given(f, u, v, e, d):
+    a = d.x[u, f]
+    b = d.x[v, f]
+    w_e = d.w[e] + 1
+    d.x[u, f] = 31 * a + b + d.w[e]
+    d.x[v, f] = (17 * a) ^ b + w_e
+    return True
+
+
 @fg.vertex
 def is_open(f, v, d):
     return v % 5 != 3
@@ -66,6 +76,7 @@ PROGRAMS = {
     "mix": fg.foldmap(mix),
     "mix_all": fg.foldmap(mix_all),
     "mix_targets": fg.foldmap(mix_targets),
+    "mix_given": fg.foldmap(mix_given),
     "filtered": fg.foldmap(is_open, mix_all),
 }
 

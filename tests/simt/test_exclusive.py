@@ -144,7 +144,7 @@ def test_faults_of_the_nest_are_seen(
     own: dict[str, Any] = {"__name__": nests.__name__}
     exec(compile(text.replace(old, new), nests.__file__, "exec"), own)  # noqa: S102
     monkeypatch.setitem(vars(nests.EXCLUSIVE), "nest", own["_nest"])
-    graph = fg.Graph.from_edges([0, 3, 2, 2, 1], [1, 2, 2, 0, 4])
+    graph = fg.Graph.from_edges([0, 3, 2, 2, 1, 5], [1, 2, 2, 0, 4, 4])
     step = fg.foldmap(*PROGRAMS[program].program.functions)
     monkeypatch.setitem(PROGRAMS, program, step)
     state, told = run(program, graph, 3, "cuda", schedule="levels")
@@ -175,7 +175,10 @@ _HOLD = "held = queues.hold(locks, lower, upper, tries)"
         (_HOLD, f"{_HOLD}\nif held:\n    queues.release(locks, lower, upper)"),
         ("(turn + 1) & 3, int64(1))", "(turn + 1) & 3, int64(0))"),
         ("+ place] = at", "+ place] = place"),
-        ("has_turns = turns_come", "has_turns = True"),
+        (
+            "has_turns = queues.has_turn(locks, v, target_turns[at])",
+            "has_turns = True",
+        ),
     ],
     ids=[
         "no lock",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -46,6 +47,8 @@ class Context:
         Edge properties whose next entries go to gathers in registers -> their name.
     solved : tuple of str
         Matrices whose elements have names.
+    ordered : tuple of str
+        Properties of edges that functions are given by value.
     restored : tuple of str
         Properties whose next entries are put back where a function returns False.
     indexed : dict
@@ -64,6 +67,7 @@ class Context:
     forwarded: dict[str, str] = field(default_factory=dict)
     solved: tuple[str, ...] = ()
     restored: tuple[str, ...] = ()
+    ordered: tuple[str, ...] = ()
     indexed: dict[str, str] = field(default_factory=dict)
     watch: Callable[[str, Pass[Any], Body], None] | None = None
 
@@ -94,7 +98,18 @@ class Context:
             indexed=self.indexed,
             widths=self._widths,
             ends=("v", "e" if is_edge else "-1"),
+            values=self.values_of(function),
         )
+
+    def values_of(self, function: Analysed) -> dict[str, str]:
+        """Return the properties of edges that it is given by value, and as what."""
+        found = {}
+        for name in self.ordered:
+            given = f"{name}_e"
+            while given in function.variables:
+                given += "_"
+            found[name] = given
+        return found
 
 
 @dataclass(frozen=True)
@@ -171,8 +186,10 @@ class FunctionFacts:
     @property
     def roles(self) -> tuple[str, ...]:
         """Vertices, edges and data that it takes."""
-        roles = self.function.declared.roles
-        return tuple(r for r in roles if r not in {"f", "i"})
+        roles = [r for r in self.function.declared.roles if r not in {"f", "i"}]
+        values = tuple(self.context.values_of(self.function).values())
+        taken = [values if values and role == "e" else (role,) for role in roles]
+        return tuple(itertools.chain(*taken))
 
     @cached_property
     def temporaries(self) -> tuple[str, ...]:

@@ -60,6 +60,8 @@ class Memory:
         Temporaries in memory -> the form of an entry, ``{}`` for its indices.
     widths : mapping
         Properties that have rows -> K, wherever these rows are.
+    values : mapping
+        Properties of edges that are given by value -> the name of that.
     ends : tuple of str
         The vertex and the edge of which a fault is reported.
     """
@@ -72,6 +74,7 @@ class Memory:
     seen: Mapping[str, str] = field(default_factory=dict)
     indexed: Mapping[str, str] = field(default_factory=dict)
     widths: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, str] = field(default_factory=dict)
     ends: tuple[str, str] = ("v", "-1")
 
     @property
@@ -138,6 +141,8 @@ class InMemory(Rewriting):
 
     def visit_Access(self, node: Access) -> ast.expr:
         """Read an element through the layout."""
+        if node.name in self.memory.values:
+            return ast.Name(self.memory.values[node.name])
         is_indexed = node.version == INDEXED
         is_temporary = node.name in self.memory.temporaries and not is_indexed
         if is_temporary and len(node.indices) < 3:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 
 import numpy as np
 
@@ -35,16 +36,18 @@ def _nest(facts: NestFacts) -> Body:
     runs = f"all_sources or {intrinsics}.test_bit(sources, u)"
     runs = "held" if facts.binding.holds else runs
     recorded = _RECORD.format(facts.phase.record) if facts.phase.record else ""
-    only = "not all_sources and " if facts.phase.passes_all else ""
     due = "".join(
-        f"if {only}not {intrinsics}.test_bit(targets, {end}):\n"
+        f"if not {intrinsics}.test_bit(targets, {end}):\n"
         f"    {intrinsics}.set_bit(targets, {end})\n"
         for end in "uv"
     )
+    if facts.phase.passes_all:
+        due = "if not all_sources:\n" + textwrap.indent(due, "    ")
     mark = nodes.Mark(code(recorded + due), code(recorded))
     each = nodes.Only(expression(runs), along_edge(facts, [mark]))
     asks = code("\n".join(_asked(facts))) if facts.target is Target.CUDA else []
-    return [nodes.Sweep("e", "", "inside_edge", [each], asks=asks)]
+    values = facts.phase.ordered
+    return [nodes.Sweep("e", "", "inside_edge", [each], asks=asks, values=values)]
 
 
 def _asked(facts: NestFacts) -> list[str]:

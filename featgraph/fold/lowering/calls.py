@@ -88,9 +88,9 @@ def registers_of(facts: Facts, name: str) -> list[str]:
 
 def _roles(facts: Facts, callee: Callee) -> list[str]:
     """Return the vertices, edges and data that a function takes."""
-    copies = {"e": facts.number("at"), "d": "ordered"} if facts.phase.ordered else {}
-    roles = callee.function.declared.roles
-    return [copies.get(r, r) for r in roles if r not in {"f", "i"}]
+    values = [f"{name}_e" for name in facts.phase.ordered]
+    roles = [r for r in callee.function.declared.roles if r not in {"f", "i"}]
+    return [r for role in roles for r in (values if values and role == "e" else [role])]
 
 
 def _entry(facts: Facts, name: str) -> str:

@@ -346,13 +346,19 @@ class Converge(ConvergeRows):
         of it, and takes 38 (K = 3, sm_90).
         """
         runs = self.masks["e"] = "runs_edge"
-        test = f"{mask} and ({ast.unparse(node.test)})"
-        some = f"warp.group_any({runs}, {WARP})"
+        test, some = (
+            f"{mask} and ({ast.unparse(node.test)})",
+            f"warp.group_any({runs}, {WARP})",
+        )
+        found = code(f"{runs} = {test}")
         if self.binding.turns and not self.binding.holds:
-            some = f"all_sources or {some}"
+            few = code(f"{runs} = {test}\nsome_run = {some}")
+            found = code(f"{runs}, some_run = {mask}, True")
+            found += agreed(when(["not all_sources"], few), "block")
+            some = "some_run"
         body = when([some], self.over(node.body))
         self.masks["e"] = mask
-        return [*code(f"{runs} = {test}"), *loads, *agreed(body, "warp")]
+        return [*found, *loads, *agreed(body, "warp")]
 
     # -- aggregates that stay in memory
 

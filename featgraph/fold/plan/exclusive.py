@@ -48,7 +48,7 @@ def in_order(
         phase,
         conflicts=conflicts_of(members, traits),
         record=options.record_order,
-        ordered=_ordered(members, analysis),
+        ordered=() if options.checked else _ordered(members, analysis),
         passes_all=_is_true(members[0]),
     )
 
@@ -62,9 +62,9 @@ def _is_true(function: Analysed) -> bool:
 
 
 def _ordered(members: Sequence[Analysed], analysis: Analysis) -> tuple[str, ...]:
-    """Return the properties of edges that are read in the order; () unless all may be.
+    """Return the properties of edges that are given by value; () unless all may be.
 
-    Where an edge is more than the place of its values, it is taken by its number.
+    Where an edge is more than the place of its values, it is given by its number.
     """
     [function] = members
     types = analysis.signature

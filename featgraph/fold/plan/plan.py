@@ -109,8 +109,8 @@ class Phase:
     record : str
         Of an exclusive phase: the property that gets the turns of each edge.
     ordered : tuple of str
-        Of an exclusive phase: properties of edges that are read from copies in the
-        order in which edges are taken.
+        Of an exclusive phase: properties of edges whose values functions are given,
+        from copies in the order in which edges are taken.
     passes_all : bool
         Of an exclusive phase: whether each edge makes its ends due. Where all edges
         run, these are known without marks.

@@ -97,7 +97,7 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     inner = [a for a in arguments if a not in {"chunks", "turns"}]
     facts.arguments = ("chunk", *phase.kind.chunk, *inner)
     flags = "IN_A_TREE" if phase.in_a_tree else "SWEEP"
-    body = one.front() + lower(facts)
+    body = lower(facts)
     if not phase.kind.intersects:  # whose loops over pairs of rows take longer for it
         body = unsigned_vertices(body, facts.plan.traits.wide_offsets)
     title = phase.kind.title(facts)

@@ -71,7 +71,7 @@ class CudaPhase:
         arguments = (*self._arguments(facts), *self.scratch, *self.parts)
         facts = replace(facts, arguments=arguments, covers=self.covers)
         decorator = f"kernel(cache=True, launch_bounds={self._bounds()})"
-        body = unsigned_indices(self.one.front() + lower(facts))
+        body = unsigned_indices(lower(facts))
         made = make_function(decorator, self.name, arguments, self._doc(facts), body)
         print_function(self.writer, made)
         return self._entries(facts)

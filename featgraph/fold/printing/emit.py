@@ -87,6 +87,7 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
             ),
             solved=phase.solved,
             restored=phase.restores,
+            ordered=phase.ordered,
             indexed=forms,
             watch=watch,
         )
@@ -100,7 +101,7 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
         if phase.kind.pushes:
             _check_pushed(plan, phase)
         if plan.form != WORKLIST:
-            one = PhaseToPrint(writer, context, plan, phase, number, callees, fields)
+            one = PhaseToPrint(writer, context, plan, phase, number, callees)
             entries += target.print_phase(one)
     queue = None
     if is_queued(plan):

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from featgraph.fold.functions.facts import Callee, Context
 from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.plan.plan import FoldPlan, Phase
-from featgraph.fold.printing.module import Entry, Field
+from featgraph.fold.printing.module import Entry
 from featgraph.fold.printing.statements import make_function, print_once
 from featgraph.fold.printing.writer import Writer
 from featgraph.fold.schedules.base import GraphArray, Schedule
-from featgraph.fold.tree.statements import Body, code
+from featgraph.fold.tree.statements import Body
 
 __all__ = ["PhaseToPrint"]
 
@@ -32,8 +32,6 @@ class PhaseToPrint:
         Of the phase in the plan.
     callees : dict
         Emitted name of a function -> how it is called.
-    fields : tuple of Field
-        Those of `d`.
     """
 
     writer: Writer
@@ -42,7 +40,6 @@ class PhaseToPrint:
     phase: Phase
     number: int
     callees: dict[str, Callee]
-    fields: tuple[Field, ...]
 
     def facts(self, schedule: Schedule, threads: int = 0) -> Facts:
         """Return what passes ask about a kernel of the phase, in some schedule."""
@@ -58,15 +55,6 @@ class PhaseToPrint:
             GraphArray(f"ordered_{name}", dtype=types[name].dtype)
             for name in self.phase.ordered
         )
-
-    def front(self) -> Body:
-        """Return the data that functions are given with these copies in place."""
-        copies = self.phase.ordered
-        given = [
-            f"ordered_{f.name}" if f.name in copies else f"d.{f.name}"
-            for f in self.fields
-        ]
-        return code(f"ordered = Data({', '.join(given)})") if copies else []
 
     def finish(
         self, name: str, decorator: str, doc: str, body: Body, block: int = 0

@@ -205,7 +205,7 @@ class ExclusiveSchedule(Schedule):
         """Return the loop over the edges of `node`, its body in it."""
         number = shape.number_type or "int64"
         if not shape.threads:
-            each = _edge("int64", "int64")
+            each = _edge(node, "int64", "int64")
             each += self.run(node.body, binding, shape)
             loop = code("for at in range(first, last):\n    BODY", BODY=each)
             return [*_CPU.front(binding), *loop]
@@ -218,7 +218,7 @@ class ExclusiveSchedule(Schedule):
             "warp_number = int64(cuda.grid(1) >> 5)\n"
             "warps = int64(cuda.gridsize(1) >> 5)"
         )
-        each = _edge(number, "int32") + self.run(node.body, binding, shape)
+        each = _edge(node, number, "int32") + self.run(node.body, binding, shape)
         loop = self.turn_loop(node, each, WARP // lanes)
         return [*front, *lanes_of(binding, "cuda.laneid"), *loop]
 
@@ -238,10 +238,10 @@ class ExclusiveSchedule(Schedule):
 
         The next one is looked up, and its values are asked for, before warps meet.
         """
-        stride = f"warps * {groups}"
+        stride, head = f"warps * {groups}", len(_EDGE) + len(node.values)
         take = code(
             "at = min(base + own, int64(edge_order.shape[0] - 1))\nNUMBER",
-            NUMBER=each[: len(_EDGE)] + node.asks,
+            NUMBER=each[:head] + node.asks,
         )
         edges = code(
             "while base < last:\n"
@@ -249,7 +249,7 @@ class ExclusiveSchedule(Schedule):
             "    BODY\n"
             f"    base += {stride}\n"
             "    TAKE",
-            BODY=each[len(_EDGE) :],
+            BODY=each[head:],
             TAKE=list(map(copied, take)),
         )
         begin = code(f"base = last + warp_number * {groups}\nTAKE", TAKE=take)
@@ -271,43 +271,45 @@ class ExclusiveSchedule(Schedule):
         A lane looks up one of 32 edges, long before they run one by one, and asks for
         what is read of it. Lanes see what others have written for earlier edges.
         """
-
-        def look_up(names: str, ahead: int) -> str:
-            more = f" + {ahead}" if ahead else ""
-            return (
-                f"at = min(place + cuda.laneid{more}, int64(edge_order.shape[0] - 1))\n"
-                f"{names}_u, {names}_v = order_sources[at], order_targets[at]\n"
-            )
-
+        ends = "queues.ends_at(order_sources, order_targets, place + cuda.laneid{})"
         begin = code(
-            "end = int64(tasks.shape[0] - 2)\n"
-            "place, stop = int64(tasks[min(task, end)]), int64(tasks[min(task, end) + 1])\n"
-            + look_up("near", 0)
-            + look_up("next", WARP)
+            "place, stop = queues.task_at(tasks, task)\n"
+            f"near_u, near_v = {ends.format('')}\n"
+            f"next_u, next_v = {ends.format(f' + {WARP}')}"
         )
-        ask = "at = min(place + cuda.laneid{}, int64(edge_order.shape[0] - 1))\n"
-        ask += "u, v = {}_u, {}_v\nASK"
+        last = "min(place + cuda.laneid{}, int64(edge_order.shape[0] - 1))"
+        ask = "u, v, at = {0}_u, {0}_v, " + last.format("{1}") + "\nASK"
+        given = code("".join(f"near_{n} = ordered_{n}[at]\n" for n in node.values))
+        told = ["near_u", "near_v", *(f"near_{n}" for n in node.values)]
+        names = ["u", "v", *(f"{n}_e" for n in node.values)]
         steps = code(
-            f"for step in range(min(stop - place, {WARP})):\n"
-            "    at = place + step\n"
+            "while step < count:\n"
             "    NUMBER\n"
-            f"    u = warp.broadcast(near_u, step, {WARP})\n"
-            f"    v = warp.broadcast(near_v, step, {WARP})\n"
+            "    TELL\n"
             f"    {node.wanted} = own == 0\n"
             "    BODY\n"
-            "    warp.sync()",
-            NUMBER=each[:1],
-            BODY=each[len(_EDGE) :],
+            "    warp.sync()\n"
+            "    step = int32(step + 1)",
+            NUMBER=code("at = place + step") + each[:1],
+            TELL=[
+                part
+                for name, near in zip(names, told, strict=True)
+                for part in code(f"{name} = warp.broadcast({near}, step, {WARP})")
+            ],
+            BODY=each[len(_EDGE) + len(node.values) :],
         )
         edges = code(
             "while place < stop:\n"
+            "    GIVEN\n"
             "    ASK\n"
             "    LOOK_UP\n"
+            f"    count, step = int32(min(stop - place, {WARP})), int32(0)\n"
             "    STEPS\n"
             "    near_u, near_v, next_u, next_v = next_u, next_v, far_u, far_v\n"
             f"    place += {WARP}",
-            ASK=code(ask.format(f" + {WARP}", "next", "next"), ASK=node.asks),
-            LOOK_UP=code(look_up("far", 2 * WARP)),
+            GIVEN=code(f"at = {last.format('')}") + given,
+            ASK=code(ask.format("next", f" + {WARP}"), ASK=node.asks),
+            LOOK_UP=code(f"far_u, far_v = {ends.format(f' + {2 * WARP}')}"),
             STEPS=agreed(noted(steps, "the whole warp"), "warp"),
         )
         tasks = code(
@@ -317,7 +319,7 @@ class ExclusiveSchedule(Schedule):
             "    task += warps\n"
             "    if task < last:\n"
             "        BEGIN",
-            ASK=code(ask.format("", "near", "near"), ASK=list(map(copied, node.asks))),
+            ASK=code(ask.format("near", ""), ASK=list(map(copied, node.asks))),
             EDGES=agreed(noted(edges, "the whole warp"), "warp"),
             BEGIN=list(map(copied, begin)),
         )
@@ -343,9 +345,11 @@ def is_exclusive(schedule: Schedule | None) -> bool:
 _CPU = CpuSchedule()
 
 
-def _edge(number: str, vertex: str) -> Body:
-    """Return what finds the edge at a place of the order, and its ends."""
-    return code("\n".join(_EDGE).format(number=number, vertex=vertex))
+def _edge(node: Sweep, number: str, vertex: str) -> Body:
+    """Return what finds the edge at a place of the order: ends, number and values."""
+    return code("\n".join(_EDGE).format(number=number, vertex=vertex)) + [
+        part for n in node.values for part in code(f"{n}_e = ordered_{n}[at]")
+    ]
 
 
 def summary_of(groups: Any, turns: Any) -> str:

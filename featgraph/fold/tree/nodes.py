@@ -24,7 +24,9 @@ class Sweep(Node):
     follows on all of a reduce, or on each block of it where sums are cut into these;
     then `between` stands behind all blocks but the last. Each of `marks` is a flag and
     a set: where the flag holds behind the body, the vertex joins the set. `begins` is
-    what such a set has before, and is passed over; "" where that stands in it.
+    what such a set has before, and is passed over; "" where that stands in it. A sweep
+    of edges in an order has what `asks` for entries that are read soon, and properties
+    whose `values` are taken from copies in that order.
     """
 
     vertex: str
@@ -36,6 +38,7 @@ class Sweep(Node):
     marks: tuple[tuple[str, str], ...] = ()
     begins: str = ""
     asks: Body = field(default_factory=list)
+    values: tuple[str, ...] = ()
 
 
 @dataclass(eq=False)
