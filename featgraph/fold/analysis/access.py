@@ -6,6 +6,7 @@ Folding, due sets and partitions rest on this table.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -17,7 +18,7 @@ from featgraph.program.source import FunctionSource
 
 __all__ = [
     "AccessClass", "AccessRecord", "Mode", "check_accesses", "conflict_ends",
-    "find_accesses",
+    "find_accesses", "touched_ends",
 ]  # fmt: skip
 
 
@@ -100,6 +101,15 @@ def conflict_ends(body: Sequence[ast.stmt], has_sides: bool) -> str:
     touched = {(n.name, _end(n)) for n in nodes if n.name in names}
     found = {end for _, end in (written if has_sides else touched)}
     return "".join(end for end in "uv" if end in found)
+
+
+def touched_ends(body: Sequence[ast.stmt]) -> Counter[str]:
+    """Return the number of ends at which each property is read, and written."""
+    written = _targets(list(body))
+    nodes = (n for s in body for n in ast.walk(s) if isinstance(n, Access | Whole))
+    read = [n for n in nodes if not any(n is t for t in written)]
+    ways = ({(n.name, _end(n)) for n in way} for way in (written, read))
+    return Counter(name for way in ways for name, _ in way)
 
 
 def _end(node: Access | Whole) -> str:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from featgraph.arrays.padding import row_stride
 from featgraph.errors import PlanError
-from featgraph.fold.analysis.access import AccessRecord, conflict_ends
+from featgraph.fold.analysis.access import AccessRecord, conflict_ends, touched_ends
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.plan.options import IN_PLACE, Options
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.schedules import BLOCK_THREADS, MOST_COPIES, piece_of
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.schedules.exclusive import ExclusiveSchedule
-from featgraph.fold.schedules.mapping import Mapping, share_features
+from featgraph.fold.schedules.exclusive_costs import CARDS, SWEEPS, EdgeSweep
+from featgraph.fold.schedules.mapping import Mapping, Work, share_features
 from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.fold.syntax.nodes import Access
 from featgraph.program.signature import PropertyKind, PropertyType
@@ -27,6 +31,8 @@ __all__ = [
 
 #: Features from which on rows of real numbers are vectors (CPU).
 LEAST_VECTOR = 4
+#: How many times faster a schedule is that is not repeatable, to be taken by "auto".
+GAIN = 1.3
 #: Where the order of edges is asked for, as messages call it.
 _RECORD = "record_order="
 
@@ -157,12 +163,57 @@ def with_record(analysis: Analysis, options: Options) -> Analysis:
     return replace(analysis, functions=made)
 
 
-def _chosen(options: Options, conflicts: str, traits: GraphTraits) -> tuple[str, str]:
+def sweep_of(
+    members: Sequence[Analysed], width: int, analysis: Analysis, traits: GraphTraits
+) -> EdgeSweep | None:
+    """Return a sweep, to predict its time; None for a graph of unknown sizes."""
+    if traits.sizes is None:
+        return None
+    [function], size = members, 0
+    for name, ends in touched_ends(function.body).items():
+        type_ = analysis.signature.get(name)
+        if type_ is not None and type_.kind in (PropertyKind.VERTEX, PropertyKind.EDGE):
+            item = math.prod(type_.item_shape) * np.dtype(type_.dtype).itemsize
+            size += ends * item
+    lanes, _ = share_features(width, piece_of(width, analysis.real.itemsize))
+    conflicts = conflicts_of(members, traits)
+    return EdgeSweep(traits.sizes, conflicts, traits.two_sides, width, lanes, size)
+
+
+def _predicted(
+    members: Sequence[Analysed], width: int, analysis: Analysis, options: Options,
+    traits: GraphTraits,
+) -> dict[str, float]:  # fmt: skip
+    """Return the cost of each schedule that may be taken, in ms; the least is first.
+
+    It is empty where sizes are not known. A schedule that is not repeatable is behind
+    the best one that is, unless it is `GAIN` times faster.
+    """
+    sweep = sweep_of(members, width, analysis, traits)
+    work = Work(from_sources=True, width=width, sweep=sweep)
+    costs, ranked = {}, {}
+    for name, schedule in SCHEDULES.items():
+        if not isinstance(schedule, ExclusiveSchedule) or not schedule.is_asked_for:
+            continue
+        if schedule.is_repeatable or not options.deterministic:
+            costs[name] = cost = schedule.cost(work)
+            ranked[name] = cost if schedule.is_repeatable else GAIN * cost
+    order = sorted((n for n in costs if costs[n] < math.inf), key=ranked.__getitem__)
+    return {name: costs[name] for name in order}
+
+
+def _chosen(
+    members: Sequence[Analysed], width: int, analysis: Analysis, options: Options,
+    traits: GraphTraits,
+) -> tuple[str, str]:  # fmt: skip
     """Return the name of a schedule, and why it is chosen."""
     if options.racy:
         return "racy", "asked for, by racy=True"
     if options.schedule != "auto":
         return options.schedule, "asked for"
+    for name in _predicted(members, width, analysis, options, traits):
+        return name, "it has the least predicted time"
+    conflicts = conflicts_of(members, traits)
     if len(conflicts) == 1:
         return "rows", "edges conflict at one end alone"
     if traits.two_sides:
@@ -178,13 +229,23 @@ def explain_exclusive(plan: FoldPlan) -> list[str]:
     lines = []
     for number, phase in enumerate(plan.phases):
         if phase.kind.in_turns:
-            name, why = _chosen(plan.options, phase.conflicts, plan.traits)
+            given = plan.analysis, plan.options, plan.traits
+            what = plan.functions_of(phase), phase.width
+            name, why = _chosen(*what, *given)
             schedule = SCHEDULES[name]
             repeats = isinstance(schedule, ExclusiveSchedule) and schedule.is_repeatable
             lines.append(
                 f"schedule of kernel {number}: {name}: {why}; its order of edges is "
                 + ("repeatable" if repeats else "another one in each run")
             )
+            costs = _predicted(*what, *given)
+            best = next((other for other in costs if other != name), "")
+            shown = [f"{n} {costs[n]:.3g} ms" for n in (name, best) if n in costs]
+            if shown:
+                lines.append(
+                    f"  predicted for a sweep and 1/{SWEEPS} of what it prepares "
+                    f"({', '.join(CARDS)}): {', next best '.join(shown)}"
+                )
     return lines
 
 
@@ -212,7 +273,7 @@ def exclusive_mapping(
         If the schedule asked for cannot run it.
     """
     conflicts = conflicts_of(members, traits)
-    name, _ = _chosen(options, conflicts, traits)
+    name, _ = _chosen(members, width, analysis, options, traits)
     if name == "rows" and len(conflicts) != 1:
         where = " and ".join(conflicts) or "no end"
         raise PlanError(

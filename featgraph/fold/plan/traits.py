@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph.fold.schedules.exclusive_costs import EdgeSizes
 from featgraph.graph import Graph
 from featgraph.graph.degrees import SHORT, most_edges, short_counts
 from featgraph.graph.views.view import Stamp
@@ -24,6 +25,7 @@ __all__ = [
     "SUM_BLOCK",
     "GraphTraits",
     "backward_edge",
+    "graph_sizes",
     "graph_traits",
     "needs_wide_positions",
     "set_traits",
@@ -91,6 +93,9 @@ class GraphTraits:
         that takes it alone.
     two_sides : bool
         Whether each edge leads from the first of two sides to the second.
+    sizes : EdgeSizes or None
+        What predictions of exclusive functions go by; None for all others, whose plans
+        are for any size.
     """
 
     typical_degree: int = 32
@@ -105,6 +110,7 @@ class GraphTraits:
     mixed: bool = False
     has_giant: bool = False
     two_sides: bool = False
+    sizes: EdgeSizes | None = None
 
 
 class Sized(Protocol):
@@ -137,6 +143,7 @@ def needs_wide_positions(edge_count: int) -> bool:
 
 #: By the shape of a graph.
 _traits: weakref.WeakKeyDictionary[Stamp, GraphTraits] = weakref.WeakKeyDictionary()
+_sizes: weakref.WeakKeyDictionary[Stamp, EdgeSizes] = weakref.WeakKeyDictionary()
 
 
 def set_traits(graph: Graph, traits: GraphTraits) -> None:
@@ -159,6 +166,17 @@ def graph_traits(graph: Graph, target: str = "cpu") -> GraphTraits:
         made = replace(made, layout=layout.name)
     _traits[shape] = made
     return made
+
+
+def graph_sizes(graph: Graph, target: str = "cpu") -> EdgeSizes:
+    """Return the sizes of a graph, whose degrees are found as its traits are."""
+    shape = graph.stamps.shape
+    if shape not in _sizes:
+        into = most_edges(graph, "in", target)
+        out = most_edges(graph, "out", target) if graph.directed else into
+        sides = graph.sides or (graph.vertex_count,) * 2
+        _sizes[shape] = EdgeSizes(graph.edge_count, (sides[0], sides[-1]), (out, into))
+    return _sizes[shape]
 
 
 def backward_edge(graph: Graph) -> int | None:

@@ -436,6 +436,7 @@ class Schedule(ABC):
     def cost(self, work: Work) -> float:
         """Return the time that a phase takes in it, as a share of that of lanes.
 
+        Of exclusive functions it is in ms (`exclusive_costs`).
         It is infinite where the schedule cannot run the phase, does not pay, or is for
         those who ask for it.
         """

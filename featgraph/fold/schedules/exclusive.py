@@ -11,6 +11,7 @@ edge, or by *tasks*, whose edges run one after the other.
 from __future__ import annotations
 
 import itertools
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from collections.abc import Mapping as Dict
@@ -28,9 +29,10 @@ from featgraph.fold.schedules.base import (
     Scope,
 )
 from featgraph.fold.schedules.cpu import CpuSchedule
+from featgraph.fold.schedules.exclusive_costs import SWEEPS, EdgeSweep
 from featgraph.fold.schedules.grids import LaunchSizes
 from featgraph.fold.schedules.lanes import lanes_of, shared
-from featgraph.fold.schedules.mapping import WARP, Mapping
+from featgraph.fold.schedules.mapping import WARP, Mapping, Work
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, copied, noted
 
@@ -106,6 +108,8 @@ class ExclusiveSchedule(Schedule):
         Whether workers take tasks.
     resident : int
         Blocks that a multiprocessor has at a time: with more, they meet more slowly.
+    prepare_ns : float
+        Of an edge, on one core of the host: shuffling the order and grouping it.
     """
 
     targets = ("cpu", "cuda")
@@ -117,6 +121,7 @@ class ExclusiveSchedule(Schedule):
     is_repeatable: ClassVar[bool] = True
     resident: ClassVar[int] = 2
     in_tasks: ClassVar[bool] = False
+    prepare_ns: ClassVar[float] = 60
     does: ClassVar[str]
 
     def describe(self, mapping: Mapping, width: int) -> str:
@@ -129,6 +134,26 @@ class ExclusiveSchedule(Schedule):
     def threads(self, mapping: Mapping) -> int:
         """Return the threads of a block."""
         return mapping.threads
+
+    def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
+        """Return the barriers of a sweep, and us of its longest chain of edges.
+
+        Infinite for a sweep that it cannot run, and where that is not known.
+        """
+        return math.inf, math.inf
+
+    def sweep_ms(self, sweep: EdgeSweep) -> float:
+        """Return the predicted time of a sweep (CUDA)."""
+        if self.needs_sides and not sweep.two_sides:
+            return math.inf
+        return sweep.time_ms(*self.steps(sweep), self.resident)
+
+    def cost(self, work: Work) -> float:
+        """Return the predicted ms of a sweep, and its share of preparation."""
+        if work.sweep is None:
+            return math.inf
+        prepared = work.sweep.sizes.edges * self.prepare_ns * 1e-6
+        return self.sweep_ms(work.sweep) + prepared / SWEEPS
 
     @property
     def integers(self) -> dict[str, AnyInteger]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from featgraph.fold.schedules.exclusive import OWN, EdgesToGroup, ExclusiveSchedule
-from featgraph.fold.schedules.exclusive_groups import block_vertices
+from featgraph.fold.schedules.exclusive_costs import EdgeSweep
+from featgraph.fold.schedules.exclusive_groups import BLOCK_VERTICES, block_vertices
 
 if TYPE_CHECKING:
     from featgraph.graph.views.edge_orders import EdgeGroups
@@ -29,6 +31,7 @@ class SerialSchedule(ExclusiveSchedule):
     name = "serial"
     in_tasks = True
     does = "edges in the order, one after the other"
+    prepare_ns = 45
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
         """Return one task."""
@@ -36,6 +39,15 @@ class SerialSchedule(ExclusiveSchedule):
 
         whole = np.array([0, len(edges.order)])
         return EdgeGroups(edges.order, whole, np.array([0, 1]))
+
+    def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
+        """Return a chain of all edges."""
+        return 0.0, sweep.sizes.edges * sweep.free_us
+
+
+def parts_of(edges: int, degree: int) -> float:
+    """Return how many parts of each side there are on CUDA."""
+    return max(min(PARTS_A_HUB * edges / max(degree, 1), MOST_PARTS), 1)
 
 
 class BlocksSchedule(ExclusiveSchedule):
@@ -49,6 +61,7 @@ class BlocksSchedule(ExclusiveSchedule):
     in_tasks = True
     options = MappingProxyType({"parts": OWN})
     does = "S rounds of S blocks without a common vertex"
+    prepare_ns = 116
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
         """Return S rounds of S tasks."""
@@ -58,10 +71,18 @@ class BlocksSchedule(ExclusiveSchedule):
         if not (edges.on_cpu or "parts" in edges.options):
             both = edges.sources, edges.targets
             most = max(np.bincount(ends).max(initial=1) for ends in both)
-            parts = min(PARTS_A_HUB * len(edges.order) // max(int(most), 1), MOST_PARTS)
+            parts = int(parts_of(len(edges.order), int(most)))
         ends = edges.sources, edges.targets, edges.order
         sizes = edges.vertex_count, edges.first, min(max(parts, 1), MOST_NUMBERED)
         return blocks(*ends, *sizes, edges.seed)
+
+    def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
+        """Return those of the rounds, each as long as its longest block."""
+        edges, parts = sweep.sizes.edges, parts_of(sweep.sizes.edges, sweep.degree)
+        # The largest of S numbers around E / S^2. With the edges of a hub this is
+        # 2.1 / 1.4 / 1.2 d at S = 256 / 512 / 1024, for 2.03 / 1.33 / 1.12.
+        longest = edges / parts + math.sqrt(2 * edges * math.log(parts))
+        return parts, math.hypot(sweep.degree, longest) * sweep.held_us
 
 
 class BlockDiagonalSchedule(ExclusiveSchedule):
@@ -72,6 +93,7 @@ class BlockDiagonalSchedule(ExclusiveSchedule):
     in_tasks = True
     options = MappingProxyType({"block_vertices": OWN})
     does = "diagonals of blocks of vertices, one after the other"
+    prepare_ns = 85
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
         """Return a turn for each diagonal, and a task for each block."""
@@ -79,6 +101,14 @@ class BlockDiagonalSchedule(ExclusiveSchedule):
 
         ends = edges.sources, edges.targets, edges.order
         return block_diagonal(*ends, edges.first, block_vertices(edges))
+
+    def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
+        """Return those of the diagonals, each as long as its longest block."""
+        sizes, turns = sweep.sizes, sweep.sizes.diagonals_of(BLOCK_VERTICES)
+        even = sizes.edges * BLOCK_VERTICES / max(min(sizes.vertices), BLOCK_VERTICES)
+        # A block of a hub, an even block, and a few edges of thin diagonals: within
+        # a factor of 1.7 of the blocks of seven shapes of `bench.sgd.shapes`.
+        return turns, (3 * sweep.degree + even + 3 * turns) * sweep.held_us
 
 
 class RowsSchedule(ExclusiveSchedule):
@@ -90,9 +120,16 @@ class RowsSchedule(ExclusiveSchedule):
     name = "rows"
     in_tasks = True
     does = "the edges of each vertex at the end that conflicts, in the order"
+    prepare_ns = 90
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
         """Return a task for each vertex that has edges."""
         from featgraph.graph.views.edge_orders import rows
 
         return rows(edges.sources, edges.targets, edges.order, edges.conflicts)
+
+    def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
+        """Return a chain of the longest row."""
+        if len(sweep.conflicts) != 1:
+            return math.inf, math.inf
+        return 0.0, sweep.degree * sweep.held_us

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from featgraph.fold.schedules.exclusive_costs import EdgeSweep
+
 __all__ = [
     "INTERSECTIONS",
     "WARP",
@@ -246,6 +248,8 @@ class Work:
         Fields of the mapping that a bench has set.
     typical_degree, rows_of_longest : int
         Of the graph: see `GraphTraits`.
+    sweep : EdgeSweep or None
+        That of an exclusive function; None for other functions.
     """
 
     from_sources: bool
@@ -268,6 +272,7 @@ class Work:
     forced: frozenset[str] = frozenset()
     typical_degree: int = 32
     rows_of_longest: int = 0
+    sweep: EdgeSweep | None = None
 
 
 def power_of_two(count: int) -> int:

@@ -18,7 +18,7 @@ from featgraph.errors import PlanError, StateError, UserFunctionError
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.folder import fold, fold_assumed
 from featgraph.fold.plan.options import Changes, parse_change_driven, parse_options
-from featgraph.fold.plan.traits import graph_traits
+from featgraph.fold.plan.traits import graph_sizes, graph_traits
 from featgraph.graph.views.view import Stamp
 from featgraph.program.active import ActiveSet
 from featgraph.program.alike import said_behind
@@ -306,6 +306,9 @@ class FoldMap:
         types = state.types
         told = repr(options) if options else ""
         traits = graph_traits(state.graph.part, target)
+        if target == "cuda" and any(f.kind.exclusive for f in self.program.functions):
+            sizes = graph_sizes(state.graph.part, target).rounded()
+            traits = replace(traits, sizes=sizes)
         asked = types, target, config.checked, told, incremental, traits
         known = self._found.setdefault(state.graph.part.stamps.shape, {})
         found = known.get(asked)

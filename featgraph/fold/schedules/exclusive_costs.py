@@ -1,0 +1,177 @@
+"""Predicted times of sweeps by an exclusive function on a GPU.
+
+After Kaleem et al., "Synchronization Trade-offs in GPU Implementations of Graph
+Algorithms": the longest chain of edges that wait for each other bounds a sweep. Of a
+vertex of degree d, that is d (p + b) where a barrier b follows each update p, and
+d (p + l) + b / f where locks take l and a pass runs a share f of the edges. ::
+
+    sweep = max(bytes / bandwidth, barriers b + chain + edges p / workers)
+    cost  = sweep + preparation / 20
+
+Each schedule says how many barriers it has, and its chain (`steps`). The constants of
+a card stand in `CARDS`; ``python -m bench.run sgd-locks`` measures them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["CARDS", "SWEEPS", "Card", "EdgeSizes", "EdgeSweep"]
+
+#: Sweeps over which the cost of a preparation is spread.
+SWEEPS = 20
+#: Of a block of such a kernel.
+THREADS = 128
+#: Of an edge of the order: two ids.
+_ORDER_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Card:
+    """The constants of a GPU.
+
+    Attributes
+    ----------
+    multiprocessors : int
+    barrier_us, block_us : float
+        A barrier of n blocks takes ``barrier_us + n * block_us``.
+    lock_us : float
+        To take and release the locks of an edge that are free.
+    widths : tuple of int
+        The K of the following; between them they are interpolated.
+    free_us, held_us : tuple of float
+        An update of an edge whose rows come from memory, and one of a chain of edges at
+        a vertex whose row is held.
+    gb_per_s : tuple of float
+        Rows in random order, read and written.
+    """
+
+    multiprocessors: int
+    barrier_us: float
+    block_us: float
+    lock_us: float
+    widths: tuple[int, ...]
+    free_us: tuple[float, ...]
+    held_us: tuple[float, ...]
+    gb_per_s: tuple[float, ...]
+
+    def at(self, width: int, values: tuple[float, ...]) -> float:
+        """Return one of the values by K, for any K."""
+        return float(np.interp(width, self.widths, values))
+
+
+#: Card -> constants; those of K = 16 are from hand-written kernels (2026-11-28).
+CARDS = {
+    "NVIDIA H200": Card(
+        multiprocessors=132, barrier_us=0.69, block_us=0.0019, lock_us=0.84,
+        widths=(16, 32, 128), free_us=(0.9, 0.95, 1.1), held_us=(0.267, 0.29, 0.36),
+        gb_per_s=(2000.0, 2200.0, 2550.0),
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class EdgeSizes:
+    """Sizes of a graph, near enough for a prediction: graphs of like sizes share plans.
+
+    Attributes
+    ----------
+    edges : int
+    vertices : pair of int
+        Of the first and the second side; all of them twice without two sides.
+    degrees : pair of int
+        The highest out-degree and in-degree.
+    diagonals : int
+        How many have edges; 0 where that is not known, as in plans.
+    """
+
+    edges: int
+    vertices: tuple[int, int]
+    degrees: tuple[int, int]
+    diagonals: int = 0
+
+    def diagonals_of(self, block: int) -> int:
+        """Return the most diagonals that have edges, of blocks of so many vertices."""
+        first, second = (-(-count // block) for count in self.vertices)
+        every = max(first + second - 1, 1)
+        return min(self.diagonals or every, every)
+
+    def rounded(self) -> EdgeSizes:
+        """Return the nearest sizes that are powers of the fourth root of two."""
+        first, second = map(_near, self.vertices)
+        out, into = map(_near, self.degrees)
+        return EdgeSizes(_near(self.edges), (first, second), (out, into))
+
+
+def _near(size: int) -> int:
+    """Return the power of the fourth root of two that is nearest to a size."""
+    return round(2 ** (round(4 * math.log2(size)) / 4)) if size > 0 else 0
+
+
+@dataclass(frozen=True)
+class EdgeSweep:
+    """A sweep over the edges of a graph.
+
+    Attributes
+    ----------
+    sizes : EdgeSizes
+    conflicts : str
+        The ends at which edges conflict.
+    two_sides : bool
+        Whether each edge leads from the first of two sides to the second.
+    width, lanes : int
+        K, and the lanes that share the features of an edge.
+    bytes : int
+        Of properties that an edge reads and writes.
+    card : Card
+    """
+
+    sizes: EdgeSizes
+    conflicts: str
+    two_sides: bool
+    width: int
+    lanes: int
+    bytes: int
+    card: Card = CARDS["NVIDIA H200"]
+
+    @property
+    def degree(self) -> int:
+        """The most edges of a vertex that wait for each other: d."""
+        ends = [self.sizes.degrees["uv".index(end)] for end in self.conflicts]
+        return max(ends, default=0) if self.two_sides else sum(ends)
+
+    @property
+    def free_us(self) -> float:
+        """An update with both rows in memory."""
+        return self.card.at(self.width, self.card.free_us)
+
+    @property
+    def held_us(self) -> float:
+        """An update in a chain at a vertex whose row is held."""
+        return self.card.at(self.width, self.card.held_us)
+
+    @property
+    def bytes_ms(self) -> float:
+        """What the bytes of all edges take at the bandwidth of rows."""
+        moved = self.sizes.edges * (self.bytes + _ORDER_BYTES)
+        return moved / self.card.at(self.width, self.card.gb_per_s) * 1e-6
+
+    def time_ms(self, barriers: float, chain_us: float, blocks: int) -> float:
+        """Return the time of a sweep with some barriers and a chain.
+
+        Parameters
+        ----------
+        barriers : float
+        chain_us : float
+            Updates and locks of edges that wait for each other.
+        blocks : int
+            Of each multiprocessor.
+        """
+        card, grid = self.card, blocks * self.card.multiprocessors
+        meets = barriers * (card.barrier_us + grid * card.block_us)
+        groups = grid * THREADS // self.lanes
+        shared = self.sizes.edges * self.free_us / groups
+        return max(self.bytes_ms, (meets + chain_us + shared) / 1e3)

@@ -1,0 +1,149 @@
+"""Predicted times of exclusive schedules, and what `auto` takes by them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import featgraph as fg
+from featgraph.errors import PlanError
+from featgraph.fold.plan import exclusive
+from featgraph.fold.plan.traits import graph_sizes
+from featgraph.fold.schedules.exclusive import ExclusiveSchedule
+from featgraph.fold.schedules.exclusive_costs import EdgeSizes, EdgeSweep
+from featgraph.fold.schedules.mapping import Work
+from featgraph.fold.schedules.table import SCHEDULES
+from tests.programs.exclusive import PROGRAMS, graph_of, state_of
+
+NAMES = sorted(n for n, s in SCHEDULES.items() if isinstance(s, ExclusiveSchedule))
+counts = st.one_of(st.integers(1, 10**8), st.integers(0, 26).map(lambda n: 2**n))
+
+
+def sweep_of(edges: int = 10**6, degree: int = 1000, **more: Any) -> EdgeSweep:
+    sizes = EdgeSizes(edges, (10**5, 10**4), (degree // 4, degree))
+    given = {"conflicts": "uv", "two_sides": True, "width": 16, "lanes": 4} | more
+    return EdgeSweep(sizes, bytes=260, **given)
+
+
+def sweep_ms(name: str, sweep: EdgeSweep) -> float:
+    schedule = SCHEDULES[name]
+    assert isinstance(schedule, ExclusiveSchedule)
+    return schedule.sweep_ms(sweep)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(
+    edges=counts, more=counts, degree=counts, higher=counts,
+    conflicts=st.sampled_from(["uv", "u", "v", ""]),
+    width=st.sampled_from([1, 16, 20, 128, 1000]),
+)  # fmt: skip
+def test_times_grow_with_the_graph(
+    name: str, edges: int, more: int, degree: int, higher: int, conflicts: str,
+    width: int,
+) -> None:  # fmt: skip
+    """And are never below what the bytes take.
+
+    Of a higher degree `blocks` has fewer parts, whose barriers may have taken more than
+    the longer chain.
+    """
+    given = {"conflicts": conflicts, "width": width}
+    least = sweep_of(edges, min(degree, edges), **given)
+    edges, higher = edges + more, max(degree, higher)
+    wider = replace(least, sizes=replace(least.sizes, edges=edges))
+    steeper = sweep_of(edges, min(higher, edges), **given)
+    sweeps = [least, wider] if name == "blocks" else [least, wider, steeper]
+    found = [sweep_ms(name, sweep) for sweep in sweeps]
+    assert found == sorted(found)
+    assert found[0] >= least.bytes_ms > 0
+    gb_per_s = max(least.card.gb_per_s)
+    assert found[0] >= least.sizes.edges * (260 + 8) / gb_per_s * 1e-6 * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_schedule_cannot_run_is_never_taken(name: str) -> None:
+    without, schedule = sweep_of(two_sides=False), SCHEDULES[name]
+    assert math.isinf(sweep_ms(name, without)) == (
+        schedule.needs_sides or name == "rows" or math.isinf(sweep_ms(name, sweep_of()))
+    )
+    assert math.isinf(schedule.cost(Work(from_sources=True, width=16)))
+    sweep = sweep_of()
+    cost = schedule.cost(Work(from_sources=True, width=16, sweep=sweep))
+    assert cost > sweep_ms(name, sweep) or math.isinf(cost)
+
+
+def test_a_barrier_costs_more_than_a_lock_where_it_is_wider() -> None:
+    """By hand: d = 1000 barriers of 264 blocks, updates, and 1e6 edges of 8,448."""
+    sweep = sweep_of()
+    card = sweep.card
+    b = card.barrier_us + 264 * card.block_us
+    shared = 1e6 * card.free_us[0] / 8448
+    barriers = 1000 * (b + card.free_us[0]) + shared
+    assert sweep_ms("matching_edges", sweep) == pytest.approx(barriers / 1e3)
+    tickets = 1000 * (card.lock_us + card.free_us[0]) + shared
+    assert sweep_ms("ticketed", sweep) == pytest.approx(tickets / 1e3)
+    passes = tickets + b * 1000 / 32
+    assert sweep_ms("edge_locked", sweep) == pytest.approx(passes / 1e3)
+    assert sweep_ms("racy", sweep) == pytest.approx(sweep.bytes_ms)
+
+
+def test_sizes_are_rounded_to_a_tenth() -> None:
+    for size in [0, 1, 2, 3, 17, 1000, 227_715, 99_072_112]:
+        sizes = EdgeSizes(size, (size, 5), (3, size)).rounded()
+        assert sizes.edges == sizes.vertices[0] == sizes.degrees[1]
+        assert abs(sizes.edges - size) <= 0.1 * size
+    assert graph_sizes(fg.Graph.from_edges([0, 0, 1], [3, 4, 3], sides=(3, 2))) == (
+        EdgeSizes(3, (3, 2), (2, 2))
+    )
+
+
+def chosen(monkeypatch: pytest.MonkeyPatch, costs: dict[str, float], **options: Any):
+    """Return what `auto` takes where schedules cost so much, and what is explained."""
+    for name in NAMES:
+        cost = costs.get(name, math.inf)
+        monkeypatch.setattr(
+            type(SCHEDULES[name]), "cost", lambda _, work, cost=cost: cost
+        )
+    program, state = PROGRAMS["mix"], state_of(graph_of("sides", 9, 20, 1), 2)
+    step = fg.foldmap(*program.program.functions)  # plans are kept
+    plan = step.fold(state, target="cuda", **options).plan
+    return plan.phases[0].mapping.schedule, step.explain(
+        state, target="cuda", **options
+    )
+
+
+def test_auto_takes_the_least_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    name, told = chosen(monkeypatch, {"levels": 3.0, "blocks": 4.0, "serial": 5.0})
+    assert name == "levels"
+    assert "levels: it has the least predicted time; its order of edges is re" in told
+    assert "(NVIDIA H200): levels 3 ms, next best blocks 4 ms\n" in told
+    assert chosen(monkeypatch, {"levels": 3.0, "blocks": 2.9})[0] == "blocks"
+    name, told = chosen(monkeypatch, {"levels": 3.0, "blocks": 4.0}, schedule="blocks")
+    assert name == "blocks"
+    assert "blocks 4 ms, next best levels 3 ms\n" in told
+
+
+@pytest.mark.parametrize(("locked", "name"), [(2.2, "edge_locked"), (2.4, "levels")])
+def test_auto_takes_what_does_not_repeat_if_it_is_faster_by_far(
+    monkeypatch: pytest.MonkeyPatch, locked: float, name: str
+) -> None:
+    costs = {"levels": 3.0, "edge_locked": locked}
+    assert exclusive.GAIN == 1.3
+    assert chosen(monkeypatch, costs)[0] == name
+    assert chosen(monkeypatch, costs, deterministic=True)[0] == "levels"
+    assert chosen(monkeypatch, {**costs, "racy": 0.1})[0] == name
+    with pytest.raises(PlanError, match="not repeatable"):
+        chosen(monkeypatch, costs, deterministic=True, schedule="edge_locked")
+
+
+def test_the_cpu_does_not_go_by_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = state_of(graph_of("sides", 9, 20, 1), 2)
+    plan = PROGRAMS["mix"].fold(state, target="cpu").plan
+    assert plan.traits.sizes is None
+    told = PROGRAMS["mix"].explain(state, target="cpu")
+    assert "blocks: the graph has two sides" in told
+    assert "predicted" not in told
