@@ -77,6 +77,7 @@ BENCHES = {
     "beside-gpu": "bench.distributed.beside_gpu",
     "out-of-core-gpu": "bench.distributed.out_of_core_gpu",
     "networkx-cpu": "bench.algorithms.networkx_cpu",
+    "sgd-locks": "bench.sgd.locks",
     "sgd-sweeps": "bench.sgd.sweeps",
 }
 
