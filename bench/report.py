@@ -528,6 +528,24 @@ TABLES["answers-gpu"] = {
     "call / inside": _text("ratio"),
     **CHECK,
 }
+TABLES["sgd-sweeps"] = {
+    "cell": _text("cell"),
+    "K": _text("k"),
+    **TIME,
+    "predicted ms": _number("predicted_ms"),
+    "prepare ms": _number("prepare_ms"),
+    "groups": _text("groups"),
+    "GB/s": _text("gb_per_s"),
+    "not run": _text("reason"),
+    **CHECK,
+}
+TABLES["sgd-locks"] = {
+    "of": _text("contender"),
+    "K": _text("k"),
+    "threads": _text("threads"),
+    "us": _number("us"),
+    "M/s": _number("m_per_s"),
+}
 TABLES["values-gpu"] = {
     "graph": _graph,
     "of": _text("kind"),

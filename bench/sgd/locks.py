@@ -94,7 +94,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         exec(text_of(k), kernels := {})  # noqa: S102
         found = _of_updates(bench, kernels["updates"], k, arguments.rows)
         card = card | {name: (*card.get(name, ()), v) for name, v in found.items()}
-    recorder.add("constants", [], card=card | {"widths": tuple(arguments.k)})
+    card["widths"] = tuple(arguments.k)
+    recorder.add("constants", [], card=card)
     print(f'"{recorder.device}": Card(**{card}),')
 
 

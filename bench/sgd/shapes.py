@@ -5,20 +5,24 @@ Implementations of Graph Algorithms". A matrix has rows (users) and columns (ite
 vertices, and an edge for each entry. The paper takes plain graphs as matrices, too,
 whose rows and columns are different vertices. Scale-free shapes draw both ends of an
 edge by a power law whose largest degree is that of the shape. Road-like shapes draw
-entries near the diagonal.
+entries near the diagonal. Graphs of `bench.graphs` are taken as matrices, too.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 import featgraph as fg
+from bench.graphs import make_graph
 
-__all__ = ["SHAPES", "Shape"]
+__all__ = ["SHAPES", "Shape", "make_matrix"]
 
 SEED = 20261128
+#: A graph whose highest degree is below is like a road.
+ROAD_DEGREE = 16
 
 
 @dataclass(frozen=True)
@@ -109,3 +113,23 @@ SHAPES = {
         Shape("small", 2_000, 500, 20_000, 400, 120),
     )
 }
+
+
+def make_matrix(name: str) -> tuple[dict[str, Any], fg.Graph]:
+    """Return the matrix of a shape or of a named graph, and a description."""
+    if name in SHAPES:
+        shape = SHAPES[name]
+        graph, kind = shape.make(), shape.kind
+    else:
+        square = make_graph(name).graph
+        edges, count = square.in_edges, square.vertex_count
+        targets = np.arange(count, dtype=np.int32).repeat(np.diff(edges.row_offsets))
+        ends = edges.column_indices, targets + np.int32(count)
+        graph, kind = fg.Graph.from_edges(*ends, sides=(count, count)), ""
+    degree = int(graph.in_degree.max(initial=0))
+    kind = kind or ("road" if degree < ROAD_DEGREE else "scale-free")
+    rows, columns = graph.sides
+    return {
+        "name": name, "kind": kind, "rows": rows, "columns": columns,
+        "edges": graph.edge_count, "degree": degree,
+    }, graph  # fmt: skip

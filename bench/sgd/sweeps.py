@@ -2,15 +2,20 @@
 
 Shapes are those of Kaleem et al., Table II (`shapes`), with K = 16 in float32: what
 `learn` reads and writes of an edge is 12 + 16 K bytes. The time of a sweep excludes
-preparation, which is a field of its own, as are the sweeps that pay it back beside
-``edge_locked``. A run goes on from the cells that its output file has.
+preparation, which is a field of its own. A cell whose sweep is predicted to take longer
+than `--cell` is not run, and has the reason. A run goes on from the cells that its
+output file has. ``python -m bench.sgd.report FILE...`` prints the tables.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import re
 import time
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +23,29 @@ import numpy as np
 
 import featgraph as fg
 from bench.record import Recorder, gpu_name
-from bench.sgd.shapes import SHAPES, Shape
+from bench.sgd.shapes import make_matrix
 from bench.timing import time_call, wait_for_gpu
+from featgraph.errors import PlanError
+from featgraph.fold.plan.exclusive import sweep_of
+from featgraph.fold.plan.options import parse_options
+from featgraph.fold.plan.traits import graph_sizes
+from featgraph.fold.schedules.table import SCHEDULES
 
+#: Cells whose options are not ``schedule=`` and their name.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "racy": {"racy": True},
+    "edge_locked, as given": {"schedule": "edge_locked", "shuffle": None},
+    "hybrid, hubs apart": {"schedule": "hybrid", "hubs": 64},
+}
 DEFAULTS = {
     "graph": ["small"],
     "k": [16],
     "repeat": 5,
     "target": "cuda",
     "schedules": [
-        "edge_locked", "node_locked", "hybrid", "racy", "blocks", "levels", "ticketed",
-        "matching_edges", "matching_nodes", "subgraph_matching", "diagonal",
-        "block_diagonal",
+        "edge_locked", "edge_locked, as given", "node_locked", "hybrid",
+        "hybrid, hubs apart", "racy", "blocks", "levels", "ticketed", "matching_edges",
+        "matching_nodes", "subgraph_matching", "diagonal", "block_diagonal",
     ],
     "budget": 300.0,
     "cell": 10.0,
@@ -58,25 +74,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Measure each schedule on each shape."""
-    begun = time.perf_counter()
-    recorder.device = gpu_name() if arguments.target == "cuda" else None
-    known = _known(recorder)
+    begun, target = time.perf_counter(), arguments.target
+    recorder.device = gpu_name() if target == "cuda" else None
+    known, cells = _known(recorder), []
+    for schedule in arguments.schedules:
+        options = VARIANTS.get(schedule, {"schedule": schedule})
+        try:
+            parse_options(target, False, options)
+            cells.append((schedule, options))
+        except PlanError as error:
+            print(f"{schedule} is not run: {str(error).splitlines()[0]}", flush=True)
     for name in arguments.graph:
-        shape, state = SHAPES[name], None
+        shape, state, diagonals = {}, None, 0
         for k in arguments.k:
-            for schedule in arguments.schedules:
+            for schedule, options in cells:
                 cell = f"{name} | {schedule}"
-                if (cell, k, arguments.target) in known:
+                if (cell, k, target) in known:
                     continue
                 if time.perf_counter() - begun > arguments.budget:
                     print(f"no time left for {cell}", flush=True)
                     continue
+                if state is None:
+                    shape, graph = make_matrix(name)
+                    diagonals = _diagonals(graph)
                 if state is None or state["x"].shape[1] != k:
-                    state = state_of(shape.make(), k)
+                    state = state_of(graph, k)
+                fields = {"cell": cell, "k": k, "schedule": schedule, "target": target,
+                          "shape": shape}  # fmt: skip
+                if target == "cuda":
+                    fields |= predicted(schedule, options, state, diagonals)
+                late = fields.get("predicted_ms", 0) > 1e3 * arguments.cell
+                if late:
+                    why = f"predicted {fields['predicted_ms'] / 1e3:.3g} s a sweep"
+                    recorder.add(schedule, [], **fields, reason=why)
+                    continue
+                asked = {**options, "target": target}
                 recorder.attempt(
-                    schedule, lambda s=schedule, c=cell, h=shape, d=state: _measure(
-                        s, c, h, d, arguments, recorder
-                    ), cell=cell, k=k,
+                    schedule,
+                    lambda d=state, a=asked, f=fields: _measure(
+                        d, a, f, arguments, recorder
+                    ),
+                    cell=cell, k=k,
                 )  # fmt: skip
 
 
@@ -93,33 +131,53 @@ def state_of(graph: fg.Graph, k: int, seed: int = 0) -> fg.State:
     )
 
 
+def predicted(
+    name: str, options: dict[str, Any], state: fg.State, diagonals: int
+) -> dict[str, float]:
+    """Return the predicted ms of a sweep, and of the chain that bounds all orders."""
+    plan = step.fold(state, target="cuda").plan
+    [phase], sizes = plan.phases, graph_sizes(state.graph, "cuda")
+    traits = replace(plan.traits, sizes=replace(sizes, diagonals=diagonals))
+    given = plan.functions_of(phase), phase.width, plan.analysis, traits
+    sweep = sweep_of(*given)
+    ms = SCHEDULES[options.get("schedule", name)].sweep_ms(sweep)
+    found = {"chain_ms": sweep.degree * sweep.held_us / 1e3}
+    return found if math.isinf(ms) else {**found, "predicted_ms": ms}
+
+
+def _diagonals(graph: fg.Graph) -> int:
+    """Return how many diagonals of a matrix have entries."""
+    along = graph.targets - graph.sources
+    return int(np.count_nonzero(np.bincount(along - along.min(initial=0))))
+
+
 def _measure(
-    schedule: str, cell: str, shape: Shape, state: fg.State,
+    state: fg.State, asked: dict[str, Any], fields: dict[str, Any],
     arguments: argparse.Namespace, recorder: Recorder,
 ) -> None:  # fmt: skip
-    asked: dict[str, Any] = {"schedule": schedule, "target": arguments.target}
-    if schedule == "racy":
-        asked = {"racy": True, "target": arguments.target}
-
     def sweep() -> None:
         step(state, **asked)
         wait_for_gpu(arguments.target)
 
-    first = time_call(sweep)
+    begun = time.perf_counter()
+    with warnings.catch_warnings(action="ignore", category=fg.ConvergenceWarning):
+        first = fg.iterate(step, state, max_supersteps=1, **asked).preparation
+    wait_for_gpu(arguments.target)
+    taken = time.perf_counter() - begun
+    sweep()  # a call of its own, which is compiled and bound by now
     trials: list[float] = []
     while len(trials) < arguments.repeat and sum(trials) < 1e3 * arguments.cell:
         trials.append(time_call(sweep))
-    graph, k = state.graph, state["x"].shape[1]
-    nbytes = graph.edge_count * (12 + 16 * k)
+    edges, k = state.graph.edge_count, state["x"].shape[1]
     best = min(trials)
-    degrees = np.bincount(graph.targets, minlength=1)
+    told = step.explain(state, **asked).rpartition("prepared for kernel 0: ")[2]
+    groups = re.match(r"groups: ([\d,]+)", told)
     recorder.add(
-        schedule, trials, cell=cell, k=k, schedule=schedule, target=arguments.target,
-        shape={"name": shape.name, "kind": shape.kind, "rows": shape.rows,
-               "columns": shape.columns, "edges": graph.edge_count,
-               "degree": int(degrees.max())},
-        first_call_ms=round(first, 1), gb_per_s=round(nbytes / best / 1e6, 1),
-        m_updates_per_s=round(graph.edge_count / best / 1e3, 1),
+        fields["schedule"], trials, **fields, first_call_ms=1e3 * taken,
+        prepare_ms=1e3 * first.seconds, prepared_bytes=first.bytes, prepared=told,
+        groups=int(groups[1].replace(",", "")) if groups else None,
+        gb_per_s=round(edges * (12 + 16 * k) / best / 1e6, 1),
+        m_updates_per_s=round(edges / best / 1e3, 1),
         checks={"ok": bool(np.isfinite(np.asarray(state["x"])).all())},
     )  # fmt: skip
 

@@ -26,7 +26,7 @@ from featgraph.program.signature import PropertyKind, PropertyType
 
 __all__ = [
     "check_exclusive", "exclusive_mapping", "explain_exclusive", "in_order",
-    "with_record",
+    "sweep_of", "with_record",
 ]  # fmt: skip
 
 #: Features from which on rows of real numbers are vectors (CPU).

@@ -1,0 +1,105 @@
+"""The study of schedules of exclusive functions: cells, predictions and tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from bench.graphs import NamedGraph
+from bench.record import Recorder
+from bench.sgd import shapes, sweeps
+from bench.sgd.report import tables
+
+
+def run(target: str, output: Path, **given: Any) -> list[dict[str, Any]]:
+    arguments = SimpleNamespace(**{**sweeps.DEFAULTS, "target": target, **given})
+    recorder = Recorder("sgd-sweeps", ["sgd-sweeps"], str(output))
+    sweeps.run(arguments, recorder)
+    return recorder.lines
+
+
+def test_a_run_goes_on_from_its_cells(tmp_path: Path) -> None:
+    output = tmp_path / "lines"
+    names = ["edge_locked", "edge_locked, as given", "levels", "racy"]
+    first = run("cpu", output, schedules=names[:3], repeat=2)
+    assert [line["schedule"] for line in first] == names[:3]
+    assert [line["prepare_ms"] > 0 for line in first] == [True] * 3
+    assert [line["groups"] for line in first] == [1, 1, first[2]["groups"]]
+    assert first[2]["groups"] >= first[2]["shape"]["degree"]
+    assert all(line["checks"]["ok"] for line in first)
+    [more] = run("cpu", output, schedules=names, repeat=2)
+    assert more["schedule"] == "racy"
+    text = tables(map(json.loads, output.read_text().splitlines()))
+    assert "| E | d | edge_locked | edge_locked, as given | levels | racy |" in text
+    assert "over the larger" not in text  # a GPU's
+
+
+def test_cells_that_take_too_long_have_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["edge_locked", "diagonal", "nonsense"]
+    found = run("cuda", tmp_path / "lines", schedules=names, cell=0.0)
+    assert "nonsense is not run: " in capsys.readouterr().out
+    assert [line["schedule"] for line in found] == names[:2]
+    for line in found:
+        assert line["trials_ms"] == []
+        expected = f"predicted {line['predicted_ms'] / 1e3:.3g} s a sweep"
+        assert line["reason"] == expected
+    # 2,499 diagonals have entries or not; each has a barrier and an update.
+    assert 1.0 < found[1]["predicted_ms"] < 2499 * 2.2e-3
+
+
+def line_of(shape: str, schedule: str, ms: float, **more: Any) -> dict[str, Any]:
+    kind = "road" if shape == "way" else "scale-free"
+    described = {"name": shape, "kind": kind, "edges": 10**6, "degree": 7}
+    given = {"chain_ms": 0.1, "prepare_ms": 5.0, "predicted_ms": 3.0} | more
+    return {
+        "bench": "sgd-sweeps", "device": "a GPU", "cpu": "", "target": "cuda", "k": 16,
+        "shape": described, "schedule": schedule, "trials_ms": [ms, 2 * ms], **given,
+    }  # fmt: skip
+
+
+def test_tables() -> None:
+    lines = [
+        line_of("way", "edge_locked", 99.0),  # of an earlier run
+        line_of("way", "edge_locked", 4.0),
+        line_of("way", "levels", 2.0, prepare_ms=15.0),
+        line_of("way", "racy", 0.01),
+        line_of("star", "edge_locked", 4.0),
+        line_of("star", "levels", 1.0),
+        line_of("hub", "edge_locked", 1.0),
+        line_of("hub", "levels", 4.0),
+        line_of("hub", "diagonal", 1.0, reason="too long") | {"trials_ms": []},
+    ]
+    rows = [line[2:-2].split(" | ") for line in tables(lines).splitlines()]
+    assert ["way", "1M", "7", "4 (1.00)", "2 (0.50)", "0.01 (0.00)", ""] in rows
+    assert ["hub", "1M", "7", "1 (1.00)", "4 (4.00)", "", "not run"] in rows
+    means = {row[0]: row for row in rows if row[0].startswith("geometric")}
+    assert means["geometric mean, road"][3:5] == ["1.00", "0.50"]
+    assert means["geometric mean, scale-free"][3:5] == ["1.00", "1.00"]
+    detail, _ = (row for row in rows if row[:2] == ["way", "levels"])
+    assert detail[2:6] == ["2", "", "15", "5"]  # (15 - 5) / (4 - 2) sweeps
+    assert detail[-2:] == ["3", "1.50"]
+    # 268 MB at 4,257 GB/s, and a chain of 0.1 ms.
+    assert ["way", "levels", "2", "0.06295", "0.1", "20"] in rows
+
+
+def test_named_graphs_are_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
+    square = fg.Graph.from_edges([0, 1, 2, 2], [1, 2, 0, 2], vertex_count=3)
+    named = NamedGraph("square", square, "", 0.0)
+    monkeypatch.setattr(shapes, "make_graph", lambda name: named)
+    shape, graph = shapes.make_matrix("square")
+    assert shape == {
+        "name": "square", "kind": "road", "rows": 3, "columns": 3, "edges": 4,
+        "degree": 2,
+    }  # fmt: skip
+    assert graph.sides == (3, 3)
+    pairs = zip(graph.sources, graph.targets - 3, strict=True)
+    assert sorted(pairs) == [(0, 1), (1, 2), (2, 0), (2, 2)]
+    assert np.array_equal(graph.in_degree, [0, 0, 0, 1, 1, 2])
