@@ -480,7 +480,7 @@ class MatrixFactorization(_Factors, BaseEstimator):
         `recommend` are not clipped.
     schedule : str, optional
         Which ratings are used at once: a schedule of exclusive functions (S11 of the
-        model), such as "serial" or "edge_locked". "auto" takes "blocks".
+        model), such as "serial". "auto" takes "blocks" on the CPU.
     target : {"auto", "cpu", "cuda"}, optional
         Where to run.
     checkpoint, every, repartition : optional

@@ -216,8 +216,8 @@ def sgd_factorization(
 
     Notes
     -----
-    Repeatable bit by bit under the default schedule (`blocks`), for any number of
-    threads, and under all schedules but those with locks and ``racy=True``.
+    Repeatable bit by bit for any number of threads, under all schedules but those with
+    locks and ``racy=True``. On a GPU, ``deterministic=True`` has `auto` take no locks.
 
     Examples
     --------

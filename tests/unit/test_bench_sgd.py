@@ -87,7 +87,7 @@ def test_tables() -> None:
     assert detail[2:6] == ["2", "", "15", "5"]  # (15 - 5) / (4 - 2) sweeps
     assert detail[-2:] == ["3", "1.50"]
     # 268 MB at 4,257 GB/s, and a chain of 0.1 ms.
-    assert ["way", "levels", "2", "0.06295", "0.1", "20"] in rows
+    assert ["way", "levels", "2", "0.06296", "0.1", "20"] in rows
 
 
 def test_named_graphs_are_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
