@@ -147,3 +147,34 @@ def test_the_cpu_does_not_go_by_predictions(monkeypatch: pytest.MonkeyPatch) -> 
     told = PROGRAMS["mix"].explain(state, target="cpu")
     assert "blocks: the graph has two sides" in told
     assert "predicted" not in told
+
+
+@pytest.mark.parametrize("place", ["host", "device"])
+def test_without_room_a_smaller_schedule_is_named(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Tickets are two more arrays; levels have no fewer than others."""
+    short: MemoryError = MemoryError("no")
+    if place == "device":
+        short = fg.DeviceMemoryError("not enough", got="9 GB", expected="1 GB", fix="-")
+
+    def prepare(*_: Any) -> Any:
+        raise short
+
+    for name in ("ticketed", "levels"):
+        monkeypatch.setattr(type(SCHEDULES[name]), "prepare", prepare)
+    state = state_of(graph_of("sides", 9, 20, 1), 2)
+    before = {name: state[name].copy() for name in state}
+    with pytest.raises(fg.DeviceMemoryError) as caught:
+        PROGRAMS["mix"](state, target="cpu", schedule="ticketed")
+    error = caught.value
+    assert error.where == "schedule='ticketed'"
+    assert error.got == ("9 GB" if place == "device" else "0.00 GB")
+    assert error.fix is not None
+    assert error.fix.startswith("use schedule='levels', which takes 0.00 GB, or")
+    assert error.__cause__ is short
+    with pytest.raises(MemoryError) as caught_same:
+        PROGRAMS["mix"](state, target="cpu", schedule="levels")
+    assert caught_same.value is short
+    for name, values in before.items():
+        assert (state[name] == values).all()

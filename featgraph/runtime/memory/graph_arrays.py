@@ -13,6 +13,7 @@ from featgraph.arrays.values import Reordered
 from featgraph.config import config
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.folder import fold_due_set
+from featgraph.fold.plan.exclusive import no_room
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.fold.printing.module import Entry
@@ -275,28 +276,37 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         if known is not None and known.versions == _versions(columns):
             return known, Preparation()
         begun, key = time.perf_counter(), _key(phase, columns, options)
-        if known is None:
-            inputs = options.get(schedule.seed), phase.conflicts
-            made = {**schedule.prepare(phase.mapping, self, *inputs, options)}
-            summary, before = made.pop("summary", ""), dict[str, Any]()
-        else:
-            summary, before, made = known.summary, {**known.arrays}, {}
-
-        def on_host(name: str) -> Any:
-            return made[name] if name in made else self._device.download(before[name])
-
-        made = {**made, **schedule.copied(columns, on_host)}
-        uploaded = {
-            name: self._device.upload(array) if isinstance(array, np.ndarray) else array
-            for name, array in made.items()
-        }
-        size = sum(a.size * a.dtype.itemsize for a in uploaded.values())
-        versions, arrays = _versions(columns), {**before, **uploaded}
+        try:
+            arrays, made, summary = self._prepare(phase, known, columns, options)
+        except MemoryError as error:
+            raise no_room(phase, self.edge_count, error) from error
+        size = sum(array.size * array.dtype.itemsize for array in made)
+        versions = _versions(columns)
         found = Prepared(time.perf_counter() - begun, size, arrays, versions, summary)
         if len(self._prepared) >= _MOST_PREPARED and key not in self._prepared:
             self._prepared.pop(next(iter(self._prepared)))
         self._prepared[key] = found
         return found, found
+
+    def _prepare(
+        self, phase: Phase, known: Prepared | None, columns: dict[str, Any],
+        options: dict[str, int],
+    ) -> tuple[dict[str, Any], list[Any], str]:  # fmt: skip
+        """Return all arrays of a schedule, those that are new, and a summary."""
+        schedule, upload = phase.schedule, self._device.upload
+        if known is None:
+            inputs = options.get(schedule.seed), phase.conflicts
+            made = {**schedule.prepare(phase.mapping, self, *inputs, options)}
+            summary, before = made.pop("summary", ""), dict[str, Any]()
+        else:
+            summary, before, made = known.summary, known.arrays, {}
+
+        def on_host(name: str) -> Any:
+            return made[name] if name in made else self._device.download(before[name])
+
+        made |= schedule.copied(columns, on_host)
+        made = {n: upload(a) if isinstance(a, np.ndarray) else a for n, a in made.items()}
+        return {**before, **made}, list(made.values()), summary
 
     def move_edges(self) -> None:
         """Let go of arrays of edges: whoever asks for them gets others."""
