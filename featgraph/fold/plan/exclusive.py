@@ -180,17 +180,15 @@ def sweep_of(
     return EdgeSweep(traits.sizes, conflicts, traits.two_sides, width, lanes, size)
 
 
-def _predicted(
-    members: Sequence[Analysed], width: int, analysis: Analysis, options: Options,
-    traits: GraphTraits,
-) -> dict[str, float]:  # fmt: skip
+def _predicted(sweep: EdgeSweep | None, options: Options) -> dict[str, float]:
     """Return the cost of each schedule that may be taken, in ms; the least is first.
 
     It is empty where sizes are not known. A schedule that is not repeatable is behind
     the best one that is, unless it is `GAIN` times faster.
     """
-    sweep = sweep_of(members, width, analysis, traits)
-    work = Work(from_sources=True, width=width, sweep=sweep)
+    if sweep is None:
+        return {}
+    work = Work(from_sources=True, width=sweep.width, sweep=sweep)
     costs, ranked = {}, {}
     for name, schedule in SCHEDULES.items():
         if not isinstance(schedule, ExclusiveSchedule) or not schedule.is_asked_for:
@@ -203,17 +201,15 @@ def _predicted(
 
 
 def _chosen(
-    members: Sequence[Analysed], width: int, analysis: Analysis, options: Options,
-    traits: GraphTraits,
-) -> tuple[str, str]:  # fmt: skip
+    sweep: EdgeSweep | None, options: Options, conflicts: str, traits: GraphTraits
+) -> tuple[str, str]:
     """Return the name of a schedule, and why it is chosen."""
     if options.racy:
         return "racy", "asked for, by racy=True"
     if options.schedule != "auto":
         return options.schedule, "asked for"
-    for name in _predicted(members, width, analysis, options, traits):
+    for name in _predicted(sweep, options):
         return name, "it has the least predicted time"
-    conflicts = conflicts_of(members, traits)
     if len(conflicts) == 1:
         return "rows", "edges conflict at one end alone"
     if traits.two_sides:
@@ -229,16 +225,16 @@ def explain_exclusive(plan: FoldPlan) -> list[str]:
     lines = []
     for number, phase in enumerate(plan.phases):
         if phase.kind.in_turns:
-            given = plan.analysis, plan.options, plan.traits
-            what = plan.functions_of(phase), phase.width
-            name, why = _chosen(*what, *given)
+            members, options = plan.functions_of(phase), plan.options
+            sweep = sweep_of(members, phase.width, plan.analysis, plan.traits)
+            name, why = _chosen(sweep, options, phase.conflicts, plan.traits)
             schedule = SCHEDULES[name]
             repeats = isinstance(schedule, ExclusiveSchedule) and schedule.is_repeatable
             lines.append(
                 f"schedule of kernel {number}: {name}: {why}; its order of edges is "
                 + ("repeatable" if repeats else "another one in each run")
             )
-            costs = _predicted(*what, *given)
+            costs = _predicted(sweep, options)
             best = next((other for other in costs if other != name), "")
             shown = [f"{n} {costs[n]:.3g} ms" for n in (name, best) if n in costs]
             if shown:
@@ -294,7 +290,8 @@ def exclusive_mapping(
         If the schedule asked for cannot run it.
     """
     conflicts = conflicts_of(members, traits)
-    name, _ = _chosen(members, width, analysis, options, traits)
+    sweep = sweep_of(members, width, analysis, traits)
+    name, _ = _chosen(sweep, options, conflicts, traits)
     if name == "rows" and len(conflicts) != 1:
         where = " and ".join(conflicts) or "no end"
         raise PlanError(
