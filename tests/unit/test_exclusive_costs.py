@@ -176,5 +176,6 @@ def test_without_room_a_smaller_schedule_is_named(
     with pytest.raises(MemoryError) as caught_same:
         PROGRAMS["mix"](state, target="cpu", schedule="levels")
     assert caught_same.value is short
+    assert short.__cause__ is None
     for name, values in before.items():
         assert (state[name] == values).all()

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from featgraph.arrays.padding import row_stride
-from featgraph.errors import DeviceMemoryError, PlanError
+from featgraph.errors import PlanError
 from featgraph.fold.analysis.access import AccessRecord, conflict_ends, touched_ends
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.plan.options import IN_PLACE, Options
@@ -25,7 +25,7 @@ from featgraph.fold.syntax.nodes import Access
 from featgraph.program.signature import PropertyKind, PropertyType
 
 __all__ = [
-    "check_exclusive", "exclusive_mapping", "explain_exclusive", "in_order", "no_room",
+    "check_exclusive", "exclusive_mapping", "explain_exclusive", "in_order",
     "sweep_of", "with_record",
 ]  # fmt: skip
 
@@ -243,27 +243,6 @@ def explain_exclusive(plan: FoldPlan) -> list[str]:
                     f"({', '.join(CARDS)}): {', next best '.join(shown)}"
                 )
     return lines
-
-
-def no_room(phase: Phase, edges: int, error: MemoryError) -> MemoryError:
-    """Return an error for what a schedule prepares, with one that prepares less."""
-    prepared = {
-        name: 4 * sum(a.dtype in ("int32", "offset") for a in s.arrays(phase.mapping))
-        for name, s in SCHEDULES.items()
-        if isinstance(s, ExclusiveSchedule) and not (s.needs_sides or s.in_tasks)
-    }
-    name = phase.schedule.name
-    least = min(prepared, key=prepared.__getitem__)
-    if prepared[least] >= prepared.get(name, 0):
-        return error
-    return DeviceMemoryError(
-        "no memory for the order of edges",
-        where=f"schedule={name!r}",
-        got=getattr(error, "got", None) or f"{prepared[name] * edges / 1e9:.2f} GB",
-        expected=getattr(error, "expected", None),
-        fix=f"use schedule={least!r}, which takes {prepared[least] * edges / 1e9:.2f} "
-        "GB, or target='cpu'",
-    )
 
 
 def _suits_vectors(members: Sequence[Analysed], width: int, analysis: Analysis) -> bool:

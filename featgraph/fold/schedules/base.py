@@ -507,6 +507,10 @@ class Schedule(ABC):
         """
         return {}
 
+    def no_room(self, mapping: Mapping, edges: int, error: MemoryError) -> MemoryError:
+        """Return what to raise where memory is short for what it prepares."""
+        return error
+
     @property
     def integers(self) -> dict[str, AnyInteger]:
         """Its options that take any integer."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from featgraph.errors import DeviceMemoryError
 from featgraph.fold.schedules.base import (
     AnyInteger,
     Binding,
@@ -168,6 +169,23 @@ class ExclusiveSchedule(Schedule):
         )
         bounds = (GraphArray(name, dtype="int64") for name in (*cut, "turns"))
         return (*bounds, GraphArray("edge_order", dtype="offset"), *ends)
+
+    def no_room(self, mapping: Mapping, edges: int, error: MemoryError) -> MemoryError:
+        """Return an error that names a schedule without more arrays than the order."""
+        every = self.arrays(mapping), ExclusiveSchedule.arrays(self, mapping)
+        own, least = (
+            sum(array.dtype in ("int32", "offset") for array in arrays) * edges * 4e-9
+            for arrays in every
+        )
+        if own == least:
+            return error
+        return DeviceMemoryError(
+            "no memory for the order of edges",
+            where=f"schedule={self.name!r}",
+            got=getattr(error, "got", None) or f"{own:.2f} GB",
+            expected=getattr(error, "expected", None),
+            fix=f"use schedule='levels', which takes {least:.2f} GB, or target='cpu'",
+        )
 
     def grid(self, mapping: Mapping, sizes: LaunchSizes) -> int:
         """Return as many blocks as certainly run at a time: each waits for all."""

@@ -13,7 +13,6 @@ from featgraph.arrays.values import Reordered
 from featgraph.config import config
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.folder import fold_due_set
-from featgraph.fold.plan.exclusive import no_room
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.fold.printing.module import Entry
@@ -279,7 +278,8 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         try:
             arrays, made, summary = self._prepare(phase, known, columns, options)
         except MemoryError as error:
-            raise no_room(phase, self.edge_count, error) from error
+            told = schedule.no_room(phase.mapping, self.edge_count, error)
+            raise told from (None if told is error else error)
         size = sum(array.size * array.dtype.itemsize for array in made)
         versions = _versions(columns)
         found = Prepared(time.perf_counter() - begun, size, arrays, versions, summary)
