@@ -1,11 +1,12 @@
 """What locks, barriers and updates take on a GPU (Kaleem et al., Figure 9).
 
 Locks that are taken and released a second, on one word and on a word for each thread,
-by number of threads; and the constants of `featgraph.fold.schedules.exclusive_costs`: a
-barrier by number of blocks, the locks of an edge, and an update with both rows in
-memory or with one row held. The kernels take and release locks and meet as generated
-ones do. No thread waits for a lock: it tries so many times. Blocks that meet all run.
-The last line has the constants as the table has them.
+by number of threads; copies; and the constants of the predictions
+(`featgraph.fold.schedules.exclusive_costs`): a barrier by number of blocks, the locks
+of an edge, and an update with both rows in memory or with one row held. The kernels
+take and release locks and meet as generated ones do. No thread waits for a lock: it
+tries so many times. Blocks that meet all run. The last line has the constants as the
+table has them.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     _cuda.require(gpu=True)
     recorder.device = gpu_name()
     bench = _Bench(recorder, arguments.repeat)
+    _of_copies(bench)
     kernels: dict[str, Any] = {}
     exec(text_of(16), kernels)  # noqa: S102
     card = _of_locks(bench, kernels)
@@ -97,6 +99,19 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     card["widths"] = tuple(arguments.k)
     recorder.add("constants", [], card=card)
     print(f'"{recorder.device}": Card(**{card}),')
+
+
+def _of_copies(bench: _Bench) -> None:
+    """Measure copies on the device, which bound what moves bytes once."""
+    from featgraph._cuda import cuda
+
+    to, of = (cuda.device_array(1 << 29, np.uint8) for _ in range(2))
+    trials = [
+        time_events(lambda: to.copy_to_device(of), 1)[0] for _ in range(bench.repeat)
+    ]
+    rate = 2 * (1 << 29) / min(trials) / 1e6
+    bench.recorder.add("copy", trials, gb_per_s=rate)
+    print(f"copy: {rate:.4g} GB/s")
 
 
 class _Bench:
