@@ -63,12 +63,15 @@ class Card:
         return float(np.interp(width, self.widths, values))
 
 
-#: Card -> constants; those of K = 16 are from hand-written kernels (2026-11-28).
+#: Card -> constants. Barriers and locks are those of `sgd-locks`. Updates are what
+#: `levels` and `blocks` take beside their barriers, and bandwidth is that of `racy`, on
+#: shapes of which rows come from the L2 cache and from memory (`sgd-sweeps`, K = 16;
+#: `sgd-locks` says how they go on with K; 2026-11-28).
 CARDS = {
     "NVIDIA H200": Card(
-        multiprocessors=132, barrier_us=0.69, block_us=0.0019, lock_us=0.84,
-        widths=(16, 32, 128), free_us=(0.9, 0.95, 1.1), held_us=(0.267, 0.29, 0.36),
-        gb_per_s=(2000.0, 2200.0, 2550.0),
+        multiprocessors=132, barrier_us=0.74, block_us=0.0017, lock_us=0.97,
+        widths=(16, 32, 128), free_us=(0.64, 0.6, 0.6), held_us=(0.29, 0.28, 0.28),
+        gb_per_s=(2350.0, 2450.0, 2550.0),
     )
 }  # fmt: skip
 

@@ -106,8 +106,8 @@ class BlockDiagonalSchedule(ExclusiveSchedule):
         """Return those of the diagonals, each as long as its longest block."""
         sizes, turns = sweep.sizes, sweep.sizes.diagonals_of(BLOCK_VERTICES)
         even = sizes.edges * BLOCK_VERTICES / max(min(sizes.vertices), BLOCK_VERTICES)
-        # A block of a hub, an even block, and a few edges of thin diagonals: within
-        # a factor of 1.7 of the blocks of seven shapes of `bench.sgd.shapes`.
+        # A block of a hub, an even block, and a few edges of thin diagonals, fitted to
+        # seven shapes of `bench.sgd.shapes`; far off where few diagonals have edges.
         return turns, (3 * sweep.degree + even + 3 * turns) * sweep.held_us
 
 
