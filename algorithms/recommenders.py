@@ -12,14 +12,17 @@ import numpy.typing as npt
 import featgraph as fg
 from featgraph.algorithms._checks import require_number
 from featgraph.algorithms._estimator import BaseEstimator
+from featgraph.algorithms._ratings import Ratings, checked_ratings
 from featgraph.algorithms._sides import rows_of
 from featgraph.algorithms.als import ALSResult, als, solve_side
-from featgraph.algorithms.sgd import SGDResult, sgd_factorization
+from featgraph.algorithms.sgd import SGDResult, learn_side, sgd_factorization
 
 __all__ = ["AlternatingLeastSquares", "MatrixFactorization"]
 
 Array = npt.NDArray[Any]
 _VERSION = 1
+#: What a row of ratings is of -> what its entries are of.
+_OTHER = {"user": "item", "item": "user"}
 
 
 @fg.checked_arguments
@@ -37,15 +40,31 @@ class _Factors:
     #: Attributes of a fitted model that are saved.
     _fitted: tuple[str, ...] = ("user_factors", "item_factors")
 
+    def _part(self, what: str, ids: Any = slice(None)) -> dict[str, Array]:
+        """Return the arrays of users or of items, by name, or rows of them."""
+        names = (name for name in self._fitted if name.startswith(what))
+        return {name: getattr(self, name)[ids] for name in names}
+
+    def _row(self, what: str, part: dict[str, Array]) -> Array:
+        """Return the rows of users or of items whose products are scores."""
+        return part[f"{what}_factors"]
+
     def _in_products(
         self, users: Any = slice(None), items: Any = slice(None)
     ) -> tuple[Array, Array]:
-        """Return the rows of users and items whose products are scores."""
-        return self.user_factors[users], self.item_factors[items]
+        """Return such rows of both."""
+        return (
+            self._row("user", self._part("user", users)),
+            self._row("item", self._part("item", items)),
+        )
+
+    def _found(self, rows: Any, what: str) -> dict[str, Array]:
+        """Return the arrays of users or of items from their ratings alone."""
+        raise NotImplementedError
 
     def _solved(self, rows: Any) -> Array:
         """Return the rows of users in products, from their ratings."""
-        raise NotImplementedError
+        return self._row("user", self._found(rows, "user"))
 
     def _wanted(self, ratings: Array) -> Array:
         """Return the known values of entries, which predictions should come near."""
@@ -129,8 +148,9 @@ class _Factors:
         most = None if recalculate_user else len(self.user_factors)
         users = _checked_ids(given, most, "userid")
         rows = self._checked_rows(
-            user_items, len(users), filter_already_liked_items or recalculate_user
-        )
+            user_items, len(users), filter_already_liked_items or recalculate_user,
+            "or filter_already_liked_items=False",
+        )  # fmt: skip
         x, y = self._in_products([] if recalculate_user else users)
         scores = (self._solved(rows) if recalculate_user else x) @ y.T
         if items is not None:
@@ -145,14 +165,26 @@ class _Factors:
 
     @fg.checked_arguments
     def similar_items(
-        self, itemid: Any, N: int = 10, items: npt.ArrayLike | None = None
+        self,
+        itemid: Any,
+        N: int = 10,
+        items: npt.ArrayLike | None = None,
+        item_users: Any = None,
+        recalculate_item: bool = False,
     ) -> tuple[Array, Array]:
         """Return the items whose factors make the smallest angles with an item's.
 
-        The item itself is the first. Returns ids and cosines as `recommend` does.
+        The item itself is the first. Returns ids and cosines as `recommend` does. With
+        ``recalculate_item=True``, the factors of the items are found from `item_users`
+        of shape (M, U) first; those of the model are neither used nor changed.
         """
         self._check_fitted()
-        return _similar(self.item_factors, (itemid, items), N, ("itemid", "items"))
+        names, own = ("itemid", "items"), None
+        if recalculate_item:
+            count = fg.given_array(itemid, where="itemid").on_host().size
+            rows = self._checked_rows(item_users, count, True, what="item")
+            own = self._found(rows, "item")["item_factors"]
+        return _similar(self.item_factors, (itemid, items), N, names, own)
 
     @fg.checked_arguments
     def similar_users(
@@ -278,23 +310,65 @@ class _Factors:
         if not hasattr(self, "user_factors"):
             raise fg.FeatGraphError("the model is not fitted", fix="call fit first")
 
-    def _checked_rows(self, rows: Any, count: int, needed: bool) -> Any:
+    def _checked_rows(
+        self, rows: Any, count: int, needed: bool, fix: str = "", what: str = "user"
+    ) -> Any:
+        other = _OTHER[what]
+        name = f"{what}_{other}s"
         if rows is None and needed:
             raise fg.GraphInputError(
-                "user_items is needed to filter or recalculate",
-                fix="give the rows of these users, or filter_already_liked_items=False",
+                f"{name} is needed to filter or recalculate",
+                fix=f"give the rows of these {what}s{', ' * bool(fix)}{fix}",
             )
-        expected = (count, len(self.item_factors))
+        expected = (count, len(getattr(self, f"{other}_factors")))
         if rows is not None and (
             getattr(rows, "shape", None) != expected or not hasattr(rows, "tocsr")
         ):
             raise fg.GraphInputError(
-                "user_items has a row for each user asked for",
+                f"{name} has a row for each {what} asked for",
                 got=f"{type(rows).__name__}, shape {getattr(rows, 'shape', None)}",
                 expected=f"a sparse matrix of shape {expected}",
-                fix="user_items[userid], of a scipy.sparse.csr_matrix",
+                fix=f"{name}[{what}id], of a scipy.sparse.csr_matrix",
             )
         return rows
+
+    def partial_fit_users(self, userids: npt.ArrayLike, user_items: Any) -> None:
+        """Set the factors of users, old or new, from their rows; items are held.
+
+        Parameters
+        ----------
+        userids : array_like of int, shape (M,)
+            Ids beyond the last user make room; users in between get zeros.
+        user_items : csr_matrix of shape (M, I)
+            Their rows.
+        """
+        self._refit(userids, user_items, "user")
+
+    def partial_fit_items(self, itemids: npt.ArrayLike, item_users: Any) -> None:
+        """Set the factors of items, old or new, from their rows; users are held."""
+        self._refit(itemids, item_users, "item")
+
+    def _refit(self, given: npt.ArrayLike, rows: Any, what: str) -> None:
+        self._check_fitted()
+        ids, other = _checked_ids(given, None, f"{what}ids"), _OTHER[what]
+        expected = (len(ids), len(getattr(self, f"{other}_factors")))
+        if not hasattr(rows, "tocsr") or rows.shape != expected:
+            raise fg.GraphInputError(
+                f"the rows do not fit the {what}s",
+                got=getattr(rows, "shape", type(rows).__name__),
+                expected=f"a sparse matrix of shape {expected}",
+            )
+        self._put(ids, self._found(rows, what))
+
+    def _put(self, ids: Array, found: dict[str, Array]) -> None:
+        """Set rows of arrays, which are made longer with zeros."""
+        for name, rows in found.items():
+            old = getattr(self, name)
+            count = max(len(old), int(ids.max(initial=-1)) + 1)
+            new = np.zeros((count, *old.shape[1:]), old.dtype)
+            new[: len(old)] = old
+            new[ids] = rows
+            setattr(self, name, new)
 
 
 class AlternatingLeastSquares(_Factors, BaseEstimator):
@@ -386,9 +460,10 @@ class AlternatingLeastSquares(_Factors, BaseEstimator):
             ),
         }
 
-    def _solved(self, rows: Any) -> Array:
-        held = self.item_factors
-        return solve_side(rows, held, target=self.target, **self._objective())
+    def _found(self, rows: Any, what: str) -> dict[str, Array]:
+        held = getattr(self, f"{_OTHER[what]}_factors")
+        found = solve_side(rows, held, target=self.target, **self._objective())
+        return {f"{what}_factors": found}
 
     def _wanted(self, ratings: Array) -> Array:
         return ratings > 0 if self.implicit else ratings
@@ -422,45 +497,6 @@ class AlternatingLeastSquares(_Factors, BaseEstimator):
         self.item_factors = self.result_.item_factors
         return self
 
-    def partial_fit_users(self, userids: npt.ArrayLike, user_items: Any) -> None:
-        """Set the factors of users, old or new, from their rows; items are held.
-
-        Parameters
-        ----------
-        userids : array_like of int, shape (M,)
-            Ids beyond the last user make room; users in between get zeros.
-        user_items : csr_matrix of shape (M, I)
-            Their rows.
-        """
-        self._check_fitted()
-        self.user_factors = self._refitted(
-            self.user_factors, self.item_factors, userids, user_items, "user"
-        )
-
-    def partial_fit_items(self, itemids: npt.ArrayLike, item_users: Any) -> None:
-        """Set the factors of items, old or new, from their rows; users are held."""
-        self._check_fitted()
-        self.item_factors = self._refitted(
-            self.item_factors, self.user_factors, itemids, item_users, "item"
-        )
-
-    def _refitted(
-        self, old: Array, others: Array, given: npt.ArrayLike, rows: Any, what: str
-    ) -> Array:
-        ids = _checked_ids(given, None, f"{what}ids")
-        if not hasattr(rows, "tocsr") or rows.shape != (len(ids), len(others)):
-            raise fg.GraphInputError(
-                f"the rows do not fit the {what}s",
-                got=getattr(rows, "shape", type(rows).__name__),
-                expected=f"a sparse matrix of shape {(len(ids), len(others))}",
-            )
-        found = solve_side(rows, others, target=self.target, **self._objective())
-        count = max(len(old), int(ids.max(initial=-1)) + 1)
-        new = np.zeros((count, old.shape[1]), old.dtype)
-        new[: len(old)] = old
-        new[ids] = found
-        return new
-
 
 class MatrixFactorization(_Factors, BaseEstimator):
     """Predicted ratings and recommendations by stochastic gradient descent.
@@ -473,7 +509,7 @@ class MatrixFactorization(_Factors, BaseEstimator):
     Parameters
     ----------
     factors, rate, decay, regularization, epochs, biases, nonnegative, shuffle, \
-    random_state, history, dtype
+    random_state, patience, history, dtype
         As for `featgraph.algorithms.sgd.sgd_factorization`.
     clip : bool, optional
         Whether `predict` clips to the range of the fitted ratings. Scores of
@@ -529,6 +565,7 @@ class MatrixFactorization(_Factors, BaseEstimator):
         shuffle: int | None = 0,
         dtype: npt.DTypeLike = np.float32,
         random_state: int | None = 0,
+        patience: int | None = None,
         history: bool = False,
         schedule: str = "auto",
         target: str = "auto",
@@ -547,6 +584,7 @@ class MatrixFactorization(_Factors, BaseEstimator):
         self.shuffle = shuffle
         self.dtype = dtype
         self.random_state = random_state
+        self.patience = patience
         self.history = history
         self.schedule = schedule
         self.target = target
@@ -554,7 +592,9 @@ class MatrixFactorization(_Factors, BaseEstimator):
         self.every = every
         self.repartition = repartition
 
-    def fit(self, user_items: Any, y: Any = None) -> MatrixFactorization:
+    def fit(
+        self, user_items: Any, y: Any = None, *, validation: Any = None
+    ) -> MatrixFactorization:
         """Fit factors and biases to ratings.
 
         Parameters
@@ -563,6 +603,9 @@ class MatrixFactorization(_Factors, BaseEstimator):
             Ratings, as for `featgraph.algorithms.sgd.sgd_factorization`.
         y : None
             Not used: scikit-learn passes it.
+        validation : sparse matrix of shape (U, I), or Graph, optional
+            Ratings that are held out: the factors of the epoch with the least error of
+            these are kept. `patience` says when epochs end.
 
         Returns
         -------
@@ -574,17 +617,77 @@ class MatrixFactorization(_Factors, BaseEstimator):
         GraphInputError, PlanError, DivergenceError
             As `featgraph.algorithms.sgd.sgd_factorization`.
         """
-        own = self.get_params()
+        return self._learn(user_items, validation)
+
+    def partial_fit(
+        self, user_items: Any, y: Any = None, *, validation: Any = None
+    ) -> MatrixFactorization:
+        """Go on from the factors, with more ratings of old and new users and items.
+
+        The mean stays. Users and items without factors begin as in `fit`; those without
+        new ratings stay. Rates begin anew. A checkpoint is of `fit` alone. Parameters,
+        result and errors are those of `fit`, which this is if nothing was fitted.
+
+        Parameters
+        ----------
+        user_items : sparse matrix of shape (U, I), or Graph
+            New ratings. A matrix, and that of `validation`, may have more users and
+            items than the model, or fewer; a graph may have more.
+        """
+        if not hasattr(self, "user_factors"):
+            return self.fit(user_items, validation=validation)
+        return self._learn(user_items, validation, goes_on=True)
+
+    def _learn(
+        self, ratings: Any, validation: Any, goes_on: bool = False
+    ) -> MatrixFactorization:
+        """Fit to ratings; or go on, and keep the rows of those without new ratings."""
+        own, begin = self.get_params(), None
         del own["clip"]
-        found = sgd_factorization(user_items, **own)
-        is_graph = isinstance(user_items, fg.Graph)
-        values: Any = user_items.weights if is_graph else user_items.tocoo().data
-        self.limits = np.array([values.min(), values.max()], np.float64)
-        self.result_, self.mean = found, found.mean
-        self.user_factors, self.item_factors = found.user_factors, found.item_factors
-        biases, count = found.biases, len(found.user_factors)
-        self.user_biases, self.item_biases = biases[:count], biases[count:]
+        if goes_on:
+            shape = len(self.user_factors), len(self.item_factors)
+            ratings, validation = (_widened(r, shape) for r in (ratings, validation))
+            own["checkpoint"] = None
+        real = np.dtype(self.dtype)
+        given = checked_ratings(ratings, real, self.target, directed=True)
+        count, graph = given.user_count, given.graph
+        if goes_on:
+            begin = self._begun(given, own)
+        found = sgd_factorization(graph, initial=begin, validation=validation, **own)
+        values: Any = graph.weights
+        limits = np.array([values.min(), values.max()], np.float64)
+        made = {"user_factors": found.user_factors, "item_factors": found.item_factors}
+        made["user_biases"], made["item_biases"] = np.split(found.biases, [count])
+        if goes_on:
+            degree = np.asarray(graph.in_degree) + np.asarray(graph.out_degree)
+            is_old = dict(zip(_OTHER, np.split(degree == 0, [count]), strict=True))
+            for name, new in made.items():
+                old = getattr(self, name)
+                stays = np.flatnonzero(is_old[name[:4]][: len(old)])
+                made[name] = new.copy()
+                made[name][stays] = old[stays]
+            limits = np.array(
+                [min(limits[0], self.limits[0]), max(limits[1], self.limits[1])]
+            )
+        self.limits, self.result_, self.mean = limits, found, found.mean
+        for name, new in made.items():
+            setattr(self, name, new)
         return self
+
+    def _begun(self, given: Ratings, own: dict[str, Any]) -> tuple[Any, ...]:
+        """Return factors, biases and mean to go on from; rows of zeros begin as new."""
+        no_epochs = {"epochs": 0, "patience": None}
+        begun = sgd_factorization(given.graph, **own | no_epochs)
+        parts = begun.user_factors.copy(), begun.item_factors.copy()
+        biases = np.zeros_like(begun.biases)
+        for what, x, b in zip(
+            _OTHER, parts, np.split(biases, [given.user_count]), strict=True
+        ):
+            old, own_biases = self._part(what).values()
+            known = np.flatnonzero(old.any(axis=1))
+            x[known] = old[known]
+            b[: len(old)] = own_biases
+        return (*parts, biases, self.mean)
 
     def predict(self, userids: npt.ArrayLike, itemids: npt.ArrayLike) -> Array:
         """Return the predicted ratings of pairs of users and items.
@@ -595,35 +698,30 @@ class MatrixFactorization(_Factors, BaseEstimator):
         found = super().predict(userids, itemids)
         return np.clip(found, *self.limits.astype(found.dtype)) if self.clip else found
 
-    def _in_products(
-        self, users: Any = slice(None), items: Any = slice(None)
-    ) -> tuple[Array, Array]:
+    def _row(self, what: str, part: dict[str, Array]) -> Array:
         """Return factors with two more columns, so that products include the biases."""
-        x, y = self.user_factors[users], self.item_factors[items]
-        ones = np.ones((len(x), 1), x.dtype), np.ones((len(y), 1), y.dtype)
-        own = self.user_biases[users] + x.dtype.type(self.mean)
-        of_users = np.hstack((x, own[:, None], ones[0]))
-        return of_users, np.hstack((y, ones[1], self.item_biases[items][:, None]))
+        x, b = part[f"{what}_factors"], part[f"{what}_biases"][:, None]
+        ones = np.ones_like(b)
+        if what == "item":
+            return np.hstack((x, ones, b))
+        return np.hstack((x, b + x.dtype.type(self.mean), ones))
 
-    def _solved(self, rows: Any) -> Array:
-        """Solve for the rows of users exactly, with the items held."""
-        if self.nonnegative:
-            raise fg.GraphInputError(
-                "nonnegative factors of users are not found from their rows",
-                where="nonnegative=",
-                fix="fit again with these rows",
-            )
-        has_biases = self.biases is not False
-        entries, k = rows.tocoo(copy=True), self.factors
-        entries.data = entries.data - (self.mean + self.item_biases[entries.col])
-        held = self._in_products([])[1][:, : k + has_biases]
-        found = np.zeros((entries.shape[0], k + 2), held.dtype)
-        found[:, : k + has_biases] = solve_side(
-            entries, held, regularization=self.regularization, target=self.target
+    def _found(self, rows: Any, what: str) -> dict[str, Array]:
+        """Run the epochs for these users or items, from zeros, with the others held."""
+        x, biases = learn_side(
+            rows,
+            *self._part(_OTHER[what]).values(),
+            float(self.mean),
+            rate=self.rate,
+            decay=self.decay,
+            regularization=self.regularization,
+            epochs=self.epochs,
+            has_biases=not self.nonnegative if self.biases is None else self.biases,
+            nonnegative=self.nonnegative,
+            shuffle=self.shuffle,
+            target=self.target,
         )
-        found[:, k] += self.mean
-        found[:, k + 1] = 1
-        return found
+        return {f"{what}_factors": x, f"{what}_biases": biases}
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         users, items = len(self.user_factors), len(self.item_factors)
@@ -661,6 +759,31 @@ def _checked_ids(given: Any, count: int | None, name: str) -> Array:
     return ids.astype(np.int64)
 
 
+def _widened(ratings: Any, shape: tuple[int, int]) -> Any:
+    """Return a sparse matrix with at least so many users and items.
+
+    Raises
+    ------
+    GraphInputError
+        If ratings are a graph with fewer.
+    """
+    from scipy.sparse import coo_matrix
+
+    if isinstance(ratings, fg.Graph) and ratings.sides is not None:
+        if any(own < count for own, count in zip(ratings.sides, shape, strict=False)):
+            raise fg.GraphInputError(
+                "a graph of new ratings has the users and items of the model",
+                got=f"sides {ratings.sides}",
+                expected=f"at least {shape}",
+                fix="a sparse matrix, which may have fewer",
+            )
+    elif hasattr(ratings, "tocoo") and len(ratings.shape) == 2:
+        entries = ratings.tocoo(copy=False)
+        both = tuple(map(max, ratings.shape, shape))
+        return coo_matrix((entries.data, (entries.row, entries.col)), shape=both)
+    return ratings
+
+
 def _check_count(count: int) -> None:
     require_number("N", count, 0 <= count < 1 << 31, "from 0 to 2**31 - 1")
 
@@ -680,16 +803,27 @@ def _best(scores: Array, count: int, single: bool) -> tuple[Array, Array]:
 
 
 def _similar(
-    factors: Array, given: tuple[Any, Any], count: int, names: tuple[str, str]
+    factors: Array,
+    given: tuple[Any, Any],
+    count: int,
+    names: tuple[str, str],
+    own: Array | None = None,
 ) -> tuple[Array, Array]:
+    """Return the rows nearest to some of the factors, or to rows of their own."""
     asked = fg.given_array(given[0], where=names[0])
-    ids, chosen = _checked_ids(asked, len(factors), names[0]), given[1]
+    most = len(factors) if own is None else None
+    ids, chosen = _checked_ids(asked, most, names[0]), given[1]
     _check_count(count)
-    lengths = np.linalg.norm(factors, axis=1)
-    directions = factors / np.where(lengths > 0, lengths, 1)[:, None]
-    scores = directions[ids] @ directions.T
+    directions = _directions(factors)
+    scores = (directions[ids] if own is None else _directions(own)) @ directions.T
     if chosen is not None:
         outside = np.ones(len(factors), np.bool_)
         outside[_checked_ids(chosen, len(factors), names[1])] = False
         scores[:, outside] = -np.inf
     return _best(scores, count, asked.ndim == 0)
+
+
+def _directions(factors: Array) -> Array:
+    lengths = np.linalg.norm(factors, axis=1)
+    found: Array = factors / np.where(lengths > 0, lengths, 1)[:, None]
+    return found

@@ -24,7 +24,7 @@ Implementations of Graph Algorithms", IPDPS 2016 (schedules; nonnegative factors
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -82,6 +82,18 @@ def learn_parts(f, u, v, e, d):  # type: ignore[no-untyped-def]
     return True
 
 
+@fg.edge(exclusive=True)
+def learn_sources(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Step for the user alone, the item being held: edges conflict at u."""
+    p = d.x[u, f]
+    q = d.x[v, f]
+    a = d.bias[u]
+    miss = d.rating[e] - (d.mean + a + d.bias[v] + fg.dot(p, q))
+    d.x[u, f] = max(p + d.rate * (miss * q - d.ridge * p), d.smallest)
+    d.bias[u] = a + d.rate_of_biases * d.rate * (miss - d.ridge * a)
+    return True
+
+
 @fg.gather(into="squares", combine="sum")
 def misses(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Add up the squared errors of the ratings of v."""
@@ -114,6 +126,7 @@ def sum_of_squares(f, v, d):  # type: ignore[no-untyped-def]
 epoch = fg.foldmap(learn)
 epoch_of_products = fg.foldmap(learn_products)
 epoch_of_parts = fg.foldmap(learn_parts)
+epoch_of_sources = fg.foldmap(learn_sources)
 measure_errors = fg.foldmap(misses, keep, sum_of_squares)
 measure_sizes = fg.foldmap(weigh, sum_of_penalties)
 
@@ -131,10 +144,22 @@ class SGDResult(FactorsResult):
         The mean of the ratings; 0.0 without biases. The rating of user u and item i is
         predicted as ``mean + biases[u] + biases[U + i] + user_factors[u] @
         item_factors[i]``.
+    validation_rmse : ndarray of float64
+        Root of the mean squared error of the ratings held out, after each epoch; empty
+        without them.
     """
 
     biases: npt.NDArray[Any] = answer()
     mean: float
+    validation_rmse: npt.NDArray[np.float64] = field(
+        default_factory=lambda: np.empty(0)
+    )
+
+    @property
+    def best_epoch(self) -> int:
+        """The number of epochs behind the factors: of the least `validation_rmse`."""
+        held = self.validation_rmse
+        return int(np.argmin(held)) + 1 if held.size else self.supersteps
 
 
 @fg.algorithm("max_supersteps")
@@ -149,8 +174,10 @@ def sgd_factorization(
     biases: bool | None = None,
     nonnegative: bool = False,
     shuffle: int | None = 0,
-    initial: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+    initial: tuple[npt.ArrayLike, ...] | None = None,
     random_state: int | None = 0,
+    validation: Any = None,
+    patience: int | None = None,
     history: bool = False,
     dtype: npt.DTypeLike = np.float32,
     **options: Any,
@@ -172,7 +199,8 @@ def sgd_factorization(
         Step size of the first epoch, 0 or more.
     decay : float, optional
         The rate of epoch t (from 0) is ``rate / (1 + decay * t)``; 0 or more. With 0,
-        and without `history`, epochs run on the target without a return to the host.
+        and without `history` and `validation`, epochs run on the target without a
+        return to the host.
     regularization : float, optional
         The ridge, 0 or more. It counts once for each rating.
     epochs : int, optional
@@ -188,9 +216,16 @@ def sgd_factorization(
     initial : (user_factors, item_factors), optional
         Initial factors, of shapes (U, K) and (I, K). Default: random numbers. With
         biases, products are about zero; without, they are as large as the ratings.
-        Biases begin at zero.
+        Biases begin at zero. Or (user_factors, item_factors, biases, mean) of a result,
+        from which to go on.
     random_state : int or None, optional
         Seed of the initial factors; None draws another seed in each call.
+    validation : sparse matrix of shape (U, I), or Graph, optional
+        Ratings that are held out. After each epoch their error is measured, without
+        clipping. The factors of the epoch with the least one are returned.
+    patience : int, optional
+        Ends after so many epochs in a row without a smaller error of `validation`, 1 or
+        more. Default: all epochs run.
     history : bool, optional
         Whether to record the error after each epoch, which takes another sweep.
     dtype : dtype, optional
@@ -206,9 +241,10 @@ def sgd_factorization(
     Raises
     ------
     GraphInputError
-        If ratings are empty, not finite or no sparse matrix; a number is out of range;
-        initial factors have another shape, or are negative with `nonnegative`; or both
-        ``biases=True`` and ``nonnegative=True`` are given.
+        If ratings, or those of `validation`, are empty, not finite or no sparse matrix;
+        a number is out of range; `validation` or initial factors have another shape;
+        the latter are negative with `nonnegative`; `patience` is given without
+        `validation`; or both ``biases=True`` and ``nonnegative=True`` are given.
     PlanError
         If the schedule does not fit the graph or other options.
     DivergenceError
@@ -243,35 +279,174 @@ def sgd_factorization(
         )
     real, target = np.dtype(dtype), options.get("target", "auto")
     given = checked_ratings(ratings, real, target, directed=True)
+    held = _held_out(validation, patience, given, real, target)
     mean, spread, size = _moments(given)
+    bias: Any = 0
+    if isinstance(initial, tuple | list) and len(initial) == 4:
+        *initial, bias, mean = initial  # type: ignore[assignment]
+        bias, mean = _given_biases(bias, mean, given)
+    best: dict[str, Any] = {}
+    if held is not None:  # in the State, so that checkpoints have them
+        best["best_x"] = fg.vertex_property(0, dtype=real, shape=(factors,))
+        best["best_bias"] = fg.vertex_property(0, dtype=real)
     state = factors_to_begin(
         given, factors, initial, real, Totals(spread if has_biases else size, 0.0),
         random_state, target, around="zero" if has_biases else "products",
-        bias=fg.vertex_property(0, dtype=real),
-        rating=fg.edge_property(given.values, copy=False),
-        mean=mean if has_biases else 0.0,
-        rate=float(rate),
-        ridge=float(regularization),
-        error=fg.vertex_property(np.float64(0)),
-        penalty=fg.vertex_property(np.float64(0)),
+        bias=fg.vertex_property(bias if has_biases else 0, dtype=real),
+        **_properties(given, mean if has_biases else 0.0, rate, regularization),
+        **best,
     )  # fmt: skip
     if nonnegative and initial is not None and state["x"].min() < 0:
         raise fg.GraphInputError("initial factors are negative", where="initial=")
     step = epoch if has_biases else epoch_of_parts if nonnegative else epoch_of_products
-    record = _Record(given, rate, decay, epochs, history, target)
+    record = _Record(given, rate, decay, epochs, target, history, held, patience)
+    looks = epochs and (history or decay or held is not None)
     run = iterate_halves(
-        [step], state, epochs, record if epochs and (history or decay) else None,
-        shuffle=shuffle, **options,
-    )  # fmt: skip
+        [step], state, epochs, record if looks else None, shuffle=shuffle, **options
+    )
     record.check(state)
+    if run.notes.get("validation"):
+        for name in ("x", "bias"):
+            state[name] = state[f"best_{name}"]
     return SGDResult(
         run=run,
         residuals=np.array(run.notes.get("errors", [])),
         training_rmse=np.array(run.notes.get("rmse", [])),
+        validation_rmse=np.array(run.notes.get("validation", [])),
         biases=cast("Any", state.view("bias")),
         mean=float(state["mean"]),
         **parts_of_factors(cast("Any", state.view("x")), given.user_count),
     )
+
+
+def _properties(
+    given: Ratings, mean: float, rate: float, ridge: float
+) -> dict[str, Any]:
+    """Return what a State has beside factors and biases."""
+    return {
+        "rating": fg.edge_property(given.values, copy=False),
+        "mean": mean,
+        "rate": float(rate),
+        "ridge": float(ridge),
+        "error": fg.vertex_property(np.float64(0)),
+        "penalty": fg.vertex_property(np.float64(0)),
+    }
+
+
+def _held_out(
+    validation: Any, patience: int | None, given: Ratings, real: np.dtype[Any],
+    target: str,
+) -> Ratings | None:  # fmt: skip
+    """Return the ratings that are held out.
+
+    Raises
+    ------
+    GraphInputError
+        If there are none, they are not finite, or of other users or items.
+    """
+    if patience is not None:
+        is_right = 1 <= patience < 1 << 31
+        require_number("patience", patience, is_right, "from 1 to 2**31 - 1, or None")
+    if validation is None:
+        if patience is None:
+            return None
+        raise fg.GraphInputError(
+            "there are no ratings whose error could stop falling",
+            where="patience=",
+            got=f"patience={patience}, validation=None",
+            expected="ratings that are held out",
+            fix="train, validation = train_test_split(ratings, 0.9)",
+        )
+    held = checked_ratings(validation, real, target, directed=True)
+    if held.graph.sides != given.graph.sides:
+        raise fg.GraphInputError(
+            "ratings that are held out are of the same users and items",
+            where="validation=",
+            got=f"{held.graph.sides} users and items",
+            expected=f"{given.graph.sides}",
+        )
+    _moments(held, "validation=")
+    return held
+
+
+def _given_biases(bias: Any, mean: Any, given: Ratings) -> tuple[Any, float]:
+    """Return biases and the mean that are given.
+
+    Raises
+    ------
+    GraphInputError
+        If they do not fit, or are not finite.
+    """
+    found = fg.given_array(bias, np.float64, "initial").on_host()
+    mean, count = float(mean), given.graph.vertex_count
+    if found.shape != (count,) or not np.isfinite([*found, mean]).all():
+        raise fg.GraphInputError(
+            "biases and mean to begin with do not fit",
+            where="initial=",
+            got=f"biases of shape {found.shape}, mean {mean}",
+            expected=f"finite numbers, biases of shape ({count},)",
+        )
+    degree = np.asarray(given.graph.in_degree) + np.asarray(given.graph.out_degree)
+    return np.where(degree > 0, found, 0), mean
+
+
+def learn_side(
+    ratings: Any,
+    others: npt.NDArray[Any],
+    biases: npt.NDArray[Any],
+    mean: float,
+    *,
+    rate: float,
+    decay: float,
+    regularization: float,
+    epochs: int,
+    has_biases: bool,
+    nonnegative: bool,
+    shuffle: int | None,
+    target: str = "auto",
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return factors and biases of new users, those of the items being held.
+
+    Edges conflict at users alone, so "auto" takes the schedule `rows`.
+
+    Parameters
+    ----------
+    ratings : sparse matrix of shape (U, I)
+        What the new users have rated; give it transposed for new items.
+    others, biases : ndarray of shape (I, K), (I,)
+        Those of the items.
+    mean : float
+    rate, decay, regularization, epochs, nonnegative, shuffle, target
+        As for `sgd_factorization`.
+    has_biases : bool
+
+    Returns
+    -------
+    ndarray of shape (U, K), (U,)
+        After these epochs from zeros.
+    """
+    given, k = (
+        checked_ratings(ratings, others.dtype, target, directed=True),
+        len(others.T),
+    )
+    _check_numbers(k, epochs, rate, decay, regularization)
+    count, real = given.user_count, others.dtype
+    bias = np.concatenate((np.zeros(count, real), biases))
+    state = fg.State(
+        given.graph,
+        x=fg.vertex_property(np.concatenate((np.zeros((count, k), real), others))),
+        bias=fg.vertex_property(bias),
+        smallest=0.0 if nonnegative else -np.inf,
+        rate_of_biases=float(has_biases),
+        **_properties(given, mean, rate, regularization),
+    )
+    record = _Record(given, rate, decay, epochs, target)
+    iterate_halves(
+        [epoch_of_sources], state, epochs * bool(given.count),
+        record if decay and epochs else None, shuffle=shuffle, target=target,
+    )  # fmt: skip
+    record.check(state)
+    return state["x"][:count], state["bias"][:count]
 
 
 def _check_numbers(
@@ -289,7 +464,7 @@ def _check_numbers(
         require_number(name, value, value >= 0, "0 or more, finite")
 
 
-def _moments(given: Ratings) -> tuple[float, float, float]:
+def _moments(given: Ratings, where: str = "ratings=") -> tuple[float, float, float]:
     """Return mean and deviation of the ratings, and the mean of their sizes.
 
     Raises
@@ -299,9 +474,9 @@ def _moments(given: Ratings) -> tuple[float, float, float]:
     """
     if not given.count:
         raise fg.GraphInputError(
-            "there are no ratings", where="ratings=", got=str(given.graph)
+            "there are no ratings", where=where, got=str(given.graph)
         )
-    values = fg.given_array(given.values, where="ratings=").on_host()
+    values = fg.given_array(given.values, where=where).on_host()
     mean = float(values.mean(dtype=np.float64))
     if not math.isfinite(mean):
         at = int(np.argmin(np.isfinite(values)))
@@ -317,32 +492,56 @@ def _moments(given: Ratings) -> tuple[float, float, float]:
     return mean, spread, float(np.abs(values).mean(dtype=np.float64))
 
 
+@dataclass(eq=False)
 class _Record:
-    """Set the rate of each epoch, record errors, and check that they are finite."""
+    """Set the rate of each epoch, record errors, and keep the factors of the best one.
 
-    def __init__(
-        self,
-        given: Ratings,
-        rate: float,
-        decay: float,
-        last: int,
-        history: bool,
-        target: str,
-    ) -> None:
-        self.given, self.rate, self.decay = given, rate, decay
-        self.last, self.history, self.target = last, history, target
+    Factors are checked to be finite.
+    """
+
+    given: Ratings
+    rate: float
+    decay: float
+    last: int
+    target: str
+    history: bool = False
+    held: Ratings | None = None
+    patience: int | None = None
 
     def __call__(self, run: fg.Run, state: fg.State) -> bool:
-        if self.history:
+        penalties = 0.0
+        if self.history or self.held:
             penalties = self.check(state, f"after epoch {run.supersteps}")
-            measure_errors(state, target=self.target)
-            error = float(state["all_squares"][0])
+        if self.history:
+            error = self._measured(state)
             rmse = math.sqrt(error / self.given.count)
             run.notes.setdefault("rmse", []).append(rmse)
             error += float(state["ridge"]) * penalties
             run.notes.setdefault("errors", []).append(error)
         state["rate"] = self.rate / (1 + self.decay * run.supersteps)
-        return run.supersteps >= self.last
+        ends = self.held is not None and self._settles(run, state, self.held)
+        return ends or run.supersteps >= self.last
+
+    def _measured(self, state: fg.State) -> float:
+        """Return the sum of the squared errors of the ratings of a State."""
+        measure_errors(state, target=self.target)
+        return float(state["all_squares"][0])
+
+    def _settles(self, run: fg.Run, state: fg.State, held: Ratings) -> bool:
+        """Keep the factors if they are the best ones; say whether patience ended."""
+        of_held = fg.State(
+            held.graph,
+            x=fg.vertex_property(state.view("x")),
+            bias=fg.vertex_property(state.view("bias")),
+            **_properties(held, float(state["mean"]), 0.0, 0.0),
+        )
+        errors = run.notes.setdefault("validation", [])
+        errors.append(math.sqrt(self._measured(of_held) / held.count))
+        since = len(errors) - 1 - int(np.argmin(errors))
+        if not since:
+            for name in ("x", "bias"):
+                state[f"best_{name}"] = state[name]
+        return self.patience is not None and since >= self.patience
 
     def check(self, state: fg.State, where: str = "rate=") -> float:
         """Return the squared norms of all rows, each times its number of ratings.
@@ -371,7 +570,7 @@ def verify_sgd_factorization(
 ) -> None:
     """Check the answer of `sgd_factorization`, rating by rating, in float64.
 
-    * The last error and the last training RMSE are those of the factors.
+    * Error and training RMSE of the best epoch are those of the factors.
     * Users and items without ratings have zero factors and a zero bias.
     * All factors and biases are finite.
 
@@ -408,5 +607,6 @@ def verify_sgd_factorization(
         (result.residuals, error),
         (result.training_rmse, math.sqrt(squares / miss.size)),
     ):
-        if found.size and abs(found[-1] - expected) > rtol * expected:
-            raise AssertionError(f"the last error is {found[-1]}, and not {expected}")
+        own = found[result.best_epoch - 1] if found.size else expected
+        if abs(own - expected) > rtol * expected:
+            raise AssertionError(f"the error is {own}, and not {expected}")
