@@ -718,7 +718,6 @@ class MatrixFactorization(_Factors, BaseEstimator):
             epochs=self.epochs,
             has_biases=not self.nonnegative if self.biases is None else self.biases,
             nonnegative=self.nonnegative,
-            shuffle=self.shuffle,
             target=self.target,
         )
         return {f"{what}_factors": x, f"{what}_biases": biases}

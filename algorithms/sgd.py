@@ -402,12 +402,12 @@ def learn_side(
     epochs: int,
     has_biases: bool,
     nonnegative: bool,
-    shuffle: int | None,
     target: str = "auto",
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Return factors and biases of new users, those of the items being held.
 
-    Edges conflict at users alone, so "auto" takes the schedule `rows`.
+    Edges conflict at users alone, so "auto" takes the schedule `rows`. Ratings are used
+    in the order given: what is found for a user does not depend on the others.
 
     Parameters
     ----------
@@ -416,7 +416,7 @@ def learn_side(
     others, biases : ndarray of shape (I, K), (I,)
         Those of the items.
     mean : float
-    rate, decay, regularization, epochs, nonnegative, shuffle, target
+    rate, decay, regularization, epochs, nonnegative, target
         As for `sgd_factorization`.
     has_biases : bool
 
@@ -443,7 +443,7 @@ def learn_side(
     record = _Record(given, rate, decay, epochs, target)
     iterate_halves(
         [epoch_of_sources], state, epochs * bool(given.count),
-        record if decay and epochs else None, shuffle=shuffle, target=target,
+        record if decay and epochs else None, shuffle=None, target=target,
     )  # fmt: skip
     record.check(state)
     return state["x"][:count], state["bias"][:count]

@@ -98,7 +98,7 @@ CALLS: dict[str, Callable[..., Any]] = {
         RATINGS, factors=3, iterations=3, history=True, **o
     ),
     "sgd_factorization": lambda **o: al.sgd_factorization(
-        RATINGS, factors=3, epochs=6, decay=0.1, history=True, **o
+        RATINGS, factors=3, epochs=6, decay=0.1, history=True, validation=RATINGS, **o
     ),
     "heat_simulation": lambda **o: al.heat_simulation(
         UNDIRECTED, np.arange(V) * 1.0, max_supersteps=12, **o

@@ -17,6 +17,7 @@ from featgraph.algorithms import (
     MatrixFactorization,
     sgd_factorization,
 )
+from featgraph.algorithms.sgd import epoch_of_sources
 
 ARRAYS = (
     "user_factors",
@@ -98,27 +99,181 @@ def test_predictions_are_clipped() -> None:
     assert model.set_params(clip=False).predict(0, 3)[0] > 40
 
 
-@pytest.mark.parametrize("biases", [None, False])
-def test_users_are_found_from_their_rows(biases: bool | None) -> None:
-    """Their factors and bias are the minimum of the error that epochs lower."""
-    model = fitted(biases=biases, regularization=0.1, dtype=np.float64)
-    rows, k = some_ratings(5)[:6], 3 + (biases is None)
-    found = model._solved(rows)
-    y = np.c_[model.item_factors, np.ones(12)][:, :k]
-    for row, own in zip(rows, found, strict=True):
-        at = row.indices
-        wanted = row.data - model.mean - model.item_biases[at]
-        system = y[at].T @ y[at] + 0.1 * at.size * np.eye(k)
-        expected = np.zeros(5)
-        expected[:k] = np.linalg.solve(system, y[at].T @ wanted)
-        expected[3:] += model.mean, 1
-        np.testing.assert_allclose(own, expected, rtol=1e-8, atol=1e-10)
-    ids, scores = model.recommend(0, rows[:1], recalculate_user=True, N=3)
+def of_one_side(model: MatrixFactorization, rows: Any, what: str) -> tuple[Any, Any]:
+    """Return factors and biases of rows after the epochs of NumPy, as given."""
+    given = rows.tocoo()
+    other = {"user": "item", "item": "user"}[what]
+    held, held_biases = (
+        getattr(model, f"{other}_{name}") for name in ("factors", "biases")
+    )
+    x, b = np.zeros((given.shape[0], model.factors)), np.zeros(given.shape[0])
+    has_biases = not model.nonnegative and model.biases is not False
+    for t in range(model.epochs):
+        rate = model.rate / (1 + model.decay * t)
+        for e in range(given.nnz):
+            u, v = given.row[e], given.col[e]
+            told = model.mean + b[u] + held_biases[v] + x[u] @ held[v]
+            miss = given.data[e] - told
+            x[u] += rate * (miss * held[v] - model.regularization * x[u])
+            b[u] += rate * (miss - model.regularization * b[u]) * has_biases
+            if model.nonnegative:
+                x[u] = np.maximum(x[u], 0)
+    return x, b
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"biases": False, "decay": 0.2}, {"nonnegative": True, "shuffle": 3}],
+    ids=str,
+)
+def test_one_side_is_found_from_its_rows(more: dict[str, Any]) -> None:
+    """By epochs from zeros, in which the other side is held."""
+    model = fitted(dtype=np.float64, regularization=0.1, **more)
+    of_users, of_items = some_ratings(5)[:6], some_ratings(6)[:, :5].T.tocsr()
+    x, b = of_one_side(model, of_users, "user")
+    found = model._solved(of_users)
+    expected = np.c_[x, b + model.mean, np.ones(6)]
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+    ids, scores = model.recommend(0, of_users[:1], recalculate_user=True, N=3)
     all_scores = found[0] @ model._in_products()[1].T
     np.testing.assert_allclose(scores, all_scores[ids])
-    assert -5 < model.score(rows) < 0
-    with pytest.raises(fg.GraphInputError, match="nonnegative"):
-        fitted(nonnegative=True).recommend(0, rows[:1], recalculate_user=True)
+    assert -5 < model.score(of_users) < 0
+
+    y, c = of_one_side(model, of_items, "item")
+    ids, cosines = model.similar_items(
+        [0, 0, 0, 0, 0], N=2, item_users=of_items, recalculate_item=True
+    )
+    ends = y[3], model.item_factors[ids[3, 0]]
+    expected = ends[0] @ ends[1] / np.prod(np.linalg.norm(ends, axis=1))
+    np.testing.assert_allclose(cosines[3, 0], expected, rtol=1e-10)
+
+    before = {name: np.array(getattr(model, name)) for name in ARRAYS}
+    model.partial_fit_items([2, 12, 13, 14, 16], of_items)
+    for name, own in (("item_factors", y), ("item_biases", c)):
+        now = getattr(model, name)
+        np.testing.assert_allclose(
+            now[[2, 12, 13, 14, 16]], own, rtol=1e-10, atol=1e-12
+        )
+        assert len(now) == 17
+        assert not now[15].any()
+        np.testing.assert_array_equal(now[3:12], before[name][3:12])
+    for name in ("user_factors", "user_biases", "mean", "limits"):
+        assert np.array_equal(getattr(model, name), before[name])
+    model.partial_fit_users([7, 20], sparse.csr_matrix((2, 17)))
+    assert model.user_biases.shape == (21,)
+    assert not model.user_factors[7].any()
+    assert model.predict(20, 16).shape == (1,)
+    with pytest.raises(fg.GraphInputError, match="do not fit"):
+        model.partial_fit_users([1], of_users)
+    with pytest.raises(fg.GraphInputError, match="item_users is needed"):
+        model.similar_items(0, recalculate_item=True)
+
+
+def test_one_side_runs_by_rows(target: str) -> None:
+    graph = fg.Graph.from_edges([0, 1], [2, 3], weights=[1.0, 2.0], sides=(2, 2))
+    state = fg.State(
+        graph, x=fg.vertex_property(np.ones((4, 3), np.float32)),
+        bias=fg.vertex_property(0.0), rating=fg.edge_property(graph.weights),
+        mean=1.5, rate=0.1, rate_of_biases=1.0, ridge=0.1, smallest=-np.inf,
+    )  # fmt: skip
+    told = epoch_of_sources.explain(state, target=target)
+    assert "rows: edges conflict at one end alone" in told
+
+
+def test_a_fit_of_one_side_that_diverges_is_named() -> None:
+    model = fitted().set_params(rate=1e3, epochs=60)
+    with pytest.raises(fg.DivergenceError, match="rate=1000"):
+        model.partial_fit_users([0], some_ratings()[:1])
+    assert np.isfinite(model.user_factors).all()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"biases": False, "dtype": np.float64}, {"nonnegative": True}],
+    ids=str,
+)
+def test_a_partial_fit_goes_on(more: dict[str, Any]) -> None:
+    """The same ratings twice are as many epochs as both fits have."""
+    whole, parts = fitted(epochs=8, **more), fitted(epochs=3, **more)
+    assert parts.set_params(epochs=5).partial_fit(some_ratings()) is parts
+    for name in ARRAYS:
+        assert np.array_equal(getattr(parts, name), getattr(whole, name)), name
+    first = MatrixFactorization(3, 0.03, epochs=8, target="cpu", **more)
+    first.partial_fit(some_ratings())  # of what was not fitted: a fit
+    assert np.array_equal(first.item_factors, whole.item_factors)
+
+
+def test_a_partial_fit_takes_new_users_and_items() -> None:
+    model, rng = fitted(), np.random.default_rng(3)
+    old = {name: np.array(getattr(model, name)) for name in ARRAYS}
+    # Of the old ones, user 2 and item 4; user 7 had no ratings; two new ones each.
+    users, items = np.array([2, 7, 20, 20, 7, 2]), np.array([4, 4, 4, 13, 13, 13])
+    values = rng.integers(1, 5, 6) + 2.0
+    more = sparse.coo_matrix((values, (users, items)), shape=(21, 14))
+    model.set_params(epochs=4, shuffle=None, schedule="serial").partial_fit(more)
+    assert (model.user_factors.shape, model.item_biases.shape) == ((21, 3), (14,))
+    begun = sgd_factorization(more, factors=3, epochs=0, target="cpu")
+    x = np.concatenate((begun.user_factors, begun.item_factors)).astype(float)
+    b = np.zeros(35)
+    for start, count, side in ((0, 19, "user"), (21, 12, "item")):
+        known = old[f"{side}_factors"].any(axis=1)
+        x[start : start + count][known] = old[f"{side}_factors"][known]
+        b[start : start + count] = old[f"{side}_biases"]
+    for _ in range(4):
+        for u, i, value in zip(users, 21 + items, values, strict=True):
+            p, q = x[u].copy(), x[i].copy()
+            miss = value - (old["mean"] + b[u] + b[i] + p @ q)
+            x[u] += 0.03 * (miss * q - 0.05 * p)
+            x[i] += 0.03 * (miss * p - 0.05 * q)
+            b[u] += 0.03 * (miss - 0.05 * b[u])
+            b[i] += 0.03 * (miss - 0.05 * b[i])
+    x[19], b[19] = 0, 0  # new, and without ratings
+    found = np.r_[model.user_factors, model.item_factors]
+    np.testing.assert_allclose(found, x, rtol=1e-4, atol=1e-6)
+    biases = np.r_[model.user_biases, model.item_biases]
+    np.testing.assert_allclose(biases, b, rtol=1e-4, atol=1e-6)
+    assert np.array_equal(model.user_factors[3:7], old["user_factors"][3:7])
+    assert model.mean == old["mean"]
+    assert model.limits.tolist() == [1, max(5, values.max())]
+    # A matrix of fewer users and items; a graph has to have all of them.
+    before = model.user_factors.copy()
+    model.partial_fit(sparse.csr_matrix([[5.0, 4.0]]))
+    assert model.user_factors.shape == (21, 3)
+    assert np.array_equal(model.user_factors[1:], before[1:])
+    assert not np.array_equal(model.user_factors[0], before[0])
+    graph = fg.Graph.from_edges([0], [1], weights=[3.0], sides=(1, 1))
+    with pytest.raises(fg.GraphInputError, match="users and items of the model"):
+        model.partial_fit(graph)
+    with pytest.raises(fg.GraphInputError, match="sparse matrix"):
+        model.partial_fit(np.ones((2, 2)))
+
+
+def test_the_best_epoch_of_held_out_ratings_is_kept() -> None:
+    ratings, held = some_ratings(), some_ratings(9)
+    own = {"factors": 5, "rate": 0.1, "regularization": 0.0, "target": "cpu"}
+    model = MatrixFactorization(**own, epochs=40).fit(ratings, validation=held)
+    errors = model.result_.validation_rmse
+    best = model.result_.best_epoch
+    assert errors.size == 40
+    assert 1 <= best < 40
+    assert errors[best - 1] == errors.min()
+    at_best = MatrixFactorization(**own, epochs=best).fit(ratings)
+    for name in ARRAYS:
+        assert np.array_equal(getattr(model, name), getattr(at_best, name)), name
+    entries = held.tocoo()
+    miss = at_best.set_params(clip=False).predict(entries.row, entries.col)
+    expected = np.sqrt(np.mean((miss - entries.data) ** 2))
+    np.testing.assert_allclose(errors.min(), expected, rtol=1e-5)
+    patient = MatrixFactorization(**own, epochs=40, patience=2, history=True)
+    patient.fit(ratings, validation=held)
+    assert patient.result_.supersteps == best + 2
+    assert patient.result_.training_rmse.size == best + 2
+    assert np.array_equal(patient.user_factors, model.user_factors)
+    # Goes on, where the best epoch is counted anew.
+    patient.partial_fit(ratings, validation=sparse.csr_matrix([[3.0]]))
+    assert patient.result_.validation_rmse.size <= 40
+    with pytest.raises(fg.GraphInputError, match="could stop falling"):
+        patient.fit(ratings)
 
 
 def test_it_is_an_estimator() -> None:

@@ -268,6 +268,13 @@ def test_ratings_may_be_a_graph() -> None:
         ({"biases": True, "nonnegative": True}, "a bias may be negative"),
         ({"dtype": np.float16}, "not a type of factors"),
         ({"initial": (np.zeros((2, 2)), np.zeros((2, 2)))}, "of another shape"),
+        ({"initial": ([], [], [], 0.0)}, "biases of shape"),
+        ({"initial": ([], [], np.zeros(46), np.nan)}, "mean nan"),
+        ({"patience": 2}, "could stop falling"),
+        ({"patience": 0, "validation": some_ratings()}, "patience out of range"),
+        ({"validation": whole(2, 2)}, "the same users and items"),
+        ({"validation": sparse.csr_matrix((29, 17))}, "validation=: there are no"),
+        ({"validation": np.ones((29, 17))}, "sparse matrix"),
         ({"ratings": np.ones((3, 3))}, "sparse matrix"),
         ({"ratings": sparse.csr_matrix((3, 3))}, "no ratings"),
         ({"ratings": sparse.csr_matrix([[1.0, np.nan]])}, "not finite"),
@@ -304,6 +311,26 @@ def test_negative_factors_are_no_beginning_of_nonnegative_ones() -> None:
         )
 
 
+@pytest.mark.parametrize("schedule", ["auto", "levels"])
+def test_it_goes_on_from_a_result(schedule: str) -> None:
+    ratings, held = some_ratings(3), some_ratings(8)
+    own: dict[str, Any] = {"factors": 4, "rate": RATE, "target": "cpu"}
+    own |= {"schedule": schedule, "history": True}
+    first = sgd_factorization(ratings, epochs=3, **own)
+    begin = first.user_factors, first.item_factors, first.biases, first.mean
+    found = sgd_factorization(ratings, epochs=4, initial=begin, **own)
+    whole = sgd_factorization(ratings, epochs=7, validation=held, **own)
+    verify_sgd_factorization(ratings, found)
+    verify_sgd_factorization(ratings, whole)
+    assert whole.validation_rmse.size == 7
+    np.testing.assert_array_equal(found.residuals, whole.residuals[3:])
+    if whole.best_epoch == 7:
+        np.testing.assert_array_equal(found.factors, whole.factors)
+    none = sgd_factorization(ratings, validation=held, **own | {"epochs": 0})
+    assert none.best_epoch == none.validation_rmse.size == 0
+    assert none.factors.any()
+
+
 @pytest.mark.parametrize("history", [False, True])
 def test_a_rate_that_is_too_large_is_named(history: bool) -> None:
     with pytest.raises(fg.DivergenceError, match="rate=50") as caught:
@@ -331,6 +358,7 @@ def test_a_verifier_finds_what_is_wrong() -> None:
         {"biases": biased},
         {"factors": np.full_like(moved, np.nan)},
         {"mean": found.mean + 1},
+        {"validation_rmse": np.arange(5.0)},  # the first epoch is the best one
         {"residuals": 1.01 * found.residuals},
         {"training_rmse": 1.01 * found.training_rmse},
     ):
