@@ -143,6 +143,7 @@ def factors_to_begin(
     target: str,
     *,
     around: str = "",
+    goes_on: bool = False,
     **more: Any,
 ) -> fg.State:
     """Return a State with ``x``, given or drawn, and whatever else it is to have.
@@ -155,12 +156,14 @@ def factors_to_begin(
         "": ``x`` is iterated, and products are as large as the ratings. Otherwise it is
         written in place. "products": likewise. "zero": products are about zero, and a
         tenth of `totals.mean_size` large.
+    goes_on : bool
+        Whether given factors of vertices without ratings stay, and are not zeros.
     """
     in_place = bool(around)
     is_seed = seed is None or seed >= 0
     require_number("random_state", seed or 0, is_seed, "0 or more, or None")
     if initial is not None:
-        x = _given_factors(given, factors, initial, real)
+        x = _given_factors(given, factors, initial, real, goes_on)
         begin = fg.vertex_property(x, iterated=not in_place)
         return fg.State(given.graph, x=begin, **more)
     size = math.sqrt(min(totals.mean_size, 1e6) / factors)
@@ -181,9 +184,9 @@ def factors_to_begin(
 
 
 def _given_factors(
-    given: Ratings, factors: int, initial: Any, dtype: np.dtype[Any]
+    given: Ratings, factors: int, initial: Any, dtype: np.dtype[Any], goes_on: bool
 ) -> Array:
-    """Return factors that are given; zeros for vertices without ratings.
+    """Return factors that are given; or zeros for vertices without ratings.
 
     Raises
     ------
@@ -209,5 +212,5 @@ def _given_factors(
     if not np.isfinite(x).all():
         raise fg.GraphInputError("initial factors are not finite")
     degree = np.asarray(given.graph.in_degree) + np.asarray(given.graph.out_degree)
-    x[degree == 0] = 0
+    x[(degree == 0) & (not goes_on)] = 0
     return fg.given_array(x, dtype, "initial").on_host()

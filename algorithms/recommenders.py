@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import featgraph as fg
 from featgraph.algorithms._checks import require_number
 from featgraph.algorithms._estimator import BaseEstimator
-from featgraph.algorithms._ratings import Ratings, checked_ratings
+from featgraph.algorithms._ratings import checked_ratings
 from featgraph.algorithms._sides import rows_of
 from featgraph.algorithms.als import ALSResult, als, solve_side
 from featgraph.algorithms.sgd import SGDResult, learn_side, sgd_factorization
@@ -325,7 +325,7 @@ class _Factors:
             getattr(rows, "shape", None) != expected or not hasattr(rows, "tocsr")
         ):
             raise fg.GraphInputError(
-                f"{name} has a row for each {what} asked for",
+                f"the rows do not fit: {name} has a row for each {what}",
                 got=f"{type(rows).__name__}, shape {getattr(rows, 'shape', None)}",
                 expected=f"a sparse matrix of shape {expected}",
                 fix=f"{name}[{what}id], of a scipy.sparse.csr_matrix",
@@ -349,25 +349,16 @@ class _Factors:
         self._refit(itemids, item_users, "item")
 
     def _refit(self, given: npt.ArrayLike, rows: Any, what: str) -> None:
+        """Set rows of arrays, which are made longer with zeros, as they are found."""
         self._check_fitted()
-        ids, other = _checked_ids(given, None, f"{what}ids"), _OTHER[what]
-        expected = (len(ids), len(getattr(self, f"{other}_factors")))
-        if not hasattr(rows, "tocsr") or rows.shape != expected:
-            raise fg.GraphInputError(
-                f"the rows do not fit the {what}s",
-                got=getattr(rows, "shape", type(rows).__name__),
-                expected=f"a sparse matrix of shape {expected}",
-            )
-        self._put(ids, self._found(rows, what))
-
-    def _put(self, ids: Array, found: dict[str, Array]) -> None:
-        """Set rows of arrays, which are made longer with zeros."""
-        for name, rows in found.items():
+        ids = _checked_ids(given, None, f"{what}ids")
+        found = self._found(self._checked_rows(rows, len(ids), True, what=what), what)
+        for name, own in found.items():
             old = getattr(self, name)
             count = max(len(old), int(ids.max(initial=-1)) + 1)
             new = np.zeros((count, *old.shape[1:]), old.dtype)
             new[: len(old)] = old
-            new[ids] = rows
+            new[ids] = own
             setattr(self, name, new)
 
 
@@ -617,7 +608,11 @@ class MatrixFactorization(_Factors, BaseEstimator):
         GraphInputError, PlanError, DivergenceError
             As `featgraph.algorithms.sgd.sgd_factorization`.
         """
-        return self._learn(user_items, validation)
+        own = self._own_parameters()
+        found = sgd_factorization(user_items, validation=validation, **own)
+        is_graph = isinstance(user_items, fg.Graph)
+        values: Any = user_items.weights if is_graph else user_items.tocoo().data
+        return self._take(found, [values.min(), values.max()])
 
     def partial_fit(
         self, user_items: Any, y: Any = None, *, validation: Any = None
@@ -631,63 +626,51 @@ class MatrixFactorization(_Factors, BaseEstimator):
         Parameters
         ----------
         user_items : sparse matrix of shape (U, I), or Graph
-            New ratings. A matrix, and that of `validation`, may have more users and
-            items than the model, or fewer; a graph may have more.
+            New ratings, with at least as many users and items as the model has.
         """
         if not hasattr(self, "user_factors"):
             return self.fit(user_items, validation=validation)
-        return self._learn(user_items, validation, goes_on=True)
-
-    def _learn(
-        self, ratings: Any, validation: Any, goes_on: bool = False
-    ) -> MatrixFactorization:
-        """Fit to ratings; or go on, and keep the rows of those without new ratings."""
-        own, begin = self.get_params(), None
-        del own["clip"]
-        if goes_on:
-            shape = len(self.user_factors), len(self.item_factors)
-            ratings, validation = (_widened(r, shape) for r in (ratings, validation))
-            own["checkpoint"] = None
-        real = np.dtype(self.dtype)
-        given = checked_ratings(ratings, real, self.target, directed=True)
-        count, graph = given.user_count, given.graph
-        if goes_on:
-            begin = self._begun(given, own)
-        found = sgd_factorization(graph, initial=begin, validation=validation, **own)
-        values: Any = graph.weights
-        limits = np.array([values.min(), values.max()], np.float64)
-        made = {"user_factors": found.user_factors, "item_factors": found.item_factors}
-        made["user_biases"], made["item_biases"] = np.split(found.biases, [count])
-        if goes_on:
-            degree = np.asarray(graph.in_degree) + np.asarray(graph.out_degree)
-            is_old = dict(zip(_OTHER, np.split(degree == 0, [count]), strict=True))
-            for name, new in made.items():
-                old = getattr(self, name)
-                stays = np.flatnonzero(is_old[name[:4]][: len(old)])
-                made[name] = new.copy()
-                made[name][stays] = old[stays]
-            limits = np.array(
-                [min(limits[0], self.limits[0]), max(limits[1], self.limits[1])]
+        real = self.user_factors.dtype
+        own = self._own_parameters() | {"checkpoint": None, "dtype": real}
+        given = checked_ratings(user_items, real, self.target, directed=True)
+        graph, count, shape = (
+            given.graph,
+            given.user_count,
+            cast("Any", given.graph.sides),
+        )
+        least = len(self.user_factors), len(self.item_factors)
+        if shape[0] < least[0] or shape[1] < least[1]:
+            raise fg.GraphInputError(
+                "there are fewer users or items than the model has",
+                where="user_items=",
+                got=f"shape {shape}",
+                expected=f"at least {least}",
+                fix="scipy.sparse.csr_matrix((ratings, (users, items)), shape=(U, I))",
             )
-        self.limits, self.result_, self.mean = limits, found, found.mean
-        for name, new in made.items():
-            setattr(self, name, new)
-        return self
-
-    def _begun(self, given: Ratings, own: dict[str, Any]) -> tuple[Any, ...]:
-        """Return factors, biases and mean to go on from; rows of zeros begin as new."""
-        no_epochs = {"epochs": 0, "patience": None}
-        begun = sgd_factorization(given.graph, **own | no_epochs)
-        parts = begun.user_factors.copy(), begun.item_factors.copy()
-        biases = np.zeros_like(begun.biases)
-        for what, x, b in zip(
-            _OTHER, parts, np.split(biases, [given.user_count]), strict=True
-        ):
+        begun = sgd_factorization(graph, **own | {"epochs": 0, "patience": None})
+        x, biases = begun.factors.copy(), np.zeros_like(begun.biases)
+        for what, first in (("user", 0), ("item", count)):
             old, own_biases = self._part(what).values()
             known = np.flatnonzero(old.any(axis=1))
-            x[known] = old[known]
-            b[: len(old)] = own_biases
-        return (*parts, biases, self.mean)
+            x[first + known] = old[known]
+            biases[first : first + len(old)] = own_biases
+        begin = x[:count], x[count:], biases, self.mean
+        found = sgd_factorization(graph, initial=begin, validation=validation, **own)
+        values: Any = graph.weights
+        ends = [min(values.min(), self.limits[0]), max(values.max(), self.limits[1])]
+        return self._take(found, ends)
+
+    def _own_parameters(self) -> dict[str, Any]:
+        """Return the parameters of `sgd_factorization`."""
+        return {n: value for n, value in self.get_params().items() if n != "clip"}
+
+    def _take(self, found: SGDResult, limits: list[Any]) -> MatrixFactorization:
+        """Keep what was found, and the range of ratings."""
+        self.limits, self.mean = np.array(limits, np.float64), found.mean
+        self.result_, count = found, len(found.user_factors)
+        self.user_factors, self.item_factors = found.user_factors, found.item_factors
+        self.user_biases, self.item_biases = np.split(found.biases, [count])
+        return self
 
     def predict(self, userids: npt.ArrayLike, itemids: npt.ArrayLike) -> Array:
         """Return the predicted ratings of pairs of users and items.
@@ -756,31 +739,6 @@ def _checked_ids(given: Any, count: int | None, name: str) -> Array:
             expected=f"0 <= id < {count}" if count is not None else "0 or more",
         )
     return ids.astype(np.int64)
-
-
-def _widened(ratings: Any, shape: tuple[int, int]) -> Any:
-    """Return a sparse matrix with at least so many users and items.
-
-    Raises
-    ------
-    GraphInputError
-        If ratings are a graph with fewer.
-    """
-    from scipy.sparse import coo_matrix
-
-    if isinstance(ratings, fg.Graph) and ratings.sides is not None:
-        if any(own < count for own, count in zip(ratings.sides, shape, strict=False)):
-            raise fg.GraphInputError(
-                "a graph of new ratings has the users and items of the model",
-                got=f"sides {ratings.sides}",
-                expected=f"at least {shape}",
-                fix="a sparse matrix, which may have fewer",
-            )
-    elif hasattr(ratings, "tocoo") and len(ratings.shape) == 2:
-        entries = ratings.tocoo(copy=False)
-        both = tuple(map(max, ratings.shape, shape))
-        return coo_matrix((entries.data, (entries.row, entries.col)), shape=both)
-    return ratings
 
 
 def _check_count(count: int) -> None:

@@ -217,7 +217,7 @@ def sgd_factorization(
         Initial factors, of shapes (U, K) and (I, K). Default: random numbers. With
         biases, products are about zero; without, they are as large as the ratings.
         Biases begin at zero. Or (user_factors, item_factors, biases, mean) of a result,
-        from which to go on.
+        from which to go on; users and items without ratings keep these.
     random_state : int or None, optional
         Seed of the initial factors; None draws another seed in each call.
     validation : sparse matrix of shape (U, I), or Graph, optional
@@ -282,7 +282,8 @@ def sgd_factorization(
     held = _held_out(validation, patience, given, real, target)
     mean, spread, size = _moments(given)
     bias: Any = 0
-    if isinstance(initial, tuple | list) and len(initial) == 4:
+    goes_on = isinstance(initial, tuple | list) and len(initial) == 4
+    if goes_on:
         *initial, bias, mean = initial  # type: ignore[assignment]
         bias, mean = _given_biases(bias, mean, given)
     best: dict[str, Any] = {}
@@ -292,6 +293,7 @@ def sgd_factorization(
     state = factors_to_begin(
         given, factors, initial, real, Totals(spread if has_biases else size, 0.0),
         random_state, target, around="zero" if has_biases else "products",
+        goes_on=goes_on,
         bias=fg.vertex_property(bias if has_biases else 0, dtype=real),
         **_properties(given, mean if has_biases else 0.0, rate, regularization),
         **best,
@@ -357,7 +359,13 @@ def _held_out(
             expected="ratings that are held out",
             fix="train, validation = train_test_split(ratings, 0.9)",
         )
-    held = checked_ratings(validation, real, target, directed=True)
+    try:
+        held = checked_ratings(validation, real, target, directed=True)
+        _moments(held)
+    except fg.GraphInputError as error:
+        raise fg.GraphInputError(
+            "no ratings to hold out", where="validation=", got=error
+        ) from error
     if held.graph.sides != given.graph.sides:
         raise fg.GraphInputError(
             "ratings that are held out are of the same users and items",
@@ -365,7 +373,6 @@ def _held_out(
             got=f"{held.graph.sides} users and items",
             expected=f"{given.graph.sides}",
         )
-    _moments(held, "validation=")
     return held
 
 
@@ -386,8 +393,7 @@ def _given_biases(bias: Any, mean: Any, given: Ratings) -> tuple[Any, float]:
             got=f"biases of shape {found.shape}, mean {mean}",
             expected=f"finite numbers, biases of shape ({count},)",
         )
-    degree = np.asarray(given.graph.in_degree) + np.asarray(given.graph.out_degree)
-    return np.where(degree > 0, found, 0), mean
+    return found, mean
 
 
 def learn_side(
@@ -464,7 +470,7 @@ def _check_numbers(
         require_number(name, value, value >= 0, "0 or more, finite")
 
 
-def _moments(given: Ratings, where: str = "ratings=") -> tuple[float, float, float]:
+def _moments(given: Ratings) -> tuple[float, float, float]:
     """Return mean and deviation of the ratings, and the mean of their sizes.
 
     Raises
@@ -474,9 +480,9 @@ def _moments(given: Ratings, where: str = "ratings=") -> tuple[float, float, flo
     """
     if not given.count:
         raise fg.GraphInputError(
-            "there are no ratings", where=where, got=str(given.graph)
+            "there are no ratings", where="ratings=", got=str(given.graph)
         )
-    values = fg.given_array(given.values, where=where).on_host()
+    values = fg.given_array(given.values, where="ratings=").on_host()
     mean = float(values.mean(dtype=np.float64))
     if not math.isfinite(mean):
         at = int(np.argmin(np.isfinite(values)))

@@ -129,6 +129,12 @@ class Recorder:
             for line in self.lines
         )
 
+    def kept(self) -> list[dict[str, Any]]:
+        """Return the lines of the output file, or of this run without one."""
+        if self.output is None or not self.output.exists():
+            return self.lines
+        return [json.loads(line) for line in self.output.read_text().splitlines()]
+
     def add(
         self,
         contender: str,

@@ -78,6 +78,10 @@ BENCHES = {
     "out-of-core-gpu": "bench.distributed.out_of_core_gpu",
     "networkx-cpu": "bench.algorithms.networkx_cpu",
     "sgd-locks": "bench.sgd.locks",
+    "sgd-accuracy": "bench.sgd.accuracy",
+    "sgd-convergence": "bench.sgd.convergence",
+    "sgd-cpu": "bench.sgd.cpu",
+    "sgd-preparation": "bench.sgd.preparation",
     "sgd-sweeps": "bench.sgd.sweeps",
 }
 

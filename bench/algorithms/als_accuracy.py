@@ -70,7 +70,12 @@ def _held_out(train: Any, test: Any, k: int, lambda_: float, target: str) -> flo
     known = x.any(axis=1)[entries.row] & y.any(axis=1)[entries.col]
     predicted = np.where(known, predicted, train.data.mean())
     predicted = predicted.clip(train.data.min(), train.data.max())
-    return float(np.sqrt(np.mean((predicted - entries.data) ** 2)))
+    return root_mean_square(predicted, entries.data)
+
+
+def root_mean_square(predicted: Any, wanted: Any) -> float:
+    """Return the root of the mean squared error."""
+    return float(np.sqrt(np.mean((predicted - wanted) ** 2)))
 
 
 def _implicit_models(k: int, target: str) -> list[tuple[str, Any]]:
@@ -95,7 +100,7 @@ def _fit(model: Any, train: Any) -> None:
             model.fit(train.astype(np.float32), show_progress=False)
 
 
-#: Printed beside the table of errors.
+#: Printed beside tables of errors.
 PUBLISHED = """\
 Published errors of other methods on the same ratings, from the benchmark in the README
 of [Surprise](https://github.com/NicolasHug/Surprise) (N. Hug, "Surprise: A Python
@@ -108,9 +113,8 @@ library for recommender systems", JOSS 5(52), 2174, 2020):
 
 These are different models: "baseline" is a bias for each user and item; SVD and SVD++
 add factors to it and are trained by gradient descent; NMF has no biases here. The
-figures are means over five folds with default parameters. Each fold trains on four
-fifths, as here. The figures of featgraph are from one split, and its best lambda is
-chosen by the held-out ratings themselves."""
+figures are means over five folds with default parameters, each of which trains on four
+fifths, as here."""
 
 
 def write_page(path: Path, recorder: Recorder) -> None:
@@ -135,6 +139,8 @@ def write_page(path: Path, recorder: Recorder) -> None:
     lines += [
         "",
         *PUBLISHED.splitlines(),
+        "The figures of featgraph are from one split, and its best lambda is chosen by",
+        "the held-out ratings themselves.",
         "",
         "Implicit feedback: ratings as confidences, lambda 0.01, 15 iterations; the",
         "same split; lists of ten items. `implicit` is the same model of the",

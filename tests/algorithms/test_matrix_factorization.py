@@ -235,17 +235,14 @@ def test_a_partial_fit_takes_new_users_and_items() -> None:
     assert np.array_equal(model.user_factors[3:7], old["user_factors"][3:7])
     assert model.mean == old["mean"]
     assert model.limits.tolist() == [1, max(5, values.max())]
-    # A matrix of fewer users and items; a graph has to have all of them.
-    before = model.user_factors.copy()
-    model.partial_fit(sparse.csr_matrix([[5.0, 4.0]]))
-    assert model.user_factors.shape == (21, 3)
-    assert np.array_equal(model.user_factors[1:], before[1:])
-    assert not np.array_equal(model.user_factors[0], before[0])
-    graph = fg.Graph.from_edges([0], [1], weights=[3.0], sides=(1, 1))
-    with pytest.raises(fg.GraphInputError, match="users and items of the model"):
-        model.partial_fit(graph)
+    before = {name: np.array(getattr(model, name)) for name in ARRAYS}
+    for few in (sparse.csr_matrix([[5.0, 4.0]]), some_ratings()):
+        with pytest.raises(fg.GraphInputError, match="fewer users or items"):
+            model.partial_fit(few)
     with pytest.raises(fg.GraphInputError, match="sparse matrix"):
         model.partial_fit(np.ones((2, 2)))
+    for name in ARRAYS:
+        assert np.array_equal(getattr(model, name), before[name])
 
 
 def test_the_best_epoch_of_held_out_ratings_is_kept() -> None:
@@ -270,7 +267,7 @@ def test_the_best_epoch_of_held_out_ratings_is_kept() -> None:
     assert patient.result_.training_rmse.size == best + 2
     assert np.array_equal(patient.user_factors, model.user_factors)
     # Goes on, where the best epoch is counted anew.
-    patient.partial_fit(ratings, validation=sparse.csr_matrix([[3.0]]))
+    patient.partial_fit(ratings, validation=held)
     assert patient.result_.validation_rmse.size <= 40
     with pytest.raises(fg.GraphInputError, match="could stop falling"):
         patient.fit(ratings)

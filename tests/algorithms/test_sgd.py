@@ -273,7 +273,7 @@ def test_ratings_may_be_a_graph() -> None:
         ({"patience": 2}, "could stop falling"),
         ({"patience": 0, "validation": some_ratings()}, "patience out of range"),
         ({"validation": whole(2, 2)}, "the same users and items"),
-        ({"validation": sparse.csr_matrix((29, 17))}, "validation=: there are no"),
+        ({"validation": sparse.csr_matrix((29, 17))}, "validation=: no ratings"),
         ({"validation": np.ones((29, 17))}, "sparse matrix"),
         ({"ratings": np.ones((3, 3))}, "sparse matrix"),
         ({"ratings": sparse.csr_matrix((3, 3))}, "no ratings"),

@@ -1,0 +1,187 @@
+"""Updates a second of SGD on the CPU, beside LIBMF and Surprise where installed.
+
+One and two threads, in CPU time and wall time. A contender runs `--sweeps` sweeps, and
+five times as many; the difference has neither preparation nor conversion. The models
+differ: ``learn`` has biases; LIBMF has none, and adapts rates by AdaGrad; Surprise has
+biases and one thread; ``rows`` updates users alone. LIBMF needs ``pip install
+--no-binary libmf --no-build-isolation libmf`` with ``CFLAGS="-O3 -march=native
+-DUSEAVX"``, or it has no vectors.
+
+The last line of each K has the goals: `blocks` beside LIBMF and Surprise by CPU time,
+and two threads beside one by wall time. They need an idle machine. A run goes on from
+the lines that its output file has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+
+import featgraph as fg
+from bench.algorithms.als_data import data_folder
+from bench.record import Recorder
+from bench.sgd.ratings import graph_of, ratings_of
+from featgraph.algorithms.sgd import epoch, epoch_of_sources
+
+DEFAULTS = {"graph": ["ml-1m"], "k": [16, 32, 128], "repeat": 4}
+SCHEDULES = ("blocks", "racy", "serial", "levels", "ticketed", "edge_locked", "rows")
+RATE, RIDGE, TIMES = 0.01, 0.05, 5
+#: K -> how many times the updates of LIBMF; then those of Surprise, of one thread.
+BESIDE_LIBMF = {16: 3.0, 32: 3.0, 128: 2.5}
+BESIDE_SURPRISE, BESIDE_ONE_THREAD = 20.0, 1.6
+
+Sweeps = Callable[[int], Any]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", default=data_folder(), help="folder of the ratings")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--sweeps", type=int, default=5)
+    parser.add_argument("--only", nargs="+", help="names of contenders")
+
+
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Time each contender on each graph, and compare `blocks` with others."""
+    for name in arguments.graph:
+        entries = ratings_of(arguments.data, name).tocoo()
+        for k in arguments.k:
+            makers = {s: _ours(s, entries, k) for s in SCHEDULES}
+            makers |= {"LIBMF": _libmf(entries, k), "Surprise": _surprise(entries, k)}
+            found: dict[tuple[str, int], dict[str, Any]] = {
+                (line["contender"], line["threads"]): line
+                for line in recorder.kept()
+                if (line.get("k"), line.get("graph", {}).get("name")) == (k, name)
+                and "threads" in line
+            }
+            for threads in arguments.threads:
+                for who, make in makers.items():
+                    is_asked = who in (arguments.only or makers)
+                    if not is_asked or make is None or (who, threads) in found:
+                        continue
+                    if who == "Surprise" and threads > 1:
+                        continue
+                    graph = {"name": name, "edges": entries.nnz}
+                    line = recorder.attempt(
+                        who, lambda m=make, w=who, t=threads, g=graph, k=k:
+                        _measure(m, w, t, g, k, arguments, recorder),
+                        k=k,
+                    )  # fmt: skip
+                    if line:
+                        found[who, threads] = line
+            _compare(name, k, found, recorder)
+
+
+def _measure(
+    make: Callable[[int], Sweeps], who: str, threads: int, graph: dict[str, Any],
+    k: int, arguments: argparse.Namespace, recorder: Recorder,
+) -> dict[str, Any]:  # fmt: skip
+    """Record ms of a sweep: the difference of many sweeps and few."""
+    most, few = numba.get_num_threads(), arguments.sweeps
+    numba.set_num_threads(min(threads, most))
+    try:
+        sweeps = make(threads)
+        sweeps(1)
+        wall, cpu = [], []
+        for _ in range(arguments.repeat):
+            times = []
+            for count in (few, TIMES * few):
+                begun = time.perf_counter(), time.process_time()
+                sweeps(count)
+                times.append((time.perf_counter(), time.process_time(), *begun))
+            for kept, at in ((wall, 0), (cpu, 1)):
+                short, long = (t[at] - t[at + 2] for t in times)
+                kept.append(1e3 * (long - short) / ((TIMES - 1) * few))
+    finally:
+        numba.set_num_threads(most)
+    updates = graph["edges"] / 1e3
+    recorder.add(
+        who, wall, k=k, threads=threads, graph=graph, cpu_ms=cpu,
+        m_updates_per_s=round(updates / min(wall), 2),
+        m_updates_per_cpu_s=round(updates / min(cpu), 2),
+    )  # fmt: skip
+    return recorder.lines[-1]
+
+
+def _compare(
+    name: str, k: int, found: dict[tuple[str, int], Any], recorder: Recorder
+) -> None:
+    """Record the ratios that have goals, and whether they are reached."""
+    cpu, wall = "m_updates_per_cpu_s", "m_updates_per_s"
+    wanted = (
+        ("libmf", "LIBMF", 1, cpu, BESIDE_LIBMF.get(k, 0.0)),
+        ("surprise", "Surprise", 1, cpu, BESIDE_SURPRISE),
+        ("threads", "blocks", 1, wall, BESIDE_ONE_THREAD),
+    )
+    ratios, is_met = {}, True
+    for title, who, threads, field, goal in wanted:
+        own = found.get(("blocks", 2 if who == "blocks" else 1))
+        other = found.get((who, threads))
+        if own and other:
+            ratios[title] = own[field] / other[field]
+            is_met = is_met and ratios[title] >= goal
+    if ratios:
+        checks = {"ok": is_met, **ratios}
+        recorder.add("goals", [], k=k, graph={"name": name}, checks=checks)
+
+
+def _ours(schedule: str, entries: Any, k: int) -> Callable[[int], Sweeps]:
+    def make(threads: int) -> Sweeps:
+        graph, rng = graph_of(entries), np.random.default_rng(0)
+        x = rng.normal(0, 0.1, (graph.vertex_count, k)).astype(np.float32)
+        state = fg.State(
+            graph,
+            x=fg.vertex_property(x),
+            bias=fg.vertex_property(np.zeros(graph.vertex_count, np.float32)),
+            rating=fg.edge_property(graph.weights_as(np.float32)),
+            mean=float(np.mean(entries.data)), rate=RATE, ridge=RIDGE,
+            rate_of_biases=1.0, smallest=-np.inf,
+        )  # fmt: skip
+        step = epoch_of_sources if schedule == "rows" else epoch
+        own: dict[str, Any] = {"schedule": schedule}
+        if schedule == "racy":
+            own = {"racy": True}
+        return lambda count: fg.iterate(
+            [step], state, supersteps=count, target="cpu", **own
+        )
+
+    return make
+
+
+def _libmf(entries: Any, k: int) -> Callable[[int], Sweeps] | None:
+    try:
+        libmf = importlib.import_module("libmf").mf
+    except ImportError:
+        return None
+    table = np.c_[entries.row, entries.col, entries.data].astype(np.float32)
+    own = {"k": k, "eta": 0.1, "lambda_p2": RIDGE, "lambda_q2": RIDGE}
+    own |= {"lambda_p1": 0.0, "lambda_q1": 0.0, "quiet": True}
+    return lambda threads: (
+        lambda count: libmf.MF(nr_iters=count, nr_threads=threads, **own).fit(table)
+    )
+
+
+def _surprise(entries: Any, k: int) -> Callable[[int], Sweeps] | None:
+    try:
+        surprise = importlib.import_module("surprise")
+    except ImportError:
+        return None
+    from collections import defaultdict
+
+    by_user, by_item = defaultdict(list), defaultdict(list)
+    for u, i, r in zip(entries.row, entries.col, entries.data, strict=True):
+        by_user[int(u)].append((int(i), float(r)))
+        by_item[int(i)].append((int(u), float(r)))
+    ids = [{n: n for n in range(size)} for size in entries.shape]
+    trainset = surprise.Trainset(
+        by_user, by_item, *entries.shape, entries.nnz, (1, 5), *ids
+    )
+    own = {"n_factors": k, "lr_all": RATE, "reg_all": RIDGE, "random_state": 0}
+    return lambda threads: (
+        lambda count: surprise.SVD(n_epochs=count, **own).fit(trainset)
+    )
