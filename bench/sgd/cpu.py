@@ -155,7 +155,7 @@ def _ours(schedule: str, entries: Any, k: int) -> Callable[[int], Sweeps]:
 
 def _libmf(entries: Any, k: int) -> Callable[[int], Sweeps] | None:
     try:
-        libmf = importlib.import_module("libmf").mf
+        libmf = importlib.import_module("libmf.mf")
     except ImportError:
         return None
     table = np.c_[entries.row, entries.col, entries.data].astype(np.float32)
