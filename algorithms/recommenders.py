@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -633,11 +633,8 @@ class MatrixFactorization(_Factors, BaseEstimator):
         real = self.user_factors.dtype
         own = self._own_parameters() | {"checkpoint": None, "dtype": real}
         given = checked_ratings(user_items, real, self.target, directed=True)
-        graph, count, shape = (
-            given.graph,
-            given.user_count,
-            cast("Any", given.graph.sides),
-        )
+        graph, count = given.graph, given.user_count
+        shape = count, graph.vertex_count - count
         least = len(self.user_factors), len(self.item_factors)
         if shape[0] < least[0] or shape[1] < least[1]:
             raise fg.GraphInputError(

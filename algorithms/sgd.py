@@ -77,8 +77,10 @@ def learn_parts(f, u, v, e, d):  # type: ignore[no-untyped-def]
     p = d.x[u, f]
     q = d.x[v, f]
     miss = d.rating[e] - fg.dot(p, q)
-    d.x[u, f] = max(p + d.rate * (miss * q - d.ridge * p), 0.0)
-    d.x[v, f] = max(q + d.rate * (miss * p - d.ridge * q), 0.0)
+    at_u = p + d.rate * (miss * q - d.ridge * p)
+    at_v = q + d.rate * (miss * p - d.ridge * q)
+    d.x[u, f] = 0.0 if at_u < 0.0 else at_u  # max() has no vectors, and drops nan
+    d.x[v, f] = 0.0 if at_v < 0.0 else at_v
     return True
 
 
@@ -89,7 +91,8 @@ def learn_sources(f, u, v, e, d):  # type: ignore[no-untyped-def]
     q = d.x[v, f]
     a = d.bias[u]
     miss = d.rating[e] - (d.mean + a + d.bias[v] + fg.dot(p, q))
-    d.x[u, f] = max(p + d.rate * (miss * q - d.ridge * p), d.smallest)
+    found = p + d.rate * (miss * q - d.ridge * p)
+    d.x[u, f] = d.smallest if found < d.smallest else found
     d.bias[u] = a + d.rate_of_biases * d.rate * (miss - d.ridge * a)
     return True
 
@@ -384,16 +387,18 @@ def _given_biases(bias: Any, mean: Any, given: Ratings) -> tuple[Any, float]:
     GraphInputError
         If they do not fit, or are not finite.
     """
-    found = fg.given_array(bias, np.float64, "initial").on_host()
-    mean, count = float(mean), given.graph.vertex_count
-    if found.shape != (count,) or not np.isfinite([*found, mean]).all():
+    found, own = (
+        fg.given_array(x, np.float64, "initial").on_host() for x in (bias, mean)
+    )
+    shapes, expected = (found.shape, own.shape), ((given.graph.vertex_count,), ())
+    if shapes != expected or not (np.isfinite(found).all() and np.isfinite(own)):
         raise fg.GraphInputError(
             "biases and mean to begin with do not fit",
             where="initial=",
-            got=f"biases of shape {found.shape}, mean {mean}",
-            expected=f"finite numbers, biases of shape ({count},)",
+            got=f"biases of shape {shapes[0]}, mean {own}",
+            expected=f"finite numbers, shapes {expected}",
         )
-    return found, mean
+    return found, float(own)
 
 
 def learn_side(
@@ -431,17 +436,14 @@ def learn_side(
     ndarray of shape (U, K), (U,)
         After these epochs from zeros.
     """
-    given, k = (
-        checked_ratings(ratings, others.dtype, target, directed=True),
-        len(others.T),
-    )
+    real, k = others.dtype, others.shape[1]
+    given = checked_ratings(ratings, real, target, directed=True)
+    count = given.user_count
     _check_numbers(k, epochs, rate, decay, regularization)
-    count, real = given.user_count, others.dtype
-    bias = np.concatenate((np.zeros(count, real), biases))
     state = fg.State(
         given.graph,
         x=fg.vertex_property(np.concatenate((np.zeros((count, k), real), others))),
-        bias=fg.vertex_property(bias),
+        bias=fg.vertex_property(np.concatenate((np.zeros(count, real), biases))),
         smallest=0.0 if nonnegative else -np.inf,
         rate_of_biases=float(has_biases),
         **_properties(given, mean, rate, regularization),

@@ -1,0 +1,98 @@
+"""The benches of SGD work, on ratings too few to measure anything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from featgraph import _cuda
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
+
+from bench import run
+from bench.sgd import accuracy, cpu
+from bench.sgd.convergence import BOUNDS
+from bench.sgd.ratings import ratings_of
+from bench.sgd.shapes import SHAPES, Shape
+from featgraph.fold.schedules.table import SCHEDULES
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SHAPES, "small", Shape("small", 60, 25, 400, 40, 15))
+
+
+def lines_of(path: Path, *argv: str, code: int = 0) -> list[dict[str, Any]]:
+    """Run a bench twice; the second run adds no line that is measured again."""
+    output = path / "results.jsonl"
+    found: list[list[dict[str, Any]]] = []
+    for _ in range(2):
+        assert run.main([*argv, "--output", str(output)]) == code
+        found.append([json.loads(line) for line in output.read_text().splitlines()])
+        code = 0 if argv[0] == "sgd-convergence" else code
+    first, second = found
+    added = {line["contender"] for line in second[len(first) :]}
+    assert added <= {"held out", "goals"}
+    return first
+
+
+def test_drawn_ratings_can_be_learned() -> None:
+    drawn = ratings_of("", "small")
+    assert drawn.shape == (60, 25)
+    assert drawn.nnz == 400
+    assert set(np.unique(drawn.data)) <= {1, 2, 3, 4, 5}
+    assert drawn.data.std() > 0.5
+
+
+def test_convergence_is_checked_beside_serial(tmp_path: Path) -> None:
+    """Of a small rate, so that every order is near that of the others."""
+    names = [name for name in (*BOUNDS, "racy") if name in {*SCHEDULES, "racy"}]
+    argv = ("sgd-convergence", "--graph", "small", "--k", "2", "--data", "")
+    more = ("--seeds", "2", "--epochs", "3", "--schedules", *names, "not there")
+    lines = lines_of(tmp_path, *argv, *more)
+    assert [line["schedule"] for line in lines] == 2 * names
+    for line in lines:
+        assert len(line["curve"]) == 3
+        if line["schedule"] in {"levels", "ticketed"}:
+            assert line["checks"]["ok"]
+            assert line["far"] == 0
+    curves = [line["curve"] for line in lines if line["schedule"] == "serial"]
+    assert curves[0] != curves[1]
+
+
+def test_accuracy_is_tuned_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accuracy, "PARAMETERS", ((0.02, 0.0, 0.1), (0.0, 0.0, 0.1)))
+    monkeypatch.setattr(accuracy, "EPOCHS", 4)
+    page = tmp_path / "page.md"
+    argv = ("sgd-accuracy", "--graph", "small", "--k", "2", "--data", "")
+    lines = lines_of(tmp_path, *argv, "--page", str(page))
+    assert [line["contender"] for line in lines] == ["tuned", "tuned", "held out"]
+    best = min(lines[:2], key=lambda line: line["rmse"])
+    assert (lines[2]["rate"], lines[2]["epochs"]) == (best["rate"], best["epochs"])
+    text = page.read_text()
+    assert text.count(f"{lines[2]['rmse']:.4f} |") == 1
+    assert text.count("| small | 2 |") == 3
+
+
+def test_updates_are_timed_beside_peers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "BESIDE_ONE_THREAD", -np.inf)
+    argv = ("sgd-cpu", "--graph", "small", "--k", "16", "--data", "", "--repeat", "1")
+    only = ("--sweeps", "1", "--only", "blocks", "serial", "rows", "racy")
+    lines = lines_of(tmp_path, *argv, *only)
+    assert {line["contender"] for line in lines} == {*only[3:], "goals"}
+    assert np.isfinite(lines[-1]["checks"]["threads"])
+
+
+def test_preparation_is_timed(tmp_path: Path) -> None:
+    argv = ("sgd-preparation", "--graph", "small", "--repeat", "1")
+    names = {line["contender"] for line in lines_of(tmp_path, *argv)}
+    assert {"shuffle", "tickets", "levels", "blocks", "rows", "diagonal"} <= names
