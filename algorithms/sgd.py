@@ -417,8 +417,8 @@ def learn_side(
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Return factors and biases of new users, those of the items being held.
 
-    Edges conflict at users alone, so "auto" takes the schedule `rows`. Ratings are used
-    in the order given: what is found for a user does not depend on the others.
+    Edges conflict at users alone, so the schedule is `rows`. Ratings are used in the
+    order given: what is found for a user does not depend on the others.
 
     Parameters
     ----------
@@ -451,7 +451,8 @@ def learn_side(
     record = _Record(given, rate, decay, epochs, target)
     iterate_halves(
         [epoch_of_sources], state, epochs * bool(given.count),
-        record if decay and epochs else None, shuffle=None, target=target,
+        record if decay and epochs else None, schedule="rows", shuffle=None,
+        target=target,
     )  # fmt: skip
     record.check(state)
     return state["x"][:count], state["bias"][:count]

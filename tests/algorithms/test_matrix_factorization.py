@@ -169,14 +169,14 @@ def test_one_side_is_found_from_its_rows(more: dict[str, Any]) -> None:
         model.similar_items(0, recalculate_item=True)
 
 
-def test_one_side_runs_by_rows(target: str) -> None:
+def test_one_side_runs_by_rows() -> None:
     graph = fg.Graph.from_edges([0, 1], [2, 3], weights=[1.0, 2.0], sides=(2, 2))
     state = fg.State(
         graph, x=fg.vertex_property(np.ones((4, 3), np.float32)),
         bias=fg.vertex_property(0.0), rating=fg.edge_property(graph.weights),
         mean=1.5, rate=0.1, rate_of_biases=1.0, ridge=0.1, smallest=-np.inf,
     )  # fmt: skip
-    told = epoch_of_sources.explain(state, target=target)
+    told = epoch_of_sources.explain(state, target="cpu")
     assert "rows: edges conflict at one end alone" in told
 
 
