@@ -284,17 +284,17 @@ def sgd_factorization(
     given = checked_ratings(ratings, real, target, directed=True)
     held = _held_out(validation, patience, given, real, target)
     mean, spread, size = _moments(given)
-    bias: Any = 0
-    goes_on = isinstance(initial, tuple | list) and len(initial) == 4
+    begin, bias = cast("Any", initial), cast("Any", 0)
+    goes_on = isinstance(begin, tuple | list) and len(begin) == 4
     if goes_on:
-        *initial, bias, mean = initial  # type: ignore[assignment]
+        *begin, bias, mean = begin
         bias, mean = _given_biases(bias, mean, given)
     best: dict[str, Any] = {}
     if held is not None:  # in the State, so that checkpoints have them
         best["best_x"] = fg.vertex_property(0, dtype=real, shape=(factors,))
         best["best_bias"] = fg.vertex_property(0, dtype=real)
     state = factors_to_begin(
-        given, factors, initial, real, Totals(spread if has_biases else size, 0.0),
+        given, factors, begin, real, Totals(spread if has_biases else size, 0.0),
         random_state, target, around="zero" if has_biases else "products",
         goes_on=goes_on,
         bias=fg.vertex_property(bias if has_biases else 0, dtype=real),

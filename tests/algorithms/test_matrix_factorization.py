@@ -130,7 +130,9 @@ def test_one_side_is_found_from_its_rows(more: dict[str, Any]) -> None:
     """By epochs from zeros, in which the other side is held."""
     model = fitted(dtype=np.float64, regularization=0.1, **more)
     of_users, of_items = some_ratings(5)[:6], some_ratings(6)[:, :5].T.tocsr()
+    of_users.data[::3] *= -1  # so that some of what is nonnegative is projected
     x, b = of_one_side(model, of_users, "user")
+    assert model.nonnegative == bool((x == 0).any())
     found = model._solved(of_users)
     expected = np.c_[x, b + model.mean, np.ones(6)]
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)

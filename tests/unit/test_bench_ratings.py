@@ -65,6 +65,16 @@ def test_convergence_is_checked_beside_serial(tmp_path: Path) -> None:
     assert curves[0] != curves[1]
 
 
+def test_an_order_that_is_far_off_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(BOUNDS, "blocks", 0.0)
+    argv = ("sgd-convergence", "--graph", "small", "--k", "2", "--data", "")
+    more = ("--seeds", "1", "--epochs", "2", "--schedules", "serial", "blocks")
+    lines = lines_of(tmp_path, *argv, *more, code=1)
+    assert not lines[1]["checks"]["ok"]
+
+
 def test_accuracy_is_tuned_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
