@@ -16,6 +16,7 @@ import argparse
 import io
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -46,12 +47,15 @@ def main() -> int:
     )
     parser.add_argument("bench", nargs="+", help="NAME and its options, behind --")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         _link(folder / "after", ROOT)
         _link(folder / "before", _tree(arguments.before, folder))
-        failed = _run(arguments, folder)
-        _print(folder)
+        try:
+            failed = _run(arguments, folder)
+        finally:  # also where a limit of time ends it
+            _print(folder)
         if arguments.keep:
             arguments.keep.mkdir(parents=True, exist_ok=True)
             for version in VERSIONS:
@@ -99,15 +103,22 @@ def _run(arguments: argparse.Namespace, folder: Path) -> bool:
                 started = _start(
                     version, first + pair, places[2 * pair + swapped], arguments, folder
                 )
-                if places[0] is cores:
-                    started.wait()
                 running.append(started)
+                if places[0] is cores:
+                    _wait(started)
         for process in running:
-            failed |= process.wait() != 0
+            failed |= _wait(process) != 0
     if failed:
         for log in sorted(folder.glob("*.log")):
             print(f"{log.name}: {log.read_text()[-2000:]}")
     return failed
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    try:
+        return process.wait()
+    finally:
+        process.kill()  # where this process ends before it
 
 
 def _start(
