@@ -90,9 +90,10 @@ LOOPS = _words(
 
 #: Names that kernels of exclusive functions use beside those of all others.
 EXCLUSIVE = _words(
-    "arrived at conflicts deferred edge_order first has_turns held last locks lower",
+    "arrived at conflicts deferred edge_order far_u far_v first has_turns held is_first",
+    "last locks lower near_u near_v next_u next_v some_run",
     "meets one order_ranks order_sources order_targets other own source_turns",
-    "target_turns task tasks tries turn_counts turns turns_come upper wants",
+    "target_turns task tasks tries turn_counts turns upper wants",
     "warp_number warps",
 )
 

@@ -327,6 +327,8 @@ class _Analyser:
             reserved |= TRIANGLES
         if any(f.kind.exclusive for f in program.functions):
             reserved |= EXCLUSIVE
+            for name in signature:  # of values that are given in place of an edge
+                reserved |= {f"{name}_e", f"near_{name}", f"ordered_{name}"}
         intos = [f.into for f in program.functions if hasattr(f, "into")]
         #: ``into`` -> its name in generated functions, where it is a local.
         self.emitted = name_temporaries(intos, reserved, signature)
