@@ -176,8 +176,8 @@ _HOLD = "held = queues.hold(locks, lower, upper, tries)"
         ("(turn + 1) & 3, int64(1))", "(turn + 1) & 3, int64(0))"),
         ("+ place] = at", "+ place] = place"),
         (
-            "has_turns = queues.has_turn(locks, v, target_turns[at])",
-            "has_turns = True",
+            'out += self.told("has_turns", binding)',
+            'out += code("has_turns = waits")',
         ),
     ],
     ids=[
