@@ -99,7 +99,10 @@ class PlanError(FeatGraphError, ValueError):
 
 
 class KernelFaultError(FeatGraphError, RuntimeError):
-    """A generated kernel touched an index out of range (checked mode)."""
+    """A generated kernel touched an index out of range (checked mode), or stalled.
+
+    A schedule of exclusive functions stalls if edges wait for each other forever.
+    """
 
 
 class DeviceError(FeatGraphError, RuntimeError):

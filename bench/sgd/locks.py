@@ -48,7 +48,7 @@ def locks(words, apart, second, tries, taken):
 def barriers(arrived, times):
     meets = int64(0)
     for _ in range(times):
-        meets = queues.meet_at(arrived, meets)
+        meets = queues.meet_at(arrived, meets, True)
 
 
 @kernel

@@ -32,6 +32,8 @@ Numba ships no CPU atomics. They are LLVM's ``atomicrmw`` and ``cmpxchg`` with r
 ordering: the end of `in_parallel` orders everything.
 """
 
+import time
+
 from llvmlite import ir
 from numba import int32, int64, njit, types, uint32
 from numba.core import callconv, cgutils
@@ -62,6 +64,8 @@ is_normal = _njit(patching.is_normal)
 sort_triangle = _njit(ordering.sort_triangle)
 
 _ORDERING = "monotonic"
+#: How long a thread waits for others, in ns, and its polls between looks at the clock.
+LONGEST_WAIT, POLLS = 60_000_000_000, 1024
 
 
 def _index_types(index):
@@ -246,15 +250,47 @@ def _give_way(typing_context):
     return types.void(), generate
 
 
+@intrinsic
+def _clock_ns(typing_context):
+    def generate(context, builder, signature, arguments):
+        pair = cgutils.alloca_once(builder, ir.ArrayType(_INT64, 2))
+        pair = builder.bitcast(pair, _BYTES)
+        type_ = ir.FunctionType(_INT32, [_INT32, _BYTES])
+        ask = cgutils.get_or_insert_function(builder.module, type_, "clock_gettime")
+        builder.call(ask, [_INT32(time.CLOCK_MONOTONIC), pair])
+        pair = builder.bitcast(pair, _INT64.as_pointer())
+        seconds, more = builder.load(pair), builder.load(builder.gep(pair, [_INT32(1)]))
+        return builder.add(builder.mul(seconds, _INT64(1_000_000_000)), more)
+
+    return types.int64(), generate
+
+
+@_njit
+def _wait(polls, begun):
+    """Give way to other threads; return when the wait began, as it was first looked at.
+
+    The clock is looked at in one of `POLLS` calls, which `polls` counts.
+    """
+    _give_way()
+    if polls % POLLS != 0:
+        return begun
+    now = _clock_ns()
+    if begun != 0 and now - begun > LONGEST_WAIT:
+        raise TimeoutError("a worker waited for 60 s")
+    return begun if begun != 0 else now
+
+
 @_njit
 def hold(locks, first, second):
     """Wait until two locks can be taken, or one if they are one; none is kept alone."""
+    polls, begun = 0, int64(0)
     while True:
         if _try_lock(locks, first):
             if first == second or _try_lock(locks, second):
                 return
             _unlock(locks, first)
-        _give_way()
+        polls += 1
+        begun = _wait(polls, begun)
 
 
 @_njit
@@ -268,8 +304,10 @@ def release(locks, first, second):
 @_njit
 def wait_for(counts, v, turn):
     """Wait until so many edges have passed a vertex; what they wrote is seen then."""
+    polls, begun = 0, int64(0)
     while _count_at(counts, v) != turn:
-        _give_way()
+        polls += 1
+        begun = _wait(polls, begun)
 
 
 @_njit

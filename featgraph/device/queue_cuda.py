@@ -91,6 +91,9 @@ KEY, FARS, SOME, WAITING = 7, 48, 50, 51
 NEAR, SIGN, DELTA, FIRST, LIMITS = 0, 1, 2, 3, 4
 #: Where the log begins: the count of committed vertices, and the time, in ns.
 LOG, OF_AN_ENTRY = 52, 2
+#: How long exclusive functions wait before their kernel ends with an error, in ns, and
+#: how often they poll between two looks at the clock.
+LONGEST_WAIT, POLLS = 60_000_000_000, 4096
 #: Chunks of a row that a lane puts into the list by itself.
 FEW_CHUNKS = 4
 #: Bits of a word of `ROWS` that count edges.
@@ -104,15 +107,16 @@ def meet(lists, meets):
 
     `meets` is how often they have met before; return it for the next time.
     """
-    return meet_at(lists.words, meets)
+    return meet_at(lists.words, meets, False)
 
 
 @device_function
-def meet_at(words, meets):
-    """Do what `meet` does by a count of blocks in `words`, which is 0 at first."""
-    meets = arrive(words, meets)
-    wait_for_all(words, meets)
-    return meets
+def meet_at(words, meets, ends):
+    """Do what `meet` does by a count of blocks in `words`, which is 0 at first.
+
+    With `ends`, return -1 where the others have not come after `LONGEST_WAIT`.
+    """
+    return wait_for_all(words, arrive(words, meets), ends)
 
 
 @device_function
@@ -126,13 +130,19 @@ def arrive(words, meets):
 
 
 @device_function
-def wait_for_all(words, meets):
-    """Wait until all blocks have arrived as often as this one has."""
+def wait_for_all(words, meets, ends):
+    """Wait until all blocks have arrived as often as this one has: see `meet_at`."""
+    polls, begun = int32(0), int64(0)
     if cuda.gridDim.x > 1 and cuda.threadIdx.x == 0:
         all_blocks = meets * int64(cuda.gridDim.x)
-        while acquire(words, ARRIVED) < all_blocks:
-            pass
+        while begun >= 0 and acquire(words, ARRIVED) < all_blocks:
+            if ends:
+                polls += int32(1)
+                begun = wait_begun(polls, begun)
+    if ends:
+        return int64(-1) if cuda.syncthreads_or(int32(begun < 0)) != 0 else meets
     cuda.syncthreads()
+    return meets
 
 
 @device_function
@@ -154,6 +164,21 @@ def ends_at(sources, targets, place):
     """Return the ends of the edge at a place; those of the last one behind it."""
     place = min(place, int64(sources.shape[0] - 1))
     return sources[place], targets[place]
+
+
+@device_function
+def wait_begun(polls, begun):
+    """Return when a wait began, in ns: 0 before the first look at the clock.
+
+    Return -1 if it has lasted for `LONGEST_WAIT`. The clock is looked at in one of
+    `POLLS` calls; `polls` counts them, from 1 on.
+    """
+    if polls & int32(POLLS - 1) != 0:
+        return begun
+    now = clock_ns()
+    if begun == 0:
+        return now
+    return int64(-1) if now - begun > LONGEST_WAIT else begun
 
 
 @device_function

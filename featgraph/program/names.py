@@ -90,11 +90,11 @@ LOOPS = _words(
 
 #: Names that kernels of exclusive functions use beside those of all others.
 EXCLUSIVE = _words(
-    "arrived at conflicts deferred edge_order far_u far_v first has_turns held is_first",
-    "last locks lower near_u near_v next_u next_v some_run",
-    "meets one order_ranks order_sources order_targets other own source_turns",
-    "target_turns task tasks tries turn_counts turns upper wants",
-    "warp_number warps",
+    "ahead arrived at before begun below conflicts deferred edge_order failed far_u",
+    "far_v first got has_turns held is_first last leading left locks lower meets",
+    "near_u near_v next_u next_v one order_ranks order_sources order_targets other",
+    "own polls slot some_run source_turns stalled target_turns task tasks tries",
+    "turn_counts turns upper vertex wants warp_number warps whole",
 )
 
 #: Names that kernels of triangle functions use beside those. No user's local is printed

@@ -20,7 +20,7 @@ __all__ = ["check_exclusive"]
 #: Schedules of any graph, and those of graphs of two sides.
 ANY = ("serial", "levels", "matching_edges", "edge_locked", "ticketed", "auto")
 OF_SIDES = ("blocks", "matching_nodes", "subgraph_matching", "diagonal",
-            "block_diagonal")  # fmt: skip
+            "block_diagonal", "node_locked", "hybrid")  # fmt: skip
 
 
 def check_exclusive(seed: int, target: str, edges: int = 60) -> str:
@@ -44,6 +44,8 @@ def check_exclusive(seed: int, target: str, edges: int = 60) -> str:
         options["shuffle"] = draw.one((0, None, seed))
         if schedule == "blocks":
             options["parts"] = draw.number(1, 5)
+        elif schedule == "hybrid" and draw.chance(50):
+            options["hubs"] = draw.number(1, 5)
         elif schedule in {"matching_nodes", "subgraph_matching", "block_diagonal"}:
             options["block_vertices"] = draw.number(1, 9)
         state = state_of(graph, k, seed)

@@ -54,6 +54,7 @@ SCHEDULES = {
     "levels_cpu": ("cpu", {"schedule": "levels"}),
     "levels_cuda": ("cuda", {"schedule": "levels"}),
     "blocks_cuda": ("cuda", {"schedule": "blocks"}),
+    "node_locked_cuda": ("cuda", {"schedule": "node_locked"}),
 }
 #: Few of the bank: argmin, a reduce, edges and twins, matrices, atomics.
 PROGRAMS = {
@@ -119,7 +120,7 @@ CASES += [
 
 CASES += [
     ("learn", LEARN, 16, schedule, "auto")
-    for schedule in ("levels_cpu", "levels_cuda", "blocks_cuda")
+    for schedule in ("levels_cpu", "levels_cuda", "blocks_cuda", "node_locked_cuda")
 ]
 
 

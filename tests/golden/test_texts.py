@@ -15,8 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from featgraph.fold.schedules.exclusive import is_exclusive
+from featgraph.fold.schedules.table import NAMES, SCHEDULES
+from tests.programs.exclusive import LEARN, PROGRAMS
+from tests.texts.paths import normalised
 from tests.texts.plans import Case, cases_by_name, drawn, texts
 
+#: The same of each schedule of exclusive functions, on the CPU and on CUDA.
+OF_SCHEDULES = Path(__file__).with_name("schedules.txt")
 KEPT = Path(__file__).with_name("texts.txt")
 CASES = cases_by_name()
 
@@ -49,6 +55,18 @@ def test_texts(case: Case, request: pytest.FixtureRequest) -> None:
     pairs = zip_longest(made, kept, made.values())
     changed = [str(name) for name, old, new in pairs if old != new]
     assert not changed, f"{case.name} in {', '.join(changed)}{HOW.format(name=case.name)}"
+
+
+def test_texts_of_exclusive_schedules(request: pytest.FixtureRequest) -> None:
+    made = {}
+    for name in sorted(n for n in NAMES if is_exclusive(SCHEDULES.get(n))):
+        step = PROGRAMS["mix_targets"] if name == "rows" else LEARN
+        folded = [step.fold(k=16, target=t, schedule=name) for t in ("cpu", "cuda")]
+        made[name] = [digest(normalised(kernel.source)) for kernel in folded]
+    if request.config.getoption("--update-golden", default=False):
+        lines = (f"{name} {' '.join(digests)}\n" for name, digests in made.items())
+        OF_SCHEDULES.write_text("".join(lines))
+    assert parsed(OF_SCHEDULES.read_text()) == made
 
 
 def keep(name: str, digests: list[str]) -> None:

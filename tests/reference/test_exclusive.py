@@ -243,6 +243,11 @@ OPTIONS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "not repeatable": (
         mix, {"deterministic": True, "schedule": "edge_locked"}, "not repeatable",
     ),
+    "no vertex again": (
+        mix, {"deterministic": True, "schedule": "node_locked"}, "not repeatable",
+    ),
+    "hubs of another": (mix, {"schedule": "node_locked", "hubs": 3}, "does not belong"),
+    "too few hubs": (mix, {"schedule": "hybrid", "hubs": 0}, "hubs cannot be 0"),
     "racy and a schedule": (mix, {"racy": True, "schedule": "serial"}, "no order"),
     "racy and repeatable": (mix, {"racy": True, "deterministic": True}, "no order"),
     "racy and recorded": (mix, {"racy": True, "record_order": "turn"}, "no order"),
@@ -283,7 +288,8 @@ def test_options_that_do_not_fit(name: str) -> None:
     ],
 )
 def test_schedules_of_two_sides_refuse_other_graphs(graph: fg.Graph, got: str) -> None:
-    for schedule in ("blocks", "diagonal", "block_diagonal", "subgraph_matching"):
+    names = "blocks diagonal block_diagonal subgraph_matching node_locked hybrid"
+    for schedule in names.split():
         with pytest.raises(fg.PlanError, match="from the first of two sides") as caught:
             fg.foldmap(mix)(state_of(graph), target="cpu", schedule=schedule)
         assert got in str(caught.value)

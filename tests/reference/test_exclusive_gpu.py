@@ -40,13 +40,16 @@ TWO_SIDES: dict[str, dict[str, Any]] = {
     "subgraph_matching": {"block_vertices": 100},
     "diagonal": {},
     "block_diagonal": {"block_vertices": 50},
+    "node_locked": {},
+    "hybrid": {},
+    "hubs apart": {"schedule": "hybrid", "hubs": 9},
 }
 CASES = [
     (kind, schedule, options)
     for kind, schedules in (("directed", ANY), ("sides", ANY | TWO_SIDES))
     for schedule, options in schedules.items()
 ]
-UNORDERED = {"edge_locked"}
+UNORDERED = {"edge_locked", "node_locked", "hybrid", "hubs apart"}
 RUNS = 100
 
 
@@ -64,7 +67,7 @@ def _replays(kind: str, k: int, vertices: int, edges: int, **options: Any) -> No
 def test_replays_on_large_graphs(
     kind: str, schedule: str, options: dict[str, Any], k: int
 ) -> None:
-    _replays(kind, k, 2_000, 20_000, schedule=schedule, **options)
+    _replays(kind, k, 2_000, 20_000, **{"schedule": schedule, **options})
 
 
 @pytest.mark.parametrize(("kind", "schedule", "options"), CASES)
@@ -74,7 +77,8 @@ def test_replays_again_and_again(
     graph = graph_of(kind, 200, 2_000, 3)
     first = None
     for _ in range(RUNS):
-        state, _ = run("mix_all", graph, 16, "cuda", schedule=schedule, **options)
+        more = {"schedule": schedule, **options}
+        state, _ = run("mix_all", graph, 16, "cuda", **more)
         turns = state["turn"]
         if first is None or schedule in UNORDERED:
             meant = replayed(graph, 16, order_of(graph, turns))
@@ -97,7 +101,7 @@ def test_has_the_bits_of_serial(schedule: str) -> None:
         np.testing.assert_array_equal(found[0][name], found[1][name])
 
 
-@pytest.mark.parametrize("schedule", [*ANY, "blocks"])
+@pytest.mark.parametrize("schedule", [*ANY, "blocks", "node_locked", "hybrid"])
 def test_learns(schedule: str) -> None:
     graph = graph_of("sides", 300, 2_000, 9)
     check_learning(graph, 16, "cuda", schedule=schedule)

@@ -7,12 +7,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import featgraph as fg
+from featgraph.device import cpu
 from featgraph.fold.schedules import exclusive
 from featgraph.fold.schedules.exclusive_tasks import BlocksSchedule
 from featgraph.fold.schedules.table import SCHEDULES
@@ -32,13 +34,16 @@ from tests.strategies import active_sets, examples, seeds
 KINDS = ("directed", "undirected", "sides")
 ANY = ("serial", "levels", "matching_edges", "edge_locked", "ticketed")
 #: Whose order differs from run to run.
-UNORDERED = {"edge_locked"}
-TWO_SIDES = {
+UNORDERED = {"edge_locked", "node_locked", "hybrid", "hubs apart"}
+TWO_SIDES: dict[str, dict[str, Any]] = {
     "blocks": {"parts": 3},
     "matching_nodes": {"block_vertices": 3},
     "subgraph_matching": {"block_vertices": 3},
     "diagonal": {},
     "block_diagonal": {"block_vertices": 3},
+    "node_locked": {},
+    "hybrid": {"tries": 1},
+    "hubs apart": {"schedule": "hybrid", "hubs": 3},
 }
 #: What equals `serial` bit by bit.
 SERIAL = {"levels", "rows", "ticketed"}
@@ -123,6 +128,7 @@ def test_explain_says_how_edges_are_kept_apart(target: str) -> None:
         ("mix", "sides", "auto"): ("blocks: the graph has two sides", "u and v"),
         ("mix_targets", "sides", "auto"): ("rows: edges conflict at one end", "v\n"),
         ("mix", "directed", "auto"): ("levels: the graph has no two", "u and v"),
+        ("mix", "sides", "hybrid"): ("hybrid: asked for; its", "u and v"),
         ("mix", "sides", "edge_locked"): ("edge_locked: asked for; its", "u and v"),
     }
     for (name, kind, schedule), (reason, ends) in why.items():
@@ -186,6 +192,43 @@ def test_an_order_is_prepared_once(
     assert len(kernels) == 1, "options of a schedule compile nothing"
 
 
+@numba.njit
+def _never(locks, v):
+    return False
+
+
+@fg.edge(exclusive=True)
+def waiting(f, u, v, e, d):
+    a = d.x[u, f]
+    b = d.x[v, f]
+    d.x[u, f] = a + 11
+    d.x[v, f] = b + 13
+    return True
+
+
+@pytest.mark.parametrize(
+    ("schedule", "name"),
+    [("edge_locked", "hold"), ("node_locked", "hold"), ("hybrid", "hold"),
+     ("ticketed", "wait_for")],
+)  # fmt: skip
+def test_threads_that_wait_for_too_long_end_with_an_error(
+    schedule: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "POLLS", 4)
+    monkeypatch.setattr(cpu, "LONGEST_WAIT", 10**6)
+    monkeypatch.setattr(cpu, "_wait", numba.njit(cpu._wait.py_func))
+    monkeypatch.setattr(cpu, "_try_lock", _never)
+    monkeypatch.setattr(cpu, "_count_at", numba.njit(lambda counts, v: -1))
+    monkeypatch.setattr(cpu, name, numba.njit(getattr(cpu, name).py_func))
+    state = state_of(graph_of("sides", 33, 120, 1), 3)
+    before = state["x"]
+    with pytest.raises(fg.KernelFaultError, match="before all edges ran") as caught:
+        fg.foldmap(waiting)(state, target="cpu", schedule=schedule)
+    assert caught.value.where == f"schedule={schedule!r}"
+    assert "waited for 60 s" in str(caught.value)
+    np.testing.assert_array_equal(state["x"], before)
+
+
 @pytest.mark.parametrize("edges", [[], [(0, 0)], [(1, 1), (1, 1)]])
 def test_small_graphs(edges: list[tuple[int, int]], target: str) -> None:
     ends = np.array(edges, np.int64).reshape(-1, 2)
@@ -214,13 +257,11 @@ def test_large_graphs_agree_with_the_cpu(k: int, target: str) -> None:
         for name in ("mix", "mix_all"):
             schedules = schedules_of(name, kind)
             for schedule, own in schedules.items():
-                more = {name: 4 * value for name, value in own.items()}
+                more = {"schedule": schedule} | own
+                more |= {n: 4 * o for n, o in own.items() if n != "schedule"}
                 if schedule == "diagonal" and target == "cpu":
                     continue
-                found = [
-                    run(name, graph, k, on, schedule=schedule, **more)[0]
-                    for on in ("cpu", target)
-                ]
+                found = [run(name, graph, k, on, **more)[0] for on in ("cpu", target)]
                 if schedule in UNORDERED:  # to replay it edge by edge takes long
                     assert len(order_of(graph, found[1]["turn"])) == graph.edge_count
                     continue

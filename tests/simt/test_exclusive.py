@@ -17,9 +17,10 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.config import config
+from featgraph.device import queue_cuda
 from featgraph.fold.functions import predication
 from featgraph.fold.kinds import exclusive as nests
-from featgraph.fold.schedules import exclusive_locks
+from featgraph.fold.schedules import exclusive_locks, exclusive_nodes
 from featgraph.fold.schedules.exclusive import ExclusiveSchedule
 from featgraph.fold.schedules.exclusive_groups import LevelSchedule
 from featgraph.fold.schedules.exclusive_tasks import SerialSchedule
@@ -34,6 +35,7 @@ from tests.programs.exclusive import (
 )
 from tests.reference.test_exclusive_runs import (
     SERIAL,
+    TWO_SIDES,
     schedules_of,
     test_explain_has_the_figures_of_what_is_prepared,
 )
@@ -152,63 +154,125 @@ def test_faults_of_the_nest_are_seen(
         check_run(program, state, told)
 
 
-@pytest.mark.parametrize(
-    "schedule", ["levels", "serial", "matching_edges", "edge_locked", "ticketed"]
-)
+SLOW = ("levels", "serial", "matching_edges", "edge_locked", "ticketed",
+        "node_locked", "hybrid", "hubs apart")  # fmt: skip
+
+
+@pytest.mark.parametrize("schedule", SLOW)
 @pytest.mark.parametrize("k", [1, 8])
 def test_lanes_that_take_their_time(schedule: str, k: int) -> None:
+    own = TWO_SIDES.get(schedule, {})
+    kind = "sides" if schedule in TWO_SIDES else "directed"
     for seed in range(5):
-        graph = graph_of("directed", 6, 14, seed)
+        graph = graph_of(kind, 6, 14, seed)
         with pauses(seed):
-            state, told = run("mix_all", graph, k, "cuda", schedule=schedule)
+            state, told = run(
+                "mix_all", graph, k, "cuda", **{"schedule": schedule, **own}
+            )
         check_run("mix_all", state, told)
 
 
 _HOLD = "held = queues.hold(locks, lower, upper, tries)"
+_TRY = "got = queues.hold(locks, other, other, 1)"
+_EDGES = {"schedule": "edge_locked", "tries": 2}
+_NODES = {"schedule": "node_locked"}
+_APART = {"schedule": "hybrid", "hubs": 2, "tries": 1}
+_FAULTS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no lock": (_EDGES, _HOLD, "held = True"),
+    "one lock": (
+        _EDGES, "other = order_ranks[v] if conflicts & 2 else order_ranks[u]",
+        "other = one",
+    ),
+    "early release": (
+        _EDGES, _HOLD, f"{_HOLD}\nif held:\n    queues.release(locks, lower, upper)"
+    ),
+    "deferred and lost": (
+        _EDGES, "(turn + 1) & 3, int64(1))", "(turn + 1) & 3, int64(0))"
+    ),
+    "run twice": (_EDGES, "+ place] = at", "+ place] = place"),
+    "no wait": (
+        {"schedule": "ticketed"}, "held = has_turns and", "held = waits and"
+    ),
+    "no lock of another end": (_NODES, _TRY, "got = True"),
+    "another end released early": (
+        _NODES, _TRY, f"{_TRY}\nif got:\n    queues.release(locks, other, other)"
+    ),
+    "left of a vertex, and lost": (_NODES, "deferred[slot] = place", "slot += 0"),
+    "left, and not counted": (_NODES, "int64(left))", "int64(0))"),
+    "left, and run twice": (_NODES, "locks[vertex] = left", "locks[vertex] = left + 1"),
+    "a row that the next edge does not see": (_NODES, "held = own == 0", "held = True"),
+    "another edge deferred": (
+        {"schedule": "hybrid"}, ".shape[0] + slot] = place", ".shape[0] + slot] = slot"
+    ),
+    "hubs without locks": (_APART, _HOLD, "held = True"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (_HOLD, "held = True"),
-        ("other = order_ranks[v] if conflicts & 2 else order_ranks[u]", "other = one"),
-        (_HOLD, f"{_HOLD}\nif held:\n    queues.release(locks, lower, upper)"),
-        ("(turn + 1) & 3, int64(1))", "(turn + 1) & 3, int64(0))"),
-        ("+ place] = at", "+ place] = place"),
-        (
-            'out += self.told("has_turns", binding)',
-            'out += code("has_turns = waits")',
-        ),
-    ],
-    ids=[
-        "no lock",
-        "one lock",
-        "early release",
-        "deferred and lost",
-        "run twice",
-        "no wait",
-    ],
-)
-def test_faults_of_locks_are_seen(
-    old: str, new: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _alter(old: str, new: str, patch: pytest.MonkeyPatch) -> None:
+    """Plant a fault in schedules, and have `mix_all` folded anew."""
+
     def altered(text: str, **parts: Any) -> Any:
         return code(text.replace(old, new), **parts)
 
-    texts = inspect.getsource(exclusive_locks)
-    assert old in texts
-    monkeypatch.setattr(exclusive_locks, "code", altered)
+    modules = exclusive_locks, exclusive_nodes
+    assert any(old in inspect.getsource(module) for module in modules)
+    for module in modules:
+        patch.setattr(module, "code", altered)
     step = fg.foldmap(*PROGRAMS["mix_all"].program.functions)
-    monkeypatch.setitem(PROGRAMS, "mix_all", step)
+    patch.setitem(PROGRAMS, "mix_all", step)
+
+
+@pytest.mark.parametrize("fault", _FAULTS)
+def test_faults_of_locks_are_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    more, old, new = _FAULTS[fault]
+    _alter(old, new, monkeypatch)
+    has_sides = more["schedule"] in {"node_locked", "hybrid"}
     graph = graph_of("directed", 5, 14, 1)
-    more: dict[str, Any] = {"schedule": "edge_locked", "tries": 2}
-    if "has_turns" in old:
-        more = {"schedule": "ticketed"}
+    if has_sides:
+        graph = graph_of("sides", 5, 40, 1)
     for seed in range(5):
         with pauses(seed):
             state, told = run("mix_all", graph, 1, "cuda", **more)
-        with pytest.raises((AssertionError, ValueError)):
+        with pytest.raises((AssertionError, ValueError, fg.KernelFaultError)):
             check_run("mix_all", state, told)
+
+
+@pytest.mark.parametrize("loops", [False, True])
+@pytest.mark.parametrize(
+    ("schedule", "old", "new", "why"),
+    [
+        ("edge_locked", _HOLD, "held = False", "ran none"),
+        ("node_locked", _TRY, "got = False", "ran none"),
+        ("hybrid", "queues.hold(", "False and queues.hold(", "ran none"),
+        (
+            "ticketed",
+            "has_turns = is_first or not conflicts & 1",
+            "has_turns = False",
+            "waited for 60 s",
+        ),
+    ],
+)
+def test_kernels_that_stall_end_with_an_error(
+    schedule: str, old: str, new: str, why: str, loops: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    graph = graph_of("sides", 6, 14, 1)
+    state = state_of(graph, 3)
+    with pytest.MonkeyPatch.context() as patch:
+        _alter(old, new, patch)
+        patch.setattr(queue_cuda, "LONGEST_WAIT", 1)
+        patch.setattr(queue_cuda, "POLLS", 2)
+        step = PROGRAMS["mix_all"]
+        more: dict[str, Any] = {"target": "cuda", "schedule": schedule}
+        if not loops:
+            step(state, **more)
+        with pytest.raises(fg.KernelFaultError, match="before all edges ran") as caught:
+            _ = fg.iterate(step, state, supersteps=4, **more) if loops else state["x"]
+    assert caught.value.where == f"schedule={schedule!r}"
+    assert why in caught.value.got
+    assert "make it anew" in caught.value.fix
+    state, told = run("mix_all", graph, 3, "cuda", schedule=schedule)
+    check_run("mix_all", state, told)
 
 
 @fg.edge(exclusive=True)

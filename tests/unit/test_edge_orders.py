@@ -251,6 +251,19 @@ def test_rows_run_as_the_order_does(edges: Edges, sides: Any) -> None:
         assert np.array_equal(run(edges, made.order, sides), expected)
 
 
+def test_turned_rows_ascend_from_the_first_edge_on() -> None:
+    rng = np.random.default_rng(3)
+    targets = np.sort(rng.integers(5, 12, 90)).astype(np.int32)
+    order = rng.permutation(90)
+    found = edge_orders.rows(targets, targets, order, "v")
+    turned = found.order.copy()
+    edge_orders.turn_rows(targets, found.groups, turned)
+    for first, stop in pairwise(found.groups):
+        rows, begin = np.sort(found.order[first:stop]), found.order[first]
+        place = int(np.searchsorted(rows, begin))
+        assert turned[first:stop].tolist() == [*rows[place:], *rows[:place]]
+
+
 @given(any_edges(), st.sampled_from(SIDES))
 def test_tickets_count_the_edges_before(edges: Edges, sides: Any) -> None:
     turns = edge_orders.tickets(*edges.arguments, sides)

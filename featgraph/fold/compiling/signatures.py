@@ -54,7 +54,8 @@ def entry_signature(
         known[name] = _array("uint32", 1)
     known["passed_edges"] = known["passed_count"] = _array("int32", 1)
     known["chunks"] = known["arrived"] = _array("int64", 1)
-    known["turn_counts"] = known["locks"] = _array("int32", 1)
+    for name in ("turn_counts", "locks", "stalled"):
+        known[name] = _array("int32", 1)
     known["deferred"], known["conflicts"] = _array(offset, 1), types.int64
     known |= own_types(entry, offset)
     reducing = source.plan.functions_of(source.plan.phases[entry.phase])[0]

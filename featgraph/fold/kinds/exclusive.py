@@ -23,7 +23,7 @@ def _title(facts: NestFacts) -> str:
 
 def _arguments(facts: NestFacts, places: Names, more: Names) -> list[str]:
     sets = ["d", "sources", "all_sources", "targets"]
-    meeting = ["arrived"] * (facts.target is Target.CUDA)
+    meeting = ["arrived", "stalled"] * (facts.target is Target.CUDA)
     holds, records = facts.binding.holds, bool(facts.phase.record)
     locks = ["locks", *["deferred"] * (facts.target is Target.CUDA)] * holds
     recorded = ["conflicts"] * (holds or records) + ["turn_counts"] * records

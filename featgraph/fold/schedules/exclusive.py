@@ -16,7 +16,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from collections.abc import Mapping as Dict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -35,14 +35,16 @@ from featgraph.fold.schedules.grids import LaunchSizes
 from featgraph.fold.schedules.lanes import lanes_of, shared
 from featgraph.fold.schedules.mapping import WARP, Mapping, Work
 from featgraph.fold.tree.nodes import Sweep
-from featgraph.fold.tree.statements import Body, agreed, code, copied, noted
+from featgraph.fold.tree.statements import Body, agreed, code, copied, noted, when
 
 if TYPE_CHECKING:
     from featgraph.graph.views.edge_orders import EdgeGroups
 
 __all__ = [
+    "MEET",
     "ORDER",
     "OWN",
+    "Each",
     "EdgesToGroup",
     "ExclusiveSchedule",
     "is_exclusive",
@@ -57,12 +59,25 @@ SMALLEST_SHARE = 2048
 #: Shares of a turn that a thread gets: uneven ones even out.
 SHARES_A_THREAD = 8
 
+#: Returns what is done in front of the function and behind it.
+Run: TypeAlias = Callable[[Body, Binding, KernelShape], Body]
+#: Returns what is done with an edge, from a `Run` and the texts of edge and ends.
+Each: TypeAlias = Callable[..., Body]
+
+#: The end of a meeting of the grid, where the kernel ends if some do not come in time.
+WAIT = """\
+meets = queues.wait_for_all(arrived, meets, True)
+if meets < 0:
+    stalled[0] = 2
+    return"""
+#: A meeting of the grid.
+MEET = f"meets = queues.arrive(arrived, meets)\n{WAIT}"
+
 #: The edge at a place of the order, and its ends.
-_EDGE = (
-    "e = {number}(edge_order[at])",
-    "u = {vertex}(order_sources[at])",
-    "v = {vertex}(order_targets[at])",
-)
+#: An edge and its ends at a place of the order, and a value of the edge.
+_AT = (
+    "edge_order[at]", "order_sources[at]", "order_targets[at]", "ordered_{}[at]",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -107,6 +122,8 @@ class ExclusiveSchedule(Schedule):
         Whether the order follows from the graph and the options.
     in_tasks : bool
         Whether workers take tasks.
+    passes : str
+        What follows the number of barriers in the summary of what is prepared (CUDA).
     resident : int
         Blocks that a multiprocessor has at a time: with more, they meet more slowly.
     prepare_ns : float
@@ -120,6 +137,7 @@ class ExclusiveSchedule(Schedule):
     seed = "shuffle"
     forms = ()
     is_repeatable: ClassVar[bool] = True
+    passes: ClassVar[str] = ""
     resident: ClassVar[int] = 2
     in_tasks: ClassVar[bool] = False
     prepare_ns: ClassVar[float] = 60
@@ -219,10 +237,12 @@ class ExclusiveSchedule(Schedule):
             chunks, turns = in_chunks(found.groups, rounds)
             made |= {"chunks": chunks, "turns": turns}
         elif rounds is None:
+            made |= {"tasks": np.zeros(1, np.int64)} if self.in_tasks else {}
             made |= {"turns": found.groups}
         else:
             made |= {"tasks": found.groups, "turns": rounds}
-        return made | {"summary": summary_of(found.groups, made["turns"])}
+        passes = self.passes * bool(mapping.resident)
+        return made | {"summary": summary_of(found.groups, made["turns"]) + passes}
 
     def copied(
         self, columns: Dict[str, Any], prepared: Callable[[str], Any]
@@ -248,9 +268,9 @@ class ExclusiveSchedule(Schedule):
         """Return the loop over the edges of `node`, its body in it."""
         number = shape.number_type or "int64"
         if not shape.threads:
-            each = _edge(node, "int64", "int64")
-            each += self.run(node.body, binding, shape)
-            loop = code("for at in range(first, last):\n    BODY", BODY=each)
+            body = _edge(node, "int64", "int64", _AT)
+            body += self.run(node.body, binding, shape)
+            loop = code("for at in range(first, last):\n    BODY", BODY=body)
             return [*_CPU.front(binding), *loop]
         lanes = binding.features.lanes
         shift = lanes.bit_length() - 1
@@ -259,9 +279,15 @@ class ExclusiveSchedule(Schedule):
             "meets = int64(0)\n"
             f"own = int64({group})\n"
             "warp_number = int64(cuda.grid(1) >> 5)\n"
-            "warps = int64(cuda.gridsize(1) >> 5)"
+            "warps = int64(cuda.gridsize(1) >> 5)\n"
+            "if cuda.syncthreads_or(stalled[0]) != 0:\n"
+            "    return"
         )
-        each = _edge(node, number, "int32") + self.run(node.body, binding, shape)
+
+        def each(run: Run, edge: tuple[str, ...] = _AT) -> Body:
+            body = [copied(part) for part in node.body]
+            return _edge(node, number, "int32", edge) + run(body, binding, shape)
+
         loop = self.turn_loop(node, each, WARP // lanes)
         return [*front, *lanes_of(binding, "cuda.laneid"), *loop]
 
@@ -269,19 +295,46 @@ class ExclusiveSchedule(Schedule):
         """Return what is done with an edge; `body` runs the function."""
         return body
 
-    def turn_loop(self, node: Sweep, each: Body, groups: int) -> Body:
-        """Return the turns, and meetings between them; warps have `groups` of lanes."""
-        front, loop = (self._tasks if self.in_tasks else self._edges)(
-            node, each, groups
+    def turn_loop(self, node: Sweep, each: Each, groups: int) -> Body:
+        """Return the turns, and meetings between them; warps have `groups` of lanes.
+
+        `each` returns what is done with an edge, given that which is done in front of
+        the function and behind it (see `run`), and the texts of the edge, its ends and
+        its values.
+        """
+        share = self._tasks if self.in_tasks else self._edges
+        front, turn, ahead = share(node, each(self.run), groups)
+        # Behind the last turn, of one that takes long, none waits for the others.
+        meet = code(
+            "meets = queues.arrive(arrived, meets)\nAHEAD\nWAIT",
+            AHEAD=ahead, WAIT=code(WAIT),
+        )  # fmt: skip
+        loop = code(
+            "for turn in range(1, turns.shape[0]):\n"
+            "    last = int64(turns[turn])\n"
+            "    BODY",
+            BODY=turn + agreed(when(["turn + 1 < turns.shape[0]"], meet), "block"),
         )
         return front + agreed(noted(loop, "the whole grid"), "block")
 
-    def _edges(self, node: Sweep, each: Body, groups: int) -> tuple[Body, Body]:
-        """Return turns in which each group of lanes takes an edge at a time.
+    def edges(self, node: Sweep, each: Body, groups: int) -> Body:
+        """Return a turn in which each group of lanes takes an edge at a time."""
+        first, stride = f"warp_number * {groups}", f"warps * {groups}"
+        loop = code(
+            f"for base in range(first + {first}, last, {stride}):\n"
+            f"    {node.wanted} = base + own < last\n"
+            "    at = min(base + own, last - 1)\n"
+            "    BODY",
+            BODY=each,
+        )
+        return agreed(noted(loop, "the whole warp"), "warp")
+
+    def _edges(self, node: Sweep, each: Body, groups: int) -> tuple[Body, Body, Body]:
+        """Return the same, in parts: what is before, a turn, and what is before others.
 
         The next one is looked up, and its values are asked for, before warps meet.
         """
-        stride, head = f"warps * {groups}", len(_EDGE) + len(node.values)
+        stride, head = f"warps * {groups}", 3 + len(node.values)
         take = code(
             "at = min(base + own, int64(edge_order.shape[0] - 1))\nNUMBER",
             NUMBER=each[:head] + node.asks,
@@ -297,18 +350,9 @@ class ExclusiveSchedule(Schedule):
         )
         begin = code(f"base = last + warp_number * {groups}\nTAKE", TAKE=take)
         front = code("last = int64(turns[0])") + list(map(copied, begin))
-        return front, code(
-            "for turn in range(1, turns.shape[0]):\n"
-            "    last = int64(turns[turn])\n"
-            "    EDGES\n"
-            "    meets = queues.arrive(arrived, meets)\n"
-            "    BEGIN\n"
-            "    queues.wait_for_all(arrived, meets)",
-            EDGES=agreed(noted(edges, "the whole warp"), "warp"),
-            BEGIN=begin,
-        )
+        return front, agreed(noted(edges, "the whole warp"), "warp"), begin
 
-    def _tasks(self, node: Sweep, each: Body, groups: int) -> tuple[Body, Body]:
+    def _tasks(self, node: Sweep, each: Body, groups: int) -> tuple[Body, Body, Body]:
         """Return turns in which each warp takes a task at a time.
 
         A lane looks up one of 32 edges, long before they run one by one, and asks for
@@ -339,7 +383,7 @@ class ExclusiveSchedule(Schedule):
                 for name, near in zip(names, told, strict=True)
                 for part in code(f"{name} = warp.broadcast({near}, step, {WARP})")
             ],
-            BODY=each[len(_EDGE) + len(node.values) :],
+            BODY=each[3 + len(node.values) :],
         )
         edges = code(
             "while place < stop:\n"
@@ -367,17 +411,8 @@ class ExclusiveSchedule(Schedule):
             BEGIN=list(map(copied, begin)),
         )
         front = code("task = warp_number\nBEGIN", BEGIN=list(map(copied, begin)))
-        return front, code(
-            "for turn in range(1, turns.shape[0]):\n"
-            "    last = int64(turns[turn])\n"
-            "    TASKS\n"
-            "    meets = queues.arrive(arrived, meets)\n"
-            "    task = last + warp_number\n"
-            "    BEGIN\n"
-            "    queues.wait_for_all(arrived, meets)",
-            TASKS=agreed(noted(tasks, "the whole warp"), "warp"),
-            BEGIN=begin,
-        )
+        behind = code("task = last + warp_number\nBEGIN", BEGIN=begin)
+        return front, agreed(noted(tasks, "the whole warp"), "warp"), behind
 
 
 def is_exclusive(schedule: Schedule | None) -> bool:
@@ -388,11 +423,12 @@ def is_exclusive(schedule: Schedule | None) -> bool:
 _CPU = CpuSchedule()
 
 
-def _edge(node: Sweep, number: str, vertex: str) -> Body:
-    """Return what finds the edge at a place of the order: ends, number and values."""
-    return code("\n".join(_EDGE).format(number=number, vertex=vertex)) + [
-        part for n in node.values for part in code(f"{n}_e = ordered_{n}[at]")
-    ]
+def _edge(node: Sweep, number: str, vertex: str, edge: tuple[str, ...]) -> Body:
+    """Return what names an edge, its ends and its values."""
+    e, u, v, value = edge
+    lines = [f"e = {number}({e})", f"u = {vertex}({u})", f"v = {vertex}({v})"]
+    lines += [f"{name}_e = {value.format(name)}" for name in node.values]
+    return code("\n".join(lines))
 
 
 def summary_of(groups: Any, turns: Any) -> str:

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from featgraph.fold.schedules.base import AnyInteger, Binding, GraphArray, KernelShape
-from featgraph.fold.schedules.exclusive import EdgesToGroup, ExclusiveSchedule
+from featgraph.fold.schedules.exclusive import (
+    MEET,
+    Each,
+    EdgesToGroup,
+    ExclusiveSchedule,
+)
 from featgraph.fold.schedules.exclusive_costs import EdgeSweep
 from featgraph.fold.schedules.exclusive_groups import at_once
 from featgraph.fold.schedules.mapping import WARP, Mapping
@@ -20,11 +25,13 @@ from featgraph.fold.tree.statements import Body, agreed, code, copied, noted, wh
 if TYPE_CHECKING:
     from featgraph.graph.views.edge_orders import EdgeGroups
 
-__all__ = ["EdgeLockedSchedule", "TicketedSchedule"]
+__all__ = [
+    "NEXT_PASS", "PASSES", "EdgeLockedSchedule", "HeldSchedule", "TicketedSchedule",
+]  # fmt: skip
 
 #: Attempts to lock an edge in a pass. A sweep of 25M edges, 57,000 of them at a hub,
-#: took 162, 186, 267 ms with 1, 2 and 4 (H200, 2026-11-28): who tries again holds up who
-#: lets go. Each runs so many edges of a hub, about.
+#: took 162, 186, 267 ms with 1, 2 and 4 (H200, 2026-11-28): attempts hold up the
+#: release. Each runs so many edges of a hub, about.
 TRIES, EDGES_A_TRY = 1, 4
 #: Locks of a hub take so many times as long as free ones.
 CONTENDED = 2
@@ -36,7 +43,22 @@ _LOCKS = (
 )
 
 
-class _Held(ExclusiveSchedule):
+#: The pass, and how many edges it has.
+PASSES = "turn, last = int64(0), int64(0)"
+#: The end of a pass: what is left for the next one. One behind the turns that leaves as
+#: much as it had has run nothing, and so would all others.
+NEXT_PASS = f"""\
+{MEET}
+turn += 1
+before, last = last, int64(arrived[turn & 3])
+if cuda.grid(1) == 0:
+    arrived[(turn + 2) & 3] = arrived[4 + ((turn + 2) & 3)] = 0
+if turn > whole and last == before and last > 0:
+    stalled[0] = 1
+    return"""
+
+
+class HeldSchedule(ExclusiveSchedule):
     """Edges run where a hold in front of them says so."""
 
     is_repeatable = False
@@ -55,7 +77,7 @@ class _Held(ExclusiveSchedule):
         return [*scope.any(flag, flag), *scope.sync()]
 
 
-class EdgeLockedSchedule(_Held):
+class EdgeLockedSchedule(HeldSchedule):
     """Edges are taken in the order, and both ends are locked (EL).
 
     On CUDA an edge whose locks are not free after some tries is deferred. Passes go
@@ -65,6 +87,7 @@ class EdgeLockedSchedule(_Held):
     name = "edge_locked"
     resident = 1
     options = MappingProxyType({"tries": AnyInteger(TRIES, 1)})
+    passes = ", and one behind each pass"
     prepare_ns = 45
     does = "edges in the order, both ends locked"
 
@@ -92,8 +115,7 @@ class EdgeLockedSchedule(_Held):
         degree = np.asarray(view.graph.in_degree) + np.asarray(view.graph.out_degree)
         ranks = np.empty(degree.size, np.int32)
         ranks[np.argsort(degree, kind="stable")] = np.arange(degree.size)
-        passes = ", and one behind each pass" * bool(mapping.resident)
-        return {**made, "order_ranks": ranks, "summary": made["summary"] + passes}
+        return {**made, "order_ranks": ranks}
 
     def run(self, body: Body, binding: Binding, shape: KernelShape) -> Body:
         """Return what holds the ends of an edge while it runs, or defers it."""
@@ -122,33 +144,27 @@ class EdgeLockedSchedule(_Held):
             + when(["wants and not held", *only], defer)
         )
 
-    def turn_loop(self, node: Sweep, each: Body, groups: int) -> Body:
-        """Return passes over the edges that are left, until there are none."""
+    def turn_loop(self, node: Sweep, each: Each, groups: int) -> Body:
+        """Return the turns, and then passes over the edges that are left."""
+        front = code(f"{PASSES}\nwhole = int64(turns.shape[0] - 1)")
+        return front + self.passes_over(node, each(self.run), groups)
+
+    def passes_over(self, node: Sweep, each: Body, groups: int) -> Body:
+        """Return the turns from ``turn`` to ``whole``, and then the passes."""
         find = code("at = int64(deferred[(turn & 1) * edge_order.shape[0] + at])")
-        find = code("at = min(base + own, count - 1)") + when(["turn > 0"], find)
-        edges = code(
-            f"for base in range(warp_number * {groups}, count, warps * {groups}):\n"
-            f"    {node.wanted} = base + own < count\n"
-            "    FIND\n"
-            "    BODY",
-            FIND=find,
-            BODY=each,
-        )
+        edges = self.edges(node, when(["turn >= whole"], find) + each, groups)
         loop = code(
-            "while count > 0:\n"
-            "    BODY\n"
-            "    meets = queues.meet_at(arrived, meets)\n"
-            "    turn += 1\n"
-            "    count = arrived[turn & 3]\n"
-            "    if cuda.grid(1) == 0:\n"
-            "        arrived[(turn + 2) & 3] = 0",
-            BODY=agreed(noted(edges, "the whole warp"), "warp"),
+            "while turn < whole or last > 0:\n"
+            "    first = int64(0)\n"
+            "    if turn < whole:\n"
+            "        first, last = int64(turns[turn]), int64(turns[turn + 1])\n"
+            "    BODY",
+            BODY=edges + code(NEXT_PASS),
         )
-        front = code("turn, count = int64(0), int64(edge_order.shape[0])")
-        return front + agreed(noted(loop, "the whole grid"), "block")
+        return agreed(noted(loop, "the whole grid"), "block")
 
 
-class TicketedSchedule(_Held):
+class TicketedSchedule(HeldSchedule):
     """An edge waits until as many edges have passed its ends as are before it there.
 
     Edges are taken level by level, in an order in which whatever one waits for has been
@@ -225,13 +241,21 @@ class TicketedSchedule(_Held):
             "    cuda.atomic.add(locks, v, int32(1))"
         )
         out += [*body, *code("warp.sync()"), *when(["has_turns", *only], passed)]
-        inner = out + code("waits = waits and not has_turns")
-        loop = code(f"while warp.group_any(waits, {WARP}):\n    BODY", BODY=inner)
-        return code("waits, is_first = inside_edge, False") + agreed(
-            noted(loop, "the whole warp"), "warp"
+        late = code(
+            "waits = waits and not has_turns\n"
+            "polls += int32(1)\n"
+            "begun = queues.wait_begun(polls, begun)\n"
+            "if begun < 0:\n"
+            "    waits, stalled[0] = False, 2"
         )
+        inner = out + late
+        loop = code(f"while warp.group_any(waits, {WARP}):\n    BODY", BODY=inner)
+        front = code(
+            "waits, is_first = inside_edge, False\npolls, begun = int32(0), int64(0)"
+        )
+        return front + agreed(noted(loop, "the whole warp"), "warp")
 
-    def turn_loop(self, node: Sweep, each: Body, groups: int) -> Body:
+    def turn_loop(self, node: Sweep, each: Each, groups: int) -> Body:
         """Return a loop in which warps take the next edges of the order."""
         take = code(
             "base = int64(0)\n"
@@ -243,8 +267,9 @@ class TicketedSchedule(_Held):
             f"{node.wanted} = base + own < count\nat = min(base + own, count - 1)"
         )
         front = code("count = int64(edge_order.shape[0])")
+        end = code(f"if warp.group_any(begun < 0, {WARP}):\n    return")
         loop = code(
             "while base < count:\n    BODY",
-            BODY=body + each + [copied(part) for part in take],
+            BODY=body + each(self.run) + end + [copied(part) for part in take],
         )
         return front + take + agreed(noted(loop, "the whole warp"), "warp")

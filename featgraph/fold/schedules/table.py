@@ -23,6 +23,10 @@ from featgraph.fold.schedules.exclusive_locks import (
     EdgeLockedSchedule,
     TicketedSchedule,
 )
+from featgraph.fold.schedules.exclusive_nodes import (
+    HybridSchedule,
+    NodeLockedSchedule,
+)
 from featgraph.fold.schedules.exclusive_tasks import (
     BlockDiagonalSchedule,
     BlocksSchedule,
@@ -82,6 +86,8 @@ _ALL: tuple[Schedule, ...] = (
     DiagonalSchedule(),
     BlockDiagonalSchedule(),
     EdgeLockedSchedule(),
+    NodeLockedSchedule(),
+    HybridSchedule(),
     TicketedSchedule(),
     RacySchedule(),
 )

@@ -13,6 +13,7 @@ Parallel edges conflict. A self-loop has one end.
 ``diagonal``, ``block_diagonal``    edges, or blocks of them, with equal v - u
 ``blocks``                          S rounds of S blocks without common rows and columns
 ``rows``                            the edges of each vertex at the end that conflicts
+``turn_rows``                       the same in the order of memory
 ``tickets``                         the turn of each edge at its ends
 ``first_backward``                  the check that a graph is of two sides
 
@@ -55,6 +56,7 @@ __all__ = [
     "rows",
     "subgraph_matching",
     "tickets",
+    "turn_rows",
 ]
 
 _Array: TypeAlias = NDArray[Any]
@@ -396,6 +398,26 @@ def tickets(
     if sides != "uv":
         turns[:, "vu".index(sides)] = -1
     return turns
+
+
+@jit
+def turn_rows(targets: _Array, groups: _Array, order: _Array) -> None:
+    """Sort the edges of each vertex, and turn them so that the first one stays first.
+
+    Parameters
+    ----------
+    targets : ndarray of int32, shape (E,)
+        Ascending.
+    groups, order : ndarray
+        Of `rows`, for the targets of all edges; `order` is changed.
+    """
+    for group in range(groups.size - 1):
+        first, count = groups[group], groups[group + 1] - groups[group]
+        begin = row = np.int64(order[first])
+        while row > 0 and targets[row - 1] == targets[begin]:
+            row -= 1
+        for i in range(count):
+            order[first + i] = row + (begin - row + i) % count
 
 
 @jit

@@ -44,7 +44,7 @@ from featgraph.runtime.loops.step import (
 from featgraph.runtime.loops.stopping import StoppingTest
 from featgraph.runtime.loops.watching import make_watching
 from featgraph.runtime.loops.worklist import WorklistLoop, pays_to_wait
-from featgraph.runtime.memory.buffers import buffers_of
+from featgraph.runtime.memory.buffers import Buffers, buffers_of
 from featgraph.runtime.superstep.exchange import exchange_of, losses_on
 from featgraph.runtime.superstep.foldmap import FoldMap, require_state
 
@@ -315,6 +315,8 @@ def _run(
     course.note_sent(run)
     session.end(run, course.agenda, ends or run.converged)
     exchange_of(state.graph, course.agenda.device).catch_up()
+    if isinstance(state.residency, Buffers):
+        state.residency.check_stalled()
 
 
 class Course:

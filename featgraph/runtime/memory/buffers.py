@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from featgraph.arrays.padding import stored_shape
 from featgraph.arrays.values import DeviceValues, Filled, Reordered, host_values
+from featgraph.errors import KernelFaultError
 from featgraph.graph.views.view import (
     Preparation,
 )
@@ -29,8 +30,12 @@ from featgraph.runtime.memory.places import Places
 if TYPE_CHECKING:
     pass
 
-__all__ = ["Buffers", "arrays_for", "buffers_of", "held_sets"]
+__all__ = ["Buffers", "arrays_for", "buffers_of", "held_sets", "stall"]
 
+#: Before the name of a schedule, that of the memory that `Buffers.stalled` returns,
+#: and what the words there mean, from 1 on.
+_STALLED = "stalled "
+_WHY = ("a pass over the edges that were left ran none", "a worker waited for 60 s")
 #: Stale everywhere.
 ALL = "all"
 Stale = Any
@@ -46,6 +51,17 @@ def arrays_for(state: State, device: Device) -> GraphArrays:
     if isinstance(found, Buffers) and found.device is device:
         return found.graph
     return graph_arrays(state.graph.part, device, state.graph)
+
+
+def stall(schedule: str, why: str) -> KernelFaultError:
+    """Return the error for a kernel that has ended before its edges did."""
+    return KernelFaultError(
+        "a kernel has ended before all edges ran",
+        where=f"schedule={schedule!r}",
+        got=why,
+        fix="the state may have been written in part; make it anew, and use "
+        "schedule='auto'",
+    )
 
 
 class Buffers:
@@ -186,6 +202,7 @@ class Buffers:
 
     def _downloaded(self, name: str) -> npt.NDArray[Any]:
         """Return what a buffer has on the host."""
+        self.check_stalled()
         found = self.current[name]
         if self.state._columns[name].type.kind is _VECTOR:
             return self.device.download(found)
@@ -393,6 +410,23 @@ class Buffers:
         if found is None:
             found = self.temporaries[key] = self._working_memory(key, is_whole)
         return found
+
+    def stalled(self, schedule: str) -> Any:
+        """Return the word in which a kernel says why it ended before its edges did."""
+        return self.temporary(f"{_STALLED}{schedule}", "int32", (1,))
+
+    def check_stalled(self) -> None:
+        """Raise if a kernel has ended before its edges did; those behind it ran none.
+
+        Raises
+        ------
+        KernelFaultError
+            Names the schedule.
+        """
+        for (name, *_), array in self.temporaries.items():
+            if name.startswith(_STALLED) and (why := self.device.download(array)[0]):
+                self.device.fill(array, 0)
+                raise stall(name.removeprefix(_STALLED), _WHY[why - 1])
 
     def _working_memory(
         self, key: tuple[str, str, tuple[int, ...]], is_whole: bool

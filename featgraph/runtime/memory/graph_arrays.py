@@ -305,7 +305,9 @@ class GraphArrays(GraphView, Mapping[str, Any]):
             return made[name] if name in made else self._device.download(before[name])
 
         made |= schedule.copied(columns, on_host)
-        made = {n: upload(a) if isinstance(a, np.ndarray) else a for n, a in made.items()}
+        made = {
+            n: upload(a) if isinstance(a, np.ndarray) else a for n, a in made.items()
+        }
         return {**before, **made}, list(made.values()), summary
 
     def move_edges(self) -> None:

@@ -16,7 +16,7 @@ from featgraph.program.signature import PropertyKind, PropertyType
 from featgraph.program.state import State
 from featgraph.runtime.devices.bound import BoundEntry
 from featgraph.runtime.devices.protocol import Device
-from featgraph.runtime.memory.buffers import Buffers, buffers_of
+from featgraph.runtime.memory.buffers import Buffers, buffers_of, stall
 from featgraph.runtime.memory.data import DataFields
 from featgraph.runtime.memory.graph_arrays import (
     copied_columns,
@@ -423,13 +423,16 @@ def explained(kernel: Kernel, name: str, error: BaseException) -> BaseException:
     name : str
         The function that was called; that may have compiled it.
     error : exception
-        DeviceMemoryError stands for one of memory, UserFunctionError for one of the
-        compiler; every other one stays.
+        DeviceMemoryError stands for one of memory, KernelFaultError for a wait that was
+        too long, UserFunctionError for one of the compiler; every other one stays.
     """
     if isinstance(error, MemoryError):
         return DeviceMemoryError(
             "the kernel's memory could not be allocated", where=name, got=error
         )
+    if isinstance(error, TimeoutError):
+        [phase] = [e.phase for e in kernel.entries if e.name == name]
+        return stall(kernel.plan.phases[phase].schedule.name, str(error))
     type_ = type(error)
     is_compilers = type_.__module__.startswith("numba") and "Error" in type_.__name__
     if isinstance(error, Exception) and is_compilers:

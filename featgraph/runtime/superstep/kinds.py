@@ -249,6 +249,7 @@ def prepare_exclusive(bound: BoundState, own: BoundPhase, frontier: Frontier) ->
     if device.name == "cuda":
         given["arrived"] = buffers.temporary("arrived", "int64", (WORDS_OF_TURNS,))
         device.fill(given["arrived"], 0)
+        given["stalled"] = buffers.stalled(phase.schedule.name)
     count = max(bound.graph.vertex_count, 1)
     given["conflicts"] = ("u" in phase.conflicts) + 2 * ("v" in phase.conflicts)
     if phase.schedule.holds:
