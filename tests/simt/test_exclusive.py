@@ -17,7 +17,6 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 from featgraph.config import config
-from featgraph.device import queue_cuda
 from featgraph.fold.functions import predication
 from featgraph.fold.kinds import exclusive as nests
 from featgraph.fold.schedules import exclusive_locks, exclusive_nodes
@@ -39,14 +38,21 @@ from tests.reference.test_exclusive_runs import (
     schedules_of,
     test_explain_has_the_figures_of_what_is_prepared,
 )
-from tests.simt.gpu import emulated_gpu, pauses
+from tests.simt.gpu import Gpu, emulated_gpu, pauses
 
 
 @pytest.fixture(scope="module", autouse=True)
-def gpu() -> Iterator[None]:
-    with emulated_gpu(), pytest.MonkeyPatch.context() as patch:
+def gpu() -> Iterator[Gpu]:
+    with emulated_gpu() as made, pytest.MonkeyPatch.context() as patch:
         patch.setattr(ExclusiveSchedule, "resident", 1)
-        yield
+        yield made
+
+
+def _be_impatient(gpu: Gpu, patch: pytest.MonkeyPatch) -> None:
+    """Have waits that are too long end at once."""
+    queues = gpu.emulator.load("from featgraph.device import queue_cuda").queue_cuda
+    patch.setattr(queues, "LONGEST_WAIT", 1)
+    patch.setattr(queues, "POLLS", 2)
 
 
 CASES = [
@@ -253,15 +259,14 @@ def test_faults_of_locks_are_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_kernels_that_stall_end_with_an_error(
-    schedule: str, old: str, new: str, why: str, loops: bool,
+    schedule: str, old: str, new: str, why: str, loops: bool, gpu: Gpu,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     graph = graph_of("sides", 6, 14, 1)
     state = state_of(graph, 3)
     with pytest.MonkeyPatch.context() as patch:
         _alter(old, new, patch)
-        patch.setattr(queue_cuda, "LONGEST_WAIT", 1)
-        patch.setattr(queue_cuda, "POLLS", 2)
+        _be_impatient(gpu, patch)
         step = PROGRAMS["mix_all"]
         more: dict[str, Any] = {"target": "cuda", "schedule": schedule}
         if not loops:
@@ -273,6 +278,20 @@ def test_kernels_that_stall_end_with_an_error(
     assert "make it anew" in caught.value.fix
     state, told = run("mix_all", graph, 3, "cuda", schedule=schedule)
     check_run("mix_all", state, told)
+
+
+@pytest.mark.parametrize("schedule", ["levels", "edge_locked", "node_locked", "hybrid"])
+def test_blocks_that_do_not_come_end_with_an_error(
+    schedule: str, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks are run one by one here, so none comes to the others."""
+    monkeypatch.setattr(ExclusiveSchedule, "resident", 2)
+    _be_impatient(gpu, monkeypatch)
+    state = state_of(graph_of("sides", 6, 14, 1), 3)
+    step = fg.foldmap(*PROGRAMS["mix_all"].program.functions)
+    with pytest.raises(fg.KernelFaultError, match="a worker waited for 60 s") as caught:
+        fg.iterate(step, state, supersteps=2, target="cuda", schedule=schedule)
+    assert caught.value.where == f"schedule={schedule!r}"
 
 
 @fg.edge(exclusive=True)
