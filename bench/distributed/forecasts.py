@@ -87,7 +87,7 @@ class Drawn:
     """
 
     def __init__(self, drawing: Any, directed: bool, ranks: list[int]) -> None:
-        from featgraph.graph.partition.drawn_counts import count_drawn
+        from bench.distributed.drawn_counts import count_drawn
 
         counted = count_drawn(drawing, ranks, directed=directed)
         self.found = dict(zip(ranks, counted, strict=True))

@@ -176,9 +176,9 @@ class Rank(lux_gpu.Rank):
         from dataclasses import replace
 
         import featgraph as fg
+        from bench.distributed.worked import works_here
         from featgraph.model.foretold import foretell_works
         from featgraph.model.links import Link
-        from featgraph.ranks.expected.worked import works_here
 
         first = None
         if active is not None:

@@ -2,7 +2,7 @@
 
 A kernel that is told how many blocks must fit a multiprocessor has other registers to
 spend, and so more loads on the way. ``chosen`` is what
-`featgraph.fold.plan.schedules` takes.
+`featgraph.fold.schedules.registers` takes.
 """
 
 from __future__ import annotations

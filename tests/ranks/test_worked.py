@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import featgraph as fg
+from bench.distributed.worked import works_here
 from featgraph import algorithms as al
 from featgraph.distributed import run_ranks
 from featgraph.graph import rmat
 from featgraph.model.times import Work
 from featgraph.model.works import works_of
-from featgraph.ranks.expected.worked import works_here
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 CALLS: dict[str, Callable[[Any], Any]] = {

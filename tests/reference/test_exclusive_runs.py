@@ -270,6 +270,28 @@ def test_large_graphs_agree_with_the_cpu(k: int, target: str) -> None:
 
 
 @fg.edge(exclusive=True)
+def turned(f, u, v, e, d):
+    y = fg.matvec(d.turn, d.x[u, f])
+    d.x[v, f] = d.x[v, f] + y
+    return True
+
+
+TURNED = fg.foldmap(turned)
+
+
+@pytest.mark.parametrize("k", [2, 3, 8])
+def test_multiplies_by_a_matrix_of_no_vertex(k: int, target: str) -> None:
+    graph = fg.Graph.from_edges([0, 1, 2], [1, 2, 0])
+    turn = np.arange(k * k, dtype=np.float32).reshape(k, k) % 3
+    x = np.ones((3, k), np.float32)
+    state = fg.State(graph, x=fg.vertex_property(x.copy()), turn=turn)
+    TURNED(state, target=target, schedule="serial", shuffle=None)
+    for u, v in ((0, 1), (1, 2), (2, 0)):
+        x[v] += turn @ x[u]
+    np.testing.assert_array_equal(state["x"], x)
+
+
+@fg.edge(exclusive=True)
 def held(f, u, v, e, d):
     lower = d.x[u, f]
     turn = d.x[v, f]

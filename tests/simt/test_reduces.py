@@ -18,7 +18,7 @@ from featgraph import _cuda
 if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
-from featgraph.fold.plan import schedules
+from featgraph.fold.schedules import mapping as mappings
 from featgraph.runtime.devices import cuda_loops
 from featgraph.runtime.loops import replay
 from tests.programs.waves import adopt, crest, lowest
@@ -216,7 +216,7 @@ def test_vertices_together_have_the_bits_of_one_by_one(
         meant = reduced(name, k, count, seed, target="cpu")
         found = reduced(name, k, count, seed, **how)
         with monkeypatch.context() as patch:
-            patch.setattr(schedules, "REDUCED_TOGETHER", 0)
+            patch.setattr(mappings, "REDUCED_TOGETHER", 0)
             alone = reduced(name, k, count, seed, **how)
         for result, values in meant.items():
             np.testing.assert_allclose(found[result], values, rtol=1e-4, atol=1e-4)

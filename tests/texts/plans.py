@@ -25,7 +25,7 @@ from featgraph.fold.analysis.change_driven import Changes
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.planner import make_plan
-from featgraph.fold.plan.schedules import GraphTraits
+from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.printing.emit import emit
 from tests.bank import BANK
 from tests.programs import triangles

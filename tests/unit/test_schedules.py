@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,12 @@ from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.planner import make_plan
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.printing.emit import emit
+from featgraph.fold.schedules.exclusive import is_exclusive
 from featgraph.fold.schedules.table import NAMES, SCHEDULES, check_target
 from tests.bank import BY_NAME
+from tests.programs.exclusive import PROGRAMS as EXCLUSIVE
+from tests.programs.exclusive import graph_of, state_of
+from tests.programs.triangles import PROGRAMS as TRIANGLES
 
 LANES = (2, 4, 8, 16, 32)
 
@@ -145,6 +150,38 @@ def test_the_cpu_has_one_schedule() -> None:
             with pytest.raises(fg.PlanError, match="this schedule is for") as caught:
                 check_target(schedule, target)
             assert repr(schedule) not in caught.value.expected
+
+
+GROUPS = {s.name for s in SCHEDULES.values() if is_exclusive(s)} & set(NAMES)
+FIT: dict[str, tuple[fg.FoldMap, set[str]]] = {
+    "vertices": (BY_NAME["label_propagation"].foldmaps[0], set()),
+    "triangles": (TRIANGLES["everywhere"], {"mark", "merge"}),
+    "exclusive": (EXCLUSIVE["mix"], GROUPS),
+}
+
+
+@pytest.mark.parametrize("name", FIT)
+def test_errors_list_the_schedules_that_run_the_functions(name: str) -> None:
+    step, names = FIT[name]
+    expected = ", ".join(map(repr, ["auto", *(n for n in NAMES if n in names)]))
+    for asked in ("nowhere", "virtual_warp", *({"levels"} - names)):
+        own = {"lanes_per_vertex": 8} if asked == "virtual_warp" else {}
+        with pytest.raises(fg.PlanError, match=asked) as caught:
+            step.fold(k=2, target="cpu", schedule=asked, **own)
+        if asked != "levels":
+            assert caught.value.expected == expected
+
+
+@pytest.mark.parametrize("asked", ["nowhere", "block", "search"])
+def test_errors_of_runs_list_schedules_of_exclusive_functions(asked: str) -> None:
+    state, step = state_of(graph_of("sides", 7, 9, seed=0), 2), EXCLUSIVE["mix"]
+    for target in ("cpu", "cuda"):
+        calls = [step.fold, partial(fg.iterate, step)]
+        for call in calls[: 2 if target == "cpu" else 1]:
+            with pytest.raises(fg.PlanError) as caught:
+                call(state, target=target, schedule=asked)
+            names = str(caught.value.expected).split(", ")
+            assert set(names) == {repr(n) for n in ("auto", *GROUPS)}
 
 
 @pytest.mark.parametrize("schedule", ["thread", "virtual_warp", "balanced_push"])

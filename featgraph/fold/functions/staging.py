@@ -101,18 +101,18 @@ def has_pieces(mapping: Mapping, width: int) -> bool:
 def find_staged(
     analysis: Analysis, members: Sequence[Analysed], mapping: Mapping, width: int
 ) -> dict[str, Staged]:
-    """Return the matrices that a kernel keeps at hand, by name.
+    """Return the matrices that a kernel keeps at hand, by name (CUDA).
 
     Parameters
     ----------
     members : sequence of Analysed
         Functions of the phase.
     mapping : Mapping
-        Of the phase; on CUDA matrices are kept wherever features have named copies.
+        Of the phase; matrices are kept wherever features have named copies.
     width : int
         K.
     """
-    if mapping.schedule == "cpu" or mapping.is_looped or mapping.tile or width == 1:
+    if mapping.is_looped or mapping.tile or width == 1:
         return {}
     turns: dict[str, set[bool]] = {}
     at_edges: set[str] = set()

@@ -32,7 +32,7 @@ from featgraph.fold.functions.vector_access import can_store
 from featgraph.fold.operations.contexts import Column
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.schedules.mapping import last_feature, stands_for
-from featgraph.fold.schedules.thread import MOST_HELD
+from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.fold.syntax.nodes import Access, Atomic, Operate, is_same, narrowed
 from featgraph.fold.syntax.normal_form import is_collective
 from featgraph.fold.syntax.variance import loop_varies, varies
@@ -378,8 +378,8 @@ class _UnrolledCall:
         self.lanes = facts.mapping.lanes_per_edge
         self.real, self.cuda = facts.context.real, facts.context.cuda
         self.predicated, self.padded = facts.predicated, facts.padded
-        is_thread = facts.mapping.schedule == "thread"
-        self.in_registers = is_thread and facts.width <= MOST_HELD
+        schedule = SCHEDULES[facts.mapping.schedule]
+        self.in_registers = facts.width <= schedule.most_held
         self.tile = facts.mapping.tile
         self.threads = facts.mapping.lanes_per_vertex if self.tile else 0
         self.columns = MatrixColumns(copies, self.line)

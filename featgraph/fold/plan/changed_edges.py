@@ -17,7 +17,6 @@ from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.plan import Phase
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.schedules.intersect_edges import WARPS_AN_EDGE
-from featgraph.fold.schedules.mapping import INTERSECTIONS
 from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
 from featgraph.fold.syntax.nodes import Atomic
 from featgraph.program.signature import PropertyKind, Signature
@@ -33,7 +32,7 @@ def sweep_changed(
     edges = [analysis.functions[i] for i in first.functions]
     behind = [analysis.functions[i] for p in others for i in p.functions]
     fits = first.kind.sweeps_edges and bool(others) and first.width == 1
-    fits = fits and all(_from_edges(phase) for phase in others)
+    fits = fits and all(p.from_edges for p in others)
     on_gpu = options.target == "cuda"
     # Ranks of the CPU send what they have swept, and no more.
     fits = fits and not traits.mixed
@@ -56,12 +55,6 @@ def sweep_changed(
         replace(first, mapping=mapping, changed_only=True),
         *(replace(p, mapping=rows, marks=marks, changed_only=True) for p in others),
     ]
-
-
-def _from_edges(phase: Phase) -> bool:
-    """Whether it sweeps triangles of edges that passed, by these."""
-    asked_for = phase.mapping.schedule in INTERSECTIONS
-    return phase.kind.intersects and phase.from_edges and not asked_for
 
 
 def _is_of_its_edge(function: Analysed, read: set[str], signature: Signature) -> bool:

@@ -23,9 +23,6 @@ from featgraph.fold.schedules.mapping import Mapping
 
 __all__ = ["find_stops", "have_due_found"]
 
-#: Schedules in which a lane goes through edges of its own vertex alone.
-_OWN_EDGES = frozenset({"lanes", "thread"})
-
 
 def find_stops(
     members: Sequence[Analysed],
@@ -68,8 +65,7 @@ def have_due_found(
         and not options.checked
         and facts.may_push
         and [p.kind.pulls for p in phases] == [True]
-        and phases[0].mapping.schedule in _OWN_EDGES
-        and phases[0].mapping.window == 0
+        and phases[0].schedule.finds_due
         and is_in_order(functions)
         and all(a.mode == "read" for f in before for a in f.accesses)
     )

@@ -15,12 +15,18 @@ from featgraph.fold.analysis.access import AccessRecord, conflict_ends, touched_
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.plan.options import IN_PLACE, Options
 from featgraph.fold.plan.plan import FoldPlan, Phase
-from featgraph.fold.plan.schedules import BLOCK_THREADS, MOST_COPIES, piece_of
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.schedules.exclusive import ExclusiveSchedule
 from featgraph.fold.schedules.exclusive_costs import CARDS, SWEEPS, EdgeSweep
-from featgraph.fold.schedules.mapping import Mapping, Work, share_features
-from featgraph.fold.schedules.table import SCHEDULES
+from featgraph.fold.schedules.mapping import (
+    BLOCK_THREADS,
+    MOST_COPIES,
+    Mapping,
+    Work,
+    piece_of,
+    share_features,
+)
+from featgraph.fold.schedules.table import SCHEDULES, names_for
 from featgraph.fold.syntax.nodes import Access
 from featgraph.program.signature import PropertyKind, PropertyType
 
@@ -103,12 +109,11 @@ def check_exclusive(functions: Sequence[Analysed], options: Options) -> None:
             fix="drop the option",
         )
     if is_one and options.schedule != "auto" and not runs:
-        names = [s.name for s in SCHEDULES.values() if isinstance(s, ExclusiveSchedule)]
         raise PlanError(
             "this schedule does not run exclusive functions",
             where="schedule=",
             got=repr(options.schedule),
-            expected=", ".join(repr(n) for n in names if SCHEDULES[n].is_asked_for),
+            expected=names_for(options.target, functions),
         )
     asked = {
         f"schedule={options.schedule!r}": runs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from featgraph.fold.schedules.table import (
     SCHEDULES,
     check_own,
     check_target,
+    names_for,
 )
 
 __all__ = [
@@ -127,8 +129,10 @@ class Options:
     incremental: Changes | None = None
 
 
-def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
-    """Return `Options`, or say which one is wrong.
+def parse_options(
+    target: str, checked: bool, given: dict[str, Any], functions: Sequence[Any] = ()
+) -> Options:
+    """Return `Options` of a call of functions, or say which one is wrong.
 
     Raises
     ------
@@ -170,10 +174,13 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
         kinds = int if name in OWN_OPTIONS else str | bool | None
         is_one = isinstance(value, kinds) and value in OPTIONS[name]
         if not is_one or (name in OWN_OPTIONS and isinstance(value, bool)):
+            words = _expected(OPTIONS[name])
+            if name == "schedule":
+                words = names_for(target, functions)
             raise PlanError(
                 f"{name} cannot be {shown(value)}",
                 where="options",
-                expected=_expected(OPTIONS[name]),
+                expected=words,
             )
     chosen = {k: v for k, v in given.items() if k != "change_driven"}
     for name in ("feature_parallel", "folding"):
@@ -194,7 +201,7 @@ def parse_options(target: str, checked: bool, given: dict[str, Any]) -> Options:
             )
         chosen["feature_parallel"] = shares
     if target != "auto":
-        check_target(asked, target)
+        check_target(asked, target, functions)
     options = Options(
         target=target, checked=checked, mapping=mapping, of_schedule=own,
         record_order=recorded, is_shuffled=is_shuffled, **chosen,

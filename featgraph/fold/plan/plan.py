@@ -19,7 +19,6 @@ from featgraph.fold.plan.layout import REVERSED, SAID, Rows, rows_along
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.schedules.base import Schedule
-from featgraph.fold.schedules.mapping import INTERSECTIONS
 from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
 from featgraph.fold.schedules.table import SCHEDULES, describe
 from featgraph.program.combine import Combine
@@ -162,11 +161,6 @@ class Phase:
     def schedule(self) -> Schedule:
         """How vertices, edges and features go to threads."""
         return SCHEDULES[self.mapping.schedule]
-
-    @property
-    def sweeps_passed(self) -> bool:
-        """Whether it sweeps edges that passed, and not rows of neighbors."""
-        return self.from_edges and self.mapping.schedule not in INTERSECTIONS
 
     @property
     def rows(self) -> Rows:

@@ -25,6 +25,7 @@ from featgraph.fold.analysis.gathers import (
     combine_of,
     declared_along,
     in_blocks,
+    is_matrix,
     is_only_solved,
     rounds,
     temporaries_of,
@@ -51,17 +52,14 @@ from featgraph.fold.plan.options import IN_PLACE, Options
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.pulled_edges import pull_edges
 from featgraph.fold.plan.rounded import check_wire_dtype
-from featgraph.fold.plan.schedules import (
-    choose_mapping,
-    map_over_words,
-)
+from featgraph.fold.plan.schedules import choose_mapping
 from featgraph.fold.plan.traits import SUM_BLOCK, GraphTraits
 from featgraph.fold.schedules.exclusive import is_exclusive
 from featgraph.fold.schedules.intersect_edges import passed_edges_intersected
 from featgraph.fold.schedules.mapping import INTERSECTIONS
 from featgraph.fold.schedules.mapping import Mapping as ThreadMapping
 from featgraph.fold.schedules.table import SCHEDULES
-from featgraph.fold.schedules.thread import MOST_HELD
+from featgraph.fold.schedules.words import map_words
 from featgraph.program.program import Program
 from featgraph.program.signature import PropertyKind, Signature
 
@@ -217,7 +215,7 @@ def _finish(
                 spreads=_spreads(members, options),
                 writes_next=tuple(sorted(writes)),
                 incremental=_kept(members, incremental),
-                tiles=_tiles(kind, members, mapping),
+                tiles=_tiles(kind, members, mapping, options),
                 in_registers=in_registers,
                 stops=(
                     find_stops(members, mapping, options, incremental)
@@ -349,7 +347,9 @@ def _sum_in_trees(
         own = [functions[i] for i in phase.functions]
         sums = all(rounds(f) and combine_of(f).rules.tree is not None for f in own)
         if phase.kind.reduces and sums:
-            mapping = map_over_words(phase.mapping, own, phase.width, options)
+            mapping = dataclasses.replace(phase.mapping, block=0)
+            if options.target == "cuda":
+                mapping = map_words(mapping, phase.width, any(map(is_matrix, own)))
             phase = dataclasses.replace(
                 phase, in_a_tree=True, tiles=(), mapping=mapping
             )
@@ -378,9 +378,9 @@ def _solved(
 
 
 def _tiles(
-    kind: PhaseKind, members: list[Analysed], mapping: ThreadMapping
+    kind: PhaseKind, members: list[Analysed], mapping: ThreadMapping, options: Options
 ) -> tuple[str, ...]:
-    if kind.pushes or not (mapping.schedule == "cpu" or mapping.tile):
+    if kind.pushes or not (options.target == "cpu" or mapping.tile):
         return ()
     return tuple(sorted(f.accumulator for f in members if f.outer_product is not None))
 
@@ -393,7 +393,7 @@ def _in_registers(
     analysis: Analysis,
 ) -> tuple[str, ...]:
     """Return the matrices that a thread sums in registers."""
-    if not kind.pulls or mapping.schedule != "thread" or width > MOST_HELD:
+    if not kind.pulls or width > SCHEDULES[mapping.schedule].most_held:
         return ()
     into = sorted(str(f.into) for f in members if f.kind.gathers)
     temporaries = [(n, analysis.temporaries[n]) for n in into]

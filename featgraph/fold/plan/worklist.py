@@ -21,7 +21,7 @@ from featgraph.fold.analysis.gathers import (
 from featgraph.fold.analysis.overwriting import may_overwrite
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
-from featgraph.fold.schedules.mapping import Mapping
+from featgraph.fold.schedules.mapping import MOST_COPIES, Mapping
 
 __all__ = [
     "as_worklist",
@@ -34,9 +34,6 @@ __all__ = [
     "settles_at_once",
     "why_not_queued",
 ]
-
-#: Features that a thread of the loop has as named copies (CUDA).
-_MOST_COPIES = 16
 
 
 def is_free(function: Analysed) -> bool:
@@ -76,9 +73,7 @@ def why_not_queued(
     kind = phases[0].kind
     apart = len(phases) > 1 or not kind.pulls or kind.pulls_edges
     on_gpu = options.target == "cuda"
-    is_looped = (
-        phases[0].width > _MOST_COPIES if on_gpu else phases[0].mapping.is_looped
-    )
+    is_looped = phases[0].width > MOST_COPIES if on_gpu else phases[0].mapping.is_looped
     filled = [analysis.temporaries[str(f.into)] for f in gathers]
     whys = (
         (options.direction != "auto", f"direction={options.direction!r}"),

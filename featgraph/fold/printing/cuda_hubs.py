@@ -8,9 +8,10 @@ import numpy as np
 
 from featgraph._cached import cached_property
 from featgraph.fold.lowering.areas import group_areas
-from featgraph.fold.plan.schedules import BLOCK_THREADS, HUB_THREADS, SHARED_BYTES
 from featgraph.fold.printing.cuda_phase import CudaPhase
 from featgraph.fold.schedules.base import Schedule
+from featgraph.fold.schedules.lanes import SHARED_BYTES
+from featgraph.fold.schedules.mapping import BLOCK_THREADS, HUB_THREADS
 from featgraph.fold.schedules.table import SCHEDULES
 
 __all__ = ["HubPhase"]

@@ -12,7 +12,6 @@ from featgraph.fold.printing.cuda_phase import CudaPhase
 from featgraph.fold.printing.cuda_queue import print_queue
 from featgraph.fold.printing.module import Entry
 from featgraph.fold.printing.phase import PhaseToPrint
-from featgraph.fold.schedules.thread import MOST_HELD
 
 __all__ = ["DECORATOR", "constants", "imports", "print_phase", "print_queue"]
 
@@ -51,8 +50,7 @@ def imports(plan: FoldPlan) -> list[str]:
 def _in_registers(plan: FoldPlan, phase: Phase) -> bool:
     """Whether a thread solves the systems of a phase in its registers."""
     inverts = any("inverse" in f.operations for f in plan.functions_of(phase))
-    small = phase.mapping.schedule == "thread" and phase.width <= MOST_HELD
-    return small and not inverts
+    return phase.width <= phase.schedule.most_held and not inverts
 
 
 def constants(plan: FoldPlan) -> list[str]:

@@ -12,11 +12,11 @@ from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.homes import home_of
 from featgraph.fold.lowering.joins import parts_of
 from featgraph.fold.lowering.passes import lower
-from featgraph.fold.plan.schedules import BLOCK_THREADS, HUB_THREADS
 from featgraph.fold.printing.module import Entry
 from featgraph.fold.printing.phase import PhaseToPrint
 from featgraph.fold.printing.statements import make_function, print_function
 from featgraph.fold.schedules.base import GraphArray, Schedule
+from featgraph.fold.schedules.mapping import BLOCK_THREADS, HUB_THREADS
 from featgraph.fold.syntax.unsigned_indices import unsigned_indices
 
 __all__ = ["CudaPhase"]

@@ -82,9 +82,6 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
             plan.target == "cuda",
             sites,
             seen,
-            find_staged(
-                plan.analysis, plan.functions_of(phase), phase.mapping, phase.width
-            ),
             solved=phase.solved,
             restored=phase.restores,
             ordered=phase.ordered,
@@ -92,6 +89,8 @@ def emit(plan: FoldPlan, watch: Watch | None = None) -> KernelSource:
             watch=watch,
         )
         if plan.target == "cuda":
+            given = plan.functions_of(phase), phase.mapping, phase.width
+            context.staged = find_staged(plan.analysis, *given)
             context.forwarded = find_forwarded(context, plan, phase)
             forwarded += context.forwarded
         callees = {

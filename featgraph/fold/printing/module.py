@@ -9,8 +9,8 @@ from featgraph.fold.lowering.accumulators import accumulator_of
 from featgraph.fold.lowering.layouts import layout_along
 from featgraph.fold.plan.layout import REVERSED, rows_along
 from featgraph.fold.plan.plan import FoldPlan
-from featgraph.fold.plan.schedules import PIECE_BYTES
 from featgraph.fold.schedules.base import GraphArray, Schedule
+from featgraph.fold.schedules.mapping import PIECE_BYTES
 
 __all__ = ["ALIGNMENT", "Argument", "Entry", "Field", "KernelSource", "Queue"]
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from featgraph.fold.schedules import grids
 from featgraph.fold.schedules.grids import LaunchSizes
 from featgraph.fold.schedules.mapping import Mapping, Work, last_feature, stands_for
+from featgraph.fold.schedules.registers import bounded, resident_blocks
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, code, copied, when
@@ -391,6 +392,8 @@ class Schedule(ABC):
         Whether it may be; that of the CPU has no other beside it.
     targets : tuple of str
         Where it can run.
+    runs : str
+        The attribute of a `FunctionKind` without which it runs nothing; "" for none.
     shares_features : bool or None
         Whether lanes share the features of an edge (FA); None where there are none.
     options : mapping
@@ -412,11 +415,18 @@ class Schedule(ABC):
     joins, parts : str
         The same where several blocks take a row, and the last one goes on; and where
         they need not meet.
+    most_held : int
+        K of the largest matrices whose elements one thread holds in registers, and in
+        which it solves systems there.
+    finds_due : bool
+        Whether its kernels can find which of the vertices that they sweep are due: a
+        lane goes through edges of its own vertex alone.
     """
 
     name: ClassVar[str]
     is_asked_for: ClassVar[bool] = True
     targets: ClassVar[tuple[str, ...]] = ("cuda",)
+    runs: ClassVar[str] = ""
     shares_features: ClassVar[bool | None] = True
     options: ClassVar[Dict[str, tuple[int, ...] | AnyInteger]] = {}
     seed: ClassVar[str] = ""
@@ -428,6 +438,8 @@ class Schedule(ABC):
     hubs: ClassVar[str] = "block"
     joins: ClassVar[str] = "block_joins"
     parts: ClassVar[str] = "block_parts"
+    most_held: ClassVar[int] = 0
+    finds_due: ClassVar[bool] = False
 
     def check(self, given: Dict[str, int]) -> None:
         """Refuse options of its own without which, or with which, it cannot do."""
@@ -451,6 +463,10 @@ class Schedule(ABC):
             If it cannot run the phase.
         """
         return mapping
+
+    def tune(self, mapping: Mapping, work: Work) -> Mapping:
+        """Return its mapping of a phase, with what suits the registers (CUDA)."""
+        return bounded(mapping, resident_blocks(mapping, work))
 
     def around(self, body: Body, shape: KernelShape) -> Body:
         """Return the body of a kernel, as all of it is gone through."""

@@ -14,7 +14,7 @@ from featgraph.fold.schedules.base import (
     KernelShape,
     Schedule,
 )
-from featgraph.fold.schedules.lanes import lanes_of, marked, shared
+from featgraph.fold.schedules.lanes import lanes_of, leaves_matrices, marked, shared
 from featgraph.fold.schedules.mapping import WARP, Mapping, Work
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
@@ -38,7 +38,7 @@ class BlockSchedule(Schedule):
 
     def choose(self, mapping: Mapping, work: Work, given: Dict[str, int]) -> Mapping:
         """Leave hubs to blocks; lanes take the others."""
-        if work.leaves_matrices:
+        if leaves_matrices(mapping, work):
             raise PlanError(
                 "the block schedule cannot hold matrices in memory",
                 where="schedule='block'",

@@ -17,7 +17,7 @@ from featgraph.fold.schedules.base import (
     Schedule,
 )
 from featgraph.fold.schedules.block import JOINED_ENTRIES, PART, found_parts, listed
-from featgraph.fold.schedules.lanes import lanes_of, marked, shared
+from featgraph.fold.schedules.lanes import MOST_ROWS, lanes_of, marked, shared
 from featgraph.fold.schedules.mapping import (
     WARP,
     Mapping,
@@ -31,7 +31,6 @@ from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
 __all__ = [
-    "MOST_ROWS",
     "SHARED_BYTES",
     "SIDE",
     "BlockTileSchedule",
@@ -55,9 +54,9 @@ LEAST_THREADS = {1: 32, 5: 128}
 HUB_BLOCKS = 1
 #: Threads of a block: they have up to 128 registers each.
 MOST_THREADS = 512
-#: Up to so many features, lanes sum the columns of a matrix in registers: each lane has
-#: as many for a column of its own.
-MOST_ROWS = 16
+#: Blocks of 128 threads that must fit a multiprocessor, which leaves each thread 128
+#: registers; of larger blocks, and with float64, none must.
+TILED_BLOCKS, MOST_BOUND_THREADS = 4, 256
 #: Features of the matrices that tiles sum: up to here, columns fit a lane's registers.
 LEAST_TILED = MOST_ROWS + 1
 #: What tiles take of what lanes with matrices in memory take, about.
@@ -115,6 +114,11 @@ class BlockTileSchedule(Schedule):
         needed = _waiting_bytes(work, edges * unroll) + _matrix_bytes(work)
         fits = needed <= SHARED_BYTES
         return replace(mapping, shared_matrices=fits)
+
+    def tune(self, mapping: Mapping, work: Work) -> Mapping:
+        """Return its mapping with as many blocks as tiles leave registers for."""
+        bound = work.size == 4 and mapping.lanes_per_vertex <= MOST_BOUND_THREADS
+        return replace(mapping, resident=TILED_BLOCKS if bound else 0)
 
     def cost(self, work: Work) -> float:
         """Return its cost where a block can sum matrices too large for lanes."""

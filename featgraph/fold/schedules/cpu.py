@@ -10,12 +10,12 @@ from featgraph.fold.schedules.base import (
     Scope,
     in_blocks,
 )
-from featgraph.fold.schedules.mapping import Mapping
+from featgraph.fold.schedules.mapping import MOST_COPIES, Mapping
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Areas, Sweep
 from featgraph.fold.tree.statements import Body, code, noted, when
 
-__all__ = ["CpuSchedule"]
+__all__ = ["CpuSchedule", "map_chunks"]
 
 #: A set -> what a word of it is called that is not stored yet.
 _OF_WORD = {
@@ -122,3 +122,9 @@ class CpuSchedule(Schedule):
         )
         loop = code("while pending != 0:\n    BODY", BODY=next_ + body)
         return code(f"pending = {node.words}[word]") + loop
+
+
+def map_chunks(width: int) -> Mapping:
+    """Return how a thread has the features of a vertex: as copies, or in loops."""
+    loops = width > MOST_COPIES
+    return Mapping(1, 1 if loops else width, 1, loops, CpuSchedule.name)

@@ -131,6 +131,7 @@ class ExclusiveSchedule(Schedule):
     """
 
     targets = ("cpu", "cuda")
+    runs = "exclusive"
     shares_features = None
     copies_columns = True
     modules = ("queue_cuda as queues",)

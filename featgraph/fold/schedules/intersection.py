@@ -31,6 +31,7 @@ class Intersection(Schedule):
     """
 
     is_asked_for = False
+    runs = "intersects"
     shares_features = None
     does: ClassVar[str]
 

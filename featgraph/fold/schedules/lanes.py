@@ -6,6 +6,7 @@ import ast
 import math
 from dataclasses import replace
 
+from featgraph.arrays.padding import row_stride
 from featgraph.fold.schedules.base import (
     Binding,
     BlockScope,
@@ -17,14 +18,23 @@ from featgraph.fold.schedules.base import (
     strides_together,
 )
 from featgraph.fold.schedules.frontier import each_listed, each_packed
-from featgraph.fold.schedules.mapping import WARP, Mapping, Work
+from featgraph.fold.schedules.mapping import (
+    BLOCK_THREADS,
+    WARP,
+    Mapping,
+    Work,
+    piece_of,
+    share_features,
+    vertices_together,
+    whole_piece,
+)
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Areas, Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
 __all__ = [
-    "FEW_LONG_ROWS", "LaneSchedule", "edges_at_a_time", "lanes_of", "leave_idle",
-    "marked", "shared",
+    "FEW_LONG_ROWS", "MOST_ROWS", "SHARED_BYTES", "LaneSchedule", "lanes_of",
+    "leave_idle", "leaves_matrices", "map_lanes", "marked", "shared",
 ]  # fmt: skip
 
 
@@ -50,6 +60,23 @@ FEW_LONG_ROWS = 512
 LANES_A_DEGREE = 1 / 4
 #: The same where each edge takes a product by a matrix (belief propagation, likewise).
 MULTIPLYING_LANES_A_DEGREE = 1 / 2
+#: Shared memory that one block may use for matrices before they move to a scratch area
+#: in global memory.
+SHARED_BYTES = 40_000
+#: Up to so many features, lanes sum the columns of a matrix in registers: each lane has
+#: as many for a column of its own.
+MOST_ROWS = 16
+#: Up to so many features, a lane that multiplies a matrix by what it reads of an edge
+#: takes all of them: each feature needs all others, and shuffles bring one at a time.
+MOST_MULTIPLIED = 8
+#: Rounds of a warp on the way together where functions of edges have shuffles; a round
+#: waits for a row from the second cache, and for ten shuffles and sums that need each
+#: other. A block has long rows then: its threads, and how many of these blocks fit a
+#: multiprocessor. ALS by conjugate gradients on ml-1m, ms an iteration: 2.9, 2.3 and
+#: 2.2 with 2, 4 and 8 rounds together (K = 128); 2.3 and 1.8 without the bound on
+#: blocks and with it; 1.2 and 0.8 where rows from 2048 and from 512 edges on were a
+#: block's (K = 32, NVIDIA H100, bench als-gpu).
+ROUNDS_TOGETHER, ROUND_THREADS, ROUND_BLOCKS = 4, 256, 2
 
 
 class LaneSchedule(Schedule):
@@ -59,10 +86,30 @@ class LaneSchedule(Schedule):
     """
 
     name = "lanes"
+    finds_due = True
 
     def cost(self, work: Work) -> float:
         """Return the cost by which others are measured; those like it have none."""
         return 1.0 if type(self) is LaneSchedule else math.inf
+
+    def tune(self, mapping: Mapping, work: Work) -> Mapping:
+        """Return a mapping with bounds of registers, or of a warp that goes in rounds.
+
+        Where a warp has a vertex, and lanes meet at each edge, it takes few edges in
+        each round, so that a row is long for it before it is a hub's. Warps need
+        nothing of each other, and have rows of different lengths: one that is done
+        makes room for the next one.
+        """
+        meets = work.pulls and work.meets_at_edges and not work.writes_edges
+        is_whole = mapping.lanes_per_vertex == WARP and mapping.lanes_per_edge > 1
+        if meets and is_whole and not leaves_matrices(mapping, work):
+            mapping = replace(
+                mapping, unroll=ROUNDS_TOGETHER, threads=WARP,
+                hub_threads=ROUND_THREADS, hub_resident=ROUND_BLOCKS,
+            )  # fmt: skip
+            if work.long_row:
+                mapping = replace(mapping, hubs=True, hub_degree=work.long_row)
+        return super().tune(mapping, work)
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
@@ -143,7 +190,44 @@ class LaneSchedule(Schedule):
         return out + in_blocks(node, bounds, end, strides)
 
 
-def edges_at_a_time(lanes: int, work: Work) -> int:
+def map_lanes(work: Work) -> Mapping:
+    """Return how lanes share a vertex: its features, and edges side by side."""
+    width, size = work.width, work.size
+    whole = piece_of(width, size)
+    # Lanes that take neighboring features read neighboring elements of a matrix; those
+    # that take several would read apart.
+    is_narrow = bool(work.matrices) or work.reads_matrices
+    piece = 1 if is_narrow else whole
+    if work.multiplies and width > MOST_MULTIPLIED:
+        piece = whole_piece(width, piece)
+    lanes, copies = share_features(width, piece)
+    if work.multiplies and width <= MOST_MULTIPLIED and not is_narrow:
+        lanes, copies = 1, width
+    areas = BLOCK_THREADS // lanes * work.matrices
+    fits = 0 < areas * width * (2 * width + 1) * size <= SHARED_BYTES
+    mapping = Mapping(
+        lanes, copies, lanes, False, LaneSchedule.name, shared_matrices=fits,
+        vector_width=piece, stride=row_stride(width), vertices=vertices_together(work),
+    )  # fmt: skip
+    in_memory = leaves_matrices(mapping, work)
+    hubs = work.has_hubs and not in_memory and work.sweeps_edges
+    parts = hubs and work.joins and work.has_giant
+    mapping = replace(mapping, hubs=hubs, in_parts=parts)
+    if not (in_memory or work.reduces or work.custom):
+        together = lanes * _edges_at_a_time(lanes, work)
+        mapping = replace(mapping, lanes_per_vertex=together)
+    if work.pulls and work.sums_matrices and not in_memory:
+        mapping = replace(mapping, column_width=whole, hub_resident=2)
+    return mapping
+
+
+def leaves_matrices(mapping: Mapping, work: Work) -> bool:
+    """Whether matrices are in memory, an area for each lane that has a vertex."""
+    columns = work.pulls and mapping.shared_matrices and work.width <= MOST_ROWS
+    return work.matrices > 0 and not columns
+
+
+def _edges_at_a_time(lanes: int, work: Work) -> int:
     """As many edges at a time as keep a typical vertex's lanes at work."""
     if not work.sweeps_edges:
         return 1

@@ -4,23 +4,49 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from featgraph.arrays.padding import row_stride
 from featgraph.fold.schedules.exclusive_costs import EdgeSweep
 
 __all__ = [
+    "BLOCK_THREADS",
+    "HUB_THREADS",
     "INTERSECTIONS",
+    "MOST_COPIES",
+    "PIECE_BYTES",
     "WARP",
     "Mapping",
     "Products",
     "Work",
     "last_feature",
+    "piece_of",
     "power_of_two",
     "share_features",
     "stands_for",
+    "vertices_together",
+    "whole_piece",
 ]
 
 WARP = 32
 #: Ways to intersect the neighbors of two vertices, as they are asked for.
 INTERSECTIONS = ("mark", "merge", "search")
+#: Up to here one thread keeps a named copy of every feature; above, features are loops
+#: over small arrays (on the CPU vectors, where it can be). Measured on the CPU target:
+#: copies win over loops up to 16 and compile too slowly from 32 on.
+MOST_COPIES = 16
+#: Bytes that a lane loads at a time: the widest load there is. A weighted sum over
+#: neighbors on kron21 took 1.09 against 1.95 ms (K = 4), 1.50 against 4.08 (8), 2.55
+#: against 7.28 (16) with 16 bytes a lane instead of 4 (NVIDIA H200, prototypes).
+PIECE_BYTES = 16
+#: Threads of a block; 128 was fastest of 64, 128 and 256 on kron21, K = 4, 8, 32
+#: (NVIDIA H200).
+BLOCK_THREADS = 128
+#: Threads of the block that takes one vertex of high degree. Of 1024 threads only one
+#: block fits a multiprocessor: the superstep took 1.2 times as long (kron21, H200).
+HUB_THREADS = 512
+#: Features of all vertices that a lane of a reduce takes at a time: with four vertices,
+#: PageRank on grid4096 took 0.95 of the time; with two, sums of rows of 8 to 128
+#: features took 1.08 (NVIDIA H100, classics-gpu, reduce-gpu).
+REDUCED_TOGETHER = 4
 
 
 @dataclass(frozen=True)
@@ -217,20 +243,26 @@ class Work:
         Whether it goes through the edges of vertices.
     has_hubs : bool
         Whether some vertices have so many that a warp would hold up the others.
-    leaves_matrices : bool
-        Whether it works on matrices in memory, an area for each lane that has a vertex.
     joins : bool
         Whether what blocks come to of parts of a row can be put together.
     custom : str
-        A gather whose combine is the user's; "" where there is none.
+        A gather whose combine has no reduction by shuffles; "" where there is none.
     size : int
         Bytes of a real number.
     products : Products or None
         The matrices that it sums; None where there are none.
     matrices : int
         Areas of K x K numbers that its functions need.
-    pulls : bool
-        Whether vertices go along their own rows.
+    sums_matrices, reads_matrices : bool
+        Whether gathers or reduces fill matrices, and whether functions read those of
+        vertices or edges element by element.
+    pulls, reduces : bool
+        Whether vertices go along their own rows, and whether it combines over all.
+    rows : int
+        Rows of features that gathers fill. One along edges in both directions counts
+        twice: registers go into the list of these edges, too.
+    reads_edge_rows, writes_edges : bool
+        Whether gathers read rows of K features of edges, and functions write edges.
     is_plain : bool
         Whether all edges are gone through for one number, or a key and its source, by
         an operation of shuffles.
@@ -238,15 +270,17 @@ class Work:
         Whether gathers keep sources of keys.
     ends_early : bool
         Whether a gather is likely to be done long before its last edge.
-    meets_at_edges : bool
-        Whether functions along edges have shuffles.
+    operates, meets_at_edges : bool
+        Whether functions, and those along edges, have shuffles.
     multiplies : bool
         Whether a matrix is multiplied along the edges.
     keeps_state : bool
         Whether others see what a vertex commits in the superstep, or aggregates stay.
     forced : frozenset of str
         Fields of the mapping that a bench has set.
-    typical_degree, rows_of_longest : int
+    long_row : int
+        Edges from which on a row is cut into blocks of sums; 0 where none has as many.
+    typical_degree, rows_of_longest, has_giant : int, int, bool
         Of the graph: see `GraphTraits`.
     sweep : EdgeSweep or None
         That of an exclusive function; None for other functions.
@@ -256,22 +290,30 @@ class Work:
     width: int
     sweeps_edges: bool = False
     has_hubs: bool = False
-    leaves_matrices: bool = False
     joins: bool = False
     custom: str = ""
     size: int = 4
     products: Products | None = None
     matrices: int = 0
+    sums_matrices: bool = False
+    reads_matrices: bool = False
     pulls: bool = False
+    reduces: bool = False
+    rows: int = 0
+    reads_edge_rows: bool = False
+    writes_edges: bool = False
     is_plain: bool = False
     has_keys: bool = False
     ends_early: bool = False
+    operates: bool = False
     meets_at_edges: bool = False
     multiplies: bool = False
     keeps_state: bool = False
     forced: frozenset[str] = frozenset()
     typical_degree: int = 32
     rows_of_longest: int = 0
+    long_row: int = 0
+    has_giant: bool = False
     sweep: EdgeSweep | None = None
 
 
@@ -285,3 +327,23 @@ def share_features(width: int, piece: int) -> tuple[int, int]:
     pieces = -(-width // piece)
     lanes = min(WARP, power_of_two(pieces))
     return lanes, width if lanes == 1 else piece * -(-pieces // lanes)
+
+
+def whole_piece(width: int, most: int) -> int:
+    """Return how many features, `most` or a half of it or less, divide the width."""
+    piece = most
+    while width % piece:
+        piece //= 2
+    return piece
+
+
+def piece_of(width: int, size: int) -> int:
+    """Return how many features a lane loads at once: what a row is padded to."""
+    return whole_piece(row_stride(width), PIECE_BYTES // size)
+
+
+def vertices_together(work: Work) -> int:
+    """Return how many vertices a lane takes at a time where all are reduced over."""
+    if not work.reduces or work.operates:
+        return 1  # lanes that meet take each vertex together
+    return max(REDUCED_TOGETHER // work.width, 1)

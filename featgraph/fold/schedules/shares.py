@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
+from featgraph.arrays.padding import row_stride
 from featgraph.fold.schedules.base import (
     Binding,
     FeatureAxis,
@@ -16,12 +17,12 @@ from featgraph.fold.schedules.base import (
 from featgraph.fold.schedules.block_tiles import SHARED_BYTES, SIDE, padded_to_tiles
 from featgraph.fold.schedules.grids import LaunchSizes
 from featgraph.fold.schedules.lanes import shared
-from featgraph.fold.schedules.mapping import WARP, Mapping, Products, share_features
+from featgraph.fold.schedules.mapping import WARP, Mapping, Work, share_features
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Areas, Stage, Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
-__all__ = ["BUFFERS", "ElementSchedule", "ShareTileSchedule"]
+__all__ = ["BUFFERS", "ElementSchedule", "ShareTileSchedule", "map_matrices"]
 
 #: Where a block is in the grid, and how many there are.
 BLOCKS = ("cuda.blockIdx.x", "cuda.gridDim.x")
@@ -82,35 +83,6 @@ class ShareTileSchedule(Schedule):
     name = "share_tiles"
     is_asked_for = False
     modules = ("block_tiles",)
-
-    @staticmethod
-    def mapping(width: int, size: int, products: Products) -> Mapping | None:
-        """Return how blocks share the vertices; None for what they have no room for.
-
-        `size` is that of a number, in bytes.
-        """
-        count = -(-width // SIDE)
-        tiles = count * (count + 1) // 2 if products.symmetric else count * count
-        threads = _threads(tiles, size)
-        if products.refused or threads > 2 * WARP * 32 // size:
-            return None
-        piece = products.piece
-        while piece > 1 and width <= piece:
-            piece //= 2  # lanes share features: what one has are values
-        lanes, features = share_features(width, piece)
-        at_a_time, batch = threads // lanes, MOST_WAITING
-        while batch > at_a_time * MOST_ON_THE_WAY[size]:
-            batch //= 2
-        box = threads // tiles // 2 * tiles * SIDE * SIDE
-        arrays = BUFFERS * products.arrays * padded_to_tiles(width)
-        while batch > 1 and (box + batch * arrays) * size > SHARED_BYTES:
-            batch //= 2
-        return Mapping(
-            lanes, features, threads, False, ShareTileSchedule.name, tile=SIDE,
-            vector_width=piece, unroll=-(-batch // at_a_time), batch=batch,
-            row_shares=threads // tiles, part_size=tiles * SIDE * SIDE,
-            resident=RESIDENT[size],
-        )  # fmt: skip
 
     def describe(self, mapping: Mapping, width: int) -> str:
         """Return a mapping in words."""
@@ -177,6 +149,36 @@ class ShareTileSchedule(Schedule):
             begin += code("block_count, block_rows = 0, int32(0)")
         front += [*binding.features.front(), Areas()]
         return [*front, *begin, *agreed(loop, "block"), *node.behind]
+
+
+def map_matrices(work: Work) -> Mapping:
+    """Return how blocks share the vertices of a sum of matrices, as these have room."""
+    width, size, products = work.width, work.size, work.products
+    elements = Mapping(1, 1, 1, False, ElementSchedule.name)
+    if products is None:
+        return elements
+    stride, count = row_stride(width), -(-width // SIDE)
+    tiles = count * (count + 1) // 2 if products.symmetric else count * count
+    threads = _threads(tiles, size)
+    if products.refused or threads > 2 * WARP * 32 // size:
+        return elements
+    piece = products.piece
+    while piece > 1 and width <= piece:
+        piece //= 2  # lanes share features: what one has are values
+    lanes, features = share_features(width, piece)
+    at_a_time, batch = threads // lanes, MOST_WAITING
+    while batch > at_a_time * MOST_ON_THE_WAY[size]:
+        batch //= 2
+    box = threads // tiles // 2 * tiles * SIDE * SIDE
+    arrays = BUFFERS * products.arrays * padded_to_tiles(width)
+    while batch > 1 and (box + batch * arrays) * size > SHARED_BYTES:
+        batch //= 2
+    return Mapping(
+        lanes, features, threads, False, ShareTileSchedule.name, tile=SIDE,
+        vector_width=piece, stride=stride, unroll=-(-batch // at_a_time), batch=batch,
+        row_shares=threads // tiles, part_size=tiles * SIDE * SIDE,
+        resident=RESIDENT[size],
+    )  # fmt: skip
 
 
 def _in_blocks(node: Sweep, binding: Binding) -> Body:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Mapping as Dict
 from typing import Any
 
@@ -49,7 +50,10 @@ from featgraph.fold.schedules.virtual_warp import VirtualWarpSchedule
 from featgraph.fold.schedules.warp_segmentation import WarpSegmentationSchedule
 from featgraph.fold.schedules.words import WordElementSchedule, WordSchedule
 
-__all__ = ["NAMES", "OWN_OPTIONS", "SCHEDULES", "check_own", "check_target", "describe"]
+__all__ = [
+    "NAMES", "OWN_OPTIONS", "SCHEDULES", "check_own", "check_target", "describe",
+    "names_for",
+]  # fmt: skip
 
 _ALL: tuple[Schedule, ...] = (
     CpuSchedule(),
@@ -98,7 +102,20 @@ NAMES = ("auto", *(s.name for s in _ALL if s.is_asked_for), *INTERSECTIONS)
 OWN_OPTIONS = {name: values for s in _ALL for name, values in s.options.items()}
 
 
-def check_target(asked: str, target: str) -> None:
+def names_for(target: str, functions: Iterable[Any]) -> str:
+    """Return the schedules that functions may ask for on a target, in words.
+
+    Without functions, these are all of the target.
+    """
+    kinds = [f.kind for f in functions]
+    runs = {n for n in ("exclusive", "intersects") if any(getattr(k, n) for k in kinds)}
+    runs |= set() if "exclusive" in runs else {""}
+    fit = [SCHEDULES[n] for n in NAMES[1:] if not kinds or SCHEDULES[n].runs in runs]
+    names = [s.name for s in fit if target in (*s.targets, "auto")]
+    return ", ".join(map(repr, ["auto", *names]))
+
+
+def check_target(asked: str, target: str, functions: Iterable[Any] = ()) -> None:
     """Refuse a schedule that is asked for and that a target does not have.
 
     Raises
@@ -108,13 +125,12 @@ def check_target(asked: str, target: str) -> None:
     """
     if asked == "auto" or target in SCHEDULES[asked].targets:
         return
-    has = [n for n in NAMES if n == "auto" or target in SCHEDULES[n].targets]
     theirs = " and ".join(f"target={other!r}" for other in SCHEDULES[asked].targets)
     raise PlanError(
         f"this schedule is for {theirs}",
         where="schedule=",
         got=f"schedule={asked!r}, target={target!r}",
-        expected=", ".join(map(repr, has)),
+        expected=names_for(target, functions),
         fix="drop schedule=",
     )
 

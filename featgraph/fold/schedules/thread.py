@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from featgraph.arrays.padding import row_stride
 from featgraph.fold.schedules.base import (
     Binding,
     BlockScope,
@@ -15,12 +16,18 @@ from featgraph.fold.schedules.base import (
 )
 from featgraph.fold.schedules.frontier import each_listed, each_packed
 from featgraph.fold.schedules.grids import LaunchSizes
-from featgraph.fold.schedules.mapping import Mapping, Work
+from featgraph.fold.schedules.mapping import (
+    MOST_COPIES,
+    Mapping,
+    Work,
+    piece_of,
+    vertices_together,
+)
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Areas, Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
 
-__all__ = ["MOST_HELD", "EdgeWordSchedule", "ThreadSchedule"]
+__all__ = ["MOST_HELD", "EdgeWordSchedule", "ThreadSchedule", "map_threads"]
 
 #: Up to here one thread holds the elements of a matrix that it sums in registers, and
 #: solves a system there.
@@ -31,6 +38,19 @@ MOST_HELD = 6
 FEW_EDGES = 16
 #: What a thread takes of what lanes take then.
 COST = 1 / 4
+#: Up to so many bytes of features, one thread takes two of the edges that its vertex
+#: pulls at a time; with more, registers run out. Belief propagation on a Delaunay
+#: graph, links of the web, a graph with hubs and a road-like one, K = 4: 0.153, 5.1,
+#: 34.8 and 0.194 ms against 0.263, 6.1, 41.9 and 0.178; K = 8 on the first two: 0.30
+#: and 6.7 against 0.37 and 9.9 (NVIDIA H200).
+PAIRED_BYTES = 32
+#: Edges that one thread gathers from at a time where each has a row of its own, up to
+#: so many features, and there are hubs: 12.4 against 17.4 ms on kron-19, 1.9 against
+#: 2.2 on links of the web, but 0.149 against 0.123 on a road-like graph (multi-manifold
+#: ranking, K = 4). With a weight an edge, what the compiler makes of the plain loop was
+#: faster everywhere (NVIDIA H200).
+ROWS_TOGETHER = 4
+MOST_ROWS_TOGETHER = 4
 #: Where a thread is in the grid, and how many there are.
 GRID = ("cuda.grid(1)", "cuda.gridsize(1)")
 
@@ -40,6 +60,8 @@ class ThreadSchedule(Schedule):
 
     name = "thread"
     shares_features = False
+    most_held = MOST_HELD
+    finds_due = True
 
     def cost(self, work: Work) -> float:
         """Return its cost where vertices with matrices have little to do."""
@@ -170,3 +192,19 @@ class EdgeWordSchedule(ThreadSchedule):
             BODY=each,
         )
         return [*front, Areas(), *agreed(loop, "warp")]
+
+
+def map_threads(work: Work) -> Mapping:
+    """Return how a thread has a vertex, and edges of it at a time."""
+    if work.width > MOST_COPIES:
+        return Mapping(1, 1, 1, True, ThreadSchedule.name)
+    together = 1
+    if work.pulls and work.writes_edges:
+        together = 2 if work.width * work.size <= PAIRED_BYTES else 1
+    elif work.pulls and work.reads_edge_rows and work.has_hubs:
+        together = ROWS_TOGETHER if 1 < work.width <= MOST_ROWS_TOGETHER else 1
+    return Mapping(
+        1, work.width, 1, False, ThreadSchedule.name, unroll=together,
+        vector_width=piece_of(work.width, work.size), stride=row_stride(work.width),
+        vertices=vertices_together(work),
+    )  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from featgraph.errors import PlanError
-from featgraph.fold.schedules.lanes import LaneSchedule
+from featgraph.fold.schedules.lanes import LaneSchedule, leaves_matrices
 from featgraph.fold.schedules.mapping import Mapping, Work
 
 __all__ = ["VirtualWarpSchedule"]
@@ -27,6 +27,7 @@ class VirtualWarpSchedule(LaneSchedule):
     """
 
     name = "virtual_warp"
+    finds_due = False
     options: ClassVar[Dict[str, tuple[int, ...]]] = {OPTION: LANES}
 
     def check(self, given: Dict[str, int]) -> None:
@@ -47,8 +48,10 @@ class VirtualWarpSchedule(LaneSchedule):
             return mapping
         count = given[OPTION]
         mapping = replace(_narrowed(mapping, work.width, count), schedule=self.name)
-        if count > mapping.lanes_per_edge and (work.custom or work.leaves_matrices):
-            why = "matrices in memory" if work.leaves_matrices else work.custom
+        why = work.custom if work.pulls else ""
+        if leaves_matrices(mapping, work):
+            why = "matrices in memory"
+        if count > mapping.lanes_per_edge and why:
             raise PlanError(
                 "lanes cannot share the edges of a vertex here: what they come to has "
                 "no reduction by shuffles",

@@ -16,9 +16,11 @@ from featgraph.fold.schedules.lanes import (
     LaneSchedule,
     lanes_of,
     leave_idle,
+    leaves_matrices,
     marked,
 )
 from featgraph.fold.schedules.mapping import WARP, Mapping, Work
+from featgraph.fold.schedules.registers import bounded, resident_blocks
 from featgraph.fold.tree.layout import Walk
 from featgraph.fold.tree.nodes import Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, noted, when
@@ -45,6 +47,9 @@ ROUNDS = 32
 LEAST_DEGREE, LEAST_DEGREE_OF_KEYS = 16, 64
 #: What segments take of what lanes take then.
 COST = 0.84
+#: Blocks of warps that have windows of scalars: with as many as fit by 48 registers,
+#: which one walk alone took, the second one of long rows takes no more (sm_90).
+WINDOW_BLOCKS, SCALAR_BYTES = 10, 4
 
 
 class WarpSegmentationSchedule(LaneSchedule):
@@ -60,6 +65,7 @@ class WarpSegmentationSchedule(LaneSchedule):
     name = "warp_segmentation"
     options: ClassVar[Dict[str, tuple[int, ...]]] = {OPTION: (1, 2, 4)}
     modules = ("segments",)
+    finds_due = False
 
     def cost(self, work: Work) -> float:
         """Return its cost where lanes better go through the edges of several vertices.
@@ -77,7 +83,7 @@ class WarpSegmentationSchedule(LaneSchedule):
         """Have lanes that share an edge have a vertex, too."""
         if not work.sweeps_edges:
             return mapping
-        if work.leaves_matrices:
+        if leaves_matrices(mapping, work):
             raise PlanError(
                 "the warp_segmentation schedule cannot have matrices in memory",
                 where="schedule='warp_segmentation'",
@@ -99,6 +105,13 @@ class WarpSegmentationSchedule(LaneSchedule):
             if mapping.lanes_per_edge == WARP
             else ROUNDS * (WARP // mapping.lanes_per_edge),
         )
+
+    def tune(self, mapping: Mapping, work: Work) -> Mapping:
+        """Return its mapping with bounds of registers; two walks share them."""
+        is_one = work.pulls and work.is_plain and not work.has_keys
+        if is_one and mapping.window and work.width * work.size <= SCALAR_BYTES:
+            return bounded(mapping, WINDOW_BLOCKS)
+        return bounded(mapping, resident_blocks(mapping, work))
 
     def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
         """Return the list that cuts the vertices into windows."""

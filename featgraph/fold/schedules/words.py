@@ -7,12 +7,12 @@ from dataclasses import replace
 from featgraph.fold.schedules.base import Binding, KernelShape, Scope
 from featgraph.fold.schedules.grids import SHARING_BLOCKS, LaunchSizes
 from featgraph.fold.schedules.lanes import LaneSchedule, lanes_of
-from featgraph.fold.schedules.mapping import WARP, Mapping
+from featgraph.fold.schedules.mapping import WARP, Mapping, share_features
 from featgraph.fold.schedules.shares import ElementSchedule
 from featgraph.fold.tree.nodes import Areas, Sweep
 from featgraph.fold.tree.statements import Body, agreed, code, when
 
-__all__ = ["WordElementSchedule", "WordRangesSchedule", "WordSchedule"]
+__all__ = ["WordElementSchedule", "WordRangesSchedule", "WordSchedule", "map_words"]
 
 
 class WordRangesSchedule(LaneSchedule):
@@ -134,6 +134,20 @@ class WordElementSchedule(ElementSchedule):
         loop = code(f"for element in {elements}:\n    BODY", BODY=each + body)
         parts = "range(cuda.blockIdx.x, part_count, cuda.gridDim.x)"
         return code(f"for part in {parts}:\n    BODY", BODY=loop)
+
+
+def map_words(mapping: Mapping, width: int, has_matrices: bool) -> Mapping:
+    """Return how lanes share a word of vertices, whose sum is a leaf of a tree."""
+    if has_matrices:
+        return Mapping(1, 1, 1, False, WordElementSchedule.name)
+    lanes, copies = mapping.lanes_per_edge, mapping.features_per_lane
+    if mapping.is_looped:
+        lanes, copies = share_features(width, 1)
+    return replace(
+        mapping, lanes_per_edge=lanes, features_per_lane=copies, is_looped=False,
+        lanes_per_vertex=lanes, schedule=WordSchedule.name, block=0, unroll=1,
+        vertices=1, resident=0,
+    )  # fmt: skip
 
 
 def _places(node: Sweep, body: Body, otherwise: str = "") -> Body:

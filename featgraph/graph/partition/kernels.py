@@ -35,27 +35,14 @@ def gather_rows(
 
 
 @jit
-def count_due(offsets: _Array, sources: _Array, active: _Array) -> tuple[int, int, int]:
-    """Count rows that are active or have an active source, and edges there.
-
-    These are all edges in such rows, and those from active sources.
-    """
-    due, edges, taken = 0, 0, 0
-    for v in range(offsets.size - 1):
-        before = taken
-        for e in range(offsets[v], offsets[v + 1]):
-            taken += active[sources[e]]
-        if active[v] or taken > before:
-            due += 1
-            edges += offsets[v + 1] - offsets[v]
-    return due, edges, taken
-
-
-@jit
 def count_due_by_owner(
     offsets: _Array, sources: _Array, active: _Array, owner: _Array, counts: _Array
 ) -> None:
-    """Add the counts of `count_due` up by the owners of rows, shape (3, P)."""
+    """Count rows that are active or have an active source, by the owners of rows.
+
+    The other counts, of shape (3, P), are all edges in such rows, and those from active
+    sources.
+    """
     for v in range(offsets.size - 1):
         taken = 0
         for e in range(offsets[v], offsets[v + 1]):

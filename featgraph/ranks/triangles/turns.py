@@ -66,7 +66,7 @@ class TriangleTurns:
         for number in range(here.part.rounds):
             on = here.batch(number)
             room = _Room(buffers, on, self._device)
-            arrays = on.arrays(buffers.graph, not own.phase.sweeps_passed)
+            arrays = on.arrays(buffers.graph, not own.phase.from_edges)
             read = self._read(room, halo, given.get("edge_state"), fields)
             read["builtin", "edge_twin"] = arrays["edge_twin"]
             boxes = self._boxes(room, halo) | whole
@@ -78,7 +78,7 @@ class TriangleTurns:
             given_now = {**given, "d": given["d"]._replace(**in_data)}
             if "edge_state" in given:
                 given_now["edge_state"] = state = read["edge_state", ""]
-                if own.phase.sweeps_passed:
+                if own.phase.from_edges:
                     given_now |= self._memory.listed(
                         state, arrays["edge_twin"], room.numbers
                     )

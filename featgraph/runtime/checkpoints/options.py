@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -121,8 +121,10 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
 NAMES = ("active", "target", *_CHECKS, *OPTIONS)
 
 
-def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of `iterate` as they are used, before anything runs.
+def checked_options(
+    given: Mapping[str, Any], functions: Sequence[Any] = ()
+) -> dict[str, Any]:
+    """Return options of `iterate` for functions as they are used, before anything runs.
 
     Raises
     ------
@@ -143,7 +145,7 @@ def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
         )
     folds = {n: v for n, v in made.items() if n not in _CHECKS and n != "active"}
     if folds:
-        parse_options(folds.pop("target", "auto"), False, folds)
+        parse_options(folds.pop("target", "auto"), False, folds, functions)
     return made
 
 

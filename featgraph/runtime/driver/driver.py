@@ -175,7 +175,7 @@ def iterate(
         "record_active": record_active, "recompute_every": recompute_every,
         "near_far": near_far, "checkpoint": checkpoint, "every": every,
         "repartition": repartition, "target": target, "asynchronous": asynchronous,
-    } | options)  # fmt: skip
+    } | options, [f for step in foldmaps for f in step.program.functions])  # fmt: skip
     limit, record_active = _limit(asked_for), asked_for["record_active"]
     if isinstance(then, FoldMap):
         then = _stage(then, target)

@@ -83,11 +83,6 @@ class Ring:
         self._turn = 0
         self.begin(waits=True)  # memory is given out in the order of that stream
 
-    @property
-    def buffer_count(self) -> int:
-        """How many buffers there are."""
-        return len(self._buffers)
-
     def lay_out(self, row_bytes: Sequence[int]) -> tuple[int, list[int]]:
         """Return how many rows of some arrays a buffer takes, and where each begins."""
         room = self.size - sizes.ALIGNED * len(row_bytes)

@@ -320,9 +320,9 @@ class FoldMap:
             for name, type_ in types
             if name not in filled or type_.kind is not PropertyKind.VECTOR
         }
-        parsed = replace(
-            parse_options(target, config.checked, options), incremental=incremental
-        )
+        functions = self.program.functions
+        parsed = parse_options(target, config.checked, options, functions)
+        parsed = replace(parsed, incremental=incremental)
         key = tuple(sorted(signature.items())), parsed, traits
         if key not in self._kernels:
             self._kernels[key] = fold(self.program, signature, *key[1:])
@@ -357,7 +357,8 @@ class FoldMap:
         name = target
         if not isinstance(target, str) or target == "auto":
             name = choose_device(target).name
-        parsed = parse_options(name, config.checked, options)
+        functions = self.program.functions
+        parsed = parse_options(name, config.checked, options, functions)
         incremental = Changes() if parse_change_driven(options) is True else None
         if state is not None:
             if not isinstance(state, State):

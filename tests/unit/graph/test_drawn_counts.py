@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import featgraph as fg
+from bench.distributed.drawn_counts import count_drawn
 from featgraph.graph.generators import drawing_of_rmat
 from featgraph.graph.partition.choose import choose_partition
 from featgraph.graph.partition.counts import count_traffic
-from featgraph.graph.partition.drawn_counts import count_drawn
 
 
 @pytest.mark.parametrize("directed", [True, False])

@@ -79,8 +79,10 @@ class _Own:
         if turn.gathers == "none":
             due, of_due, taken = int(np.count_nonzero(active[:own])), 0, 0
         elif not active.all():
+            counts, owner = np.zeros((3, 1), np.int64), np.zeros(own, np.int8)
             rows = self._offsets, self._sources, active
-            due, of_due, taken = kernels.count_due(*rows)
+            kernels.count_due_by_owner(*rows, owner, counts)
+            due, of_due, taken = counts[:, 0].tolist()
         looked_at, skipped = of_due, 0
         if turn.gathers == "active":
             looked_at = taken

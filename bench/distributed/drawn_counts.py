@@ -56,7 +56,7 @@ def count_drawn(
     list of (Counts, Partition)
         For each number of ranks.
     """
-    from featgraph.graph.partition import drawn_kernels  # loads Numba
+    from bench.distributed import drawn_kernels  # loads Numba
 
     count = drawing.vertex_count
     into = np.zeros(-(-count // WORD), np.int64)
