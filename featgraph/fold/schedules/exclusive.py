@@ -166,7 +166,11 @@ class ExclusiveSchedule(Schedule):
         """Return the predicted time of a sweep (CUDA)."""
         if self.needs_sides and not sweep.two_sides:
             return math.inf
-        return sweep.time_ms(*self.steps(sweep), self.resident)
+        return sweep.time_ms(*self.steps(sweep), self.resident, self.edge_us(sweep))
+
+    def edge_us(self, sweep: EdgeSweep) -> float:
+        """Return what an edge takes that no other one waits for; 0 in tasks."""
+        return 0.0 if self.in_tasks else sweep.free_us
 
     def cost(self, work: Work) -> float:
         """Return the predicted ms of a sweep, and its share of preparation."""

@@ -88,7 +88,7 @@ class EdgeLockedSchedule(HeldSchedule):
     resident = 1
     options = MappingProxyType({"tries": AnyInteger(TRIES, 1)})
     passes = ", and one behind each pass"
-    prepare_ns = 45
+    prepare_ns = 80
     does = "edges in the order, both ends locked"
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
@@ -100,6 +100,10 @@ class EdgeLockedSchedule(HeldSchedule):
         degree = sweep.degree
         passes = degree / (EDGES_A_TRY * TRIES)
         return passes, degree * (sweep.free_us + CONTENDED * sweep.card.lock_us)
+
+    def edge_us(self, sweep: EdgeSweep) -> float:
+        """Return an update, and looking for locks, taking and releasing them."""
+        return sweep.free_us + 3 * sweep.card.lock_us
 
     def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
         """Return the order, and the ranks of vertices by degree."""
@@ -174,7 +178,7 @@ class TicketedSchedule(HeldSchedule):
     name = "ticketed"
     is_repeatable = True
     does = "edges in the order, each in its turn at both ends"
-    prepare_ns = 90
+    prepare_ns = 100
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
         """Return all edges as one group, those of a level together."""
@@ -187,6 +191,10 @@ class TicketedSchedule(HeldSchedule):
     def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
         """Return a chain of updates, whose turns take what locks take."""
         return 0.0, sweep.degree * (sweep.free_us + sweep.card.lock_us)
+
+    def edge_us(self, sweep: EdgeSweep) -> float:
+        """Return an update, and what its turns take."""
+        return sweep.free_us + sweep.card.lock_us
 
     def arrays(self, mapping: Mapping, form: str = "plain") -> tuple[GraphArray, ...]:
         """Return the order, and the turn of each edge at its ends."""

@@ -14,8 +14,11 @@ import numpy as np
 
 from featgraph.fold.schedules.base import AnyInteger, Binding, KernelShape
 from featgraph.fold.schedules.exclusive import MEET, OWN, Each, EdgesToGroup
+from featgraph.fold.schedules.exclusive_costs import THREADS, EdgeSweep
 from featgraph.fold.schedules.exclusive_groups import BLOCK_VERTICES
 from featgraph.fold.schedules.exclusive_locks import (
+    CONTENDED,
+    EDGES_A_TRY,
     NEXT_PASS,
     PASSES,
     TRIES,
@@ -31,6 +34,13 @@ if TYPE_CHECKING:
 
 __all__ = ["HybridSchedule", "NodeLockedSchedule"]
 
+#: What a vertex of few edges takes a warp (us); and the update of an edge in the chain
+#: of a hub, in that of a task of edges.
+VERTEX_US, CHAIN = 8, 1.4
+#: Passes for each edge of the vertex of the first side that has most, for it has one
+#: edge locked at a time; and such edges that the first pass of `hybrid` leaves. Fitted
+#: to five shapes of `bench.sgd.shapes` (H200, 2026-11-28).
+PASSES_A_DEGREE, LEFT_A_DEGREE = 0.18, 1.35
 #: Edges of a vertex whose locks a warp tries at once. With more, a try (0.4 us, and as
 #: much for the fences) is shared by more edges; but locks are held until all have run.
 AHEAD = 16
@@ -55,6 +65,13 @@ def by_target(edges: EdgesToGroup) -> EdgeGroups:
     found = rows(edges.sources, edges.targets, edges.order, "v")
     turn_rows(edges.targets, found.groups, found.order)
     return found
+
+
+def first_pass(sweep: EdgeSweep) -> float:
+    """Return us of a pass over all vertices: their tasks, and the chain of a hub."""
+    workers = 2 * sweep.card.multiprocessors * THREADS // WARP
+    tasks = sweep.sizes.vertices[1] * VERTEX_US / workers
+    return tasks + sweep.sizes.degrees[1] * CHAIN * sweep.held_us
 
 
 def run_in_turn(body: Body, binding: Binding, shape: KernelShape) -> Body:
@@ -136,10 +153,17 @@ class NodeLockedSchedule(HeldSchedule):
     in_tasks = True
     passes = ", and one behind each pass"
     does = "vertex by vertex of the second side, the other ends locked"
+    prepare_ns = 90
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
         """Return a task for each vertex of the second side that has edges."""
         return by_target(edges)
+
+    def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
+        """Return the passes, which users of many items cause, and a pass over hubs."""
+        passes = PASSES_A_DEGREE * sweep.sizes.degrees[0]
+        workers = 2 * sweep.card.multiprocessors * THREADS // WARP
+        return passes, first_pass(sweep) + passes * sweep.sizes.vertices[1] / workers
 
     def run(self, body: Body, binding: Binding, shape: KernelShape) -> Body:
         """Return what runs an edge with its source locked (CPU)."""
@@ -183,6 +207,7 @@ class HybridSchedule(EdgeLockedSchedule):
     in_tasks = True
     options = MappingProxyType({"tries": AnyInteger(TRIES, 1), "hubs": OWN})
     does = "vertex by vertex of the second side, and then edges that are left"
+    prepare_ns = 100
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
         """Return tasks of vertices, or matchings and behind them the edges of hubs."""
@@ -203,6 +228,16 @@ class HybridSchedule(EdgeLockedSchedule):
         rest = subgraph_matching(*ends, order[~apart], *sizes)
         groups = np.append(rest.groups, len(order))
         return EdgeGroups(np.concatenate([rest.order, order[apart]]), groups)
+
+    def steps(self, sweep: EdgeSweep) -> tuple[float, float]:
+        """Return a pass over vertices, and the chain of edges that are left."""
+        left = LEFT_A_DEGREE * sweep.sizes.degrees[0]
+        locked = sweep.free_us + CONTENDED * sweep.card.lock_us
+        return left / EDGES_A_TRY, first_pass(sweep) + left * locked
+
+    def edge_us(self, sweep: EdgeSweep) -> float:
+        """Return nothing: the first pass has all edges in its tasks."""
+        return 0.0
 
     def turn_loop(self, node: Sweep, each: Each, groups: int) -> Body:
         """Return a pass over vertices, if they are tasks; the turns; and the passes."""

@@ -21,6 +21,8 @@ __all__ = ["BlockDiagonalSchedule", "BlocksSchedule", "RowsSchedule", "SerialSch
 CPU_PARTS, MOST_PARTS = 32, 1024
 #: Of more parts, blocks have no number in 32 bits.
 MOST_NUMBERED = 46340
+#: What a round takes until its first edges run, beside its barrier (us).
+START_US = 3
 #: Parts for each E / d_m: no round takes less than the edges of a part's hub.
 PARTS_A_HUB = 3
 
@@ -31,7 +33,7 @@ class SerialSchedule(ExclusiveSchedule):
     name = "serial"
     in_tasks = True
     does = "edges in the order, one after the other"
-    prepare_ns = 45
+    prepare_ns = 50
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
         """Return one task."""
@@ -61,7 +63,7 @@ class BlocksSchedule(ExclusiveSchedule):
     in_tasks = True
     options = MappingProxyType({"parts": OWN})
     does = "S rounds of S blocks without a common vertex"
-    prepare_ns = 116
+    prepare_ns = 122
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
         """Return S rounds of S tasks."""
@@ -82,7 +84,8 @@ class BlocksSchedule(ExclusiveSchedule):
         # The largest of S numbers around E / S^2. With the edges of a hub this is
         # 2.1 / 1.4 / 1.2 d at S = 256 / 512 / 1024, for 2.03 / 1.33 / 1.12.
         longest = edges / parts + math.sqrt(2 * edges * math.log(parts))
-        return parts, math.hypot(sweep.degree, longest) * sweep.held_us
+        chain = math.hypot(sweep.degree, longest) * sweep.held_us
+        return parts, chain + parts * START_US
 
 
 class BlockDiagonalSchedule(ExclusiveSchedule):
@@ -93,7 +96,7 @@ class BlockDiagonalSchedule(ExclusiveSchedule):
     in_tasks = True
     options = MappingProxyType({"block_vertices": OWN})
     does = "diagonals of blocks of vertices, one after the other"
-    prepare_ns = 85
+    prepare_ns = 105
 
     def groups(self, edges: EdgesToGroup) -> EdgeGroups:
         """Return a turn for each diagonal, and a task for each block."""
@@ -108,7 +111,8 @@ class BlockDiagonalSchedule(ExclusiveSchedule):
         even = sizes.edges * BLOCK_VERTICES / max(min(sizes.vertices), BLOCK_VERTICES)
         # A block of a hub, an even block, and a few edges of thin diagonals, fitted to
         # seven shapes of `bench.sgd.shapes`; far off where few diagonals have edges.
-        return turns, (3 * sweep.degree + even + 3 * turns) * sweep.held_us
+        chain = (3 * sweep.degree + even + 3 * turns) * sweep.held_us
+        return turns, chain + turns * START_US
 
 
 class RowsSchedule(ExclusiveSchedule):
