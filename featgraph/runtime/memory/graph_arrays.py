@@ -276,7 +276,7 @@ class GraphArrays(GraphView, Mapping[str, Any]):
             return known, Preparation()
         begun, key = time.perf_counter(), _key(phase, columns, options)
         try:
-            arrays, made, summary = self._prepare(phase, known, columns, options)
+            arrays, made, summary = _prepare(self, phase, known, columns, options)
         except MemoryError as error:
             told = schedule.no_room(phase.mapping, self.edge_count, error)
             raise told from (None if told is error else error)
@@ -287,28 +287,6 @@ class GraphArrays(GraphView, Mapping[str, Any]):
             self._prepared.pop(next(iter(self._prepared)))
         self._prepared[key] = found
         return found, found
-
-    def _prepare(
-        self, phase: Phase, known: Prepared | None, columns: dict[str, Any],
-        options: dict[str, int],
-    ) -> tuple[dict[str, Any], list[Any], str]:  # fmt: skip
-        """Return all arrays of a schedule, those that are new, and a summary."""
-        schedule, upload = phase.schedule, self._device.upload
-        if known is None:
-            inputs = options.get(schedule.seed), phase.conflicts
-            made = {**schedule.prepare(phase.mapping, self, *inputs, options)}
-            summary, before = made.pop("summary", ""), dict[str, Any]()
-        else:
-            summary, before, made = known.summary, known.arrays, {}
-
-        def on_host(name: str) -> Any:
-            return made[name] if name in made else self._device.download(before[name])
-
-        made |= schedule.copied(columns, on_host)
-        made = {
-            n: upload(a) if isinstance(a, np.ndarray) else a for n, a in made.items()
-        }
-        return {**before, **made}, list(made.values()), summary
 
     def move_edges(self) -> None:
         """Let go of arrays of edges: whoever asks for them gets others."""
@@ -365,6 +343,27 @@ class GraphArrays(GraphView, Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._arrays)
+
+
+def _prepare(
+    view: GraphArrays, phase: Phase, known: Prepared | None, columns: dict[str, Any],
+    options: dict[str, int],
+) -> tuple[dict[str, Any], list[Any], str]:  # fmt: skip
+    """Return all arrays of a schedule, those that are new, and a summary."""
+    schedule, upload = phase.schedule, view._device.upload
+    if known is None:
+        inputs = options.get(schedule.seed), phase.conflicts
+        made = {**schedule.prepare(phase.mapping, view, *inputs, options)}
+        summary, before = made.pop("summary", ""), dict[str, Any]()
+    else:
+        summary, before, made = known.summary, known.arrays, {}
+
+    def on_host(name: str) -> Any:
+        return made[name] if name in made else view._device.download(before[name])
+
+    made |= schedule.copied(columns, on_host)
+    made = {n: upload(a) if isinstance(a, np.ndarray) else a for n, a in made.items()}
+    return {**before, **made}, list(made.values()), summary
 
 
 def _find_prepared(
