@@ -23,6 +23,7 @@ from featgraph.fold.schedules import exclusive_locks, exclusive_nodes
 from featgraph.fold.schedules.exclusive import ExclusiveSchedule
 from featgraph.fold.schedules.exclusive_groups import LevelSchedule
 from featgraph.fold.schedules.exclusive_tasks import SerialSchedule
+from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.fold.tree.statements import code
 from tests.programs.exclusive import (
     PROGRAMS,
@@ -285,7 +286,7 @@ def test_blocks_that_do_not_come_end_with_an_error(
     schedule: str, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks are run one by one here, so none comes to the others."""
-    monkeypatch.setattr(ExclusiveSchedule, "resident", 2)
+    monkeypatch.setattr(type(SCHEDULES[schedule]), "resident", 2)
     _be_impatient(gpu, monkeypatch)
     state = state_of(graph_of("sides", 6, 14, 1), 3)
     step = fg.foldmap(*PROGRAMS["mix_all"].program.functions)

@@ -326,7 +326,7 @@ def test_show_takes_a_schedule(
         ("sgd:epoch", "rows", "shares out the rows of one end"),
         ("label_propagation", "levels", "has no exclusive function"),
         ("label_propagation", "block", "this schedule is for --target cuda"),
-        ("label_propagation", "blokc", "block_tiles"),
+        ("label_propagation", "blokc", "expected: 'auto'"),
     ],
 )
 def test_show_refuses_schedules_that_do_not_fit(

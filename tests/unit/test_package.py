@@ -42,6 +42,7 @@ LAYERS = {
     "_trust": BASE,
     "_cuda": BASE,
     "_cuda_code": BASE | {"_cuda"},
+    "_cuda_intrinsics": BASE | {"_cuda"},
     "_cuda_tiles": BASE | {"_cuda"},
     "_cuda_driver": BASE | {"_cuda"},
     "_cuda_arguments": BASE | {"_cuda_driver"},
