@@ -18,6 +18,7 @@ if not _cuda.is_installed():
 
 from featgraph.fold.plan import planner, schedules
 from featgraph.fold.plan.traits import GraphTraits, graph_traits, set_traits
+from featgraph.fold.schedules import lanes
 from tests.simt.case import Case, vertex
 from tests.simt.gpu import Gpu, emulated_gpu
 from tests.simt.programs import BY_NAME
@@ -74,8 +75,8 @@ def test_rows_of_any_length(
     in_blocks: bool, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some are left to blocks; sums are cut into blocks of rounds where told to."""
-    monkeypatch.setattr(schedules, "ROUND_EDGES", 64)
-    monkeypatch.setattr(schedules, "ROUND_THREADS", 64)
+    monkeypatch.setattr(schedules, "SUM_BLOCK", 64)
+    monkeypatch.setattr(lanes, "ROUND_THREADS", 64)
     if in_blocks:
         monkeypatch.setattr(planner, "SUM_BLOCK", 4)
     states = make_state(), make_state()
@@ -94,7 +95,7 @@ def test_rows_that_are_left_to_blocks_are_listed(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From as many edges on as the kernel of the others is told."""
-    monkeypatch.setattr(schedules, "ROUND_EDGES", 64)
+    monkeypatch.setattr(schedules, "SUM_BLOCK", 64)
     state = make_state()
     set_traits(state.graph, GraphTraits(64, long_rows=True))
     plan = step.fold(state, target="cuda").plan

@@ -120,7 +120,7 @@ class CudaPhase:
     def _bounds(self) -> int | tuple[int, int]:
         """Return threads a block, and the blocks that must fit a multiprocessor."""
         mapping = self.phase.mapping
-        blocks, threads = mapping.resident, BLOCK_THREADS
+        blocks, threads = max(mapping.resident, self.schedule.fitting), BLOCK_THREADS
         if self.role == "hubs":
             threads = mapping.hub_threads or HUB_THREADS
             blocks = mapping.hub_resident

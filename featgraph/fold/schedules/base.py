@@ -402,6 +402,9 @@ class Schedule(ABC):
         That of its options from which an order is drawn, if any.
     needs_sides : bool
         Whether each edge has to lead from the first of two sides to the second.
+    fitting : int
+        Blocks that must fit a multiprocessor, however few of them a grid has: what
+        bounds registers.
     holds : bool
         Whether locks keep edges of exclusive functions apart.
     copies_columns : bool
@@ -431,6 +434,7 @@ class Schedule(ABC):
     options: ClassVar[Dict[str, tuple[int, ...] | AnyInteger]] = {}
     seed: ClassVar[str] = ""
     needs_sides: ClassVar[bool] = False
+    fitting: ClassVar[int] = 0
     holds: ClassVar[bool] = False
     copies_columns: ClassVar[bool] = False
     forms: ClassVar[tuple[str, ...]] = ("packed", "listed")

@@ -123,6 +123,7 @@ class RowsSchedule(ExclusiveSchedule):
 
     name = "rows"
     in_tasks = True
+    fitting = 7  # at most 72 registers
     does = "the edges of each vertex at the end that conflicts, in the order"
     prepare_ns = 90
 
