@@ -198,12 +198,15 @@ class GraphView:
     ----------
     vertex_count, edge_count : int
         Capacities: see `Sizes`.
+    room : tuple of int
+        The same, as a pair.
     everyone : VertexSet
         All vertices.
     """
 
     vertex_count: int
     edge_count: int
+    room: tuple[int, int]
     everyone: VertexSet
 
     def __init__(self, graph: Any) -> None:
@@ -237,6 +240,7 @@ class GraphView:
         room = graph.vertex_count, graph.edge_count
         self._sizes = given = Sizes(*room, room) if given is None else given
         self.vertex_count, self.edge_count = given.vertices, given.edges
+        self.room = given.vertices, given.edges
 
     def advance(self, *changed: Aspect, sizes: Sizes | None = None) -> None:
         """Note that the graph has changed, in these aspects.
@@ -255,7 +259,8 @@ class GraphView:
 
     def follow(self) -> None:
         """Drop what depends on stamps that have changed since the last call."""
-        then, now = self._at, self.stamps
+        graph = self._graph() or self.graph
+        then, now = self._at, graph.stamps
         if now is not then:
             self._at = now
             self._find_sizes()

@@ -160,11 +160,6 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         return self._whole or self.room
 
     @property
-    def room(self) -> tuple[int, int]:
-        """Vertices and edges that there is room for."""
-        return self.vertex_count, self.edge_count
-
-    @property
     def everyone(self) -> VertexSet:  # type: ignore[override]
         """All vertices: a prefix of the ids."""
         return self.all_of("vertex_count")
