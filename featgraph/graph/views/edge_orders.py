@@ -11,6 +11,7 @@ Parallel edges conflict. A self-loop has one end.
 ``matching_nodes``                  the same matchings, by blocks of T vertices
 ``subgraph_matching``               maximal matchings of each block by itself
 ``diagonal``, ``block_diagonal``    edges, or blocks of them, with equal v - u
+``by_target``                       edges, those of a target adjacent
 ``blocks``                          S rounds of S blocks without common rows and columns
 ``rows``                            the edges of each vertex at the end that conflicts
 ``turn_rows``                       the same in the order of memory
@@ -47,6 +48,7 @@ __all__ = [
     "Sides",
     "block_diagonal",
     "blocks",
+    "by_target",
     "diagonal",
     "first_backward",
     "given_order",
@@ -287,6 +289,12 @@ def block_diagonal(
     return EdgeGroups(made, groups, np.searchsorted(groups, _begins(along)))
 
 
+def by_target(targets: _Array, order: _Array) -> _Array:
+    """Return the edges target by target, those of one in the order."""
+    ends = targets[order]
+    return _sorted(ends - ends.min(initial=0), order)[0]
+
+
 def blocks(
     sources: _Array,
     targets: _Array,
@@ -318,8 +326,7 @@ def blocks(
     Returns
     -------
     EdgeGroups
-        S rounds of S groups each; groups may be empty. Edges of one target are adjacent
-        within their group, in the order.
+        S rounds of S groups each; groups may be empty. Edges are in the order there.
     """
     part = np.empty(vertex_count, np.int32)
     u, v = _ends(sources, targets, order)
@@ -333,10 +340,9 @@ def blocks(
         middle = np.cumsum(degree) - degree / 2
         cut = middle * (parts / max(order.size, 1))
         part[of] = np.minimum(cut, parts - 1).astype(np.int32)
-    by_target, _ = _sorted(v - first, order)
     block = np.empty(order.size, np.int32)
-    _find_blocks(*_ends(sources, targets, by_target), part, parts, block)
-    made, groups = _sorted(block, by_target, parts * parts)
+    _find_blocks(*_ends(sources, targets, order), part, parts, block)
+    made, groups = _sorted(block, order, parts * parts)
     return EdgeGroups(made, groups, np.arange(0, parts * parts + 1, parts))
 
 
