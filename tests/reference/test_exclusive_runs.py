@@ -21,9 +21,11 @@ from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.graph.views import edge_orders
 from featgraph.program.names import EXCLUSIVE, GENERATED
 from tests.programs.exclusive import (
+    LEARN,
     PROGRAMS,
     check_learning,
     check_run,
+    factors_of,
     graph_of,
     order_of,
     run,
@@ -346,3 +348,24 @@ def test_matchings_of_blocks_are_those_of_the_schedule(name: str) -> None:
     meant = getattr(edge_orders, name)(*ends, 50, 20, 4)
     np.testing.assert_array_equal(found.order, meant.order)
     np.testing.assert_array_equal(found.groups, meant.groups)
+
+
+@pytest.mark.parametrize("schedule", ["levels", "blocks", "edge_locked"])
+def test_values_of_edges_that_change_are_copied_anew(
+    schedule: str, target: str
+) -> None:
+    graph = graph_of("sides", 30, 90, 2)
+    rng = np.random.default_rng(5)
+    state = factors_of(graph, 4)
+    LEARN(state, target=target, schedule=schedule)
+    for _ in range(2):
+        state["rating"] = ratings = rng.random(90).astype(np.float32)
+        fresh = factors_of(graph, 4)
+        for name in ("x", "bias"):
+            fresh[name] = state[name]
+        fresh["rating"] = ratings
+        more = {"supersteps": 1, "target": target, "schedule": schedule}
+        made = fg.iterate(LEARN, state, **more).preparation
+        fg.iterate(LEARN, fresh, **more)
+        np.testing.assert_allclose(state["x"], fresh["x"], 1e-4, 1e-5)
+        assert made.bytes == 4 * 90

@@ -60,7 +60,7 @@ def in_order(
         phase,
         conflicts=conflicts_of(members, traits),
         record=options.record_order,
-        ordered=() if options.checked else _ordered(members, analysis),
+        ordered=_ordered(members, analysis, options),
         passes_all=_is_true(members[0]),
     )
 
@@ -73,20 +73,27 @@ def _is_true(function: Analysed) -> bool:
     return ends and all(isinstance(v, ast.Constant) and v.value is True for v in values)
 
 
-def _ordered(members: Sequence[Analysed], analysis: Analysis) -> tuple[str, ...]:
+def _ordered(
+    members: Sequence[Analysed], analysis: Analysis, options: Options
+) -> tuple[str, ...]:
     """Return the properties of edges that are given by value; () unless all may be.
 
     Where an edge is more than the place of its values, it is given by its number.
     """
     [function] = members
     types = analysis.signature
-    names = {a.name for a in function.accesses}
+    names = {a.name for a in function.accesses} - {options.record_order}
     found = sorted(n for n in names if types[n].kind is PropertyKind.EDGE)
     nodes = [node for part in function.body for node in ast.walk(part)]
     read = [n for n in nodes if isinstance(n, Access) and n.name in found]
     edges = [n for n in nodes if isinstance(n, ast.Name) and n.id == "e"]
     writes = any(a.name in found and a.mode != "read" for a in function.accesses)
-    if writes or len(read) != len(edges) or any(types[n].item_shape for n in found):
+    if (
+        options.checked
+        or writes
+        or len(read) != len(edges)
+        or any(types[n].item_shape for n in found)
+    ):
         return ()
     return tuple(found)
 
