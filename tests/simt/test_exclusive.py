@@ -316,13 +316,14 @@ def test_entries_that_lanes_store_at_once_are_seen(
     assert np.array_equal(state["n"] - before, graph.out_degree) is not at_once
 
 
-@pytest.mark.parametrize("schedule", ["levels", "blocks", "ticketed"])
+@pytest.mark.parametrize("schedule", ["levels", "block_diagonal", "ticketed"])
 def test_runs_of_many_supersteps_agree_with_the_cpu(schedule: str) -> None:
     graph = graph_of("sides", 9, 16, 2)
     found = {}
     for target in ("cpu", "cuda"):
         state = state_of(graph, 5)
-        more: dict[str, Any] = {"parts": 2} if schedule == "blocks" else {}
+        blocks = schedule == "block_diagonal"
+        more: dict[str, Any] = {"block_vertices": 3} if blocks else {}
         with pytest.warns(fg.ConvergenceWarning):
             run = fg.iterate(
                 PROGRAMS["mix_all"], state, target=target, max_supersteps=7,
