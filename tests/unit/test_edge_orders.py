@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -214,8 +215,17 @@ def test_diagonals_of_blocks(edges: Edges, size: int) -> None:
     st.sampled_from([None, 0, 2**64 - 1]),
 )
 def test_blocks(edges: Edges, parts: int, seed: int | None) -> None:
-    made = edge_orders.blocks(*edges.arguments, edges.first, parts, seed)
-    rounds = assert_rounds(edges, made)
+    both, sizes = edges.arguments[:2], (edges.vertex_count, edges.first, parts, seed)
+    placed = edge_orders.by_target(edges.targets, edges.order)
+    rounds = assert_rounds(edges, edge_orders.blocks(*both, placed, *sizes))
+    place = np.empty(len(edges.sources), int)
+    place[edges.order] = np.arange(len(edges.order))
+    made = edge_orders.blocks(*both, edges.order, *sizes)
+    for group, adjacent in zip(
+        groups_of(edges, made), itertools.chain(*rounds), strict=True
+    ):
+        assert (np.diff(place[group]) > 0).all()
+        assert sorted(group) == sorted(adjacent)
     assert [len(of_round) for of_round in rounds] == [parts] * parts
     # Block i of each round has the same sources, whatever the round.
     own = [{int(edges.sources[e]) for r in rounds for e in r[i]} for i in range(parts)]
