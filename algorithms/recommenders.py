@@ -21,7 +21,7 @@ __all__ = ["AlternatingLeastSquares", "MatrixFactorization"]
 
 Array = npt.NDArray[Any]
 _VERSION = 1
-#: What a row of ratings is of -> what its entries are of.
+#: The side of a row of ratings -> the side of its columns.
 _OTHER = {"user": "item", "item": "user"}
 
 

@@ -327,7 +327,7 @@ def sgd_factorization(
 def _properties(
     given: Ratings, mean: float, rate: float, ridge: float
 ) -> dict[str, Any]:
-    """Return what a State has beside factors and biases."""
+    """Return the scalars and ratings of a State, as keyword arguments."""
     return {
         "rating": fg.edge_property(given.values, copy=False),
         "mean": mean,

@@ -1,4 +1,4 @@
-"""What the CUDA dialect lacks: intrinsics that `featgraph._cuda` offers.
+"""Intrinsics that the CUDA dialect lacks; `featgraph._cuda` offers them.
 
 Each is a function of the typing context and the types of its arguments, which returns a
 signature and what generates code: see ``numba.extending.intrinsic``.

@@ -1,4 +1,4 @@
-"""What locks, barriers and updates take on a GPU (Kaleem et al., Figure 9).
+"""Times of locks, barriers and updates on a GPU (Kaleem et al., Figure 9).
 
 Locks that are taken and released a second, on one word and on a word for each thread,
 by number of threads; copies; and the constants of the predictions

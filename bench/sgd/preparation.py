@@ -18,7 +18,7 @@ from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.graph.views import edge_orders
 
 DEFAULTS = {"graph": ["small", "STACK"], "k": [1], "repeat": 3}
-#: What is prepared -> the most seconds that it may take on the shape of Netflix.
+#: Orders and groups -> the most seconds that one may take on the shape of Netflix.
 GOALS = dict.fromkeys(("shuffle", "levels", "tickets", "blocks"), 10.0)
 
 
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 
 
 def _makers(shape: Shape) -> dict[str, Callable[[], Any]]:
-    """Return what makes the order, tickets, and the groups of each schedule."""
+    """Return functions that make the order, tickets, and groups, by schedule."""
     graph = shape.make()
     count, ends = graph.vertex_count, (graph.sources, graph.targets)
     order = edge_orders.given_order(graph.given_index, 0)

@@ -80,7 +80,7 @@ def _sweeps(cells: dict[tuple[str, str], Line]) -> str:
 
 
 def _details(cells: dict[tuple[str, str], Line]) -> str:
-    """Return what each cell prepared, and how its time was predicted."""
+    """Return a table of preparation, groups, and predicted times by cell."""
     rows = []
     for (shape, schedule), line in cells.items():
         ms, base = _ms(line), _ms(cells.get((shape, BASE)))

@@ -121,7 +121,7 @@ def meet_at(words, meets, ends):
 
 @device_function
 def arrive(words, meets):
-    """Begin to meet; what a thread does until `wait_for_all` nobody has to see."""
+    """Begin to meet; writes before `wait_for_all` ends may be seen late."""
     cuda.syncthreads()
     if cuda.gridDim.x > 1 and cuda.threadIdx.x == 0:
         fence()
@@ -188,7 +188,7 @@ def hold(locks, first, second, tries):
     What those who had them before have written is seen then. No lane waits here.
     """
     for _ in range(tries):
-        # Loads of a word do not hold up each other, nor whoever lets go of it.
+        # Loads of a word delay neither each other nor its release; attempts do.
         are_free = acquire(locks, first) + acquire(locks, second) == 0
         if are_free and cuda.atomic.cas(locks, first, int32(0), int32(1)) == 0:
             is_one = first == second

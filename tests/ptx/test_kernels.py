@@ -488,3 +488,24 @@ def test_exclusive_functions_neither_spill_nor_read_rows_by_element(
         if step is LEARN:
             assert ("ld.global.v4" in ptx) is (k >= 16)
         assert ".f64" not in ptx
+
+
+@fg.edge(exclusive=True)
+def add_value(f, u, v, e, d):
+    p = d.x[u, f]
+    q = d.x[v, f]
+    d.x[u, f] = p + d.value[e]
+    d.x[v, f] = q - p
+    return True
+
+
+@pytest.mark.parametrize("schedule", ["blocks", "node_locked", "levels"])
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint8", "uint16", "int32", "uint32", "int64", "float64"]
+)
+def test_exclusive_functions_read_values_of_any_type(dtype: str, schedule: str) -> None:
+    graph = fg.Graph.from_edges([0, 1], [2, 3], sides=(2, 2))
+    x, value = fg.vertex_property(np.ones((4, 4))), np.zeros(2, dtype)
+    state = fg.State(graph, x=x, value=fg.edge_property(value))
+    step = fg.foldmap(add_value)
+    assert ".entry" in step.fold(state, target="cuda", schedule=schedule).ptx()

@@ -26,6 +26,7 @@ from featgraph.fold.schedules.exclusive_tasks import SerialSchedule
 from featgraph.fold.schedules.table import SCHEDULES
 from featgraph.fold.tree.statements import code
 from tests.programs.exclusive import (
+    LEARN,
     PROGRAMS,
     check_learning,
     check_run,
@@ -358,3 +359,29 @@ def test_memory_limits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "memory_limit", None)
     state, told = run("mix", graph, 3, "cuda", schedule="levels")
     check_run("mix", state, told)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float32"])
+def test_values_of_edges_are_those_of_the_cpu(dtype: str) -> None:
+    """Of any type, also where they change between supersteps."""
+    graph = graph_of("sides", 8, 14, 1)
+    rows = np.random.default_rng(4).normal(0, 0.5, (8, 5))
+    found = []
+    for target in ("cpu", "cuda"):
+        state = fg.State(
+            graph, x=fg.vertex_property(rows), bias=fg.vertex_property(np.zeros(8)),
+            rating=fg.edge_property(np.zeros(14, dtype)), mean=0.5, rate=0.05,
+            ridge=0.1,
+        )  # fmt: skip
+
+        def change(run: fg.Run, state: fg.State) -> None:
+            state["rating"] = (np.arange(14) % (2 + run.supersteps)).astype(dtype)
+
+        state["rating"] = (np.arange(14) % 3).astype(dtype)
+        with pytest.warns(fg.ConvergenceWarning):
+            fg.iterate(
+                LEARN, state, target=target, schedule="block_diagonal",
+                block_vertices=3, max_supersteps=4, callback=change,
+            )  # fmt: skip
+        found.append(np.array(state["x"]))
+    np.testing.assert_allclose(*found, 1e-5, 1e-6)

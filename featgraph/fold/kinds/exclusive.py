@@ -51,7 +51,7 @@ def _nest(facts: NestFacts) -> Body:
 
 
 def _asked(facts: NestFacts) -> list[str]:
-    """Return what asks for the rows of u and v, and the values of the edge."""
+    """Return prefetches of the rows of u and v, and of the values of the edge."""
     lines, types = list[str](), facts.plan.analysis.signature
     [function] = facts.functions.values()
     for name in sorted({a.name for a in function.accesses}):

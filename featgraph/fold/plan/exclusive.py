@@ -39,6 +39,8 @@ __all__ = [
 LEAST_VECTOR = 4
 #: How many times faster a schedule is that is not repeatable, to be taken by "auto".
 GAIN = 1.3
+#: Types of values that the lanes of a warp tell each other.
+_TOLD = frozenset({"int32", "int64", "float32", "float64"})
 #: Where the order of edges is asked for, as messages call it.
 _RECORD = "record_order="
 
@@ -78,7 +80,8 @@ def _ordered(
 ) -> tuple[str, ...]:
     """Return the properties of edges that are given by value; () unless all may be.
 
-    Where an edge is more than the place of its values, it is given by its number.
+    An edge is given by its number where the function does more with it than read
+    numbers, and where lanes cannot tell each other these numbers.
     """
     [function] = members
     types = analysis.signature
@@ -88,12 +91,8 @@ def _ordered(
     read = [n for n in nodes if isinstance(n, Access) and n.name in found]
     edges = [n for n in nodes if isinstance(n, ast.Name) and n.id == "e"]
     writes = any(a.name in found and a.mode != "read" for a in function.accesses)
-    if (
-        options.checked
-        or writes
-        or len(read) != len(edges)
-        or any(types[n].item_shape for n in found)
-    ):
+    fits = all(types[n].item_shape == () and types[n].dtype in _TOLD for n in found)
+    if options.checked or writes or len(read) != len(edges) or not fits:
         return ()
     return tuple(found)
 

@@ -95,7 +95,7 @@ def _work_of(
     options: Options,
     traits: GraphTraits,
 ) -> Work:
-    """Return what schedules ask of a phase before one takes it (CUDA)."""
+    """Return the facts of a phase by which schedules take it, or not (CUDA)."""
     gathers = [f for f in members if f.kind.gathers]
     size, items = analysis.real.itemsize, _items_of(members, analysis)
     whole = whole_piece(width, PIECE_BYTES // size)

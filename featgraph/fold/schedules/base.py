@@ -528,7 +528,7 @@ class Schedule(ABC):
         return {}
 
     def no_room(self, mapping: Mapping, edges: int, error: MemoryError) -> MemoryError:
-        """Return what to raise where memory is short for what it prepares."""
+        """Return the error for prepared arrays that memory has no room for."""
         return error
 
     @property
