@@ -363,7 +363,7 @@ def test_memory_limits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float32"])
 def test_values_of_edges_are_those_of_the_cpu(dtype: str) -> None:
-    """Of any type, also where they change between supersteps."""
+    """Of any type that an edge may have; another test has copies that go stale."""
     graph = graph_of("sides", 8, 14, 1)
     rows = np.random.default_rng(4).normal(0, 0.5, (8, 5))
     found = []
