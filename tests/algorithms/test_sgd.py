@@ -165,19 +165,21 @@ def test_epochs_follow_the_shuffled_order(schedule: str) -> None:
 def test_the_error_falls(more: dict[str, Any], target: str) -> None:
     ratings = some_ratings(2)
     more = {"factors": 4, "rate": 0.02, "epochs": 25, "target": target} | more
+    is_racy = more.get("racy", False)
+    more["deterministic"] = not is_racy  # "auto" may take locks on a GPU
     found = sgd_factorization(ratings, history=True, **more)
     verify_sgd_factorization(ratings, found)
     assert found.supersteps == found.residuals.size == found.training_rmse.size == 25
-    if not more.get("racy"):  # updates may be lost
+    if not is_racy:  # updates may be lost: nearly all, where a GPU runs them at once
         assert (np.diff(found.training_rmse) < 0).all()
-    assert found.training_rmse[-1] < 0.95 * found.training_rmse[0]
+    assert found.training_rmse[-1] < (1 if is_racy else 0.95) * found.training_rmse[0]
     has_biases = not (more.get("nonnegative") or "biases" in more)
     assert found.mean == ratings.data.mean() * has_biases
     assert found.biases.any() == has_biases
     assert found.factors.dtype == found.biases.dtype == more.get("dtype", np.float32)
     if more.get("nonnegative"):
         assert found.factors.min() == 0
-    if not more.get("racy"):
+    if not is_racy:
         again = sgd_factorization(ratings, **more)
         assert np.array_equal(again.factors, found.factors)
 
