@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from featgraph.errors import GraphInputError
 from featgraph.graph import Graph
+from featgraph.graph.building.edges import FEW
 
 COMBINE = {
     "sum": sum,
@@ -107,3 +108,24 @@ def test_ids_near_the_limit_are_told_apart():
     graph = Graph.from_edges([0, top, top], [top, 0, 0], duplicates="first")
     assert graph.sources.tolist() == [0, top]
     assert graph.vertex_count == 2**31 - 1
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_many_edges_are_merged_as_few_are(directed):
+    """Short rows, a long one, and ids that have no room for a row each."""
+    rng = np.random.default_rng(5)
+    count = FEW + 1000
+    u, v = rng.integers(0, 3000, (2, count))
+    u[:5000], v[:5000] = 7, rng.integers(0, 400, 5000)
+    weights = rng.integers(-9, 9, count)
+    key = np.stack([u, v] if directed else [np.minimum(u, v), np.maximum(u, v)])
+    kept = np.sort(np.unique(key, axis=1, return_index=True)[1])
+    lasts = count - 1 - np.unique(key[:, ::-1], axis=1, return_index=True)[1]
+    order = np.argsort(np.unique(key, axis=1, return_index=True)[1])
+    for far in (0, 2**31 - 3001):
+        graph = Graph.from_edges(
+            u + far, v + far, weights=weights, directed=directed, duplicates="last"
+        )
+        assert np.array_equal(graph.sources, (u + far)[kept])
+        assert np.array_equal(graph.targets, (v + far)[kept])
+        assert np.array_equal(graph.weights, weights[lasts[order]])
