@@ -116,6 +116,7 @@ class EdgeStore:
             )
         }
         self.pools["in"].length_counts[0] = vertex_count
+        self.pools["in"].vertex_count = vertex_count
         self.next_number = 0
         #: Updates since rows were laid out.
         self._aged = 0
@@ -469,16 +470,14 @@ class _Step:
                 plans[along] = plan
             return self._finish(plans, counts)
 
-    def _counts(self, plan: Plan) -> Array:
+    def _counts(self, plan: Plan) -> list[int]:
         """Return how many updates had each outcome; raise what policies refuse."""
         kernels, outcomes = self.kernels, self.updates.outcomes
-        counts = plan.tally
+        counts: list[int] = plan.tally.tolist()
         if not self.updates.looks:
-            counts[kernels.INSERTED] = np.count_nonzero(outcomes == kernels.INSERTED)
-        counts[kernels.IGNORED] = outcomes.size - int(
-            counts[[kernels.INSERTED, kernels.REPLACED, kernels.DELETED]].sum()
-            + counts[[kernels.MISSING, kernels.REPEATED]].sum()
-        )
+            counts[kernels.INSERTED] = int((outcomes == kernels.INSERTED).sum())
+        counts[kernels.IGNORED] = 0
+        counts[kernels.IGNORED] = outcomes.size - sum(counts[: kernels.EDGES])
         found = []
         if counts[kernels.REPEATED]:
             found.append(int(np.argmax(outcomes == kernels.REPEATED)))
@@ -509,16 +508,19 @@ class _Step:
             fix=fix,
         )
 
-    def _finish(self, plans: dict[str, Plan], counts: Array) -> UpdateResult:
+    def _finish(self, plans: dict[str, Plan], counts: list[int]) -> UpdateResult:
         """Prepare all that can fail, then apply the plans."""
         store, batch, updates = self.store, self.batch, self.updates
         kernels, plan = self.kernels, plans["in"]
         came = int(np.count_nonzero(plan.fates == kernels.APPENDS))
-        gone_at = np.append(0, np.cumsum(plan.gone))
+        gone_at = np.zeros(plan.gone.size + 1, np.int64)
+        np.cumsum(plan.gone, out=gone_at[1:])
         gone = int(gone_at[-1])
-        given = int(counts[kernels.INSERTED] - counts[kernels.EDGES])
+        given = counts[kernels.INSERTED] - counts[kernels.EDGES]
         is_changed = bool(
-            counts[[kernels.INSERTED, kernels.REPLACED, kernels.DELETED]].any()
+            counts[kernels.INSERTED]
+            or counts[kernels.REPLACED]
+            or counts[kernels.DELETED]
             or batch.births
             or batch.deaths.size
         )
@@ -534,10 +536,10 @@ class _Step:
         freed = len(store.free_vertices.next(batch.births))
         store.free_vertices.reserve(batch.deaths.size)
         made = UpdateResult(
-            store.version + is_changed, counts[:5].tolist(), updates.outcomes,
+            store.version + is_changed, counts[:5], updates.outcomes,
             self.vertices,
         )  # fmt: skip
-        made.deleted = int(counts[kernels.EDGES])
+        made.deleted = counts[kernels.EDGES]
         moved = capacity != store.id_capacity or self.room[1] != store.vertex_capacity
         moved = moved or any(p.fresh is not None for p in plans.values())
         with deferred_interrupts():
