@@ -411,6 +411,8 @@ class _Step:
         if count > capacity:
             capacity = _padded(max(count, min(2 * capacity, MAX_VERTEX_COUNT)))
         self.room = count, capacity
+        #: Updates that are refused.
+        self.bad: list[int] = []
         self.updates = self._updates()
 
     def _updates(self) -> Updates:
@@ -421,14 +423,7 @@ class _Step:
             is_loop = (sources == targets) & (batch.kinds == 1)
             if is_loop.any():
                 if store.loops == "error":
-                    first = int(np.argmax(is_loop))
-                    raise GraphInputError(
-                        "a loop",
-                        where=f"sources[{first}], targets[{first}]",
-                        got=f"{sources[first]}, twice",
-                        expected="edges between two vertices (loops='error')",
-                        fix="drop it, or make the graph with loops='drop' or 'keep'",
-                    )
+                    self.bad.append(int(np.argmax(is_loop)))
                 outcomes[is_loop] = kernels.IGNORED
                 sources = np.where(is_loop, -1, sources)
                 targets = np.where(is_loop, -1, targets)
@@ -478,23 +473,30 @@ class _Step:
             counts[kernels.INSERTED] = int((outcomes == kernels.INSERTED).sum())
         counts[kernels.IGNORED] = 0
         counts[kernels.IGNORED] = outcomes.size - sum(counts[: kernels.EDGES])
-        found = []
         if counts[kernels.REPEATED]:
-            found.append(int(np.argmax(outcomes == kernels.REPEATED)))
+            self.bad.append(int(np.argmax(outcomes == kernels.REPEATED)))
         if counts[kernels.MISSING] and self.batch.missing == "error":
-            found.append(int(np.argmax(outcomes == kernels.MISSING)))
-        if found:
-            self._refuse(min(found))
+            self.bad.append(int(np.argmax(outcomes == kernels.MISSING)))
+        if self.bad:
+            self._refuse(min(self.bad))
         return counts
 
     def _refuse(self, first: int) -> None:
-        """Raise that an update finds its edge, or none."""
-        what, expected, fix = (
-            "there is no such edge",
-            "an edge of the graph (missing='error')",
-            "delete with missing='ignore'",
-        )
-        if self.batch.kinds[first]:
+        """Raise GraphInputError about the first update that is refused."""
+        u, v = int(self.batch.sources[first]), int(self.batch.targets[first])
+        if not self.batch.kinds[first]:
+            what, expected, fix = (
+                "there is no such edge",
+                "an edge of the graph (missing='error')",
+                "delete with missing='ignore'",
+            )
+        elif u == v and self.store.loops == "error":
+            what, expected, fix = (
+                "a loop",
+                "edges between two vertices (loops='error')",
+                "drop it, or make the graph with loops='drop' or 'keep'",
+            )
+        else:
             what, expected, fix = (
                 "an edge is given more than once",
                 "every edge once (duplicates='error')",
@@ -503,7 +505,7 @@ class _Step:
         raise GraphInputError(
             what,
             where=f"sources[{first}], targets[{first}]",
-            got=f"{self.batch.sources[first]}, {self.batch.targets[first]}",
+            got=f"{u}, {v}",
             expected=expected,
             fix=fix,
         )
