@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from featgraph.dynamic.batches import Changes
 
-__all__ = ["EdgeStore", "living_slots"]
+__all__ = ["EdgeStore", "edges_of", "living_slots"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -315,9 +315,9 @@ class EdgeStore:
         from featgraph.dynamic import kernels_cpu as kernels  # loads Numba
 
         pool, dead = self.pools["in"], batch.deaths
-        pairs = [_edges_of(pool, dead)]
+        pairs = [edges_of(pool, dead)]
         if self.directed and "out" in self.pools:
-            pairs.append(_edges_of(self.pools["out"], dead)[::-1])
+            pairs.append(edges_of(self.pools["out"], dead)[::-1])
         elif self.directed:
             is_dead = np.zeros(self.vertex_capacity, np.bool_)
             is_dead[dead] = True
@@ -452,8 +452,18 @@ class _Step:
             size * MERGE_SHARE >= max(store.edge_count, 1)
             or (store._aged + size) * COMPACT_SHARE > store.edge_count
         ) and (size > 0 or compacts)
+        try:
+            return self._run(dense)
+        except MemoryError:
+            if compacts or not dense:
+                raise
+        return self._run(False)  # there is no memory for a second pool
+
+    def _run(self, dense: bool) -> UpdateResult:
+        store, updates = self.store, self.updates
         plans: dict[str, Plan] = {}
-        with Threads(size + (store.edge_count if dense else 0)) as threads:
+        work = updates.sources.size + (store.edge_count if dense else 0)
+        with Threads(work) as threads:
             for along, pool in store.pools.items():
                 plan = pool.plan(updates, threads, *self.room, dense=dense)
                 if along == "in":
@@ -678,7 +688,7 @@ def living_slots(pool: RowPool, vertex_count: int) -> Array:
     return shift + np.arange(shift.size)
 
 
-def _edges_of(pool: RowPool, rows: Array) -> tuple[Array, Array]:
+def edges_of(pool: RowPool, rows: Array) -> tuple[Array, Array]:
     """Return the other ends of the edges of some rows, and the rows."""
     lengths = (pool.stops[rows] - pool.starts[rows]).astype(np.int64)
     shift = np.repeat(pool.starts[rows] - (np.cumsum(lengths) - lengths), lengths)
