@@ -227,8 +227,8 @@ class EdgeStore:
             bounds = threads.bounds(starts.size, at)
             threads.share(
                 bounds,
-                lambda _, *part: kernels.list_slots(
-                    *part, starts, stops, at, rows, slots
+                lambda _, low, high: kernels.list_slots(
+                    low, high, starts, stops, at, rows, slots
                 ),
             )
         if not self.directed:
@@ -361,15 +361,15 @@ class EdgeStore:
         """Give edges numbers from 0 on in the order of insertion; empty the log."""
         _, slots = self._slots()
         known = self.pools["in"].numbers[slots] >> 1
-        made = {}
-        for along, pool in self.pools.items():
+        made = []
+        for pool in self.pools.values():
             now = np.searchsorted(known, pool.numbers >> 1).astype(np.uint32)
-            made[along] = 2 * now + (pool.numbers & 1)
-        for along, numbers in made.items():
-            self.pools[along].numbers = numbers
-        self.next_number = known.size
-        self._log.add(None, 0)
-        self.moves += 1
+            made.append((pool.numbers, 2 * now + (pool.numbers & 1)))
+        with deferred_interrupts():
+            for numbers, now in made:
+                numbers[:] = now
+            self.next_number = known.size
+            self._log.add(None, 0)
 
     def copy(self) -> EdgeStore:
         """Return a store with the same edges, version and log."""
@@ -453,13 +453,13 @@ class _Step:
             or (store._aged + size) * COMPACT_SHARE > store.edge_count
         ) and (size > 0 or compacts)
         try:
-            return self._run(dense)
+            return self._run(dense, compacts)
         except MemoryError:
             if compacts or not dense:
                 raise
         return self._run(False)  # there is no memory for a second pool
 
-    def _run(self, dense: bool) -> UpdateResult:
+    def _run(self, dense: bool, compacts: bool = False) -> UpdateResult:
         store, updates = self.store, self.updates
         plans: dict[str, Plan] = {}
         work = updates.sources.size + (store.edge_count if dense else 0)
@@ -468,12 +468,25 @@ class _Step:
                 plan = pool.plan(updates, threads, *self.room, dense=dense)
                 if along == "in":
                     counts = self._counts(plan)
+                    is_changed = self._is_change(counts)
+                    version = store.version + is_changed
+                    made = UpdateResult(
+                        version, counts, updates.outcomes, self.vertices
+                    )
+                    if not is_changed and not compacts:
+                        return made
                 if dense or not pool.fit(plan):
                     if not dense:
                         plan = pool.plan(updates, threads, *self.room, dense=True)
                     pool.refit(plan, partial(store._slots_for, pool))
                 plans[along] = plan
-            return self._finish(plans, counts)
+            self._finish(plans, counts, version)
+            return made
+
+    def _is_change(self, counts: list[int]) -> bool:
+        kernels, batch = self.kernels, self.batch
+        made = counts[kernels.INSERTED] + counts[kernels.REPLACED] + batch.births
+        return made + counts[kernels.EDGES] + batch.deaths.size > 0
 
     def _counts(self, plan: Plan) -> list[int]:
         """Return how many updates had each outcome; raise what policies refuse."""
@@ -520,7 +533,7 @@ class _Step:
             fix=fix,
         )
 
-    def _finish(self, plans: dict[str, Plan], counts: list[int]) -> UpdateResult:
+    def _finish(self, plans: dict[str, Plan], counts: list[int], version: int) -> None:
         """Prepare all that can fail, then apply the plans."""
         store, batch, updates = self.store, self.batch, self.updates
         kernels, plan = self.kernels, plans["in"]
@@ -529,13 +542,6 @@ class _Step:
         np.cumsum(plan.gone, out=gone_at[1:])
         gone = int(gone_at[-1])
         given = counts[kernels.INSERTED] - counts[kernels.EDGES]
-        is_changed = bool(
-            counts[kernels.INSERTED]
-            or counts[kernels.REPLACED]
-            or counts[kernels.DELETED]
-            or batch.births
-            or batch.deaths.size
-        )
         room = max(store.edge_count // 8, _LOG)
         is_logged = came + gone + batch.births <= room
         left = self._left(plan, gone_at, is_logged)
@@ -543,15 +549,10 @@ class _Step:
         object.__setattr__(updates, "ids", free)
         for along, pool in store.pools.items():
             pool.prepare(plans[along], updates)
-        record = self._record(plan, left) if is_logged and is_changed else None
+        record = self._record(plan, left) if is_logged else None
         living = self._living()
         freed = len(store.free_vertices.next(batch.births))
         store.free_vertices.reserve(batch.deaths.size)
-        made = UpdateResult(
-            store.version + is_changed, counts[:5], updates.outcomes,
-            self.vertices,
-        )  # fmt: skip
-        made.deleted = counts[kernels.EDGES]
         moved = capacity != store.id_capacity or self.room[1] != store.vertex_capacity
         moved = moved or any(p.fresh is not None for p in plans.values())
         with deferred_interrupts():
@@ -575,10 +576,9 @@ class _Step:
             store.next_number += int(batch.sources.size)
             store._aged = 0 if plan.is_dense else store._aged + batch.sources.size
             store.moves += moved
-            store.version = made.version
-            if is_changed:
+            if version != store.version:
+                store.version = version
                 store._log.add(record, room)
-        return made
 
     def _left(self, plan: Plan, gone_at: Array, is_logged: bool) -> tuple[Array, ...]:
         """Return rows, ends, numbers and ids of edges that leave."""

@@ -137,6 +137,8 @@ class Batches(RuleBasedStateMachine):
             return
         changes = {"inserted", "replaced", "deleted"} & set(outcomes)
         model.version += bool(changes)
+        if not changes:
+            model.number = self.model.number
         self._remember()
         self.model = model
         assert result.outcomes.tolist() == outcomes
@@ -352,6 +354,39 @@ def test_threads_have_the_bits_of_one(
 
 
 @pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize(
+    ("duplicates", "copies"),
+    [("keep", "all"), ("keep", "first"), ("keep", "last"), ("first", "all"),
+     ("last", "all"), ("sum", "all"), ("min", "all"), ("max", "all")],
+)  # fmt: skip
+def test_insertions_and_deletions_of_few_pairs(
+    monkeypatch: pytest.MonkeyPatch, rng: Any, directed: bool, duplicates: str,
+    copies: str,
+) -> None:  # fmt: skip
+    spec = COLUMNS["weight"]
+    model = Model(directed, duplicates, "keep", np.float32)
+    model.insert_vertices(3)
+    store = EdgeStore(3, directed=directed, duplicates=duplicates, columns=spec)
+    store.pool("both")
+    for turn, size in enumerate([1, 7, 9, 40, 3, 40, 12, 30]):
+        monkeypatch.setattr(stores, "MERGE_SHARE", 8 * (turn % 3 == 2))
+        monkeypatch.setattr(stores, "COMPACT_SHARE", 0)
+        ends, kinds = rng.integers(0, 3, (2, size)), rng.random(size) < 0.55
+        values = rng.integers(0, 99, size).astype(np.float32)
+        batch = checked_batch(*ends, kinds, {"weight": values}, spec, 3, copies=copies)
+        rows = [(value,) for value in values.tolist()]
+        given = zip(*ends.tolist(), kinds.tolist(), rows, strict=True)
+        outcomes, deleted = model.update(given, copies)
+        result = store.apply(batch)
+        assert result.outcomes.tolist() == outcomes
+        assert result.deleted == deleted
+        if store.version == model.version:  # nothing has changed
+            model.number = store.next_number
+        model.version = store.version
+        compare(store, model)
+
+
+@pytest.mark.parametrize("directed", [True, False])
 def test_a_hub_grows_and_shrinks(
     monkeypatch: pytest.MonkeyPatch, rng: Any, directed: bool
 ) -> None:
@@ -504,6 +539,7 @@ def interrupted_at(turn: int, call: Callable[[], Any]) -> bool:
         return trace
 
     before = sys.gettrace()
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.settrace(trace)
     try:
         call()
@@ -511,6 +547,7 @@ def interrupted_at(turn: int, call: Callable[[], Any]) -> bool:
         pass
     finally:
         sys.settrace(before)
+        signal.signal(signal.SIGINT, handler)
     return left[0] > 0
 
 
