@@ -73,7 +73,7 @@ BITS = 11
 def class_of(length: int) -> int:
     """Return the class of the shortest run for so many edges."""
     if length <= _LONG:
-        return _int64(_CLASSES[length])
+        return int(_CLASSES[length])
     found = LONG_CLASS
     while SIZES[found] < length:
         found += 1
@@ -203,7 +203,7 @@ def _touch(
         total += _int64(values[min(stop * width, values.size - 1)])
         for slot in range(start, min(stop, start + _TOUCHED), 16):
             total += _int64(values[slot * width])
-    return total
+    return int(total)
 
 
 @njit(nogil=True, inline="always")

@@ -426,7 +426,9 @@ class RowPool:
         combines = updates.policy == kernels.COMBINE
         places = np.empty(count if combines else 0, np.int64)
         lengths, gone, bits_at = np.zeros((3, rows.size), np.int64)
-        words = kernels.measure_rows(rows, starts, stops, bits_at) if looks else 0
+        words = 0
+        if not updates.kinds.all():
+            words = kernels.measure_rows(rows, starts, stops, bits_at)
         plan = Plan(
             threads, rows, first, order,
             order.carried(given[1][:count]), order.carried(given[2][:count]),

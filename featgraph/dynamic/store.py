@@ -259,11 +259,12 @@ class EdgeStore:
                 wanted = other.numbers[slots] & ~np.uint32(1)
                 found = np.searchsorted(numbers, wanted, sorter=order)
                 made[along][slots] = order[found]
-        self.next_id, self.free_ids = at.size, Queue(np.uint32)
-        self.id_capacity = max(self.id_capacity, _padded(at.size + at.size // 8))
-        for along, ids in made.items():
-            self.pools[along].ids = ids
-        self.moves += 1
+        with deferred_interrupts():
+            self.next_id, self.free_ids = at.size, Queue(np.uint32)
+            self.id_capacity = _padded(at.size + at.size // 8)
+            for along, ids in made.items():
+                self.pools[along].ids = ids
+            self.moves += 1
 
     def changes(self, since: int) -> Changes | None:
         """Return what has changed since a version; None where that is too old."""
@@ -486,7 +487,7 @@ class _Step:
     def _is_change(self, counts: list[int]) -> bool:
         kernels, batch = self.kernels, self.batch
         made = counts[kernels.INSERTED] + counts[kernels.REPLACED] + batch.births
-        return made + counts[kernels.EDGES] + batch.deaths.size > 0
+        return bool(made + counts[kernels.EDGES] + batch.deaths.size)
 
     def _counts(self, plan: Plan) -> list[int]:
         """Return how many updates had each outcome; raise what policies refuse."""
