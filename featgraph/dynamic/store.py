@@ -469,25 +469,25 @@ class _Step:
                 plan = pool.plan(updates, threads, *self.room, dense=dense)
                 if along == "in":
                     counts = self._counts(plan)
-                    is_changed = self._is_change(counts)
-                    version = store.version + is_changed
-                    made = UpdateResult(
-                        version, counts, updates.outcomes, self.vertices
-                    )
-                    if not is_changed and not compacts:
+                    made = self._result(counts)
+                    if made.version == store.version and not compacts:
                         return made
                 if dense or not pool.fit(plan):
                     if not dense:
                         plan = pool.plan(updates, threads, *self.room, dense=True)
                     pool.refit(plan, partial(store._slots_for, pool))
                 plans[along] = plan
-            self._finish(plans, counts, version)
+            self._finish(plans, counts, made.version)
             return made
 
-    def _is_change(self, counts: list[int]) -> bool:
-        kernels, batch = self.kernels, self.batch
+    def _result(self, counts: list[int]) -> UpdateResult:
+        kernels, batch, codes = self.kernels, self.batch, self.updates.outcomes
+        if batch.deaths.size:  # edges may be deleted at both of their ends
+            counts[kernels.MISSING], codes = 0, codes[:0]
         made = counts[kernels.INSERTED] + counts[kernels.REPLACED] + batch.births
-        return bool(made + counts[kernels.EDGES] + batch.deaths.size)
+        is_changed = bool(made + counts[kernels.EDGES] + batch.deaths.size)
+        version = self.store.version + is_changed
+        return UpdateResult(version, counts, codes, self.vertices)
 
     def _counts(self, plan: Plan) -> list[int]:
         """Return how many updates had each outcome; raise what policies refuse."""

@@ -186,6 +186,7 @@ class Batches(RuleBasedStateMachine):
         self._remember()
         result = self.store.apply(batch)
         assert result.deleted == self.model.delete_vertices(ids)
+        assert (result.missing, result.outcomes.size) == (0, 0)
         self.model.version += 1
         self.model.number = self.store.next_number
 
@@ -250,7 +251,9 @@ class Batches(RuleBasedStateMachine):
         assert born <= set(changes.born.tolist())
 
 
-Batches.TestCase.settings = settings(stateful_step_count=20)
+Batches.TestCase.settings = settings(
+    stateful_step_count=20, max_examples=min(settings().max_examples, 300)
+)
 TestBatches = Batches.TestCase
 
 
