@@ -46,34 +46,32 @@ class Batches(RuleBasedStateMachine):
     """All calls of a store, in any order."""
 
     @initialize(
-        directed=st.booleans(),
-        duplicates=st.sampled_from(
-            ["keep", "keep", "last", "last", "first", "error", "sum", "min", "max"]
-        ),
-        loops=st.sampled_from(["keep", "keep", "drop", "error"]),
+        options=st.fixed_dictionaries({
+            "directed": st.booleans(),
+            "duplicates": st.sampled_from(
+                ["keep", "keep", "last", "last", "first", "error", "sum", "min", "max"]
+            ),
+            "loops": st.sampled_from(["keep", "keep", "drop", "error"]),
+            "capacity": st.sampled_from([None, None, 300]),
+        }),
         columns=st.sampled_from(list(COLUMNS)),
         count=st.integers(0, 12),
         shares=st.sampled_from([(8, 4), (0, 0), (0, 0), (0, 1)]),
-        capacity=st.sampled_from([None, None, 300]),
-        data=st.data(),
-    )
+    )  # fmt: skip
     def begin(
-        self, directed: bool, duplicates: str, loops: str, columns: str, count: int,
-        shares: tuple[int, int], capacity: int | None, data: Any,
-    ) -> None:  # fmt: skip
+        self, options: dict[str, Any], columns: str, count: int, shares: tuple[int, int]
+    ) -> None:
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(stores, "MERGE_SHARE", shares[0])
         self.patch.setattr(stores, "COMPACT_SHARE", shares[1])
+        duplicates = options["duplicates"]
         if duplicates in {"sum", "min", "max"} and columns == "several":
             columns = "weight"
         self.spec = COLUMNS[columns]
         dtype = self.spec["weight"][0].type if self.spec else None
-        self.model = Model(directed, duplicates, loops, dtype)
+        self.model = Model(options["directed"], duplicates, options["loops"], dtype)
         self.model.insert_vertices(count)
-        self.store = EdgeStore(
-            count, directed=directed, duplicates=duplicates, loops=loops,
-            columns=self.spec, capacity=capacity,
-        )  # fmt: skip
+        self.store = EdgeStore(count, columns=self.spec, **options)
         self.seen: list[tuple[int, list[Edge], list[bool]]] = []
 
     def teardown(self) -> None:
@@ -81,16 +79,21 @@ class Batches(RuleBasedStateMachine):
             self.patch.undo()
 
     @rule(
-        size=SIZES, seed=st.integers(0, 2**16), is_sorted=st.booleans(),
+        size=SIZES,
+        seed=st.integers(0, 2**16),
         deletes=st.sampled_from([0.0, 0.0, 0.3, 0.5, 1.0]),
-        hub=st.booleans(), copies=st.sampled_from(["all", "first", "last"]),
-        missing=st.sampled_from(["ignore", "ignore", "error"]),
+        form=st.tuples(st.booleans(), st.booleans()),
+        options=st.fixed_dictionaries({
+            "copies": st.sampled_from(["all", "first", "last"]),
+            "missing": st.sampled_from(["ignore", "ignore", "error"]),
+        }),
         fails=st.sampled_from([False, False, True]),
     )  # fmt: skip
     def update(
-        self, size: int, seed: int, is_sorted: bool, deletes: float, hub: bool,
-        copies: str, missing: str, fails: bool,
+        self, size: int, seed: int, deletes: float, form: tuple[bool, bool],
+        options: dict[str, str], fails: bool,
     ) -> None:  # fmt: skip
+        is_sorted, hub = form
         rng = np.random.default_rng(seed)
         living = np.flatnonzero(self.model.living)
         if not living.size:
@@ -116,13 +119,12 @@ class Batches(RuleBasedStateMachine):
             for k in range(size)
         ]
         batch = checked_batch(
-            *ends, kinds, columns, self.spec, len(self.model.living), copies=copies,
-            missing=missing,
-        )  # fmt: skip
+            *ends, kinds, columns, self.spec, len(self.model.living), **options
+        )
         model = self.model.copy()
         try:
             given = zip(*ends.tolist(), kinds.tolist(), rows, strict=True)
-            outcomes, deleted = model.update(given, copies, missing)
+            outcomes, deleted = model.update(given, **options)
         except Refused as refused:
             place = rf"sources\[{refused.args[0]}\]"
             with pytest.raises(GraphInputError, match=place):
@@ -432,6 +434,25 @@ def test_long_freed_runs_are_cut() -> None:
         audit(store)
         assert store.pools["in"].top == top
         assert store.edge_count == 2000
+        # A row that does not fit the rest of the region leaves it to the queues.
+        start, stop = store.pools["in"].region
+        assert stop - start > 0
+        twos = np.full(9000, 2)
+        store.apply(checked_batch(twos, twos, True, {}, {}, 3000))
+        audit(store)
+        assert store.pools["in"].region == (0, 0)
+        # Regions of several runs, of which rows come to some.
+        store.apply(checked_batch(twos, twos, False, {}, {}, 3000))
+        for k in range(4):
+            fives = np.full(5000, k + 3)
+            store.apply(checked_batch(fives, fives, True, {}, {}, 3000))
+        for k in range(4):
+            fives = np.full(5000, k + 3)
+            store.apply(checked_batch(fives, fives, False, {}, {}, 3000))
+        audit(store)
+        hubs = np.repeat(np.arange(2100, 2103), 3000)
+        store.apply(checked_batch(hubs, hubs, True, {}, {}, 3000))
+        audit(store)
 
 
 def test_memory_stays_flat(rng: Any) -> None:
