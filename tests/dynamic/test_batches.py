@@ -438,7 +438,9 @@ def test_long_freed_runs_are_cut() -> None:
         start, stop = store.pools["in"].region
         assert stop - start > 0
         twos = np.full(9000, 2)
-        store.apply(checked_batch(twos, twos, True, {}, {}, 3000))
+        batch = checked_batch(twos, twos, True, {}, {}, 3000)
+        fail_in_turn(store, batch)
+        store.apply(batch)
         audit(store)
         assert store.pools["in"].region == (0, 0)
         # Regions of several runs, of which rows come to some.
