@@ -68,6 +68,9 @@ class PropertySpec:
 def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
     """Return the column of a property of vertices or edges."""
     is_edge = spec.kind is PropertyKind.EDGE
+    of_graph = None if spec.copy else graph.column_of(spec.values)
+    if of_graph is not None:
+        return _graph_column(graph, of_graph)
     # A rank has the weights of its own part of a graph.
     here = graph.part if is_edge and owns(graph, spec.values) else graph
     rows = here.given_edge_count if is_edge else graph.vertex_count
@@ -119,6 +122,15 @@ def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
         return _lent_column(here, array, type_, per_direction)
     values = (edge_values if is_edge else vertex_values)(here, array)
     return Column(type_, values, per_direction)
+
+
+def _graph_column(graph: Graph, values: Any) -> Column:
+    """Return a column of a graph as one of a State, which has it in every version."""
+    type_ = PropertyType(
+        PropertyKind.EDGE, name_of(values.dtype), values.shape[1:],
+        shared=not graph.directed, column=values.name,
+    )  # fmt: skip
+    return Column(type_, values, False)
 
 
 def _lent_column(

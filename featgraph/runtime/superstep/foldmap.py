@@ -167,7 +167,7 @@ class FoldMap:
         """
         require_state(state).in_use.take("calling a foldmap")
         try:
-            device = choose_device(target)
+            device = choose_device(target, state.graph)
             step = self.prepare(state, device, options)
             if active_out is not None:
                 if not isinstance(active_out, ActiveSet):
@@ -356,7 +356,7 @@ class FoldMap:
         """
         name = target
         if not isinstance(target, str) or target == "auto":
-            name = choose_device(target).name
+            name = choose_device(target, getattr(state, "graph", None)).name
         functions = self.program.functions
         parsed = parse_options(name, config.checked, options, functions)
         incremental = Changes() if parse_change_driven(options) is True else None

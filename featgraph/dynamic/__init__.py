@@ -1,0 +1,1 @@
+"""Graphs that change: a store of edges, batches, temporal edges."""
