@@ -1,1 +1,1 @@
-"""Graphs that change: a store of edges, batches, temporal edges."""
+"""Graphs that change in batches."""
