@@ -80,7 +80,7 @@ class ActiveSet:
         V, or a graph that has it.
     vertices : array_like, optional
         Integer ids of shape (N,), or a boolean mask of shape (V,); None for the empty
-        set, ``"all"`` for all vertices.
+        set, ``"all"`` for all vertices: of a graph, for those that are not dead.
 
     Raises
     ------
@@ -105,7 +105,9 @@ class ActiveSet:
         if vertices is None:
             self._few = {}
         elif isinstance(vertices, str) and vertices == "all":
-            self._words = pack_mask(np.ones(self.vertex_count, np.bool_))
+            living = getattr(vertex_count, "living", None)
+            is_all = np.ones(self.vertex_count, np.bool_)
+            self._words = pack_mask(is_all if living is None else living)
         else:
             array = _checked_vertices(vertices, self.vertex_count)
             if array.dtype != np.bool_ and array.size <= _FEW:

@@ -122,12 +122,12 @@ class HostLoop:
         self, words: Any, waiting: Waiting, step: Step
     ) -> tuple[Any, Any, int, int | None]:
         """Return the near ones of what is announced, the others, and their numbers."""
-        device, count = self._agenda.device, self._agenda.state.graph.vertex_count
+        device, count = self._agenda.device, self._agenda.state.graph.living_count
         everyone = self._agenda.steps[0].plain.bound.everyone.words
         announced = everyone if words is None else words
         near, number, others = waiting.split(announced, step.look_ahead)
         far = device.sets.without(announced, near)
-        return (None if number == count else near), far, number, others
+        return (None if 0 < number == count else near), far, number, others
 
     def _note(
         self, place: int, run: Run, committed: Any, begun: float, decisions: Any
@@ -136,7 +136,7 @@ class HostLoop:
         agenda, step = self._agenda, self._agenda.steps[place]
         results = agenda.watched_results(place)
         number, seen = self._counted(step, committed, results, begun)
-        count = agenda.state.graph.vertex_count
+        count = agenda.state.graph.living_count
         seconds = time.perf_counter() - begun - self.others_s()
         run.add(number, seconds, step.direction, step.work)
         pieces = None
@@ -153,7 +153,7 @@ class HostLoop:
             words = agenda.device.sets.snapshot(committed)
             holder = agenda.exchange.holder
             run.active_sets.append(ActiveSet.held(count, holder, words))
-        everything = number == count
+        everything = 0 < number == count  # there may be no vertex
         union = agenda.device.sets.union
         told = None if everything else committed
         announce(agenda.pending, place, told, number, lambda _, w: union(w, committed))
