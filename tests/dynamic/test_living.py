@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 import featgraph as fg
-from featgraph import reference
 from tests.dynamic.doubles import with_dead
 
 

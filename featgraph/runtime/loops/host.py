@@ -136,11 +136,11 @@ class HostLoop:
         agenda, step = self._agenda, self._agenda.steps[place]
         results = agenda.watched_results(place)
         number, seen = self._counted(step, committed, results, begun)
-        count = agenda.state.graph.living_count
+        graph = agenda.state.graph
         seconds = time.perf_counter() - begun - self.others_s()
         run.add(number, seconds, step.direction, step.work)
         pieces = None
-        if agenda.state.graph.ranks is not None:
+        if graph.ranks is not None:
             pieces = agenda.exchange.sent_behind - self._sent_behind
             run.waits.append(agenda.exchange.waited_s - self._waited_s)
             run.pieces.append(pieces)
@@ -152,8 +152,8 @@ class HostLoop:
         if run.active_sets is not None:
             words = agenda.device.sets.snapshot(committed)
             holder = agenda.exchange.holder
-            run.active_sets.append(ActiveSet.held(count, holder, words))
-        everything = 0 < number == count  # there may be no vertex
+            run.active_sets.append(ActiveSet.held(graph.vertex_count, holder, words))
+        everything = 0 < number == graph.living_count  # there may be no vertex
         union = agenda.device.sets.union
         told = None if everything else committed
         announce(agenda.pending, place, told, number, lambda _, w: union(w, committed))

@@ -78,9 +78,9 @@ class FoldMap:
         self.base = base or self
         #: What holds sets -> number of vertices, and room -> what `on` has restricted
         #: this to, with the living vertices that were among them.
-        self._on: weakref.WeakKeyDictionary[
-            Any, dict[Any, tuple[Restriction, Any]]
-        ] = weakref.WeakKeyDictionary()
+        self._on: weakref.WeakKeyDictionary[Any, dict[Any, tuple[Restriction, Any]]] = (
+            weakref.WeakKeyDictionary()
+        )
         #: By the version of a graph.
         self._independent: weakref.WeakKeyDictionary[Stamp, bool] = (
             weakref.WeakKeyDictionary()
