@@ -182,8 +182,22 @@ class Structure:
 
     @property
     def vertex_count(self) -> int:
-        """V."""
+        """V, the number of ids: of a graph that changes, those of dead vertices too."""
         return self._edges.vertex_count
+
+    @property
+    def living(self) -> NDArray[np.bool_] | None:
+        """Which ids have a vertex, (V,); None where all have one.
+
+        Another object takes its place when vertices are inserted or deleted.
+        """
+        return None
+
+    @property
+    def living_count(self) -> int:
+        """The number of vertices that are not dead; V where none was ever deleted."""
+        living = self.living
+        return self.vertex_count if living is None else int(np.count_nonzero(living))
 
     @property
     def given_edge_count(self) -> int:

@@ -14,6 +14,7 @@ from featgraph.arrays.values import (
     Entries,
     Filled,
     Reordered,
+    host_values,
     name_of,
 )
 from featgraph.errors import StateError
@@ -149,6 +150,8 @@ def _lent_column(
         rows, is_shared = edge_rows(graph), owns(graph, array)
         values = Reordered(array, rows, is_shared=is_shared)
         return Column(type_, values, per_direction)
+    if not is_edge and graph.living is not None:
+        return Column(type_, vertex_values(graph, array.copy()), per_direction)
     if not array.flags.writeable or graph.part is not graph:
         return Column(type_, graph.rows_here(array.copy()), per_direction)
     column = Column(type_, array, per_direction)
@@ -233,10 +236,20 @@ def _check_item_shape(name: str, shape: tuple[int, ...], letter: str) -> None:
 def vertex_values(graph: Graph, given: Any) -> Any:
     """Return the values of vertices that are here, in memory that nothing else writes.
 
-    Those on the GPU are copied there.
+    Those on the GPU are copied there. Entries of dead vertices are filled.
     """
     here = graph.rows_here(given)
-    return here.copied() if isinstance(here, Borrowed) else here
+    values = here.copied() if isinstance(here, Borrowed) else here
+    return values if graph.living is None else _without_dead(graph, values)
+
+
+def _without_dead(graph: Graph, values: Any, fill: Any = 0) -> Any:
+    """Return values with `fill` in the entries of dead vertices."""
+    if isinstance(values, Filled) and values.apart is None and values.value == fill:
+        return values
+    made = host_values(values)
+    made[~graph.living] = fill
+    return made
 
 
 def finish_copies(columns: Iterable[Column]) -> None:

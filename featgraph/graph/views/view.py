@@ -167,12 +167,14 @@ class VertexSet:
         Its bitvector on the device; do not write it.
     has_ghosts : bool
         Whether vertices that other ranks own are among them.
+    has_dead : bool
+        Whether ids up to the last of them are of dead vertices, which no phase writes.
     """
 
-    __slots__ = ("has_ghosts", "words")
+    __slots__ = ("has_dead", "has_ghosts", "words")
 
     def __init__(self, words: Array, *, has_ghosts: bool = False) -> None:
-        self.words, self.has_ghosts = words, has_ghosts
+        self.words, self.has_ghosts, self.has_dead = words, has_ghosts, False
 
 
 def prefix(count: int, room: int) -> npt.NDArray[np.uint32]:
@@ -207,7 +209,7 @@ class GraphView:
     room : tuple of int
         The same, as a pair.
     everyone : VertexSet
-        All vertices.
+        All vertices that are not dead.
     """
 
     vertex_count: int
