@@ -11,8 +11,7 @@ ends the stamps of what has changed (design note 0090).
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -24,167 +23,35 @@ from featgraph._arguments import require_flag, shown
 from featgraph._interrupts import deferred_interrupts
 from featgraph.arrays.targets import chosen_target
 from featgraph.dynamic.batches import Batch, Changes, UpdateResult, checked_batch
+from featgraph.dynamic.inputs import (
+    Names,
+    Turns,
+    all_columns,
+    listed,
+    of_one_length,
+    with_born,
+)
 from featgraph.dynamic.store import EdgeStore, edges_of
-from featgraph.dynamic.views import ColumnValues, Degrees, LivingEdges, RunArrays
-from featgraph.errors import DeviceError, GraphInputError, StateError
+from featgraph.dynamic.views import (
+    ColumnValues,
+    Degrees,
+    GraphColumn,
+    LivingEdges,
+    RunArrays,
+)
+from featgraph.errors import DeviceError, GraphInputError
 from featgraph.fold.plan.traits import set_traits
 from featgraph.graph import Graph
+from featgraph.graph._structure import require_fixed
 from featgraph.graph.building.check import checked_count, flat_array, vertex_ids
 from featgraph.graph.building.edges import EdgeList, freeze
-from featgraph.graph.building.names import factorise
 from featgraph.graph.views.view import Aspect, Sizes
-from featgraph.program.given import PropertySpec
-from featgraph.program.signature import PropertyKind
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory.graph_arrays import graph_arrays
 
 __all__ = ["DynamicGraph", "GraphColumn"]
 
 Array = npt.NDArray[Any]
-
-
-class GraphColumn(PropertySpec):
-    """A column of a graph, as a property of a `State`, or as an array.
-
-    ``fg.State(graph, weight=graph.column("weight"))`` copies nothing, and has the
-    values of each version. ``numpy.asarray(graph.column("weight"))`` has those of this
-    version, in the order of insertion.
-    """
-
-    def __init__(self, values: ColumnValues) -> None:
-        super().__init__(PropertyKind.EDGE, values, False, None, None, copy=False)
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
-        return np.array(self.values.array, dtype)
-
-
-class _Batches:
-    """What keeps batches and the supersteps of other threads apart."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        #: Threads that run supersteps -> on how many States.
-        self._running: dict[int, int] = {}
-        self._writer: int | None = None
-
-    def enter(self, doing: str) -> None:
-        """Begin supersteps on a State.
-
-        Raises
-        ------
-        StateError
-            If another thread applies a batch.
-        """
-        me = threading.get_ident()
-        with self._lock:
-            if self._writer not in (None, me):
-                raise _at_once("supersteps", "a batch", doing)
-            self._running[me] = self._running.get(me, 0) + 1
-
-    def leave(self) -> None:
-        """End what `enter` has begun."""
-        me = threading.get_ident()
-        with self._lock:
-            self._running[me] -= 1
-            if not self._running[me]:
-                del self._running[me]
-
-    def begin(self, doing: str) -> None:
-        """Begin a batch.
-
-        Raises
-        ------
-        StateError
-            If another thread runs supersteps, or applies a batch.
-        """
-        me = threading.get_ident()
-        with self._lock:
-            others = self._running.keys() - {me}
-            if others or self._writer is not None:
-                other = "supersteps" if others else "another batch"
-                raise _at_once("a batch", other, doing)
-            self._writer = me
-
-    def end(self) -> None:
-        """End a batch."""
-        self._writer = None
-
-
-def _at_once(what: str, other: str, doing: str) -> StateError:
-    return StateError(
-        f"{what} on a graph while another thread is at {other}",
-        where=doing,
-        expected="batches between supersteps",
-        fix="apply batches in callback= or then=, or in the thread that runs",
-    )
-
-
-class _Names:
-    """Names of vertices, in the order of their ids."""
-
-    def __init__(self, names: Iterable[Hashable] = ()) -> None:
-        self.of = list(names)
-        self.ids = {name: vertex for vertex, name in enumerate(self.of)}
-
-    def look_up(self, sources: Array, targets: Array) -> tuple[Array, Array, list[Any]]:
-        """Return the ids of the ends of edges, and the names that are new.
-
-        The n-th new name, in the order of appearance, gets the id -1 - n.
-        """
-        *ends, found = factorise(sources, targets)
-        count = 1 + max((int(e.max(initial=-1)) for e in ends), default=-1)
-        distinct = [*range(count)] if found is None else list(found)
-        if isinstance(found, np.ndarray):
-            distinct = found.tolist()
-        first = np.unique(np.stack(ends, axis=1).ravel(), return_index=True)[1]
-        ids, fresh = np.empty(count, np.int64), []
-        for number in np.argsort(first).tolist():
-            name = distinct[number]
-            vertex = self.ids.get(name)
-            if vertex is None:
-                fresh.append(name)
-                vertex = -len(fresh)
-            ids[number] = vertex
-        return ids[ends[0]], ids[ends[1]], fresh
-
-    def find(self, names: Any, where: str) -> Array:
-        """Return the ids of vertices by their names.
-
-        Raises
-        ------
-        GraphInputError
-            A name that no vertex has.
-        """
-        wanted = _listed(names)
-        ids = [self.ids.get(name, -1) for name in wanted]
-        if -1 in ids:
-            first = ids.index(-1)
-            raise GraphInputError(
-                "no vertex has this name",
-                where=f"{where}[{first}]",
-                got=shown(wanted[first]),
-                expected="a name of the graph",
-            )
-        return np.array(ids, np.int32)
-
-    def put(self, names: list[Any], ids: Array) -> None:
-        """Give vertices names."""
-        for name, vertex in zip(names, ids.tolist(), strict=True):
-            if vertex == len(self.of):
-                self.of.append(name)
-            else:
-                self.of[vertex] = name
-            self.ids[name] = vertex
-
-    def drop(self, ids: Array) -> None:
-        """Let names of deleted vertices be given to others."""
-        for vertex in ids.tolist():
-            self.ids.pop(self.of[vertex], None)
-
-
-def _listed(names: Any) -> list[Any]:
-    """Return names as a list; a NumPy scalar becomes a number or string of Python."""
-    return names.tolist() if isinstance(names, np.ndarray) else list(names)
 
 
 class DynamicGraph(Graph):
@@ -222,10 +89,10 @@ class DynamicGraph(Graph):
     """
 
     def __init__(
-        self, store: EdgeStore, names: _Names | None = None, target: str = "cpu"
+        self, store: EdgeStore, names: Names | None = None, target: str = "cpu"
     ) -> None:
         self._store, self._names, self._target = store, names, target
-        self._batches = _Batches()
+        self.turns = Turns()
         self._degrees = Degrees(store)
         self._layout = RunArrays(store, self._degrees)
         self._living: Array | None = None
@@ -298,8 +165,8 @@ class DynamicGraph(Graph):
         own_names, count = None, None
         ends = [flat_array(sources, "sources"), flat_array(targets, "targets")]
         if require_flag("names", names):
-            own_names = _Names()
-            *ends, fresh = own_names.look_up(*_of_one_length(*ends))
+            own_names = Names()
+            *ends, fresh = own_names.look_up(*of_one_length(*ends))
             ends, count = [-1 - array for array in ends], len(fresh)
             own_names.put(fresh, np.arange(count))
         if vertex_count is not None:
@@ -317,7 +184,7 @@ class DynamicGraph(Graph):
             count = max(int(array.max(initial=-1)) for array in ids) + 1
         store = EdgeStore.from_edges(
             *ends,
-            _with_weights(weights, columns),
+            all_columns(weights, columns),
             vertex_count=count,
             directed=require_flag("directed", directed),
             duplicates=duplicates,
@@ -370,14 +237,14 @@ class DynamicGraph(Graph):
         store = EdgeStore.from_edges(
             graph.sources,
             graph.targets,
-            _with_weights(graph.weights, None),
+            all_columns(graph.weights, None),
             vertex_count=graph.vertex_count,
             directed=graph.directed,
             duplicates=duplicates,
             loops=loops,
             capacity=capacity,
         )
-        own = None if names is None else _Names(_listed(names))
+        own = None if names is None else Names(listed(names))
         return cls(store, own, chosen_target(target))
 
     # -- batches
@@ -515,12 +382,12 @@ missing=0, vertices=0)
             known = store.vertex_count
             if self._names is not None:
                 ends = flat_array(sources, "sources"), flat_array(targets, "targets")
-                *ends, fresh = self._names.look_up(*_of_one_length(*ends))
+                *ends, fresh = self._names.look_up(*of_one_length(*ends))
                 born = store.next_vertices(len(fresh))
                 known = max(known, int(born.max(initial=-1)) + 1)
-                sources, targets = (_with_born(array, born) for array in ends)
+                sources, targets = (with_born(array, born) for array in ends)
             batch = checked_batch(
-                sources, targets, insert, _with_weights(weights, columns),
+                sources, targets, insert, all_columns(weights, columns),
                 store.columns, known, births=len(fresh), copies=copies, missing=missing,
             )  # fmt: skip
             if self._names is None:
@@ -652,11 +519,11 @@ missing=0, vertices=0)
     @contextmanager
     def _writing(self, doing: str) -> Iterator[None]:
         """Keep supersteps of other threads away."""
-        self._batches.begin(doing)
+        self.turns.begin(doing)
         try:
             yield
         finally:
-            self._batches.end()
+            self.turns.end()
 
     # -- what there is
 
@@ -791,7 +658,7 @@ missing=0, vertices=0)
         [True, False]
         """
         given = flat_array(sources, "sources"), flat_array(targets, "targets")
-        u, v = _of_one_length(*given)
+        u, v = of_one_length(*given)
         if self._names is not None:
             u, v, _ = self._names.look_up(u, v)
         else:
@@ -840,7 +707,7 @@ missing=0, vertices=0)
     def copy(self) -> DynamicGraph:
         """Return an independent graph with the same edges, version and log."""
         with self._writing("graph.copy"):
-            names = None if self._names is None else _Names(self._names.of)
+            names = None if self._names is None else Names(self._names.of)
             return type(self)(self._store.copy(), names, self._target)
 
     __copy__ = copy
@@ -855,7 +722,7 @@ missing=0, vertices=0)
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
-        self.require_fixed("pickle")
+        require_fixed(self, "pickle")
         return ()
 
     def __repr__(self) -> str:
@@ -864,29 +731,14 @@ missing=0, vertices=0)
     # -- what the runtime asks
 
     @property
-    def batches(self) -> _Batches:
-        """What keeps batches and supersteps apart."""
-        return self._batches
+    def changing(self) -> DynamicGraph:
+        """The graph itself."""
+        return self
 
     @property
     def living(self) -> Array | None:
         """Which ids have a vertex that is not dead, (V,); None where all have."""
         return self._living
-
-    def require_fixed(self, where: str) -> None:
-        """Refuse what takes a graph that does not change.
-
-        Raises
-        ------
-        GraphInputError
-        """
-        raise GraphInputError(
-            "the graph changes in batches",
-            where=where,
-            got=repr(self),
-            expected="a graph that does not change",
-            fix="give graph.freeze()",
-        )
 
     def target_of(self, target: str) -> str:
         """Return the target of the graph.
@@ -921,30 +773,3 @@ missing=0, vertices=0)
             degrees = self._degrees.array(side)[: self.vertex_count]
             self._cache[key] = freeze(degrees.copy())
         return self._cache[key]
-
-
-def _with_weights(weights: Any, columns: Any) -> dict[str, Any]:
-    """Return all columns by name."""
-    given = dict(columns or {})
-    if weights is not None:
-        given = {"weight": weights, **given}
-    return given
-
-
-def _of_one_length(sources: Array, targets: Array) -> tuple[Array, Array]:
-    """Return the ends of edges; GraphInputError unless there are as many of both."""
-    if sources.size != targets.size:
-        raise GraphInputError(
-            "as many targets as sources are needed",
-            where="targets",
-            got=f"{sources.size} sources and {targets.size} targets",
-            expected="two arrays of one length",
-        )
-    return sources, targets
-
-
-def _with_born(ends: Array, born: Array) -> Array:
-    """Return ids, with those of new vertices in place of -1, -2, and so on."""
-    is_new = ends < 0
-    ends[is_new] = born[-1 - ends[is_new]]
-    return ends

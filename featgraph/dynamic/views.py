@@ -38,9 +38,11 @@ from featgraph.graph._structure import edge_rows
 from featgraph.graph.building.edges import EdgeList, freeze
 from featgraph.graph.degrees import SHORT
 from featgraph.program.active import word_count
+from featgraph.program.given import PropertySpec
+from featgraph.program.signature import PropertyKind
 from featgraph.runtime.devices.host_arrays import cut_words, host_graph_array
 
-__all__ = ["ColumnValues", "Degrees", "LivingEdges", "RunArrays"]
+__all__ = ["ColumnValues", "Degrees", "GraphColumn", "LivingEdges", "RunArrays"]
 
 Array = npt.NDArray[Any]
 
@@ -146,6 +148,21 @@ class ColumnValues(Reordered):
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
         return np.array(self.array, dtype)
+
+
+class GraphColumn(PropertySpec):
+    """A column of a graph, as a property of a `State`, or as an array.
+
+    ``fg.State(graph, weight=graph.column("weight"))`` copies nothing, and has the
+    values of each version. ``numpy.asarray(graph.column("weight"))`` has those of this
+    version, in the order of insertion.
+    """
+
+    def __init__(self, values: ColumnValues) -> None:
+        super().__init__(PropertyKind.EDGE, values, False, None, None, copy=False)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
+        return np.array(self.values.array, dtype)
 
 
 class Degrees:

@@ -225,7 +225,7 @@ class State:
         #: Set by the runtime that holds the current values.
         self.residency: Place | None = None
         #: The thread that runs supersteps on it.
-        self.in_use = InUse(self.graph.batches)
+        self.in_use = InUse(self.graph.changing)
         #: Foldmap, or the digest of its program -> what earlier runs have left due for
         #: it, with the moment that they have seen; the runtime's.
         self.left: tuple[Any, dict[Any, Any]] = (self.moment, {})
