@@ -22,6 +22,7 @@ import numpy.typing as npt
 from featgraph._arguments import require_flag, shown
 from featgraph._interrupts import deferred_interrupts
 from featgraph.arrays.targets import chosen_target
+from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch, Changes, UpdateResult, checked_batch
 from featgraph.dynamic.inputs import (
     Names,
@@ -720,6 +721,10 @@ missing=0, vertices=0)
         found = self._store.memory()
         found["bytes"] += sum(array.nbytes for array in self._degrees.of.values())
         return found
+
+    def audit(self) -> None:
+        """Raise StateError unless all that the graph keeps is right: O(E log E)."""
+        audit(self._store)
 
     def __reduce__(self) -> tuple[Any, ...]:
         require_fixed(self, "pickle")
