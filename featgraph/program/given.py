@@ -63,10 +63,27 @@ class PropertySpec:
     copy: bool = True
     at: Any = None
     entries: Any = None
+    fill: Any = 0
 
 
 def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
     """Return the column of a property of vertices or edges."""
+    column = _property_column(graph, name, spec)
+    if not (type(spec.fill) is int and spec.fill == 0):
+        dtype, shape = column.type.dtype, column.type.item_shape
+        fill = storage_array(f"{name!r}, fill=", spec.fill, dtype)
+        if fill.shape not in {(), shape}:
+            raise StateError(
+                "one value fills a new entry",
+                where=f"property {name!r}, fill=",
+                got=f"shape {fill.shape}",
+                expected=f"{shape}, or a scalar",
+            )
+        column.fill = fill
+    return column
+
+
+def _property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
     is_edge = spec.kind is PropertyKind.EDGE
     # A rank has the weights of its own part of a graph.
     here = graph.part if is_edge and owns(graph, spec.values) else graph
