@@ -73,14 +73,16 @@ class Column:
         The value of entries of new and of dead vertices, and of new edges.
     """
 
-    def __init__(self, type_: PropertyType, values: Any, per_direction: bool) -> None:
+    def __init__(
+        self, type_: PropertyType, values: Any, per_direction: bool, fill: Any = 0
+    ) -> None:
         self.type = type_
         self.per_direction = per_direction
         self.placed_by: Literal["ids", "rows"] = "ids"
         self.held: tuple[Place, str] | None = None
         self.borrowed: Array | None = None
         self.edges: Stamp | None = None
-        self.fill: Any = 0
+        self.fill = fill
         self._memory: Array | None = None
         self.put(values)
 
@@ -236,10 +238,14 @@ class Column:
         return self.on_host()  # type: ignore[no-any-return]
 
     def copy(self, values: Any) -> Column:
-        """Return a column of the same type with a copy of values, on their device."""
-        made = Column(self.type, _copied(values), self.per_direction)
-        made.fill = self.fill
-        return made
+        """Return a column of the same type with a copy of values, on their device.
+
+        A graph's column stays the graph's, unless its values are given.
+        """
+        if self.type.column and values is self.values:
+            return Column(self.type, values, self.per_direction)
+        type_ = self.type._replace(column="")
+        return Column(type_, _copied(values), self.per_direction, self.fill)
 
 
 def _copied(values: Any) -> Any:

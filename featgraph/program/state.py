@@ -242,7 +242,7 @@ class State:
         #: Set by the runtime that holds the current values.
         self.residency: Place | None = None
         #: The thread that runs supersteps on it.
-        self.in_use = InUse()
+        self.in_use = InUse(self.graph.batches)
         #: The version when it was found, and foldmap, or the digest of its program ->
         #: what earlier runs have left due for it, with what they have seen of the graph
         #: and of puts; the runtime's.
@@ -423,6 +423,7 @@ class State:
         self.in_use.check(f"state.view({name!r})")
         column = self._column(name)
         check_edges(self)
+        _require_own(f"state.view({name!r})", column)
         if column.type.kind is PropertyKind.SCALAR:
             raise StateError(
                 "a scalar has no view",
@@ -448,6 +449,7 @@ class State:
         """
         with self.in_use.hold(f"state.touch({name!r})", changes=False):
             column = self._column(name)
+            _require_own(f"state.touch({name!r})", column)
             if self.graph.ranks is not None:
                 self._renew_ghosts(name, column)
             column.touch()
@@ -474,6 +476,7 @@ class State:
 
     def _write(self, name: str, value: Any) -> None:
         column = self._column(name)
+        _require_own(f"state[{name!r}] = ...", column)
         type_, graph = column.type, self.graph
         values: Any
         if type_.kind is PropertyKind.SCALAR:
@@ -482,7 +485,8 @@ class State:
             values = host_values(values_of_shape(name, value, type_, ()))
         elif type_.kind is PropertyKind.VERTEX:
             rows = (graph.vertex_count,)
-            values = vertex_values(graph, values_of_shape(name, value, type_, rows))
+            given = values_of_shape(name, value, type_, rows)
+            values = vertex_values(graph, given, column.fill)
         else:
             rows = (graph.given_edge_count * (2 if column.per_direction else 1),)
             given = values_of_shape(name, value, type_, rows)
@@ -523,6 +527,7 @@ class State:
         [7.0, 2.0, 5.0]
         """
         with self.in_use.hold(f"state.put({name!r})"):
+            _require_own(f"state.put({name!r})", self._column(name))
             put_entries(self, name, ids, values)
 
     def put_result(self, name: str, type_: PropertyType, place: Place) -> None:
@@ -678,9 +683,22 @@ def _snapshot(state: State, values_of: Callable[[Column], Any]) -> Snapshot:
     return Snapshot(state.superstep, columns, left)
 
 
+def _require_own(where: str, column: Column) -> None:
+    """Raise StateError if a column is the graph's, which only batches write."""
+    if column.type.column:
+        raise StateError(
+            "the values are a column of the graph, which is read-only",
+            where=where,
+            got=f"graph.column({column.type.column!r})",
+            fix="write it with graph.update; or give the State a copy, "
+            "fg.edge_property(values)",
+        )
+
+
 def _note_edges(graph: Graph, column: Column) -> None:
     """Note the version whose edges have values that have just been given."""
-    if column.type.kind is PropertyKind.EDGE and not has_log(graph):
+    is_own = column.type.kind is PropertyKind.EDGE and not column.type.column
+    if is_own and not has_log(graph):
         column.edges = graph.stamps.version
 
 
