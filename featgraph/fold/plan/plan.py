@@ -221,12 +221,18 @@ class GatherReads:
         Properties that it reads at the other end of an edge.
     anywhere : tuple of str
         All that it reads.
+    along : str
+        Along which edges: "in", "out" or "both".
+    from_active : bool
+        Whether it combines over edges from active vertices only.
     """
 
     name: str
     combine: Combine
     of_neighbors: tuple[str, ...]
     anywhere: tuple[str, ...]
+    along: str
+    from_active: bool
 
 
 @dataclass(frozen=True)
@@ -264,6 +270,11 @@ class Facts:
         Iterated properties that it writes.
     seen_elsewhere : tuple of str
         Properties that functions access at other vertices, or at edges.
+    read_here, read_elsewhere : frozenset of str
+        Properties and degrees that functions read at the vertex, or edge, that they run
+        on, and at other vertices and at the ends of edges.
+    along_edges : bool
+        Whether there are functions of edges or of triangles.
     scalars : tuple of str
         Scalars and vectors that it reads, but for what its own reduces fill.
     incremental_scalars : tuple of str
@@ -306,6 +317,9 @@ class Facts:
     writes: tuple[str, ...]
     writes_next: tuple[str, ...]
     seen_elsewhere: tuple[str, ...]
+    read_here: frozenset[str]
+    read_elsewhere: frozenset[str]
+    along_edges: bool
     scalars: tuple[str, ...]
     incremental_scalars: tuple[str, ...]
     reductions: dict[str, Reduction]

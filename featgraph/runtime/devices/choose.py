@@ -42,6 +42,10 @@ class CpuRows:
         """Return the array itself, or its first rows."""
         return array if len(array) == shape[0] else array[: shape[0]]
 
+    def put(self, array: Array, ids: Array, values: Array) -> None:
+        """Write some rows."""
+        array[ids] = values
+
     def copy_marked(self, marks: Array, source: Array, target: Array) -> None:
         """Copy the rows of which a mark is 1."""
         is_marked = marks[: len(source)] == 1
