@@ -94,6 +94,22 @@ class Structure:
             self._found = self.stamps.version, found
         return found
 
+    @property
+    def batches(self) -> Any:
+        """What keeps batches and supersteps apart; None for a graph that is fixed."""
+        return None
+
+    def require_fixed(self, where: str) -> None:
+        """Refuse what takes a graph that does not change."""
+
+    def target_of(self, target: str) -> str:
+        """Return where programs on the graph run that are given some target."""
+        return target
+
+    def column_of(self, values: object) -> Any:
+        """Return the column of the graph that has these values; None: no column."""
+        return None
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Through EdgeList, whose constructor makes the arrays read-only again.
         edges = self._edges

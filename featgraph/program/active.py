@@ -15,7 +15,8 @@ from featgraph.graph.building.check import checked_count
 from featgraph.graph.inputs.numbers import number_array
 
 __all__ = [
-    "MOST_HELD", "WORD_BITS", "ActiveSet", "pack_mask", "resized", "word_count",
+    "MOST_HELD", "WORD_BITS", "ActiveSet", "checked_vertices", "pack_mask", "resized",
+    "word_count",
 ]  # fmt: skip
 
 WORD_BITS = 32
@@ -109,7 +110,7 @@ class ActiveSet:
             is_all = np.ones(self.vertex_count, np.bool_)
             self._words = pack_mask(is_all if living is None else living)
         else:
-            array = _checked_vertices(vertices, self.vertex_count)
+            array = checked_vertices(vertices, self.vertex_count)
             if living is not None:
                 array = array & living if array.dtype == bool else array[living[array]]
             if array.dtype != np.bool_ and array.size <= _FEW:
@@ -248,14 +249,16 @@ _sets_held: weakref.WeakValueDictionary[int, ActiveSet] = weakref.WeakValueDicti
 _numbers = itertools.count()
 
 
-def _checked_vertices(vertices: Any, vertex_count: int) -> npt.NDArray[Any]:
+def checked_vertices(
+    vertices: Any, vertex_count: int, where: str = "active set"
+) -> npt.NDArray[Any]:
     """Return a mask of all vertices, or ids of some."""
-    array = number_array(vertices, "active set")
+    array = number_array(vertices, where)
     if array.dtype == np.bool_:
         if array.shape != (vertex_count,):
             raise GraphInputError(
                 "a mask needs one entry per vertex",
-                where="active set",
+                where=where,
                 got=f"shape {array.shape}",
                 expected=f"({vertex_count},)",
             )
@@ -265,7 +268,7 @@ def _checked_vertices(vertices: Any, vertex_count: int) -> npt.NDArray[Any]:
     if array.dtype.kind not in "iu" or array.ndim != 1:
         raise GraphInputError(
             "vertices are integer ids or a boolean mask",
-            where="active set",
+            where=where,
             got=f"{array.dtype} of shape {array.shape}",
             expected="integers of shape (N,)",
         )
@@ -274,7 +277,7 @@ def _checked_vertices(vertices: Any, vertex_count: int) -> npt.NDArray[Any]:
         place = int(np.argmax(bad))
         raise GraphInputError(
             "vertex id out of range",
-            where=f"active set, position {place}",
+            where=f"{where}, position {place}",
             got=int(array[place]),
             expected=f"0 <= id < {vertex_count}",
         )

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "SPARE",
     "GraphView",
     "Preparation",
     "Prepared",
@@ -28,6 +29,8 @@ __all__ = [
 ]
 
 Array = Any
+#: The end of a slot without an edge, in layouts that have such slots.
+SPARE = 2**31 - 1
 #: An aspect of a graph that has a stamp.
 Aspect = Literal["version", "moves", "shape"]
 
@@ -61,6 +64,9 @@ class RowLayout(Protocol):
         cut of words or vertices into chunks and windows. Slots of CSR behind the last
         row hold some vertex.
         """
+
+    def is_derived(self, name: str) -> bool:
+        """Whether an array is made anew in each version, and written in place."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -56,7 +56,10 @@ class DataFields:
         self._extra: list[str] = []
         for place, field in enumerate(source.fields):
             kind = "fixed"
-            if field.source in {"property", "vector"}:
+            column = source.plan.column_array(field.of)
+            if column and field.source == "property":
+                fixed.append(arrays[column])
+            elif field.source in {"property", "vector"}:
                 kind = "current"
                 current.append(field.of)
             elif field.source == "next":

@@ -37,6 +37,7 @@ from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import arrays_for
 from featgraph.runtime.memory.graph_arrays import explain_prepared
 from featgraph.runtime.streaming.needs import explain_limit
+from featgraph.runtime.superstep.catch_up import explain_due
 from featgraph.runtime.superstep.exchange import exchange_of, losses_on
 from featgraph.runtime.superstep.frontier import Frontier, Restriction
 from featgraph.runtime.superstep.superstep import Superstep
@@ -167,7 +168,7 @@ class FoldMap:
         """
         require_state(state).in_use.take("calling a foldmap")
         try:
-            device = choose_device(target)
+            device = choose_device(target, state.graph)
             step = self.prepare(state, device, options)
             if active_out is not None:
                 if not isinstance(active_out, ActiveSet):
@@ -360,7 +361,7 @@ class FoldMap:
         """
         name = target
         if not isinstance(target, str) or target == "auto":
-            name = choose_device(target).name
+            name = choose_device(target, getattr(state, "graph", None)).name
         functions = self.program.functions
         parsed = parse_options(name, config.checked, options, functions)
         incremental = Changes() if parse_change_driven(options) is True else None
@@ -395,8 +396,9 @@ class FoldMap:
     def explain(self, state: State | None = None, **options: Any) -> str:
         """Return in words how the program is folded and why.
 
-        With a State, also what schedules have prepared for its graph; under a memory
-        limit, also what is streamed through the GPU.
+        With a State, also what schedules have prepared for its graph, and why vertices
+        are due where that has changed since; under a memory limit, also what is
+        streamed through the GPU.
         """
         kernel, limit = self.fold(state, **options), config.memory_limit_bytes
         text = kernel.explain()
@@ -404,7 +406,8 @@ class FoldMap:
             return text
         types, graph = state.signature, state.graph.part
         prepared = explain_prepared(kernel.plan, graph, state._columns, options)
-        text = "\n".join([text, *[""][: len(prepared)], *prepared])
+        due = explain_due(state.left[1].get(self.base), kernel.plan, state)
+        text = "\n".join([text, *[""][: len(prepared)], *prepared, *due])
         if limit is None or kernel.plan.target != "cuda":
             return text
         limited = explain_limit(kernel.kernel_source, types, graph, limit)
@@ -456,6 +459,7 @@ def require_state(state: Any) -> State:
             got=type(state).__name__,
             expected="fg.State(graph, ...)",
         )
+    state.follow()
     return state
 
 
