@@ -7,6 +7,7 @@ from featgraph._arguments import checked_arguments
 from featgraph._files import read_arrays, write_arrays
 from featgraph._version import VERSION as _VERSION
 from featgraph.config import config
+from featgraph.dynamic.events import TemporalEdges, read_temporal
 from featgraph.errors import (
     ArgumentError,
     CacheWarning,
@@ -134,6 +135,7 @@ __all__ = [
     "State",
     "StateError",
     "StoppingTest",
+    "TemporalEdges",
     "UserFunctionError",
     "View",
     "WorkerLostError",
@@ -182,6 +184,7 @@ __all__ = [
     "read_labels",
     "read_matrix_market",
     "read_ratings",
+    "read_temporal",
     "read_uai",
     "read_uai_evidence",
     "read_uai_marginals",
