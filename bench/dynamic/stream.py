@@ -1,8 +1,8 @@
 """A window that moves over a stream, and three results that follow it.
 
 ``following`` updates the graph and its results by each batch. ``anew`` builds a graph
-of the events of the interval, and calls the algorithms on it. Both have the same edges
-and as many vertices: those that have occurred.
+of the events of the interval, and calls the algorithms on it. Both have the same edges;
+its vertices have numbers beforehand, and are those of all events.
 
 The stream is sx-mathoverflow where it is below ``$FEATGRAPH_DATA``. Without it, one is
 drawn with as many vertices: ends like those of an R-MAT graph, times uniform.
@@ -79,7 +79,9 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         begin = window.start + (number + 1) * step
 
         def build(begin: int = begin, fresh: dict[str, Any] = fresh) -> None:
-            fresh["graph"] = built(events, begin, begin + length, graph, arguments)
+            fresh["graph"] = built(
+                events, begin, begin + length, directed=arguments.directed
+            )
 
         steps = {"graph": build}
         for what, (call, _, _) in chosen.items():
@@ -112,22 +114,15 @@ def read_events() -> tuple[fg.TemporalEdges, str]:
 
 
 def built(
-    events: fg.TemporalEdges,
-    begin: int,
-    end: int,
-    like: Any,
-    arguments: argparse.Namespace,
+    events: fg.TemporalEdges, begin: int, end: int, *, directed: bool
 ) -> fg.Graph:
-    """Return the graph of an interval, with as many vertices as another one."""
+    """Return the graph of an interval, with the vertices of all events."""
     first, last = np.searchsorted(events.times, [begin, end])
     u, v = events._ends[:, first:last]
-    number = np.full(events._vertex_count, -1, np.int32)
-    number[np.unique([u, v])] = np.arange(np.unique([u, v]).size, dtype=np.int32)
-    u, v = number[u], number[v]
-    is_loop = u == v
+    is_edge = u != v
     return fg.Graph.from_edges(
-        u[~is_loop], v[~is_loop], vertex_count=like.vertex_count,
-        directed=arguments.directed, duplicates="last",
+        u[is_edge], v[is_edge], vertex_count=events._vertex_count,
+        directed=directed, duplicates="last",
     )  # fmt: skip
 
 
