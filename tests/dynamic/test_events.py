@@ -64,25 +64,31 @@ def begun(window: Window, policy: tuple[bool, str, str]) -> Edges:
 
 
 @given(
-    events=st.lists(
-        st.tuples(*[st.integers(0, 5)] * 2, st.integers(-9, 30), st.integers(0, 9)),
-        min_size=1,
-        max_size=60,
-    ),
+    seed=st.integers(0, 2**32 - 1),
+    count=st.integers(1, 80),
     length=st.integers(1, 20),
     step=st.sampled_from([1, 2, 5, 19, 21, 30]),
     start=st.none() | st.integers(-15, 5),
-    policy=st.tuples(
-        st.booleans(),
-        st.sampled_from(["last", "keep"]),
-        st.sampled_from(["keep", "drop"]),
-    ),
+    directed=st.booleans(),
+    duplicates=st.sampled_from(["last", "keep"]),
+    loops=st.sampled_from(["keep", "drop"]),
     scale=st.sampled_from([1, 0.25]),
 )
 def test_batches_lead_from_each_interval_to_the_next(
-    events: Any, length: int, step: int, start: Any, policy: Any, scale: float
+    seed: int,
+    count: int,
+    length: int,
+    step: int,
+    start: Any,
+    directed: bool,
+    duplicates: str,
+    loops: str,
+    scale: float,
 ) -> None:
-    events = [(u, v, t * scale, w) for u, v, t, w in events]
+    policy, rng = (directed, duplicates, loops), np.random.default_rng(seed)
+    ends = rng.integers(0, rng.integers(1, 5), (2, count))
+    drawn = zip(*ends, rng.integers(-9, 50, count), range(count), strict=True)
+    events = [(u, v, t.item() * scale, w) for u, v, t, w in drawn]
     last = max(event[2] for event in events)
     start = None if start is None else min(start * scale, last)
     u, v, times, weights = map(list, zip(*events, strict=True))
@@ -96,6 +102,10 @@ def test_batches_lead_from_each_interval_to_the_next(
         assert last >= begin + length * scale
         begin += step * scale
         assert (batch.begin, batch.end) == (begin, begin + length * scale)
+        if duplicates == "last":  # an edge with an event in both keeps its place
+            ends = zip(batch.sources, batch.targets, batch.insert, strict=True)
+            gone = {pair_of(u, v, directed) for u, v, came in ends if not came}
+            assert not gone & in_interval(events, batch.begin, batch.end, policy).keys()
         apply(edges, batch, policy)
     assert edges == in_interval(events, begin, begin + length * scale, policy)
     assert last < begin + length * scale or last < begin  # it may lie between two

@@ -168,7 +168,7 @@ def test_what_follows_nothing_is_refused() -> None:
     result = pagerank(graph)
     given_weights = pagerank(graph, weights=[1.0, 2.0])
     copies = [copy.copy(result), copy.deepcopy(result)]
-    for one in (of_static, *copies, pickle.loads(pickle.dumps(result))):  # noqa: S301
+    for one in (of_static, *copies, pickle.loads(pickle.dumps(result))):
         with pytest.raises(fg.StateError, match="follows no graph"):
             one.update()
     with pytest.raises(fg.StateError, match="leave weights out"):
