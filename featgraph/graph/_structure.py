@@ -94,6 +94,22 @@ class Structure:
             self._found = self.stamps.version, found
         return found
 
+    @property
+    def batches(self) -> Any:
+        """What keeps batches and supersteps apart; None for a graph that is fixed."""
+        return None
+
+    def require_fixed(self, where: str) -> None:
+        """Refuse what takes a graph that does not change."""
+
+    def target_of(self, target: str) -> str:
+        """Return where programs on the graph run that are given some target."""
+        return target
+
+    def column_of(self, values: object) -> Any:
+        """Return the column of the graph that has these values; None: no column."""
+        return None
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Through EdgeList, whose constructor makes the arrays read-only again.
         edges = self._edges
@@ -166,8 +182,22 @@ class Structure:
 
     @property
     def vertex_count(self) -> int:
-        """V."""
+        """V, the number of ids: of a graph that changes, those of dead vertices too."""
         return self._edges.vertex_count
+
+    @property
+    def living(self) -> NDArray[np.bool_] | None:
+        """Which ids have a vertex, (V,); None where all have one.
+
+        Another object takes its place when vertices are inserted or deleted.
+        """
+        return None
+
+    @property
+    def living_count(self) -> int:
+        """The number of vertices that are not dead; V where none was ever deleted."""
+        living = self.living
+        return self.vertex_count if living is None else int(np.count_nonzero(living))
 
     @property
     def given_edge_count(self) -> int:

@@ -325,6 +325,7 @@ class Graph(Structure):
         >>> ring.partition(cuts=[0, 2, 4])[1].numbers
         array([2, 3, 1], dtype=int32)
         """
+        self.require_fixed("Graph.partition")
         partition = choose_partition(self, order, parts, cuts=cuts, balance=balance)
         if not isinstance(along, str) or along not in {"in", "both"}:
             raise GraphInputError(

@@ -80,7 +80,7 @@ class ActiveSet:
         V, or a graph that has it.
     vertices : array_like, optional
         Integer ids of shape (N,), or a boolean mask of shape (V,); None for the empty
-        set, ``"all"`` for all vertices.
+        set, ``"all"`` for all vertices. In no set of a graph are dead ones.
 
     Raises
     ------
@@ -102,12 +102,16 @@ class ActiveSet:
         self._held: tuple[Holder, Any] | None = None
         #: The words with bits, by their numbers, until all are asked for on the host.
         self._few: dict[int, int] | None = None
+        living = getattr(vertex_count, "living", None)
         if vertices is None:
             self._few = {}
         elif isinstance(vertices, str) and vertices == "all":
-            self._words = pack_mask(np.ones(self.vertex_count, np.bool_))
+            is_all = np.ones(self.vertex_count, np.bool_)
+            self._words = pack_mask(is_all if living is None else living)
         else:
             array = _checked_vertices(vertices, self.vertex_count)
+            if living is not None:
+                array = array & living if array.dtype == bool else array[living[array]]
             if array.dtype != np.bool_ and array.size <= _FEW:
                 self._few = _few_words(array)
             else:

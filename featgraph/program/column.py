@@ -214,8 +214,14 @@ class Column:
         return self.on_host()  # type: ignore[no-any-return]
 
     def copy(self, values: Any) -> Column:
-        """Return a column of the same type with a copy of values, on their device."""
-        return Column(self.type, _copied(values), self.per_direction)
+        """Return a column of the same type with a copy of values, on their device.
+
+        A graph's column stays the graph's, unless its values are given.
+        """
+        if self.type.column and values is self.values:
+            return Column(self.type, values, self.per_direction)
+        type_ = self.type._replace(column="")
+        return Column(type_, _copied(values), self.per_direction)
 
 
 def _copied(values: Any) -> Any:

@@ -14,6 +14,7 @@ from featgraph.arrays.values import (
     Entries,
     Filled,
     Reordered,
+    host_values,
     name_of,
 )
 from featgraph.errors import StateError
@@ -68,6 +69,9 @@ class PropertySpec:
 def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
     """Return the column of a property of vertices or edges."""
     is_edge = spec.kind is PropertyKind.EDGE
+    of_graph = None if spec.copy else graph.column_of(spec.values)
+    if of_graph is not None:
+        return _graph_column(graph, of_graph)
     # A rank has the weights of its own part of a graph.
     here = graph.part if is_edge and owns(graph, spec.values) else graph
     rows = here.given_edge_count if is_edge else graph.vertex_count
@@ -121,6 +125,15 @@ def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
     return Column(type_, values, per_direction)
 
 
+def _graph_column(graph: Graph, values: Any) -> Column:
+    """Return a column of a graph as one of a State, which has it in every version."""
+    type_ = PropertyType(
+        PropertyKind.EDGE, name_of(values.dtype), values.shape[1:],
+        shared=not graph.directed, column=values.name,
+    )  # fmt: skip
+    return Column(type_, values, False)
+
+
 def _lent_column(
     graph: Graph, array: Array, type_: PropertyType, per_direction: bool
 ) -> Column:
@@ -137,6 +150,8 @@ def _lent_column(
         rows, is_shared = edge_rows(graph), owns(graph, array)
         values = Reordered(array, rows, is_shared=is_shared)
         return Column(type_, values, per_direction)
+    if not is_edge and graph.living is not None:
+        return Column(type_, vertex_values(graph, array.copy()), per_direction)
     if not array.flags.writeable or graph.part is not graph:
         return Column(type_, graph.rows_here(array.copy()), per_direction)
     column = Column(type_, array, per_direction)
@@ -221,10 +236,20 @@ def _check_item_shape(name: str, shape: tuple[int, ...], letter: str) -> None:
 def vertex_values(graph: Graph, given: Any) -> Any:
     """Return the values of vertices that are here, in memory that nothing else writes.
 
-    Those on the GPU are copied there.
+    Those on the GPU are copied there. Entries of dead vertices are filled.
     """
     here = graph.rows_here(given)
-    return here.copied() if isinstance(here, Borrowed) else here
+    values = here.copied() if isinstance(here, Borrowed) else here
+    return values if graph.living is None else _without_dead(graph, values)
+
+
+def _without_dead(graph: Graph, values: Any, fill: Any = 0) -> Any:
+    """Return values with `fill` in the entries of dead vertices."""
+    if isinstance(values, Filled) and values.apart is None and values.value == fill:
+        return values
+    made = host_values(values)
+    made[~graph.living] = fill
+    return made
 
 
 def finish_copies(columns: Iterable[Column]) -> None:

@@ -225,7 +225,7 @@ class State:
         #: Set by the runtime that holds the current values.
         self.residency: Place | None = None
         #: The thread that runs supersteps on it.
-        self.in_use = InUse()
+        self.in_use = InUse(self.graph.batches)
         #: Foldmap, or the digest of its program -> what earlier runs have left due for
         #: it, with the moment that they have seen; the runtime's.
         self.left: tuple[Any, dict[Any, Any]] = (self.moment, {})
@@ -388,6 +388,7 @@ class State:
         self.in_use.check(f"state.view({name!r})")
         column = self._column(name)
         check_edges(self)
+        _require_own(f"state.view({name!r})", column)
         if column.type.kind is PropertyKind.SCALAR:
             raise StateError(
                 "a scalar has no view",
@@ -413,6 +414,7 @@ class State:
         """
         with self.in_use.hold(f"state.touch({name!r})", changes=False):
             column = self._column(name)
+            _require_own(f"state.touch({name!r})", column)
             if self.graph.ranks is not None:
                 self._renew_ghosts(name, column)
             column.touch()
@@ -438,6 +440,7 @@ class State:
 
     def _write(self, name: str, value: Any) -> None:
         column = self._column(name)
+        _require_own(f"state[{name!r}] = ...", column)
         type_, graph = column.type, self.graph
         values: Any
         if type_.kind is PropertyKind.SCALAR:
@@ -604,9 +607,21 @@ def _snapshot(state: State, values_of: Callable[[Column], Any]) -> Snapshot:
     return Snapshot(state.superstep, columns, left)
 
 
+def _require_own(where: str, column: Column) -> None:
+    """Raise StateError if a column is the graph's, which only batches write."""
+    if column.type.column:
+        raise StateError(
+            "the values are a column of the graph, which is read-only",
+            where=where,
+            got=f"graph.column({column.type.column!r})",
+            fix="write it with graph.update; or give the State a copy, "
+            "fg.edge_property(values)",
+        )
+
+
 def _note_edges(graph: Graph, column: Column) -> None:
     """Note the version whose edges have values that have just been given."""
-    if column.type.kind is PropertyKind.EDGE:
+    if column.type.kind is PropertyKind.EDGE and not column.type.column:
         column.edges = graph.stamps.version
 
 

@@ -104,6 +104,7 @@ def distribute(
         if ranks is not None and _is_same(graph, order, along, engine):
             return _of_ranks(graph, ranks, after)
         return _again(graph, order, cuts, along, engine)
+    graph.require_fixed("fg.distribute")
     engine = engine or current_engine()
     if engine.size == 1:
         return graph

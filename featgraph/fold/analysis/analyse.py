@@ -78,6 +78,7 @@ _PARAMETER_TYPES |= dict.fromkeys(EDGES, "edge")
 _BUILTIN_DTYPES = {
     "superstep": "int64",
     "vertex_count": "int64",
+    "living_count": "int64",
     "edge_count": "int64",
     "feature_count": "int64",
     "in_degree": "int32",

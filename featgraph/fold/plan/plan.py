@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from featgraph.arrays.padding import stored_shape
@@ -15,7 +15,14 @@ from featgraph.fold.analysis.change_driven import Changes, IncrementalGathers
 from featgraph.fold.analysis.gathers import takes_active
 from featgraph.fold.kinds.base import PhaseKind
 from featgraph.fold.plan.halos import Halo, Refusal, Split
-from featgraph.fold.plan.layout import REVERSED, SAID, Rows, rows_along
+from featgraph.fold.plan.layout import (
+    BY_ID,
+    BY_SLOT,
+    REVERSED,
+    SAID,
+    Rows,
+    rows_along,
+)
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.schedules.base import Schedule
@@ -115,6 +122,8 @@ class Phase:
         run, these are known without marks.
     conflicts : str
         The ends, "u" and "v", at which its edges conflict with each other.
+    by_slot : bool
+        Whether slots number its edges: see `Rows`.
     """
 
     kind: PhaseKind
@@ -152,6 +161,7 @@ class Phase:
     ordered: tuple[str, ...] = ()
     passes_all: bool = False
     conflicts: str = ""
+    by_slot: bool = False
 
     def describe_mapping(self) -> str:
         """Return how features and edges go to threads, in words."""
@@ -165,7 +175,8 @@ class Phase:
     @property
     def rows(self) -> Rows:
         """The rows of edges that its kernels go through."""
-        return rows_along(self.rows_along, finds_edges=self.finds_edges)
+        rows = rows_along(self.rows_along, finds_edges=self.finds_edges)
+        return replace(rows, by_slot=True) if self.by_slot else rows
 
     @property
     def rows_along(self) -> str:
@@ -404,6 +415,17 @@ class FoldPlan:
     def widens_active(self, phase: Phase) -> bool:
         """Whether vertices that a phase commits are active from then on (S8)."""
         return self.options.asynchronous and self.takes_active(phase)
+
+    def column_array(self, name: str) -> str:
+        """Return the array that a graph's column is, by the name of its property.
+
+        "" for other properties.
+        """
+        type_ = self.analysis.signature.get(name)
+        if type_ is None or not type_.column:
+            return ""
+        by_slot = any(phase.by_slot for phase in self.phases)
+        return (BY_SLOT if by_slot else BY_ID) + type_.column
 
     def item_shape(self, temporary: str) -> tuple[int, ...]:
         """Return the shape of one entry of what a gather fills."""

@@ -100,6 +100,7 @@ def write_graph(
     parts: int = 16,
 ) -> Manifest:  # fmt: skip
     """Make a folder of slices of a graph; see `convert`."""
+    graph.require_fixed("slices of a graph")
     require_free(Path(target))
     names = stored_names(graph.vertex_names)
     ordered = choose_order(graph, order, checked_parts(parts), Balance()).order

@@ -121,6 +121,7 @@ class Call:
         """
         if self._opened is not None:
             return
+        graph.require_fixed("checkpoint=")
         together = Together(graph, self._every)
         ACTIVITY.checkpoints = os.path.abspath(self._path)
         folder = together.first(lambda: CheckpointFolder(self._path))

@@ -114,8 +114,8 @@ class CpuDevice(CpuSweeps):
         """Wait for launched work; there is none on the CPU."""
 
 
-def choose_device(target: str) -> Device:
-    """Return the device for ``"auto"``, ``"cpu"`` or ``"cuda"``.
+def choose_device(target: str, graph: Graph | None = None) -> Device:
+    """Return the device for ``"auto"``, ``"cpu"`` or ``"cuda"``, for work on a graph.
 
     Raises
     ------
@@ -124,6 +124,8 @@ def choose_device(target: str) -> Device:
     PlanError
         For an unknown target.
     """
+    if graph is not None:
+        target = graph.target_of(target)
     if chosen_target(target) == "cpu":
         return _CPU
     if not _loaded:  # an import statement takes a twentieth of a call

@@ -189,7 +189,7 @@ def iterate(
     ):
         is_written = any(function is not None for function in calls)
         session = Session(saved, foldmaps, state, options | told, is_written)
-        device = choose_device(target)
+        device = choose_device(target, state.graph)
         looks = {"until=": call, "callback=": callback, "record_active=": record_active}
         look = next((name for name in looks if looks[name] not in (None, False)), "")
         asked = Asked(

@@ -14,7 +14,7 @@ from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import arrays_for
 from featgraph.runtime.superstep.exchange import exchange_of
-from featgraph.runtime.superstep.foldmap import FoldMap, as_active, room_of
+from featgraph.runtime.superstep.foldmap import FoldMap, as_active, words_on
 
 __all__ = [
     "Pending",
@@ -76,7 +76,8 @@ def begin_pending(active: Any, state: State, device: Device, of: int) -> list[Pe
     """
     holder = exchange_of(state.graph, device).holder
     given = as_active(active, state)
-    words, count = given.on(holder, room_of(state, device)), len(given)
+    words = words_on(given, state, device)
+    count = len(given) if state.graph.living is None else holder.sets.count(words)
     others = [holder.sets.snapshot(words) for _ in range(of - 1)]
     return [Pending(own, count=count) for own in (words, *others)]
 
