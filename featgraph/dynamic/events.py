@@ -2,9 +2,9 @@
 
 `TemporalEdges` keeps events (u, v, t) in the order of time. A `Window` is the interval
 [a, a + length), which moves by a step: it makes the graph of its first place, and a
-`Batch` for each further one. The events of the window at any place are a range of all
-events, so a batch is made of the two ranges between two places: the events that leave,
-and those that come.
+`WindowBatch` for each further one. The events of the window at any place are a range of
+all events, so a batch is made of the two ranges between two places: the events that
+leave, and those that come.
 
 Pairs of vertices are numbered once for each window. With ``duplicates="last"``, a pair
 leaves with its last event. ``_next[i]`` is the next event of the same pair as event i:
@@ -36,7 +36,7 @@ from featgraph.graph.formats.text import read_text
 if TYPE_CHECKING:
     from featgraph.dynamic.graph import DynamicGraph
 
-__all__ = ["Batch", "TemporalEdges", "Window", "read_temporal"]
+__all__ = ["TemporalEdges", "Window", "WindowBatch", "read_temporal"]
 
 Array = NDArray[Any]
 
@@ -154,9 +154,9 @@ class TemporalEdges:
 class Window:
     """An interval of time that moves over events; see `TemporalEdges.window`.
 
-    An iteration yields a `Batch` for each move, the first one from the first interval
-    to the second; the last interval is the first one that has the last event. Each
-    iteration begins anew.
+    An iteration yields a `WindowBatch` for each move, the first one from the first
+    interval to the second; the last interval is the first one that has the last event.
+    Each iteration begins anew.
 
     Attributes
     ----------
@@ -301,7 +301,7 @@ class Window:
             bound = times.dtype.type(math.ceil(bound))
         return int(np.searchsorted(times, bound))
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[WindowBatch]:
         if self._policy is None:
             raise StateError(
                 "the window has no graph that its batches update",
@@ -314,7 +314,9 @@ class Window:
             begin = self.start + number * self.step
             yield self._batch(before, place, begin)
 
-    def _batch(self, old: tuple[int, int], new: tuple[int, int], begin: Any) -> Batch:
+    def _batch(
+        self, old: tuple[int, int], new: tuple[int, int], begin: Any
+    ) -> WindowBatch:
         """Return what takes the graph of one range of events to that of another."""
         events, kept = self.events, self._policy is not None and self._policy[1]
         leaving = np.arange(old[0], min(old[1], new[0]))
@@ -329,7 +331,7 @@ class Window:
             ends = events._ends[:, leaving]
             leaving = leaving[ends[0] != ends[1]]
         rows = np.concatenate([leaving, coming])
-        return Batch(
+        return WindowBatch(
             *events._names[events._ends[:, rows]],
             insert=np.arange(rows.size) >= leaving.size,
             weights=None if events.weights is None else events.weights[rows],
@@ -341,7 +343,7 @@ class Window:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class WindowBatch:
     """Updates that move the graph of a window by one step, for `DynamicGraph.update`.
 
     Attributes
@@ -375,7 +377,7 @@ class Batch:
     def __repr__(self) -> str:
         came = int(self.insert.sum())
         return (
-            f"<Batch: {came} insertions and {len(self) - came} deletions, to the "
+            f"<WindowBatch: {came} insertions and {len(self) - came} deletions, to the "
             f"interval [{self.begin}, {self.end})>"
         )
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 
 import featgraph as fg
-from featgraph.dynamic.events import Batch, Window
+from featgraph.dynamic.events import Window, WindowBatch
 
 Edges = dict[Any, list[tuple[Any, Any]]]
 
@@ -35,7 +35,7 @@ def in_interval(
     return found
 
 
-def apply(edges: Edges, batch: Batch, policy: tuple[bool, str, str]) -> None:
+def apply(edges: Edges, batch: WindowBatch, policy: tuple[bool, str, str]) -> None:
     """Take the updates one by one; each deletion has to find an edge."""
     directed, duplicates, loops = policy
     for i in range(len(batch)):
