@@ -104,8 +104,10 @@ class Following:
         changes = self.graph.changes(since=self.version)
         if changes is None:
             return f"the log of changes begins after version {self.version}"
-        if changes.size > max(self.graph.given_edge_count, FEW) // share:
-            return f"{changes.size} changes are more than a {share}th of the edges"
+        pairs = changes.inserted, changes.deleted, changes.changed
+        count = sum(sources.size for sources, _ in pairs)
+        if count > max(self.graph.given_edge_count, FEW) // share:
+            return f"{count} changes are more than 1 / {share} of the edges"
         return changes
 
 

@@ -88,7 +88,7 @@ def test_triangles_begin_anew_where_changes_are_many(
     monkeypatch.setattr(_following, "FEW", 0)
     graph.insert_edges(*drawn(rng, 20))
     done = result.update()
-    assert "changes are more than a 16th of the edges" in done.began_anew
+    assert "changes are more than 1 / 32 of the edges" in done.began_anew
     assert done.edges is None
     require_equal(result, triangle_count(graph))
     monkeypatch.setattr(graph, "changes", lambda since: None)
