@@ -248,8 +248,10 @@ class Window:
 
         first, stop = self._range(0)
         events = self.events
+        sources, targets = events._names[events._ends[:, first:stop]]
         return DynamicGraph.from_edges(
-            *events._names[events._ends[:, first:stop]],
+            sources,
+            targets,
             weights=None if events.weights is None else events.weights[first:stop],
             columns={"time": events.times[first:stop]},
             directed=directed,
@@ -272,7 +274,7 @@ class Window:
                 where="graph()",
                 got="directed={}, duplicates={!r}, loops={!r}".format(*policy),
                 expected="directed={}, duplicates={!r}, loops={!r}".format(
-                    *self._policy  # type: ignore[misc]
+                    *self._policy or ()
                 ),
                 fix="make another window of the events",
             )
@@ -318,7 +320,7 @@ class Window:
         self, old: tuple[int, int], new: tuple[int, int], begin: Any
     ) -> WindowBatch:
         """Return what takes the graph of one range of events to that of another."""
-        events, kept = self.events, self._policy is not None and self._policy[1]
+        events, (_, kept, loops) = self.events, self._policy or (True, "last", "keep")
         leaving = np.arange(old[0], min(old[1], new[0]))
         coming = np.arange(max(old[1], new[0]), new[1])
         if kept == "last":
@@ -327,12 +329,14 @@ class Window:
             if old[1] < new[0]:  # events between the two intervals are in neither
                 stays = np.isin(self._pairs[leaving], self._pairs[coming])
             leaving = leaving[(after >= min(old[1], new[0])) & ~stays]
-        if self._policy is not None and self._policy[2] != "keep":
+        if loops != "keep":
             ends = events._ends[:, leaving]
             leaving = leaving[ends[0] != ends[1]]
         rows = np.concatenate([leaving, coming])
+        sources, targets = events._names[events._ends[:, rows]]
         return WindowBatch(
-            *events._names[events._ends[:, rows]],
+            sources,
+            targets,
             insert=np.arange(rows.size) >= leaving.size,
             weights=None if events.weights is None else events.weights[rows],
             columns={"time": events.times[rows]},

@@ -75,14 +75,14 @@ def _turned(rows: tuple[Array, Array, Array], keys: Array) -> tuple[Array, Array
 
 
 @jit
-def _row(keys: Array, vertex: int) -> tuple[int, int]:
+def _row(keys: Array, vertex: Any) -> tuple[Any, Any]:
     """Return the range of the edges of a vertex in a set."""
     first = np.searchsorted(keys, vertex << 32)
     return first, first + np.searchsorted(keys[first:], vertex + 1 << 32)
 
 
 @jit
-def _is_in(keys: Array, u: int, v: int) -> bool:
+def _is_in(keys: Array, u: Any, v: Any) -> Any:
     """Whether a set has an edge."""
     key = u << 32 | v
     place = np.searchsorted(keys, key)
@@ -90,7 +90,7 @@ def _is_in(keys: Array, u: int, v: int) -> bool:
 
 
 @jit
-def _add(own: Array, a: int, b: int, w: int, sign: int, counts: Array) -> int:
+def _add(own: Array, a: Any, b: Any, w: Any, sign: int, counts: Array) -> int:
     """Count a triangle, unless another changed edge than that of a and b does so."""
     key = min(a, b) << 32 | max(a, b)
     for end in (a, b):
