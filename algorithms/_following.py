@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 import featgraph as fg
 
 __all__ = ["Following", "Update", "follow"]
@@ -69,8 +71,12 @@ class Following:
 
     def update(self, result: Any) -> Update:
         """Bring a result up to date in place; see `Result.update`."""
-        given = self.arguments.arguments
-        fixed = [name for name in EDGE_VALUES if given.get(name) is not None]
+        fixed = [
+            name for name, values in self.arguments.arguments.items()
+            if name in EDGE_VALUES and values is not None
+            and not (name == "pairwise" and np.ndim(values) == 2)  # for all edges
+            and getattr(values, "graph", None) is not self.graph  # a column
+        ]  # fmt: skip
         if fixed:
             raise fg.StateError(
                 "the result is computed from edge values that are no column",

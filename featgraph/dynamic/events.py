@@ -17,7 +17,7 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from featgraph._activity import loading
 from featgraph._arguments import require_choice, require_flag, require_real
 from featgraph._cached import cached_property
+from featgraph.dynamic.graph import DynamicGraph
 from featgraph.errors import FileFormatError, GraphInputError, StateError
 from featgraph.graph.building.check import checked_weights, flat_array
 from featgraph.graph.building.edges import freeze
@@ -32,9 +33,6 @@ from featgraph.graph.building.names import factorise
 from featgraph.graph.formats.columns import EdgeListOptions, edge_columns
 from featgraph.graph.formats.edge_list import read_columns
 from featgraph.graph.formats.text import read_text
-
-if TYPE_CHECKING:
-    from featgraph.dynamic.graph import DynamicGraph
 
 __all__ = ["TemporalEdges", "Window", "WindowBatch", "read_temporal"]
 
@@ -244,8 +242,6 @@ class Window:
             If the window has made a graph with other arguments.
         """
         self._prepare(directed, duplicates, loops)
-        from featgraph.dynamic.graph import DynamicGraph
-
         first, stop = self._range(0)
         events = self.events
         sources, targets = events._names[events._ends[:, first:stop]]

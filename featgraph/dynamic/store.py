@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from featgraph.dynamic.batches import Changes
 
-__all__ = ["EdgeStore"]
+__all__ = ["EdgeStore", "edges_of", "living_slots"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -241,13 +241,13 @@ class EdgeStore:
         pool, made = self._pools["in"], {}
         for along, other in self._pools.items():
             made[along] = np.zeros(other.slots, np.uint32)
-        at = _living_slots(pool, self.vertex_count)
+        at = living_slots(pool, self.vertex_count)
         made["in"][at] = np.arange(at.size, dtype=np.uint32)
         numbers = pool.numbers[at]
         order = np.argsort(numbers)
         for along, other in self._pools.items():
             if along != "in":
-                slots = _living_slots(other, self.vertex_count)
+                slots = living_slots(other, self.vertex_count)
                 wanted = other.numbers[slots] & ~np.uint32(1)
                 found = np.searchsorted(numbers, wanted, sorter=order)
                 made[along][slots] = order[found]
@@ -307,9 +307,9 @@ class EdgeStore:
         from featgraph.dynamic import kernels_cpu as kernels  # loads Numba
 
         pool, dead = self._pools["in"], batch.deaths
-        pairs = [_edges_of(pool, dead)]
+        pairs = [edges_of(pool, dead)]
         if self.directed and "out" in self._pools:
-            pairs.append(_edges_of(self._pools["out"], dead)[::-1])
+            pairs.append(edges_of(self._pools["out"], dead)[::-1])
         elif self.directed:
             is_dead = np.zeros(self.vertex_capacity, np.bool_)
             is_dead[dead] = True
@@ -658,7 +658,7 @@ def _spec_of(columns: Mapping[str, object], duplicates: str) -> Spec:
     return spec
 
 
-def _living_slots(pool: RowPool, vertex_count: int) -> Array:
+def living_slots(pool: RowPool, vertex_count: int) -> Array:
     """Return the slots with an edge, by row."""
     lengths = pool.lengths(vertex_count)
     begins = np.cumsum(lengths) - lengths
@@ -666,7 +666,7 @@ def _living_slots(pool: RowPool, vertex_count: int) -> Array:
     return shift + np.arange(shift.size)
 
 
-def _edges_of(pool: RowPool, rows: Array) -> tuple[Array, Array]:
+def edges_of(pool: RowPool, rows: Array) -> tuple[Array, Array]:
     """Return the other ends of the edges of some rows, and the rows."""
     lengths = (pool.stops[rows] - pool.starts[rows]).astype(np.int64)
     shift = np.repeat(pool.starts[rows] - (np.cumsum(lengths) - lengths), lengths)
