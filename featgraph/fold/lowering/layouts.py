@@ -77,7 +77,9 @@ class Runs(WalkedByPlace):
         """Return the test that a slot is in a row, its end and its number."""
         test = f"{self.ends}[{slot}] != {SPARE}"
         number = f"{self.numbers}[{slot}]" if self.numbers else slot
-        found = (f"{text} if {test} else 0" for text in (f"{self.ends}[{slot}]", number))
+        found = (
+            f"{text} if {test} else 0" for text in (f"{self.ends}[{slot}]", number)
+        )
         end, own = found
         return test, end, self._number(own)
 
