@@ -27,7 +27,8 @@ def require_smallest(graph: fg.Graph, labels: Array) -> None:
     is_smaller = (labels >= 0) & (labels <= np.arange(count))
     require(is_smaller | dead, "the label is no smaller vertex")
     require(~dead | (labels == -1), "a dead vertex has a label")
-    require(dead | (labels[labels] == labels), "its vertex has another label")
+    is_first = dead | (labels[labels] == labels)
+    require(is_first, "the vertex of the label has another one")
 
 
 def require_reached(rows: Any, labels: Array, what: str) -> None:
