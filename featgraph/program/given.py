@@ -70,9 +70,10 @@ class PropertySpec:
 def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
     """Return the column of a property of vertices or edges."""
     is_edge = spec.kind is PropertyKind.EDGE
-    of_graph = None if spec.copy else graph.column_of(spec.values)
-    if of_graph is not None:
-        return _graph_column(graph, of_graph)
+    if graph.changing is not None and not spec.copy:
+        of_graph = graph.changing.column_of(spec.values)
+        if of_graph is not None:
+            return _graph_column(graph, of_graph)
     # A rank has the weights of its own part of a graph.
     here = graph.part if is_edge and owns(graph, spec.values) else graph
     rows = here.given_edge_count if is_edge else graph.vertex_count
