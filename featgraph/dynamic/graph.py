@@ -310,10 +310,6 @@ missing=0, vertices=0)
         missing : {"ignore", "error"}, optional
             What becomes of a deletion of an absent edge.
 
-        Returns
-        -------
-        UpdateResult
-
         Raises
         ------
         GraphInputError
@@ -356,10 +352,6 @@ missing=0, vertices=0)
             Values of insertions; those of deletions have no meaning.
         copies, missing : optional
             As for `delete_edges`.
-
-        Returns
-        -------
-        UpdateResult
 
         Raises
         ------
@@ -440,10 +432,6 @@ missing=0, vertices=0)
         ----------
         vertices : array_like, shape (N,)
             Ids or names; one that is given again is ignored.
-
-        Returns
-        -------
-        UpdateResult
 
         Raises
         ------
@@ -778,7 +766,7 @@ missing=0, vertices=0)
         DeviceError
             If another one is asked for.
         """
-        if chosen_target(target, self._target) != self._target:
+        if target in {"cpu", "cuda"} - {self._target}:
             raise DeviceError(
                 "the graph lives on another target",
                 where="target=",
@@ -786,7 +774,7 @@ missing=0, vertices=0)
                 expected=f"'auto' or {self._target!r}",
                 fix="DynamicGraph.from_graph(graph.freeze(), target=...)",
             )
-        return self._target
+        return self._target if target == "auto" else target
 
     def column_of(self, values: object) -> ColumnValues | None:
         """Return the column that has these values; None where none has."""

@@ -252,12 +252,8 @@ class Degrees:
             both = zip((longest, below), _longest(self._counts), strict=True)
             longest, below = (max(lengths) for lengths in both)
         now, twice = (
-            traits_of_degrees(
-                sized, *(min(n * m, store.edge_count) for m in (longest, below)),
-                short[:SHORT],
-            )
-            for n in (1, 2)
-        )  # fmt: skip
+            traits_of_degrees(sized, n * longest, below, short[:SHORT]) for n in (1, 2)
+        )
         is_wide = needs_wide_positions(pool.slots)
         now = replace(
             now, layout=RunArrays.name, wide_offsets=is_wide,
