@@ -109,7 +109,15 @@ STEPS = {
 }
 
 
-def columns_left(graph: fg.Graph, step: fg.FoldMap, weights: Any) -> dict[str, Any]:
+#: Options under which kernels go along other rows.
+WAYS: dict[str, list[dict[str, Any]]] = {
+    "in": [{"direction": "pull"}, {"direction": "push"}]
+}
+
+
+def columns_left(
+    graph: fg.Graph, step: fg.FoldMap, weights: Any, **options: Any
+) -> dict[str, Any]:
     """Return what a program leaves that reads the weights."""
     x = np.arange(graph.vertex_count, dtype=np.float32) % 7
     given: dict[str, Any] = {} if "note" not in repr(step) else {
@@ -119,7 +127,7 @@ def columns_left(graph: fg.Graph, step: fg.FoldMap, weights: Any) -> dict[str, A
         graph, w=weights, x=fg.vertex_property(x),
         y=fg.vertex_property(np.float32(0)), **given,
     )  # fmt: skip
-    step(state)
+    step(state, **options)
     return {name: state[name] for name in state}
 
 
@@ -131,12 +139,14 @@ def test_columns_have_the_values_of_the_version(name: str, directed: bool) -> No
     graph = reached(rng, V, directed=directed, batches=3)
     for _ in range(3):
         frozen = graph.freeze()
-        wanted = columns_left(frozen, step, fg.edge_property(frozen.weights))
         as_array = fg.edge_property(graph.weights_as("float32"), copy=False)
-        for weights in (graph.column("weight"), as_array):
-            found = columns_left(graph, step, weights)
-            for name, value in wanted.items():
-                require_equal(found[name], value, name)
+        for how in WAYS.get(name, [{}]):
+            own = fg.edge_property(frozen.weights)
+            wanted = columns_left(frozen, step, own, **how)
+            for weights in (graph.column("weight"), as_array):
+                found = columns_left(graph, step, weights, **how)
+                for key, value in wanted.items():
+                    require_equal(found[key], value, key)
         ends, some = rng.integers(0, V, (2, 40)), rng.random(40) < 0.6
         graph.update(*ends, some, weights=rng.random(40, dtype=np.float32))
 
@@ -148,6 +158,9 @@ def test_edges_are_numbered_by_slot_where_columns_are_all() -> None:
     columns = fg.State(graph, w=graph.column("weight"), **state)
     assert "in_run_ids" in STEPS["in"].fold(own, target="cpu").source
     assert "in_run_ids" not in STEPS["in"].fold(columns, target="cpu").source
+    pushed = STEPS["in"].fold(columns, target="cpu", direction="push").source
+    assert "out_run_ends" in pushed
+    assert "out_run_ids" not in pushed
     both = STEPS["in and out"].fold(columns, target="cpu").source
     assert "in_run_ids" in both
     assert "out_run_ids" in both
