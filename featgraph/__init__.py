@@ -7,6 +7,7 @@ from featgraph._arguments import checked_arguments
 from featgraph._files import read_arrays, write_arrays
 from featgraph._version import VERSION as _VERSION
 from featgraph.config import config
+from featgraph.dynamic.trim import trim
 from featgraph.errors import (
     ArgumentError,
     CacheWarning,
@@ -194,6 +195,7 @@ __all__ = [
     "solve",
     "triangle",
     "trianglemap",
+    "trim",
     "vertex",
     "vertex_property",
     "vertexmap",
