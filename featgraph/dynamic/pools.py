@@ -509,7 +509,10 @@ class RowPool:
             numbers = plan.order + np.uint32(2 * updates.number)
         else:
             numbers = updates.numbers[sources] + (plan.order & 1)
-        columns = {name: (values, sources) for name, values in updates.columns.items()}
+        columns = {
+            name: (updates.columns.get(name, column[:0]), sources)
+            for name, column in self.columns.items()
+        }
         if updates.policy == kernels.COMBINE:
             if updates.rule == "last":
                 kernels.take_last(plan.order, plan.heads, sources)

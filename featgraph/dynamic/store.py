@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from featgraph.dynamic.batches import Changes
 
-__all__ = ["EdgeStore"]
+__all__ = ["EdgeStore", "edges_of", "living_slots"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -75,8 +75,14 @@ class EdgeStore:
         How many batches have changed something.
     moves : int
         How often arrays have moved or grown.
-    id_capacity : int
-        Edge ids are below it.
+    next_number : int
+        The number of the next insertion.
+    next_id, id_capacity : int
+        Ids that were given out are below the first, and ids to come below the second.
+    pools : dict of str to RowPool
+        Those that exist; "in" does.
+    free_vertices, free_ids : Queue
+        Ids to be given out again; None where edges have no ids.
     """
 
     def __init__(
@@ -104,17 +110,18 @@ class EdgeStore:
         self.capacity, self.living_count = capacity, vertex_count
         self.living: Array | None = None
         self.given_count = self.edge_count = self.version = self.moves = 0
-        self._pools = {
+        self.pools = {
             "in": RowPool(
                 "in", not directed, capacity or 0, self.vertex_capacity, self.columns
             )
         }
-        self._number = 0
+        self.pools["in"].length_counts[0] = vertex_count
+        self.next_number = 0
         #: Updates since rows were laid out.
         self._aged = 0
         self._log = Log()
-        self._free_vertices = Queue(np.int32)
-        self._free_ids: Queue | None = None
+        self.free_vertices = Queue(np.int32)
+        self.free_ids: Queue | None = None
         self.next_id = self.id_capacity = 0
 
     @classmethod
@@ -166,15 +173,15 @@ class EdgeStore:
         Those of an undirected graph are one pool. Others are made when first asked for.
         """
         along = along if self.directed else "in"
-        if along not in self._pools:
-            self._pools[along] = self._built(along)
-        return self._pools[along]
+        if along not in self.pools:
+            self.pools[along] = self._built(along)
+        return self.pools[along]
 
     def _built(self, along: str) -> RowPool:
         sources, targets, numbers, columns = self.edges()
         ids = None
-        if self._free_ids is not None:
-            pool = self._pools["in"]
+        if self.free_ids is not None:
+            pool = self.pools["in"]
             ids = np.repeat(pool.ids[self._slots()[1]], 2)  # type: ignore[index]
         updates = Updates(
             sources, targets, np.ones(sources.size, np.uint8), 0, 0, False, 0, "keep",
@@ -201,7 +208,7 @@ class EdgeStore:
             Twice the numbers of their insertions.
         columns : dict of arrays
         """
-        pool = self._pools["in"]
+        pool = self.pools["in"]
         rows, slots = self._slots()
         columns = {name: column[slots] for name, column in pool.columns.items()}
         return pool.ends[slots], rows, pool.numbers[slots], columns
@@ -211,7 +218,7 @@ class EdgeStore:
         from featgraph.dynamic import kernels_cpu as kernels  # loads Numba
         from featgraph.graph.building import sorting  # loads Numba
 
-        pool = self._pools["in"]
+        pool = self.pools["in"]
         starts, stops = pool.starts[: self.vertex_count], pool.stops
         at = np.append(0, np.cumsum(pool.lengths(self.vertex_count), dtype=np.int64))
         rows, slots = np.empty(at[-1], np.int32), np.empty(at[-1], starts.dtype)
@@ -236,25 +243,25 @@ class EdgeStore:
 
         An edge has the same id in all pools; a twin has its own.
         """
-        if self._free_ids is not None:
+        if self.free_ids is not None:
             return
-        pool, made = self._pools["in"], {}
-        for along, other in self._pools.items():
+        pool, made = self.pools["in"], {}
+        for along, other in self.pools.items():
             made[along] = np.zeros(other.slots, np.uint32)
-        at = _living_slots(pool, self.vertex_count)
+        at = living_slots(pool, self.vertex_count)
         made["in"][at] = np.arange(at.size, dtype=np.uint32)
         numbers = pool.numbers[at]
         order = np.argsort(numbers)
-        for along, other in self._pools.items():
+        for along, other in self.pools.items():
             if along != "in":
-                slots = _living_slots(other, self.vertex_count)
+                slots = living_slots(other, self.vertex_count)
                 wanted = other.numbers[slots] & ~np.uint32(1)
                 found = np.searchsorted(numbers, wanted, sorter=order)
                 made[along][slots] = order[found]
-        self.next_id, self._free_ids = at.size, Queue(np.uint32)
+        self.next_id, self.free_ids = at.size, Queue(np.uint32)
         self.id_capacity = max(self.id_capacity, _padded(at.size + at.size // 8))
         for along, ids in made.items():
-            self._pools[along].ids = ids
+            self.pools[along].ids = ids
         self.moves += 1
 
     def changes(self, since: int) -> Changes | None:
@@ -263,7 +270,7 @@ class EdgeStore:
 
     def next_vertices(self, count: int) -> Array:
         """Return the ids that the next inserted vertices will have."""
-        freed = self._free_vertices.next(count)
+        freed = self.free_vertices.next(count)
         more = np.arange(count - freed.size, dtype=np.int32) + self.vertex_count
         return np.concatenate([freed, more.astype(np.int32)])
 
@@ -298,7 +305,7 @@ class EdgeStore:
             with _host_memory():
                 batch = self._without_edges(batch)
         with _host_memory():
-            if self._number + batch.sources.size > NUMBERS:
+            if self.next_number + batch.sources.size > NUMBERS:
                 self._renumber()
             return _Step(self, batch).run()
 
@@ -306,10 +313,10 @@ class EdgeStore:
         """Return the batch that deletes all edges of the vertices that die."""
         from featgraph.dynamic import kernels_cpu as kernels  # loads Numba
 
-        pool, dead = self._pools["in"], batch.deaths
-        pairs = [_edges_of(pool, dead)]
-        if self.directed and "out" in self._pools:
-            pairs.append(_edges_of(self._pools["out"], dead)[::-1])
+        pool, dead = self.pools["in"], batch.deaths
+        pairs = [edges_of(pool, dead)]
+        if self.directed and "out" in self.pools:
+            pairs.append(edges_of(self.pools["out"], dead)[::-1])
         elif self.directed:
             is_dead = np.zeros(self.vertex_capacity, np.bool_)
             is_dead[dead] = True
@@ -352,33 +359,33 @@ class EdgeStore:
     def _renumber(self) -> None:
         """Give edges numbers from 0 on in the order of insertion; empty the log."""
         _, slots = self._slots()
-        known = self._pools["in"].numbers[slots] >> 1
+        known = self.pools["in"].numbers[slots] >> 1
         made = {}
-        for along, pool in self._pools.items():
+        for along, pool in self.pools.items():
             now = np.searchsorted(known, pool.numbers >> 1).astype(np.uint32)
             made[along] = 2 * now + (pool.numbers & 1)
         for along, numbers in made.items():
-            self._pools[along].numbers = numbers
-        self._number = known.size
+            self.pools[along].numbers = numbers
+        self.next_number = known.size
         self._log.add(None, 0)
         self.moves += 1
 
     def copy(self) -> EdgeStore:
         """Return a store with the same edges, version and log."""
         made = copy(self)
-        made._pools = {along: pool.copy() for along, pool in self._pools.items()}
+        made.pools = {along: pool.copy() for along, pool in self.pools.items()}
         made.living = None if self.living is None else self.living.copy()
-        made._log, made._free_vertices = self._log.copy(), self._free_vertices.copy()
-        if self._free_ids is not None:
-            made._free_ids = self._free_ids.copy()
+        made._log, made.free_vertices = self._log.copy(), self.free_vertices.copy()
+        if self.free_ids is not None:
+            made.free_ids = self.free_ids.copy()
         return made
 
     def memory(self) -> dict[str, int]:
         """Return slots and bytes of the pools, by direction and in all."""
         found = {}
-        for along, pool in self._pools.items():
+        for along, pool in self.pools.items():
             found[f"{along}_slots"], found[f"{along}_used"] = pool.slots, pool.top
-        arrays = [array for pool in self._pools.values() for array in pool.arrays()]
+        arrays = [array for pool in self.pools.values() for array in pool.arrays()]
         found["bytes"] = sum(array.nbytes for array in arrays)
         return found
 
@@ -391,7 +398,7 @@ class _Step:
 
         self.store, self.batch, self.kernels = store, batch, kernels_cpu
         self.vertices = store.next_vertices(batch.births)
-        freed = len(store._free_vertices.next(batch.births))
+        freed = len(store.free_vertices.next(batch.births))
         count = store.vertex_count + batch.births - freed
         if count > MAX_VERTEX_COUNT:
             raise GraphInputError(
@@ -437,7 +444,7 @@ class _Step:
             columns = {}
         looks = policy != kernels.KEEP or not batch.kinds.all()
         return Updates(
-            sources, targets, batch.kinds, policy, copies, looks, store._number,
+            sources, targets, batch.kinds, policy, copies, looks, store.next_number,
             store.duplicates, columns, outcomes, not store.directed,
         )  # fmt: skip
 
@@ -451,7 +458,7 @@ class _Step:
         ) and (size > 0 or compacts)
         plans: dict[str, Plan] = {}
         with Threads(size + (store.edge_count if dense else 0)) as threads:
-            for along, pool in store._pools.items():
+            for along, pool in store.pools.items():
                 plan = pool.plan(updates, threads, *self.room, dense=dense)
                 if along == "in":
                     counts = self._counts(plan)
@@ -520,12 +527,12 @@ class _Step:
         left = self._left(plan, gone_at, is_logged)
         free, ids_taken, next_id, capacity = self._ids(plan, came, left[3], gone)
         object.__setattr__(updates, "ids", free)
-        for along, pool in store._pools.items():
+        for along, pool in store.pools.items():
             pool.prepare(plans[along], updates)
         record = self._record(plan, left) if is_logged and is_changed else None
         living = self._living()
-        freed = len(store._free_vertices.next(batch.births))
-        store._free_vertices.reserve(batch.deaths.size)
+        freed = len(store.free_vertices.next(batch.births))
+        store.free_vertices.reserve(batch.deaths.size)
         made = UpdateResult(
             store.version + is_changed, counts[:5].tolist(), updates.outcomes,
             self.vertices,
@@ -534,8 +541,8 @@ class _Step:
         moved = capacity != store.id_capacity or self.room[1] != store.vertex_capacity
         moved = moved or any(p.fresh is not None for p in plans.values())
         with deferred_interrupts():
-            store._pools = {
-                along: pool.apply(plans[along]) for along, pool in store._pools.items()
+            store.pools = {
+                along: pool.apply(plans[along]) for along, pool in store.pools.items()
             }
             store.vertex_count, store.vertex_capacity = self.room
             store.living = living
@@ -543,15 +550,15 @@ class _Step:
                 living[self.vertices] = True
                 living[batch.deaths] = False
             store.living_count += batch.births - batch.deaths.size
-            store._free_vertices.drop(freed)
-            store._free_vertices.put(batch.deaths)
-            if store._free_ids is not None:
-                store._free_ids.drop(ids_taken)
-                store._free_ids.put(left[3])
+            store.free_vertices.drop(freed)
+            store.free_vertices.put(batch.deaths)
+            if store.free_ids is not None:
+                store.free_ids.drop(ids_taken)
+                store.free_ids.put(left[3])
             store.next_id, store.id_capacity = next_id, capacity
             store.given_count += given
             store.edge_count += came - gone
-            store._number += int(batch.sources.size)
+            store.next_number += int(batch.sources.size)
             store._aged = 0 if plan.is_dense else store._aged + batch.sources.size
             store.moves += moved
             store.version = made.version
@@ -561,7 +568,7 @@ class _Step:
 
     def _left(self, plan: Plan, gone_at: Array, is_logged: bool) -> tuple[Array, ...]:
         """Return rows, ends, numbers and ids of edges that leave."""
-        pool, kernels = self.store._pools["in"], self.kernels
+        pool, kernels = self.store.pools["in"], self.kernels
         ids = np.empty(0, np.uint32) if pool.ids is None else pool.ids
         count = int(gone_at[-1]) if is_logged or ids.size else 0
         left = (
@@ -582,12 +589,12 @@ class _Step:
     ) -> tuple[Array | None, int, int, int]:
         """Return ids by entry, how many are from the queue, the next, the capacity."""
         store = self.store
-        if store._free_ids is None:
+        if store.free_ids is None:
             return None, 0, 0, store.id_capacity
-        free = store._free_ids.next(came)
+        free = store.free_ids.next(came)
         ids = np.empty(2 * self.updates.sources.size, np.uint32)
         self.kernels.give_ids(plan.fates, plan.order, free, store.next_id, ids)
-        store._free_ids.reserve(gone)
+        store.free_ids.reserve(gone)
         next_id, capacity = store.next_id + came - free.size, store.id_capacity
         if next_id > capacity:
             capacity = _padded(max(next_id, 2 * capacity))
@@ -596,7 +603,7 @@ class _Step:
     def _record(self, plan: Plan, left: tuple[Array, ...]) -> Record:
         """Return what the batch changes, for the log."""
         store, kernels, updates = self.store, self.kernels, self.updates
-        pool = store._pools["in"]
+        pool = store.pools["in"]
         is_born = (plan.fates == kernels.APPENDS) & (plan.order & 1 == 0)
         rows, ends, numbers = left[:3]
         if updates.has_twins and rows.size:
@@ -606,7 +613,7 @@ class _Step:
         if updates.policy == kernels.COMBINE:
             changed = self._changed(pool, plan)
         return Record(
-            store.version, store._number, updates.sources, updates.targets,
+            store.version, store.next_number, updates.sources, updates.targets,
             plan.order[is_born], (ends, rows, numbers), changed, self.vertices,
             self.batch.deaths,
         )  # fmt: skip
@@ -658,7 +665,7 @@ def _spec_of(columns: Mapping[str, object], duplicates: str) -> Spec:
     return spec
 
 
-def _living_slots(pool: RowPool, vertex_count: int) -> Array:
+def living_slots(pool: RowPool, vertex_count: int) -> Array:
     """Return the slots with an edge, by row."""
     lengths = pool.lengths(vertex_count)
     begins = np.cumsum(lengths) - lengths
@@ -666,7 +673,7 @@ def _living_slots(pool: RowPool, vertex_count: int) -> Array:
     return shift + np.arange(shift.size)
 
 
-def _edges_of(pool: RowPool, rows: Array) -> tuple[Array, Array]:
+def edges_of(pool: RowPool, rows: Array) -> tuple[Array, Array]:
     """Return the other ends of the edges of some rows, and the rows."""
     lengths = (pool.stops[rows] - pool.starts[rows]).astype(np.int64)
     shift = np.repeat(pool.starts[rows] - (np.cumsum(lengths) - lengths), lengths)

@@ -8,6 +8,7 @@ vertices by degree, so that traits need no pass over them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,8 @@ import numpy.typing as npt
 
 from featgraph._cached import cached_property
 from featgraph.arrays.values import Reordered, Rows
-from featgraph.dynamic.store import EdgeStore, RowPool
+from featgraph.dynamic.batches import Changes
+from featgraph.dynamic.store import EdgeStore, living_slots
 from featgraph.fold.plan.layout import (
     BY_ID,
     BY_SLOT,
@@ -35,11 +37,12 @@ from featgraph.fold.plan.traits import (
 from featgraph.graph._structure import edge_rows
 from featgraph.graph.building.edges import EdgeList, freeze
 from featgraph.graph.degrees import SHORT
-from featgraph.graph.views.view import SPARE
 from featgraph.program.active import word_count
+from featgraph.program.given import PropertySpec
+from featgraph.program.signature import PropertyKind
 from featgraph.runtime.devices.host_arrays import cut_words, host_graph_array
 
-__all__ = ["ColumnValues", "Degrees", "LivingEdges", "RunArrays", "slots_of"]
+__all__ = ["ColumnValues", "Degrees", "GraphColumn", "LivingEdges", "RunArrays"]
 
 Array = npt.NDArray[Any]
 
@@ -52,17 +55,17 @@ class LivingEdges(EdgeList):
     Parameters
     ----------
     store : EdgeStore
-    names : VertexNames or None
-        Of all vertices of the version.
+    names : object or None
+        What has the names of all vertices of the version, `of`.
     """
 
     def __init__(self, store: EdgeStore, names: Any = None) -> None:
-        self.store, self.directed = store, store.directed
+        self.store, self.directed, self._names = store, store.directed, names
         self.vertex_count, self.given_count = store.vertex_count, store.given_count
         self.edge_count = store.edge_count  # type: ignore[misc]
-        self.names, self.sides, self.is_given_on_gpu = names, None, False
-        self._weights = store.columns.get("weight")
-        self.weights_dtype = None if self._weights is None else self._weights.dtype
+        self.sides, self.is_given_on_gpu = None, False
+        self._weights = None
+        self.weights_dtype = store.columns.get("weight", (None,))[0]
 
     @property
     def is_built_on_gpu(self) -> bool:
@@ -70,56 +73,45 @@ class LivingEdges(EdgeList):
         return False
 
     @cached_property
-    def slots(self) -> Array:
-        """The slot of each edge along "in", by edge id, (E,): row by row."""
-        return slots_of(self.store.pools["in"], self.vertex_count)
+    def names(self) -> Any:
+        """The names of the vertices; None without."""
+        return None if self._names is None else tuple(self._names.of)
 
     @cached_property
-    def _given(self) -> tuple[Array, Array, Array]:
-        """Sources, targets and slots of the edges as given."""
-        pool, slots = self.store.pools["in"], self.slots
-        numbers = pool.numbers[slots]
-        lengths = pool.stops[: self.vertex_count] - pool.starts[: self.vertex_count]
-        targets = np.repeat(np.arange(self.vertex_count, dtype=np.int32), lengths)
-        ids = np.flatnonzero(numbers & 1 == 0)  # no twins
-        ids = ids[np.argsort(numbers[ids], kind="stable")]
-        slots = slots[ids]
-        return freeze(pool.ends[slots]), freeze(targets[ids]), slots
+    def _given(self) -> tuple[Array, Array]:
+        """The rows and slots along "in" of the edges as given."""
+        return self.store._slots()
 
     @cached_property
     def sources(self) -> Array:
         """Where edges begin."""
-        return self._given[0]
+        return freeze(self.store.pool("in").ends[self._given[1]])
 
     @cached_property
     def targets(self) -> Array:
         """Where they end."""
-        return self._given[1]
+        return freeze(self._given[0])
 
     @cached_property
     def weights(self) -> Array | None:
         """Their weights; None without."""
-        return self.column("weight") if self._weights is not None else None
+        return None if self.weights_dtype is None else self.column("weight")
 
     @cached_property
     def columns(self) -> dict[str, Array]:
         """The columns that have been collected."""
         return {}
 
+    def holds(self, array: object) -> bool:
+        """Return False: States bind the column."""
+        return False
+
     def column(self, name: str) -> Array:
         """Return the values of a column, in the order of insertion."""
         if name not in self.columns:
-            values = self.store.pools["in"].columns[name]
-            self.columns[name] = freeze(values[self._given[2]])
+            values = self.store.pool("in").columns[name]
+            self.columns[name] = freeze(values[self._given[1]])
         return self.columns[name]
-
-
-def slots_of(pool: RowPool, vertex_count: int) -> Array:
-    """Return the slots of all edges, row by row."""
-    starts = pool.starts[:vertex_count].astype(np.int64)
-    lengths = pool.stops[:vertex_count] - starts
-    before = np.cumsum(lengths) - lengths
-    return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
 
 
 class ColumnValues(Reordered):
@@ -143,13 +135,13 @@ class ColumnValues(Reordered):
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type of the values."""
-        return self.graph._store.columns[self.name].dtype  # type: ignore[no-any-return]
+        return self.graph._store.columns[self.name][0]  # type: ignore[no-any-return]
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the values by edge id."""
-        items = self.graph._store.columns[self.name].shape
-        return self.graph.edge_count, *items
+        width = self.graph._store.columns[self.name][1]
+        return self.graph.edge_count, *(() if width is None else (width,))
 
     def __len__(self) -> int:
         return self.graph.given_edge_count  # type: ignore[no-any-return]
@@ -158,100 +150,129 @@ class ColumnValues(Reordered):
         return np.array(self.array, dtype)
 
 
+class GraphColumn(PropertySpec):
+    """A column of a graph, as a property of a `State`, or as an array.
+
+    ``fg.State(graph, weight=graph.column("weight"))`` copies nothing, and has the
+    values of each version. ``numpy.asarray(graph.column("weight"))`` has those of this
+    version, in the order of insertion.
+    """
+
+    def __init__(self, values: ColumnValues) -> None:
+        super().__init__(PropertyKind.EDGE, values, False, None, None, copy=False)
+        self.graph = values.graph
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
+        return np.array(self.values.array, dtype)
+
+
 class Degrees:
-    """Degrees of all vertices of a store, and how many vertices have each of them.
+    """Degrees of all vertices of a store, and the traits that follow from them.
+
+    The store counts the rows that it has. Out-degrees of a directed graph are counted
+    here: batches need not have its out-rows.
 
     Attributes
     ----------
     of : dict of str to ndarray of int32, shape (vertex capacity,)
-        "in" and "out"; one array of an undirected graph.
+        "in" and "out", where something has asked for them; see `array`.
     """
 
     def __init__(self, store: EdgeStore) -> None:
         self.store = store
-        pool = store.pools["in"]
-        into = (pool.stops - pool.starts).astype(np.int32)
-        self.of = {"in": into, "out": into}
-        if store.directed:
-            slots = slots_of(pool, store.vertex_count)
-            out = np.bincount(pool.ends[slots], minlength=into.size)
-            self.of["out"] = out.astype(np.int32)
-        self._counts = {side: self._count(side) for side in self._sides}
+        self.of: dict[str, Array] = {}
         self._traits: GraphTraits | None = None
+        #: How many vertices have each out-degree; unused for undirected graphs.
+        self._counts = np.zeros(1, np.int64)
+        if store.directed:
+            self._counts = np.bincount(self.array("out")[: store.vertex_count])
 
-    @property
-    def _sides(self) -> tuple[str, ...]:
-        return ("in", "out") if self.store.directed else ("in",)
+    def array(self, side: str) -> Array:
+        """Return the degrees, in memory that batches write; entries behind V are 0."""
+        side = side if self.store.directed else "in"
+        if side not in self.of:
+            self.of[side] = self._counted(side)
+        return self.of[side]
 
-    def _count(self, side: str) -> Array:
-        return np.bincount(self.of[side][: self.store.vertex_count], minlength=SHORT)
+    def _counted(self, side: str) -> Array:
+        pool, count = self.store.pool("in"), self.store.vertex_count
+        made = (pool.stops - pool.starts).astype(np.int32)
+        if side == "out":
+            ends = pool.ends[living_slots(pool, count)]
+            made = np.bincount(ends, minlength=made.size).astype(np.int32)
+        return made
 
-    def grow(self, capacity: int) -> None:
-        """Have entries for more vertices."""
-        into = np.zeros(capacity, np.int32)
-        into[: self.of["in"].size] = self.of["in"]
-        grown = {"in": into, "out": into}
-        if self.store.directed:
-            grown["out"] = np.zeros(capacity, np.int32)
-            grown["out"][: self.of["out"].size] = self.of["out"]
-        self.of = grown
-
-    def add(self, ends: tuple[Array, Array], change: int, born: int = 0) -> None:
-        """Follow edges that have come (+1) or gone (-1), and `born` new vertices.
+    def follow(self, changes: Changes | None) -> None:
+        """Have the degrees of the version that there is.
 
         Parameters
         ----------
-        ends : tuple of ndarray
-            Sources and targets, of undirected edges once.
-        change : int
-        born : int
-            Vertices that the store has more than before.
+        changes : Changes or None
+            Since the version before; None where these are not known.
         """
-        sources, targets = ends
-        of_side = {"in": targets, "out": sources}
-        if not self.store.directed:
-            of_side = {"in": np.append(sources, targets[sources != targets])}
-        for side, touched in of_side.items():
-            self._counts[side][0] += born
-            if touched.size:
-                self._move(side, *np.unique(touched, return_counts=True), change)
+        pool = self.store.pool("in")
+        for side, array in self.of.items():
+            if array.size != len(pool.starts):
+                self.of[side] = self._counted(side)
+            elif changes is None:
+                array[:] = self._counted(side)
+            elif side == "in":
+                pairs = [*changes.inserted, *changes.deleted]
+                rows = np.concatenate(pairs[1::2] if self.store.directed else pairs)
+                array[rows] = pool.stops[rows] - pool.starts[rows]
+            else:
+                self._count(array, changes)
+                continue
+            if side == "out":
+                self._counts = np.bincount(self.of[side][: self.store.vertex_count])
 
-    def _move(self, side: str, vertices: Array, times: Array, change: int) -> None:
-        degrees, counts = self.of[side], self._counts[side]
-        before = degrees[vertices]
-        after = before + change * times.astype(np.int32)
-        degrees[vertices] = after
-        most = int(after.max(initial=0))
-        if most >= counts.size:
-            counts = np.append(counts, np.zeros(2 * most - counts.size + 1, np.int64))
-            self._counts[side] = counts
+    def _count(self, array: Array, changes: Changes) -> None:
+        """Add to the out-degrees what has changed."""
+        rows = np.unique(np.append(changes.inserted[0], changes.deleted[0]))
+        before = array[rows]
+        np.add.at(array, changes.inserted[0], 1)
+        np.subtract.at(array, changes.deleted[0], 1)
+        counts, after = self._counts, array[rows]
+        more = int(after.max(initial=0)) - counts.size + 1
+        if more > 0:
+            self._counts = counts = np.append(counts, np.zeros(more, np.int64))
         np.subtract.at(counts, before, 1)
         np.add.at(counts, after, 1)
+        counts[0] += self.store.vertex_count - int(counts.sum())
 
     def traits(self) -> GraphTraits:
         """Return the traits: higher ones at once, lower ones past a factor of two."""
         store, sized = self.store, LivingEdges(self.store)
-        found = [np.flatnonzero(self._counts[side]) for side in self._sides]
-        longest = max(int(degrees.max(initial=0)) for degrees in found)
-        below = max(
-            int(degrees[degrees < HUB_DEGREE].max(initial=0)) for degrees in found
-        )
-        short = self._counts["in"][:SHORT]
+        pool = store.pool("in")
+        short = pool.length_counts
+        longest, below = _longest(short)
+        if pool.hubs.size:
+            longest = int((pool.stops[pool.hubs] - pool.starts[pool.hubs]).max())
+        if store.directed:
+            both = zip((longest, below), _longest(self._counts), strict=True)
+            longest, below = (max(lengths) for lengths in both)
         now, twice = (
             traits_of_degrees(
-                sized, *(min(n * m, store.edge_count) for m in (longest, below)), short
+                sized, *(min(n * m, store.edge_count) for m in (longest, below)),
+                short[:SHORT],
             )
             for n in (1, 2)
-        )
-        then = self._traits
-        slots = max(len(pool.ends) for pool in store.pools.values())
-        is_wide = needs_wide_positions(slots)
+        )  # fmt: skip
+        is_wide = needs_wide_positions(pool.slots)
         now = replace(
             now, layout=RunArrays.name, wide_offsets=is_wide,
-            wide_both=store.directed and needs_wide_positions(2 * slots),
+            wide_both=store.directed and needs_wide_positions(2 * pool.slots),
         )  # fmt: skip
+        then = self._traits
         self._traits = now if then is None else _lowered(then, now, twice)
         return self._traits
+
+
+def _longest(counts: Array) -> tuple[int, int]:
+    """Return the greatest degree that some vertex has, of all and below hubs."""
+    found = np.flatnonzero(counts)
+    below = found[found < HUB_DEGREE]
+    return int(found.max(initial=0)), int(below.max(initial=0))
 
 
 #: Traits that a factor of two on the lengths of rows keeps.
@@ -293,19 +314,18 @@ class RunArrays:
     @property
     def room(self) -> tuple[int, int]:
         """How many vertices, and how many edges, arrays have entries for."""
-        pool = self._store.pools["in"]
-        return len(pool.starts), len(pool.ends)
+        pool = self._store.pool("in")
+        return len(pool.starts), pool.slots
 
-    def is_exact(self, name: str) -> bool:
-        """Whether an array has other sizes in other versions."""
-        return name.startswith(_EXACT)
+    def holds_exact(self, names: Iterable[str]) -> bool:
+        """Whether some of these arrays have other sizes in other versions."""
+        return any(name.startswith(_EXACT) for name in names)
 
     def is_derived(self, name: str) -> bool:
         """Whether an array is made anew in each version, where it was."""
         if name.startswith(BY_ID) or name in _OF_IDS:
             return True
-        along, _, kind = name.partition("_run_")
-        return kind == "ids" or (kind != "" and _ALONG[along] not in self._store.pools)
+        return name.endswith("_run_ids")
 
     def array(self, graph: Any, name: str) -> Array:
         """Return an array with entries up to the capacities."""
@@ -317,9 +337,9 @@ class RunArrays:
             values = ColumnValues(graph, name.removeprefix(BY_ID))
             return _padded(values.on_host(), edges)
         if name.startswith(BY_SLOT):
-            return self._store.pools["in"].columns[name.removeprefix(BY_SLOT)]
+            return self._store.pool("in").columns[name.removeprefix(BY_SLOT)]
         if name in {"in_degree", "out_degree"}:
-            return self._degrees.of[name.removesuffix("_degree")]
+            return self._degrees.array(name.removesuffix("_degree"))
         if name == NUMBER:
             return np.arange(vertices, dtype=np.int32)
         if name == "word_chunks":
@@ -334,33 +354,19 @@ class RunArrays:
 
     def _of_rows(self, graph: Any, along: str, kind: str) -> Array:
         """Return an array of the rows along some edges."""
-        pool, rows = self._store.pools.get(along), rows_along(along)
-        if pool is not None and kind != "ids":
+        pool, rows = self._store.pool(along), rows_along(along)
+        if kind != "ids":
             return getattr(pool, kind)
-        vertices, edges = self.room
-        if kind in {"starts", "stops"}:
-            offsets = host_graph_array(graph, rows.offsets)
-            bounds = offsets[:-1] if kind == "starts" else offsets[1:]
-            return _padded(bounds, vertices, offsets[-1])
-        if kind == "ends":
-            count = edges * (2 if along == "both" else 1)
-            return _padded(host_graph_array(graph, rows.ends), max(count, 1), SPARE)
-        if rows.edges:
-            ids = host_graph_array(graph, rows.edges).astype(np.uint32)
-        else:
-            ids = np.arange(graph.edge_count, dtype=np.uint32)
-        if pool is None:
-            return _padded(ids, edges * (2 if along == "both" else 1))
-        made = np.zeros(len(pool.ends), np.uint32)
-        made[slots_of(pool, graph.vertex_count)] = ids
+        made = np.zeros(pool.slots, np.uint32)
+        ids = host_graph_array(graph, rows.edges) if rows.edges else None
+        slots = living_slots(pool, graph.vertex_count)
+        made[slots] = np.arange(slots.size) if ids is None else ids
         return made
 
     def _edges_before(self, of: RowNames) -> Array:
         """Return how many edges stand in the rows before each of some rows."""
-        degrees = self._degrees.of
-        into, out = degrees["in"], degrees["out"]
-        lengths = {"in_chunks": into, "out_chunks": out}.get(of.chunks, into + out)
-        return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        pool = self._store.pool(_ALONG[of.chunks.removesuffix("_chunks")])
+        return np.append(0, np.cumsum(pool.stops - pool.starts, dtype=np.int64))
 
 
 #: First parts of names of arrays -> along which edges these rows lead.

@@ -47,6 +47,7 @@ __all__ = [
     "out_columns",
     "out_edges",
     "owns",
+    "require_fixed",
     "set_degrees",
     "structure_digest",
     "weights_there",
@@ -95,19 +96,8 @@ class Structure:
         return found
 
     @property
-    def batches(self) -> Any:
-        """What keeps batches and supersteps apart; None for a graph that is fixed."""
-        return None
-
-    def require_fixed(self, where: str) -> None:
-        """Refuse what takes a graph that does not change."""
-
-    def target_of(self, target: str) -> str:
-        """Return where programs on the graph run that are given some target."""
-        return target
-
-    def column_of(self, values: object) -> Any:
-        """Return the column of the graph that has these values; None: no column."""
+    def changing(self) -> Any:
+        """The graph itself, if it changes in batches; else None."""
         return None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -462,6 +452,23 @@ class Structure:
             Another length, or per_direction for a directed graph.
         """
         return collect_edge_values(self, stored, per_direction)
+
+
+def require_fixed(graph: Structure, where: str) -> None:
+    """Refuse a graph that changes in batches.
+
+    Raises
+    ------
+    GraphInputError
+    """
+    if graph.changing is not None:
+        raise GraphInputError(
+            "the graph changes in batches",
+            where=where,
+            got=repr(graph),
+            expected="a graph that does not change",
+            fix="give graph.freeze()",
+        )
 
 
 def _rebuild(kind: type[Structure], *fields: Any) -> Structure:

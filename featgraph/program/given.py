@@ -70,9 +70,10 @@ class PropertySpec:
 def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
     """Return the column of a property of vertices or edges."""
     is_edge = spec.kind is PropertyKind.EDGE
-    of_graph = None if spec.copy else graph.column_of(spec.values)
-    if of_graph is not None:
-        return _graph_column(graph, of_graph)
+    if graph.changing is not None and not spec.copy:
+        of_graph = graph.changing.column_of(spec.values)
+        if of_graph is not None:
+            return _graph_column(graph, of_graph)
     # A rank has the weights of its own part of a graph.
     here = graph.part if is_edge and owns(graph, spec.values) else graph
     rows = here.given_edge_count if is_edge else graph.vertex_count
@@ -263,7 +264,8 @@ def vertex_values(graph: Graph, given: Any, fill: Any = 0) -> Any:
 
 def _without_dead(graph: Graph, values: Any, fill: Any) -> Any:
     """Return values with `fill` in the entries of dead vertices."""
-    if isinstance(values, Filled) and values.apart is None and values.value == fill:
+    is_uniform = isinstance(values, Filled) and values.apart is None
+    if is_uniform and np.all(values.value == fill):
         return values
     made = host_values(values)
     made[~graph.living] = fill

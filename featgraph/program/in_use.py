@@ -16,9 +16,9 @@ class InUse:
     The thread itself may come again, as callbacks do that run other foldmaps.
     """
 
-    def __init__(self, batches: Any = None) -> None:
+    def __init__(self, graph: Any = None) -> None:
         #: Of a graph that changes: what keeps batches away meanwhile.
-        self._batches = batches
+        self._turns = None if graph is None else graph.turns
         self._owner: dict[str, int] = {}
         self._depth = 0
         #: How often something was begun that may change values.
@@ -53,7 +53,7 @@ class InUse:
         # One step for the interpreter, so that two threads cannot both find it free.
         if self._owner.setdefault("thread", me) != me:
             raise _taken(doing)
-        if self._batches is not None and self._depth == 0:
+        if self._turns is not None and self._depth == 0:
             self._begin(doing)
         self._depth += 1
         self.changes += changes
@@ -62,14 +62,14 @@ class InUse:
         """End what `take` has begun."""
         self._depth -= 1
         if self._depth == 0:
-            if self._batches is not None:
-                self._batches.leave()
+            if self._turns is not None:
+                self._turns.leave()
             self._owner.clear()
 
     def _begin(self, doing: str) -> None:
         """Keep batches of other threads away from the graph."""
         try:
-            self._batches.enter(doing)
+            self._turns.enter(doing)
         except StateError:
             self._owner.clear()
             raise

@@ -242,7 +242,7 @@ class State:
         #: Set by the runtime that holds the current values.
         self.residency: Place | None = None
         #: The thread that runs supersteps on it.
-        self.in_use = InUse(self.graph.batches)
+        self.in_use = InUse(self.graph.changing)
         #: The version when it was found, and foldmap, or the digest of its program ->
         #: what earlier runs have left due for it, with what they have seen of the graph
         #: and of puts; the runtime's.

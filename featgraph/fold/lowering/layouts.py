@@ -14,7 +14,6 @@ from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.tree.layout import AdjacencyLayout, Csr, WalkedByPlace
 from featgraph.fold.tree.statements import Body, code
-from featgraph.graph.views.view import SPARE
 
 __all__ = ["LAYOUTS", "Runs", "layout_along", "layout_of", "types_of"]
 
@@ -23,8 +22,8 @@ __all__ = ["LAYOUTS", "Runs", "layout_along", "layout_of", "types_of"]
 class Runs(WalkedByPlace):
     """Rows that are runs of slots in a pool, in any order; a place is a slot.
 
-    The start of an empty row is a slot of the pool. Slots in no row have the end
-    `SPARE`.
+    The start of an empty row is a slot of the pool. Slots in no row have some vertex
+    and some number, too.
 
     Attributes
     ----------
@@ -74,12 +73,9 @@ class Runs(WalkedByPlace):
         return [], at, self._number(f"{self.numbers}[{at}]") if self.numbers else at
 
     def slot_at(self, slot: str) -> tuple[str, str, str]:
-        """Return the test that a slot is in a row, its end and its number."""
-        test = f"{self.ends}[{slot}] != {SPARE}"
+        """Return the end and the number that a slot has: copies alone ask all slots."""
         number = f"{self.numbers}[{slot}]" if self.numbers else slot
-        found = (f"{text} if {test} else 0" for text in (f"{self.ends}[{slot}]", number))
-        end, own = found
-        return test, end, self._number(own)
+        return "", f"{self.ends}[{slot}]", self._number(number)
 
 
 def _csr(rows: Rows, place_type: str, number_type: str) -> Csr:

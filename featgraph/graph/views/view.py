@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
-    "SPARE",
     "GraphView",
     "Preparation",
     "Prepared",
@@ -29,8 +28,6 @@ __all__ = [
 ]
 
 Array = Any
-#: The end of a slot without an edge, in layouts that have such slots.
-SPARE = 2**31 - 1
 #: An aspect of a graph that has a stamp.
 Aspect = Literal["version", "moves", "shape"]
 

@@ -128,8 +128,8 @@ def choose_device(target: str, graph: Graph | None = None) -> Device:
     PlanError
         For an unknown target.
     """
-    if graph is not None:
-        target = graph.target_of(target)
+    if graph is not None and graph.changing is not None:
+        target = graph.changing.target_of(target)
     if chosen_target(target) == "cpu":
         return _CPU
     if not _loaded:  # an import statement takes a twentieth of a call

@@ -17,12 +17,11 @@ from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.fold.printing.module import Entry
 from featgraph.graph import Graph
-from featgraph.graph._structure import weights_there
+from featgraph.graph._structure import require_fixed, weights_there
 from featgraph.graph.views.view import (
     GraphView,
     Preparation,
     Prepared,
-    RowLayout,
     Stamps,
     VertexSet,
     prefix,
@@ -135,7 +134,7 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         self.placement: Placement | None = None
         limit = config.memory_limit_bytes if device.is_scarce else None
         if limit is not None:
-            graph.require_fixed("fg.config.memory_limit_bytes")
+            require_fixed(graph, "fg.config.memory_limit_bytes")
             self.placement = placement_on(self, device, limit)
         #: What States on the graph have left; None on devices that keep nothing, and
         #: where what is kept would count.
@@ -233,16 +232,12 @@ class GraphArrays(GraphView, Mapping[str, Any]):
             if self.placement is not None:
                 self.placement.forget_graph()
         elif now.layout is not None:
-            self._renew(now.layout)
+            for name, array in self._arrays.items():
+                if now.layout.is_derived(name):  # written anew where it is
+                    made = now.layout.array(self.graph, name)
+                    self._device.copy(array, self._device.upload(made))
         for name in [*self._full]:
             self.all_of(name)
-
-    def _renew(self, layout: RowLayout) -> None:
-        """Write anew, where they are, the arrays that follow from the edges."""
-        for name, array in self._arrays.items():
-            if layout.is_derived(name):
-                made = layout.array(self.graph, name)
-                self._device.copy(array, self._device.upload(made))
 
     def _let_go(self) -> None:
         """Let go of what refers to arrays."""
