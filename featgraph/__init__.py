@@ -7,6 +7,7 @@ from featgraph._arguments import checked_arguments
 from featgraph._files import read_arrays, write_arrays
 from featgraph._version import VERSION as _VERSION
 from featgraph.config import config
+from featgraph.dynamic.events import TemporalEdges, read_temporal
 from featgraph.dynamic.graph import DynamicGraph
 from featgraph.errors import (
     ArgumentError,
@@ -138,6 +139,7 @@ __all__ = [
     "State",
     "StateError",
     "StoppingTest",
+    "TemporalEdges",
     "UserFunctionError",
     "View",
     "WorkerLostError",
@@ -186,6 +188,7 @@ __all__ = [
     "read_labels",
     "read_matrix_market",
     "read_ratings",
+    "read_temporal",
     "read_uai",
     "read_uai_evidence",
     "read_uai_marginals",

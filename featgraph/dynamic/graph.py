@@ -601,6 +601,31 @@ missing=0, vertices=0)
             )
         return self._store.changes(int(since))
 
+    def add_triangles(self, changes: Changes, counts: Array) -> tuple[int, int] | None:
+        """Have counts of triangles follow what has changed up to this version.
+
+        The graph is undirected, and had no parallel edges.
+
+        Parameters
+        ----------
+        changes : Changes
+            Since the version of the counts.
+        counts : ndarray of int64, shape (V,)
+            How many triangles each vertex was a corner of. Changed in place; without a
+            meaning where None is returned.
+
+        Returns
+        -------
+        total, walked : int
+            How many more triangles there are, and how many entries of rows were read;
+            None if an edge that came has copies.
+        """
+        from featgraph.dynamic.triangles import add_triangles  # loads Numba
+
+        pool = self._store.pool("in")
+        rows = pool.starts, pool.stops, pool.ends
+        return add_triangles(rows, changes.inserted, changes.deleted, counts)
+
     def edges(self) -> tuple[Array, Array, dict[str, Array]]:
         """Return sources, targets and columns in the order of insertion, read-only."""
         edges = self._edges

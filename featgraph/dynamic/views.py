@@ -160,6 +160,7 @@ class GraphColumn(PropertySpec):
 
     def __init__(self, values: ColumnValues) -> None:
         super().__init__(PropertyKind.EDGE, values, False, None, None, copy=False)
+        self.graph = values.graph
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
         return np.array(self.values.array, dtype)
