@@ -99,9 +99,10 @@ class _Answer:
         vars(result)[self._source if is_source else self._name] = given
 
     def _read(self, result: Result, source: Any) -> Any:
+        if not isinstance(source, fg.View):
+            result._require_present(self._name)
         try:
             if not isinstance(source, fg.View):
-                result._require_present(self._name)
                 return source(result)
             return source.whole()
         except fg.StateError as error:

@@ -132,7 +132,7 @@ def test_updates_begin_anew_in_place() -> None:
         parts.update()
         fresh = bfs(graph, [0, 3])
         assert (levels.levels == fresh.levels).all()
-        assert (levels.predecessors == fresh.predecessors).all()
+        assert (levels.parents == fresh.parents).all()
         assert (parts.labels == connected_components(graph).labels).all()
         expected = pagerank(graph, alpha=0.5).ranks
         np.testing.assert_allclose(ranks.ranks, expected, rtol=1e-4)
