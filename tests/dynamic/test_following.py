@@ -140,6 +140,19 @@ def test_updates_begin_anew_in_place() -> None:
     assert len(old) == new - 2
 
 
+def test_answers_stay_until_an_update() -> None:
+    graph = undirected([0, 1], [1, 2])
+    levels, ranks, counts = bfs(graph, 0), pagerank(graph), triangle_count(graph)
+    graph.insert_vertices(40)
+    graph.insert_edges(np.arange(3, 43), np.arange(0, 40))
+    assert levels.levels.tolist() == [0, 1, 2]
+    assert counts.triangles.tolist() == [0, 0, 0]
+    assert ranks.ranks.shape == (3,)
+    for result in (levels, ranks, counts):
+        result.update()
+    assert len(levels.levels) == len(counts.triangles) == len(ranks.ranks) == 43
+
+
 def test_names_follow() -> None:
     graph = fg.DynamicGraph.from_edges(
         ["a", "b"], ["b", "c"], names=True, directed=False, target="cpu"
