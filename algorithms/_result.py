@@ -288,6 +288,16 @@ class Result:
         -----
         It costs nothing where the graph has not changed, and at most about as much as a
         new call. If it raises, the result is as before.
+
+        Examples
+        --------
+        >>> import featgraph as fg
+        >>> from featgraph.algorithms import triangle_count
+        >>> path = fg.DynamicGraph.from_edges([0, 1], [1, 2], directed=False)
+        >>> counts = triangle_count(path)
+        >>> _ = path.insert_edges([2], [0])
+        >>> counts.update().began_anew, counts.total
+        ('', 1)
         """
         following = self._following
         if following is None:
