@@ -758,6 +758,11 @@ missing=0, vertices=0)
         """Which ids have a vertex that is not dead, (V,); None where all have."""
         return self._living
 
+    @property
+    def living_count(self) -> int:
+        """The number of vertices that are not dead."""
+        return self._store.living_count
+
     def target_of(self, target: str) -> str:
         """Return the target of the graph.
 
