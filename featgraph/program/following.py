@@ -143,7 +143,24 @@ def follow(state: Any, then: Seen, now: Seen) -> None:
             column.extend(count, column.fill)
             if filled.size:
                 write_rows(column, filled, column.fill)
+        elif column.insertions is not None:
+            _carry(column, graph.insertions)
     state.vertices_seen = count
+
+
+def _carry(column: Column, now: Any) -> None:
+    """Have values of edges stay with their edges; new edges get `fill`."""
+    then, values = column.insertions, column.on_host()
+    order = np.argsort(then)
+    made = np.empty((now.size, *values.shape[1:]), values.dtype)
+    made[...] = column.fill
+    if then.size:
+        places = np.minimum(np.searchsorted(then, now, sorter=order), then.size - 1)
+        found = order[places]
+        is_old = then[found] == now
+        made[is_old] = values[found[is_old]]
+    column.put(made)
+    column.insertions = now
 
 
 def write_rows(column: Column, ids: Ids, values: Any) -> None:

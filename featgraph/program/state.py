@@ -698,7 +698,9 @@ def _require_own(where: str, column: Column) -> None:
 def _note_edges(graph: Graph, column: Column) -> None:
     """Note the version whose edges have values that have just been given."""
     is_own = column.type.kind is PropertyKind.EDGE and not column.type.column
-    if is_own and not has_log(graph):
+    if is_own and has_log(graph):
+        column.insertions = graph.changing.insertions
+    elif is_own:
         column.edges = graph.stamps.version
 
 
