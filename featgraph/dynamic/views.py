@@ -18,7 +18,9 @@ import numpy.typing as npt
 from featgraph._cached import cached_property
 from featgraph.arrays.values import Reordered, Rows
 from featgraph.dynamic.batches import Changes
-from featgraph.dynamic.store import EdgeStore, living_slots
+from featgraph.dynamic.pools import RowPool
+from featgraph.dynamic.store import EdgeStore, edges_of, living_slots
+from featgraph.errors import GraphInputError
 from featgraph.fold.plan.layout import (
     COLUMN,
     NUMBER,
@@ -33,6 +35,7 @@ from featgraph.fold.plan.traits import (
     needs_wide_positions,
     traits_of_degrees,
 )
+from featgraph.graph import Graph
 from featgraph.graph._structure import edge_rows
 from featgraph.graph.building.edges import EdgeList, freeze
 from featgraph.graph.degrees import SHORT
@@ -41,7 +44,15 @@ from featgraph.program.given import PropertySpec
 from featgraph.program.signature import PropertyKind
 from featgraph.runtime.devices.host_arrays import cut_words, host_graph_array
 
-__all__ = ["ColumnValues", "Degrees", "GraphColumn", "LivingEdges", "RunArrays"]
+__all__ = [
+    "ColumnValues",
+    "Degrees",
+    "GraphColumn",
+    "LivingEdges",
+    "RunArrays",
+    "find_pairs",
+    "freeze_living",
+]
 
 Array = npt.NDArray[Any]
 
@@ -111,6 +122,43 @@ class LivingEdges(EdgeList):
             values = self.store.pool("in").columns[name]
             self.columns[name] = freeze(values[self._given[1]])
         return self.columns[name]
+
+
+def freeze_living(edges: LivingEdges, living: Array | None) -> Graph:
+    """Return a graph of the edges and the living vertices: see `DynamicGraph.freeze`."""
+    sources, targets, names = edges.sources, edges.targets, edges.names
+    count = edges.vertex_count
+    if living is not None and not living.all():
+        alive, numbers = np.flatnonzero(living), np.cumsum(living, dtype=np.int32) - 1
+        sources, targets, count = numbers[sources], numbers[targets], alive.size
+        names = alive if names is None else tuple(names[v] for v in alive.tolist())
+    if not count:
+        raise GraphInputError(
+            "a graph needs at least one vertex",
+            where="graph.freeze",
+            got="a graph without vertices",
+            fix="insert a vertex first",
+        )
+    return Graph(
+        EdgeList(sources, targets, edges.weights, count, edges.directed, names)
+    )
+
+
+def find_pairs(pool: RowPool, sources: Array, targets: Array) -> npt.NDArray[np.bool_]:
+    """Return for each pair whether rows along "in" have it; negative ids have none."""
+    known = np.flatnonzero((sources >= 0) & (targets >= 0))
+    wanted, inverse = np.unique(
+        _keys(sources[known], targets[known]), return_inverse=True
+    )
+    there = _keys(*edges_of(pool, np.unique(wanted & 0xFFFFFFFF)))
+    found = np.zeros(sources.size, np.bool_)
+    found[known] = np.isin(wanted, there)[inverse]
+    return found
+
+
+def _keys(sources: Array, targets: Array) -> Array:
+    """Return a number for each pair."""
+    return sources.astype(np.int64) << 32 | targets
 
 
 class ColumnValues(Reordered):
