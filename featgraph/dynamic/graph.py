@@ -32,7 +32,7 @@ from featgraph.dynamic.inputs import (
     of_one_length,
     with_born,
 )
-from featgraph.dynamic.store import EdgeStore, living_slots
+from featgraph.dynamic.store import EdgeStore
 from featgraph.dynamic.views import (
     ColumnValues,
     Degrees,
@@ -741,15 +741,6 @@ missing=0, vertices=0)
     def living_count(self) -> int:
         """The number of vertices that are not dead."""
         return self._store.living_count
-
-    @property
-    def insertions(self) -> Array:
-        """Numbers of edges that stay the same in all versions, by edge id, (E,)."""
-        if "insertions" not in self._cache:
-            pool = self._store.pool("in")
-            slots = living_slots(pool, self.vertex_count)
-            self._cache["insertions"] = freeze(pool.numbers[slots])
-        return self._cache["insertions"]  # type: ignore[no-any-return]
 
     def target_of(self, target: str) -> str:
         """Return the target of the graph.

@@ -93,6 +93,12 @@ class LivingEdges(EdgeList):
         return self.store._slots()
 
     @cached_property
+    def numbers(self) -> Array:
+        """The number of the insertion of each edge id; that of a twin is one more."""
+        pool = self.store.pool("in")
+        return freeze(pool.numbers[living_slots(pool, self.vertex_count)])
+
+    @cached_property
     def sources(self) -> Array:
         """Where edges begin."""
         return freeze(self.store.pool("in").ends[self._given[1]])
@@ -125,7 +131,7 @@ class LivingEdges(EdgeList):
 
 
 def freeze_living(edges: LivingEdges, living: Array | None) -> Graph:
-    """Return a graph of the edges and the living vertices: see `DynamicGraph.freeze`."""
+    """Return the graph of the edges and the living vertices, which does not change."""
     sources, targets, names = edges.sources, edges.targets, edges.names
     count = edges.vertex_count
     if living is not None and not living.all():
