@@ -576,23 +576,10 @@ missing=0, vertices=0)
         return self._store.changes(int(since))
 
     def add_triangles(self, changes: Changes, counts: Array) -> tuple[int, int] | None:
-        """Have counts of triangles follow what has changed up to this version.
+        """Have counts of triangles, (V,), follow changes up to this version.
 
-        The graph is undirected, and had no parallel edges.
-
-        Parameters
-        ----------
-        changes : Changes
-            Since the version of the counts.
-        counts : ndarray of int64, shape (V,)
-            How many triangles each vertex was a corner of. Changed in place; without a
-            meaning where None is returned.
-
-        Returns
-        -------
-        total, walked : int
-            How many more triangles there are, and how many entries of rows were read;
-            None if an edge that came has copies.
+        Return what `triangles.add_triangles` does: how many more there are, and how
+        much was read; None where an edge has copies.
         """
         from featgraph.dynamic.triangles import add_triangles  # loads Numba
 
