@@ -178,6 +178,14 @@ def put_entries(state: Any, name: str, ids: Any, values: Any) -> None:
     if places.dtype == np.bool_:
         places = np.flatnonzero(places)
     places = places.astype(np.int64)
+    living = None if is_edge else graph.living
+    if living is not None and not living[places].all():
+        raise StateError(
+            "a dead vertex has the value fill=",
+            where=where,
+            got=f"vertex {places[np.argmin(living[places])]}, which is dead",
+            expected="living vertices",
+        )
     made = storage_values(name, values, column.type.dtype)
     made = host_values(made.copied()) if isinstance(made, Borrowed) else made
     item = column.type.item_shape
