@@ -9,6 +9,7 @@ from featgraph._version import VERSION as _VERSION
 from featgraph.config import config
 from featgraph.dynamic.events import TemporalEdges, read_temporal
 from featgraph.dynamic.graph import DynamicGraph
+from featgraph.dynamic.trim import trim
 from featgraph.errors import (
     ArgumentError,
     CacheWarning,
@@ -199,6 +200,7 @@ __all__ = [
     "solve",
     "triangle",
     "trianglemap",
+    "trim",
     "vertex",
     "vertex_property",
     "vertexmap",

@@ -32,7 +32,7 @@ from featgraph.dynamic.inputs import (
     of_one_length,
     with_born,
 )
-from featgraph.dynamic.store import EdgeStore, edges_of
+from featgraph.dynamic.store import EdgeStore, edges_of, living_slots
 from featgraph.dynamic.views import (
     ColumnValues,
     Degrees,
@@ -310,10 +310,6 @@ missing=0, vertices=0)
         missing : {"ignore", "error"}, optional
             What becomes of a deletion of an absent edge.
 
-        Returns
-        -------
-        UpdateResult
-
         Raises
         ------
         GraphInputError
@@ -356,10 +352,6 @@ missing=0, vertices=0)
             Values of insertions; those of deletions have no meaning.
         copies, missing : optional
             As for `delete_edges`.
-
-        Returns
-        -------
-        UpdateResult
 
         Raises
         ------
@@ -440,10 +432,6 @@ missing=0, vertices=0)
         ----------
         vertices : array_like, shape (N,)
             Ids or names; one that is given again is ignored.
-
-        Returns
-        -------
-        UpdateResult
 
         Raises
         ------
@@ -775,6 +763,15 @@ missing=0, vertices=0)
         """The number of vertices that are not dead."""
         return self._store.living_count
 
+    @property
+    def insertions(self) -> Array:
+        """Numbers of edges that stay the same in all versions, by edge id, (E,)."""
+        if "insertions" not in self._cache:
+            pool = self._store.pool("in")
+            slots = living_slots(pool, self.vertex_count)
+            self._cache["insertions"] = freeze(pool.numbers[slots])
+        return self._cache["insertions"]  # type: ignore[no-any-return]
+
     def target_of(self, target: str) -> str:
         """Return the target of the graph.
 
@@ -783,7 +780,7 @@ missing=0, vertices=0)
         DeviceError
             If another one is asked for.
         """
-        if chosen_target(target, self._target) != self._target:
+        if target in {"cpu", "cuda"} - {self._target}:
             raise DeviceError(
                 "the graph lives on another target",
                 where="target=",
@@ -791,7 +788,7 @@ missing=0, vertices=0)
                 expected=f"'auto' or {self._target!r}",
                 fix="DynamicGraph.from_graph(graph.freeze(), target=...)",
             )
-        return self._target
+        return self._target if target == "auto" else target
 
     def column_of(self, values: object) -> ColumnValues | None:
         """Return the column that has these values; None where none has."""

@@ -59,16 +59,19 @@ class Put:
     Attributes
     ----------
     name : str
-        The property; "" where vertices were reset by `trim`, and are due themselves.
+        The property.
     ids : ndarray
         Vertices, or none where it belongs to edges.
     ends : (ndarray, ndarray) or None
         Sources and targets of edges.
+    is_reset : bool
+        Whether values were reset that extremes of others do not rest on.
     """
 
     name: str
     ids: Ids
     ends: tuple[Ids, Ids] | None = None
+    is_reset: bool = False
 
     @property
     def size(self) -> int:
@@ -140,7 +143,24 @@ def follow(state: Any, then: Seen, now: Seen) -> None:
             column.extend(count, column.fill)
             if filled.size:
                 write_rows(column, filled, column.fill)
+        elif column.insertions is not None:
+            _carry(column, graph.insertions)
     state.vertices_seen = count
+
+
+def _carry(column: Column, now: Any) -> None:
+    """Have values of edges stay with their edges; new edges get `fill`."""
+    then, values = column.insertions, column.on_host()
+    order = np.argsort(then)
+    made = np.empty((now.size, *values.shape[1:]), values.dtype)
+    made[...] = column.fill
+    if then.size:
+        places = np.minimum(np.searchsorted(then, now, sorter=order), then.size - 1)
+        found = order[places]
+        is_old = then[found] == now
+        made[is_old] = values[found[is_old]]
+    column.put(made)
+    column.insertions = now
 
 
 def write_rows(column: Column, ids: Ids, values: Any) -> None:
@@ -160,7 +180,9 @@ def write_rows(column: Column, ids: Ids, values: Any) -> None:
     column.touch()
 
 
-def put_entries(state: Any, name: str, ids: Any, values: Any) -> None:
+def put_entries(
+    state: Any, name: str, ids: Any, values: Any, *, is_reset: bool = False
+) -> None:
     """Write some entries of a property, and note which: see `State.put`."""
     column, graph = state._column(name), state.graph
     kind, where = column.type.kind, f"state.put({name!r})"
@@ -206,5 +228,7 @@ def put_entries(state: Any, name: str, ids: Any, values: Any) -> None:
         put = Put(name, places[:0], ends)
     else:
         write_rows(column, places, made)
-        put = Put(name, places)
+        put = Put(name, places, is_reset=is_reset)
+    if not put.size:
+        return
     state.puts.add(put, graph.vertex_count)

@@ -249,11 +249,11 @@ class State:
         self.left: tuple[int, dict[Any, Any]] = (self.version, {})
         #: What `put` has written.
         self.puts = Puts()
-        #: The last version whose losses `trim` has mended.
-        self.trimmed = 0
-        #: How many vertices its columns have entries for, and at which version.
+        #: How many vertices its columns have entries for, at which version, and the
+        #: last version whose losses `trim` has mended.
         self.vertices_seen = self.graph.vertex_count
         self._seen = seen_now(self)
+        self.trimmed = self._seen.version
         #: The same of each run in progress.
         self.live: list[Callable[[], dict[Any, Left]]] = []
         #: What foldmaps have bound to it, by its id, as long as they live: none of that
@@ -698,7 +698,9 @@ def _require_own(where: str, column: Column) -> None:
 def _note_edges(graph: Graph, column: Column) -> None:
     """Note the version whose edges have values that have just been given."""
     is_own = column.type.kind is PropertyKind.EDGE and not column.type.column
-    if is_own and not has_log(graph):
+    if is_own and has_log(graph):
+        column.insertions = graph.changing.insertions
+    elif is_own:
         column.edges = graph.stamps.version
 
 
