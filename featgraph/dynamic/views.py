@@ -304,17 +304,19 @@ class Degrees:
         if store.directed:
             both = zip((longest, below), _longest(self._counts), strict=True)
             longest, below = (max(lengths) for lengths in both)
-        now, twice = (
-            traits_of_degrees(sized, n * longest, below, short[:SHORT]) for n in (1, 2)
-        )
         is_wide = needs_wide_positions(pool.slots)
         now = replace(
-            now, layout=RunArrays.name, wide_offsets=is_wide,
+            traits_of_degrees(sized, longest, below, short[:SHORT]),
+            layout=RunArrays.name,
+            wide_offsets=is_wide,
             wide_both=store.directed and needs_wide_positions(2 * pool.slots),
-        )  # fmt: skip
+        )
         then = self._traits
-        self._traits = now if then is None else _lowered(then, now, twice)
-        return self._traits
+        if then is not None and now != then:
+            twice = traits_of_degrees(sized, 2 * longest, below, short[:SHORT])
+            now = _lowered(then, now, twice)
+        self._traits = now
+        return now
 
 
 def _longest(counts: Array) -> tuple[int, int]:
