@@ -99,9 +99,10 @@ class _Answer:
         vars(result)[self._source if is_source else self._name] = given
 
     def _read(self, result: Result, source: Any) -> Any:
+        if not isinstance(source, fg.View):
+            result._require_present(self._name)
         try:
             if not isinstance(source, fg.View):
-                result._require_present(self._name)
                 return source(result)
             return source.whole()
         except fg.StateError as error:
@@ -287,6 +288,16 @@ class Result:
         -----
         It costs nothing where the graph has not changed, and at most about as much as a
         new call. If it raises, the result is as before.
+
+        Examples
+        --------
+        >>> import featgraph as fg
+        >>> from featgraph.algorithms import triangle_count
+        >>> path = fg.DynamicGraph.from_edges([0, 1], [1, 2], directed=False)
+        >>> counts = triangle_count(path)
+        >>> _ = path.insert_edges([2], [0])
+        >>> counts.update().began_anew, counts.total
+        ('', 1)
         """
         following = self._following
         if following is None:

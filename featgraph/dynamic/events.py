@@ -145,6 +145,17 @@ class TemporalEdges:
         ------
         GraphInputError
             If a number is out of range, or no event lies at `start` or later.
+
+        Examples
+        --------
+        >>> import featgraph as fg
+        >>> events = fg.TemporalEdges([0, 1, 0], [1, 2, 2], times=[10, 20, 30])
+        >>> window = events.window(length=15, step=10)
+        >>> graph = window.graph(directed=False)
+        >>> for batch in window:
+        ...     _ = graph.update(batch)
+        ...     print(batch.begin, graph.edges()[2]["time"].tolist())
+        20 [20, 30]
         """
         return Window(self, length, step, start)
 
@@ -161,16 +172,6 @@ class Window:
     events : TemporalEdges
     length, step, start : float
         As for `TemporalEdges.window`.
-
-    Examples
-    --------
-    >>> import featgraph as fg
-    >>> events = fg.TemporalEdges([0, 1, 0], [1, 2, 2], times=[10, 20, 30])
-    >>> window = events.window(length=15, step=10)
-    >>> graph = window.graph(directed=False)
-    >>> for batch in window:
-    ...     graph.update(batch)
-    ...     print(batch.begin, graph.edge_count)
     """
 
     def __init__(

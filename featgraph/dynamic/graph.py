@@ -32,20 +32,22 @@ from featgraph.dynamic.inputs import (
     of_one_length,
     with_born,
 )
-from featgraph.dynamic.store import EdgeStore, edges_of
+from featgraph.dynamic.store import EdgeStore, living_slots
 from featgraph.dynamic.views import (
     ColumnValues,
     Degrees,
     GraphColumn,
     LivingEdges,
     RunArrays,
+    find_pairs,
+    freeze_living,
 )
 from featgraph.errors import DeviceError, GraphInputError
 from featgraph.fold.plan.traits import set_traits
 from featgraph.graph import Graph
 from featgraph.graph._structure import require_fixed
 from featgraph.graph.building.check import checked_count, flat_array, vertex_ids
-from featgraph.graph.building.edges import EdgeList, freeze
+from featgraph.graph.building.edges import freeze
 from featgraph.graph.views.view import Aspect, Sizes
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory.graph_arrays import graph_arrays
@@ -310,10 +312,6 @@ missing=0, vertices=0)
         missing : {"ignore", "error"}, optional
             What becomes of a deletion of an absent edge.
 
-        Returns
-        -------
-        UpdateResult
-
         Raises
         ------
         GraphInputError
@@ -356,10 +354,6 @@ missing=0, vertices=0)
             Values of insertions; those of deletions have no meaning.
         copies, missing : optional
             As for `delete_edges`.
-
-        Returns
-        -------
-        UpdateResult
 
         Raises
         ------
@@ -440,10 +434,6 @@ missing=0, vertices=0)
         ----------
         vertices : array_like, shape (N,)
             Ids or names; one that is given again is ignored.
-
-        Returns
-        -------
-        UpdateResult
 
         Raises
         ------
@@ -548,23 +538,7 @@ missing=0, vertices=0)
         >>> graph.freeze().vertex_names.tolist()
         [1, 2]
         """
-        edges, names = self._edges, self.vertex_names
-        sources, targets, count = edges.sources, edges.targets, self.living_count
-        if not count:
-            raise GraphInputError(
-                "a graph needs at least one vertex",
-                where="graph.freeze",
-                got=repr(self),
-                fix="insert a vertex first",
-            )
-        if self.living is not None and count < self.vertex_count:
-            numbers = np.cumsum(self.living, dtype=np.int32) - 1
-            sources, targets = numbers[sources], numbers[targets]
-            alive = np.flatnonzero(self.living)
-            names = alive if names is None else tuple(names[v] for v in alive.tolist())
-        return Graph(
-            EdgeList(sources, targets, edges.weights, count, self.directed, names)
-        )
+        return freeze_living(self._edges, self.living)
 
     def changes(self, since: int) -> Changes | None:
         """Return what has changed since a version; None where that is forgotten.
@@ -690,14 +664,7 @@ missing=0, vertices=0)
         else:
             u = vertex_ids(u, "sources", self.vertex_count)
             v = vertex_ids(v, "targets", self.vertex_count)
-        found, known = np.zeros(u.size, np.bool_), np.flatnonzero((u >= 0) & (v >= 0))
-        pool, pairs = self._store.pool("in"), u[known].astype(np.int64) << 32 | v[known]
-        wanted, inverse = np.unique(pairs, return_inverse=True)
-        rows = np.unique(wanted & 0xFFFFFFFF)
-        ends, targets = edges_of(pool, rows)
-        is_there = np.isin(wanted, ends.astype(np.int64) << 32 | targets)
-        found[known] = is_there[inverse]
-        return found
+        return find_pairs(self._store.pool("in"), u, v)
 
     def neighbors(self, vertex: Any) -> Array:
         """Return the targets of a vertex's out-edges, in the order of insertion.
@@ -770,6 +737,20 @@ missing=0, vertices=0)
         """Which ids have a vertex that is not dead, (V,); None where all have."""
         return self._living
 
+    @property
+    def living_count(self) -> int:
+        """The number of vertices that are not dead."""
+        return self._store.living_count
+
+    @property
+    def insertions(self) -> Array:
+        """Numbers of edges that stay the same in all versions, by edge id, (E,)."""
+        if "insertions" not in self._cache:
+            pool = self._store.pool("in")
+            slots = living_slots(pool, self.vertex_count)
+            self._cache["insertions"] = freeze(pool.numbers[slots])
+        return self._cache["insertions"]  # type: ignore[no-any-return]
+
     def target_of(self, target: str) -> str:
         """Return the target of the graph.
 
@@ -778,7 +759,7 @@ missing=0, vertices=0)
         DeviceError
             If another one is asked for.
         """
-        if chosen_target(target, self._target) != self._target:
+        if target in {"cpu", "cuda"} - {self._target}:
             raise DeviceError(
                 "the graph lives on another target",
                 where="target=",
@@ -786,7 +767,7 @@ missing=0, vertices=0)
                 expected=f"'auto' or {self._target!r}",
                 fix="DynamicGraph.from_graph(graph.freeze(), target=...)",
             )
-        return self._target
+        return self._target if target == "auto" else target
 
     def column_of(self, values: object) -> ColumnValues | None:
         """Return the column that has these values; None where none has."""

@@ -8,6 +8,9 @@ of row j are those from ``first[j]`` to ``first[j + 1]``.
 A kernel works on the touched rows from `low` to `high`, so that threads share them.
 Nothing that lives is written before `write_values`.
 
+Functions that kernels call for each row are inlined: a call would count references to
+each array.
+
 Import this module inside functions only: it loads Numba.
 """
 
@@ -18,6 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._interrupts import njit
 from featgraph.graph.building.jit import jit
 
 _Array: TypeAlias = NDArray[Any]
@@ -36,8 +40,9 @@ _LONG = 4096
 #: The class of the shortest run for each number of edges up to 4,096.
 _CLASSES = np.searchsorted(SIZES, np.arange(_LONG + 1)).astype(np.uint8)
 
-#: Outcomes of updates; the last two count edges that were deleted, and errors.
-INSERTED, REPLACED, IGNORED, DELETED, MISSING, REPEATED, EDGES = range(7)
+#: Outcomes of updates, the last of which is an error. Behind their counts are those of
+#: deleted edges, and what came of reads ahead.
+INSERTED, REPLACED, IGNORED, DELETED, MISSING, REPEATED, EDGES, TOUCHED = range(8)
 #: What an entry does to its row; the first of those that replace a value stands for
 #: all. `DEAD` is added where a later update of the batch deletes the edge.
 NOTHING, APPENDS, REPLACES, DEAD = 0, 1, 2, 4
@@ -45,6 +50,8 @@ NOTHING, APPENDS, REPLACES, DEAD = 0, 1, 2, 4
 KEEP, IGNORE, COMBINE, REFUSE = range(4)
 #: Which copies of a pair a deletion takes.
 ALL, FIRST, LAST = range(3)
+#: Rows of which the first slots are read before any is worked on, and how many.
+_AHEAD, _TOUCHED = 32, 128
 #: Rows with more entries look for ends in a table.
 _FEW = 8
 _MANY = 2**31 - 1
@@ -56,7 +63,7 @@ HUB = 2048
 BITS = 11
 
 
-@jit
+@njit(nogil=True, inline="always")
 def class_of(length: int) -> int:
     """Return the class of the shortest run for so many edges."""
     if length <= _LONG:
@@ -79,20 +86,24 @@ def classes_of(lengths: _Array, classes: _Array) -> int:
 
 @jit
 def list_entries(
-    at: _Array, other: _Array, twice: bool, keys: _Array, order: _Array
-) -> int:
-    """List rows and numbers of entries; return how many there are.
+    at: _Array, other: _Array, twice: bool, is_sided: bool, rows: _Array,
+    order: _Array, keys: _Array,
+) -> int:  # fmt: skip
+    """List rows, numbers and keys of entries; return how many there are.
 
-    Updates with a negative row have none. A loop has one entry.
+    A key is twice the vertex at the other end, and one more for an edge that leaves the
+    row where rows have edges of both directions. Updates with a negative row have no
+    entry, and a loop has one.
     """
     count = 0
     for i in range(at.size):
         if at[i] < 0:
             continue
-        keys[count], order[count] = at[i], 2 * i
+        rows[count], order[count], keys[count] = at[i], 2 * i, 2 * np.int64(other[i])
         count += 1
         if twice and at[i] != other[i]:
-            keys[count], order[count] = other[i], 2 * i + 1
+            rows[count], order[count] = other[i], 2 * i + 1
+            keys[count] = 2 * np.int64(at[i]) + is_sided
             count += 1
     return count
 
@@ -117,15 +128,19 @@ def begin_digits(counts: _Array) -> None:
 
 
 @jit
-def sort_digits(
-    low: int, high: int, keys: _Array, order: _Array, to: _Array, turn: _Array,
-    shift: int, at: _Array,
+def carry(
+    low: int, high: int, keys: _Array, shift: int, at: _Array, values: _Array,
+    to: _Array, width: int,
 ) -> None:  # fmt: skip
-    """Sort some keys stably by a digit; `at` is where each digit of theirs begins."""
+    """Move the values of some keys to the places of their digits, in order.
+
+    `at` is where each digit begins; it is used up.
+    """
     mask = at.size - 1
     for i in range(low, high):
         digit = (keys[i] >> shift) & mask
-        to[at[digit]], turn[at[digit]] = keys[i], order[i]
+        for k in range(width):
+            to[at[digit] * width + k] = values[i * width + k]
         at[digit] += 1
 
 
@@ -174,7 +189,22 @@ def plan_appends(
         lengths[j] = there + first[j + 1] - first[j]
 
 
-@jit
+@njit(nogil=True, inline="always")
+def _touch(
+    low: int, high: int, rows: _Array, starts: _Array, stops: _Array, values: _Array,
+    width: int,
+) -> int:  # fmt: skip
+    """Read some of each row: reads that do not wait for each other take less time."""
+    total = 0
+    for j in range(low, high):
+        start, stop = np.int64(starts[rows[j]]), np.int64(stops[rows[j]])
+        total += np.int64(values[min(stop * width, values.size - 1)])
+        for slot in range(start, min(stop, start + _TOUCHED), 16):
+            total += np.int64(values[slot * width])
+    return total
+
+
+@njit(nogil=True, inline="always")
 def _slot_of(key: int, begin: int, keys: _Array, table: _Array, size: int) -> int:
     """Return the place of a key in a table of entries, or the free place for it."""
     at = ((np.int64(key) * 2654435769) >> 15) & (size - 1)
@@ -183,7 +213,7 @@ def _slot_of(key: int, begin: int, keys: _Array, table: _Array, size: int) -> in
     return at
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _table_size(count: int) -> int:
     """Return the size of the table of a row, 0 for one of few entries."""
     size = 0
@@ -194,7 +224,7 @@ def _table_size(count: int) -> int:
     return size
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _group(
     begin: int, end: int, keys: _Array, is_new: _Array, copies: int, table: _Array,
     groups: _Array, need: _Array, found: _Array, state: _Array,
@@ -238,7 +268,7 @@ def _group(
     return deletes, pairs
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _match(
     start: int, stop: int, begin: int, end: int, ends: _Array, numbers: _Array,
     is_sided: bool, is_backward: bool, most: int, keys: _Array, table: _Array,
@@ -286,7 +316,7 @@ def _match(
     return gone
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _decide_single(
     begin: int, end: int, policy: int, order: _Array, is_new: _Array, groups: _Array,
     found: _Array, state: _Array, places: _Array, fates: _Array, heads: _Array,
@@ -337,7 +367,7 @@ def _decide_single(
     return gained
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _decide_copies(
     begin: int, end: int, copies: int, order: _Array, is_new: _Array, groups: _Array,
     found: _Array, need: _Array, state: _Array, fates: _Array, heads: _Array,
@@ -399,6 +429,9 @@ def plan_rows(
         most = max(most, first[j + 1] - first[j])
     table = np.empty(_table_size(most), np.int32)
     for j in range(low, high):
+        if (j - low) % _AHEAD == 0:
+            behind = min(j + _AHEAD, high)
+            tally[TOUCHED] += _touch(j, behind, rows, starts, stops, ends, 1)
         row, begin, end = rows[j], first[j], first[j + 1]
         start, stop = np.int64(starts[row]), np.int64(stops[row])
         lengths[j], gone[j] = stop - start, 0
@@ -427,44 +460,27 @@ def plan_rows(
 
 
 @jit
-def list_keys(
-    low: int, high: int, order: _Array, at: _Array, other: _Array, is_sided: bool,
-    kinds: _Array, keys: _Array, is_new: _Array,
-) -> None:  # fmt: skip
-    """Store the key of each entry, and whether it inserts.
-
-    A key is twice the vertex at the other end, and one more for an edge that leaves the
-    row, where rows have edges of both directions.
-    """
-    for e in range(low, high):
-        i, side = np.int64(order[e]) >> 1, np.int64(order[e]) & 1
-        end = np.int64(at[i] if side else other[i])
-        keys[e] = end << 1 | (side if is_sided else 0)
-        is_new[e] = kinds[i]
-
-
-@jit
-def take_last(order: _Array, heads: _Array, sources: _Array) -> None:
-    """Store for each edge of the batch the last update that gave it a value."""
-    for e in range(order.size):
+def take_last(heads: _Array, sources: _Array) -> None:
+    """Store for each edge of the batch the last entry that gave it a value."""
+    for e in range(heads.size):
         if heads[e] >= 0:
-            sources[heads[e]] = order[e] >> 1
+            sources[heads[e]] = e
 
 
 @jit
 def combine(
-    rule: int, order: _Array, fates: _Array, heads: _Array, values: _Array,
-    there: _Array, totals: _Array, rough: _Array,
+    rule: int, fates: _Array, heads: _Array, values: _Array, there: _Array,
+    totals: _Array, rough: _Array,
 ) -> None:  # fmt: skip
     """Combine values in the order of the batch: sums (0), the least (1), the most (2).
 
     `there` is the value of the graph's edge, by entry that replaces it first.
     """
-    for e in range(order.size):
+    for e in range(heads.size):
         head = heads[e]
         if head < 0:
             continue
-        value = values[order[e] >> 1]
+        value = values[e]
         if head == e:
             totals[e], rough[e] = value, np.float64(value)
             if not fates[e] & REPLACES:
@@ -481,14 +497,22 @@ def combine(
 
 @jit
 def choose_runs(
-    rows: _Array, lengths: _Array, classes: _Array, chosen: _Array, wanted: _Array,
-    freed: _Array,
-) -> None:  # fmt: skip
+    rows: _Array, lengths: _Array, starts: _Array, stops: _Array, classes: _Array,
+    chosen: _Array, wanted: _Array, freed: _Array,
+) -> bool:  # fmt: skip
     """Choose the class of each row's run; count the runs that are taken and freed.
 
     A row moves where its run is too short, or twice as long as it must be.
+
+    Returns
+    -------
+    bool
+        Whether some row becomes a hub, or is one no more.
     """
+    has_other_hubs = False
     for j in range(rows.size):
+        before = np.int64(stops[rows[j]]) - np.int64(starts[rows[j]])
+        has_other_hubs |= (before >= HUB) != (lengths[j] >= HUB)
         now, length = np.int64(classes[rows[j]]), lengths[j]
         best = class_of(length)
         chosen[j] = now
@@ -497,6 +521,8 @@ def choose_runs(
         if chosen[j] != now:
             wanted[chosen[j]] += 1
             freed[now] += 1
+    wanted[0] = freed[0] = 0
+    return has_other_hubs
 
 
 @jit
@@ -602,26 +628,34 @@ def give_ids(
             count += 1
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _close_gaps(
     start: int, count: int, target: int, bits: _Array, bits_at: int, old: _Array,
     new: _Array, width: int, moves: bool,
 ) -> int:  # fmt: skip
     """Copy the edges of a row that stay; return the slot behind them."""
-    to = target
-    for place in range(count):
+    to, place = target, 0
+    while place < count:
         word = bits[bits_at + (place >> 6)]
-        if (word >> np.uint64(place & 63)) & np.uint64(1):
-            moves = True
+        behind = min(place + 64, count)
+        if word == 0:
+            if moves:
+                for k in range((behind - place) * width):
+                    new[to * width + k] = old[(start + place) * width + k]
+            to += behind - place
+            place = behind
             continue
-        if moves:
-            for k in range(width):
-                new[to * width + k] = old[(start + place) * width + k]
-        to += 1
+        moves = True
+        while place < behind:
+            if not (word >> np.uint64(place & 63)) & np.uint64(1):
+                for k in range(width):
+                    new[to * width + k] = old[(start + place) * width + k]
+                to += 1
+            place += 1
     return to
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _place_now(place: int, bits: _Array, bits_at: int) -> int:
     """Return where an edge is in its row once edges before it have gone."""
     now = 0
@@ -636,18 +670,22 @@ def write_values(
     low: int, high: int, rows: _Array, first: _Array, fates: _Array, places: _Array,
     starts: _Array, stops: _Array, targets: _Array, gone: _Array, bits_at: _Array,
     bits: _Array, old: _Array, new: _Array, width: int, is_fresh: bool, values: _Array,
-    sources: _Array,
-) -> None:  # fmt: skip
+    sources: _Array, replaces: bool,
+) -> int:  # fmt: skip
     """Write an array of each row: edges that stay, then those that are inserted.
 
     Parameters
     ----------
     old, new : flat arrays of `width` elements a slot; the same one unless `is_fresh`
-    values : flat, `width` elements for each source
-    sources : the value of each entry; without any, entry e has value e, and edges that
-        are there keep theirs
+    values : flat, `width` elements for each entry
+    sources : the entry that has the value of each; without any, each has its own
+    replaces : whether edges that are there get other values
     """
+    touched = 0
     for j in range(low, high):
+        if not is_fresh and (j - low) % _AHEAD == 0:
+            behind = min(j + _AHEAD, high)
+            touched += _touch(j, behind, rows, starts, stops, old, width)
         row, target = rows[j], np.int64(targets[j])
         start = np.int64(starts[row])
         count = np.int64(stops[row]) - start
@@ -662,19 +700,18 @@ def write_values(
                 for k in range(count * width):
                     new[target * width + k] = old[start * width + k]
         for e in range(first[j], first[j + 1]):
+            source = np.int64(sources[e]) if sources.size else e
             if fates[e] == APPENDS:
-                source = np.int64(sources[e]) if sources.size else e
                 for k in range(width):
                     new[at * width + k] = values[source * width + k]
                 at += 1
-            elif fates[e] == REPLACES and sources.size:
+            elif fates[e] == REPLACES and replaces:
                 place = places[e] - start
                 if gone[j]:
                     place = _place_now(place, bits, bits_at[j])
                 for k in range(width):
-                    new[(target + place) * width + k] = values[
-                        np.int64(sources[e]) * width + k
-                    ]
+                    new[(target + place) * width + k] = values[source * width + k]
+    return touched
 
 
 @jit

@@ -18,10 +18,11 @@ import numpy.typing as npt
 from featgraph._cached import cached_property
 from featgraph.arrays.values import Reordered, Rows
 from featgraph.dynamic.batches import Changes
-from featgraph.dynamic.store import EdgeStore, living_slots
+from featgraph.dynamic.pools import RowPool
+from featgraph.dynamic.store import EdgeStore, edges_of, living_slots
+from featgraph.errors import GraphInputError
 from featgraph.fold.plan.layout import (
-    BY_ID,
-    BY_SLOT,
+    COLUMN,
     NUMBER,
     REVERSED,
     rows_along,
@@ -34,6 +35,7 @@ from featgraph.fold.plan.traits import (
     needs_wide_positions,
     traits_of_degrees,
 )
+from featgraph.graph import Graph
 from featgraph.graph._structure import edge_rows
 from featgraph.graph.building.edges import EdgeList, freeze
 from featgraph.graph.degrees import SHORT
@@ -42,7 +44,15 @@ from featgraph.program.given import PropertySpec
 from featgraph.program.signature import PropertyKind
 from featgraph.runtime.devices.host_arrays import cut_words, host_graph_array
 
-__all__ = ["ColumnValues", "Degrees", "GraphColumn", "LivingEdges", "RunArrays"]
+__all__ = [
+    "ColumnValues",
+    "Degrees",
+    "GraphColumn",
+    "LivingEdges",
+    "RunArrays",
+    "find_pairs",
+    "freeze_living",
+]
 
 Array = npt.NDArray[Any]
 
@@ -83,12 +93,6 @@ class LivingEdges(EdgeList):
         return self.store._slots()
 
     @cached_property
-    def numbers(self) -> Array:
-        """The number of the insertion of each edge id; that of a twin is one more."""
-        pool = self.store.pool("in")
-        return freeze(pool.numbers[living_slots(pool, self.vertex_count)])
-
-    @cached_property
     def sources(self) -> Array:
         """Where edges begin."""
         return freeze(self.store.pool("in").ends[self._given[1]])
@@ -118,6 +122,43 @@ class LivingEdges(EdgeList):
             values = self.store.pool("in").columns[name]
             self.columns[name] = freeze(values[self._given[1]])
         return self.columns[name]
+
+
+def freeze_living(edges: LivingEdges, living: Array | None) -> Graph:
+    """Return a graph of the edges and the living vertices: see `DynamicGraph.freeze`."""
+    sources, targets, names = edges.sources, edges.targets, edges.names
+    count = edges.vertex_count
+    if living is not None and not living.all():
+        alive, numbers = np.flatnonzero(living), np.cumsum(living, dtype=np.int32) - 1
+        sources, targets, count = numbers[sources], numbers[targets], alive.size
+        names = alive if names is None else tuple(names[v] for v in alive.tolist())
+    if not count:
+        raise GraphInputError(
+            "a graph needs at least one vertex",
+            where="graph.freeze",
+            got="a graph without vertices",
+            fix="insert a vertex first",
+        )
+    return Graph(
+        EdgeList(sources, targets, edges.weights, count, edges.directed, names)
+    )
+
+
+def find_pairs(pool: RowPool, sources: Array, targets: Array) -> npt.NDArray[np.bool_]:
+    """Return for each pair whether rows along "in" have it; negative ids have none."""
+    known = np.flatnonzero((sources >= 0) & (targets >= 0))
+    wanted, inverse = np.unique(
+        _keys(sources[known], targets[known]), return_inverse=True
+    )
+    there = _keys(*edges_of(pool, np.unique(wanted & 0xFFFFFFFF)))
+    found = np.zeros(sources.size, np.bool_)
+    found[known] = np.isin(wanted, there)[inverse]
+    return found
+
+
+def _keys(sources: Array, targets: Array) -> Array:
+    """Return a number for each pair."""
+    return sources.astype(np.int64) << 32 | targets
 
 
 class ColumnValues(Reordered):
@@ -258,12 +299,8 @@ class Degrees:
             both = zip((longest, below), _longest(self._counts), strict=True)
             longest, below = (max(lengths) for lengths in both)
         now, twice = (
-            traits_of_degrees(
-                sized, *(min(n * m, store.edge_count) for m in (longest, below)),
-                short[:SHORT],
-            )
-            for n in (1, 2)
-        )  # fmt: skip
+            traits_of_degrees(sized, n * longest, below, short[:SHORT]) for n in (1, 2)
+        )
         is_wide = needs_wide_positions(pool.slots)
         now = replace(
             now, layout=RunArrays.name, wide_offsets=is_wide,
@@ -329,9 +366,7 @@ class RunArrays:
 
     def is_derived(self, name: str) -> bool:
         """Whether an array is made anew in each version, where it was."""
-        if name.startswith(BY_ID) or name in _OF_IDS:
-            return True
-        return name.endswith("_run_ids")
+        return name in _OF_IDS or name.endswith("_run_ids") or _order_of(name) == "id"
 
     def array(self, graph: Any, name: str) -> Array:
         """Return an array with entries up to the capacities."""
@@ -339,11 +374,12 @@ class RunArrays:
         along, _, kind = name.partition("_run_")
         if kind:
             return self._of_rows(graph, _ALONG[along], kind)
-        if name.startswith(BY_ID):
-            values = ColumnValues(graph, name.removeprefix(BY_ID))
-            return _padded(values.on_host(), edges)
-        if name.startswith(BY_SLOT):
-            return self._store.pool("in").columns[name.removeprefix(BY_SLOT)]
+        order = _order_of(name)
+        if order:
+            column = name.split(" ", 2)[2]
+            if order == "id":
+                return _padded(ColumnValues(graph, column).on_host(), edges)
+            return self._store.pool(order).columns[column]
         if name in {"in_degree", "out_degree"}:
             return self._degrees.array(name.removesuffix("_degree"))
         if name == NUMBER:
@@ -379,6 +415,12 @@ class RunArrays:
 _ALONG = {rows_along(a).offsets.removesuffix("_offsets"): a for a in REVERSED}
 #: Derived arrays with an entry for each edge id.
 _OF_IDS = frozenset({"in_sources", "edge_twin", "edge_is_twin"})
+
+
+def _order_of(name: str) -> str:
+    """Return the order of a column: along which rows, or "id"; "" for other arrays."""
+    first, _, rest = name.partition(" ")
+    return rest.partition(" ")[0] if first == COLUMN else ""
 
 
 def _padded(array: Array, room: int, value: Any = 0) -> Array:

@@ -42,7 +42,13 @@ def reached(
 
 
 def batches_to(
-    sources: Any, targets: Any, rng: Rng, *, vertex_count: int, directed: bool, **more: Any
+    sources: Any,
+    targets: Any,
+    rng: Rng,
+    *,
+    vertex_count: int,
+    directed: bool,
+    **more: Any,
 ) -> fg.DynamicGraph:
     """Return a graph with some edges, which came between others that have left."""
     graph = fg.DynamicGraph.from_edges(

@@ -14,7 +14,7 @@ import pytest
 
 import featgraph as fg
 from featgraph import algorithms as al
-from tests.dynamic.doubles import spread
+from tests.dynamic.doubles import emptied, spread
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 #: Vertices that are living, among so many ids; edges that are drawn.
@@ -54,17 +54,24 @@ FILLS = {
 
 
 class Side:
-    """A graph and what is given for it: without dead vertices, or with them."""
+    """A graph and what is given for it: without dead vertices, or with them.
 
-    def __init__(self, *, is_spread: bool) -> None:
-        self.ids = LIVING if is_spread else np.arange(V)
-        self.is_spread = is_spread
+    Parameters
+    ----------
+    make : callable or None
+        Makes the graph with dead vertices.
+    """
+
+    def __init__(self, make: Callable[..., fg.Graph] | None = None) -> None:
+        self.make = make
+        self.is_spread = make is not None
+        self.ids = LIVING if self.is_spread else np.arange(V)
 
     def graph(self, *, directed: bool) -> fg.Graph:
         made = fg.Graph.from_edges(
             *ENDS, weights=WEIGHTS, vertex_count=V, directed=directed
         )
-        return spread(made, self.ids, IDS) if self.is_spread else made
+        return made if self.make is None else self.make(made, self.ids, IDS)
 
     @property
     def arcs(self) -> fg.Graph:
@@ -189,8 +196,9 @@ def check_same(found: Any, wanted: Any, name: str, *, is_vertex: bool) -> None:
 
 def check_dead(name: str, target: str) -> Any:
     """Run an algorithm on both graphs; return the result with dead vertices."""
-    found = CALLS[name](Side(is_spread=True), target=target)
-    wanted = CALLS[name](Side(is_spread=False), target=target)
+    make = emptied if target == "cpu" else spread
+    found = CALLS[name](Side(make), target=target)
+    wanted = CALLS[name](Side(), target=target)
     assert found.converged == wanted.converged
     for field in fields(wanted):
         if field.name in {"run", "vertex_names"}:
@@ -216,7 +224,7 @@ def test_dead_vertices_change_no_answer(name: str) -> None:
     short = name.split()[0]
     if name in CLAIMS:
         verify = getattr(sys.modules[getattr(al, short).__module__], f"verify_{short}")
-        CLAIMS[name](verify, Side(is_spread=True), found)
+        CLAIMS[name](verify, Side(emptied), found)
 
 
 #: What the verifiers are given.

@@ -111,6 +111,62 @@ def test_batches_lead_from_each_interval_to_the_next(
     assert last < begin + length * scale or last < begin  # it may lie between two
 
 
+def edges_of(graph: fg.DynamicGraph, directed: bool) -> Edges:
+    """Return the copies of each pair, in the order of insertion."""
+    names = graph.vertex_names
+    sources, targets, columns = graph.edges()
+    found: Edges = {}
+    for i, (u, v) in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)):
+        pair = pair_of(*((u, v) if names is None else (names[u], names[v])), directed)
+        values = columns["time"][i], columns["weight"][i]
+        found.setdefault(pair, []).append(values)
+    return found
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    step=st.sampled_from([1, 4, 11]),
+    directed=st.booleans(),
+    duplicates=st.sampled_from(["last", "keep"]),
+    loops=st.sampled_from(["keep", "drop"]),
+)
+def test_graphs_of_windows_have_the_events_of_the_interval(
+    seed: int, step: int, directed: bool, duplicates: str, loops: str
+) -> None:
+    policy, rng = (directed, duplicates, loops), np.random.default_rng(seed)
+    u, v = rng.integers(0, 5, (2, 60)) * 7
+    times = rng.integers(0, 30, 60)
+    events = list(zip(u, v, times, range(60), strict=True))
+    window = fg.TemporalEdges(u, v, times, range(60)).window(length=8, step=step)
+    graph = window.graph(
+        directed=directed, duplicates=duplicates, loops=loops, target="cpu"
+    )
+    begin = int(times.min())
+    known = set()
+    for batch in [None, *window]:
+        if batch is not None:
+            result = graph.update(batch)
+            assert result.missing == 0
+            begin = batch.begin
+        expected = in_interval(events, begin, begin + 8, policy)
+        assert edges_of(graph, directed) == expected
+        known |= {end for pair in expected for end in pair}
+        assert known <= set(np.asarray(graph.vertex_names).tolist())
+    assert graph.version <= len(window)
+
+
+def test_graphs_of_windows_begin_empty_where_no_event_is() -> None:
+    window = fg.TemporalEdges(["a"], ["b"], [9]).window(length=2, step=5, start=0)
+    graph = window.graph(directed=False, target="cpu")
+    assert (graph.vertex_count, graph.edge_count) == (0, 0)
+    counts = []
+    for batch in window:
+        graph.update(batch)
+        counts.append(graph.edge_count)
+    assert counts == [0, 0]  # [5, 7) and [10, 12) are before it and behind it
+    assert graph.vertex_count == 0
+
+
 def test_events_are_sorted_by_time_and_keep_names() -> None:
     events = fg.TemporalEdges(["b", "a", "c"], ["a", "c", "b"], [3, 1, 3], [1.5, 2, 3])
     assert events.sources.tolist() == ["a", "b", "c"]

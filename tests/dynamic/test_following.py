@@ -132,12 +132,25 @@ def test_updates_begin_anew_in_place() -> None:
         parts.update()
         fresh = bfs(graph, [0, 3])
         assert (levels.levels == fresh.levels).all()
-        assert (levels.predecessors == fresh.predecessors).all()
+        assert (levels.parents == fresh.parents).all()
         assert (parts.labels == connected_components(graph).labels).all()
         expected = pagerank(graph, alpha=0.5).ranks
         np.testing.assert_allclose(ranks.ranks, expected, rtol=1e-4)
     assert levels.levels is not before
     assert len(old) == new - 2
+
+
+def test_answers_stay_until_an_update() -> None:
+    graph = undirected([0, 1], [1, 2])
+    levels, ranks, counts = bfs(graph, 0), pagerank(graph), triangle_count(graph)
+    graph.insert_vertices(40)
+    graph.insert_edges(np.arange(3, 43), np.arange(0, 40))
+    assert levels.levels.tolist() == [0, 1, 2]
+    assert counts.triangles.tolist() == [0, 0, 0]
+    assert ranks.ranks.shape == (3,)
+    for result in (levels, ranks, counts):
+        result.update()
+    assert len(levels.levels) == len(counts.triangles) == len(ranks.ranks) == 43
 
 
 def test_names_follow() -> None:
