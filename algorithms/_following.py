@@ -70,6 +70,15 @@ class Following:
     arguments: inspect.BoundArguments
 
     @property
+    def asked(self) -> dict[str, Any]:
+        """All arguments of the call."""
+        bound = inspect.BoundArguments(
+            self.arguments.signature, dict(self.arguments.arguments)
+        )
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    @property
     def target(self) -> str:
         """Where the call has run."""
         return self.arguments.kwargs.get("target", "auto")  # type: ignore[no-any-return]
