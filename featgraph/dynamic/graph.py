@@ -735,6 +735,11 @@ missing=0, vertices=0)
         """The number of vertices that are not dead."""
         return self._store.living_count
 
+    @property
+    def insertions(self) -> Array:
+        """Numbers of edges that stay the same in all versions, by edge id, (E,)."""
+        return self._edges.numbers
+
     def target_of(self, target: str) -> str:
         """Return the target of the graph.
 
