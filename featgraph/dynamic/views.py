@@ -93,6 +93,12 @@ class LivingEdges(EdgeList):
         return self.store._slots()
 
     @cached_property
+    def numbers(self) -> Array:
+        """The number of the insertion of each edge id; that of a twin is one more."""
+        pool = self.store.pool("in")
+        return freeze(pool.numbers[living_slots(pool, self.vertex_count)])
+
+    @cached_property
     def sources(self) -> Array:
         """Where edges begin."""
         return freeze(self.store.pool("in").ends[self._given[1]])
