@@ -223,6 +223,22 @@ def test_a_batch_and_a_superstep_make_no_pass_over_all_edges(
     np.testing.assert_allclose(state["y"], wanted, rtol=1e-4)
 
 
+@fg.gather(into="flow", combine="sum")
+def named_as_arrays(f, u, v, e, d):
+    in_run_starts = d.x[u]
+    in_run_ids = d.w[e]
+    return in_run_ids * in_run_starts
+
+
+def test_locals_may_have_the_names_of_arrays() -> None:
+    graph = reached(np.random.default_rng(12), V, directed=True, batches=1)
+    step = fg.foldmap(named_as_arrays, keep)
+    for weights in (graph.column("weight"), fg.edge_property(graph.weights)):
+        found = columns_left(graph, step, weights)
+        wanted = columns_left(graph, STEPS["in"], weights)
+        require_equal(found["y"], wanted["y"], "y")
+
+
 @fg.edge
 def count(f, u, v, e, d):
     d.seen[e] += 1
