@@ -9,8 +9,7 @@ computes, for all vertices, sets and classes at once::
     lp_p'(v)  = normalize(prob)
 
 where ``normalize`` divides by the sum over the classes of the set and leaves zeros
-alone. A vertex may be labelled in some sets and not in others; it keeps what it is
-given.
+alone. A vertex may be labelled in some sets only; it keeps what it is given.
 
 Items that carry any number of tags are P sets of two classes: has it, has it not.
 
@@ -43,6 +42,7 @@ from featgraph.algorithms._labels import (
 )
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import Result, answer, iterate_recorded
+from featgraph.algorithms._vertices import at_living
 from featgraph.algorithms.label_propagation import verify_label_propagation
 
 __all__ = [
@@ -234,7 +234,9 @@ def label_set_propagation(
         graph,
         seeded=fg.vertex_property(False, shape=(set_count,)),
         clamped=fg.vertex_property(False),
-        best=fg.vertex_property(np.int64(UNLABELLED), shape=(set_count,)),
+        best=fg.vertex_property(
+            np.int64(UNLABELLED), shape=(set_count,), fill=UNLABELLED
+        ),
         class_count=classes,
         alpha=float(alpha),
         epsilon=float(epsilon),
@@ -322,6 +324,7 @@ def _checked_sets(
             got=f"shape {given.shape}",
             expected="(V, P), or (V, P, C) for distributions",
         )
+    given = at_living(graph, given, UNLABELLED if given.ndim == 2 else 0)
     if given.ndim == 2 and class_count is None and given.size:
         class_count = int(given.largest_of_columns().max()) + 1
     classes = 0

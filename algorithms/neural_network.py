@@ -20,8 +20,7 @@ The benchmark NN of F. Khorasani, K. Vora, R. Gupta, L. N. Bhuyan, "CuSha:
 Vertex-Centric Graph Processing on GPUs", HPDC, 2014, and of F. Khorasani, R. Gupta,
 L. N. Bhuyan, "Scalable SIMD-Efficient Graph Processing on GPUs", PACT, 2015. There x is
 tanh of the weighted sum alone, with weights that are made up, as a load for the
-machine. Bias and inputs are added here: without them zero is a fixpoint, and the only
-one where the recurrence contracts.
+machine. Bias and inputs are added here: a contraction without them settles at zero.
 J. J. Hopfield, "Neurons with Graded Response Have Collective Computational Properties
 Like Those of Two-State Neurons", PNAS 81, 1984.
 """
@@ -46,6 +45,7 @@ from featgraph.algorithms._held import held_values
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
+from featgraph.algorithms._vertices import at_living
 
 __all__ = ["NeuralNetworkResult", "neural_network", "verify_neural_network"]
 
@@ -195,6 +195,7 @@ def neural_network(
 
 def _bias(graph: fg.Graph, bias: npt.ArrayLike) -> fg.GivenArray:
     given, count = fg.given_array(bias, np.float64, "bias"), graph.vertex_count
+    given = at_living(graph, given)
     if given.shape not in {(), (count,)} or given.first_not_finite() is not None:
         raise fg.GraphInputError(
             "bias is one finite number, or one for each vertex",
@@ -238,6 +239,8 @@ def verify_neural_network(
     is_input, kept = known.is_held.on_host(), known.values.astype(given.dtype)
     require(~is_input | (x == kept.on_host()).all(axis=1), "an input was changed")
     require(is_input | (np.abs(x) <= 1).all(axis=1), "an output beyond one")
+    if graph.living is not None:  # dead vertices are at rest, whatever the bias
+        is_input = is_input | ~graph.living
     edges = edges_of(graph)
     of_edges = signed_weights(graph, weights).on_host()[edges.given][:, None]
     excitation = sums_over_in_edges(edges, of_edges * x[edges.sources], len(x))

@@ -7,6 +7,9 @@ from featgraph._arguments import checked_arguments
 from featgraph._files import read_arrays, write_arrays
 from featgraph._version import VERSION as _VERSION
 from featgraph.config import config
+from featgraph.dynamic.events import TemporalEdges, read_temporal
+from featgraph.dynamic.graph import DynamicGraph
+from featgraph.dynamic.trim import trim
 from featgraph.errors import (
     ArgumentError,
     CacheWarning,
@@ -24,6 +27,7 @@ from featgraph.errors import (
     KernelFaultError,
     PlanError,
     RankMismatchError,
+    StaleSourcesWarning,
     StateError,
     UserFunctionError,
     WorkerLostError,
@@ -117,6 +121,7 @@ __all__ = [
     "DistributedError",
     "DistributedWarning",
     "DivergenceError",
+    "DynamicGraph",
     "FactorGraph",
     "FeatGraphError",
     "FileFormatError",
@@ -131,9 +136,11 @@ __all__ = [
     "PlanError",
     "RankMismatchError",
     "Run",
+    "StaleSourcesWarning",
     "State",
     "StateError",
     "StoppingTest",
+    "TemporalEdges",
     "UserFunctionError",
     "View",
     "WorkerLostError",
@@ -182,6 +189,7 @@ __all__ = [
     "read_labels",
     "read_matrix_market",
     "read_ratings",
+    "read_temporal",
     "read_uai",
     "read_uai_evidence",
     "read_uai_marginals",
@@ -192,6 +200,7 @@ __all__ = [
     "solve",
     "triangle",
     "trianglemap",
+    "trim",
     "vertex",
     "vertex_property",
     "vertexmap",

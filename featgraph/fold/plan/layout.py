@@ -18,6 +18,7 @@ from featgraph.fold.syntax.vertex_numbers import NUMBER
 from featgraph.program.signature import PropertyKind
 
 __all__ = [
+    "COLUMN",
     "JOINED_ENTRIES",
     "NUMBER",
     "PART_ENTRIES",
@@ -35,6 +36,11 @@ __all__ = [
     "traits_along",
     "windows_of",
 ]
+
+
+#: The first word of the name of a column of a graph, as kernels take it; the second
+#: one says along which rows it is by slot, or that it is by id. Its own name follows.
+COLUMN = "column"
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,9 @@ class Rows:
         of about as many edges for warps.
     finds_edges : bool
         Whether ids of edges are used.
+    by_slot : bool
+        Whether the slots of edges in these rows will do as their numbers, wherever the
+        layout has them.
     """
 
     offsets: str
@@ -67,6 +76,7 @@ class Rows:
     chunks: str
     windows: str
     finds_edges: bool = True
+    by_slot: bool = False
 
     @property
     def arguments(self) -> list[str]:

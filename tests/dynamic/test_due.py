@@ -1,0 +1,617 @@
+"""What batches make due: runs that go on equal runs that begin anew (S12, rule 7)."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph import reference
+from featgraph.runtime.loops import pending
+from featgraph.runtime.superstep import catch_up
+from tests.dynamic.logged import Batched, Logged, drawn_batch
+
+BIG = 1 << 20
+
+
+@fg.gather(into="came", combine="sum")
+def from_sources(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return (d.y[u] * 3 + 1) % 1009
+
+
+@fg.gather(into="came", combine="sum", along="out")
+def from_targets(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return (d.y[u] * 5 + 2) % 1009
+
+
+@fg.gather(into="came", combine="sum", along="both")
+def from_both(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.z[u] + 1
+
+
+@fg.gather(into="came", combine="sum")
+def by_weight(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.w[e] * (d.y[u] + 1) % 1009
+
+
+@fg.gather(into="came", combine="sum")
+def by_degree(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.out_degree[u]
+
+
+@fg.gather(into="came", combine="max", first=True)
+def any_source(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return 1
+
+
+@fg.gather(into="none", combine="max")
+def none(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return 0
+
+
+@fg.vertex
+def take(f, v, d):  # type: ignore[no-untyped-def]
+    d.runs[v] = d.runs[v] + 1
+    found = (d.came[v] + v) % 1009
+    d.y_next[v] = found
+    return found != d.y[v]
+
+
+@fg.vertex
+def take_degree(f, v, d):  # type: ignore[no-untyped-def]
+    d.runs[v] = d.runs[v] + 1
+    found = d.in_degree[v] * 7 + d.out_degree[v]
+    d.y_next[v] = found
+    return found != d.y[v]
+
+
+@fg.vertex
+def take_counts(f, v, d):  # type: ignore[no-untyped-def]
+    d.runs[v] = d.runs[v] + 1
+    found = d.vertex_count * 100 + d.edge_count
+    d.y_next[v] = found
+    return found != d.y[v]
+
+
+@fg.reduce(into="total", combine="sum")
+def add_degrees(f, v, d):  # type: ignore[no-untyped-def]
+    return d.in_degree[v] * v
+
+
+@fg.vertex
+def take_total(f, v, d):  # type: ignore[no-untyped-def]
+    d.runs[v] = d.runs[v] + 1
+    d.y_next[v] = d.total[0] + v
+    return d.total[0] + v != d.y[v]
+
+
+@fg.gather(into="low", combine="min", sources="active")
+def lowest(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.y[u] + d.w[e]
+
+
+@fg.vertex
+def adopt(f, v, d):  # type: ignore[no-untyped-def]
+    d.runs[v] = d.runs[v] + 1
+    d.y_next[v] = min(d.y[v], d.low[v])
+    return d.low[v] < d.y[v]
+
+
+@fg.edge
+def lower(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return fg.atomic.min(d.y, v, d.y[u] + d.w[e]) > d.y[u] + d.w[e]
+
+
+@fg.edge
+def show_degree(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    fg.atomic.max(d.y, u, d.in_degree[v])
+    return False
+
+
+@fg.triangle
+def mark(u, v, w, e_uv, e_uw, e_vw, d):  # type: ignore[no-untyped-def]
+    fg.atomic.max(d.y, u, 1)
+    fg.atomic.max(d.y, v, 1)
+    fg.atomic.max(d.y, w, 1)
+
+
+#: Name -> foldmap, and the batches for which its results do not depend on the past.
+PROGRAMS: dict[str, tuple[Any, str]] = {
+    "in": (fg.foldmap(from_sources, take), "acyclic"),
+    "out": (fg.foldmap(from_targets, take), "acyclic"),
+    "both": (fg.foldmap(from_both, take), "any"),
+    "first": (fg.foldmap(any_source, take), "any"),
+    "weights": (fg.foldmap(by_weight, take), "acyclic"),
+    "far degrees": (fg.foldmap(by_degree, take), "any"),
+    "own degrees": (fg.vertexmap(take_degree), "any"),
+    "counts": (fg.vertexmap(take_counts), "any"),
+    "reduce": (fg.foldmap(add_degrees, take_total), "any"),
+    "active": (fg.foldmap(lowest, adopt), "grows"),
+    "edges": (fg.edgemap(lower), "grows"),
+    "degrees at edges": (fg.edgemap(show_degree), "grows"),
+    "triangles": (fg.trianglemap(mark), "simple"),
+}
+#: Those whose values begin as numbers of vertices, and not as 0.
+DESCENDING = {"active", "edges"}
+IN_PLACE = {"edges", "degrees at edges", "triangles"}
+#: Batches of each graph.
+COUNT = hypothesis.settings().max_examples // 2
+pytestmark = pytest.mark.filterwarnings("ignore::featgraph.StaleSourcesWarning")
+
+
+def first_values(name: str, ids: Any) -> Any:
+    """Return the values with which vertices begin."""
+    return np.asarray(ids, np.int64) * (7919 if name in DESCENDING else 0) % 10007
+
+
+def make_state(name: str, graph: fg.Graph) -> fg.State:
+    """Return a State with values that depend on ids alone."""
+    ids = np.arange(graph.vertex_count)
+    y = first_values(name, ids)
+    return fg.State(
+        graph,
+        y=fg.vertex_property(y, iterated=name not in IN_PLACE, fill=BIG),
+        z=fg.vertex_property(np.full(len(ids), 3), fill=3),
+        runs=fg.vertex_property(np.zeros(len(ids), np.int64)),
+        w=weights_of(graph),
+    )
+
+
+def living_of(graph: fg.Graph) -> Any:
+    return np.ones(graph.vertex_count, bool) if graph.living is None else graph.living
+
+
+def weights_of(graph: fg.Graph) -> Any:
+    if isinstance(graph, fg.DynamicGraph):
+        return graph.column("weight")
+    return fg.edge_property(graph.weights_as("int64"), copy=False)
+
+
+def bind_weights(state: fg.State) -> None:
+    """Have a State read the weights that its graph has now, as a column does."""
+    if isinstance(state.graph, fg.DynamicGraph):
+        return
+    if state.residency is not None:
+        state.residency.leave()
+    made = fg.State(state.graph, w=weights_of(state.graph))
+    state._columns["w"] = made._columns["w"]
+
+
+def drawn_graph(rng: np.random.Generator, kind: str, way: str = "logged") -> Any:
+    directed = kind != "simple" and bool(kind == "acyclic" or rng.random() < 0.7)
+    count, graph = int(rng.choice([1, 20, 40])), None
+    if way == "logged":
+        graph = Logged(count, directed=directed)
+    else:
+        keeps = kind != "simple" and way == "copies"
+        graph = Batched(count, directed=directed, keeps=keeps)
+        graph.loses = kind in {"any", "acyclic"}
+    for _ in range(3):
+        graph.apply(**drawn_batch(rng, graph, kind))
+    return graph
+
+
+def go_on(name: str, state: fg.State, **options: Any) -> Any:
+    """Go on with what batches have made due."""
+    born = np.flatnonzero(state["y"] >= BIG)
+    born = born[living_of(state.graph)[born]]
+    if PROGRAMS[name][1] in {"grows", "simple"}:
+        state.put("y", born, first_values(name, born))
+    bind_weights(state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", fg.ConvergenceWarning)
+        return fg.iterate(PROGRAMS[name][0], state, target="cpu", **options)
+
+
+def begin_anew(name: str, graph: Logged, *, interpreted: bool = False) -> Any:
+    """Return what a run on a graph of its own gives."""
+    state, step = make_state(name, graph.fresh()), PROGRAMS[name][0]
+    if interpreted:
+        return reference.iterate(step.program, *reference.from_state(state)).values["y"]
+    fg.iterate(step, state, target="cpu")
+    return state["y"]
+
+
+@pytest.mark.parametrize("way", ["logged", "copies", "last"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_runs_that_go_on_equal_those_that_begin_anew(name: str, way: str) -> None:
+    check_going_on(name, way=way)
+
+
+def check_going_on(
+    name: str, count: int = COUNT, remembers: int = 1 << 30, way: str = "logged"
+) -> None:
+    for seed in range(2 if way == "logged" else 1):
+        rng = np.random.default_rng(seed + (way == "last"))
+        kind = PROGRAMS[name][1]
+        graph = drawn_graph(rng, kind, way)
+        graph.remembers = remembers
+        state = make_state(name, graph.graph)
+        go_on(name, state)
+        for number in range(count):
+            for _ in range(int(rng.choice([1, 1, 3]))):
+                graph.apply(**drawn_batch(rng, graph, kind))
+            go_on(name, state)
+            wanted = begin_anew(name, graph, interpreted=number == count - 1)
+            wanted[~living_of(graph.graph)] = BIG
+            np.testing.assert_array_equal(state["y"], wanted)
+
+
+def rows_of(graph: Logged, edges: Any, along: str) -> dict[int, list[Any]]:
+    """Return which edges each vertex gathers along, with their weights."""
+    rows: dict[int, list[Any]] = {v: [] for v in range(graph.count)}
+    for number, (s, t, w) in edges.items():
+        for source, target in ((s, t), (t, s))[: 2 - graph.given_directed]:
+            if along in {"in", "both"}:
+                rows[target].append((number, source, w))
+            if along in {"out", "both"} and not (along == "both" and s == t):
+                rows[source].append((number, target, w))
+    return rows
+
+
+def named_by_the_rule(name: str, graph: Logged, then: tuple[int, Any]) -> set[int]:
+    """Return the vertices on which one superstep runs, found row by row."""
+    along = {"out": "out", "both": "both"}.get(name, "in")
+    now, before = (rows_of(graph, e, along) for e in (graph.edges, then[1]))
+    ins, outs = (
+        [rows_of(graph, e, way) for e in (graph.edges, then[1])]
+        for way in ("in", "out")
+    )
+    due = set(range(then[0], graph.count))
+    active: set[int] = set()
+    for v in range(graph.count):
+        if name != "own degrees" and now[v] != before[v]:
+            due.add(v)
+        degrees = [len(rows[v]) for rows in (*ins, *outs)]
+        if name == "own degrees" and degrees[::2] != degrees[1::2]:
+            due.add(v)
+        if name == "far degrees" and degrees[2] != degrees[3]:
+            active.add(v)
+        if name == "active" and set(outs[0][v]) - set(outs[1][v]):
+            active.add(v)
+    return due | active | {t for v in active for _, t, _ in outs[0][v]}
+
+
+@pytest.mark.parametrize(
+    "name", ["in", "out", "both", "first", "weights", "far degrees", "own degrees",
+             "active"],
+)  # fmt: skip
+def test_no_other_vertex_is_due(name: str) -> None:
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        graph = drawn_graph(rng, PROGRAMS[name][1])
+        state = make_state(name, graph)
+        go_on(name, state)
+        for _ in range(COUNT):
+            then = graph.count, dict(graph.edges)
+            graph.apply(**drawn_batch(rng, graph, PROGRAMS[name][1]))
+            bind_weights(state)
+            before = state["runs"]
+            step = PROGRAMS[name][0]
+            fg.iterate(step, state, supersteps=1, target="cpu")
+            found = set(np.flatnonzero(state["runs"] != before).tolist())
+            assert found == named_by_the_rule(name, graph, then)
+            go_on(name, state)
+
+
+# -- writes to some entries
+
+
+@fg.vertex
+def take_own(f, v, d):  # type: ignore[no-untyped-def]
+    d.runs[v] = d.runs[v] + 1
+    d.y_next[v] = d.z[v]
+    return d.z[v] != d.y[v]
+
+
+@fg.edge
+def lift(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    fg.atomic.max(d.y, u, d.z[v])
+    return False
+
+
+#: Name -> foldmap, and the property that is written.
+WRITTEN = {
+    "own": (fg.vertexmap(take_own), "z"),
+    "elsewhere": (fg.foldmap(from_both, take), "z"),
+    "not read": (fg.foldmap(from_sources, take), "z"),
+    "edges": (fg.foldmap(by_weight, take), "w"),
+    "at targets": (fg.edgemap(lift), "z"),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_entries_that_are_written_make_their_readers_due(name: str) -> None:
+    check_put(name)
+
+
+def check_put(name: str) -> None:
+    rng = np.random.default_rng(3)
+    drawn = Logged(20)
+    for _ in range(8):
+        drawn.apply(**drawn_batch(rng, drawn, "acyclic"))
+    graph = drawn.fresh()
+    step, written = WRITTEN[name]
+    kind = "edges" if name == "at targets" else "in"
+    state = make_state(kind, graph)
+    state["y"] = 0
+    fg.iterate(step, state, target="cpu")
+    for _ in range(6):
+        count = len(state[written])
+        ids = rng.integers(0, count, int(rng.choice([0, 1, 3])))
+        values = rng.integers(20, 90, len(ids))
+        whole, before = state[written], state["runs"]
+        whole[ids] = values
+        state.put(written, ids, values)
+        np.testing.assert_array_equal(state[written], whole)
+        run = fg.iterate(step, state, supersteps=1, target="cpu")
+        if name in {"own", "not read"}:
+            ran = np.flatnonzero(state["runs"] != before).tolist()
+            assert ran == (np.unique(ids).tolist() if name == "own" else [])
+            assert run.supersteps == (name == "own" and len(ids) > 0)
+        fg.iterate(step, state, target="cpu")
+        wanted = make_state(kind, graph)
+        wanted["y"], wanted["z"] = 0, state["z"]
+        wanted["w"] = state["w"]
+        fg.iterate(step, wanted, target="cpu")
+        if name != "at targets":  # a maximum does not follow what falls
+            np.testing.assert_array_equal(state["y"], wanted["y"])
+        else:
+            assert (state["y"] >= wanted["y"]).all()
+
+
+def test_writes_to_entries_are_checked() -> None:
+    graph = fg.Graph.from_edges([0, 1], [1, 2])
+    state = fg.State(graph, x=fg.vertex_property([1.0, 2.0, 3.0]), alpha=0.5)
+    for ids, values, error in (
+        ([3], 1.0, "out of range"),
+        ([-1], 1.0, "out of range"),
+        ([0.5], 1.0, "integer ids"),
+        ([0, 1], [1.0], "one value per entry"),
+        ([0], "a", "x"),
+    ):
+        with pytest.raises((fg.StateError, fg.GraphInputError), match=error):
+            state.put("x", ids, values)
+    with pytest.raises(fg.StateError, match="assign all of it"):
+        state.put("alpha", [0], 1.0)
+    with pytest.raises(fg.StateError, match="there is no property"):
+        state.put("y", [0], 1.0)
+    state.put("x", [True, False, True], 7)
+    assert state["x"].tolist() == [7.0, 2.0, 7.0]
+
+
+# -- batches within a run
+
+
+@pytest.mark.parametrize("name", ["in", "far degrees", "counts"])
+@pytest.mark.parametrize("where", ["callback", "then"])
+@pytest.mark.parametrize("change_driven", ["auto", True])
+def test_batches_within_a_run_are_gone_on_with(
+    name: str, where: str, change_driven: Any
+) -> None:
+    if change_driven is True and name == "counts":
+        return  # it gathers nothing
+    rng = np.random.default_rng(5)
+    graph = drawn_graph(rng, PROGRAMS[name][1], "copies")
+    state, left = make_state(name, graph.graph), [4]
+
+    def apply(run: Any, of: fg.State) -> Any:
+        if left[0] and run.supersteps % 2:
+            left[0] -= 1
+            graph.apply(**drawn_batch(rng, graph, PROGRAMS[name][1]))
+        if where == "then":
+            return [0] if left[0] else None
+        return False
+
+    options = {where: apply, "change_driven": change_driven}
+    fg.iterate(PROGRAMS[name][0], state, target="cpu", **options)
+    fg.iterate(PROGRAMS[name][0], state, target="cpu")
+    wanted = begin_anew(name, graph)
+    wanted[~living_of(graph.graph)] = BIG
+    np.testing.assert_array_equal(state["y"], wanted)
+
+
+def test_two_foldmaps_and_copies_keep_what_each_has_seen() -> None:
+    rng = np.random.default_rng(7)
+    graph = drawn_graph(rng, "acyclic", "copies")
+    state = make_state("in", graph.graph)
+    first, second = PROGRAMS["in"][0], fg.foldmap(from_sources, take)
+    for step in (first, second):
+        fg.iterate(step, state, target="cpu")
+    for _ in range(4):
+        graph.apply(**drawn_batch(rng, graph, "acyclic"))
+        fg.iterate(first, state, target="cpu")
+        assert "due" in second.explain(state).splitlines()[-1]
+        other = state.copy()
+        fg.iterate(first, other, target="cpu")
+        np.testing.assert_array_equal(other["y"], state["y"])
+    runs = state["runs"]
+    fg.iterate(second, state, target="cpu")
+    assert (state["runs"] > runs).any()
+    np.testing.assert_array_equal(state["y"], other["y"])
+
+
+# -- what States own
+
+
+def test_new_entries_are_filled_and_others_stay() -> None:
+    graph = fg.DynamicGraph.from_edges([0, 1, 2], [1, 2, 0], target="cpu")
+    state = fg.State(
+        graph,
+        x=fg.vertex_property([[1.0, 2.0]] * 3, iterated=True, fill=[5.0, 6.0]),
+        e=fg.edge_property([10, 20, 30], fill=-1),
+        later=fg.edge_property(7, dtype="int32"),
+    )
+    fg.vertexmap(take_x)(state, target="cpu")  # they are on a device from here on
+    graph.delete_edges([1], [2])
+    graph.insert_edges([2, 0], [1, 2])
+    assert state["e"].tolist() == [10, 30, -1, -1]
+    assert state["later"].tolist() == [7, 7, 0, 0]
+    graph.delete_vertices([1])
+    graph.insert_vertices(3)  # one of them gets the id again
+    assert state["x"].tolist() == [[2, 3], [5, 6], [2, 3], [5, 6], [5, 6]]
+    assert state["e"].tolist() == [30, -1]
+    state["e"] = [1, 2]
+    graph.insert_vertices(200)
+    graph.insert_edges([4], [0])
+    assert state["e"].tolist() == [1, 2, -1]
+    assert state.view("x").shape == (205, 2)
+    assert state.copy()["x"].tolist() == state["x"].tolist()
+    with pytest.raises(fg.StateError, match="fill="):
+        fg.State(graph, x=fg.vertex_property(0.0, fill=[1.0, 2.0]))
+
+
+@fg.vertex
+def take_x(f, v, d):  # type: ignore[no-untyped-def]
+    d.x_next[v, f] = d.x[v, f] + 1
+    return True
+
+
+def test_dead_vertices_are_not_written() -> None:
+    graph = fg.DynamicGraph.from_edges([0, 1], [1, 2], target="cpu")
+    state = fg.State(graph, x=fg.vertex_property([1, 2, 3], fill=-1))
+    graph.delete_vertices([1])
+    assert state["x"].tolist() == [1, -1, 3]
+    with pytest.raises(fg.GraphInputError, match="deleted"):
+        state.put("x", [0, 1], 5)
+    state["x"] = [4, 5, 6]
+    assert state["x"].tolist() == [4, -1, 6]
+
+
+@pytest.mark.filterwarnings("error::featgraph.StaleSourcesWarning")
+def test_extremes_that_go_on_behind_deletions_warn() -> None:
+    graph = fg.DynamicGraph.from_edges(
+        [0, 11, 1], [1, 1, 2], weights=np.array([1, 2, 3]), target="cpu"
+    )
+    state, step = distances(graph), WAYS["all"]
+    fg.iterate(step, state, target="cpu")
+    graph.insert_edges([2], [3], weights=[1])
+    fg.iterate(step, state, target="cpu")
+    graph.delete_edges([0], [1])
+    with pytest.warns(fg.StaleSourcesWarning, match="nearest goes on"):
+        fg.iterate(step, state, target="cpu")
+    graph.delete_edges([11], [1])
+    fg.trim(state, reset={"y": BIG})
+    fg.iterate(step, state, target="cpu")
+    assert state["y"][:4].tolist() == [0, BIG, BIG, BIG]
+    graph.delete_edges([1], [2])
+    with pytest.warns(fg.StaleSourcesWarning):
+        fg.iterate(step, state, target="cpu")
+
+
+# -- trimming
+
+
+@fg.gather(into="low", combine="argmin")
+def nearest(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.y[u] + d.w[e]
+
+
+@fg.gather(into="low", combine="argmin", sources="active")
+def nearest_active(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.y[u] + d.w[e]
+
+
+@fg.vertex
+def move(f, v, d):  # type: ignore[no-untyped-def]
+    is_nearer = d.low[v] < d.y[v]
+    if is_nearer:
+        d.y_next[v] = d.low[v]
+        d.previous_next[v] = d.low_source[v]
+    return is_nearer
+
+
+WAYS = {"all": fg.foldmap(nearest, move), "active": fg.foldmap(nearest_active, move)}
+
+
+def distances(graph: fg.Graph) -> fg.State:
+    count = graph.vertex_count
+    y = np.where(np.arange(count) % 11 == 0, 0, BIG)
+    return fg.State(
+        graph,
+        y=fg.vertex_property(y, iterated=True, fill=BIG),
+        previous=fg.vertex_property(np.full(count, -1), iterated=True, fill=-1),
+        w=weights_of(graph),
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_trimmed_runs_equal_those_that_begin_anew(way: str) -> None:
+    check_trimming(way)
+
+
+def check_trimming(way: str, count: int = COUNT, remembers: int = 1 << 30) -> None:
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        graph = drawn_graph(rng, "any")
+        graph.remembers = remembers
+        state = distances(graph)
+        fg.iterate(WAYS[way], state, target="cpu")
+        for _ in range(count):
+            for _ in range(int(rng.choice([1, 1, 3]))):
+                graph.apply(**drawn_batch(rng, graph, "any"))
+            born = np.flatnonzero(state["y"] >= BIG)
+            state.put("y", born[born % 11 == 0], 0)
+            bind_weights(state)
+            fg.trim(state, reset={"y": BIG}, target="cpu")
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                fg.iterate(WAYS[way], state, target="cpu")
+            wanted = distances(graph.fresh())
+            fg.iterate(WAYS[way], wanted, target="cpu")
+            np.testing.assert_array_equal(state["y"], wanted["y"])
+
+
+@pytest.mark.parametrize("remembers", [0, 1])
+def test_all_is_due_where_the_log_is_too_old(remembers: int) -> None:
+    check_going_on("in", 3, remembers)
+    check_going_on("counts", 3, remembers)
+    check_trimming("all", 3, remembers)
+
+
+# -- faults
+
+#: Reason -> a check that needs it.
+REASONS = {
+    "due: an edge was inserted": "in",
+    "due: an edge was deleted": "out",
+    "due: an edge was changed": "weights",
+    "due: new": "in",
+    "due: in_degree has changed": "own degrees",
+    "read: out_degree has changed": "far degrees",
+    "read: in_degree has changed": "degrees at edges",
+    "active: source of an edge that was inserted": "active",
+    "active: source of an edge that was changed": "active",
+    "active: end of an edge that was inserted": "edges",
+    "active: end of an edge that was changed": "edges",
+    "everything": "counts",
+    "due: y was reset": "trim all",
+    "beside: in": "trim active",
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_a_reason_that_is_forgotten_is_missed(
+    reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, _, what = reason.partition(": ")
+
+    def find(plan: Any, state: fg.State, since: Any) -> Any:
+        added = catch_up.find_due(plan, state, since)
+        if what.endswith("was reset"):
+            added.due = {}
+        elif what:
+            getattr(added, kind).pop(what, None)
+        else:
+            added.everything = ""
+        return added
+
+    name = REASONS[reason]
+    check = check_trimming if name.startswith("trim") else check_going_on
+    monkeypatch.setattr(pending, "find_due", find)
+    with pytest.raises(AssertionError):
+        check(name.removeprefix("trim "))
