@@ -32,7 +32,7 @@ from featgraph.dynamic.inputs import (
     of_one_length,
     with_born,
 )
-from featgraph.dynamic.store import EdgeStore, living_slots
+from featgraph.dynamic.store import EdgeStore
 from featgraph.dynamic.views import (
     ColumnValues,
     Degrees,
@@ -43,7 +43,7 @@ from featgraph.dynamic.views import (
     freeze_living,
 )
 from featgraph.errors import DeviceError, GraphInputError
-from featgraph.fold.plan.traits import set_traits
+from featgraph.fold.plan.traits import GraphTraits, set_traits
 from featgraph.graph import Graph
 from featgraph.graph._structure import require_fixed
 from featgraph.graph.building.check import checked_count, flat_array, vertex_ids
@@ -91,6 +91,8 @@ class DynamicGraph(Graph):
     DynamicGraph(3 vertices, 6 edges (3 given), undirected)
     """
 
+    _edges: LivingEdges
+
     def __init__(
         self, store: EdgeStore, names: Names | None = None, target: str = "cpu"
     ) -> None:
@@ -99,6 +101,8 @@ class DynamicGraph(Graph):
         self._degrees = Degrees(store)
         self._layout = RunArrays(store, self._degrees)
         self._living: Array | None = None
+        #: Of the version: how often arrays had moved, and its traits.
+        self._moves, self._traits = -1, GraphTraits()
         super().__init__(LivingEdges(store, names))
         self.stamps = replace(self.stamps, layout=self._layout)
         self.version = -1
@@ -164,13 +168,13 @@ class DynamicGraph(Graph):
         >>> fg.DynamicGraph.from_edges()
         DynamicGraph(0 vertices, 0 edges, directed)
         """
-        chosen = chosen_target(target)
+        chosen = _target_of(target)
         own_names, count = None, None
-        ends = [flat_array(sources, "sources"), flat_array(targets, "targets")]
+        u, v = flat_array(sources, "sources"), flat_array(targets, "targets")
         if require_flag("names", names):
             own_names = Names()
-            *ends, fresh = own_names.look_up(*of_one_length(*ends))
-            ends, count = [-1 - array for array in ends], len(fresh)
+            u, v, fresh = own_names.look_up(*of_one_length(u, v))
+            u, v, count = -1 - u, -1 - v, len(fresh)
             own_names.put(fresh, np.arange(count))
         if vertex_count is not None:
             given = checked_count(vertex_count)
@@ -183,10 +187,11 @@ class DynamicGraph(Graph):
                 )
             count = given
         if count is None:
-            ids = [vertex_ids(array, "ends", None) for array in ends]
+            ids = vertex_ids(u, "sources", None), vertex_ids(v, "targets", None)
             count = max(int(array.max(initial=-1)) for array in ids) + 1
         store = EdgeStore.from_edges(
-            *ends,
+            u,
+            v,
             all_columns(weights, columns),
             vertex_count=count,
             directed=require_flag("directed", directed),
@@ -248,7 +253,7 @@ class DynamicGraph(Graph):
             capacity=capacity,
         )
         own = None if names is None else Names(listed(names))
-        return cls(store, own, chosen_target(target))
+        return cls(store, own, _target_of(target))
 
     # -- batches
 
@@ -372,15 +377,15 @@ missing=0, vertices=0)
             given, insert = sources, sources.insert
             sources, targets = given.sources, given.targets
             weights, columns, copies = given.weights, given.columns, given.copies
-        store, fresh = self._store, []
+        store, fresh = self._store, list[Any]()
         with self._writing("a batch of edges"):
             known = store.vertex_count
             if self._names is not None:
-                ends = flat_array(sources, "sources"), flat_array(targets, "targets")
-                *ends, fresh = self._names.look_up(*of_one_length(*ends))
+                u, v = flat_array(sources, "sources"), flat_array(targets, "targets")
+                u, v, fresh = self._names.look_up(*of_one_length(u, v))
                 born = store.next_vertices(len(fresh))
                 known = max(known, int(born.max(initial=-1)) + 1)
-                sources, targets = (with_born(array, born) for array in ends)
+                sources, targets = with_born(u, born), with_born(v, born)
             batch = checked_batch(
                 sources, targets, insert, all_columns(weights, columns),
                 store.columns, known, births=len(fresh), copies=copies, missing=missing,
@@ -466,6 +471,7 @@ missing=0, vertices=0)
         with self._writing("graph.compact"):
             self._store.compact()
             self._edges = LivingEdges(self._store, self._names)
+            self._moves = self._store.moves
             self._view.advance("moves", sizes=self._sizes())
 
     def _apply(self, batch: Batch, names: list[Any] | None = None) -> UpdateResult:
@@ -576,23 +582,10 @@ missing=0, vertices=0)
         return self._store.changes(int(since))
 
     def add_triangles(self, changes: Changes, counts: Array) -> tuple[int, int] | None:
-        """Have counts of triangles follow what has changed up to this version.
+        """Have counts of triangles, (V,), follow changes up to this version.
 
-        The graph is undirected, and had no parallel edges.
-
-        Parameters
-        ----------
-        changes : Changes
-            Since the version of the counts.
-        counts : ndarray of int64, shape (V,)
-            How many triangles each vertex was a corner of. Changed in place; without a
-            meaning where None is returned.
-
-        Returns
-        -------
-        total, walked : int
-            How many more triangles there are, and how many entries of rows were read;
-            None if an edge that came has copies.
+        Return what `triangles.add_triangles` does: how many more there are, and how
+        much was read; None where an edge has copies.
         """
         from featgraph.dynamic.triangles import add_triangles  # loads Numba
 
@@ -745,11 +738,7 @@ missing=0, vertices=0)
     @property
     def insertions(self) -> Array:
         """Numbers of edges that stay the same in all versions, by edge id, (E,)."""
-        if "insertions" not in self._cache:
-            pool = self._store.pool("in")
-            slots = living_slots(pool, self.vertex_count)
-            self._cache["insertions"] = freeze(pool.numbers[slots])
-        return self._cache["insertions"]  # type: ignore[no-any-return]
+        return self._edges.numbers
 
     def target_of(self, target: str) -> str:
         """Return the target of the graph.
@@ -783,4 +772,18 @@ missing=0, vertices=0)
         if key not in self._cache:
             degrees = self._degrees.array(side)[: self.vertex_count]
             self._cache[key] = freeze(degrees.copy())
-        return self._cache[key]
+        return self._cache[key]  # type: ignore[no-any-return]
+
+
+def _target_of(target: Any) -> str:
+    """Return the target of a graph to be made: the CPU, so far."""
+    chosen = chosen_target(target, "cpu")
+    if chosen != "cpu":
+        raise DeviceError(
+            "graphs that change live on the host",
+            where="target=",
+            got=chosen,
+            expected="'auto' or 'cpu'",
+            fix="DynamicGraph.from_edges(..., target='cpu')",
+        )
+    return chosen
