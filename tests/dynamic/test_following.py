@@ -126,7 +126,7 @@ def test_updates_begin_anew_in_place() -> None:
         graph.insert_edges([new, new], rng.integers(0, new, 2))
         done = levels.update()
         assert done.version == graph.version
-        assert done.began_anew == "the algorithm has no incremental form"
+        assert done.began_anew == "levels are those of several searches"
         assert done.supersteps == levels.supersteps
         ranks.update()
         parts.update()
