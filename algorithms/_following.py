@@ -84,7 +84,7 @@ class Following:
     @property
     def target(self) -> str:
         """Where the call has run."""
-        return self.arguments.kwargs.get("target", "auto")  # type: ignore[no-any-return]
+        return self.arguments.kwargs.get("target", "auto")
 
     def update(self, result: Any) -> Update:
         """Bring a result up to date in place; see `Result.update`."""

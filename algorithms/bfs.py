@@ -109,8 +109,10 @@ class BfsResult(PathsResult):
         """Find the levels that are less, behind those whose edges are gone."""
         asked, graph = following.asked, following.graph
         begin = Sources(graph, asked["sources"], asked["together"])
-        if begin.width > 1 or asked["max_depth"] is not None:
-            return "levels are those of several searches, or end at max_depth"
+        if begin.width > 1:
+            return "levels are those of several searches"
+        if asked["max_depth"] is not None:
+            return "levels end at max_depth"
 
         def make_state() -> fg.State:
             levels = np.where(self.levels == UNREACHED, FAR, self.levels)
