@@ -202,7 +202,7 @@ class GraphArrays(GraphView, Mapping[str, Any]):
             graph = self.graph
             living = counts[0] if graph.living is None else graph.living_count
             self._counts = dict(zip(_COUNTED, (*counts, living), strict=True))
-        return self._counts[name]  # type: ignore[no-any-return]
+        return self._counts[name]
 
     def __getitem__(self, name: str) -> Any:
         self.follow()
