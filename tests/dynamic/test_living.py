@@ -203,7 +203,7 @@ def test_a_planted_fault_is_caught(fault: str, monkeypatch: pytest.MonkeyPatch) 
             graph_arrays, "pack_mask", lambda mask: pack_mask(np.ones_like(mask))
         )
     else:
-        monkeypatch.setattr(given, "_without_dead", lambda graph, values, fill: values)
+        monkeypatch.setattr(given, "_without_dead", lambda living, values, fill: values)
     with pytest.raises(AssertionError):
         check_deaths()
 
