@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._vertices import values_by_name
+from featgraph.algorithms._vertices import at_living, values_by_name
 
 __all__ = [
     "ByVertex",
@@ -57,7 +57,7 @@ def columns(
             got=f"shape {given.shape}",
             expected=f"({count},) or ({count}, k)",
         )
-    given = given.matrix()
+    given = at_living(graph, given.matrix())
     vertex = given.first_not_finite()
     if vertex is not None:
         raise fg.GraphInputError(
@@ -72,8 +72,8 @@ def distributions(graph: fg.Graph, name: str, values: ByVertex | None) -> fg.Giv
     Vertices that a mapping does not name have zero.
     """
     if values is None:
-        count = graph.vertex_count
-        return fg.given_array(np.full((count, 1), 1 / max(count, 1)))
+        uniform = np.full((graph.vertex_count, 1), 1 / max(graph.living_count, 1))
+        return at_living(graph, fg.given_array(uniform))
     given = columns(graph, name, values, 0.0)
     vertex = given.first_row_outside(0, given.greatest)
     if vertex is not None:
@@ -125,7 +125,7 @@ def columns_property(
         The argument, if its values are no distribution: the type has to hold them.
     """
     if values is None:
-        uniform = dtype.type(1 / max(graph.vertex_count, 1))
+        uniform = dtype.type(1 / max(graph.living_count, 1))
         return fg.vertex_property(uniform, shape=(width,), iterated=iterated)
     array = values.widened(width).astype(dtype, where).values
     return fg.vertex_property(array, iterated=iterated, copy=False)
@@ -141,7 +141,7 @@ def column_property(
 ) -> Any:
     """Return a property (V,) of one distribution as callers give it; or uniform."""
     if values is None:
-        uniform = dtype.type(1 / max(graph.vertex_count, 1))
+        uniform = dtype.type(1 / max(graph.living_count, 1))
         return fg.vertex_property(uniform, iterated=iterated)
     given = distributions(graph, name, values)
     if given.shape[1] != 1:

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
 import featgraph as fg
+from featgraph.algorithms._vertices import at_living
 
 __all__ = ["component_of", "held_values"]
 
@@ -29,7 +30,7 @@ def held_values(graph: fg.Graph, name: str, values: npt.ArrayLike) -> fg.Held:
             got=f"shape {given.shape}",
             expected=f"({count},) or ({count}, k), nan for free vertices",
         )
-    given = given.matrix()
+    given = at_living(graph, given.matrix(), np.nan)
     found = given.held()
     if found.first_bad is not None:
         raise fg.GraphInputError(

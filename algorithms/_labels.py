@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._vertices import at_living
 
 __all__ = [
     "UNLABELLED",
@@ -202,6 +203,7 @@ def checked_labels(
             got=f"labels of shape {given.shape}",
             expected=f"({vertex_count},) or ({vertex_count}, K)",
         )
+    given = at_living(graph, given, UNLABELLED if given.ndim == 1 else 0)
     if class_count is not None and not 1 <= class_count < 1 << 31:
         raise fg.GraphInputError(
             "class_count out of range",
@@ -234,7 +236,7 @@ def checked_labels(
     if highest <= UNLABELLED:
         raise fg.GraphInputError(
             "no vertex is labelled",
-            got=f"{vertex_count} unlabelled vertices",
+            got=f"{graph.living_count} unlabelled vertices",
             fix="give at least one vertex a label of 0 or more",
         )
     return given, classes

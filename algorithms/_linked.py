@@ -128,4 +128,5 @@ def _floating(state: fg.State) -> Any:
     if state.graph.ranks is not None:
         return ~state["linked"]
     tops = np.arange(state.graph.vertex_count) - state["drop"]
-    return ~state["held"] & (state["marked"][tops] == 0)
+    found = ~state["held"] & (state["marked"][tops] == 0)
+    return found if state.graph.living is None else found & state.graph.living

@@ -156,7 +156,7 @@ def require_lengths(
     if edge is not None:
         what = "lengths of a path could add up to more than float64 holds"
         raise refused_weight(graph, edge, lengths, what, "scale the lengths")
-    edge = first_lost_length(lengths, graph.vertex_count) if positive else None
+    edge = first_lost_length(lengths, graph.living_count) if positive else None
     if edge is not None:
         what = "a length may be lost in the rounding of a longer path"
         fix = "leave out edges that no shortest path takes, or make short ones longer"
@@ -167,11 +167,11 @@ def require_lengths(
 def long_length(graph: fg.Graph, lengths: fg.GivenArray) -> int | None:
     """Return an edge whose length, once for each edge of a path, could be infinite."""
     most = np.finfo(lengths.dtype).max
-    edges = lengths.dtype.type(max(graph.vertex_count, 2))  # one more than a path has
+    edges = lengths.dtype.type(max(graph.living_count, 2))  # one more than a path has
     return lengths.first_row_inside(most / edges, most)
 
 
-def first_lost_length(lengths: fg.GivenArray, vertex_count: int) -> int | None:
+def first_lost_length(lengths: fg.GivenArray, living_count: int) -> int | None:
     """Return the first edge that could add nothing to a distance; None if all add.
 
     A sum of float64 is never left as it is by a length of more than 2**-53 of it. A
@@ -181,15 +181,15 @@ def first_lost_length(lengths: fg.GivenArray, vertex_count: int) -> int | None:
     ----------
     lengths : GivenArray of float64, shape (E,)
         Not negative. Lengths of zero, which nothing can lose, are passed over.
-    vertex_count : int
-        V.
+    living_count : int
+        The number of vertices.
     """
     if not lengths.size:
         return None
     column = lengths.matrix()
     with np.errstate(over="ignore"):  # of an infinite path, nothing is enough
         total = float(column.sums_of_columns()[0])
-    longest = min(vertex_count * float(column.largest_of_columns()[0]), total)
+    longest = min(living_count * float(column.largest_of_columns()[0]), total)
     return lengths.first_row_inside(lengths.least_positive, longest * 2.0**-53)
 
 

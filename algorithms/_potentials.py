@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._vertices import at_living
 
 __all__ = [
     "MODES",
@@ -92,7 +93,7 @@ def checked_unary(graph: fg.Graph, unary: npt.ArrayLike, is_log: bool) -> fg.Giv
             got=f"shape {given.shape}",
             expected=f"({graph.vertex_count}, K)",
         )
-    values = _checked(given, "unary", "vertex", is_log)
+    values = _checked(at_living(graph, given, 1), "unary", "vertex", is_log)
     lost = values.first_row_without(-np.inf if is_log else 0)
     if lost is not None:
         raise fg.GraphInputError(

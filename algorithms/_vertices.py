@@ -10,12 +10,28 @@ import numpy.typing as npt
 
 import featgraph as fg
 
-__all__ = ["checked_vertices", "values_by_name"]
+__all__ = ["at_living", "checked_vertices", "living_vertices", "values_by_name"]
 
 Array = npt.NDArray[Any]
 
 #: Names that an error lists.
 _SHOWN = 5
+
+
+def living_vertices(graph: fg.Graph) -> npt.NDArray[np.int64]:
+    """Return the ids of all vertices that are not dead, ascending."""
+    living = graph.living
+    return np.arange(graph.vertex_count) if living is None else np.flatnonzero(living)
+
+
+def at_living(graph: fg.Graph, given: fg.GivenArray, dead: float = 0) -> fg.GivenArray:
+    """Return values of vertices, (V, ...), with those of dead ones replaced."""
+    living = graph.living
+    if living is None or not given.ndim or len(given) != len(living):
+        return given
+    values = np.array(given.on_host())
+    values[~living] = dead
+    return fg.given_array(values)
 
 
 def checked_vertices(
@@ -67,6 +83,15 @@ def checked_vertices(
             expected=f"0 <= id < {count}",
             fix="graph.vertex_index(name), if it is a name" if is_named else None,
         )
+    living = graph.living
+    if living is not None and not living[vertices].all():
+        place = int(np.argmin(living[vertices]))
+        raise fg.GraphInputError(
+            "the vertex is dead",
+            where=f"{where.removesuffix('=')}[{place}]",
+            got=int(vertices.ravel()[place]),
+            expected=f"one of the {graph.living_count} living vertices",
+        )
     return vertices.astype(np.int64)
 
 
@@ -106,14 +131,14 @@ def values_by_name(
     count = graph.vertex_count
     made = np.full(count, np.nan if missing is None else missing)
     made[vertices] = values
+    count = graph.living_count
     if missing is None and len(vertices) < count:
-        absent = np.ones(count, np.bool_)
-        absent[vertices] = False
-        left = [_name(graph, v) for v in np.flatnonzero(absent)[:_SHOWN].tolist()]
+        absent = np.setdiff1d(living_vertices(graph), vertices)
+        left = [_name(graph, v) for v in absent[:_SHOWN].tolist()]
         raise fg.GraphInputError(
             "a mapping has a value for every vertex",
             where=where,
-            got=f"none for {_listed(left, count - len(vertices))}",
+            got=f"none for {_listed(left, absent.size)}",
         )
     return made
 

@@ -45,7 +45,7 @@ from featgraph.algorithms._checks import require_number
 from featgraph.algorithms._paths import require_lengths
 from featgraph.algorithms._result import Result, answer, called_with, joined
 from featgraph.algorithms._verify import Edges, edges_of, require
-from featgraph.algorithms._vertices import checked_vertices
+from featgraph.algorithms._vertices import checked_vertices, living_vertices
 
 __all__ = [
     "BetweennessResult",
@@ -248,7 +248,7 @@ def betweenness_centrality(
         graph, len(chosen), normalized=normalized, endpoints=endpoints
     )
     apart: dict[str, Any] = {}
-    if len(chosen) < graph.vertex_count:
+    if len(chosen) < graph.living_count:
         apart = {"at": chosen, "entries": own}
     properties = {
         "dependency": fg.vertex_property(np.float64(0)),
@@ -350,7 +350,7 @@ def _sources(
     samples: int | None,
     seed: int | np.random.Generator | None,
 ) -> npt.NDArray[np.int64]:
-    vertices = graph.vertex_count
+    vertices = graph.living_count
     if samples is not None:
         if sources is not None or not 1 <= samples <= vertices:
             raise fg.GraphInputError(
@@ -359,10 +359,10 @@ def _sources(
                 + (", sources=" if sources is not None else ""),
                 expected=f"1 to {vertices} of them, and no sources=",
             )
-        rng = np.random.default_rng(seed)
-        return np.sort(rng.choice(vertices, samples, replace=False)).astype(np.int64)
+        drawn = np.random.default_rng(seed).choice(vertices, samples, replace=False)
+        return living_vertices(graph)[np.sort(drawn)].astype(np.int64)
     if sources is None:
-        return np.arange(vertices)
+        return living_vertices(graph)
     given = checked_vertices(graph, sources, "sources=", is_row=True)
     again = np.ones(given.size, np.bool_)
     again[np.unique(given, return_index=True)[1]] = False
@@ -386,7 +386,7 @@ def _scales(
     vertices that can be one end, and n - 1 that can be the other; and paths from c
     sources stand for those from all n.
     """
-    n = graph.vertex_count - (not endpoints)
+    n = graph.living_count - (not endpoints)
     if n < 2:
         return np.float64(1), np.float64(1)
     pairs = 1 / (n - 1) if normalized else n / (1 if graph.directed else 2)

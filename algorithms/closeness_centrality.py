@@ -34,7 +34,7 @@ from featgraph.algorithms._checks import require_number
 from featgraph.algorithms._paths import require_lengths
 from featgraph.algorithms._result import Result, called_with, joined
 from featgraph.algorithms._verify import edges_of, require
-from featgraph.algorithms._vertices import checked_vertices
+from featgraph.algorithms._vertices import checked_vertices, living_vertices
 
 __all__ = ["ClosenessResult", "closeness_centrality", "verify_closeness_centrality"]
 
@@ -152,7 +152,7 @@ class ClosenessResult(Result):
     distances : ndarray of float64, shape (k,)
         The sum of the distances of those.
     vertices : ndarray of int64, shape (k,)
-        Of which vertices: all, if none were asked for.
+        Of which vertices: all that are not dead, if none were asked for.
     """
 
     centralities: npt.NDArray[np.float64]
@@ -257,7 +257,7 @@ def closeness_centrality(
         distances[first : first + width] = state["total"][: len(some)]
     centralities = reaching / np.where(distances == 0, np.inf, distances)
     if wf_improved:
-        centralities *= reaching / max(graph.vertex_count - 1, 1)
+        centralities *= reaching / max(graph.living_count - 1, 1)
     return ClosenessResult(
         vertex_names=graph.vertex_names,
         run=joined(runs),
@@ -271,7 +271,7 @@ def closeness_centrality(
 
 def _vertices(graph: fg.Graph, vertices: npt.ArrayLike | None) -> Array:
     if vertices is None:
-        return np.arange(graph.vertex_count)
+        return living_vertices(graph)
     return checked_vertices(graph, vertices, "vertices=", is_row=True)
 
 
@@ -340,7 +340,7 @@ def verify_closeness_centrality(
     rounding = 2 * count * np.finfo(np.float64).eps
     apart = np.abs(result.distances - totals)
     require(apart <= rounding * totals, "another sum of distances")
-    part = reaching / max(count - 1, 1) if wf_improved else 1.0
+    part = reaching / max(graph.living_count - 1, 1) if wf_improved else 1.0
     expected = reaching / np.where(totals == 0, np.inf, totals) * part
     apart = np.abs(result.centralities - expected)
     require(apart <= (rounding + 8e-16) * expected, "another closeness")

@@ -150,7 +150,7 @@ def clustering(
         run=run,
         vertex_names=graph.vertex_names,
         residuals=np.empty(0),
-        average=float(state["coefficients"][0]) / max(graph.vertex_count, 1),
+        average=float(state["coefficients"][0]) / max(graph.living_count, 1),
         transitivity=corners / max(pairs, 1),
         **answers,
     )

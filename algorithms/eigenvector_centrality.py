@@ -241,7 +241,7 @@ def eigenvector_centrality(
     require_number("tol", tol, tol > 0, "more than 0")
     if shift is not None:
         require_number("shift", shift, shift > 0, "more than 0")
-    count, real = graph.vertex_count, checked_reals(dtype)
+    count, real = graph.living_count, checked_reals(dtype)
     weight = weight_properties(graph, weights, real)
     state = fg.State(
         graph,
@@ -342,5 +342,5 @@ def verify_eigenvector_centrality(
     if abs(math.sqrt(x @ x) - 1) > rounding:
         raise AssertionError(f"the vector has length {math.sqrt(x @ x)}, not one")
     moved = float(np.abs(y / math.sqrt(y @ y) - x).sum())
-    if moved >= len(x) * tol + rounding * x.sum():
+    if moved >= graph.living_count * tol + rounding * x.sum():
         raise AssertionError(f"one more superstep moves it by {moved}")

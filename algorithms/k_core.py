@@ -193,7 +193,8 @@ def k_core(
     graph = fg.as_graph(graph)
     if k is not None and k < 0:
         raise fg.GraphInputError("k out of range", got=k, expected="0 or more")
-    names, graph = graph.vertex_names, _without_directions(graph)
+    names, living = graph.vertex_names, graph.living
+    graph = _without_directions(graph)
     where = {"target": options.get("target", "auto")}
     state = fg.State(
         graph,
@@ -213,7 +214,9 @@ def k_core(
     chosen = int(state["most"][0]) if k is None else int(k)
     answers: dict[str, Any] = {
         "core_numbers": state.view("core"),
-        "vertices": lambda result: np.flatnonzero(result.core_numbers >= chosen),
+        "vertices": lambda result: np.flatnonzero(
+            (result.core_numbers >= chosen) & (True if living is None else living)
+        ),
     }
     return KCoreResult(
         run=run, vertex_names=names, residuals=np.empty(0), k=chosen, **answers

@@ -231,7 +231,7 @@ def katz_centrality(
     graph = fg.as_graph(graph)
     require_number("alpha", alpha, alpha > 0, "more than 0, less than 1 / lambda")
     require_number("tol", tol, tol > 0, "more than 0")
-    count, real = graph.vertex_count, checked_reals(dtype)
+    count, real = graph.living_count, checked_reals(dtype)
     require_held("alpha", alpha, real)
     given = given_values(graph, "beta", beta)
     base = _base_property(graph, given, real)
@@ -360,7 +360,7 @@ def verify_katz_centrality(
     # What the last superstep moved comes to the targets of its edges.
     factor = max(1.0, alpha * float(out_weights(graph, given_weights).max(initial=0)))
     unit = np.abs(base).max(axis=0)
-    holds = moved <= len(x) * tol * unit * factor + rounding.sum(axis=0)
+    holds = moved <= graph.living_count * tol * unit * factor + rounding.sum(axis=0)
     if not holds.all():
         raise AssertionError(
             f"column {int(np.argmin(holds))}: one more superstep moves it"

@@ -43,6 +43,7 @@ from featgraph.algorithms._labels import (
 )
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import Result, answer, iterate_recorded
+from featgraph.algorithms._vertices import at_living
 from featgraph.algorithms.label_propagation import verify_label_propagation
 
 __all__ = [
@@ -322,6 +323,7 @@ def _checked_sets(
             got=f"shape {given.shape}",
             expected="(V, P), or (V, P, C) for distributions",
         )
+    given = at_living(graph, given, UNLABELLED if given.ndim == 2 else 0)
     if given.ndim == 2 and class_count is None and given.size:
         class_count = int(given.largest_of_columns().max()) + 1
     classes = 0

@@ -46,6 +46,7 @@ from featgraph.algorithms._held import held_values
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import Result, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
+from featgraph.algorithms._vertices import at_living
 
 __all__ = ["NeuralNetworkResult", "neural_network", "verify_neural_network"]
 
@@ -195,6 +196,7 @@ def neural_network(
 
 def _bias(graph: fg.Graph, bias: npt.ArrayLike) -> fg.GivenArray:
     given, count = fg.given_array(bias, np.float64, "bias"), graph.vertex_count
+    given = at_living(graph, given)
     if given.shape not in {(), (count,)} or given.first_not_finite() is not None:
         raise fg.GraphInputError(
             "bias is one finite number, or one for each vertex",

@@ -360,7 +360,7 @@ def pagerank(
     lands = ""
     if not renormalize and _dangles(graph, state, is_weighted, where):
         lands = "personalization" if columns["dangling"] is None else "dangling"
-    limit = None if tol is None else graph.vertex_count * tol
+    limit = None if tol is None else graph.living_count * tol
     if limit is not None and renormalize:
         limit *= (1 - alpha) / 2  # so that it holds of the ranks, too: see `change`
     run, residuals = iterate_recorded(
@@ -419,13 +419,14 @@ def verify_pagerank(
     landing = personal
     if dangling is not None and not isinstance(dangling, str):
         landing = distributions(graph, "dangling", dangling).on_host()
+    tol *= graph.living_count
     degree = np.bincount(edges.targets, minlength=len(x)).max(initial=0)
     # A superstep rounds a sum of positive values; ranks inherit 1 / (1 - alpha) of it.
     rounding = 4 * eps * (degree + 8) / max(1 - alpha, eps)
     floor = (1 - alpha) * personal * (1 - rounding)
     require((x >= floor).all(axis=1), "less rank than jumps bring")
     sums = x.sum(axis=0)
-    _require_columns(np.abs(sums - 1) <= rounding + len(x) * tol, "does not sum to one")
+    _require_columns(np.abs(sums - 1) <= rounding + tol, "does not sum to one")
 
     sent = x / np.where(out == 0, 1.0, out)[:, None]
     w = 1.0 if given_weights is None else given_weights[edges.given][:, None]
@@ -433,7 +434,7 @@ def verify_pagerank(
     lost = x[out == 0].sum(axis=0)
     moved = (1 - alpha) * personal + alpha * (inflow + lost * landing)
     change = np.abs(moved - x).sum(axis=0)
-    _require_columns(change < len(x) * tol + rounding, "one more superstep moves it")
+    _require_columns(change < tol + rounding, "one more superstep moves it")
 
 
 def _require_columns(holds: Array, what: str) -> None:

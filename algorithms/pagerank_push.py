@@ -287,7 +287,7 @@ def _require_work(
     graph: fg.Graph, personal: fg.GivenArray | None, epsilon: float
 ) -> None:
     if personal is None:
-        largest = np.full(1, 1 / graph.vertex_count)
+        largest = np.full(1, 1 / max(graph.living_count, 1))
     else:
         largest = personal.largest_of_columns()
     idle = largest <= epsilon

@@ -7,6 +7,7 @@ from featgraph._arguments import checked_arguments
 from featgraph._files import read_arrays, write_arrays
 from featgraph._version import VERSION as _VERSION
 from featgraph.config import config
+from featgraph.dynamic.graph import DynamicGraph
 from featgraph.errors import (
     ArgumentError,
     CacheWarning,
@@ -24,6 +25,7 @@ from featgraph.errors import (
     KernelFaultError,
     PlanError,
     RankMismatchError,
+    StaleSourcesWarning,
     StateError,
     UserFunctionError,
     WorkerLostError,
@@ -117,6 +119,7 @@ __all__ = [
     "DistributedError",
     "DistributedWarning",
     "DivergenceError",
+    "DynamicGraph",
     "FactorGraph",
     "FeatGraphError",
     "FileFormatError",
@@ -131,6 +134,7 @@ __all__ = [
     "PlanError",
     "RankMismatchError",
     "Run",
+    "StaleSourcesWarning",
     "State",
     "StateError",
     "StoppingTest",

@@ -26,6 +26,7 @@ __all__ = [
     "KernelFaultError",
     "PlanError",
     "RankMismatchError",
+    "StaleSourcesWarning",
     "StateError",
     "UserFunctionError",
     "WorkerLostError",
@@ -184,6 +185,10 @@ class CompilationWarning(UserWarning):
 
 class DistributedWarning(UserWarning):
     """Something that one rank does by itself, where there are several."""
+
+
+class StaleSourcesWarning(UserWarning):
+    """A run goes on with values that came along edges which are gone."""
 
 
 class ConvergenceWarning(UserWarning):

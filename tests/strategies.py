@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 import featgraph as fg
+from tests.dynamic.doubles import with_dead
 
 __all__ = [
     "OPTION_SETS",
@@ -86,16 +87,27 @@ _SHAPES = (_random, _no_edges, _path, _star_in, _star_out, _loops, _parallel, _h
 
 @st.composite
 def graphs(
-    draw: st.DrawFn, *, directed: bool | None = None, max_edges: int = 200
+    draw: st.DrawFn,
+    *,
+    directed: bool | None = None,
+    max_edges: int = 200,
+    dead: bool = False,
 ) -> fg.Graph:
-    """Draw a graph: one vertex, no edges, loops, multi-edges, stars, hubs, ..."""
+    """Draw a graph: one vertex, no edges, loops, multi-edges, stars, hubs, ...
+
+    With `dead`, vertices without edges may be dead.
+    """
     count = draw(st.sampled_from([v for v in VERTEX_COUNTS if v <= max_edges]))
     shape = draw(st.sampled_from(_SHAPES))
     edges = draw(st.integers(0, max_edges))
     both = st.booleans() if directed is None else st.just(directed)
     rng = np.random.default_rng(draw(seeds))
     source, target = shape(rng, count, edges)
-    return fg.Graph.from_edges(source, target, vertex_count=count, directed=draw(both))
+    made = fg.Graph.from_edges(source, target, vertex_count=count, directed=draw(both))
+    if not dead or draw(st.booleans()):
+        return made
+    has_edges = np.isin(np.arange(count), [source, target])
+    return with_dead(made, has_edges | (rng.random(count) < 0.3))
 
 
 @st.composite

@@ -47,6 +47,7 @@ __all__ = [
     "out_columns",
     "out_edges",
     "owns",
+    "require_fixed",
     "set_degrees",
     "structure_digest",
     "weights_there",
@@ -93,6 +94,11 @@ class Structure:
             found = self._edges.known()
             self._found = self.stamps.version, found
         return found
+
+    @property
+    def changing(self) -> Any:
+        """The graph itself, if it changes in batches; else None."""
+        return None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Through EdgeList, whose constructor makes the arrays read-only again.
@@ -166,8 +172,22 @@ class Structure:
 
     @property
     def vertex_count(self) -> int:
-        """V."""
+        """V, the number of ids: of a graph that changes, those of dead vertices too."""
         return self._edges.vertex_count
+
+    @property
+    def living(self) -> NDArray[np.bool_] | None:
+        """Which ids have a vertex, (V,); None where all have one.
+
+        Another object takes its place when vertices are inserted or deleted.
+        """
+        return None
+
+    @property
+    def living_count(self) -> int:
+        """The number of vertices that are not dead; V where none was ever deleted."""
+        living = self.living
+        return self.vertex_count if living is None else int(np.count_nonzero(living))
 
     @property
     def given_edge_count(self) -> int:
@@ -432,6 +452,23 @@ class Structure:
             Another length, or per_direction for a directed graph.
         """
         return collect_edge_values(self, stored, per_direction)
+
+
+def require_fixed(graph: Structure, where: str) -> None:
+    """Refuse a graph that changes in batches.
+
+    Raises
+    ------
+    GraphInputError
+    """
+    if graph.changing is not None:
+        raise GraphInputError(
+            "the graph changes in batches",
+            where=where,
+            got=repr(graph),
+            expected="a graph that does not change",
+            fix="give graph.freeze()",
+        )
 
 
 def _rebuild(kind: type[Structure], *fields: Any) -> Structure:

@@ -8,7 +8,7 @@ from typing import Any
 from featgraph._arguments import shown
 from featgraph.errors import GraphInputError
 from featgraph.graph import _convert
-from featgraph.graph._structure import Structure
+from featgraph.graph._structure import Structure, require_fixed
 from featgraph.graph.building.edges import edge_list
 from featgraph.graph.partition.asked import makers, require_asked
 from featgraph.graph.partition.choose import choose_partition
@@ -325,6 +325,7 @@ class Graph(Structure):
         >>> ring.partition(cuts=[0, 2, 4])[1].numbers
         array([2, 3, 1], dtype=int32)
         """
+        require_fixed(self, "Graph.partition")
         partition = choose_partition(self, order, parts, cuts=cuts, balance=balance)
         if not isinstance(along, str) or along not in {"in", "both"}:
             raise GraphInputError(

@@ -15,7 +15,8 @@ from featgraph.graph.building.check import checked_count
 from featgraph.graph.inputs.numbers import number_array
 
 __all__ = [
-    "MOST_HELD", "WORD_BITS", "ActiveSet", "pack_mask", "resized", "word_count",
+    "MOST_HELD", "WORD_BITS", "ActiveSet", "checked_vertices", "pack_mask", "resized",
+    "word_count",
 ]  # fmt: skip
 
 WORD_BITS = 32
@@ -80,7 +81,7 @@ class ActiveSet:
         V, or a graph that has it.
     vertices : array_like, optional
         Integer ids of shape (N,), or a boolean mask of shape (V,); None for the empty
-        set, ``"all"`` for all vertices.
+        set, ``"all"`` for all vertices. In no set of a graph are dead ones.
 
     Raises
     ------
@@ -102,12 +103,16 @@ class ActiveSet:
         self._held: tuple[Holder, Any] | None = None
         #: The words with bits, by their numbers, until all are asked for on the host.
         self._few: dict[int, int] | None = None
+        living = getattr(vertex_count, "living", None)
         if vertices is None:
             self._few = {}
         elif isinstance(vertices, str) and vertices == "all":
-            self._words = pack_mask(np.ones(self.vertex_count, np.bool_))
+            is_all = np.ones(self.vertex_count, np.bool_)
+            self._words = pack_mask(is_all if living is None else living)
         else:
-            array = _checked_vertices(vertices, self.vertex_count)
+            array = checked_vertices(vertices, self.vertex_count)
+            if living is not None:
+                array = array & living if array.dtype == bool else array[living[array]]
             if array.dtype != np.bool_ and array.size <= _FEW:
                 self._few = _few_words(array)
             else:
@@ -244,14 +249,16 @@ _sets_held: weakref.WeakValueDictionary[int, ActiveSet] = weakref.WeakValueDicti
 _numbers = itertools.count()
 
 
-def _checked_vertices(vertices: Any, vertex_count: int) -> npt.NDArray[Any]:
+def checked_vertices(
+    vertices: Any, vertex_count: int, where: str = "active set"
+) -> npt.NDArray[Any]:
     """Return a mask of all vertices, or ids of some."""
-    array = number_array(vertices, "active set")
+    array = number_array(vertices, where)
     if array.dtype == np.bool_:
         if array.shape != (vertex_count,):
             raise GraphInputError(
                 "a mask needs one entry per vertex",
-                where="active set",
+                where=where,
                 got=f"shape {array.shape}",
                 expected=f"({vertex_count},)",
             )
@@ -261,7 +268,7 @@ def _checked_vertices(vertices: Any, vertex_count: int) -> npt.NDArray[Any]:
     if array.dtype.kind not in "iu" or array.ndim != 1:
         raise GraphInputError(
             "vertices are integer ids or a boolean mask",
-            where="active set",
+            where=where,
             got=f"{array.dtype} of shape {array.shape}",
             expected="integers of shape (N,)",
         )
@@ -270,7 +277,7 @@ def _checked_vertices(vertices: Any, vertex_count: int) -> npt.NDArray[Any]:
         place = int(np.argmax(bad))
         raise GraphInputError(
             "vertex id out of range",
-            where=f"active set, position {place}",
+            where=f"{where}, position {place}",
             got=int(array[place]),
             expected=f"0 <= id < {vertex_count}",
         )

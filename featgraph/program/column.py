@@ -37,6 +37,10 @@ class Place(Protocol):
 
     def unshare(self, name: str) -> None: ...
 
+    def put(self, name: str, ids: Array, values: Any) -> bool: ...
+
+    def make_room(self) -> None: ...
+
     def touched(self, name: str) -> None: ...
 
     def renew_ghosts(self) -> None: ...
@@ -65,15 +69,20 @@ class Column:
         The place that holds the values, and their name there.
     edges : Stamp or None
         The version of a State's graph whose edges have the values; None for others.
+    fill : scalar or ndarray
+        The value of entries of new and of dead vertices, and of new edges.
     """
 
-    def __init__(self, type_: PropertyType, values: Any, per_direction: bool) -> None:
+    def __init__(
+        self, type_: PropertyType, values: Any, per_direction: bool, fill: Any = 0
+    ) -> None:
         self.type = type_
         self.per_direction = per_direction
         self.placed_by: Literal["ids", "rows"] = "ids"
         self.held: tuple[Place, str] | None = None
         self.borrowed: Array | None = None
         self.edges: Stamp | None = None
+        self.fill = fill
         self._memory: Array | None = None
         self.put(values)
 
@@ -202,6 +211,21 @@ class Column:
         self._memory = memory
         self.put(values)
 
+    def extend(self, count: int, fill: Any) -> None:
+        """Have entries for `count` vertices or edges; new ones are `fill`.
+
+        Memory grows by doubling. Values that a place holds, it has room for.
+        """
+        before = self.count
+        if self.held is not None or before >= count:
+            return
+        if self.capacity < count:
+            self.grow(max(count, 2 * before), fill)
+        memory: Any = self._memory
+        memory[before:count] = fill
+        self.values, self.borrowed = memory[:count], None
+        self.mark_written(None)
+
     def _entries(self, doing: str) -> Array:
         """Return the values on the host, with an entry for each vertex or edge."""
         if self.type.kind not in {PropertyKind.VERTEX, PropertyKind.EDGE}:
@@ -214,8 +238,14 @@ class Column:
         return self.on_host()  # type: ignore[no-any-return]
 
     def copy(self, values: Any) -> Column:
-        """Return a column of the same type with a copy of values, on their device."""
-        return Column(self.type, _copied(values), self.per_direction)
+        """Return a column of the same type with a copy of values, on their device.
+
+        A graph's column stays the graph's, unless its values are given.
+        """
+        if self.type.column and values is self.values:
+            return Column(self.type, values, self.per_direction)
+        type_ = self.type._replace(column="")
+        return Column(type_, _copied(values), self.per_direction, self.fill)
 
 
 def _copied(values: Any) -> Any:

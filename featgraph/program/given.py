@@ -14,6 +14,7 @@ from featgraph.arrays.values import (
     Entries,
     Filled,
     Reordered,
+    host_values,
     name_of,
 )
 from featgraph.errors import StateError
@@ -63,11 +64,16 @@ class PropertySpec:
     copy: bool = True
     at: Any = None
     entries: Any = None
+    fill: Any = 0
 
 
 def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
     """Return the column of a property of vertices or edges."""
     is_edge = spec.kind is PropertyKind.EDGE
+    if graph.changing is not None and not spec.copy:
+        of_graph = graph.changing.column_of(spec.values)
+        if of_graph is not None:
+            return _graph_column(graph, of_graph)
     # A rank has the weights of its own part of a graph.
     here = graph.part if is_edge and owns(graph, spec.values) else graph
     rows = here.given_edge_count if is_edge else graph.vertex_count
@@ -115,14 +121,39 @@ def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
     type_ = PropertyType(
         spec.kind, name_of(array.dtype), array.shape[1:], spec.iterated, shared
     )
+    fill = _checked_fill(name, spec.fill, type_)
     if is_lent:
-        return _lent_column(here, array, type_, per_direction)
-    values = (edge_values if is_edge else vertex_values)(here, array)
-    return Column(type_, values, per_direction)
+        return _lent_column(here, array, type_, per_direction, fill)
+    values = edge_values(here, array) if is_edge else vertex_values(here, array, fill)
+    return Column(type_, values, per_direction, fill)
+
+
+def _checked_fill(name: str, fill: Any, type_: PropertyType) -> Any:
+    """Return the value of new entries in the storage type of a property."""
+    if type(fill) is int and fill == 0:
+        return 0
+    made = storage_array(f"{name}, fill=", fill, type_.dtype)
+    if made.shape not in {(), type_.item_shape}:
+        raise StateError(
+            "one value fills a new entry",
+            where=f"property {name!r}, fill=",
+            got=f"shape {made.shape}",
+            expected=f"{type_.item_shape}, or a scalar",
+        )
+    return made
+
+
+def _graph_column(graph: Graph, values: Any) -> Column:
+    """Return a column of a graph as one of a State, which has it in every version."""
+    type_ = PropertyType(
+        PropertyKind.EDGE, name_of(values.dtype), values.shape[1:],
+        shared=not graph.directed, column=values.name,
+    )  # fmt: skip
+    return Column(type_, values, False)
 
 
 def _lent_column(
-    graph: Graph, array: Array, type_: PropertyType, per_direction: bool
+    graph: Graph, array: Array, type_: PropertyType, per_direction: bool, fill: Any
 ) -> Column:
     """Return the column of an array that stays the caller's as long as it can.
 
@@ -136,10 +167,13 @@ def _lent_column(
     if is_edge and not (is_as_given and is_in_given_order(graph)):
         rows, is_shared = edge_rows(graph), owns(graph, array)
         values = Reordered(array, rows, is_shared=is_shared)
-        return Column(type_, values, per_direction)
+        return Column(type_, values, per_direction, fill)
+    if not is_edge and graph.living is not None:
+        values = vertex_values(graph, array.copy(), fill)
+        return Column(type_, values, per_direction, fill)
     if not array.flags.writeable or graph.part is not graph:
-        return Column(type_, graph.rows_here(array.copy()), per_direction)
-    column = Column(type_, array, per_direction)
+        return Column(type_, graph.rows_here(array.copy()), per_direction, fill)
+    column = Column(type_, array, per_direction, fill)
     column.borrowed = array
     return column
 
@@ -218,13 +252,23 @@ def _check_item_shape(name: str, shape: tuple[int, ...], letter: str) -> None:
         )
 
 
-def vertex_values(graph: Graph, given: Any) -> Any:
+def vertex_values(graph: Graph, given: Any, fill: Any = 0) -> Any:
     """Return the values of vertices that are here, in memory that nothing else writes.
 
-    Those on the GPU are copied there.
+    Those on the GPU are copied there. Entries of dead vertices are filled.
     """
     here = graph.rows_here(given)
-    return here.copied() if isinstance(here, Borrowed) else here
+    values = here.copied() if isinstance(here, Borrowed) else here
+    return values if graph.living is None else _without_dead(graph, values, fill)
+
+
+def _without_dead(graph: Graph, values: Any, fill: Any) -> Any:
+    """Return values with `fill` in the entries of dead vertices."""
+    if isinstance(values, Filled) and values.apart is None and values.value == fill:
+        return values
+    made = host_values(values)
+    made[~graph.living] = fill
+    return made
 
 
 def finish_copies(columns: Iterable[Column]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 from featgraph.errors import StateError
 
@@ -15,7 +16,9 @@ class InUse:
     The thread itself may come again, as callbacks do that run other foldmaps.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, graph: Any = None) -> None:
+        #: Of a graph that changes: what keeps batches away meanwhile.
+        self._turns = None if graph is None else graph.turns
         self._owner: dict[str, int] = {}
         self._depth = 0
         #: How often something was begun that may change values.
@@ -50,6 +53,8 @@ class InUse:
         # One step for the interpreter, so that two threads cannot both find it free.
         if self._owner.setdefault("thread", me) != me:
             raise _taken(doing)
+        if self._turns is not None and self._depth == 0:
+            self._begin(doing)
         self._depth += 1
         self.changes += changes
 
@@ -57,7 +62,17 @@ class InUse:
         """End what `take` has begun."""
         self._depth -= 1
         if self._depth == 0:
+            if self._turns is not None:
+                self._turns.leave()
             self._owner.clear()
+
+    def _begin(self, doing: str) -> None:
+        """Keep batches of other threads away from the graph."""
+        try:
+            self._turns.enter(doing)
+        except StateError:
+            self._owner.clear()
+            raise
 
     def check(self, doing: str) -> None:
         """Refuse what another thread's supersteps would mix up.

@@ -22,6 +22,7 @@ RESERVED = frozenset(
         "fault",
         "feature_count",
         "in_degree",
+        "living_count",
         "out_degree",
         "superstep",
         "vertex_count",

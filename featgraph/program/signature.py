@@ -64,6 +64,8 @@ class PropertyType(NamedTuple):
         function may write it.
     computed_as : str or None
         NumPy name of its arithmetic type, if that is another one (`arithmetic`).
+    column : str
+        The column of a graph that it is, in every version; "" for values of a State.
     """
 
     kind: PropertyKind
@@ -72,6 +74,7 @@ class PropertyType(NamedTuple):
     iterated: bool = False
     shared: bool = False
     computed_as: str | None = None
+    column: str = ""
 
     @property
     def arithmetic(self) -> str:

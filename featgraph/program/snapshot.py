@@ -27,11 +27,15 @@ class Left:
         Due vertices that ``.on`` has left out.
     scalars : tuple of (str, bytes), or None
         The scalars and vectors that it has read last.
+    seen : Seen or None
+        The version of the graph, and the puts, that it has seen; in a snapshot None:
+        those of the State.
     """
 
     words: Words | None
     left: Words | None
     scalars: tuple[tuple[str, bytes], ...] | None
+    seen: Any = None
 
     def on_host(self) -> Left:
         """Return it; what is left on a device has to be brought here first."""

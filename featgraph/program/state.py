@@ -7,6 +7,7 @@ import functools
 import os
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy.typing as npt
@@ -23,6 +24,14 @@ from featgraph.graph.inputs.take import (
 from featgraph.graph.partition.asked import makers
 from featgraph.program.alike import compare_given
 from featgraph.program.column import Column, Place
+from featgraph.program.following import (
+    Puts,
+    Seen,
+    follow,
+    has_log,
+    put_entries,
+    seen_now,
+)
 from featgraph.program.given import (
     PropertySpec,
     edge_values,
@@ -56,6 +65,7 @@ def vertex_property(
     at: Any = None,
     entries: Any = None,
     copy: bool = True,
+    fill: Any = 0,
 ) -> PropertySpec:
     """Declare a property with one entry per vertex.
 
@@ -83,6 +93,8 @@ def vertex_property(
         With False, a NumPy array of the storage type, in C order, is read where it is,
         and copied before functions first write the property. Do not write it meanwhile,
         or call `State.touch` behind that. Everything else is copied.
+    fill : scalar, or array_like of shape `shape`, optional
+        On a graph that changes, the entries of new and of dead vertices.
 
     Raises
     ------
@@ -116,6 +128,7 @@ def vertex_property(
         copy=require_flag("copy", copy),
         at=at,
         entries=entries,
+        fill=fill,
     )
 
 
@@ -127,6 +140,7 @@ def edge_property(
     shape: tuple[int, ...] | None = None,
     per_direction: bool | None = None,
     copy: bool = True,
+    fill: Any = 0,
 ) -> PropertySpec:
     """Declare a property with one entry per edge, in the order they were given.
 
@@ -144,6 +158,8 @@ def edge_property(
         As for `vertex_property`. Unless the order of edges is that of their ids
         (`Graph.given_index`), they are copied into it where a kernel first reads them:
         a GPU gets the array as it is, and brings it into order there.
+    fill : scalar or array_like, optional
+        On a graph that changes, the entries of new edges.
 
     Raises
     ------
@@ -158,6 +174,7 @@ def edge_property(
         require_item_shape(shape),
         per_direction is not None and require_flag("per_direction", per_direction),
         require_flag("copy", copy),
+        fill=fill,
     )
 
 
@@ -225,10 +242,18 @@ class State:
         #: Set by the runtime that holds the current values.
         self.residency: Place | None = None
         #: The thread that runs supersteps on it.
-        self.in_use = InUse()
-        #: Foldmap, or the digest of its program -> what earlier runs have left due for
-        #: it, with the moment that they have seen; the runtime's.
-        self.left: tuple[Any, dict[Any, Any]] = (self.moment, {})
+        self.in_use = InUse(self.graph.changing)
+        #: The version when it was found, and foldmap, or the digest of its program ->
+        #: what earlier runs have left due for it, with what they have seen of the graph
+        #: and of puts; the runtime's.
+        self.left: tuple[int, dict[Any, Any]] = (self.version, {})
+        #: What `put` has written.
+        self.puts = Puts()
+        #: The last version whose losses `trim` has mended.
+        self.trimmed = 0
+        #: How many vertices its columns have entries for, and at which version.
+        self.vertices_seen = self.graph.vertex_count
+        self._seen = seen_now(self)
         #: The same of each run in progress.
         self.live: list[Callable[[], dict[Any, Left]]] = []
         #: What foldmaps have bound to it, by its id, as long as they live: none of that
@@ -272,7 +297,16 @@ class State:
     @property
     def moment(self) -> tuple[Any, ...]:
         """Equal as long as nothing outside writes the State or changes its graph."""
-        return self.version, self.graph.stamps.version
+        return self.version, *self.follow()
+
+    def follow(self) -> Seen:
+        """Have entries for what its graph has now, and return what has been seen."""
+        now = seen_now(self)
+        if now != self._seen:
+            if now.stamp is not self._seen.stamp:
+                follow(self, self._seen, now)
+            self._seen = now
+        return now
 
     @property
     def types(self) -> tuple[tuple[str, PropertyType], ...]:
@@ -284,6 +318,7 @@ class State:
         return known[1]
 
     def _column(self, name: object) -> Column:
+        self.follow()
         found = self._columns.get(name) if isinstance(name, str) else None
         if found is None:
             raise unknown_name(name, self._columns, "this State")
@@ -388,6 +423,7 @@ class State:
         self.in_use.check(f"state.view({name!r})")
         column = self._column(name)
         check_edges(self)
+        _require_own(f"state.view({name!r})", column)
         if column.type.kind is PropertyKind.SCALAR:
             raise StateError(
                 "a scalar has no view",
@@ -413,6 +449,7 @@ class State:
         """
         with self.in_use.hold(f"state.touch({name!r})", changes=False):
             column = self._column(name)
+            _require_own(f"state.touch({name!r})", column)
             if self.graph.ranks is not None:
                 self._renew_ghosts(name, column)
             column.touch()
@@ -435,9 +472,11 @@ class State:
     def __setitem__(self, name: str, value: Any) -> None:
         with self.in_use.hold(f"writing state[{name!r}]"):
             self._write(name, value)
+            self.version += 1
 
     def _write(self, name: str, value: Any) -> None:
         column = self._column(name)
+        _require_own(f"state[{name!r}] = ...", column)
         type_, graph = column.type, self.graph
         values: Any
         if type_.kind is PropertyKind.SCALAR:
@@ -446,7 +485,8 @@ class State:
             values = host_values(values_of_shape(name, value, type_, ()))
         elif type_.kind is PropertyKind.VERTEX:
             rows = (graph.vertex_count,)
-            values = vertex_values(graph, values_of_shape(name, value, type_, rows))
+            given = values_of_shape(name, value, type_, rows)
+            values = vertex_values(graph, given, column.fill)
         else:
             rows = (graph.given_edge_count * (2 if column.per_direction else 1),)
             given = values_of_shape(name, value, type_, rows)
@@ -456,7 +496,39 @@ class State:
         finish_copies([made])
         column.put(values)
         _note_edges(graph, column)
-        self.version += 1
+
+    def put(self, name: str, ids: Any, values: Any) -> None:
+        """Write some entries of a property, and make due the vertices that read them.
+
+        Parameters
+        ----------
+        name : str
+            A property of vertices or edges.
+        ids : array_like of int, shape (N,), or a mask
+            Vertices; edges as `state[name]` numbers them. Of an id that comes twice,
+            the last entry counts.
+        values : array_like of shape (N, ...), or one value for all
+
+        Raises
+        ------
+        StateError
+            If there is no such property, shapes do not fit, the graph is on several
+            ranks, or another thread runs on this State.
+        GraphInputError
+            If there is no such vertex or edge.
+
+        Examples
+        --------
+        >>> import featgraph as fg
+        >>> graph = fg.Graph.from_edges([0, 1], [1, 2])
+        >>> state = fg.State(graph, x=fg.vertex_property([1.0, 2.0, 3.0]))
+        >>> state.put("x", [2, 0], [5.0, 7.0])
+        >>> state["x"].tolist()
+        [7.0, 2.0, 5.0]
+        """
+        with self.in_use.hold(f"state.put({name!r})"):
+            _require_own(f"state.put({name!r})", self._column(name))
+            put_entries(self, name, ids, values)
 
     def put_result(self, name: str, type_: PropertyType, place: Place) -> None:
         """Note that a reduce has left a result at a place."""
@@ -478,8 +550,14 @@ class State:
         for column in made._columns.values():  # of another process, maybe
             column.mark_written(None)
             _note_edges(graph, column)
-        made.left = (made.moment, dict(snapshot.left))
+        made.keep_left(snapshot.left)
         return made
+
+    def keep_left(self, left: dict[Any, Left]) -> None:
+        """Have foldmaps see what they have left as of now."""
+        seen = self.follow()
+        left = {key: replace(found, seen=seen) for key, found in left.items()}
+        self.left = self.version, left
 
     def copy(self) -> State:
         """Return an independent State on the same graph.
@@ -591,11 +669,12 @@ def take_snapshot(state: State) -> Snapshot:
 
 
 def _snapshot(state: State, values_of: Callable[[Column], Any]) -> Snapshot:
+    seen = state.follow()
     check_edges(state)
-    moment, kept = state.left
+    version, kept = state.left
     left = {}
-    if moment == state.moment:
-        left = {key: found.on_host() for key, found in kept.items()}
+    if version == state.version:
+        left = {k: found.on_host() for k, found in kept.items() if found.seen == seen}
     for tell in state.live:
         left |= tell()
     columns = {
@@ -604,9 +683,22 @@ def _snapshot(state: State, values_of: Callable[[Column], Any]) -> Snapshot:
     return Snapshot(state.superstep, columns, left)
 
 
+def _require_own(where: str, column: Column) -> None:
+    """Raise StateError if a column is the graph's, which only batches write."""
+    if column.type.column:
+        raise StateError(
+            "the values are a column of the graph, which is read-only",
+            where=where,
+            got=f"graph.column({column.type.column!r})",
+            fix="write it with graph.update; or give the State a copy, "
+            "fg.edge_property(values)",
+        )
+
+
 def _note_edges(graph: Graph, column: Column) -> None:
     """Note the version whose edges have values that have just been given."""
-    if column.type.kind is PropertyKind.EDGE:
+    is_own = column.type.kind is PropertyKind.EDGE and not column.type.column
+    if is_own and not has_log(graph):
         column.edges = graph.stamps.version
 
 

@@ -9,6 +9,7 @@ from featgraph.distributed.current import current_engine
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.errors import GraphInputError
 from featgraph.graph import Graph
+from featgraph.graph._structure import require_fixed
 from featgraph.graph.partition.choose import choose_partition
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import check_fits
@@ -104,6 +105,7 @@ def distribute(
         if ranks is not None and _is_same(graph, order, along, engine):
             return _of_ranks(graph, ranks, after)
         return _again(graph, order, cuts, along, engine)
+    require_fixed(graph, "fg.distribute")
     engine = engine or current_engine()
     if engine.size == 1:
         return graph

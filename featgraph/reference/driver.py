@@ -16,6 +16,7 @@ from featgraph.program.program import Program
 from featgraph.program.signature import Signature
 from featgraph.reference.facts import Facts
 from featgraph.reference.rules import Outcome, superstep
+from featgraph.reference.topology import living_mask
 
 __all__ = ["Run", "iterate"]
 
@@ -86,7 +87,7 @@ def iterate(
     """
     steps = _steps(programs)
     count = graph.vertex_count
-    first = _mask(count, active)
+    first = _mask(count, active) & living_mask(graph)
     waiting = {
         program: _Waiting(first.copy(), np.zeros(count, np.bool_))
         for program, _ in steps

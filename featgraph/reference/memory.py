@@ -51,6 +51,7 @@ class Memory:
         self.numbers = {
             "superstep": superstep,
             "vertex_count": topology.vertex_count,
+            "living_count": int(topology.living.sum()),
             "edge_count": len(topology.rows),
         }
         for name, type_ in types.items():

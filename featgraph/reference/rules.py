@@ -160,7 +160,7 @@ def superstep(
     facts = Facts(program, signature)
     memory = Memory(facts, topology, values, signature, superstep)
     masks = [
-        _mask(given, topology.vertex_count, empty)
+        _mask(given, topology.vertex_count, empty) & topology.living
         for given, empty in ((active, True), (on, True), (also_due, False))
     ]
     with np.errstate(all="ignore"):  # inf and nan come and go, as in a kernel
@@ -198,7 +198,7 @@ class _Superstep:
         self.topology = topology
         self.memory = memory
         if facts.is_foreign and active.any():  # S6
-            active = np.ones_like(active)
+            active = topology.living.copy()
         self.active = active
         self.on = on
         self.also_due = also_due

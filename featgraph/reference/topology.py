@@ -12,7 +12,13 @@ import numpy.typing as npt
 from featgraph.errors import UserFunctionError
 from featgraph.graph import Graph
 
-__all__ = ["Topology"]
+__all__ = ["Topology", "living_mask"]
+
+
+def living_mask(graph: Graph) -> npt.NDArray[np.bool_]:
+    """Return which vertices of a graph are not dead, of shape (V,)."""
+    living = graph.living
+    return np.ones(graph.vertex_count, np.bool_) if living is None else living
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,8 @@ class Topology:
         For each vertex, the rows of its in-edges, of its out-edges.
     out_degree : list of int
         Out-edges of each vertex.
+    living : ndarray of bool
+        Which vertices are not dead.
     has_sides : bool
         Whether each edge leads from the first of two sides to the second.
     """
@@ -49,6 +57,7 @@ class Topology:
     in_rows: list[list[int]]
     out_rows: list[list[int]]
     out_degree: list[int]
+    living: npt.NDArray[np.bool_]
     has_sides: bool
 
     @classmethod
@@ -75,6 +84,7 @@ class Topology:
             in_rows,
             out_rows,
             [len(found) for found in out_rows],
+            living_mask(graph),
             graph.sides is not None
             and len(graph.sides) == 2
             and graph.directed

@@ -21,7 +21,9 @@ __all__ = ["storage_dtype", "value_type"]
 
 _ORDER = ("bool", "int32", "int64", "real")
 #: Built-in numbers; degrees and other names that the State does not have are int32.
-_BUILT_IN = dict.fromkeys(("superstep", "vertex_count", "edge_count"), "int64")
+_BUILT_IN = dict.fromkeys(
+    ("superstep", "vertex_count", "living_count", "edge_count"), "int64"
+)
 _TRUTHS = {"bool", "isnan", "isinf", "isfinite"}
 
 

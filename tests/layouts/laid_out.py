@@ -35,6 +35,10 @@ class InExtents:
         self.name = name
         self._arrays = extents_of(graph, np.random.default_rng(seed))
 
+    def is_derived(self, name: str) -> bool:
+        """Return False: the graph does not change."""
+        return False
+
     def array(self, graph: fg.Graph, name: str) -> Any:
         """Return an array of extents, but not one of CSR."""
         assert name not in _OF_CSR, f"{name} is asked for, whatever the layout"

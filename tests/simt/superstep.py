@@ -179,6 +179,7 @@ class Superstep:
             "out_degree": np.diff(self.graph.out_edges.row_offsets).astype(np.int32),
             "superstep": 0,
             "vertex_count": self.count,
+            "living_count": self.graph.living_count,
             "edge_count": self.graph.edge_count,
             "edge_twin": None if self.graph.directed else self.graph.twins,
             "edge_is_twin": self.graph.given_index >= self.graph.given_edge_count,

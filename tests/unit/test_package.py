@@ -58,6 +58,9 @@ LAYERS = {
     "runtime": DECLARED
     | {"arrays", "_cuda", "_cuda_driver", "device", "fold"}
     | LAUNCHING,
+    "dynamic": DECLARED
+    | {"_cuda", "_cuda_driver", "arrays", "device", "fold", "runtime"}
+    | LAUNCHING,
     "model": DECLARED | {"_trust", "arrays", "distributed", "runtime"},
     "ranks": DECLARED
     | {
@@ -72,7 +75,7 @@ LAYERS = {
     },
     "testing": DECLARED | {"_cuda", "device", "fold", "reference", "runtime"},
     "__init__": DECLARED
-    | {"_cuda", "distributed", "fold", "ranks", "runtime", "testing"},
+    | {"_cuda", "distributed", "dynamic", "fold", "ranks", "runtime", "testing"},
     "data": BASE,
     "cli": BASE | {"__init__", "algorithms", "data", "distributed", "graph", "model"},
     "__main__": {"cli"},

@@ -20,12 +20,12 @@ from featgraph.fold.plan.traits import graph_traits
 from featgraph.graph._structure import Structure
 from featgraph.graph.views.view import Sizes, Stamps, VertexSet, prefix, words_of
 from featgraph.program.signature import PropertyKind
-from featgraph.program.state import State
 from featgraph.runtime.devices.choose import choose_device
-from featgraph.runtime.loops import worklist
+from featgraph.runtime.loops import pending, worklist
 from featgraph.runtime.memory import graph_arrays as kept
 from featgraph.runtime.memory.graph_arrays import GraphArrays, graph_arrays
 from featgraph.runtime.superstep.bound import BoundState
+from featgraph.runtime.superstep.catch_up import Added
 from featgraph.runtime.superstep.directions import most_reached
 from tests.bank import BY_NAME
 from tests.programs.triangles import make_state
@@ -498,7 +498,7 @@ FAULTS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
         lambda: check_host("in place"),
     ),
     "pending vertices": (
-        State, "moment", property(lambda self: self.version),
+        pending, "find_due", lambda plan, state, since: Added(),
         lambda: check_state("in place"),
     ),
     "arrays": (

@@ -78,6 +78,7 @@ _PARAMETER_TYPES |= dict.fromkeys(EDGES, "edge")
 _BUILTIN_DTYPES = {
     "superstep": "int64",
     "vertex_count": "int64",
+    "living_count": "int64",
     "edge_count": "int64",
     "feature_count": "int64",
     "in_degree": "int32",
@@ -139,6 +140,8 @@ class Analysed:
         Whether that differs between features.
     accesses : tuple of AccessRecord
         The access table.
+    degrees : tuple of AccessRecord
+        The degrees that it reads, and where.
     scalars : tuple of str
         Scalars and builtin arrays it reads.
     next_definite : frozenset of str
@@ -164,6 +167,7 @@ class Analysed:
     returns: str
     returns_varying: bool
     accesses: tuple[AccessRecord, ...]
+    degrees: tuple[AccessRecord, ...]
     scalars: tuple[str, ...]
     next_definite: frozenset[str]
     operations: frozenset[str]
@@ -476,6 +480,7 @@ class _Analyser:
             returns=returned,
             returns_varying=returns_varying(body, varying),
             accesses=tuple(a for a in accesses if a.name not in _BUILTIN_DTYPES),
+            degrees=tuple(a for a in accesses if a.name in BUILTIN_ARRAYS),
             scalars=tuple(sorted(scalars - {"feature_count"})),
             next_definite=next_written_on_every_path(
                 body, returns_varying(body, varying)

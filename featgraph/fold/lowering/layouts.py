@@ -1,15 +1,81 @@
-"""The layouts that a graph's edges may have in memory, by name."""
+"""The layouts that a graph's edges may have in memory, by name.
+
+`Runs` is the layout of a graph that changes: the row of a vertex is a run of slots in a
+pool, and two arrays say where each run begins and ends.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from featgraph.fold.plan.layout import Rows
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import GraphTraits
-from featgraph.fold.tree.layout import AdjacencyLayout, Csr
+from featgraph.fold.tree.layout import AdjacencyLayout, Csr, WalkedByPlace
+from featgraph.fold.tree.statements import Body, code
 
-__all__ = ["LAYOUTS", "layout_along", "layout_of", "types_of"]
+__all__ = ["LAYOUTS", "Runs", "layout_along", "layout_of", "types_of"]
+
+
+@dataclass(frozen=True)
+class Runs(WalkedByPlace):
+    """Rows that are runs of slots in a pool, in any order; a place is a slot.
+
+    The start of an empty row is a slot of the pool. Slots in no row have some vertex
+    and some number, too.
+
+    Attributes
+    ----------
+    prefix : str
+        The first part of the names of its arrays.
+    numbers : str
+        The number of each edge; "" where it is the slot, or none is used.
+    """
+
+    prefix: str
+    numbers: str
+    place_type: str = ""
+    number_type: str = ""
+
+    @classmethod
+    def of(cls, rows: Rows, place_type: str, number_type: str) -> Runs:
+        """Return the layout of some rows."""
+        prefix = f"{rows.offsets.removesuffix('offsets')}run"
+        has_ids = rows.finds_edges and not rows.by_slot
+        numbers = f"{prefix}_ids" if has_ids else ""
+        return cls(prefix, numbers, place_type, number_type)
+
+    @property
+    def ends(self) -> str:
+        """The vertex at the other end of each slot's edge."""
+        return f"{self.prefix}_ends"
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Names of the arrays that a kernel is given."""
+        bounds = f"{self.prefix}_starts", f"{self.prefix}_stops"
+        return (*bounds, self.ends, *filter(None, [self.numbers]))
+
+    @property
+    def vertex_count(self) -> str:
+        """Text of the number of rows."""
+        return f"{self.prefix}_starts.size"
+
+    def row(self, vertex: str) -> Body:
+        """Bind the row of a vertex."""
+        starts, stops, *_ = self.arrays
+        return code(f"start, stop = {starts}[{vertex}], {stops}[{vertex}]")
+
+    def edge_at(self, place: str) -> tuple[Body, str, str]:
+        """Return the slot of the edge at a place, and its number."""
+        at = self._number(place)
+        return [], at, self._number(f"{self.numbers}[{at}]") if self.numbers else at
+
+    def slot_at(self, slot: str) -> tuple[str, str, str]:
+        """Return the end and the number that a slot has: copies alone ask all slots."""
+        number = f"{self.numbers}[{slot}]" if self.numbers else slot
+        return "", f"{self.ends}[{slot}]", self._number(number)
 
 
 def _csr(rows: Rows, place_type: str, number_type: str) -> Csr:
@@ -19,7 +85,10 @@ def _csr(rows: Rows, place_type: str, number_type: str) -> Csr:
 #: `GraphTraits.layout` -> what makes one, from rows and the types of places and of
 #: numbers of edges. Names of arrays begin as those in `Rows` do: by that the runtime
 #: tells that they are the graph's.
-LAYOUTS: dict[str, Callable[[Rows, str, str], AdjacencyLayout]] = {"csr": _csr}
+LAYOUTS: dict[str, Callable[[Rows, str, str], AdjacencyLayout]] = {
+    "csr": _csr,
+    "runs": Runs.of,
+}
 
 
 def layout_along(rows: Rows, traits: GraphTraits, target: str) -> AdjacencyLayout:

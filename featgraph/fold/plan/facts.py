@@ -57,6 +57,9 @@ def find_facts(analysis: Analysis, phases: Sequence[Phase], options: Options) ->
         seen_elsewhere=tuple(
             sorted({a.name for a in accesses if a.where not in {"own", "global"}})
         ),
+        read_here=_read(functions, {"own"}),
+        read_elsewhere=_read(functions, {"neighbor", "twin", "foreign"}),
+        along_edges=any(f.kind.writes_edges or f.kind.intersects for f in functions),
         scalars=tuple(sorted(found)),
         incremental_scalars=tuple(
             sorted(_scalars([f for f in gathers if f.into in incremental]))
@@ -114,6 +117,12 @@ def _scalars(functions: Sequence[Analysed]) -> set[str]:
     }
 
 
+def _read(functions: Sequence[Analysed], where: set[str]) -> frozenset[str]:
+    """Return what is read where entries stand so, seen from the vertex or edge."""
+    found = (a for f in functions for a in (*f.accesses, *f.degrees))
+    return frozenset(a.name for a in found if a.mode == "read" and a.where in where)
+
+
 def _reads(gather: Analysed) -> GatherReads:
     of_neighbors = {a.name for a in gather.accesses if a.where == "neighbor"}
     anywhere = {a.name for a in gather.accesses}
@@ -122,6 +131,8 @@ def _reads(gather: Analysed) -> GatherReads:
         combine_of(gather),
         tuple(sorted(of_neighbors)),
         tuple(sorted(anywhere)),
+        declared_along(gather),
+        takes_active(gather),
     )
 
 

@@ -18,6 +18,8 @@ from featgraph.fold.syntax.vertex_numbers import NUMBER
 from featgraph.program.signature import PropertyKind
 
 __all__ = [
+    "BY_ID",
+    "BY_SLOT",
     "JOINED_ENTRIES",
     "NUMBER",
     "PART_ENTRIES",
@@ -35,6 +37,10 @@ __all__ = [
     "traits_along",
     "windows_of",
 ]
+
+
+#: A column of a graph as kernels take it, by slot and by edge id, before its name.
+BY_SLOT, BY_ID = "column ", "column by id "
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,9 @@ class Rows:
         of about as many edges for warps.
     finds_edges : bool
         Whether ids of edges are used.
+    by_slot : bool
+        Whether the slots of edges in these rows will do as their numbers, wherever the
+        layout has them.
     """
 
     offsets: str
@@ -67,6 +76,7 @@ class Rows:
     chunks: str
     windows: str
     finds_edges: bool = True
+    by_slot: bool = False
 
     @property
     def arguments(self) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from featgraph.arrays.padding import stored_shape
@@ -15,7 +15,14 @@ from featgraph.fold.analysis.change_driven import Changes, IncrementalGathers
 from featgraph.fold.analysis.gathers import takes_active
 from featgraph.fold.kinds.base import PhaseKind
 from featgraph.fold.plan.halos import Halo, Refusal, Split
-from featgraph.fold.plan.layout import REVERSED, SAID, Rows, rows_along
+from featgraph.fold.plan.layout import (
+    BY_ID,
+    BY_SLOT,
+    REVERSED,
+    SAID,
+    Rows,
+    rows_along,
+)
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.schedules.base import Schedule
@@ -115,6 +122,8 @@ class Phase:
         run, these are known without marks.
     conflicts : str
         The ends, "u" and "v", at which its edges conflict with each other.
+    by_slot : bool
+        Whether slots number its edges: see `Rows`.
     """
 
     kind: PhaseKind
@@ -152,6 +161,7 @@ class Phase:
     ordered: tuple[str, ...] = ()
     passes_all: bool = False
     conflicts: str = ""
+    by_slot: bool = False
 
     def describe_mapping(self) -> str:
         """Return how features and edges go to threads, in words."""
@@ -165,7 +175,8 @@ class Phase:
     @property
     def rows(self) -> Rows:
         """The rows of edges that its kernels go through."""
-        return rows_along(self.rows_along, finds_edges=self.finds_edges)
+        rows = rows_along(self.rows_along, finds_edges=self.finds_edges)
+        return replace(rows, by_slot=True) if self.by_slot else rows
 
     @property
     def rows_along(self) -> str:
@@ -210,12 +221,18 @@ class GatherReads:
         Properties that it reads at the other end of an edge.
     anywhere : tuple of str
         All that it reads.
+    along : str
+        Along which edges: "in", "out" or "both".
+    from_active : bool
+        Whether it combines over edges from active vertices only.
     """
 
     name: str
     combine: Combine
     of_neighbors: tuple[str, ...]
     anywhere: tuple[str, ...]
+    along: str
+    from_active: bool
 
 
 @dataclass(frozen=True)
@@ -253,6 +270,11 @@ class Facts:
         Iterated properties that it writes.
     seen_elsewhere : tuple of str
         Properties that functions access at other vertices, or at edges.
+    read_here, read_elsewhere : frozenset of str
+        Properties and degrees that functions read at the vertex, or edge, that they run
+        on, and at other vertices and at the ends of edges.
+    along_edges : bool
+        Whether there are functions of edges or of triangles.
     scalars : tuple of str
         Scalars and vectors that it reads, but for what its own reduces fill.
     incremental_scalars : tuple of str
@@ -295,6 +317,9 @@ class Facts:
     writes: tuple[str, ...]
     writes_next: tuple[str, ...]
     seen_elsewhere: tuple[str, ...]
+    read_here: frozenset[str]
+    read_elsewhere: frozenset[str]
+    along_edges: bool
     scalars: tuple[str, ...]
     incremental_scalars: tuple[str, ...]
     reductions: dict[str, Reduction]
@@ -404,6 +429,17 @@ class FoldPlan:
     def widens_active(self, phase: Phase) -> bool:
         """Whether vertices that a phase commits are active from then on (S8)."""
         return self.options.asynchronous and self.takes_active(phase)
+
+    def column_array(self, name: str) -> str:
+        """Return the array that a graph's column is, by the name of its property.
+
+        "" for other properties.
+        """
+        type_ = self.analysis.signature.get(name)
+        if type_ is None or not type_.column:
+            return ""
+        by_slot = any(phase.by_slot for phase in self.phases)
+        return (BY_SLOT if by_slot else BY_ID) + type_.column
 
     def item_shape(self, temporary: str) -> tuple[int, ...]:
         """Return the shape of one entry of what a gather fills."""

@@ -232,6 +232,7 @@ def _finish(
         )
     phases = [in_order(phase, analysis, options, traits) for phase in phases]
     phases = _start_at_edges(_with_edges(phases, analysis), analysis, options, traits)
+    phases = _numbered(phases, analysis)
     return _sum_in_trees(phases, functions, options)
 
 
@@ -263,6 +264,26 @@ def _with_edges(phases: Sequence[Phase], analysis: Analysis) -> list[Phase]:
             dataclasses.replace(phase, of_edges=tuple(of_edges), reverses=reverses)
         )
     return found
+
+
+def _numbered(phases: list[Phase], analysis: Analysis) -> list[Phase]:
+    """Return phases that number edges by slot, if all edge values are of columns.
+
+    Columns of a graph have values by slot along "in". Where one phase asks for ids, all
+    go by ids.
+    """
+    types = analysis.signature
+    finding = [p for p in phases if p.finds_edges]
+    fits = bool(finding) and all(
+        p.rows_along == "in"
+        and not (p.kind.sweeps_edges or p.kind.intersects or p.kind.in_turns)
+        and all(types[name].column for name in p.of_edges)
+        and not any(analysis.functions[i].twin_operations for i in p.functions)
+        for p in finding
+    )
+    if not fits or any(p.kind.sweeps_edges or p.kind.intersects for p in phases):
+        return phases
+    return [dataclasses.replace(p, by_slot=p.finds_edges) for p in phases]
 
 
 def _restores(

@@ -35,7 +35,7 @@ CANONICAL = ("i", "f", "u", "v", "e", "d")
 #: Parameters that are edges.
 EDGES = frozenset({"e", "e_uv", "e_uw", "e_vw"})
 BUILTIN_SCALARS = frozenset(
-    {"superstep", "vertex_count", "edge_count", "feature_count"}
+    {"superstep", "vertex_count", "living_count", "edge_count", "feature_count"}
 )
 BUILTIN_ARRAYS = frozenset({"in_degree", "out_degree"})
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph._files import create_file, open_file
+from featgraph.graph._structure import require_fixed
 from featgraph.graph.building.check import checked_count
 from featgraph.graph.building.edges import named_count
 from featgraph.graph.formats.checks import Seen
@@ -100,6 +101,7 @@ def write_graph(
     parts: int = 16,
 ) -> Manifest:  # fmt: skip
     """Make a folder of slices of a graph; see `convert`."""
+    require_fixed(graph, "slices of a graph")
     require_free(Path(target))
     names = stored_names(graph.vertex_names)
     ordered = choose_order(graph, order, checked_parts(parts), Balance()).order

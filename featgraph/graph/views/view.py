@@ -62,6 +62,9 @@ class RowLayout(Protocol):
         row hold some vertex.
         """
 
+    def is_derived(self, name: str) -> bool:
+        """Whether an array is made anew in each version, and written in place."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Stamps:
@@ -161,12 +164,14 @@ class VertexSet:
         Its bitvector on the device; do not write it.
     has_ghosts : bool
         Whether vertices that other ranks own are among them.
+    has_dead : bool
+        Whether ids up to the last of them are of dead vertices, which no phase writes.
     """
 
-    __slots__ = ("has_ghosts", "words")
+    __slots__ = ("has_dead", "has_ghosts", "words")
 
     def __init__(self, words: Array, *, has_ghosts: bool = False) -> None:
-        self.words, self.has_ghosts = words, has_ghosts
+        self.words, self.has_ghosts, self.has_dead = words, has_ghosts, False
 
 
 def prefix(count: int, room: int) -> npt.NDArray[np.uint32]:
@@ -201,7 +206,7 @@ class GraphView:
     room : tuple of int
         The same, as a pair.
     everyone : VertexSet
-        All vertices.
+        All vertices that are not dead.
     """
 
     vertex_count: int

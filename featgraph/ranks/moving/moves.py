@@ -210,8 +210,8 @@ class StateMover:
         """Have a State be of the other graph; it is unchanged if anything fails."""
         types = state.signature.items()
         columns = {name: self._column(state, name, type_.kind) for name, type_ in types}
-        moment, entries = state.left
-        if moment != state.moment:
+        version, entries = state.left
+        if version != state.version:
             entries = {}
         # Others than the run's, which does not know of them.
         lefts = {key: self.left(known.on_host()) for key, known in entries.items()}
@@ -219,7 +219,7 @@ class StateMover:
             if isinstance(state.residency, Buffers):
                 state.residency.drop()
             state.graph, state._columns = self._after, columns
-            state.left = state.moment, lefts
+            state.keep_left(lefts)
             for kept in list(state.bound.values()):
                 kept.clear()
 

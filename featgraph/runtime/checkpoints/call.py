@@ -28,6 +28,7 @@ import numpy.typing as npt
 from featgraph._activity import ACTIVITY, doing
 from featgraph.errors import CheckpointWarning, DistributedError, FileFormatError
 from featgraph.graph import Graph
+from featgraph.graph._structure import require_fixed
 from featgraph.program.saved import digests_of, read_state, write_state
 from featgraph.program.snapshot import Snapshot
 from featgraph.program.state import State, take_snapshot
@@ -121,6 +122,7 @@ class Call:
         """
         if self._opened is not None:
             return
+        require_fixed(graph, "checkpoint=")
         together = Together(graph, self._every)
         ACTIVITY.checkpoints = os.path.abspath(self._path)
         folder = together.first(lambda: CheckpointFolder(self._path))

@@ -76,7 +76,7 @@ def put_back(state: State, snapshot: Snapshot, left: dict[Any, Left]) -> None:
             state._columns[name] = column
             state.version += 1
         state.superstep = snapshot.superstep
-        state.left = (state.moment, dict(left))
+        state.keep_left(left)
 
 
 def go_on(agenda: Agenda, left: dict[Any, Left], rest: dict[str, Any]) -> None:

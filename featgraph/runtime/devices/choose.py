@@ -42,6 +42,10 @@ class CpuRows:
         """Return the array itself, or its first rows."""
         return array if len(array) == shape[0] else array[: shape[0]]
 
+    def put(self, array: Array, ids: Array, values: Array) -> None:
+        """Write some rows."""
+        array[ids] = values
+
     def copy_marked(self, marks: Array, source: Array, target: Array) -> None:
         """Copy the rows of which a mark is 1."""
         is_marked = marks[: len(source)] == 1
@@ -114,8 +118,8 @@ class CpuDevice(CpuSweeps):
         """Wait for launched work; there is none on the CPU."""
 
 
-def choose_device(target: str) -> Device:
-    """Return the device for ``"auto"``, ``"cpu"`` or ``"cuda"``.
+def choose_device(target: str, graph: Graph | None = None) -> Device:
+    """Return the device for ``"auto"``, ``"cpu"`` or ``"cuda"``, for work on a graph.
 
     Raises
     ------
@@ -124,6 +128,8 @@ def choose_device(target: str) -> Device:
     PlanError
         For an unknown target.
     """
+    if graph is not None and graph.changing is not None:
+        target = graph.changing.target_of(target)
     if chosen_target(target) == "cpu":
         return _CPU
     if not _loaded:  # an import statement takes a twentieth of a call

@@ -110,6 +110,13 @@ class CudaRows:
         array = _first(array, shape[0])
         return DeviceValues(array, None if tuple(array.shape) == shape else shape[1])
 
+    def put(self, array: Array, ids: Any, values: Any) -> None:
+        """Write some rows, by way of the host."""
+        rows = self._arrays.download(array)
+        width = np.shape(values)[-1:] if rows.ndim == 2 else ()
+        rows[(ids, *map(slice, width))] = values
+        self._arrays.upload(rows, array)
+
     def copy_marked(self, marks: Array, source: Array, target: Array) -> None:
         """Copy the rows of which a mark is 1."""
         count = source.shape[0]

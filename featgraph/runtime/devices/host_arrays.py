@@ -21,6 +21,7 @@ from featgraph.runtime.devices.cpu_sweeps import (
 
 __all__ = [
     "REDUCE_CHUNKS",
+    "cut_words",
     "edge_chunks",
     "host_graph_array",
     "oriented_array",
@@ -157,19 +158,34 @@ def row_chunks(work: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 def _chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
     """Return word numbers that cut the vertices into chunks of about equal work."""
-    words = word_count(graph.vertex_count)
-    work = np.full(words, 32, np.int64)
     of = rows_with(name)
+    edges_before = None if of is None else host_graph_array(graph, of.offsets)
+    return cut_words(graph.vertex_count, edges_before)
+
+
+def cut_words(
+    count: int, edges_before: npt.NDArray[Any] | None = None
+) -> npt.NDArray[np.int64]:
+    """Return where words of `count` vertices are cut into chunks of about equal work.
+
+    Parameters
+    ----------
+    count : int
+    edges_before : ndarray, optional
+        How many edges the rows before each have, and all rows. Default: a reduce, which
+        goes along no edges.
+    """
+    words = word_count(count)
+    work = np.full(words, 32, np.int64)
     most = min(words, import_whole("numba").get_num_threads() * CHUNKS_PER_THREAD)
-    if of is None:  # of a reduce: its result has the same bits for any number of them
+    if edges_before is None:  # its result has the same bits for any number of threads
         most = min(words, REDUCE_CHUNKS)
     else:
-        offsets = host_graph_array(graph, of.offsets)
-        ends = np.minimum(np.arange(words + 1) * 32, graph.vertex_count)
-        work += np.diff(offsets[ends]).astype(np.int64)
+        ends = np.minimum(np.arange(words + 1) * 32, count)
+        work += np.diff(edges_before[ends]).astype(np.int64)
     total = np.concatenate([[0], np.cumsum(work)])
-    count = max(1, min(most, int(total[-1]) // SMALLEST_CHUNK))
-    cuts = np.searchsorted(total, np.linspace(0, total[-1], count + 1)[1:-1])
+    chunks = max(1, min(most, int(total[-1]) // SMALLEST_CHUNK))
+    cuts = np.searchsorted(total, np.linspace(0, total[-1], chunks + 1)[1:-1])
     inner = np.unique(np.concatenate([[0], cuts])).astype(np.int64)
     # Without vertices, too, there is a chunk: a reduce leaves its identity then.
     return np.append(inner[inner < max(words, 1)], words)

@@ -303,6 +303,12 @@ class PropertyRows(Protocol):
     ) -> npt.NDArray[Any] | DeviceValues:
         """Return an array with values of a shape, for who holds or lends them."""
 
+    def put(self, array: Array, ids: Array, values: Array) -> None:
+        """Write some rows by their numbers; of one that comes twice, the last counts.
+
+        `values` are host arrays: one for each row, or one for all.
+        """
+
     def copy_marked(self, marks: Array, source: Array, target: Array) -> None:
         """Copy the rows of which a mark, one byte each, is 1."""
 

@@ -189,7 +189,7 @@ def iterate(
     ):
         is_written = any(function is not None for function in calls)
         session = Session(saved, foldmaps, state, options | told, is_written)
-        device = choose_device(target)
+        device = choose_device(target, state.graph)
         looks = {"until=": call, "callback=": callback, "record_active=": record_active}
         look = next((name for name in looks if looks[name] not in (None, False)), "")
         asked = Asked(
@@ -286,6 +286,7 @@ def _run(
     state, ends = course.agenda.state, False
     with rare_collections(state.graph.ranks is not None):
         while run.supersteps < max_supersteps and not run.converged:
+            course.follow()
             before, agenda = run.supersteps, course.agenda
             for loop in course.loops:
                 ran = loop.run(run, max_supersteps - before)
@@ -309,6 +310,7 @@ def _run(
             if not run.converged:
                 course.look(run)
         else:
+            course.follow()
             run.converged = run.converged or (
                 then is None and not course.agenda.has_work()
             )
@@ -379,13 +381,27 @@ class Course:
             return
         before.let_go()
         self.note_sent(run)
+        go_on(self._renew(before))
+
+    def follow(self) -> None:
+        """Go on with what has become due by batches of the graph, and by puts."""
+        before = self.agenda
+        if before.state.follow() == before.seen:
+            return
+        before.store_pending()
+        agenda = self._renew(before)
+        agenda.release()
+        agenda.turn = before.turn
+
+    def _renew(self, before: Agenda) -> Agenda:
+        """Make the agenda anew; it watches what the one before did."""
         self._begin(*make_agenda(replace(self._asked, active=None)))
         agenda = self.agenda
         agenda.watching, agenda.wants_host = before.watching, before.wants_host
         agenda.asks_within = before.asks_within
         if agenda.waiting is not None and before.waiting is not None:
             agenda.waiting.delta = before.waiting.delta
-        go_on(agenda)
+        return agenda
 
     def left_over(self) -> dict[FoldMap, Left]:
         """Return what a later call would have to know if the run ended here."""
@@ -478,7 +494,9 @@ def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
         step.spreads = waiting is None
         step.may_sweep_all &= waiting is None  # far vertices wait
     if asked.active is None:
-        pending = [recall_pending(f, state, device) for f in asked.foldmaps]
+        pending = [
+            recall_pending(step.foldmap, state, device, step.plan) for step in steps
+        ]
     else:
         pending = begin_pending(asked.active, state, device, len(asked.foldmaps))
     if waiting is not None:

@@ -36,7 +36,7 @@ class Accounts:
         #: Supersteps that the host would not have run.
         self._idle = 0
         self._first = agenda.state.superstep
-        self._everything = agenda.state.graph.vertex_count
+        self._everything = agenda.state.graph.living_count
 
     @property
     def is_whole(self) -> bool:
@@ -135,7 +135,7 @@ class Accounts:
     def _announce(self, traced: Traced, number: int) -> None:
         """Announce what was committed: its sets are where the recording makes them."""
         agenda, made = self._agenda, traced.pending
-        everything = number == self._everything
+        everything = 0 < number == self._everything
         told = None if everything else traced.committed()
         announce(
             agenda.pending, traced.place, told, number, lambda other, _: made[other]()

@@ -67,6 +67,8 @@ class Agenda:
         self.is_asynchronous = steps[0].plan.options.asynchronous
         self.version = self.state.version
         self.superstep = self.state.superstep
+        #: What the pending sets account for: the graph's version, and puts.
+        self.seen = self.state.follow()
         self.turn = self.stage = 0
         #: Tells whether loops are to come back to the host before they would.
         self.wants_host: Callable[[], bool] | None = None
@@ -100,7 +102,8 @@ class Agenda:
     def store_pending(self) -> None:
         """Remember what stays due for a later call: all, behind a write that failed."""
         self.refresh_version()
-        store_pending(self.foldmaps, all_pending(self), self.state, self.device)
+        pending = all_pending(self)
+        store_pending(self.foldmaps, pending, self.state, self.device, self.seen)
 
     def refresh_version(self) -> None:
         """Make everything due behind a write, or a superstep, from outside."""
@@ -224,8 +227,9 @@ class Agenda:
 
 def left_over(agenda: Agenda) -> dict[FoldMap, Left]:
     """Return what a later call would have to know if a run ended here."""
-    seen, state = (agenda.version, agenda.superstep), agenda.state
-    is_whole = (state.version, state.superstep) == seen
+    state = agenda.state
+    seen = (agenda.version, agenda.superstep, agenda.seen)
+    is_whole = (state.version, state.superstep, state.follow()) == seen
     told = {}
     for foldmap, pending in zip(agenda.foldmaps, all_pending(agenda), strict=True):
         known = pending if is_whole else replace(pending, words=None)

@@ -122,12 +122,12 @@ class HostLoop:
         self, words: Any, waiting: Waiting, step: Step
     ) -> tuple[Any, Any, int, int | None]:
         """Return the near ones of what is announced, the others, and their numbers."""
-        device, count = self._agenda.device, self._agenda.state.graph.vertex_count
+        device, count = self._agenda.device, self._agenda.state.graph.living_count
         everyone = self._agenda.steps[0].plain.bound.everyone.words
         announced = everyone if words is None else words
         near, number, others = waiting.split(announced, step.look_ahead)
         far = device.sets.without(announced, near)
-        return (None if number == count else near), far, number, others
+        return (None if 0 < number == count else near), far, number, others
 
     def _note(
         self, place: int, run: Run, committed: Any, begun: float, decisions: Any
@@ -136,11 +136,11 @@ class HostLoop:
         agenda, step = self._agenda, self._agenda.steps[place]
         results = agenda.watched_results(place)
         number, seen = self._counted(step, committed, results, begun)
-        count = agenda.state.graph.vertex_count
+        graph = agenda.state.graph
         seconds = time.perf_counter() - begun - self.others_s()
         run.add(number, seconds, step.direction, step.work)
         pieces = None
-        if agenda.state.graph.ranks is not None:
+        if graph.ranks is not None:
             pieces = agenda.exchange.sent_behind - self._sent_behind
             run.waits.append(agenda.exchange.waited_s - self._waited_s)
             run.pieces.append(pieces)
@@ -152,8 +152,8 @@ class HostLoop:
         if run.active_sets is not None:
             words = agenda.device.sets.snapshot(committed)
             holder = agenda.exchange.holder
-            run.active_sets.append(ActiveSet.held(count, holder, words))
-        everything = number == count
+            run.active_sets.append(ActiveSet.held(graph.vertex_count, holder, words))
+        everything = 0 < number == graph.living_count  # there may be no vertex
         union = agenda.device.sets.union
         told = None if everything else committed
         announce(agenda.pending, place, told, number, lambda _, w: union(w, committed))

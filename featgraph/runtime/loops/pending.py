@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import resized, word_count
+from featgraph.program.following import Seen
 from featgraph.program.snapshot import Left
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import arrays_for
+from featgraph.runtime.superstep.catch_up import find_due, warn_of_losses
 from featgraph.runtime.superstep.exchange import exchange_of
-from featgraph.runtime.superstep.foldmap import FoldMap, as_active, room_of
+from featgraph.runtime.superstep.foldmap import FoldMap, as_active, words_on
 
 __all__ = [
     "Pending",
@@ -54,19 +57,21 @@ class _Left:
     words: Any
     left: Any
     scalars: tuple[Any, ...] | None
+    seen: Seen
 
     def on_host(self) -> Left:
         """Return a copy in host memory."""
-        return host_left(Pending(self.words, self.left, self.scalars), self.device)
+        pending = Pending(self.words, self.left, self.scalars)
+        return host_left(pending, self.device, self.seen)
 
 
-def host_left(pending: Pending, device: Device) -> Left:
+def host_left(pending: Pending, device: Device, seen: Seen | None = None) -> Left:
     """Return a copy of what is pending, in host memory."""
     words, left = (
         None if w is None else np.array(device.download(w), np.uint32)
         for w in (pending.words, pending.left)
     )
-    return Left(words, left, pending.scalars)
+    return Left(words, left, pending.scalars, seen)
 
 
 def begin_pending(active: Any, state: State, device: Device, of: int) -> list[Pending]:
@@ -76,19 +81,52 @@ def begin_pending(active: Any, state: State, device: Device, of: int) -> list[Pe
     """
     holder = exchange_of(state.graph, device).holder
     given = as_active(active, state)
-    words, count = given.on(holder, room_of(state, device)), len(given)
+    words = words_on(given, state, device)
+    count = len(given) if state.graph.living is None else holder.sets.count(words)
     others = [holder.sets.snapshot(words) for _ in range(of - 1)]
     return [Pending(own, count=count) for own in (words, *others)]
 
 
-def recall_pending(foldmap: FoldMap, state: State, device: Device) -> Pending:
-    """Return what an earlier call has left; everything, if there was none."""
-    moment, entries = state.left
-    if moment != state.moment:
+def recall_pending(
+    foldmap: FoldMap, state: State, device: Device, plan: FoldPlan
+) -> Pending:
+    """Return what an earlier call has left, and what has become due since.
+
+    That is everything, if there was no call.
+    """
+    version, entries = state.left
+    if version != state.version:
         return Pending(None)
     known = entries.get(_key(foldmap, entries))
     if known is None:
         return Pending(None)
+    pending = _recalled(known, state, device)
+    if pending.words is not None and known.seen != state.follow():
+        _catch_up(pending, plan, state, device, known.seen)
+    return pending
+
+
+def _catch_up(
+    pending: Pending, plan: FoldPlan, state: State, device: Device, since: Seen
+) -> None:
+    """Add what has become due since a version of the graph, and some puts."""
+    added = find_due(plan, state, since)
+    warn_of_losses(plan, state, since)
+    if added is None or added.everything:
+        pending.words, pending.left, pending.count = None, None, None
+        return
+    active, due = added.sets(plan, state, device)
+    sets, living = device.sets, arrays_for(state, device).everyone.words
+    pending.words = sets.intersection(sets.union(pending.words, active), living)
+    pending.count = sets.count(pending.words)
+    if due is not None:
+        due = due if pending.left is None else sets.union(pending.left, due)
+    due = pending.left if due is None else due
+    pending.left = None if due is None else sets.intersection(due, living)
+
+
+def _recalled(known: Any, state: State, device: Device) -> Pending:
+    """Return what an earlier call has left, on a device."""
     room = word_count(arrays_for(state, device).vertex_count)
     sets = known.words, known.left
     if isinstance(known, _Left):
@@ -153,12 +191,13 @@ def store_pending(
     pending: Sequence[Pending],
     state: State,
     device: Device,
+    seen: Seen,
 ) -> None:
-    """Remember what stays due for a later call."""
-    moment, entries = state.left
-    if moment != state.moment:
+    """Remember what stays due for a later call, and as of which version."""
+    version, entries = state.left
+    if version != state.version:
         entries = {}
     for foldmap, waits in zip(foldmaps, pending, strict=True):
         words, left = map(device.sets.snapshot, (waits.words, waits.left))
-        entries[foldmap.base] = _Left(device, words, left, waits.scalars)
-    state.left = (state.moment, entries)
+        entries[foldmap.base] = _Left(device, words, left, waits.scalars, seen)
+    state.left = (state.version, entries)

@@ -433,7 +433,7 @@ class DeviceFlight:
             limit=min(how.limit - how.limit % loop.step, loop.most),
             seconds=_MOST_AWAY,
             late_seconds=how.most_late,
-            vertices=agenda.state.graph.vertex_count,
+            vertices=agenda.state.graph.living_count or -1,
             pending=tuple(
                 EVERYTHING if p.words is None or p.count is None else p.count
                 for p in agenda.pending

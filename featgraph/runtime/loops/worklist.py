@@ -54,7 +54,6 @@ class WorklistLoop:
 
     def __init__(self, agenda: Agenda) -> None:
         self._agenda = agenda
-        self._count = agenda.state.graph.vertex_count
         self._queue = _queue_of(agenda)
 
     @staticmethod
@@ -101,7 +100,8 @@ class WorklistLoop:
         number = len(ran.counts)
         run.add_all(ran.counts, ran.seconds, ["push"] * number, ["recomputed"] * number)
         run.thresholds += ran.thresholds
-        pending.words = None if ran.size == self._count else ran.words
+        is_all = 0 < ran.size == agenda.state.graph.living_count
+        pending.words = None if is_all else ran.words
         pending.count, pending.scalars = ran.size, scalars
         agenda.superstep = agenda.state.superstep
         agenda.stage += 1

@@ -16,10 +16,9 @@ import numpy.typing as npt
 
 from featgraph.arrays.padding import stored_shape
 from featgraph.arrays.values import DeviceValues, Filled, Reordered, host_values
-from featgraph.errors import KernelFaultError
-from featgraph.graph.views.view import (
-    Preparation,
-)
+from featgraph.errors import KernelFaultError, StateError
+from featgraph.graph.views.view import Preparation, words_of
+from featgraph.program.active import ActiveSet
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
@@ -225,6 +224,24 @@ class Buffers:
             self.current[name] = made
             self._shared.remove(name)
 
+    def put(self, name: str, ids: Any, values: Any) -> bool:
+        """Write the rows of some vertices or edges; False if they are not here."""
+        if name not in self.current or self.graph.placement is not None:
+            return False
+        self.own(name)
+        self.device.rows.put(self.current[name], ids, values)
+        note_written(self, [name])
+        known = self.stale.get(name)
+        if name in self.next and not isinstance(known, str):
+            self.stale[name] = _joined(self, name, known, ids)
+        return True
+
+    def make_room(self) -> None:
+        """Bring everything to the State if its graph has other capacities now."""
+        self.graph.follow()
+        if self.room != self.graph.room:
+            self.leave()
+
     def touched(self, name: str) -> None:
         """Note that the current values have been written in place, from outside."""
         column = self.state._columns[name]
@@ -245,6 +262,13 @@ class Buffers:
         column = self.state._columns.get(name)
         if column is None:
             return
+        if column.type.column:
+            raise StateError(
+                "a function writes a column of the graph, which is read-only",
+                where=f"property {name!r}",
+                got=f"graph.column({column.type.column!r})",
+                fix="give the State a copy of the values: fg.edge_property(values)",
+            )
         self.unshare(name)
         if isinstance(column.values, Reordered):
             column.values = replace(column.values, is_shared=False)
@@ -312,22 +336,13 @@ class Buffers:
                 found = self.graph.shared(column.values)
                 self._shared.add(name)
             elif column.type.kind is _VECTOR:
-                found = self._upload_vector(name, column.values)
+                found = _upload_vector(self, name, column.values)
             else:
                 found = self._upload(name, column.values)
             self.current[name] = found
             column.held = self, name
             if not isinstance(column.values, np.ndarray):
                 column.values = None  # they are in the buffer, or it is they
-        return found
-
-    def _upload_vector(self, name: str, values: Any) -> Any:
-        """Return what belongs to no vertex where the State before had it."""
-        kit, use = self._kit, ("vector", name)
-        memory = None if kit is None else kit.take(use, values.shape, values.dtype)
-        found = self.device.upload(values, memory)
-        if kit is not None and found is not memory:
-            kit.note(use, found)
         return found
 
     def _upload(self, name: str, values: Any) -> Any:
@@ -376,26 +391,9 @@ class Buffers:
         New ones are stale everywhere.
         """
         if name not in self.next:
-            self.next[name] = self._empty_like(name, self.property(name))
+            self.next[name] = _empty_like(self, name, self.property(name))
             self.stale[name] = ALL
         return self.next[name]
-
-    def _empty_like(self, name: str, current: Any) -> Any:
-        """Return another buffer of a property, with any contents."""
-        use = "next", name
-        if self._kit is not None:
-            found = self._kit.take(use, current.shape, current.dtype)
-            if found is not None:
-                return found
-        type_ = self.state._columns[name].type
-        dtype, shape = type_.dtype, (current.shape[0], *type_.item_shape)
-        placed = self.places.next_of(name, shape, dtype)
-        if placed is not None:
-            return placed
-        made = self.device.rows.empty(shape, dtype)
-        if self._kit is not None:
-            self._kit.note(use, made)
-        return made
 
     def temporary(
         self, name: str, dtype: str, shape: tuple[int, ...], *, is_whole: bool = False
@@ -472,6 +470,42 @@ class Buffers:
         self.stale = {**self.stale, **stale}
         self.pools = self.pools[::-1]
         self.state.superstep += number
+
+
+def _joined(buffers: Buffers, name: str, known: Any, ids: Any) -> Any:
+    """Return where a next buffer differs, with some more entries."""
+    if buffers.state._columns[name].type.kind is PropertyKind.EDGE:
+        return ALL
+    more = ActiveSet(buffers.graph.vertex_count, ids).on(buffers.device)
+    return more if known is None else buffers.device.sets.union(words_of(known), more)
+
+
+def _upload_vector(buffers: Buffers, name: str, values: Any) -> Any:
+    """Return what belongs to no vertex where the State before had it."""
+    kit, use = buffers._kit, ("vector", name)
+    memory = None if kit is None else kit.take(use, values.shape, values.dtype)
+    found = buffers.device.upload(values, memory)
+    if kit is not None and found is not memory:
+        kit.note(use, found)
+    return found
+
+
+def _empty_like(buffers: Buffers, name: str, current: Any) -> Any:
+    """Return another buffer of a property, with any contents."""
+    use = "next", name
+    if buffers._kit is not None:
+        found = buffers._kit.take(use, current.shape, current.dtype)
+        if found is not None:
+            return found
+    type_ = buffers.state._columns[name].type
+    dtype, shape = type_.dtype, (current.shape[0], *type_.item_shape)
+    placed = buffers.places.next_of(name, shape, dtype)
+    if placed is not None:
+        return placed
+    made = buffers.device.rows.empty(shape, dtype)
+    if buffers._kit is not None:
+        buffers._kit.note(use, made)
+    return made
 
 
 def note_written(buffers: Buffers, names: Iterable[str]) -> None:

@@ -20,7 +20,7 @@ from featgraph.runtime.memory.graph_arrays import GraphArrays
 __all__ = ["DataFields"]
 
 #: Fields that are the same in all supersteps on a version of a graph.
-_COUNTS = ("vertex_count", "edge_count")
+_COUNTS = ("vertex_count", "living_count", "edge_count")
 #: What fields are found by, in the order in which `DataFields.find` does.
 _KINDS = (
     "fixed", "current", "next", "count", "everywhere", "scalar", "temporary", "extra",
@@ -56,7 +56,10 @@ class DataFields:
         self._extra: list[str] = []
         for place, field in enumerate(source.fields):
             kind = "fixed"
-            if field.source in {"property", "vector"}:
+            column = source.plan.column_array(field.of)
+            if column and field.source == "property":
+                fixed.append(arrays[column])
+            elif field.source in {"property", "vector"}:
                 kind = "current"
                 current.append(field.of)
             elif field.source == "next":

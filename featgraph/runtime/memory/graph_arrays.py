@@ -17,7 +17,7 @@ from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import graph_traits
 from featgraph.fold.printing.module import Entry
 from featgraph.graph import Graph
-from featgraph.graph._structure import weights_there
+from featgraph.graph._structure import require_fixed, weights_there
 from featgraph.graph.views.view import (
     GraphView,
     Preparation,
@@ -41,6 +41,8 @@ __all__ = [
     "is_prepared", "prepared_options",
 ]  # fmt: skip
 
+#: What is counted in a version.
+_COUNTED = "vertex_count", "edge_count", "living_count"
 #: Keys, and things of one key, that are kept at a time.
 _MOST_KEYS, _MOST_OF_A_KEY = 64, 4
 
@@ -112,8 +114,8 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         super().__init__(graph)
         self._device = device
         self._arrays: dict[str, Any] = {}
-        #: Of vertices and edges, in this version.
-        self._counts: Any = None
+        #: Name of a count -> how many there are in this version.
+        self._counts: dict[str, int] | None = None
         #: Number of an array that the graph has -> it, in the order of edge ids.
         self._shared: dict[Any, Any] = {}
         self._kernels: dict[tuple[str, str], RowKernel] = {}
@@ -121,8 +123,9 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         self._entries: dict[tuple[Kernel, str], BoundEntry] = {}
         #: Schedule, mapping, and what else arrays of a schedule depend on -> these.
         self._prepared: dict[tuple[Any, ...], Prepared] = {}
-        #: Name of a count -> the set of all that it counts, and how many they are.
-        self._full: dict[str, tuple[VertexSet, int]] = {}
+        #: Name of a count -> the set of all that it counts, how many they are, and
+        #: which ids of vertices are living.
+        self._full: dict[str, tuple[VertexSet, int, Any]] = {}
         #: Of a part, which does not change: vertices and edges of the whole graph.
         self._whole = None
         if whole is not None and whole is not graph:
@@ -131,6 +134,7 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         self.placement: Placement | None = None
         limit = config.memory_limit_bytes if device.is_scarce else None
         if limit is not None:
+            require_fixed(graph, "fg.config.memory_limit_bytes")
             self.placement = placement_on(self, device, limit)
         #: What States on the graph have left; None on devices that keep nothing, and
         #: where what is kept would count.
@@ -161,7 +165,7 @@ class GraphArrays(GraphView, Mapping[str, Any]):
 
     @property
     def everyone(self) -> VertexSet:  # type: ignore[override]
-        """All vertices: a prefix of the ids."""
+        """All vertices: a prefix of the ids, or the living ones where some are dead."""
         return self.all_of("vertex_count")
 
     def all_of(self, name: str) -> VertexSet:
@@ -169,26 +173,36 @@ class GraphArrays(GraphView, Mapping[str, Any]):
 
         Its words stay where they are in other versions.
         """
-        count = self.count(name)
-        everything, then = self._full.get(name, (None, -1))
-        if everything is None or then != count:
-            words = self._device.upload(prefix(count, getattr(self, name)))
+        count, room = self.count(name), getattr(self, name)
+        living = self.graph.living if name == "vertex_count" else None
+        everything, *then = self._full.get(name, (None, -1, None))
+        if everything is None or then[0] != count or then[1] is not living:
+            made = prefix(count, room)
+            if living is not None:
+                made = resized(pack_mask(living), made.size)
+            words = self._device.upload(made)
             if everything is None:
                 everything = VertexSet(words)
             else:
                 self._device.copy(everything.words, words)
-            self._full[name] = everything, count
+            everything.has_dead = living is not None
+            self._full[name] = everything, count, living
         return everything
 
     def count(self, name: str) -> int:
-        """Return a count, "vertex_count" or "edge_count", read once a version."""
+        """Return a count, read once a version: vertices, living ones, or edges.
+
+        Its name is that of the built-in number: "vertex_count", and so on.
+        """
         self.follow()
         if self._counts is None:
             counts = self._sizes.counts
             if not isinstance(counts, tuple):
                 counts = tuple(map(int, self._device.download(counts)))
-            self._counts = counts
-        return self._counts[name == "edge_count"]  # type: ignore[no-any-return]
+            graph = self.graph
+            living = counts[0] if graph.living is None else graph.living_count
+            self._counts = dict(zip(_COUNTED, (*counts, living), strict=True))
+        return self._counts[name]  # type: ignore[no-any-return]
 
     def __getitem__(self, name: str) -> Any:
         self.follow()
@@ -217,6 +231,11 @@ class GraphArrays(GraphView, Mapping[str, Any]):
             self._let_go()
             if self.placement is not None:
                 self.placement.forget_graph()
+        elif now.layout is not None:
+            for name, array in self._arrays.items():
+                if now.layout.is_derived(name):  # written anew where it is
+                    made = now.layout.array(self.graph, name)
+                    self._device.copy(array, self._device.upload(made))
         for name in [*self._full]:
             self.all_of(name)
 

@@ -104,14 +104,17 @@ class StaleEntries:
                 # The kernel writes all in-edges of all vertices.
                 of_vertices = of_vertices or isinstance(swept, VertexSet)
             written = swept if of_vertices else sources
-            is_all = isinstance(written, VertexSet)
+            is_all, has_dead = isinstance(written, VertexSet), False
             if is_all:
+                has_dead = written.has_dead and name in self._of_vertices
                 is_all, written = not written.has_ghosts, written.words
             self._touched.add(name)
             next_ = buffers.next_of(name)
             stale = buffers.stale.get(name, ALL)
             is_whole = stale is written or (is_all and not self._has_ghosts)
-            if not (is_whole or isinstance(stale, str)):
+            if isinstance(stale, str):
+                is_whole = is_whole and not has_dead  # sets have no dead vertices
+            elif not is_whole:
                 is_whole = of_vertices and is_all
             # From here on nothing holds that set, and its memory is used again.
             buffers.stale[name] = None

@@ -129,7 +129,7 @@ class Orders:
     seconds, late_seconds : float
         How long it may take; how long supersteps may be run otherwise than is decided.
     vertices : int
-        How many vertices there are.
+        How many vertices are not dead; a number that no count equals where all are.
     pending : sequence of int
         How many vertices are pending for each foldmap; `EVERYTHING` for all.
     steps : sequence of (int, int, int, int)

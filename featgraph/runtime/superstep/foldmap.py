@@ -37,6 +37,7 @@ from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import arrays_for
 from featgraph.runtime.memory.graph_arrays import explain_prepared
 from featgraph.runtime.streaming.needs import explain_limit
+from featgraph.runtime.superstep.catch_up import explain_due
 from featgraph.runtime.superstep.exchange import exchange_of, losses_on
 from featgraph.runtime.superstep.frontier import Frontier, Restriction
 from featgraph.runtime.superstep.superstep import Superstep
@@ -77,8 +78,8 @@ class FoldMap:
         self.vertices = vertices
         self.base = base or self
         #: What holds sets -> number of vertices, and room -> what `on` has restricted
-        #: this to.
-        self._on: weakref.WeakKeyDictionary[Any, dict[Any, Restriction]] = (
+        #: this to, with the living vertices that were among them.
+        self._on: weakref.WeakKeyDictionary[Any, dict[Any, tuple[Restriction, Any]]] = (
             weakref.WeakKeyDictionary()
         )
         #: By the version of a graph.
@@ -167,7 +168,7 @@ class FoldMap:
         """
         require_state(state).in_use.take("calling a foldmap")
         try:
-            device = choose_device(target)
+            device = choose_device(target, state.graph)
             step = self.prepare(state, device, options)
             if active_out is not None:
                 if not isinstance(active_out, ActiveSet):
@@ -180,8 +181,7 @@ class FoldMap:
                 as_active(active_out, state, "active_out is")
             active = None
             if active_in is not None:
-                holder, given = step.bound.exchange.holder, as_active(active_in, state)
-                active = given.on(holder, room_of(state, device))
+                active = words_on(as_active(active_in, state), state, device)
             only = None if self.vertices is None else self.restriction(state, device)
             with losses_on(state.graph):
                 told = step.run(Frontier(active, only=only, options=options))
@@ -235,13 +235,16 @@ class FoldMap:
         """Return what `on` has restricted this to; it stays on the device."""
         if self.vertices is None:
             return None
-        exchange = exchange_of(state.graph, device)
-        holder, room = exchange.holder, room_of(state, device)
-        known, key = self._on.setdefault(holder, {}), (state.graph.vertex_count, room)
-        if key not in known:
+        exchange, graph = exchange_of(state.graph, device), state.graph
+        holder, living = exchange.holder, graph.living
+        known = self._on.setdefault(holder, {})
+        key = graph.vertex_count, room_of(state, device)
+        made, then = known.get(key, (None, None))
+        if made is None or then is not living:
             given = as_active(self.vertices, state)
             # A list is made on the host: not of a set that has never been there.
-            is_held, words = given.is_held, exchange.among_own(given.on(holder, room))
+            is_held = given.is_held
+            words = exchange.among_own(words_on(given, state, device))
             # What is kept here keeps no graph: whoever asks for a list has it.
             found = weakref.ref(exchange)
 
@@ -249,10 +252,12 @@ class FoldMap:
                 own = found()
                 if is_held or own is None:
                     return None
-                return device.list_vertices(own.owned_rows(given.mask))
+                mask = given.mask if living is None else given.mask & living
+                return device.list_vertices(own.owned_rows(mask))
 
-            known[key] = Restriction(words, cache(find_listed))
-        return known[key]
+            made = Restriction(words, cache(find_listed))
+            known[key] = made, living
+        return made
 
     def is_independent(self, state: State) -> bool:
         """Whether no edge joins two of the vertices that `on` has restricted this to.
@@ -356,7 +361,7 @@ class FoldMap:
         """
         name = target
         if not isinstance(target, str) or target == "auto":
-            name = choose_device(target).name
+            name = choose_device(target, getattr(state, "graph", None)).name
         functions = self.program.functions
         parsed = parse_options(name, config.checked, options, functions)
         incremental = Changes() if parse_change_driven(options) is True else None
@@ -391,8 +396,9 @@ class FoldMap:
     def explain(self, state: State | None = None, **options: Any) -> str:
         """Return in words how the program is folded and why.
 
-        With a State, also what schedules have prepared for its graph; under a memory
-        limit, also what is streamed through the GPU.
+        With a State, also what schedules have prepared for its graph, and why vertices
+        are due where that has changed since; under a memory limit, also what is
+        streamed through the GPU.
         """
         kernel, limit = self.fold(state, **options), config.memory_limit_bytes
         text = kernel.explain()
@@ -400,7 +406,8 @@ class FoldMap:
             return text
         types, graph = state.signature, state.graph.part
         prepared = explain_prepared(kernel.plan, graph, state._columns, options)
-        text = "\n".join([text, *[""][: len(prepared)], *prepared])
+        due = explain_due(state.left[1].get(self.base), kernel.plan, state)
+        text = "\n".join([text, *[""][: len(prepared)], *prepared, *due])
         if limit is None or kernel.plan.target != "cuda":
             return text
         limited = explain_limit(kernel.kernel_source, types, graph, limit)
@@ -452,6 +459,7 @@ def require_state(state: Any) -> State:
             got=type(state).__name__,
             expected="fg.State(graph, ...)",
         )
+    state.follow()
     return state
 
 
@@ -473,7 +481,7 @@ def as_active(given: Any, state: State, what: str = "an active set") -> ActiveSe
     """Return `given` as an ActiveSet of the state's graph."""
     count = state.graph.vertex_count
     if not isinstance(given, ActiveSet):
-        made = ActiveSet(count, given)
+        made = ActiveSet(state.graph, given)
         if state.graph.ranks is not None:
             state.graph.ranks.compare(f"{what}{said_behind(' = ', given)}")
         return made
@@ -484,6 +492,21 @@ def as_active(given: Any, state: State, what: str = "an active set") -> ActiveSe
             expected=f"{count} vertices",
         )
     return given
+
+
+def words_on(given: ActiveSet, state: State, device: Device) -> Any:
+    """Return the living vertices of a set, as words where a device's sets are kept."""
+    holder = exchange_of(state.graph, device).holder
+    words = given.on(holder, room_of(state, device))
+    return among_living(words, state, device)
+
+
+def among_living(words: Any, state: State, device: Device) -> Any:
+    """Return the vertices of a set that are not dead."""
+    if state.graph.living is None:
+        return words
+    everyone = arrays_for(state, device).everyone
+    return device.sets.intersection(words, everyone.words)
 
 
 def room_of(state: State, device: Device) -> int | None:

@@ -1,0 +1,352 @@
+"""A batch of updates: what a caller gives, checked, and what came of it.
+
+A `Batch` owns arrays that are known to fit a store. `Log` keeps what batches have
+changed, from which `Changes` between two versions are found.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph._arguments import shown
+from featgraph._cached import cached_property
+from featgraph.errors import GraphInputError
+from featgraph.graph.building.check import flat_array, require_ids
+from featgraph.graph.inputs.numbers import converted, number_array
+
+__all__ = [
+    "Batch",
+    "Changes",
+    "Log",
+    "Record",
+    "UpdateResult",
+    "checked_batch",
+    "checked_columns",
+    "require_choice",
+]
+
+Array: TypeAlias = NDArray[Any]
+Pairs: TypeAlias = tuple[Array, Array]
+Spec: TypeAlias = dict[str, tuple[np.dtype[Any], int | None]]
+
+#: By the codes of `kernels_cpu`.
+OUTCOMES = np.array(["inserted", "replaced", "ignored", "deleted", "missing"])
+_EMPTY = np.empty(0, np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Updates that are applied as one.
+
+    Attributes
+    ----------
+    sources, targets : int32, (M,)
+    kinds : uint8, (M,)
+        1: an insertion, 0: a deletion.
+    columns : dict of arrays, (M,) or (M, width)
+    births : int
+        How many vertices are inserted, before the edges.
+    deaths : int32
+        Vertices that are deleted, ascending; such a batch has nothing else.
+    copies : {"all", "first", "last"}
+    missing : {"ignore", "error"}
+    """
+
+    sources: Array = field(default_factory=_EMPTY.copy)
+    targets: Array = field(default_factory=_EMPTY.copy)
+    kinds: Array = field(default_factory=_EMPTY.copy)
+    columns: dict[str, Array] | None = None
+    births: int = 0
+    deaths: Array = field(default_factory=_EMPTY.copy)
+    copies: str = "all"
+    missing: str = "ignore"
+
+
+class UpdateResult:
+    """What came of a batch.
+
+    Attributes
+    ----------
+    version : int
+        The version of the graph afterwards.
+    inserted, replaced, ignored : int
+        How many insertions made an edge, changed one, or did nothing.
+    deleted : int
+        How many edges were deleted.
+    missing : int
+        How many deletions found no edge.
+    vertices : ndarray of int32
+        The ids of inserted vertices, in the order given.
+    """
+
+    def __init__(self, version: int, counts: Any, codes: Array, vertices: Array):
+        self.version, self.vertices = version, vertices
+        self.inserted, self.replaced, self.ignored, self.deleted, self.missing = counts
+        self._codes = codes
+
+    @cached_property
+    def outcomes(self) -> Array:
+        """What came of each update: "inserted", "replaced", "ignored" and so on."""
+        return OUTCOMES[self._codes]
+
+    def __repr__(self) -> str:
+        names = ("version", *OUTCOMES.tolist())
+        parts = ", ".join(f"{name}={getattr(self, name)}" for name in names)
+        return f"UpdateResult({parts}, vertices={len(self.vertices)})"
+
+
+def require_choice(value: object, choices: tuple[str, ...], where: str) -> str:
+    """Return one of some words, or raise GraphInputError."""
+    if not isinstance(value, str) or value not in choices:
+        raise GraphInputError(
+            "not one of the choices",
+            where=where,
+            got=shown(value),
+            expected="one of " + ", ".join(map(repr, choices)),
+        )
+    return value
+
+
+def checked_batch(
+    sources: object,
+    targets: object,
+    kinds: object,
+    columns: Mapping[str, object],
+    spec: Spec,
+    vertex_count: int,
+    **options: Any,
+) -> Batch:
+    """Check updates and copy them.
+
+    Parameters
+    ----------
+    sources, targets : array_like of integers, shape (M,)
+    kinds : bool, or array_like of bool, shape (M,)
+        Whether each update inserts its edge.
+    columns : mapping of str to array_like
+        A value for each update, in each column of the graph. Those of deletions are not
+        looked at. Deletions alone need none.
+    spec : Spec
+    vertex_count : int
+        Ids are below it.
+    **options
+        Of `Batch`.
+
+    Raises
+    ------
+    GraphInputError
+    """
+    ends = flat_array(sources, "sources"), flat_array(targets, "targets")
+    count = ends[0].size
+    if count != ends[1].size:
+        raise GraphInputError(
+            "as many targets as sources are needed",
+            where="targets",
+            got=f"{count} sources and {ends[1].size} targets",
+            expected="two arrays of one length",
+        )
+    own = []
+    for array, role in zip(ends, ("sources", "targets"), strict=True):
+        require_ids(array, role, vertex_count)
+        own.append(np.array(array, np.int32, order="C"))
+    if isinstance(kinds, bool | np.bool_):
+        is_new = np.full(count, kinds, np.uint8)
+    else:
+        is_new = flat_array(kinds, "insert")
+        if is_new.dtype != np.bool_ or is_new.size != count:
+            raise GraphInputError(
+                "not a mask of the updates",
+                where="insert",
+                got=f"{is_new.size} values of {is_new.dtype}",
+                expected=f"a bool for each of {count} updates",
+            )
+        is_new = is_new.astype(np.uint8)
+    require_choice(options.get("copies", "all"), ("all", "first", "last"), "copies")
+    require_choice(options.get("missing", "ignore"), ("ignore", "error"), "missing")
+    given = None
+    if columns or is_new.any():
+        given = checked_columns(columns, spec, is_new)
+    return Batch(*own, is_new, given, **options)
+
+
+def checked_columns(
+    columns: Mapping[str, object], spec: Spec, is_new: Array
+) -> dict[str, Array]:
+    """Return a copy of the value of each update in each column.
+
+    Raises
+    ------
+    GraphInputError
+        Columns that are missing, unknown, or of another length, width or type; a weight
+        that is not a number.
+    """
+    if unlike := set(columns) ^ set(spec):
+        name = min(unlike)
+        raise GraphInputError(
+            "an insertion has a value in each column of the graph",
+            where=name,
+            got="no values" if name in spec else "a column that the graph has not",
+            expected=", ".join(spec) or "no columns",
+        )
+    made = {}
+    for name, (dtype, width) in spec.items():
+        where = "weights" if name == "weight" else f"columns[{name!r}]"
+        array = number_array(columns[name], where)
+        shape = (is_new.size,) if width is None else (is_new.size, width)
+        if array.shape != shape:
+            raise GraphInputError(
+                "a value for each update is needed",
+                where=where,
+                got=f"shape {array.shape}",
+                expected=f"shape {shape}",
+            )
+        if not is_new.all():
+            array = array.copy()
+            array[is_new == 0] = 0
+        made[name] = converted(array, dtype, where)
+        if name == "weight":
+            _require_numbers(made[name])
+    return made
+
+
+def _require_numbers(weights: Array) -> None:
+    if weights.dtype.kind == "f" and np.isnan(weights).any():
+        raise GraphInputError(
+            "a weight is not a number",
+            where=f"weights[{int(np.argmax(np.isnan(weights)))}]",
+            got="nan",
+            expected="a number; infinities are allowed",
+            fix="drop the edge or give it a weight",
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What a batch has changed.
+
+    Attributes
+    ----------
+    version : int
+        The version before it.
+    number : int
+        The number of its first insertion.
+    sources, targets : int32, by update
+    born : uint32
+        Numbers of the entries that inserted an edge, as in `Plan.order`.
+    gone, changed : triple of arrays
+        Sources, targets and numbers of edges that were deleted or got other values.
+    births, deaths : int32
+        Vertices.
+    """
+
+    version: int
+    number: int
+    sources: Array
+    targets: Array
+    born: Array
+    gone: tuple[Array, Array, Array]
+    changed: tuple[Array, Array, Array]
+    births: Array
+    deaths: Array
+
+    @property
+    def size(self) -> int:
+        """How many entries of the log it takes."""
+        parts = self.born, self.gone[0], self.changed[0], self.births, self.deaths
+        return sum(part.size for part in parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """How a graph differs from an earlier version.
+
+    Attributes
+    ----------
+    since, version : int
+    inserted : pair of int32
+        Sources and targets of edges that came, without those that left again. An edge
+        that was deleted and inserted again is another edge. Edges of undirected graphs
+        are here once, in the direction in which they were given.
+    deleted : pair of int32
+        Edges that left.
+    changed : pair of int32
+        Edges of both versions, with other values in a column.
+    born, dead : int32
+        Vertices that came, and that were deleted.
+    """
+
+    since: int
+    version: int
+    inserted: Pairs
+    deleted: Pairs
+    changed: Pairs
+    born: Array
+    dead: Array
+
+
+class Log:
+    """What the latest batches have changed."""
+
+    def __init__(self) -> None:
+        self._records: deque[Record] = deque()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, record: Record | None, room: int) -> None:
+        """Add a batch, and forget the oldest; None forgets all."""
+        if record is None:
+            self._records.clear()
+            self._size = 0
+            return
+        self._records.append(record)
+        self._size += record.size
+        while self._size > room:
+            self._size -= self._records.popleft().size
+
+    def copy(self) -> Log:
+        """Return another log of the same batches."""
+        made = Log()
+        made._records, made._size = self._records.copy(), self._size
+        return made
+
+    def since(self, since: int, version: int) -> Changes | None:
+        """Return what has changed; None where some of it is forgotten."""
+        records = [record for record in self._records if record.version >= since]
+        if len(records) != version - since:
+            return None
+        born = [
+            (r.sources[r.born >> 1], r.targets[r.born >> 1], r.born + 2 * r.number)
+            for r in records
+        ]
+        came = _joined(born)
+        gone = _joined([record.gone for record in records])
+        changed = _joined([record.changed for record in records])
+        if len(records) > 1:  # within one there is nothing to set off
+            number = 2 * records[0].number
+            is_left = np.isin(came[2], gone[2], invert=True)
+            came = tuple(array[is_left] for array in came)
+            _, first = np.unique(changed[2], return_index=True)
+            changed = tuple(array[np.sort(first)] for array in changed)
+            stays = np.isin(changed[2], gone[2], invert=True) & (changed[2] < number)
+            changed = tuple(array[stays] for array in changed)
+            gone = tuple(array[gone[2] < number] for array in gone)
+        vertices = (
+            np.concatenate([_EMPTY, *(getattr(r, name) for r in records)])
+            for name in ("births", "deaths")
+        )
+        pairs = ((array[0], array[1]) for array in (came, gone, changed))
+        return Changes(since, version, *pairs, *vertices)
+
+
+def _joined(parts: list[Any]) -> tuple[Array, ...]:
+    """Return sources, targets and numbers of all parts."""
+    empty = (_EMPTY, _EMPTY, np.empty(0, np.int64))
+    return tuple(np.concatenate(arrays) for arrays in zip(empty, *parts, strict=True))

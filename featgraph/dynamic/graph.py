@@ -1,0 +1,780 @@
+"""The graph that changes: vertices and edges are inserted and deleted in batches.
+
+`DynamicGraph` is a `Graph` whose edges are in an `EdgeStore`. Every program and every
+algorithm runs on it, and sees one version. What hosts read, such as `sources` or
+`in_edges`, is computed once a version (`views.LivingEdges`); kernels read the arrays of
+the store, through a layout (`views.RunArrays`).
+
+A batch goes through `_apply`: the store applies all updates or none, and `_advance`
+ends the stamps of what has changed (design note 0090).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph._arguments import require_flag, shown
+from featgraph._interrupts import deferred_interrupts
+from featgraph.arrays.targets import chosen_target
+from featgraph.dynamic.audit import audit
+from featgraph.dynamic.batches import Batch, Changes, UpdateResult, checked_batch
+from featgraph.dynamic.inputs import (
+    Names,
+    Turns,
+    all_columns,
+    listed,
+    of_one_length,
+    with_born,
+)
+from featgraph.dynamic.store import EdgeStore, edges_of
+from featgraph.dynamic.views import (
+    ColumnValues,
+    Degrees,
+    GraphColumn,
+    LivingEdges,
+    RunArrays,
+)
+from featgraph.errors import DeviceError, GraphInputError
+from featgraph.fold.plan.traits import set_traits
+from featgraph.graph import Graph
+from featgraph.graph._structure import require_fixed
+from featgraph.graph.building.check import checked_count, flat_array, vertex_ids
+from featgraph.graph.building.edges import EdgeList, freeze
+from featgraph.graph.views.view import Aspect, Sizes
+from featgraph.runtime.devices.choose import choose_device
+from featgraph.runtime.memory.graph_arrays import graph_arrays
+
+__all__ = ["DynamicGraph", "GraphColumn"]
+
+Array = npt.NDArray[Any]
+
+
+class DynamicGraph(Graph):
+    """A graph that changes in batches of insertions and deletions.
+
+    Make one with `from_edges` or `from_graph`. It is a `Graph`: all programs and
+    algorithms run on it, and its attributes are those of the present version. A batch
+    is applied as a whole, or not at all where anything is wrong.
+
+    Rows keep their edges in the order of insertion; a deletion closes the gap. So
+    `freeze` gives the graph that `Graph.from_edges` makes of the living edges, and
+    programs give the same bits on both.
+
+    Attributes
+    ----------
+    version : int
+        The number of batches that have changed something.
+
+    Notes
+    -----
+    Batches are applied between supersteps: in ``callback=``, in ``then=``, or in a loop
+    of one's own. A graph lives on one target. Ranks, shards, memory limits, slices,
+    checkpoints and pickling refuse it: `freeze` it for these.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> graph = fg.DynamicGraph.from_edges([0, 1], [1, 2], directed=False)
+    >>> graph.insert_edges([2, 0], [0, 2]).inserted
+    2
+    >>> graph.delete_edges([2], [1]).deleted, graph.version
+    (1, 2)
+    >>> graph
+    DynamicGraph(3 vertices, 6 edges (3 given), undirected)
+    """
+
+    def __init__(
+        self, store: EdgeStore, names: Names | None = None, target: str = "cpu"
+    ) -> None:
+        self._store, self._names, self._target = store, names, target
+        self.turns = Turns()
+        self._degrees = Degrees(store)
+        self._layout = RunArrays(store, self._degrees)
+        self._living: Array | None = None
+        super().__init__(LivingEdges(store, names))
+        self.stamps = replace(self.stamps, layout=self._layout)
+        self.version = -1
+        self._view = graph_arrays(self, choose_device(target))
+        self._advance()
+
+    @classmethod
+    def from_edges(  # type: ignore[override]
+        cls,
+        sources: Any = (),
+        targets: Any = (),
+        *,
+        weights: Any = None,
+        columns: Mapping[str, Any] | None = None,
+        vertex_count: int | None = None,
+        directed: bool = True,
+        duplicates: str = "keep",
+        loops: str = "keep",
+        names: bool = False,
+        capacity: int | None = None,
+        target: str = "auto",
+    ) -> DynamicGraph:
+        """Make a graph from two arrays of vertex ids, which may be empty.
+
+        Parameters
+        ----------
+        sources, targets : array_like of integers, shape (E_given,)
+        weights : array_like, shape (E_given,), optional
+            The column "weight".
+        columns : mapping of str to array_like, shape (E_given,) or (E_given, K)
+            Further columns. The set of columns and their types are fixed with the
+            graph, and each insertion gives a value for each of them.
+        vertex_count : int, optional
+            Default: the highest id plus one.
+        directed : bool
+            False: each given edge stands for itself and its twin.
+        duplicates : {"keep", "sum", "min", "max", "first", "last", "error"}
+            What becomes of an edge given again, here and in batches: see
+            `Graph.from_edges`. "first" and "last" take all columns together. "sum",
+            "min" and "max" are for graphs whose only column is "weight".
+        loops : {"keep", "drop", "error"}
+            What becomes of an edge from a vertex to itself.
+        names : bool
+            Ids are names, also in batches, where new names insert vertices. Vertices
+            are numbered in the order of appearance.
+        capacity : int, optional
+            Slots for edges in the memory of each direction, which then does not grow.
+            Default: it grows by doubling.
+        target : {"auto", "cpu", "cuda"}, optional
+            Where the graph lives.
+
+        Raises
+        ------
+        GraphInputError
+            What `Graph.from_edges` refuses; columns of another length, or types that
+            are no numbers; a policy that the columns do not allow.
+        DeviceError, PlanError
+            A target that is not here, or is none.
+
+        Examples
+        --------
+        >>> import featgraph as fg
+        >>> fg.DynamicGraph.from_edges()
+        DynamicGraph(0 vertices, 0 edges, directed)
+        """
+        chosen = chosen_target(target)
+        own_names, count = None, None
+        ends = [flat_array(sources, "sources"), flat_array(targets, "targets")]
+        if require_flag("names", names):
+            own_names = Names()
+            *ends, fresh = own_names.look_up(*of_one_length(*ends))
+            ends, count = [-1 - array for array in ends], len(fresh)
+            own_names.put(fresh, np.arange(count))
+        if vertex_count is not None:
+            given = checked_count(vertex_count)
+            if count not in (None, given):
+                raise GraphInputError(
+                    "vertex_count contradicts the vertex names",
+                    where="vertex_count",
+                    got=f"{given}, with {count} names among the edges",
+                    fix="leave vertex_count out",
+                )
+            count = given
+        if count is None:
+            ids = [vertex_ids(array, "ends", None) for array in ends]
+            count = max(int(array.max(initial=-1)) for array in ids) + 1
+        store = EdgeStore.from_edges(
+            *ends,
+            all_columns(weights, columns),
+            vertex_count=count,
+            directed=require_flag("directed", directed),
+            duplicates=duplicates,
+            loops=loops,
+            capacity=capacity,
+        )
+        return cls(store, own_names, chosen)
+
+    @classmethod
+    def from_graph(
+        cls,
+        graph: Graph,
+        *,
+        duplicates: str = "keep",
+        loops: str = "keep",
+        capacity: int | None = None,
+        target: str = "auto",
+    ) -> DynamicGraph:
+        """Make a graph that changes of one that does not.
+
+        It has the edges, weights and names of that.
+
+        Parameters
+        ----------
+        graph : Graph
+        duplicates, loops, capacity, target : optional
+            As for `from_edges`.
+
+        Raises
+        ------
+        GraphInputError
+            If the graph has `sides` or is a part; what `from_edges` refuses.
+
+        Examples
+        --------
+        >>> import featgraph as fg
+        >>> ring = fg.Graph.from_edges([0, 1, 2], [1, 2, 0])
+        >>> fg.DynamicGraph.from_graph(ring).freeze().digest == ring.digest
+        True
+        """
+        if not isinstance(graph, Graph) or graph.sides is not None or graph.ranks:
+            raise GraphInputError(
+                "a graph that changes has no sides and no parts",
+                where="DynamicGraph.from_graph",
+                got=shown(graph),
+                expected="a graph without sides, on one rank",
+                fix="DynamicGraph.from_edges(graph.sources, graph.targets)",
+            )
+        names = graph.vertex_names
+        store = EdgeStore.from_edges(
+            graph.sources,
+            graph.targets,
+            all_columns(graph.weights, None),
+            vertex_count=graph.vertex_count,
+            directed=graph.directed,
+            duplicates=duplicates,
+            loops=loops,
+            capacity=capacity,
+        )
+        own = None if names is None else Names(listed(names))
+        return cls(store, own, chosen_target(target))
+
+    # -- batches
+
+    def insert_edges(
+        self,
+        sources: Any,
+        targets: Any,
+        *,
+        weights: Any = None,
+        columns: Mapping[str, Any] | None = None,
+    ) -> UpdateResult:
+        """Insert edges.
+
+        Parameters
+        ----------
+        sources, targets : array_like, shape (N,)
+            Ids, or names.
+        weights : array_like, shape (N,), optional
+            Needed where the graph has weights; so are its other columns.
+        columns : mapping of str to array_like, optional
+
+        Returns
+        -------
+        UpdateResult
+
+        Raises
+        ------
+        GraphInputError
+            What `from_edges` refuses; a column that is missing, unknown, or of another
+            type; an id without a vertex.
+        StateError
+            If another thread runs supersteps on the graph.
+        DeviceMemoryError
+            If there is no memory for the batch; the graph is as before.
+
+        Examples
+        --------
+        >>> import featgraph as fg
+        >>> graph = fg.DynamicGraph.from_edges([0], [1], weights=[2.0])
+        >>> graph.insert_edges([1], [0], weights=[3.0])
+        UpdateResult(version=1, inserted=1, replaced=0, ignored=0, deleted=0, \
+missing=0, vertices=0)
+        """
+        return self.update(sources, targets, weights=weights, columns=columns)
+
+    def delete_edges(
+        self,
+        sources: Any,
+        targets: Any,
+        *,
+        copies: str = "all",
+        missing: str = "ignore",
+    ) -> UpdateResult:
+        """Delete edges.
+
+        Parameters
+        ----------
+        sources, targets : array_like, shape (N,)
+        copies : {"all", "first", "last"}, optional
+            Which copies of a pair a deletion removes.
+        missing : {"ignore", "error"}, optional
+            What becomes of a deletion of an absent edge.
+
+        Returns
+        -------
+        UpdateResult
+
+        Raises
+        ------
+        GraphInputError
+            An id without a vertex; an absent edge with ``missing="error"``.
+        StateError, DeviceMemoryError
+            As for `insert_edges`.
+
+        Examples
+        --------
+        >>> import featgraph as fg
+        >>> graph = fg.DynamicGraph.from_edges([0, 0], [1, 1])
+        >>> graph.delete_edges([0], [1], copies="first").deleted, graph.edge_count
+        (1, 1)
+        """
+        return self.update(
+            sources, targets, insert=False, copies=copies, missing=missing
+        )
+
+    def update(
+        self,
+        sources: Any,
+        targets: Any = None,
+        insert: Any = True,
+        *,
+        weights: Any = None,
+        columns: Mapping[str, Any] | None = None,
+        copies: str = "all",
+        missing: str = "ignore",
+    ) -> UpdateResult:
+        """Insert and delete edges in one batch, as if one by one.
+
+        Parameters
+        ----------
+        sources, targets : array_like, shape (N,)
+            Or one batch of a window over temporal edges, with all that follows.
+        insert : bool or array_like of bool, shape (N,)
+            Whether an update inserts its edge, or deletes it.
+        weights : array_like, shape (N,), optional
+        columns : mapping of str to array_like, optional
+            Values of insertions; those of deletions have no meaning.
+        copies, missing : optional
+            As for `delete_edges`.
+
+        Returns
+        -------
+        UpdateResult
+
+        Raises
+        ------
+        GraphInputError, StateError, DeviceMemoryError
+            As for `insert_edges` and `delete_edges`.
+
+        Examples
+        --------
+        >>> import featgraph as fg
+        >>> graph = fg.DynamicGraph.from_edges([0, 1], [1, 2])
+        >>> result = graph.update([0, 2, 2], [1, 1, 1], insert=[False, True, False])
+        >>> result.outcomes.tolist()
+        ['deleted', 'inserted', 'deleted']
+        """
+        if targets is None:
+            given, insert = sources, sources.insert
+            sources, targets = given.sources, given.targets
+            weights, columns, copies = given.weights, given.columns, given.copies
+        store, fresh = self._store, []
+        with self._writing("a batch of edges"):
+            known = store.vertex_count
+            if self._names is not None:
+                ends = flat_array(sources, "sources"), flat_array(targets, "targets")
+                *ends, fresh = self._names.look_up(*of_one_length(*ends))
+                born = store.next_vertices(len(fresh))
+                known = max(known, int(born.max(initial=-1)) + 1)
+                sources, targets = (with_born(array, born) for array in ends)
+            batch = checked_batch(
+                sources, targets, insert, all_columns(weights, columns),
+                store.columns, known, births=len(fresh), copies=copies, missing=missing,
+            )  # fmt: skip
+            if self._names is None:
+                store.require_living(batch.sources, "sources")
+                store.require_living(batch.targets, "targets")
+            return self._apply(batch, fresh)
+
+    def insert_vertices(self, vertices: Any) -> UpdateResult:
+        """Insert vertices without edges.
+
+        Parameters
+        ----------
+        vertices : int, or array_like
+            How many; of a graph with names, their names. A name that a vertex has is
+            ignored.
+
+        Returns
+        -------
+        UpdateResult
+            With the ids, ``vertices``. Ids of deleted vertices are given out again, in
+            the order of deletion.
+
+        Raises
+        ------
+        GraphInputError
+            No number, or no names; too many vertices.
+        StateError, DeviceMemoryError
+            As for `insert_edges`.
+
+        Examples
+        --------
+        >>> import featgraph as fg
+        >>> graph = fg.DynamicGraph.from_edges(["a"], ["b"], names=True)
+        >>> graph.insert_vertices(["b", "c"]).vertices.tolist(), graph.vertex_names
+        ([2], ('a', 'b', 'c'))
+        """
+        fresh: list[Any] = []
+        with self._writing("graph.insert_vertices"):
+            if self._names is None:
+                return self._apply(Batch(births=checked_count(vertices, "vertices")))
+            names = flat_array(vertices, "vertices")
+            *_, fresh = self._names.look_up(names, names)
+            return self._apply(Batch(births=len(fresh)), fresh)
+
+    def delete_vertices(self, vertices: Any) -> UpdateResult:
+        """Delete vertices, with their edges in both directions.
+
+        Parameters
+        ----------
+        vertices : array_like, shape (N,)
+            Ids or names; one that is given again is ignored.
+
+        Returns
+        -------
+        UpdateResult
+
+        Raises
+        ------
+        GraphInputError
+            An id or a name without a vertex.
+        StateError, DeviceMemoryError
+            As for `insert_edges`.
+
+        Examples
+        --------
+        >>> import featgraph as fg
+        >>> graph = fg.DynamicGraph.from_edges([0, 1], [1, 2])
+        >>> graph.delete_vertices([1]).deleted, graph.vertex_count, graph.living_count
+        (2, 3, 2)
+        """
+        with self._writing("graph.delete_vertices"):
+            if self._names is not None:
+                ids = self._names.find(vertices, "vertices")
+            else:
+                given = flat_array(vertices, "vertices")
+                ids = vertex_ids(given, "vertices", self.vertex_count)
+                self._store.require_living(ids, "vertices")
+            return self._apply(Batch(deaths=np.unique(ids)))
+
+    def compact(self) -> None:
+        """Lay all rows out in order, and free memory that they do not need.
+
+        The graph does so by itself after E / 4 updates.
+        """
+        with self._writing("graph.compact"):
+            self._store.compact()
+            self._edges = LivingEdges(self._store, self._names)
+            self._view.advance("moves", sizes=self._sizes())
+
+    def _apply(self, batch: Batch, names: list[Any] | None = None) -> UpdateResult:
+        """Apply a batch, and have everything follow that goes by the version."""
+        store, born = self._store, self._store.next_vertices(batch.births)
+        try:
+            return store.apply(batch)
+        finally:
+            if store.version != self.version:  # also where an interrupt came behind it
+                with deferred_interrupts():
+                    if self._names is not None:
+                        self._names.drop(batch.deaths)
+                        self._names.put(names or [], born)
+                    self._advance()
+
+    def _advance(self) -> None:
+        """End the stamps of what differs from the last version."""
+        store = self._store
+        is_first, changes = self.version < 0, store.changes(self.version)
+        self._degrees.follow(changes)
+        self._edges = LivingEdges(store, self._names)
+        if store.living is not None and (
+            changes is None or changes.born.size or changes.dead.size
+        ):
+            self._living = freeze(store.living[: store.vertex_count].copy())
+        traits = self._degrees.traits()
+        aspects: list[Aspect] = ["version"]
+        is_moved = is_first or store.moves != self._moves
+        if is_moved or self._layout.holds_exact(self._view):
+            aspects.append("moves")
+        if is_first or traits != self._traits:
+            aspects.append("shape")
+        self.version, self._moves, self._traits = store.version, store.moves, traits
+        self._view.advance(*aspects, sizes=self._sizes())
+        set_traits(self, traits)
+
+    def _sizes(self) -> Sizes:
+        """Return the capacities, and how many vertices and edges there are."""
+        counts = self._store.vertex_count, self._store.edge_count
+        return Sizes(*self._layout.room, counts)
+
+    @contextmanager
+    def _writing(self, doing: str) -> Iterator[None]:
+        """Keep supersteps of other threads away."""
+        self.turns.begin(doing)
+        try:
+            yield
+        finally:
+            self.turns.end()
+
+    # -- what there is
+
+    def freeze(self) -> Graph:
+        """Return the graph of the living vertices and edges, which does not change.
+
+        It is what `Graph.from_edges` makes of the edges in the order of insertion, with
+        the column "weight". Dead vertices are left out: then `vertex_names` has the ids
+        or names of the others.
+
+        Raises
+        ------
+        GraphInputError
+            If there is no vertex.
+
+        Examples
+        --------
+        >>> import featgraph as fg
+        >>> graph = fg.DynamicGraph.from_edges([0, 1], [1, 2])
+        >>> _ = graph.delete_vertices([0])
+        >>> graph.freeze().vertex_names.tolist()
+        [1, 2]
+        """
+        edges, names = self._edges, self.vertex_names
+        sources, targets, count = edges.sources, edges.targets, self.living_count
+        if not count:
+            raise GraphInputError(
+                "a graph needs at least one vertex",
+                where="graph.freeze",
+                got=repr(self),
+                fix="insert a vertex first",
+            )
+        if self.living is not None and count < self.vertex_count:
+            numbers = np.cumsum(self.living, dtype=np.int32) - 1
+            sources, targets = numbers[sources], numbers[targets]
+            alive = np.flatnonzero(self.living)
+            names = alive if names is None else tuple(names[v] for v in alive.tolist())
+        return Graph(
+            EdgeList(sources, targets, edges.weights, count, self.directed, names)
+        )
+
+    def changes(self, since: int) -> Changes | None:
+        """Return what has changed since a version; None where that is forgotten.
+
+        The log has room for E / 8 entries, and for 4,096 at least: edges that came,
+        left or got other values, and vertices.
+
+        Parameters
+        ----------
+        since : int
+            An earlier `version`.
+
+        Raises
+        ------
+        GraphInputError
+            If it is no version that the graph has had.
+
+        Examples
+        --------
+        >>> import featgraph as fg
+        >>> graph = fg.DynamicGraph.from_edges([0, 1], [1, 2])
+        >>> _ = graph.update([0, 2], [1, 1], insert=[False, True])
+        >>> [ends.tolist() for ends in graph.changes(since=0).inserted]
+        [[2], [1]]
+        """
+        if isinstance(since, bool) or not isinstance(since, int | np.integer):
+            since = -1
+        if not 0 <= since <= self.version:
+            raise GraphInputError(
+                "not an earlier version",
+                where="since=",
+                got=since,
+                expected=f"0 .. {self.version}",
+            )
+        return self._store.changes(int(since))
+
+    def edges(self) -> tuple[Array, Array, dict[str, Array]]:
+        """Return sources, targets and columns in the order of insertion, read-only."""
+        edges = self._edges
+        columns = {name: edges.column(name) for name in self._store.columns}
+        return edges.sources, edges.targets, columns
+
+    def column(self, name: str) -> GraphColumn:
+        """Return a column of edge values: an array, or a property of a `State`.
+
+        Parameters
+        ----------
+        name : str
+            "weight", or the name of another column.
+
+        Raises
+        ------
+        GraphInputError
+            If there is no such column.
+
+        Examples
+        --------
+        >>> import featgraph as fg, numpy as np
+        >>> graph = fg.DynamicGraph.from_edges([0], [1], columns={"time": [9]})
+        >>> state = fg.State(graph, time=graph.column("time"))
+        >>> _ = graph.insert_edges([1], [0], columns={"time": [12]})
+        >>> state["time"].tolist(), np.asarray(graph.column("time")).tolist()
+        ([9, 12], [9, 12])
+        """
+        if name not in self._store.columns:
+            raise GraphInputError(
+                "there is no such column",
+                where="graph.column",
+                got=shown(name),
+                expected=", ".join(self._store.columns) or "a graph with columns",
+            )
+        return GraphColumn(ColumnValues(self, name))
+
+    def contains(self, sources: Any, targets: Any) -> npt.NDArray[np.bool_]:
+        """Return for each pair whether there is such an edge.
+
+        Parameters
+        ----------
+        sources, targets : array_like, shape (N,)
+            Ids or names.
+
+        Raises
+        ------
+        GraphInputError
+            An id without a vertex. (An unknown name has no edges.)
+
+        Examples
+        --------
+        >>> import featgraph as fg
+        >>> graph = fg.DynamicGraph.from_edges([0, 1], [1, 2])
+        >>> graph.contains([0, 1], [1, 0]).tolist()
+        [True, False]
+        """
+        given = flat_array(sources, "sources"), flat_array(targets, "targets")
+        u, v = of_one_length(*given)
+        if self._names is not None:
+            u, v, _ = self._names.look_up(u, v)
+        else:
+            u = vertex_ids(u, "sources", self.vertex_count)
+            v = vertex_ids(v, "targets", self.vertex_count)
+        found, known = np.zeros(u.size, np.bool_), np.flatnonzero((u >= 0) & (v >= 0))
+        pool, pairs = self._store.pool("in"), u[known].astype(np.int64) << 32 | v[known]
+        wanted, inverse = np.unique(pairs, return_inverse=True)
+        rows = np.unique(wanted & 0xFFFFFFFF)
+        ends, targets = edges_of(pool, rows)
+        is_there = np.isin(wanted, ends.astype(np.int64) << 32 | targets)
+        found[known] = is_there[inverse]
+        return found
+
+    def neighbors(self, vertex: Any) -> Array:
+        """Return the targets of a vertex's out-edges, in the order of insertion.
+
+        Of an undirected graph, those are the other ends of all of its edges.
+
+        Parameters
+        ----------
+        vertex : int, or name
+
+        Raises
+        ------
+        GraphInputError
+            If there is no such vertex.
+
+        Examples
+        --------
+        >>> import featgraph as fg
+        >>> fg.DynamicGraph.from_edges([0, 0], [2, 1]).neighbors(0).tolist()
+        [2, 1]
+        """
+        pool, row = self._store.pool("out"), self.vertex_index(vertex)
+        return pool.ends[pool.starts[row] : pool.stops[row]].copy()
+
+    def vertex_index(self, name: object) -> int:
+        """Return the vertex with this name: see `Graph.vertex_index`."""
+        if self._names is not None and isinstance(name, Hashable):
+            vertex = self._names.ids.get(name)
+            if vertex is not None:
+                return vertex
+        return super().vertex_index(name)
+
+    def copy(self) -> DynamicGraph:
+        """Return an independent graph with the same edges, version and log."""
+        with self._writing("graph.copy"):
+            names = None if self._names is None else Names(self._names.of)
+            return type(self)(self._store.copy(), names, self._target)
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DynamicGraph:
+        return self.copy()
+
+    def memory(self) -> dict[str, int]:
+        """Return the slots of each direction, how many are in use, and all bytes."""
+        found = self._store.memory()
+        found["bytes"] += sum(array.nbytes for array in self._degrees.of.values())
+        return found
+
+    def audit(self) -> None:
+        """Raise StateError unless all that the graph keeps is right: O(E log E)."""
+        audit(self._store)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        require_fixed(self, "pickle")
+        return ()
+
+    def __repr__(self) -> str:
+        return f"Dynamic{super().__repr__()}"
+
+    # -- what the runtime asks
+
+    @property
+    def changing(self) -> DynamicGraph:
+        """The graph itself."""
+        return self
+
+    @property
+    def living(self) -> Array | None:
+        """Which ids have a vertex that is not dead, (V,); None where all have."""
+        return self._living
+
+    def target_of(self, target: str) -> str:
+        """Return the target of the graph.
+
+        Raises
+        ------
+        DeviceError
+            If another one is asked for.
+        """
+        if chosen_target(target, self._target) != self._target:
+            raise DeviceError(
+                "the graph lives on another target",
+                where="target=",
+                got=target,
+                expected=f"'auto' or {self._target!r}",
+                fix="DynamicGraph.from_graph(graph.freeze(), target=...)",
+            )
+        return self._target
+
+    def column_of(self, values: object) -> ColumnValues | None:
+        """Return the column that has these values; None where none has."""
+        if isinstance(values, ColumnValues):
+            return values if values.graph is self else None
+        for name, known in self._edges.columns.items():
+            if known is values:
+                return ColumnValues(self, name)
+        return None
+
+    def _degree(self, side: str) -> Array:
+        key = f"{side}_degree"
+        if key not in self._cache:
+            degrees = self._degrees.array(side)[: self.vertex_count]
+            self._cache[key] = freeze(degrees.copy())
+        return self._cache[key]

@@ -1,0 +1,721 @@
+"""Loops of a batch over the rows of a pool, on the host.
+
+A batch is sorted by row into *entries*. Entry number ``2 i`` is update i at its row,
+``2 i + 1`` the same at its other end, in pools where an edge stands at both. Within a
+row, entries have the order of the batch. ``rows`` are the touched rows, and the entries
+of row j are those from ``first[j]`` to ``first[j + 1]``.
+
+A kernel works on the touched rows from `low` to `high`, so that threads share them.
+Nothing that lives is written before `write_values`.
+
+Import this module inside functions only: it loads Numba.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph.graph.building.jit import jit
+
+_Array: TypeAlias = NDArray[Any]
+
+#: Classes of run sizes: four a doubling from 4 to 4,096 slots, then one. Class 0: none.
+CLASS_COUNT = 72
+#: The class of 4,096 slots: free runs from there on are cut into shorter ones.
+LONG_CLASS = 41
+SIZES = np.array(
+    [0]
+    + [(4 + k % 4) << k // 4 for k in range(LONG_CLASS)]
+    + [4096 << k for k in range(1, CLASS_COUNT - LONG_CLASS)],
+    np.int64,
+)
+_LONG = 4096
+#: The class of the shortest run for each number of edges up to 4,096.
+_CLASSES = np.searchsorted(SIZES, np.arange(_LONG + 1)).astype(np.uint8)
+
+#: Outcomes of updates; the last two count edges that were deleted, and errors.
+INSERTED, REPLACED, IGNORED, DELETED, MISSING, REPEATED, EDGES = range(7)
+#: What an entry does to its row; the first of those that replace a value stands for
+#: all. `DEAD` is added where a later update of the batch deletes the edge.
+NOTHING, APPENDS, REPLACES, DEAD = 0, 1, 2, 4
+#: What becomes of an edge that is there when it is inserted.
+KEEP, IGNORE, COMBINE, REFUSE = range(4)
+#: Which copies of a pair a deletion takes.
+ALL, FIRST, LAST = range(3)
+#: Rows with more entries look for ends in a table.
+_FEW = 8
+_MANY = 2**31 - 1
+#: Lengths from here on are counted together: rows of hubs.
+HUB = 2048
+
+#: A pass of a sort takes at most so many bits: the places that are written at once stay
+#: in a cache.
+BITS = 11
+
+
+@jit
+def class_of(length: int) -> int:
+    """Return the class of the shortest run for so many edges."""
+    if length <= _LONG:
+        return np.int64(_CLASSES[length])
+    found = LONG_CLASS
+    while SIZES[found] < length:
+        found += 1
+    return found
+
+
+@jit
+def classes_of(lengths: _Array, classes: _Array) -> int:
+    """Store the class of each row; return how many slots all runs have."""
+    total = 0
+    for row in range(lengths.size):
+        classes[row] = class_of(lengths[row])
+        total += SIZES[classes[row]]
+    return total
+
+
+@jit
+def list_entries(
+    at: _Array, other: _Array, twice: bool, keys: _Array, order: _Array
+) -> int:
+    """List rows and numbers of entries; return how many there are.
+
+    Updates with a negative row have none. A loop has one entry.
+    """
+    count = 0
+    for i in range(at.size):
+        if at[i] < 0:
+            continue
+        keys[count], order[count] = at[i], 2 * i
+        count += 1
+        if twice and at[i] != other[i]:
+            keys[count], order[count] = other[i], 2 * i + 1
+            count += 1
+    return count
+
+
+@jit
+def count_digits(low: int, high: int, keys: _Array, shift: int, counts: _Array) -> None:
+    """Count the digits of some keys."""
+    mask = counts.size - 1
+    for i in range(low, high):
+        counts[(keys[i] >> shift) & mask] += 1
+
+
+@jit
+def begin_digits(counts: _Array) -> None:
+    """Turn counts (part, digit) into the first places of the digits of each part."""
+    total = 0
+    for digit in range(counts.shape[1]):
+        for part in range(counts.shape[0]):
+            count = counts[part, digit]
+            counts[part, digit] = total
+            total += count
+
+
+@jit
+def sort_digits(
+    low: int, high: int, keys: _Array, order: _Array, to: _Array, turn: _Array,
+    shift: int, at: _Array,
+) -> None:  # fmt: skip
+    """Sort some keys stably by a digit; `at` is where each digit of theirs begins."""
+    mask = at.size - 1
+    for i in range(low, high):
+        digit = (keys[i] >> shift) & mask
+        to[at[digit]], turn[at[digit]] = keys[i], order[i]
+        at[digit] += 1
+
+
+@jit
+def list_rows(keys: _Array, rows: _Array, first: _Array) -> int:
+    """List the rows among sorted keys and where they begin; return how many."""
+    count = 0
+    for i in range(keys.size):
+        if i == 0 or keys[i] != keys[i - 1]:
+            rows[count], first[count] = keys[i], i
+            count += 1
+    first[count] = keys.size
+    return count
+
+
+@jit
+def find_rows(keys: _Array, first: _Array) -> None:
+    """Store where each of all rows begins among sorted keys."""
+    row = 0
+    for i in range(keys.size):
+        while row <= keys[i]:
+            first[row] = i
+            row += 1
+    first[row:] = keys.size
+
+
+@jit
+def measure_rows(rows: _Array, starts: _Array, stops: _Array, bits_at: _Array) -> int:
+    """Store where the bits of each row begin, one an edge; return how many words."""
+    total = 0
+    for j in range(rows.size):
+        bits_at[j] = total
+        total += (np.int64(stops[rows[j]]) - np.int64(starts[rows[j]]) + 63) >> 6
+    return total
+
+
+@jit
+def plan_appends(
+    low: int, high: int, rows: _Array, first: _Array, starts: _Array, stops: _Array,
+    lengths: _Array,
+) -> None:  # fmt: skip
+    """Find lengths of rows whose entries are all inserted, whatever is there."""
+    for j in range(low, high):
+        row = rows[j]
+        there = np.int64(stops[row]) - np.int64(starts[row])
+        lengths[j] = there + first[j + 1] - first[j]
+
+
+@jit
+def _slot_of(key: int, begin: int, keys: _Array, table: _Array, size: int) -> int:
+    """Return the place of a key in a table of entries, or the free place for it."""
+    at = ((np.int64(key) * 2654435769) >> 15) & (size - 1)
+    while table[at] >= 0 and keys[table[at]] != key:
+        at = (at + 1) & (size - 1)
+    return at
+
+
+@jit
+def _table_size(count: int) -> int:
+    """Return the size of the table of a row, 0 for one of few entries."""
+    size = 0
+    if count > _FEW:
+        size = 4 * _FEW
+        while size < 2 * count:
+            size *= 2
+    return size
+
+
+@jit
+def _group(
+    begin: int, end: int, keys: _Array, is_new: _Array, copies: int, table: _Array,
+    groups: _Array, need: _Array, found: _Array, state: _Array,
+) -> tuple[bool, int]:  # fmt: skip
+    """Find the first entry of each pair, and the copies that deletions take of it.
+
+    Returns
+    -------
+    deletes : bool
+    pairs : int
+    """
+    size = _table_size(end - begin)
+    table[:size] = -1
+    deletes, pairs = False, 0
+    for e in range(begin, end):
+        group = e
+        if size:
+            at = _slot_of(keys[e], begin, keys, table, size)
+            if table[at] < 0:
+                table[at] = e
+            group = table[at]
+        else:
+            for other in range(begin, e):
+                if keys[other] == keys[e]:
+                    group = groups[other]
+                    break
+        groups[e] = group
+        if group == e:
+            need[e] = found[e] = state[e] = 0
+            pairs += 1
+        if is_new[e]:
+            state[group] += 1
+            continue
+        deletes = True
+        if copies == ALL:
+            need[group] = _MANY
+        elif copies == LAST and state[group] > 0:
+            state[group] -= 1
+        else:
+            need[group] += 1
+    return deletes, pairs
+
+
+@jit
+def _match(
+    start: int, stop: int, begin: int, end: int, ends: _Array, numbers: _Array,
+    is_sided: bool, is_backward: bool, most: int, keys: _Array, table: _Array,
+    need: _Array, found: _Array, places: _Array, bits: _Array, bits_at: int,
+    groups: _Array,
+) -> int:  # fmt: skip
+    """Find the edges of a row that have entries; mark those that deletions take.
+
+    Returns
+    -------
+    int
+        How many are taken.
+    """
+    size, gone = _table_size(end - begin), 0
+    filter_ = np.uint64(0)
+    for e in range(begin, end):
+        filter_ |= np.uint64(1) << np.uint64((np.int64(keys[e]) >> 1) & 63)
+    for k in range(stop - start):
+        place = stop - start - 1 - k if is_backward else k
+        other = np.int64(ends[start + place])
+        if not (filter_ >> np.uint64(other & 63)) & np.uint64(1):
+            continue
+        key = other << 1
+        if is_sided:
+            key |= np.int64(numbers[start + place]) & 1
+        group = -1
+        if size:
+            group = table[_slot_of(np.uint32(key), begin, keys, table, size)]
+        else:
+            for e in range(begin, end):
+                if np.int64(keys[e]) == key:
+                    group = groups[e]
+                    break
+        if group < 0:
+            continue
+        if found[group] < need[group]:
+            bits[bits_at + (place >> 6)] |= np.uint64(1) << np.uint64(place & 63)
+            gone += 1
+        found[group] += 1
+        if places.size:
+            places[group] = start + place
+        most -= 1
+        if most == 0:
+            break
+    return gone
+
+
+@jit
+def _decide_single(
+    begin: int, end: int, policy: int, order: _Array, is_new: _Array, groups: _Array,
+    found: _Array, state: _Array, places: _Array, fates: _Array, heads: _Array,
+    outcomes: _Array, tally: _Array,
+) -> int:  # fmt: skip
+    """Take the updates of a row one by one where no pair has two edges.
+
+    `state` is 0 for an absent edge, 1 for one of the graph, and 2 behind the entry that
+    last inserted the edge or first replaced its value.
+
+    Returns
+    -------
+    int
+        How many edges the row gains at its end.
+    """
+    gained = 0
+    for e in range(begin, end):
+        if groups[e] == e:
+            state[e] = found[e]
+    for e in range(begin, end):
+        group = groups[e]
+        now = state[group]
+        outcome = INSERTED
+        fates[e], heads[e] = NOTHING, -1
+        if not is_new[e]:
+            outcome = MISSING
+            if now > 0:
+                outcome, state[group] = DELETED, 0
+            if now > 1:
+                gained -= fates[now - 2] == APPENDS
+                fates[now - 2] |= DEAD
+        elif now == 0:
+            fates[e], heads[e], state[group] = APPENDS, e, e + 2
+            gained += 1
+        elif policy == REFUSE:
+            outcome = REPEATED
+        elif policy == IGNORE:
+            outcome = IGNORED
+        elif now == 1:
+            fates[e], heads[e], state[group] = REPLACES, e, e + 2
+            outcome, places[e] = REPLACED, places[group]
+        else:
+            outcome, heads[e] = REPLACED, now - 2
+        if not order[e] & 1:
+            outcomes[order[e] >> 1] = outcome
+            tally[outcome] += 1
+            tally[EDGES] += outcome == DELETED
+    return gained
+
+
+@jit
+def _decide_copies(
+    begin: int, end: int, copies: int, order: _Array, is_new: _Array, groups: _Array,
+    found: _Array, need: _Array, state: _Array, fates: _Array, heads: _Array,
+    outcomes: _Array, tally: _Array,
+) -> int:  # fmt: skip
+    """Take the updates of a row one by one where pairs may have several edges.
+
+    `found` counts the copies of the graph that are left. Those of the batch are a list
+    through `heads` that begins at `state` - 1: the last one first, but where deletions
+    take the first, which have its end at `need` - 1.
+    """
+    gained = 0
+    for e in range(begin, end):
+        if groups[e] == e:
+            state[e] = need[e] = 0
+    for e in range(begin, end):
+        group, outcome, taken = groups[e], INSERTED, 0
+        fates[e], heads[e] = NOTHING, -1
+        if is_new[e]:
+            fates[e] = APPENDS
+            gained += 1
+            if copies != FIRST:
+                heads[e], state[group] = state[group] - 1, e + 1
+            elif state[group] == 0:
+                state[group] = need[group] = e + 1
+            else:
+                heads[need[group] - 1], need[group] = e, e + 1
+        else:
+            if copies == ALL:
+                taken, found[group] = found[group], 0
+            elif found[group] > 0 and (copies == FIRST or state[group] == 0):
+                taken = 1
+                found[group] -= 1
+            while state[group] > 0 and (copies == ALL or taken == 0):
+                own = state[group] - 1
+                fates[own], state[group] = APPENDS | DEAD, heads[own] + 1
+                gained -= 1
+                taken += 1
+            outcome = DELETED if taken else MISSING
+        if not order[e] & 1:
+            outcomes[order[e] >> 1] = outcome
+            tally[outcome] += 1
+            tally[EDGES] += taken
+    return gained
+
+
+@jit
+def plan_rows(
+    low: int, high: int, rows: _Array, first: _Array, order: _Array, keys: _Array,
+    is_new: _Array, starts: _Array, stops: _Array, ends: _Array, numbers: _Array,
+    is_sided: bool, policy: int, copies: int, bits_at: _Array, bits: _Array,
+    groups: _Array, need: _Array, found: _Array, state: _Array, places: _Array,
+    fates: _Array, heads: _Array, outcomes: _Array, lengths: _Array, gone: _Array,
+    tally: _Array,
+) -> None:  # fmt: skip
+    """Find what the entries of each row do, and how long rows are afterwards."""
+    most = 0
+    for j in range(low, high):
+        most = max(most, first[j + 1] - first[j])
+    table = np.empty(_table_size(most), np.int32)
+    for j in range(low, high):
+        row, begin, end = rows[j], first[j], first[j + 1]
+        start, stop = np.int64(starts[row]), np.int64(stops[row])
+        lengths[j], gone[j] = stop - start, 0
+        if begin == end:
+            continue
+        deletes, pairs = _group(
+            begin, end, keys, is_new, copies, table, groups, need, found, state
+        )
+        if policy != KEEP or deletes:
+            gone[j] = _match(
+                start, stop, begin, end, ends, numbers, is_sided, copies == LAST,
+                _MANY if policy == KEEP else pairs, keys, table, need, found, places,
+                bits, bits_at[j], groups,
+            )  # fmt: skip
+        if policy == KEEP:
+            gained = _decide_copies(
+                begin, end, copies, order, is_new, groups, found, need, state, fates,
+                heads, outcomes, tally,
+            )  # fmt: skip
+        else:
+            gained = _decide_single(
+                begin, end, policy, order, is_new, groups, found, state, places, fates,
+                heads, outcomes, tally,
+            )  # fmt: skip
+        lengths[j] += gained - gone[j]
+
+
+@jit
+def list_keys(
+    low: int, high: int, order: _Array, at: _Array, other: _Array, is_sided: bool,
+    kinds: _Array, keys: _Array, is_new: _Array,
+) -> None:  # fmt: skip
+    """Store the key of each entry, and whether it inserts.
+
+    A key is twice the vertex at the other end, and one more for an edge that leaves the
+    row, where rows have edges of both directions.
+    """
+    for e in range(low, high):
+        i, side = np.int64(order[e]) >> 1, np.int64(order[e]) & 1
+        end = np.int64(at[i] if side else other[i])
+        keys[e] = end << 1 | (side if is_sided else 0)
+        is_new[e] = kinds[i]
+
+
+@jit
+def take_last(order: _Array, heads: _Array, sources: _Array) -> None:
+    """Store for each edge of the batch the last update that gave it a value."""
+    for e in range(order.size):
+        if heads[e] >= 0:
+            sources[heads[e]] = order[e] >> 1
+
+
+@jit
+def combine(
+    rule: int, order: _Array, fates: _Array, heads: _Array, values: _Array,
+    there: _Array, totals: _Array, rough: _Array,
+) -> None:  # fmt: skip
+    """Combine values in the order of the batch: sums (0), the least (1), the most (2).
+
+    `there` is the value of the graph's edge, by entry that replaces it first.
+    """
+    for e in range(order.size):
+        head = heads[e]
+        if head < 0:
+            continue
+        value = values[order[e] >> 1]
+        if head == e:
+            totals[e], rough[e] = value, np.float64(value)
+            if not fates[e] & REPLACES:
+                continue
+            totals[e], rough[e] = there[e], np.float64(there[e])
+        if rule == 0:
+            totals[head] += value
+            rough[head] += np.float64(value)
+        elif (rule == 1 and value < totals[head]) or (
+            rule == 2 and value > totals[head]
+        ):
+            totals[head] = value
+
+
+@jit
+def choose_runs(
+    rows: _Array, lengths: _Array, classes: _Array, chosen: _Array, wanted: _Array,
+    freed: _Array,
+) -> None:  # fmt: skip
+    """Choose the class of each row's run; count the runs that are taken and freed.
+
+    A row moves where its run is too short, or twice as long as it must be.
+    """
+    for j in range(rows.size):
+        now, length = np.int64(classes[rows[j]]), lengths[j]
+        best = class_of(length)
+        chosen[j] = now
+        if length > SIZES[now] or best == 0 or SIZES[now] >= 2 * SIZES[best]:
+            chosen[j] = best
+        if chosen[j] != now:
+            wanted[chosen[j]] += 1
+            freed[now] += 1
+
+
+@jit
+def place_runs(
+    rows: _Array, starts: _Array, classes: _Array, chosen: _Array, taken: _Array,
+    taken_at: _Array, regions: _Array, targets: _Array, freed: _Array,
+    freed_at: _Array,
+) -> int:  # fmt: skip
+    """Find where each row goes: first runs from queues, then parts of free regions.
+
+    Parameters
+    ----------
+    taken : first slots of runs from queues, by class from ``taken_at[class]`` to
+        ``taken_at[class + 1]``
+    regions : int64, (regions, 2)
+        Bounds of free memory. A row that does not fit begins the next region. On
+        return, the bounds of what is left.
+    freed : where the first slots of freed runs go, by class from ``freed_at[class]``
+
+    Returns
+    -------
+    int
+        The regions that rows have passed by; -1 where a row fits in none.
+    """
+    at, behind, region = taken_at.copy(), freed_at.copy(), 0
+    for j in range(rows.size):
+        now, best = np.int64(classes[rows[j]]), np.int64(chosen[j])
+        start = np.int64(starts[rows[j]])
+        targets[j] = start
+        if best == now:
+            continue
+        if now:
+            freed[behind[now]] = start
+            behind[now] += 1
+        targets[j] = 0
+        if best == 0:
+            continue
+        if at[best] < taken_at[best + 1]:
+            targets[j] = taken[at[best]]
+            at[best] += 1
+            continue
+        while regions[region, 0] + SIZES[best] > regions[region, 1]:
+            region += 1
+            if region == regions.shape[0]:
+                return -1
+        targets[j] = regions[region, 0]
+        regions[region, 0] += SIZES[best]
+    return region
+
+
+@jit
+def place_all(classes: _Array, targets: _Array) -> None:
+    """Lay runs one behind the other; rows without one are at slot 0."""
+    total = 0
+    for row in range(classes.size):
+        targets[row] = total if classes[row] else 0
+        total += SIZES[classes[row]]
+
+
+@jit
+def list_gone(
+    low: int, high: int, rows: _Array, starts: _Array, gone: _Array, gone_at: _Array,
+    bits_at: _Array, bits: _Array, ends: _Array, numbers: _Array, ids: _Array,
+    gone_rows: _Array, gone_ends: _Array, gone_numbers: _Array, gone_ids: _Array,
+) -> None:  # fmt: skip
+    """List the edges that are deleted, in the order of rows."""
+    for j in range(low, high):
+        if gone[j] == 0:
+            continue
+        start, at, left = np.int64(starts[rows[j]]), gone_at[j], gone[j]
+        place = 0
+        while left:
+            word = bits[bits_at[j] + (place >> 6)] >> np.uint64(place & 63)
+            if word == 0:
+                place = (place | 63) + 1
+                continue
+            if word & np.uint64(1):
+                slot = start + place
+                gone_rows[at], gone_ends[at] = rows[j], ends[slot]
+                gone_numbers[at] = numbers[slot]
+                if ids.size:
+                    gone_ids[at] = ids[slot]
+                at += 1
+                left -= 1
+            place += 1
+
+
+@jit
+def give_ids(
+    fates: _Array, order: _Array, free: _Array, next_id: int, entry_ids: _Array
+) -> None:
+    """Give ids to inserted edges in the order of rows: free ones first.
+
+    `entry_ids` has the number of an entry in the batch for index.
+    """
+    count = 0
+    for e in range(order.size):
+        if fates[e] == APPENDS:
+            if count < free.size:
+                entry_ids[order[e]] = free[count]
+            else:
+                entry_ids[order[e]] = next_id + count - free.size
+            count += 1
+
+
+@jit
+def _close_gaps(
+    start: int, count: int, target: int, bits: _Array, bits_at: int, old: _Array,
+    new: _Array, width: int, moves: bool,
+) -> int:  # fmt: skip
+    """Copy the edges of a row that stay; return the slot behind them."""
+    to = target
+    for place in range(count):
+        word = bits[bits_at + (place >> 6)]
+        if (word >> np.uint64(place & 63)) & np.uint64(1):
+            moves = True
+            continue
+        if moves:
+            for k in range(width):
+                new[to * width + k] = old[(start + place) * width + k]
+        to += 1
+    return to
+
+
+@jit
+def _place_now(place: int, bits: _Array, bits_at: int) -> int:
+    """Return where an edge is in its row once edges before it have gone."""
+    now = 0
+    for before in range(place):
+        word = bits[bits_at + (before >> 6)]
+        now += not (word >> np.uint64(before & 63)) & np.uint64(1)
+    return now
+
+
+@jit
+def write_values(
+    low: int, high: int, rows: _Array, first: _Array, fates: _Array, places: _Array,
+    starts: _Array, stops: _Array, targets: _Array, gone: _Array, bits_at: _Array,
+    bits: _Array, old: _Array, new: _Array, width: int, is_fresh: bool, values: _Array,
+    sources: _Array,
+) -> None:  # fmt: skip
+    """Write an array of each row: edges that stay, then those that are inserted.
+
+    Parameters
+    ----------
+    old, new : flat arrays of `width` elements a slot; the same one unless `is_fresh`
+    values : flat, `width` elements for each source
+    sources : the value of each entry; without any, entry e has value e, and edges that
+        are there keep theirs
+    """
+    for j in range(low, high):
+        row, target = rows[j], np.int64(targets[j])
+        start = np.int64(starts[row])
+        count = np.int64(stops[row]) - start
+        moves = is_fresh or target != start
+        if gone[j]:
+            at = _close_gaps(
+                start, count, target, bits, bits_at[j], old, new, width, moves
+            )
+        else:
+            at = target + count
+            if moves:
+                for k in range(count * width):
+                    new[target * width + k] = old[start * width + k]
+        for e in range(first[j], first[j + 1]):
+            if fates[e] == APPENDS:
+                source = np.int64(sources[e]) if sources.size else e
+                for k in range(width):
+                    new[at * width + k] = values[source * width + k]
+                at += 1
+            elif fates[e] == REPLACES and sources.size:
+                place = places[e] - start
+                if gone[j]:
+                    place = _place_now(place, bits, bits_at[j])
+                for k in range(width):
+                    new[(target + place) * width + k] = values[
+                        np.int64(sources[e]) * width + k
+                    ]
+
+
+@jit
+def finish_rows(
+    rows: _Array, targets: _Array, lengths: _Array, chosen: _Array, starts: _Array,
+    stops: _Array, classes: _Array, counts: _Array,
+) -> None:  # fmt: skip
+    """Store where rows are now, and count their lengths."""
+    for j in range(rows.size):
+        row = rows[j]
+        before = np.int64(stops[row]) - np.int64(starts[row])
+        counts[min(before, HUB)] -= 1
+        counts[min(lengths[j], HUB)] += 1
+        starts[row], stops[row] = targets[j], targets[j] + lengths[j]
+        classes[row] = chosen[j]
+
+
+@jit
+def list_slots(
+    low: int, high: int, starts: _Array, stops: _Array, at: _Array, rows: _Array,
+    slots: _Array,
+) -> None:  # fmt: skip
+    """List the slots with an edge, and their rows."""
+    for row in range(low, high):
+        to = at[row]
+        for slot in range(np.int64(starts[row]), np.int64(stops[row])):
+            rows[to], slots[to] = row, slot
+            to += 1
+
+
+@jit
+def find_ends(
+    starts: _Array, stops: _Array, ends: _Array, is_dead: _Array, rows: _Array,
+    others: _Array,
+) -> int:  # fmt: skip
+    """Count edges whose other end is in a set, and list them where arrays have room."""
+    count = 0
+    for row in range(starts.size):
+        for slot in range(np.int64(starts[row]), np.int64(stops[row])):
+            if is_dead[ends[slot]]:
+                if rows.size:
+                    rows[count], others[count] = row, ends[slot]
+                count += 1
+    return count

@@ -1,0 +1,658 @@
+"""Rows in a pool of slots, and what a batch does to them.
+
+A row is one run of consecutive slots, which has room behind its last edge. `RowPool` is
+the pool of one direction. A batch takes these steps, each on all pools; nothing that
+lives is written before the last one, which cannot fail:
+
+`RowPool.plan`     sort the updates by row, and find what becomes of each row
+`RowPool.fit`      find room in free runs and behind them; False where there is too
+                   little
+`RowPool.refit`    lay all rows out anew, in order, in other arrays
+`RowPool.apply`    write the rows
+
+Freed runs wait in one queue a class of sizes. From 4,096 slots on they are cut into
+shorter runs: a *region* is free memory that rows are laid into one behind the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+from dataclasses import dataclass, field
+from threading import Barrier
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph._interrupts import import_whole
+from featgraph.errors import GraphInputError
+
+__all__ = ["Plan", "Queue", "RowPool", "Threads", "Updates", "wide_slots"]
+
+Array: TypeAlias = NDArray[Any]
+#: Type and width of each column of the edges; None for scalars.
+Spec: TypeAlias = dict[str, tuple[np.dtype[Any], int | None]]
+
+#: Loops over fewer entries and rows are run by one thread.
+_SHARED = 1 << 14
+_PIECES = 16
+_NONE = np.empty(0, np.int32)
+_FEWEST_SLOTS = 64
+
+
+def wide_slots(slots: int) -> type[np.integer[Any]]:
+    """Return the type of slot numbers; a row may be walked past its end."""
+    return np.int64 if slots >= 2**31 - 1024 else np.int32
+
+
+def _kernels() -> Any:
+    from featgraph.dynamic import kernels_cpu  # loads Numba
+
+    return kernels_cpu
+
+
+class Queue:
+    """Numbers that leave in the order in which they came.
+
+    Parameters
+    ----------
+    dtype : dtype
+    """
+
+    __slots__ = ("_array", "_first", "_last")
+
+    def __init__(self, dtype: Any) -> None:
+        self._array, self._first, self._last = np.empty(0, dtype), 0, 0
+
+    def __len__(self) -> int:
+        return self._last - self._first
+
+    def next(self, count: int, skip: int = 0) -> Array:
+        """Return the next numbers; all where there are fewer. They stay."""
+        first = self._first + skip
+        return self._array[first : min(first + count, self._last)]
+
+    def drop(self, count: int) -> None:
+        """Remove the next numbers."""
+        self._first += count
+
+    def reserve(self, count: int) -> None:
+        """Make room for so many numbers; this alone can fail."""
+        if self._last + count > self._array.size:
+            kept = self.next(len(self))
+            array = np.empty(2 * (kept.size + count), kept.dtype)
+            array[: kept.size] = kept
+            self._array, self._first, self._last = array, 0, kept.size
+
+    def put(self, numbers: Any) -> None:
+        """Add numbers, for which there is room."""
+        count = len(numbers)
+        self._array[self._last : self._last + count] = numbers
+        self._last += count
+
+    def copy(self) -> Queue:
+        """Return a queue with the same numbers."""
+        made = Queue(self._array.dtype)
+        made._array = self.next(len(self)).copy()
+        made._last = len(self)
+        return made
+
+
+class Threads:
+    """Threads that share the loops of a batch.
+
+    All have begun before the first loop: later there is none that could not be had.
+
+    Parameters
+    ----------
+    work : int
+        How many entries and rows there are.
+    """
+
+    def __init__(self, work: int) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        count = import_whole("numba").get_num_threads() if work >= _SHARED else 1
+        if count > 1:
+            pool = ThreadPoolExecutor(count, "featgraph-rows")
+            barrier = Barrier(count)
+            try:
+                for _ in range(count):
+                    pool.submit(barrier.wait)
+                self._pool = pool
+            except RuntimeError:  # no more threads
+                barrier.abort()
+                pool.shutdown()
+        self.count = 1 if self._pool is None else count
+
+    def __enter__(self) -> Threads:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def share(self, bounds: Any, work: Callable[[int, int, int], object]) -> None:
+        """Call ``work(part, low, high)`` for each part between two bounds."""
+        parts = list(zip(range(len(bounds)), bounds[:-1], bounds[1:], strict=False))
+        if self._pool is None:
+            for part in parts:
+                work(*part)
+            return
+        # Waits for all of them, also where one failed.
+        for done in [self._pool.submit(work, *part) for part in parts]:
+            done.result()
+
+    def bounds(self, count: int, first: Array | None = None) -> list[int]:
+        """Cut a range into parts, each with as many rows and entries."""
+        if self.count == 1 or count < _PIECES:
+            return [0, count]
+        shares = np.arange(_PIECES + 1) / _PIECES
+        if first is None:
+            return [int(x) for x in shares * count]
+        work = first + np.arange(first.size)
+        cuts = np.searchsorted(work, shares[1:-1] * work[-1])
+        return [0, *map(int, cuts), count]
+
+
+@dataclass(frozen=True, eq=False)
+class Updates:
+    """The updates of a batch, as pools take them.
+
+    Attributes
+    ----------
+    sources, targets : int32, (M,)
+        Negative for an update without effect.
+    kinds : uint8, (M,)
+        1: it inserts.
+    policy, copies : int
+        See `kernels_cpu`.
+    looks : bool
+        Whether anything depends on the edges that are there.
+    number : int
+        The number of the first insertion.
+    rule : {"first", "last", "sum", "min", "max"}
+    columns : dict of arrays, (M,) or (M, width)
+    outcomes : uint8, (M,)
+    has_twins : bool
+    numbers, ids : uint32, (M,) and (2 M,), optional
+        Numbers in place of consecutive ones; ids by number of entry.
+    """
+
+    sources: Array
+    targets: Array
+    kinds: Array
+    policy: int
+    copies: int
+    looks: bool
+    number: int
+    rule: str
+    columns: dict[str, Array]
+    outcomes: Array
+    has_twins: bool
+    numbers: Array | None = None
+    ids: Array | None = None
+
+
+@dataclass(eq=False)
+class Plan:
+    """What a batch does to a pool.
+
+    Attributes
+    ----------
+    rows, first : touched rows, and their first entries
+    order : uint32, number of each entry in the batch
+    keys : uint32, by entry: see `kernels_cpu.list_keys`
+    fates, heads, places : by entry
+    lengths, gone : by row: edges afterwards, and those that leave
+    bits_at, bits : which edges leave
+    tally : int64, (7,): updates by outcome, and edges deleted
+    starts, stops, classes : the rows as they are, with room for all vertices
+    chosen, targets : class and first slot of each row's run afterwards
+    born : vertices that are new
+    writes : arrays as they are and will be, values, and the value of each entry
+    """
+
+    threads: Threads
+    rows: Array
+    first: Array
+    order: Array
+    keys: Array
+    is_new: Array
+    fates: Array
+    heads: Array
+    places: Array
+    lengths: Array
+    gone: Array
+    bits_at: Array
+    bits: Array
+    tally: Array
+    starts: Array
+    stops: Array
+    classes: Array
+    is_dense: bool
+    chosen: Array = field(default_factory=_NONE.copy)
+    targets: Array = field(default_factory=_NONE.copy)
+    hubs: Array = field(default_factory=_NONE.copy)
+    born: int = 0
+    writes: list[tuple[Any, ...]] = field(default_factory=list)
+    fresh: RowPool | None = None
+    puts: list[tuple[int, Any]] = field(default_factory=list)
+    drops: list[tuple[int, int]] = field(default_factory=list)
+    region: tuple[int, int] = (0, 0)
+    top: int = 0
+    lost: int = 0
+
+    def share(self, kernel: Any, *arguments: Any) -> None:
+        """Run a kernel over the touched rows."""
+        bounds = self.threads.bounds(self.rows.size, self.first)
+        self.threads.share(bounds, lambda _, *part: kernel(*part, *arguments))
+
+
+class RowPool:
+    """The rows of one direction, in one pool of slots.
+
+    Parameters
+    ----------
+    along : {"in", "out", "both"}
+    is_twice : bool
+        Whether an edge stands at both of its ends.
+    slots, vertex_capacity : int
+    spec : Spec
+
+    Attributes
+    ----------
+    starts, stops : int32 or int64, (vertex capacity,)
+        The first slot of each row, and the slot behind its last edge.
+    classes : uint8, (vertex capacity,)
+        The class of each row's run; 0: none.
+    ends : int32, (slots,)
+        The vertex at the other end. Slots without an edge have some vertex, too.
+    numbers : uint32, (slots,)
+        ``2 i`` for insertion i, and ``2 i + 1`` where the edge leaves the row's vertex
+        in a pool where edges stand twice.
+    columns : dict of str to array, (slots,) or (slots, width)
+    ids : uint32, (slots,), or None
+    length_counts : int64, (2049,)
+        How many vertices below the vertex count have 0, 1, ... 2,047 edges, and more.
+    hubs : int32
+        Vertices with 2,048 edges or more, ascending.
+    """
+
+    def __init__(
+        self, along: str, is_twice: bool, slots: int, vertex_capacity: int, spec: Spec
+    ) -> None:
+        kernels = _kernels()
+        slots = max(slots, _FEWEST_SLOTS)
+        self.along, self.is_twice, self.spec = along, is_twice, spec
+        dtype = wide_slots(slots)
+        self.starts = np.zeros(vertex_capacity, dtype)
+        self.stops = np.zeros(vertex_capacity, dtype)
+        self.classes = np.zeros(vertex_capacity, np.uint8)
+        self.ends = np.zeros(slots, np.int32)
+        self.numbers = np.zeros(slots, np.uint32)
+        self.columns = {
+            name: np.zeros(slots if width is None else (slots, width), dtype)
+            for name, (dtype, width) in spec.items()
+        }
+        self.ids: Array | None = None
+        self.length_counts = np.zeros(kernels.HUB + 1, np.int64)
+        self.hubs = np.empty(0, np.int32)
+        self.queues = [Queue(np.int64) for _ in range(kernels.CLASS_COUNT)]
+        #: Free memory that rows are laid into next, and where nothing has been yet.
+        self.region, self.top = (0, 0), 0
+        #: Slots that are too few for a run; compaction gains them back.
+        self.lost = 0
+
+    @property
+    def slots(self) -> int:
+        """The slots of the pool."""
+        return int(self.ends.size)
+
+    @property
+    def is_sided(self) -> bool:
+        """Whether rows have edges of both directions of a directed graph."""
+        return self.along == "both"
+
+    def lengths(self, vertex_count: int) -> Array:
+        """Return the number of edges of each vertex."""
+        return self.stops[:vertex_count] - self.starts[:vertex_count]
+
+    def plan(self, updates: Updates, threads: Threads, *room: int, dense: bool) -> Plan:
+        """Find what a batch does to the rows.
+
+        Parameters
+        ----------
+        updates : Updates
+        threads : Threads
+        *room : int
+            The number of vertices and their capacity, once the batch is applied.
+        dense : bool
+            Whether all rows count as touched.
+        """
+        kernels = _kernels()
+        at, other = updates.targets, updates.sources
+        if self.along == "out":
+            at, other = other, at
+        most = at.size * (1 + self.is_twice)
+        found, order = np.empty(most, np.int32), np.empty(most, np.uint32)
+        count = kernels.list_entries(at, other, self.is_twice, found, order)
+        found, order = _sorted(found[:count], order[:count], room[0], threads)
+        if dense:
+            rows = np.arange(room[0], dtype=np.int32)
+            first = np.empty(room[0] + 1, np.int64)
+            kernels.find_rows(found, first)
+        else:
+            rows, first = np.empty(count, np.int32), np.empty(count + 1, np.int64)
+            touched = kernels.list_rows(found, rows, first)
+            rows, first = rows[:touched], first[: touched + 1]
+        del found
+        present = [_grown(a, room[1]) for a in (self.starts, self.stops, self.classes)]
+        looks = updates.looks
+        entries = np.empty((7 if looks else 0, count), np.int32)
+        places = np.empty(count if updates.policy != kernels.KEEP else 0, np.int64)
+        by_row = np.zeros((3, rows.size), np.int64)  # lengths, gone, bits_at
+        words = kernels.measure_rows(rows, *present[:2], by_row[2]) if looks else 0
+        plan = Plan(
+            threads, rows, first, order,
+            np.empty(count, np.uint32), np.empty(count, np.uint8),
+            np.full(count, kernels.APPENDS, np.uint8),
+            entries[0] if looks else _NONE, places,
+            *by_row, np.zeros(words, np.uint64), np.zeros(7, np.int64),
+            *present, dense,
+        )  # fmt: skip
+        plan.born = room[0] if dense else room[0] - int(self.length_counts.sum())
+        keys = (order, at, other, self.is_sided, updates.kinds, plan.keys, plan.is_new)
+        threads.share(
+            threads.bounds(count), lambda _, *part: kernels.list_keys(*part, *keys)
+        )
+        if not looks:
+            plan.share(kernels.plan_appends, rows, first, *present[:2], plan.lengths)
+            return plan
+        self._plan_rows(plan, updates, entries[1:])
+        return plan
+
+    def _plan_rows(self, plan: Plan, updates: Updates, groups: Array) -> None:
+        """Match the entries of each row with its edges."""
+        kernels = _kernels()
+        bounds = plan.threads.bounds(plan.rows.size, plan.first)
+        tallies = np.zeros((len(bounds), plan.tally.size), np.int64)
+        plan.threads.share(
+            bounds,
+            lambda part, low, high: kernels.plan_rows(
+                low, high, plan.rows, plan.first, plan.order, plan.keys, plan.is_new,
+                plan.starts, plan.stops, self.ends, self.numbers, self.is_sided,
+                updates.policy, updates.copies, plan.bits_at, plan.bits, *groups[:4],
+                plan.places, plan.fates, plan.heads, updates.outcomes, plan.lengths,
+                plan.gone, tallies[part],
+            ),
+        )  # fmt: skip
+        plan.tally[:] = tallies.sum(axis=0)
+
+    def fit(self, plan: Plan) -> bool:
+        """Find room for the rows that grow or shrink; return whether there is any."""
+        kernels = _kernels()
+        wanted, freed = np.zeros((2, kernels.CLASS_COUNT), np.int64)
+        plan.chosen = np.empty(plan.rows.size, np.uint8)
+        plan.targets = np.empty(plan.rows.size, plan.starts.dtype)
+        kernels.choose_runs(
+            plan.rows, plan.lengths, plan.classes, plan.chosen, wanted, freed
+        )
+        taken = [
+            self.queues[size].next(int(count)) if count else _NONE
+            for size, count in enumerate(wanted)
+        ]
+        counts = np.array([part.size for part in taken])
+        short = int(((wanted - counts) * kernels.SIZES)[1:].sum())
+        long, regions = self._regions(short, counts)
+        places = np.empty(int(freed[1:].sum()), np.int64)
+        freed[0] = 0
+        taken_at, freed_at = (np.append(0, np.cumsum(c)) for c in (counts, freed))
+        passed = kernels.place_runs(
+            plan.rows, plan.starts, plan.classes, plan.chosen,
+            np.concatenate(taken).astype(np.int64), taken_at, regions, plan.targets,
+            places, freed_at,
+        )  # fmt: skip
+        if passed < 0:
+            return False
+        plan.drops = [(k, int(n)) for k, n in enumerate(counts + long) if n]
+        plan.puts = [
+            (k, places[freed_at[k] : freed_at[k + 1]]) for k, n in enumerate(freed) if n
+        ]
+        # Long runs that rows have not come to stay where they are.
+        behind = len(regions) - 1
+        for region in range(passed):
+            plan.lost += self._split(*regions[region], plan.puts)
+        plan.region, plan.top = (0, 0), self.top
+        if passed < behind:
+            plan.region = int(regions[passed, 0]), int(regions[passed, 1])
+            for start, stop in regions[passed + 1 : behind]:
+                plan.lost += self._split(start, stop, plan.puts)
+        else:
+            plan.top = int(regions[behind, 0])
+        for size, numbers in plan.puts:
+            self.queues[size].reserve(len(numbers))
+        self._find_hubs(plan)
+        return True
+
+    def _regions(self, short: int, counts: Array) -> tuple[Array, Array]:
+        """Return how many long runs of each class are cut, and the free regions."""
+        kernels = _kernels()
+        long, regions = np.zeros_like(counts), [self.region]
+        room = self.region[1] - self.region[0]
+        for size in range(kernels.LONG_CLASS, kernels.CLASS_COUNT):
+            slots = int(kernels.SIZES[size])
+            while room < short and counts[size] + long[size] < len(self.queues[size]):
+                (start,) = self.queues[size].next(1, int(counts[size] + long[size]))
+                regions.append((int(start), int(start) + slots))
+                long[size] += 1
+                room += slots
+        return long, np.array([*regions, (self.top, self.slots)], np.int64)
+
+    @staticmethod
+    def _split(start: int, stop: int, puts: list[tuple[int, Any]]) -> int:
+        """Cut free memory into runs for the queues; return how many slots are lost."""
+        sizes = _kernels().SIZES
+        while stop - start >= sizes[1]:
+            size = int(np.searchsorted(sizes, stop - start, "right")) - 1
+            puts.append((size, [int(start)]))
+            start += sizes[size]
+        return int(stop - start)
+
+    def _find_hubs(self, plan: Plan) -> None:
+        hub = _kernels().HUB
+        plan.hubs = self.hubs
+        is_hub = plan.lengths >= hub
+        if plan.is_dense:
+            plan.hubs = plan.rows[is_hub]
+        elif self.hubs.size or is_hub.any():
+            kept = np.setdiff1d(self.hubs, plan.rows, assume_unique=True)
+            plan.hubs = np.union1d(kept, plan.rows[is_hub]).astype(np.int32)
+
+    def refit(self, plan: Plan, slots_for: Callable[[int], int]) -> None:
+        """Lay out all rows in order, in arrays of their own.
+
+        Parameters
+        ----------
+        plan : Plan
+            One of all rows.
+        slots_for : callable
+            Takes the slots that rows need, and returns those of the new pool.
+        """
+        kernels = _kernels()
+        plan.chosen = np.empty(plan.rows.size, np.uint8)
+        needed = kernels.classes_of(plan.lengths, plan.chosen)
+        slots = slots_for(needed)
+        capacity = plan.starts.size
+        fresh = RowPool(self.along, self.is_twice, slots, capacity, self.spec)
+        if self.ids is not None:
+            fresh.ids = np.zeros(fresh.slots, np.uint32)
+        plan.targets = np.empty(plan.rows.size, fresh.starts.dtype)
+        kernels.place_all(plan.chosen, plan.targets)
+        fresh.top = plan.top = needed
+        plan.fresh = fresh
+        self._find_hubs(plan)
+
+    def prepare(self, plan: Plan, updates: Updates) -> None:
+        """Find what is written, so that `apply` takes no memory.
+
+        Raises
+        ------
+        GraphInputError
+            Values without a sum.
+        """
+        kernels = _kernels()
+        new = self if plan.fresh is None else plan.fresh
+        sources = plan.order >> 1
+        if updates.numbers is None:
+            numbers = plan.order + np.uint32(2 * updates.number)
+        else:
+            numbers = updates.numbers[sources] + (plan.order & 1)
+        columns = {
+            name: (updates.columns.get(name, column[:0]), sources)
+            for name, column in self.columns.items()
+        }
+        if updates.policy == kernels.COMBINE:
+            if updates.rule == "last":
+                kernels.take_last(plan.order, plan.heads, sources)
+            else:
+                for name, values in updates.columns.items():
+                    places = np.arange(sources.size, dtype=np.uint32)
+                    columns[name] = self._combined(plan, name, values, updates), places
+        plan.writes = [
+            (self.ends, new.ends, (plan.keys >> 1).astype(np.int32), _NONE),
+            (self.numbers, new.numbers, numbers, _NONE),
+        ]
+        for name, given in columns.items():
+            plan.writes.append((self.columns[name], new.columns[name], *given))
+        if self.ids is not None and updates.ids is not None:
+            sides = 1 if updates.has_twins else 0
+            ids = updates.ids[2 * sources + (plan.order & sides)]
+            plan.writes.append((self.ids, new.ids, ids, _NONE))
+
+    def _combined(
+        self, plan: Plan, name: str, values: Array, updates: Updates
+    ) -> Array:
+        """Return sums, least or greatest values by entry."""
+        kernels, column = _kernels(), self.columns[name]
+        rule = ("sum", "min", "max").index(updates.rule)
+        kind = column.dtype.kind
+        wide = {"i": np.int64, "u": np.uint64, "f": np.float64}[kind]
+        count = plan.order.size
+        there, totals = np.zeros((2, count), wide)
+        rough = np.zeros(count)
+        at = np.flatnonzero(plan.fates & kernels.REPLACES)
+        there[at] = column[plan.places[at]]
+        given = values.astype(wide)
+        kernels.combine(
+            rule, plan.order, plan.fates, plan.heads, given, there, totals, rough
+        )
+        # A wrapped sum is off by a multiple of 2**64: half of it cannot be rounding.
+        bad = np.isnan(rough) | (np.abs(totals - rough) > 2.0**62 if kind != "f" else 0)
+        if bad.any():
+            entry = np.flatnonzero(bad)
+            update = int(plan.order[entry[np.argmin(plan.order[entry])]] >> 1)
+            raise GraphInputError(
+                "the weights of a repeated edge have no sum",
+                where=f"weights[{update}]",
+                got=f"a sum near {rough[entry[0]]}",
+                expected="a finite or infinite number that fits the column's dtype",
+                fix="give the weights as float64, or choose another `duplicates`",
+            )
+        with np.errstate(over="ignore"):
+            return totals.astype(column.dtype)
+
+    def apply(self, plan: Plan) -> RowPool:
+        """Write the rows, and return the pool that has them now; it cannot fail."""
+        kernels = _kernels()
+        new = self if plan.fresh is None else plan.fresh
+        for old, to, values, sources in plan.writes:
+            width = 1 if old.ndim == 1 else old.shape[1]
+            plan.share(
+                kernels.write_values, plan.rows, plan.first, plan.fates, plan.places,
+                plan.starts, plan.stops, plan.targets, plan.gone, plan.bits_at,
+                plan.bits, _bits_of(old), _bits_of(to), width, new is not self,
+                _bits_of(values), sources,
+            )  # fmt: skip
+        if new is self:
+            self.starts, self.stops = plan.starts, plan.stops
+            self.classes = plan.classes
+        new.length_counts[0] += plan.born
+        kernels.finish_rows(
+            plan.rows, plan.targets, plan.lengths, plan.chosen, new.starts, new.stops,
+            new.classes, new.length_counts,
+        )  # fmt: skip
+        new.hubs = plan.hubs
+        if new is self:
+            for size, count in plan.drops:
+                self.queues[size].drop(count)
+            for size, starts in plan.puts:
+                self.queues[size].put(starts)
+            self.region, self.top = plan.region, plan.top
+            self.lost += plan.lost
+        return new
+
+    def arrays(self) -> list[Array]:
+        """Return all arrays over slots and vertices."""
+        by_row = [self.starts, self.stops, self.classes]
+        ids = [] if self.ids is None else [self.ids]
+        return [*by_row, self.ends, self.numbers, *self.columns.values(), *ids]
+
+    def copy(self) -> RowPool:
+        """Return a pool with the same rows in the same places."""
+        made = copy(self)
+        for name in ("starts", "stops", "classes", "ends", "numbers", "length_counts"):
+            setattr(made, name, getattr(self, name).copy())
+        made.columns = {name: column.copy() for name, column in self.columns.items()}
+        made.ids = None if self.ids is None else self.ids.copy()
+        made.queues = [queue.copy() for queue in self.queues]
+        return made
+
+
+def _sorted(
+    keys: Array, order: Array, bound: int, threads: Threads
+) -> tuple[Array, Array]:
+    """Sort keys below a bound stably, and order with them."""
+    kernels = _kernels()
+    count = keys.size
+    if count < 2:
+        return keys, order
+    bits = max(int(bound - 1).bit_length(), 1)
+    passes = -(-bits // kernels.BITS)
+    each = -(-bits // passes)
+    parts = threads.count if count >= _SHARED else 1
+    bounds = [count * part // parts for part in range(parts + 1)]
+    to, turn = np.empty_like(keys), np.empty_like(order)
+    for shift in range(0, passes * each, each):
+        at = np.zeros((parts, 1 << each), np.int64)
+        threads.share(
+            bounds,
+            lambda part, *of, k=keys, s=shift, at=at: kernels.count_digits(
+                *of, k, s, at[part]
+            ),
+        )
+        kernels.begin_digits(at)
+        threads.share(
+            bounds,
+            lambda part, *of, g=(keys, order, to, turn), s=shift, at=at: (
+                kernels.sort_digits(*of, *g, s, at[part])
+            ),
+        )
+        keys, order, to, turn = to, turn, keys, order
+    return keys, order
+
+
+def _grown(array: Array, size: int) -> Array:
+    """Return an array, or a longer copy of it."""
+    if array.size >= size:
+        return array
+    made = np.zeros(size, array.dtype)
+    made[: array.size] = array
+    return made
+
+
+def _bits_of(array: Array) -> Array:
+    """Return an array as flat unsigned integers."""
+    flat = array.reshape(-1)
+    return flat.view(f"u{array.dtype.itemsize}")

@@ -1,0 +1,697 @@
+"""The edges of a graph that changes: rows by direction, ids, vertices, and a log.
+
+`EdgeStore.apply` applies a batch as a whole or not at all. Pools of the other
+directions, and edge ids, exist from when they are first asked for; batches keep them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import contextmanager
+from copy import copy
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph._interrupts import deferred_interrupts
+from featgraph.dynamic.batches import (
+    Batch,
+    Log,
+    Record,
+    UpdateResult,
+    checked_batch,
+    require_choice,
+)
+from featgraph.dynamic.pools import Plan, Queue, RowPool, Spec, Threads, Updates
+from featgraph.errors import DeviceMemoryError, GraphInputError
+from featgraph.graph.building.check import MAX_VERTEX_COUNT
+from featgraph.graph.building.edges import POLICIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from featgraph.dynamic.batches import Changes
+
+__all__ = ["EdgeStore", "edges_of", "living_slots"]
+
+Array: TypeAlias = NDArray[Any]
+
+#: A batch of E / 8 updates or more lays all rows out anew, and so does the one that
+#: comes to E / 4 since they were laid out last.
+MERGE_SHARE, COMPACT_SHARE = 8, 4
+#: Insertions are numbered below this.
+NUMBERS = 2**31
+#: Fewest entries of the log.
+_LOG = 4096
+_CHOICES = {"all": 0, "first": 1, "last": 2}
+
+
+class EdgeStore:
+    """The edges of a graph that changes in batches, on the host.
+
+    Parameters
+    ----------
+    vertex_count : int
+    directed : bool
+    duplicates, loops : str
+        See `DynamicGraph`.
+    columns : dict of str to (dtype, width)
+        Types of the values of edges; the width of scalars is None.
+    capacity : int, optional
+        Slots of each pool. Default: they grow.
+
+    Attributes
+    ----------
+    vertex_count, vertex_capacity : int
+        The number of ids, and the length of arrays over vertices.
+    given_count, edge_count : int
+        Edges, and directed edges: twins are counted, too.
+    living : ndarray of bool, (vertex capacity,), or None
+        None until a vertex dies.
+    living_count : int
+    version : int
+        How many batches have changed something.
+    moves : int
+        How often arrays have moved or grown.
+    next_number : int
+        The number of the next insertion.
+    next_id, id_capacity : int
+        Ids that were given out are below the first, and ids to come below the second.
+    pools : dict of str to RowPool
+        Those that exist; "in" does.
+    free_vertices, free_ids : Queue
+        Ids to be given out again; None where edges have no ids.
+    """
+
+    def __init__(
+        self,
+        vertex_count: int = 0,
+        *,
+        directed: bool = True,
+        duplicates: str = "keep",
+        loops: str = "keep",
+        columns: Spec | None = None,
+        capacity: int | None = None,
+    ) -> None:
+        self.directed = directed
+        self.duplicates = require_choice(duplicates, POLICIES, "duplicates")
+        self.loops = require_choice(loops, ("keep", "drop", "error"), "loops")
+        self.columns: Spec = dict(columns or {})
+        if duplicates in {"sum", "min", "max"} and set(self.columns) - {"weight"}:
+            raise GraphInputError(
+                "only weights can be combined",
+                where="duplicates",
+                got=f"{duplicates!r} with the columns {', '.join(self.columns)}",
+                expected="'keep', 'error', 'first' or 'last'",
+            )
+        self.vertex_count, self.vertex_capacity = vertex_count, _padded(vertex_count)
+        self.capacity, self.living_count = capacity, vertex_count
+        self.living: Array | None = None
+        self.given_count = self.edge_count = self.version = self.moves = 0
+        self.pools = {
+            "in": RowPool(
+                "in", not directed, capacity or 0, self.vertex_capacity, self.columns
+            )
+        }
+        self.pools["in"].length_counts[0] = vertex_count
+        self.next_number = 0
+        #: Updates since rows were laid out.
+        self._aged = 0
+        self._log = Log()
+        self.free_vertices = Queue(np.int32)
+        self.free_ids: Queue | None = None
+        self.next_id = self.id_capacity = 0
+
+    @classmethod
+    def from_edges(
+        cls,
+        sources: object,
+        targets: object,
+        columns: Mapping[str, object] | None = None,
+        *,
+        vertex_count: int,
+        spec: Spec | None = None,
+        **options: Any,
+    ) -> EdgeStore:
+        """Make a store of some edges.
+
+        Parameters
+        ----------
+        sources, targets : array_like of integers, shape (E,)
+        columns : mapping of str to array, (E,) or (E, width), optional
+        vertex_count : int
+        spec : Spec, optional
+            Types of columns. Default: those of the arrays.
+        **options
+            Of `EdgeStore`.
+
+        Raises
+        ------
+        GraphInputError
+        """
+        given = columns or {}
+        if spec is None:
+            spec = _spec_of(given, options.get("duplicates", "keep"))
+        store = cls(vertex_count, columns=spec, **options)
+        batch = checked_batch(sources, targets, True, given, spec, vertex_count)
+        if batch.sources.size:
+            store.apply(batch)
+        store.version = 0
+        store._log.add(None, 0)
+        return store
+
+    @property
+    def is_sided(self) -> bool:
+        """Whether rows of both directions differ from the others."""
+        return self.directed
+
+    def pool(self, along: str) -> RowPool:
+        """Return the rows along "in", "out" or "both" edges.
+
+        Those of an undirected graph are one pool. Others are made when first asked for.
+        """
+        along = along if self.directed else "in"
+        if along not in self.pools:
+            self.pools[along] = self._built(along)
+        return self.pools[along]
+
+    def _built(self, along: str) -> RowPool:
+        sources, targets, numbers, columns = self.edges()
+        ids = None
+        if self.free_ids is not None:
+            pool = self.pools["in"]
+            ids = np.repeat(pool.ids[self._slots()[1]], 2)  # type: ignore[index]
+        updates = Updates(
+            sources, targets, np.ones(sources.size, np.uint8), 0, 0, False, 0, "keep",
+            columns, np.zeros(0, np.uint8), False, numbers, ids,
+        )  # fmt: skip
+        is_twice = along == "both"
+        with Threads(sources.size) as threads, _host_memory():
+            empty = RowPool(along, is_twice, 0, self.vertex_capacity, self.columns)
+            if ids is not None:
+                empty.ids = np.zeros(empty.slots, np.uint32)
+            room = self.vertex_count, self.vertex_capacity
+            plan = empty.plan(updates, threads, *room, dense=True)
+            empty.refit(plan, partial(self._slots_for, empty))
+            empty.prepare(plan, updates)
+            return empty.apply(plan)
+
+    def edges(self) -> tuple[Array, Array, Array, dict[str, Array]]:
+        """Return the edges in the order of insertion.
+
+        Returns
+        -------
+        sources, targets : int32, (given count,)
+        numbers : uint32
+            Twice the numbers of their insertions.
+        columns : dict of arrays
+        """
+        pool = self.pools["in"]
+        rows, slots = self._slots()
+        columns = {name: column[slots] for name, column in pool.columns.items()}
+        return pool.ends[slots], rows, pool.numbers[slots], columns
+
+    def _slots(self) -> tuple[Array, Array]:
+        """Return the rows and slots along "in" of edges in the order of insertion."""
+        from featgraph.dynamic import kernels_cpu as kernels  # loads Numba
+        from featgraph.graph.building import sorting  # loads Numba
+
+        pool = self.pools["in"]
+        starts, stops = pool.starts[: self.vertex_count], pool.stops
+        at = np.append(0, np.cumsum(pool.lengths(self.vertex_count), dtype=np.int64))
+        rows, slots = np.empty(at[-1], np.int32), np.empty(at[-1], starts.dtype)
+        with Threads(at[-1]) as threads:
+            bounds = threads.bounds(starts.size, at)
+            threads.share(
+                bounds,
+                lambda _, *part: kernels.list_slots(
+                    *part, starts, stops, at, rows, slots
+                ),
+            )
+        if not self.directed:
+            is_given = pool.numbers[slots] & 1 == 0
+            rows, slots = rows[is_given], slots[is_given]
+        numbers = (pool.numbers[slots] >> 1).astype(np.int32)
+        numbers -= numbers.min(initial=NUMBERS - 1)
+        order = sorting.order_of(numbers)
+        return rows[order], slots[order]
+
+    def give_ids(self) -> None:
+        """Give each edge an id, if edges have none: from 0 on in the order of rows.
+
+        An edge has the same id in all pools; a twin has its own.
+        """
+        if self.free_ids is not None:
+            return
+        pool, made = self.pools["in"], {}
+        for along, other in self.pools.items():
+            made[along] = np.zeros(other.slots, np.uint32)
+        at = living_slots(pool, self.vertex_count)
+        made["in"][at] = np.arange(at.size, dtype=np.uint32)
+        numbers = pool.numbers[at]
+        order = np.argsort(numbers)
+        for along, other in self.pools.items():
+            if along != "in":
+                slots = living_slots(other, self.vertex_count)
+                wanted = other.numbers[slots] & ~np.uint32(1)
+                found = np.searchsorted(numbers, wanted, sorter=order)
+                made[along][slots] = order[found]
+        self.next_id, self.free_ids = at.size, Queue(np.uint32)
+        self.id_capacity = max(self.id_capacity, _padded(at.size + at.size // 8))
+        for along, ids in made.items():
+            self.pools[along].ids = ids
+        self.moves += 1
+
+    def changes(self, since: int) -> Changes | None:
+        """Return what has changed since a version; None where that is too old."""
+        return self._log.since(since, self.version)
+
+    def next_vertices(self, count: int) -> Array:
+        """Return the ids that the next inserted vertices will have."""
+        freed = self.free_vertices.next(count)
+        more = np.arange(count - freed.size, dtype=np.int32) + self.vertex_count
+        return np.concatenate([freed, more.astype(np.int32)])
+
+    def require_living(self, ids: Array, role: str) -> None:
+        """Raise GraphInputError if a vertex is dead."""
+        if self.living is None:
+            return
+        is_dead = ~self.living[ids]
+        if is_dead.any():
+            first = int(np.argmax(is_dead))
+            raise GraphInputError(
+                "the vertex is dead",
+                where=f"{role}[{first}]",
+                got=int(ids[first]),
+                expected="a vertex that was not deleted",
+                fix="insert_vertices gives its id out again",
+            )
+
+    def apply(self, batch: Batch) -> UpdateResult:
+        """Apply a batch: all of it, or nothing where an error is raised.
+
+        Raises
+        ------
+        GraphInputError
+            An edge or loop that a policy refuses; a missing edge where that is an
+            error; too many vertices.
+        DeviceMemoryError
+            The pool has no room, and may not grow.
+        """
+        if batch.deaths.size:
+            self.require_living(batch.deaths, "ids")
+            with _host_memory():
+                batch = self._without_edges(batch)
+        with _host_memory():
+            if self.next_number + batch.sources.size > NUMBERS:
+                self._renumber()
+            return _Step(self, batch).run()
+
+    def _without_edges(self, batch: Batch) -> Batch:
+        """Return the batch that deletes all edges of the vertices that die."""
+        from featgraph.dynamic import kernels_cpu as kernels  # loads Numba
+
+        pool, dead = self.pools["in"], batch.deaths
+        pairs = [edges_of(pool, dead)]
+        if self.directed and "out" in self.pools:
+            pairs.append(edges_of(self.pools["out"], dead)[::-1])
+        elif self.directed:
+            is_dead = np.zeros(self.vertex_capacity, np.bool_)
+            is_dead[dead] = True
+            rows = pool.starts[: self.vertex_count], pool.stops, pool.ends, is_dead
+            none = np.empty(0, np.int32)
+            count = kernels.find_ends(*rows, none, none)
+            targets, sources = np.empty((2, count), np.int32)
+            if count:
+                kernels.find_ends(*rows, targets, sources)
+            pairs.append((sources, targets))
+        sources, targets = (
+            np.concatenate(e).astype(np.int32) for e in zip(*pairs, strict=True)
+        )
+        kinds = np.zeros(sources.size, np.uint8)
+        return Batch(sources, targets, kinds, None, 0, dead)
+
+    def compact(self) -> None:
+        """Lay all rows out in order, and free memory that they do not need."""
+        self._aged = self.edge_count + 1
+        with _host_memory():
+            _Step(self, Batch()).run(compacts=True)
+
+    def _slots_for(self, pool: RowPool, needed: int) -> int:
+        """Return how many slots a pool has that must have some."""
+        if self.capacity is None:
+            spare = needed // 8
+            if needed + spare // 2 <= pool.slots:
+                return pool.slots
+            return max(2 * pool.slots if pool.top else 0, needed + spare)
+        if needed > max(self.capacity, pool.slots):
+            raise DeviceMemoryError(
+                "the pool of edges is full",
+                where=f"rows along {pool.along!r}",
+                got=f"{needed} slots are needed",
+                expected=f"at most {self.capacity} (capacity=)",
+                fix="give a larger capacity, or none: the pool then grows",
+            )
+        return max(self.capacity, pool.slots)
+
+    def _renumber(self) -> None:
+        """Give edges numbers from 0 on in the order of insertion; empty the log."""
+        _, slots = self._slots()
+        known = self.pools["in"].numbers[slots] >> 1
+        made = {}
+        for along, pool in self.pools.items():
+            now = np.searchsorted(known, pool.numbers >> 1).astype(np.uint32)
+            made[along] = 2 * now + (pool.numbers & 1)
+        for along, numbers in made.items():
+            self.pools[along].numbers = numbers
+        self.next_number = known.size
+        self._log.add(None, 0)
+        self.moves += 1
+
+    def copy(self) -> EdgeStore:
+        """Return a store with the same edges, version and log."""
+        made = copy(self)
+        made.pools = {along: pool.copy() for along, pool in self.pools.items()}
+        made.living = None if self.living is None else self.living.copy()
+        made._log, made.free_vertices = self._log.copy(), self.free_vertices.copy()
+        if self.free_ids is not None:
+            made.free_ids = self.free_ids.copy()
+        return made
+
+    def memory(self) -> dict[str, int]:
+        """Return slots and bytes of the pools, by direction and in all."""
+        found = {}
+        for along, pool in self.pools.items():
+            found[f"{along}_slots"], found[f"{along}_used"] = pool.slots, pool.top
+        arrays = [array for pool in self.pools.values() for array in pool.arrays()]
+        found["bytes"] = sum(array.nbytes for array in arrays)
+        return found
+
+
+class _Step:
+    """One batch on its way into a store."""
+
+    def __init__(self, store: EdgeStore, batch: Batch) -> None:
+        from featgraph.dynamic import kernels_cpu  # loads Numba
+
+        self.store, self.batch, self.kernels = store, batch, kernels_cpu
+        self.vertices = store.next_vertices(batch.births)
+        freed = len(store.free_vertices.next(batch.births))
+        count = store.vertex_count + batch.births - freed
+        if count > MAX_VERTEX_COUNT:
+            raise GraphInputError(
+                "too many vertices",
+                got=count,
+                expected=f"at most {MAX_VERTEX_COUNT}",
+            )
+        capacity = store.vertex_capacity
+        if count > capacity:
+            capacity = _padded(max(count, min(2 * capacity, MAX_VERTEX_COUNT)))
+        self.room = count, capacity
+        self.updates = self._updates()
+
+    def _updates(self) -> Updates:
+        store, batch, kernels = self.store, self.batch, self.kernels
+        sources, targets = batch.sources, batch.targets
+        outcomes = np.full(sources.size, kernels.INSERTED, np.uint8)
+        if store.loops != "keep":
+            is_loop = (sources == targets) & (batch.kinds == 1)
+            if is_loop.any():
+                if store.loops == "error":
+                    first = int(np.argmax(is_loop))
+                    raise GraphInputError(
+                        "a loop",
+                        where=f"sources[{first}], targets[{first}]",
+                        got=f"{sources[first]}, twice",
+                        expected="edges between two vertices (loops='error')",
+                        fix="drop it, or make the graph with loops='drop' or 'keep'",
+                    )
+                outcomes[is_loop] = kernels.IGNORED
+                sources = np.where(is_loop, -1, sources)
+                targets = np.where(is_loop, -1, targets)
+        policy = {"keep": kernels.KEEP, "error": kernels.REFUSE}.get(
+            store.duplicates, kernels.COMBINE
+        )
+        if policy == kernels.COMBINE and (
+            not store.columns or store.duplicates == "first"
+        ):
+            policy = kernels.IGNORE
+        copies = _CHOICES[batch.copies] if policy == kernels.KEEP else kernels.ALL
+        columns = batch.columns
+        if columns is None:  # all are deletions
+            columns = {}
+        looks = policy != kernels.KEEP or not batch.kinds.all()
+        return Updates(
+            sources, targets, batch.kinds, policy, copies, looks, store.next_number,
+            store.duplicates, columns, outcomes, not store.directed,
+        )  # fmt: skip
+
+    def run(self, compacts: bool = False) -> UpdateResult:
+        """Plan the batch, find room, and apply it."""
+        store, updates = self.store, self.updates
+        size = updates.sources.size
+        dense = (
+            size * MERGE_SHARE >= max(store.edge_count, 1)
+            or (store._aged + size) * COMPACT_SHARE > store.edge_count
+        ) and (size > 0 or compacts)
+        plans: dict[str, Plan] = {}
+        with Threads(size + (store.edge_count if dense else 0)) as threads:
+            for along, pool in store.pools.items():
+                plan = pool.plan(updates, threads, *self.room, dense=dense)
+                if along == "in":
+                    counts = self._counts(plan)
+                if dense or not pool.fit(plan):
+                    if not dense:
+                        plan = pool.plan(updates, threads, *self.room, dense=True)
+                    pool.refit(plan, partial(store._slots_for, pool))
+                plans[along] = plan
+            return self._finish(plans, counts)
+
+    def _counts(self, plan: Plan) -> Array:
+        """Return how many updates had each outcome; raise what policies refuse."""
+        kernels, outcomes = self.kernels, self.updates.outcomes
+        counts = plan.tally
+        if not self.updates.looks:
+            counts[kernels.INSERTED] = np.count_nonzero(outcomes == kernels.INSERTED)
+        counts[kernels.IGNORED] = outcomes.size - int(
+            counts[[kernels.INSERTED, kernels.REPLACED, kernels.DELETED]].sum()
+            + counts[[kernels.MISSING, kernels.REPEATED]].sum()
+        )
+        found = []
+        if counts[kernels.REPEATED]:
+            found.append(int(np.argmax(outcomes == kernels.REPEATED)))
+        if counts[kernels.MISSING] and self.batch.missing == "error":
+            found.append(int(np.argmax(outcomes == kernels.MISSING)))
+        if found:
+            self._refuse(min(found))
+        return counts
+
+    def _refuse(self, first: int) -> None:
+        """Raise that an update finds its edge, or none."""
+        what, expected, fix = (
+            "there is no such edge",
+            "an edge of the graph (missing='error')",
+            "delete with missing='ignore'",
+        )
+        if self.batch.kinds[first]:
+            what, expected, fix = (
+                "an edge is given more than once",
+                "every edge once (duplicates='error')",
+                "make the graph with another `duplicates`",
+            )
+        raise GraphInputError(
+            what,
+            where=f"sources[{first}], targets[{first}]",
+            got=f"{self.batch.sources[first]}, {self.batch.targets[first]}",
+            expected=expected,
+            fix=fix,
+        )
+
+    def _finish(self, plans: dict[str, Plan], counts: Array) -> UpdateResult:
+        """Prepare all that can fail, then apply the plans."""
+        store, batch, updates = self.store, self.batch, self.updates
+        kernels, plan = self.kernels, plans["in"]
+        came = int(np.count_nonzero(plan.fates == kernels.APPENDS))
+        gone_at = np.append(0, np.cumsum(plan.gone))
+        gone = int(gone_at[-1])
+        given = int(counts[kernels.INSERTED] - counts[kernels.EDGES])
+        is_changed = bool(
+            counts[[kernels.INSERTED, kernels.REPLACED, kernels.DELETED]].any()
+            or batch.births
+            or batch.deaths.size
+        )
+        room = max(store.edge_count // 8, _LOG)
+        is_logged = came + gone + batch.births <= room
+        left = self._left(plan, gone_at, is_logged)
+        free, ids_taken, next_id, capacity = self._ids(plan, came, left[3], gone)
+        object.__setattr__(updates, "ids", free)
+        for along, pool in store.pools.items():
+            pool.prepare(plans[along], updates)
+        record = self._record(plan, left) if is_logged and is_changed else None
+        living = self._living()
+        freed = len(store.free_vertices.next(batch.births))
+        store.free_vertices.reserve(batch.deaths.size)
+        made = UpdateResult(
+            store.version + is_changed, counts[:5].tolist(), updates.outcomes,
+            self.vertices,
+        )  # fmt: skip
+        made.deleted = int(counts[kernels.EDGES])
+        moved = capacity != store.id_capacity or self.room[1] != store.vertex_capacity
+        moved = moved or any(p.fresh is not None for p in plans.values())
+        with deferred_interrupts():
+            store.pools = {
+                along: pool.apply(plans[along]) for along, pool in store.pools.items()
+            }
+            store.vertex_count, store.vertex_capacity = self.room
+            store.living = living
+            if living is not None:
+                living[self.vertices] = True
+                living[batch.deaths] = False
+            store.living_count += batch.births - batch.deaths.size
+            store.free_vertices.drop(freed)
+            store.free_vertices.put(batch.deaths)
+            if store.free_ids is not None:
+                store.free_ids.drop(ids_taken)
+                store.free_ids.put(left[3])
+            store.next_id, store.id_capacity = next_id, capacity
+            store.given_count += given
+            store.edge_count += came - gone
+            store.next_number += int(batch.sources.size)
+            store._aged = 0 if plan.is_dense else store._aged + batch.sources.size
+            store.moves += moved
+            store.version = made.version
+            if is_changed:
+                store._log.add(record, room)
+        return made
+
+    def _left(self, plan: Plan, gone_at: Array, is_logged: bool) -> tuple[Array, ...]:
+        """Return rows, ends, numbers and ids of edges that leave."""
+        pool, kernels = self.store.pools["in"], self.kernels
+        ids = np.empty(0, np.uint32) if pool.ids is None else pool.ids
+        count = int(gone_at[-1]) if is_logged or ids.size else 0
+        left = (
+            np.empty(count, np.int32),
+            np.empty(count, np.int32),
+            np.empty(count, np.uint32),
+            np.empty(count if ids.size else 0, np.uint32),
+        )
+        if count:
+            plan.share(
+                kernels.list_gone, plan.rows, plan.starts, plan.gone, gone_at,
+                plan.bits_at, plan.bits, pool.ends, pool.numbers, ids, *left,
+            )  # fmt: skip
+        return left
+
+    def _ids(
+        self, plan: Plan, came: int, freed: Array, gone: int
+    ) -> tuple[Array | None, int, int, int]:
+        """Return ids by entry, how many are from the queue, the next, the capacity."""
+        store = self.store
+        if store.free_ids is None:
+            return None, 0, 0, store.id_capacity
+        free = store.free_ids.next(came)
+        ids = np.empty(2 * self.updates.sources.size, np.uint32)
+        self.kernels.give_ids(plan.fates, plan.order, free, store.next_id, ids)
+        store.free_ids.reserve(gone)
+        next_id, capacity = store.next_id + came - free.size, store.id_capacity
+        if next_id > capacity:
+            capacity = _padded(max(next_id, 2 * capacity))
+        return ids, int(free.size), next_id, capacity
+
+    def _record(self, plan: Plan, left: tuple[Array, ...]) -> Record:
+        """Return what the batch changes, for the log."""
+        store, kernels, updates = self.store, self.kernels, self.updates
+        pool = store.pools["in"]
+        is_born = (plan.fates == kernels.APPENDS) & (plan.order & 1 == 0)
+        rows, ends, numbers = left[:3]
+        if updates.has_twins and rows.size:
+            is_given = numbers & 1 == 0
+            rows, ends, numbers = rows[is_given], ends[is_given], numbers[is_given]
+        changed = (rows[:0], rows[:0], numbers[:0])
+        if updates.policy == kernels.COMBINE:
+            changed = self._changed(pool, plan)
+        return Record(
+            store.version, store.next_number, updates.sources, updates.targets,
+            plan.order[is_born], (ends, rows, numbers), changed, self.vertices,
+            self.batch.deaths,
+        )  # fmt: skip
+
+    def _changed(self, pool: RowPool, plan: Plan) -> tuple[Array, Array, Array]:
+        """Return sources, targets and numbers of edges that get other values."""
+        entries = np.flatnonzero(plan.fates == self.kernels.REPLACES)
+        slots = plan.places[entries]
+        if self.updates.has_twins:
+            is_given = pool.numbers[slots] & 1 == 0
+            entries, slots = entries[is_given], slots[is_given]
+        is_other = np.zeros(entries.size, np.bool_)
+        for old, _, values, sources in plan.writes:
+            if sources.size:
+                differs = old[slots] != values[sources[entries]]
+                is_other |= differs if differs.ndim == 1 else differs.any(axis=1)
+        entries, slots = entries[is_other], slots[is_other]
+        rows = plan.rows[np.searchsorted(plan.first, entries, "right") - 1]
+        return pool.ends[slots], rows, pool.numbers[slots]
+
+    def _living(self) -> Array | None:
+        """Return the array of living vertices, not changed yet, with room for all."""
+        living, (count, capacity) = self.store.living, self.room
+        if living is None and not self.batch.deaths.size:
+            return None
+        if living is not None and living.size == capacity:
+            return living
+        made = np.zeros(capacity, np.bool_)
+        before = self.store.vertex_count
+        made[:before] = True if living is None else living[:before]
+        made[before:count] = living is None
+        return made
+
+
+def _padded(count: int) -> int:
+    """Return a capacity of whole words of a set of vertices or edges."""
+    return max(-(-count // 64), 1) * 64
+
+
+def _spec_of(columns: Mapping[str, object], duplicates: str) -> Spec:
+    """Return the types of columns that are given as arrays; sums have 64 bits."""
+    spec: Spec = {}
+    for name, given in columns.items():
+        array = np.asarray(given)
+        dtype = array.dtype.newbyteorder("=")
+        if name == "weight" and duplicates == "sum" and dtype.kind in "iu":
+            dtype = np.dtype(f"{dtype.kind}8")
+        spec[name] = dtype, None if array.ndim == 1 else int(array.shape[1])
+    return spec
+
+
+def living_slots(pool: RowPool, vertex_count: int) -> Array:
+    """Return the slots with an edge, by row."""
+    lengths = pool.lengths(vertex_count)
+    begins = np.cumsum(lengths) - lengths
+    shift = np.repeat(pool.starts[:vertex_count] - begins, lengths)
+    return shift + np.arange(shift.size)
+
+
+def edges_of(pool: RowPool, rows: Array) -> tuple[Array, Array]:
+    """Return the other ends of the edges of some rows, and the rows."""
+    lengths = (pool.stops[rows] - pool.starts[rows]).astype(np.int64)
+    shift = np.repeat(pool.starts[rows] - (np.cumsum(lengths) - lengths), lengths)
+    slots = shift + np.arange(shift.size)
+    return pool.ends[slots], np.repeat(rows, lengths)
+
+
+@contextmanager
+def _host_memory() -> Iterator[None]:
+    """Raise DeviceMemoryError where the host has no memory."""
+    try:
+        yield
+    except DeviceMemoryError:
+        raise
+    except MemoryError as error:
+        raise DeviceMemoryError(
+            "the host has not enough memory for the batch",
+            got=str(error) or None,
+            expected="the graph is as before",
+            fix="give smaller batches",
+        ) from error

@@ -1,0 +1,381 @@
+"""What hosts and kernels read of a graph that changes.
+
+`LivingEdges` is the list of the edges of one version, made when the host first asks for
+it. `RunArrays` has the arrays of kernels by name: those of the store as they are, and
+others that follow from them. `Degrees` has the degrees of all vertices, and counts
+vertices by degree, so that traits need no pass over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph._cached import cached_property
+from featgraph.arrays.values import Reordered, Rows
+from featgraph.dynamic.batches import Changes
+from featgraph.dynamic.store import EdgeStore, living_slots
+from featgraph.fold.plan.layout import (
+    BY_ID,
+    BY_SLOT,
+    NUMBER,
+    REVERSED,
+    rows_along,
+    rows_with,
+)
+from featgraph.fold.plan.layout import Rows as RowNames
+from featgraph.fold.plan.traits import (
+    HUB_DEGREE,
+    GraphTraits,
+    needs_wide_positions,
+    traits_of_degrees,
+)
+from featgraph.graph._structure import edge_rows
+from featgraph.graph.building.edges import EdgeList, freeze
+from featgraph.graph.degrees import SHORT
+from featgraph.program.active import word_count
+from featgraph.program.given import PropertySpec
+from featgraph.program.signature import PropertyKind
+from featgraph.runtime.devices.host_arrays import cut_words, host_graph_array
+
+__all__ = ["ColumnValues", "Degrees", "GraphColumn", "LivingEdges", "RunArrays"]
+
+Array = npt.NDArray[Any]
+
+
+class LivingEdges(EdgeList):
+    """The edges of one version of a store, in the order of their insertion.
+
+    They are collected when first asked for, before the next version.
+
+    Parameters
+    ----------
+    store : EdgeStore
+    names : object or None
+        What has the names of all vertices of the version, `of`.
+    """
+
+    def __init__(self, store: EdgeStore, names: Any = None) -> None:
+        self.store, self.directed, self._names = store, store.directed, names
+        self.vertex_count, self.given_count = store.vertex_count, store.given_count
+        self.edge_count = store.edge_count  # type: ignore[misc]
+        self.sides, self.is_given_on_gpu = None, False
+        self._weights = None
+        self.weights_dtype = store.columns.get("weight", (None,))[0]
+
+    @property
+    def is_built_on_gpu(self) -> bool:
+        """Whether a GPU makes the rows of these edges: they have rows already."""
+        return False
+
+    @cached_property
+    def names(self) -> Any:
+        """The names of the vertices; None without."""
+        return None if self._names is None else tuple(self._names.of)
+
+    @cached_property
+    def _given(self) -> tuple[Array, Array]:
+        """The rows and slots along "in" of the edges as given."""
+        return self.store._slots()
+
+    @cached_property
+    def sources(self) -> Array:
+        """Where edges begin."""
+        return freeze(self.store.pool("in").ends[self._given[1]])
+
+    @cached_property
+    def targets(self) -> Array:
+        """Where they end."""
+        return freeze(self._given[0])
+
+    @cached_property
+    def weights(self) -> Array | None:
+        """Their weights; None without."""
+        return None if self.weights_dtype is None else self.column("weight")
+
+    @cached_property
+    def columns(self) -> dict[str, Array]:
+        """The columns that have been collected."""
+        return {}
+
+    def holds(self, array: object) -> bool:
+        """Return False: States bind the column."""
+        return False
+
+    def column(self, name: str) -> Array:
+        """Return the values of a column, in the order of insertion."""
+        if name not in self.columns:
+            values = self.store.pool("in").columns[name]
+            self.columns[name] = freeze(values[self._given[1]])
+        return self.columns[name]
+
+
+class ColumnValues(Reordered):
+    """The values of a column of a graph, in the version that there is."""
+
+    is_shared = True
+
+    def __init__(self, graph: Any, name: str) -> None:
+        self.graph, self.name = graph, name
+
+    @property
+    def array(self) -> Array:  # type: ignore[override]
+        """The values in the order of insertion, read-only."""
+        return self.graph._edges.column(self.name)  # type: ignore[no-any-return]
+
+    @property
+    def rows(self) -> Rows:  # type: ignore[override]
+        """The row of each edge id in that order."""
+        return edge_rows(self.graph)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the values."""
+        return self.graph._store.columns[self.name][0]  # type: ignore[no-any-return]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the values by edge id."""
+        width = self.graph._store.columns[self.name][1]
+        return self.graph.edge_count, *(() if width is None else (width,))
+
+    def __len__(self) -> int:
+        return self.graph.given_edge_count  # type: ignore[no-any-return]
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
+        return np.array(self.array, dtype)
+
+
+class GraphColumn(PropertySpec):
+    """A column of a graph, as a property of a `State`, or as an array.
+
+    ``fg.State(graph, weight=graph.column("weight"))`` copies nothing, and has the
+    values of each version. ``numpy.asarray(graph.column("weight"))`` has those of this
+    version, in the order of insertion.
+    """
+
+    def __init__(self, values: ColumnValues) -> None:
+        super().__init__(PropertyKind.EDGE, values, False, None, None, copy=False)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
+        return np.array(self.values.array, dtype)
+
+
+class Degrees:
+    """Degrees of all vertices of a store, and the traits that follow from them.
+
+    The store counts the rows that it has. Out-degrees of a directed graph are counted
+    here: batches need not have its out-rows.
+
+    Attributes
+    ----------
+    of : dict of str to ndarray of int32, shape (vertex capacity,)
+        "in" and "out", where something has asked for them; see `array`.
+    """
+
+    def __init__(self, store: EdgeStore) -> None:
+        self.store = store
+        self.of: dict[str, Array] = {}
+        self._traits: GraphTraits | None = None
+        #: How many vertices have each out-degree; unused for undirected graphs.
+        self._counts = np.zeros(1, np.int64)
+        if store.directed:
+            self._counts = np.bincount(self.array("out")[: store.vertex_count])
+
+    def array(self, side: str) -> Array:
+        """Return the degrees, in memory that batches write; entries behind V are 0."""
+        side = side if self.store.directed else "in"
+        if side not in self.of:
+            self.of[side] = self._counted(side)
+        return self.of[side]
+
+    def _counted(self, side: str) -> Array:
+        pool, count = self.store.pool("in"), self.store.vertex_count
+        made = (pool.stops - pool.starts).astype(np.int32)
+        if side == "out":
+            ends = pool.ends[living_slots(pool, count)]
+            made = np.bincount(ends, minlength=made.size).astype(np.int32)
+        return made
+
+    def follow(self, changes: Changes | None) -> None:
+        """Have the degrees of the version that there is.
+
+        Parameters
+        ----------
+        changes : Changes or None
+            Since the version before; None where these are not known.
+        """
+        pool = self.store.pool("in")
+        for side, array in self.of.items():
+            if array.size != len(pool.starts):
+                self.of[side] = self._counted(side)
+            elif changes is None:
+                array[:] = self._counted(side)
+            elif side == "in":
+                pairs = [*changes.inserted, *changes.deleted]
+                rows = np.concatenate(pairs[1::2] if self.store.directed else pairs)
+                array[rows] = pool.stops[rows] - pool.starts[rows]
+            else:
+                self._count(array, changes)
+                continue
+            if side == "out":
+                self._counts = np.bincount(self.of[side][: self.store.vertex_count])
+
+    def _count(self, array: Array, changes: Changes) -> None:
+        """Add to the out-degrees what has changed."""
+        rows = np.unique(np.append(changes.inserted[0], changes.deleted[0]))
+        before = array[rows]
+        np.add.at(array, changes.inserted[0], 1)
+        np.subtract.at(array, changes.deleted[0], 1)
+        counts, after = self._counts, array[rows]
+        more = int(after.max(initial=0)) - counts.size + 1
+        if more > 0:
+            self._counts = counts = np.append(counts, np.zeros(more, np.int64))
+        np.subtract.at(counts, before, 1)
+        np.add.at(counts, after, 1)
+        counts[0] += self.store.vertex_count - int(counts.sum())
+
+    def traits(self) -> GraphTraits:
+        """Return the traits: higher ones at once, lower ones past a factor of two."""
+        store, sized = self.store, LivingEdges(self.store)
+        pool = store.pool("in")
+        short = pool.length_counts
+        longest, below = _longest(short)
+        if pool.hubs.size:
+            longest = int((pool.stops[pool.hubs] - pool.starts[pool.hubs]).max())
+        if store.directed:
+            both = zip((longest, below), _longest(self._counts), strict=True)
+            longest, below = (max(lengths) for lengths in both)
+        now, twice = (
+            traits_of_degrees(
+                sized, *(min(n * m, store.edge_count) for m in (longest, below)),
+                short[:SHORT],
+            )
+            for n in (1, 2)
+        )  # fmt: skip
+        is_wide = needs_wide_positions(pool.slots)
+        now = replace(
+            now, layout=RunArrays.name, wide_offsets=is_wide,
+            wide_both=store.directed and needs_wide_positions(2 * pool.slots),
+        )  # fmt: skip
+        then = self._traits
+        self._traits = now if then is None else _lowered(then, now, twice)
+        return self._traits
+
+
+def _longest(counts: Array) -> tuple[int, int]:
+    """Return the greatest degree that some vertex has, of all and below hubs."""
+    found = np.flatnonzero(counts)
+    below = found[found < HUB_DEGREE]
+    return int(found.max(initial=0)), int(below.max(initial=0))
+
+
+#: Traits that a factor of two on the lengths of rows keeps.
+_KEPT = ("has_hubs", "long_rows", "has_giant")
+
+
+def _lowered(then: GraphTraits, now: GraphTraits, twice: GraphTraits) -> GraphTraits:
+    """Return traits that fall only where rows of twice the lengths had lower ones."""
+    kept: dict[str, Any] = {
+        name: getattr(now, name) or (getattr(then, name) and getattr(twice, name))
+        for name in _KEPT
+    }
+    if now.typical_degree < then.typical_degree <= 2 * now.typical_degree:
+        kept["typical_degree"] = then.typical_degree
+    if now.rows_of_longest <= 2 * then.rows_of_longest <= 4 * now.rows_of_longest:
+        kept["rows_of_longest"] = then.rows_of_longest
+    return replace(now, **kept)
+
+
+#: First words of the names of arrays whose sizes follow the edges of a version.
+_EXACT = ("upper_", "lower_", "both_", "order_", "degree_", "triangle_", "edge_chunks")
+
+
+class RunArrays:
+    """The arrays of a graph that changes, by their names in generated code.
+
+    Pools, columns and degrees are those of the store, which batches write in place.
+    Others are *derived*: arrays by edge id, and rows that the store does not have. They
+    have room for all ids of the capacity, and are made anew in each version.
+
+    Edge ids are those that the frozen graph has: slots of its in-edges.
+    """
+
+    name = "runs"
+
+    def __init__(self, store: EdgeStore, degrees: Degrees) -> None:
+        self._store, self._degrees = store, degrees
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """How many vertices, and how many edges, arrays have entries for."""
+        pool = self._store.pool("in")
+        return len(pool.starts), pool.slots
+
+    def holds_exact(self, names: Iterable[str]) -> bool:
+        """Whether some of these arrays have other sizes in other versions."""
+        return any(name.startswith(_EXACT) for name in names)
+
+    def is_derived(self, name: str) -> bool:
+        """Whether an array is made anew in each version, where it was."""
+        if name.startswith(BY_ID) or name in _OF_IDS:
+            return True
+        return name.endswith("_run_ids")
+
+    def array(self, graph: Any, name: str) -> Array:
+        """Return an array with entries up to the capacities."""
+        vertices, edges = self.room
+        along, _, kind = name.partition("_run_")
+        if kind:
+            return self._of_rows(graph, _ALONG[along], kind)
+        if name.startswith(BY_ID):
+            values = ColumnValues(graph, name.removeprefix(BY_ID))
+            return _padded(values.on_host(), edges)
+        if name.startswith(BY_SLOT):
+            return self._store.pool("in").columns[name.removeprefix(BY_SLOT)]
+        if name in {"in_degree", "out_degree"}:
+            return self._degrees.array(name.removesuffix("_degree"))
+        if name == NUMBER:
+            return np.arange(vertices, dtype=np.int32)
+        if name == "word_chunks":
+            return np.arange(word_count(vertices) + 1)
+        if name == "edge_word_chunks":
+            return cut_words(edges)
+        of = rows_with(name)
+        if name == "vertex_chunks" or (of is not None and name == of.chunks):
+            return cut_words(vertices, None if of is None else self._edges_before(of))
+        found = host_graph_array(graph, name)
+        return _padded(found, edges) if name in _OF_IDS else found
+
+    def _of_rows(self, graph: Any, along: str, kind: str) -> Array:
+        """Return an array of the rows along some edges."""
+        pool, rows = self._store.pool(along), rows_along(along)
+        if kind != "ids":
+            return getattr(pool, kind)
+        made = np.zeros(pool.slots, np.uint32)
+        ids = host_graph_array(graph, rows.edges) if rows.edges else None
+        slots = living_slots(pool, graph.vertex_count)
+        made[slots] = np.arange(slots.size) if ids is None else ids
+        return made
+
+    def _edges_before(self, of: RowNames) -> Array:
+        """Return how many edges stand in the rows before each of some rows."""
+        pool = self._store.pool(_ALONG[of.chunks.removesuffix("_chunks")])
+        return np.append(0, np.cumsum(pool.stops - pool.starts, dtype=np.int64))
+
+
+#: First parts of names of arrays -> along which edges these rows lead.
+_ALONG = {rows_along(a).offsets.removesuffix("_offsets"): a for a in REVERSED}
+#: Derived arrays with an entry for each edge id.
+_OF_IDS = frozenset({"in_sources", "edge_twin", "edge_is_twin"})
+
+
+def _padded(array: Array, room: int, value: Any = 0) -> Array:
+    """Return a copy of an array with entries up to a capacity."""
+    made = np.full((room, *array.shape[1:]), value, array.dtype)
+    made[: len(array)] = array
+    return made

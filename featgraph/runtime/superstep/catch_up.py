@@ -1,0 +1,234 @@
+"""What batches of a graph, and single writes, make due for a foldmap (S12).
+
+A foldmap that runs again on a State has left some vertices: those that it has not seen,
+and due ones. `find_due` returns what has to be added where the graph has changed since,
+or `State.put` has written entries. Vertices of the graph become
+
+*due*, where an edge that they gather along was inserted, was deleted or got another
+value; where they are new; and where a degree that a function reads at its own vertex
+has changed;
+
+*active*, where a degree that a function reads elsewhere has changed; where an edge that
+was inserted or changed leads from them, and a gather combines over active sources
+alone; and at both ends of such an edge, where functions run on edges or triangles.
+
+All are due where a count that a function reads has changed, or the log of the graph
+does not go back so far.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph.errors import StaleSourcesWarning
+from featgraph.fold.plan.plan import FoldPlan
+from featgraph.program.active import ActiveSet
+from featgraph.program.following import Put, Seen, log_since
+from featgraph.program.state import State
+from featgraph.runtime.devices.protocol import Device
+from featgraph.runtime.memory.buffers import arrays_for
+
+__all__ = ["Added", "explain_due", "find_due", "warn_of_losses"]
+
+Ids = npt.NDArray[np.int64]
+Words = Any
+#: Of an edge, which ends a gather along some edges runs on, and which it reads.
+_GATHERS_AT = {"in": (1,), "out": (0,), "both": (0, 1)}
+_READS_AT = {"in": (0,), "out": (1,), "both": (0, 1)}
+#: Counts of a graph that functions read.
+_COUNTS = ("vertex_count", "living_count", "edge_count")
+
+
+@dataclass(eq=False)
+class Added:
+    """What has become due and active for a foldmap, by reason.
+
+    Attributes
+    ----------
+    everything : str
+        Why all vertices are due; "" where they are not.
+    due, active, read : dict of str to list of ndarray
+        Vertices; an id may come several times. `read` are active, and functions of
+        edges read something there: they run where the source is active.
+    """
+
+    everything: str = ""
+    due: dict[str, list[Ids]] = field(default_factory=lambda: defaultdict(list))
+    active: dict[str, list[Ids]] = field(default_factory=lambda: defaultdict(list))
+    read: dict[str, list[Ids]] = field(default_factory=lambda: defaultdict(list))
+
+    def sets(
+        self, plan: FoldPlan, state: State, device: Device
+    ) -> tuple[Words, Words | None]:
+        """Return the active vertices, and the due ones beside, on a device."""
+        view, found = arrays_for(state, device), []
+        for of in (self.active, self.due, self.read):
+            ids = [i for each in of.values() for i in each]
+            found.append(np.concatenate(ids) if ids else np.zeros(0, np.int64))
+        active, due, read = (
+            ActiveSet(state.graph, ids).on(device, view.vertex_count) for ids in found
+        )
+        if found[2].size:
+            if plan.facts.along_edges:
+                read = device.sets.expand(read, view, None, "out")
+            active = device.sets.union(active, read)
+        return active, due if found[1].size else None
+
+    def describe(self) -> list[str]:
+        """Return the reasons in words, with the numbers of vertices."""
+        if self.everything:
+            return [f"all vertices are due: {self.everything}"]
+        each = self.due, self.active, self.read
+        return [
+            f"{np.unique(np.concatenate(ids)).size} {what}: {why}"
+            for what, of in zip(("due", "active", "active"), each, strict=True)
+            for why, ids in of.items()
+        ]
+
+
+def find_due(plan: FoldPlan, state: State, since: Seen) -> Added | None:
+    """Return what has become due for a plan since a version of the graph and some puts.
+
+    None where that is forgotten: all vertices are due.
+    """
+    added, puts = Added(), state.puts.since(since.puts)
+    if puts is None:
+        return None
+    if since.stamp is not state.graph.stamps.version:
+        changes = log_since(state.graph, since.version)
+        if changes is None:
+            return None
+        _add_batches(added, plan, state, changes)
+    for put in puts:
+        _add_put(added, plan, state, put)
+    return added
+
+
+def _add_batches(added: Added, plan: FoldPlan, state: State, changes: Any) -> None:
+    """Add what a graph's batches have made due and active."""
+    facts, graph = plan.facts, state.graph
+    inserted, deleted, changed = (
+        tuple(np.asarray(ends, np.int64) for ends in pairs)
+        for pairs in (changes.inserted, changes.deleted, changes.changed)
+    )
+    born, dead = (np.asarray(ids, np.int64) for ids in (changes.born, changes.dead))
+    is_moved = {
+        "edge_count": inserted[0].size != deleted[0].size,
+        "vertex_count": born.size > 0,
+        "living_count": born.size > 0 or dead.size > 0,
+    }
+    counts = [name for name in _COUNTS if name in facts.scalars and is_moved[name]]
+    if counts:
+        added.everything = f"{counts[0]} of the graph has changed"
+    elif facts.reductions and dead.size:
+        added.everything = "reduces leave out vertices that were deleted"
+    if born.size:
+        added.due["new"].append(born)
+    for gather in facts.gathers:
+        ends = _ends_of(_GATHERS_AT, gather.along, graph.directed)
+        for how, pairs in _named(inserted, deleted, changed):
+            _add(added.due, f"an edge was {how}", pairs, ends)
+        if gather.from_active:
+            ends = _ends_of(_READS_AT, gather.along, graph.directed)
+            for how, pairs in _named(inserted, None, changed):
+                _add(added.active, f"source of an edge that was {how}", pairs, ends)
+    if facts.along_edges:
+        for how, pairs in _named(inserted, None, changed):
+            _add(added.active, f"end of an edge that was {how}", pairs, (0, 1))
+    for name, end in (("in_degree", 1), ("out_degree", 0)):
+        _add_readers(
+            added, plan, name, f"{name} has changed",
+            lambda end=end: _with_other_degree(inserted, deleted, end, graph.directed),
+        )  # fmt: skip
+
+
+def _named(inserted: Any, deleted: Any, changed: Any) -> list[tuple[str, Any]]:
+    named = ("inserted", inserted), ("deleted", deleted), ("changed", changed)
+    return [(how, pairs) for how, pairs in named if pairs is not None]
+
+
+def _ends_of(ends: dict[str, tuple[int, ...]], along: str, directed: bool) -> Any:
+    """Return the ends of edges; those of an undirected graph are in both directions."""
+    return ends[along] if directed else (0, 1)
+
+
+def _add(to: dict[str, list[Ids]], why: str, pairs: Any, ends: Any) -> None:
+    """Add some ends of edges."""
+    if pairs[0].size:
+        to[why] += [pairs[end] for end in ends]
+
+
+def _add_readers(added: Added, plan: FoldPlan, name: str, why: str, find: Any) -> None:
+    """Add the vertices at which a value has changed, where functions read it."""
+    for of, reads in (
+        (added.due, plan.facts.read_here),
+        (added.read, plan.facts.read_elsewhere),
+    ):
+        if name in reads and (ids := find()).size:
+            of[why].append(ids)
+
+
+def _with_other_degree(inserted: Any, deleted: Any, end: int, directed: bool) -> Ids:
+    """Return the vertices whose degree differs: an edge may have replaced another."""
+    ends = (end,) if directed else (0, 1)
+    gained, lost = (
+        np.concatenate([pairs[e] for e in ends]) for pairs in (inserted, deleted)
+    )
+    gains = np.repeat([1.0, -1.0], [gained.size, lost.size])
+    found, at = np.unique(np.concatenate([gained, lost]), return_inverse=True)
+    ids: Ids = found[np.bincount(at, gains, found.size) != 0]
+    return ids
+
+
+def _add_put(added: Added, plan: FoldPlan, state: State, put: Put) -> None:
+    """Add the vertices that read entries which were written."""
+    facts, directed = plan.facts, state.graph.directed
+    if put.ends is not None:  # of edges
+        if put.name not in facts.read_here | facts.read_elsewhere:
+            return
+        why = f"{put.name} of an edge was written"
+        for gather in facts.gathers:
+            ends = _ends_of(_GATHERS_AT, gather.along, directed)
+            _add(added.due, why, put.ends, ends)
+            if gather.from_active:
+                ends = _ends_of(_READS_AT, gather.along, directed)
+                _add(added.active, why, put.ends, ends)
+        if facts.along_edges:
+            _add(added.active, why, put.ends, (0, 1))
+    elif put.name:
+        _add_readers(added, plan, put.name, f"{put.name} was written", lambda: put.ids)
+    elif put.ids.size:
+        added.due["reset"].append(put.ids)
+
+
+def warn_of_losses(plan: FoldPlan, state: State, since: Seen) -> None:
+    """Warn where extremes go on that may come from edges which are gone."""
+    extremes = [g.name for g in plan.facts.gathers if g.combine.rules.order]
+    if not extremes or state.trimmed >= state.follow().version:
+        return
+    changes = log_since(state.graph, max(since.version, state.trimmed))
+    if changes is None or not (len(changes.deleted[0]) or len(changes.changed[0])):
+        return
+    warnings.warn(
+        f"{extremes[0]} goes on behind edges that were deleted or changed: values that "
+        "came along them stay. Call fg.trim(state, source=..., reset=...) first, or "
+        "assign initial values",
+        StaleSourcesWarning,
+        stacklevel=6,
+    )
+
+
+def explain_due(left: Any, plan: FoldPlan, state: State) -> list[str]:
+    """Say why vertices are due for a foldmap that has left something on a State."""
+    if left is None or left.words is None or left.seen == state.follow():
+        return []
+    added = find_due(plan, state, left.seen)
+    if added is None:
+        return ["all vertices are due: the log of changes does not go back so far"]
+    return added.describe()

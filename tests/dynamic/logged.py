@@ -1,0 +1,128 @@
+"""A graph of which tests change edges and vertices, with a log that forgets nothing.
+
+It keeps copies of all versions, and finds their differences by comparing them.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+import featgraph as fg
+
+__all__ = ["Logged", "drawn_batch"]
+
+Pairs = Any
+
+
+class Logged(fg.Graph):
+    """A graph whose edges have numbers of their own, in order of insertion.
+
+    Attributes
+    ----------
+    edges : dict of int to (int, int, int)
+        Number -> source, target and weight.
+    version : int
+        How many batches there were.
+    remembers : int
+        How many versions the log goes back.
+    """
+
+    def __init__(self, count: int, edges: Any = (), *, directed: bool = True) -> None:
+        self.count, self._next = count, 0
+        self.edges: dict[int, tuple[int, int, int]] = {}
+        self.given_directed = directed
+        self.version, self.remembers = 0, 1 << 30
+        self._add(edges)
+        super().__init__(self._made()._edges)
+        self._kept = [(self.count, dict(self.edges))]
+
+    def _add(self, edges: Any) -> None:
+        for edge in edges:
+            self.edges[self._next] = tuple(map(int, edge))
+            self._next += 1
+
+    def _made(self) -> fg.Graph:
+        s, t, w = np.array([*self.edges.values()], np.int64).reshape(-1, 3).T
+        return fg.Graph.from_edges(
+            s, t, weights=w, vertex_count=self.count, directed=self.given_directed
+        )
+
+    def fresh(self) -> fg.Graph:
+        """Return a graph that never was another."""
+        return self._made()
+
+    def apply(
+        self, insert: Any = (), delete: Any = (), change: Any = (), vertices: int = 0
+    ) -> None:
+        """Delete edges by number, give some (number, weight), insert edges."""
+        for number in delete:
+            del self.edges[number]
+        for number, weight in change:
+            self.edges[number] = (*self.edges[number][:2], int(weight))
+        self.count += vertices
+        self._add(insert)
+        self._edges = self._made()._edges
+        self.stamps = self.stamps.after("version", "moves", "shape")
+        self.version += 1
+        self._kept.append((self.count, dict(self.edges)))
+
+    def changes(self, since: int) -> Any:
+        """Return the differences between a version and this one."""
+        if self.version - since > self.remembers:
+            return None
+        count, before = self._kept[since]
+        now = self.edges
+        return SimpleNamespace(
+            since=since, version=self.version,
+            inserted=_pairs(now[n] for n in now if n not in before),
+            deleted=_pairs(before[n] for n in before if n not in now),
+            changed=_pairs(
+                now[n] for n in now if n in before and before[n] != now[n]
+            ),
+            born=np.arange(count, self.count), dead=np.zeros(0, np.int64),
+        )  # fmt: skip
+
+
+def _pairs(edges: Any) -> Pairs:
+    found = np.array([*edges], np.int64).reshape(-1, 3)
+    return found[:, 0], found[:, 1]
+
+
+def drawn_batch(
+    rng: np.random.Generator, graph: Logged, kind: str = "any"
+) -> dict[str, Any]:
+    """Draw insertions, deletions, other weights and vertices.
+
+    Some edges are copies of others, and some have a hub at an end. Of kind "acyclic",
+    they lead to higher ids; "grows" deletes none; "simple" deletes none, and has
+    neither copies nor loops.
+    """
+    vertices = int(rng.integers(0, 3)) if rng.random() < 0.4 else 0
+    count, most = graph.count + vertices, int(rng.choice([0, 1, 4, 9]))
+    ends = rng.integers(0, max(count, 1), (most if count else 0, 2))
+    ends[rng.random(len(ends)) < 0.3, int(rng.integers(2))] = count // 2
+    known = [*graph.edges]
+    if known and len(ends):  # a copy
+        ends[0] = graph.edges[known[int(rng.integers(len(known)))]][:2]
+    if kind in {"acyclic", "simple"}:
+        ends.sort(axis=1)
+        ends = ends[ends[:, 0] < ends[:, 1]]
+    if kind == "simple":
+        there = {edge[:2] for edge in graph.edges.values()}
+        ends = np.unique(ends, axis=0)
+        ends = np.array([e for e in ends.tolist() if tuple(e) not in there], np.int64)
+        ends = ends.reshape(-1, 2)
+    weights = rng.integers(1, 9, len(ends))
+    lost = rng.permutation(known)[: int(rng.choice([0, 1, 5]))]
+    lost = [] if kind in {"grows", "simple"} else lost
+    left = [n for n in known if n not in set(map(int, lost))]
+    others = rng.permutation(left)[: int(rng.choice([0, 1, 3]))]
+    return {
+        "insert": np.column_stack([ends, weights]),
+        "delete": [int(n) for n in lost],
+        "change": [(int(n), int(rng.integers(1, 9))) for n in others],
+        "vertices": vertices,
+    }

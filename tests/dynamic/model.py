@@ -1,0 +1,174 @@
+"""A graph as lists of edges, which takes the updates of a batch one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from featgraph.dynamic.audit import audit
+from featgraph.dynamic.store import EdgeStore
+
+__all__ = ["Edge", "Model", "Refused", "compare"]
+
+
+class Refused(Exception):
+    """An update that a policy refuses: its place in the batch."""
+
+
+@dataclass(frozen=True)
+class Edge:
+    """An edge as given, the number of its insertion, and its values by column."""
+
+    source: int
+    target: int
+    number: int
+    values: tuple[Any, ...] = ()
+
+
+class Model:
+    """The edges in the order of insertion, and which vertices live."""
+
+    def __init__(
+        self, directed: bool, duplicates: str, loops: str, dtype: Any = None
+    ) -> None:
+        self.directed, self.duplicates, self.loops = directed, duplicates, loops
+        self.dtype = dtype
+        self.edges: list[Edge] = []
+        self.living: list[bool] = []
+        self.freed: list[int] = []
+        self.number = self.version = 0
+
+    def copy(self) -> Model:
+        made = Model(self.directed, self.duplicates, self.loops, self.dtype)
+        made.__dict__.update(self.__dict__)
+        made.edges, made.living = list(self.edges), list(self.living)
+        made.freed = list(self.freed)
+        return made
+
+    def _is(self, edge: Edge, u: int, v: int) -> bool:
+        ends = (edge.source, edge.target)
+        return ends == (u, v) or (not self.directed and ends == (v, u))
+
+    def update(
+        self, updates: Iterable[tuple[int, int, bool, tuple[Any, ...]]],
+        copies: str = "all", missing: str = "ignore",
+    ) -> tuple[list[str], int]:  # fmt: skip
+        """Return the outcome of each update, and how many edges were deleted."""
+        outcomes, deleted = [], 0
+        sums: dict[int, float] = {}
+        for place, (u, v, is_new, values) in enumerate(updates):
+            edge = Edge(u, v, self.number + place, values)
+            found = [k for k, e in enumerate(self.edges) if self._is(e, u, v)]
+            if is_new:
+                outcomes.append(self._insert(edge, found, place, sums))
+                continue
+            if copies != "all":
+                found = found[:1] if copies == "first" else found[-1:]
+            if not found and missing == "error":
+                raise Refused(place)
+            outcomes.append("deleted" if found else "missing")
+            deleted += len(found)
+            self.edges = [e for k, e in enumerate(self.edges) if k not in found]
+        for k, edge in enumerate(self.edges):
+            if edge.number in sums:
+                self.edges[k] = replace(edge, values=(self.dtype(sums[edge.number]),))
+        self.number += len(outcomes)
+        return outcomes, deleted
+
+    def _insert(
+        self, edge: Edge, found: list[int], place: int, sums: dict[int, float]
+    ) -> str:
+        if edge.source == edge.target and self.loops != "keep":
+            if self.loops == "error":
+                raise Refused(place)
+            return "ignored"
+        if not found or self.duplicates == "keep":
+            self.edges.append(edge)
+            return "inserted"
+        if self.duplicates == "error":
+            raise Refused(place)
+        if self.duplicates == "first" or not edge.values:
+            return "ignored"
+        known = self.edges[found[0]]
+        values = edge.values
+        if self.duplicates == "sum":
+            total = sums.get(known.number, float(known.values[0]))
+            sums[known.number] = total + float(edge.values[0])
+            values = known.values
+        elif self.duplicates in {"min", "max"}:
+            choose = min if self.duplicates == "min" else max
+            values = (choose(known.values[0], edge.values[0]),)
+        self.edges[found[0]] = replace(known, values=values)
+        return "replaced"
+
+    def insert_vertices(self, count: int) -> list[int]:
+        ids = self.freed[:count]
+        self.freed = self.freed[count:]
+        more = range(len(self.living), len(self.living) + count - len(ids))
+        self.living += [True] * len(more)
+        ids += more
+        for v in ids:
+            self.living[v] = True
+        return ids
+
+    def delete_vertices(self, ids: list[int]) -> int:
+        before = len(self.edges)
+        gone = set(ids)
+        self.edges = [e for e in self.edges if not gone & {e.source, e.target}]
+        for v in sorted(ids):
+            self.living[v] = False
+            self.freed.append(v)
+        return before - len(self.edges)
+
+    def rows(self, along: str) -> list[list[tuple[Any, ...]]]:
+        """Return (other end, 2 * number + side, values) by row."""
+        rows: list[list[tuple[Any, ...]]] = [[] for _ in self.living]
+        for e in self.edges:
+            into = (e.source, 2 * e.number, *e.values)
+            side = along == "both" or not self.directed
+            out = (e.target, 2 * e.number + side, *e.values)
+            if along != "out" or not self.directed:
+                rows[e.target].append(into)
+            if along == "out" and self.directed:
+                rows[e.source].append(out)
+            elif side and e.source != e.target:
+                rows[e.source].append(out)
+        return rows
+
+
+def plain(values: Any) -> Any:
+    """Return a value of a column as Python's, a row of one as a tuple."""
+    return tuple(values.tolist()) if np.ndim(values) else values.item()
+
+
+def rows_of(store: EdgeStore, along: str) -> list[list[tuple[Any, ...]]]:
+    pool = store.pools[along]
+    found = []
+    for v in range(store.vertex_count):
+        slots = range(pool.starts[v], pool.stops[v])
+        found.append([
+            (int(pool.ends[s]), int(pool.numbers[s]),
+             *(plain(c[s]) for c in pool.columns.values()))
+            for s in slots
+        ])  # fmt: skip
+    return found
+
+
+def compare(store: EdgeStore, model: Model) -> None:
+    """Require that a store is what a model says, and that all it keeps is right."""
+    audit(store)
+    assert store.vertex_count == len(model.living)
+    assert store.living_count == sum(model.living)
+    assert store.given_count == len(model.edges)
+    assert store.version == model.version
+    assert store.next_vertices(len(model.freed)).tolist() == model.freed
+    for along in store.pools:
+        assert rows_of(store, along) == model.rows(along)
+    sources, targets, numbers, columns = store.edges()
+    values = [list(map(plain, column)) for column in columns.values()]
+    found = list(zip(sources.tolist(), targets.tolist(), (numbers >> 1).tolist(),
+                     *values, strict=True))  # fmt: skip
+    assert found == [(e.source, e.target, e.number, *e.values) for e in model.edges]
