@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+import featgraph as fg
 from featgraph.algorithms._verify import require
 
 __all__ = ["require_reached", "require_smallest"]
@@ -14,13 +15,20 @@ __all__ = ["require_reached", "require_smallest"]
 Array = npt.NDArray[Any]
 
 
-def require_smallest(vertex_count: int, labels: Array) -> None:
-    """Raise AssertionError unless each label is the smallest vertex that has it."""
-    if labels.shape != (vertex_count,):
-        raise AssertionError(f"labels of shape {labels.shape}, not ({vertex_count},)")
-    vertices = np.arange(vertex_count)
-    require((labels >= 0) & (labels <= vertices), "the label is no smaller vertex")
-    require(labels[labels] == labels, "the vertex of the label has another one")
+def require_smallest(graph: fg.Graph, labels: Array) -> None:
+    """Raise AssertionError unless each label is the smallest vertex that has it.
+
+    Dead vertices have the label -1.
+    """
+    count = graph.vertex_count
+    if labels.shape != (count,):
+        raise AssertionError(f"labels of shape {labels.shape}, not ({count},)")
+    dead = np.zeros(count, np.bool_) if graph.living is None else ~graph.living
+    is_smaller = (labels >= 0) & (labels <= np.arange(count))
+    require(is_smaller | dead, "the label is no smaller vertex")
+    require(~dead | (labels == -1), "a dead vertex has a label")
+    is_first = dead | (labels[labels] == labels)
+    require(is_first, "the vertex of the label has another one")
 
 
 def require_reached(rows: Any, labels: Array, what: str) -> None:
@@ -37,6 +45,7 @@ def require_reached(rows: Any, labels: Array, what: str) -> None:
     """
     reached = labels == np.arange(labels.size)
     front = np.flatnonzero(reached)
+    reached |= labels < 0  # dead vertices have none
     while front.size:
         first = rows.row_offsets[front].astype(np.int64)
         degree = rows.row_offsets[front + 1] - first

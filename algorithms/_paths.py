@@ -72,6 +72,7 @@ class Sources:
             at=(self.vertices, self.columns),
             entries=np.asarray(value, dtype),
             iterated=True,
+            fill=elsewhere,
         )
 
     def result(self, values: fg.View) -> fg.View:

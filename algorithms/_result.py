@@ -33,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._following import Following, Update, follow
 
 __all__ = [
     "PathsResult",
@@ -98,6 +99,8 @@ class _Answer:
         vars(result)[self._source if is_source else self._name] = given
 
     def _read(self, result: Result, source: Any) -> Any:
+        if not isinstance(source, fg.View):
+            result._require_present(self._name)
         try:
             if not isinstance(source, fg.View):
                 return source(result)
@@ -263,10 +266,84 @@ class Result:
             )
         return np.array(self.view(name))
 
+    def update(self) -> Update:
+        """Bring the result up to date with its graph, in place.
+
+        Behind it, all attributes are those that a new call with the same arguments
+        gives; where several sources are equally good, another one may be named. Arrays
+        among the arguments are those of the call, and are used as they are now.
+
+        Returns
+        -------
+        Update
+            How much was evaluated, or why the algorithm began anew.
+
+        Raises
+        ------
+        StateError
+            If the graph is no `DynamicGraph`, the result is a copy, or it is computed
+            from values of edges that were given to the algorithm.
+
+        Notes
+        -----
+        It costs nothing where the graph has not changed, and at most about as much as a
+        new call. If it raises, the result is as before.
+
+        Examples
+        --------
+        >>> import featgraph as fg
+        >>> from featgraph.algorithms import triangle_count
+        >>> path = fg.DynamicGraph.from_edges([0, 1], [1, 2], directed=False)
+        >>> counts = triangle_count(path)
+        >>> _ = path.insert_edges([2], [0])
+        >>> counts.update().began_anew, counts.total
+        ('', 1)
+        """
+        following = self._following
+        if following is None:
+            raise fg.StateError(
+                "the result follows no graph",
+                where=f"{type(self).__name__}.update()",
+                got="a copy, or a result on a graph that does not change",
+                expected="what an algorithm has returned for an fg.DynamicGraph",
+                fix="call the algorithm again",
+            )
+        return following.update(self)
+
+    @property
+    def _following(self) -> Following | None:
+        return vars(self).get("_call")
+
+    def _follow(self, version: Any, call: Any, args: Any, kwargs: Any) -> None:
+        """Keep the call that has made the result; `featgraph.algorithm` calls this."""
+        vars(self)["_call"] = follow(version, call, args, kwargs)
+
+    def _resume(self, following: Following) -> Update | str:
+        """Update from what has changed, or return why the algorithm begins anew."""
+        return "the algorithm has no incremental form"
+
+    def _take(self, **answers: Any) -> None:
+        """Replace attributes by others, which are of the same version."""
+        for name, value in answers.items():
+            vars(self)[name] = value
+            vars(self).pop(_source_of(name), None)
+
+    def _require_present(self, name: str) -> None:
+        """Raise where an answer that is computed from the graph comes too late."""
+        following = self._following
+        if following is not None and following.version != following.graph.version:
+            raise fg.StateError(
+                "the graph has changed since",
+                where=f"result.{name}",
+                got=f"version {following.graph.version}, and a result of version "
+                f"{following.version}",
+                fix="call result.update(), or read the answer before the graph changes",
+            )
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes, with all answers read."""
         read = {one.name: getattr(self, one.name) for one in fields(self)}
-        sources = {_source_of(name) for name in read}
+        sources = {_source_of(name) for name in read} | {"_call"}
         kept = {k: value for k, value in vars(self).items() if k not in sources}
         return kept | read
 

@@ -367,7 +367,8 @@ def verify_circuit_simulation(
             size = 4 * eps * (degree[:, 0] + 4) * np.abs(values).max(initial=0)
             low, high = low[component] - size, high[component] + size
             inside = (low <= x[:, column]) & (x[:, column] <= high)
-            require(inside, "a voltage outside of all held ones")
+            dead = np.zeros_like(held) if graph.living is None else ~graph.living
+            require(inside | dead, "a voltage outside of all held ones")
     inflow = sums_over_in_edges(edges, of_edges * x[edges.sources], len(x))
     size = sums_over_in_edges(edges, of_edges * np.abs(x[edges.sources]), len(x))
     rounding = 4 * eps * (degree + 4) * (size + np.abs(fed) + total * np.abs(x))

@@ -134,6 +134,10 @@ METHODS = {
 }
 
 
+#: The label of dead vertices.
+NO_COMPONENT = -1
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ConnectedComponentsResult(Result):
     """What `connected_components` returns.
@@ -141,7 +145,7 @@ class ConnectedComponentsResult(Result):
     Attributes
     ----------
     labels : ndarray of int32, shape (V,)
-        The smallest vertex of the component.
+        The smallest vertex of the component; -1 of a dead vertex.
     count : int
         How many components there are.
     """
@@ -202,7 +206,9 @@ def connected_components(
     if method == "auto":
         is_asked_for = options.get("deterministic") or options.get("asynchronous")
         method = "propagate" if is_asked_for or graph.ranks else "link"
-    label = fg.vertex_property(np.int32(0), iterated=method == "propagate")
+    label = fg.vertex_property(
+        np.int32(0), iterated=method == "propagate", fill=NO_COMPONENT
+    )
     state = fg.State(graph, label=label, has_twins=not graph.directed)
     where = {"target": options.get("target", "auto")}
     begin, steps = METHODS[method]
@@ -241,7 +247,7 @@ def verify_connected_components(graph: fg.GraphLike, labels: npt.ArrayLike) -> N
     """
     graph = fg.as_graph(graph)
     found = fg.given_array(labels, where="labels").on_host()
-    require_smallest(graph.vertex_count, found)
+    require_smallest(graph, found)
     edges = edges_of(graph)
     same = np.ones(graph.vertex_count, np.bool_)
     same[edges.targets[found[edges.sources] != found[edges.targets]]] = False

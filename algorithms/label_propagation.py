@@ -211,7 +211,7 @@ def label_propagation(
         properties["label"] = label
     state = fg.State(
         graph,
-        best=fg.vertex_property(np.int64(UNLABELLED)),
+        best=fg.vertex_property(np.int64(UNLABELLED), fill=UNLABELLED),
         clamped=fg.vertex_property(False),
         clamp=bool(clamp),
         alpha=float(alpha),

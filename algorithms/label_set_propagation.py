@@ -235,7 +235,9 @@ def label_set_propagation(
         graph,
         seeded=fg.vertex_property(False, shape=(set_count,)),
         clamped=fg.vertex_property(False),
-        best=fg.vertex_property(np.int64(UNLABELLED), shape=(set_count,)),
+        best=fg.vertex_property(
+            np.int64(UNLABELLED), shape=(set_count,), fill=UNLABELLED
+        ),
         class_count=classes,
         alpha=float(alpha),
         epsilon=float(epsilon),

@@ -240,6 +240,8 @@ def verify_neural_network(
     is_input, kept = known.is_held.on_host(), known.values.astype(given.dtype)
     require(~is_input | (x == kept.on_host()).all(axis=1), "an input was changed")
     require(is_input | (np.abs(x) <= 1).all(axis=1), "an output beyond one")
+    if graph.living is not None:  # dead vertices are at rest, whatever the bias
+        is_input = is_input | ~graph.living
     edges = edges_of(graph)
     of_edges = signed_weights(graph, weights).on_host()[edges.given][:, None]
     excitation = sums_over_in_edges(edges, of_edges * x[edges.sources], len(x))

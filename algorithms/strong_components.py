@@ -364,7 +364,7 @@ class StrongComponentsResult(Result):
     Attributes
     ----------
     labels : ndarray of int32, shape (V,)
-        The smallest vertex of the component.
+        The smallest vertex of the component; -1 of a dead vertex.
     count : int
         How many components there are.
     rounds : int
@@ -459,7 +459,7 @@ class _Search:
         bits = max(graph.vertex_count - 1, 1).bit_length()
         self.state = fg.State(
             graph,
-            label=fg.vertex_property(np.int32(LEFT), iterated=True),
+            label=fg.vertex_property(np.int32(LEFT), iterated=True, fill=LEFT),
             group=fg.vertex_property(np.int32(0)),
             behind=fg.vertex_property(np.int32(0)),
             ahead=fg.vertex_property(np.int32(0)),
@@ -575,7 +575,7 @@ def verify_strongly_connected_components(
     """
     graph = fg.as_graph(graph)
     found = fg.given_array(labels, where="labels").on_host()
-    require_smallest(graph.vertex_count, found)
+    require_smallest(graph, found)
     require_reached(graph.out_edges, found, "its label names does not reach it")
     require_reached(graph.in_edges, found, "its label names is not reached from it")
     edges = edges_of(graph)

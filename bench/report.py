@@ -576,6 +576,25 @@ TABLES["sgd-locks"] = {
     "us": _number("us"),
     "M/s": _number("m_per_s"),
 }
+TABLES["dynamic-batches"] = {
+    "graph": _graph,
+    "updates": _text("size"),
+    "kind": _text("kind"),
+    "operation": _text("operation"),
+    **COMMON,
+    **TIME,
+    "updates/ms": _number("updates_per_ms", 3),
+    **CHECK,
+}
+TABLES["dynamic-stream"] = {
+    "window": _text("window"),
+    "what": _text("what"),
+    **COMMON,
+    **TIME,
+    "updates a step": _number("updates", 3),
+    "edges": _number("edges", 6),
+    **CHECK,
+}
 TABLES["values-gpu"] = {
     "graph": _graph,
     "of": _text("kind"),

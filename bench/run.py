@@ -83,6 +83,8 @@ BENCHES = {
     "sgd-cpu": "bench.sgd.cpu",
     "sgd-preparation": "bench.sgd.preparation",
     "sgd-sweeps": "bench.sgd.sweeps",
+    "dynamic-batches": "bench.dynamic.batches",
+    "dynamic-stream": "bench.dynamic.stream",
 }
 
 

@@ -7,7 +7,9 @@ from featgraph._arguments import checked_arguments
 from featgraph._files import read_arrays, write_arrays
 from featgraph._version import VERSION as _VERSION
 from featgraph.config import config
+from featgraph.dynamic.events import TemporalEdges, read_temporal
 from featgraph.dynamic.graph import DynamicGraph
+from featgraph.dynamic.trim import trim
 from featgraph.errors import (
     ArgumentError,
     CacheWarning,
@@ -138,6 +140,7 @@ __all__ = [
     "State",
     "StateError",
     "StoppingTest",
+    "TemporalEdges",
     "UserFunctionError",
     "View",
     "WorkerLostError",
@@ -186,6 +189,7 @@ __all__ = [
     "read_labels",
     "read_matrix_market",
     "read_ratings",
+    "read_temporal",
     "read_uai",
     "read_uai_evidence",
     "read_uai_marginals",
@@ -196,6 +200,7 @@ __all__ = [
     "solve",
     "triangle",
     "trianglemap",
+    "trim",
     "vertex",
     "vertex_property",
     "vertexmap",

@@ -310,10 +310,6 @@ missing=0, vertices=0)
         missing : {"ignore", "error"}, optional
             What becomes of a deletion of an absent edge.
 
-        Returns
-        -------
-        UpdateResult
-
         Raises
         ------
         GraphInputError
@@ -356,10 +352,6 @@ missing=0, vertices=0)
             Values of insertions; those of deletions have no meaning.
         copies, missing : optional
             As for `delete_edges`.
-
-        Returns
-        -------
-        UpdateResult
 
         Raises
         ------
@@ -440,10 +432,6 @@ missing=0, vertices=0)
         ----------
         vertices : array_like, shape (N,)
             Ids or names; one that is given again is ignored.
-
-        Returns
-        -------
-        UpdateResult
 
         Raises
         ------
@@ -601,6 +589,31 @@ missing=0, vertices=0)
             )
         return self._store.changes(int(since))
 
+    def add_triangles(self, changes: Changes, counts: Array) -> tuple[int, int] | None:
+        """Have counts of triangles follow what has changed up to this version.
+
+        The graph is undirected, and had no parallel edges.
+
+        Parameters
+        ----------
+        changes : Changes
+            Since the version of the counts.
+        counts : ndarray of int64, shape (V,)
+            How many triangles each vertex was a corner of. Changed in place; without a
+            meaning where None is returned.
+
+        Returns
+        -------
+        total, walked : int
+            How many more triangles there are, and how many entries of rows were read;
+            None if an edge that came has copies.
+        """
+        from featgraph.dynamic.triangles import add_triangles  # loads Numba
+
+        pool = self._store.pool("in")
+        rows = pool.starts, pool.stops, pool.ends
+        return add_triangles(rows, changes.inserted, changes.deleted, counts)
+
     def edges(self) -> tuple[Array, Array, dict[str, Array]]:
         """Return sources, targets and columns in the order of insertion, read-only."""
         edges = self._edges
@@ -745,6 +758,11 @@ missing=0, vertices=0)
         """Which ids have a vertex that is not dead, (V,); None where all have."""
         return self._living
 
+    @property
+    def living_count(self) -> int:
+        """The number of vertices that are not dead."""
+        return self._store.living_count
+
     def target_of(self, target: str) -> str:
         """Return the target of the graph.
 
@@ -753,7 +771,7 @@ missing=0, vertices=0)
         DeviceError
             If another one is asked for.
         """
-        if chosen_target(target, self._target) != self._target:
+        if target in {"cpu", "cuda"} - {self._target}:
             raise DeviceError(
                 "the graph lives on another target",
                 where="target=",
@@ -761,7 +779,7 @@ missing=0, vertices=0)
                 expected=f"'auto' or {self._target!r}",
                 fix="DynamicGraph.from_graph(graph.freeze(), target=...)",
             )
-        return self._target
+        return self._target if target == "auto" else target
 
     def column_of(self, values: object) -> ColumnValues | None:
         """Return the column that has these values; None where none has."""

@@ -36,8 +36,9 @@ _LONG = 4096
 #: The class of the shortest run for each number of edges up to 4,096.
 _CLASSES = np.searchsorted(SIZES, np.arange(_LONG + 1)).astype(np.uint8)
 
-#: Outcomes of updates; the last two count edges that were deleted, and errors.
-INSERTED, REPLACED, IGNORED, DELETED, MISSING, REPEATED, EDGES = range(7)
+#: Outcomes of updates, the last of which is an error. Behind their counts are those of
+#: deleted edges, and what came of reads ahead.
+INSERTED, REPLACED, IGNORED, DELETED, MISSING, REPEATED, EDGES, TOUCHED = range(8)
 #: What an entry does to its row; the first of those that replace a value stands for
 #: all. `DEAD` is added where a later update of the batch deletes the edge.
 NOTHING, APPENDS, REPLACES, DEAD = 0, 1, 2, 4
@@ -45,6 +46,8 @@ NOTHING, APPENDS, REPLACES, DEAD = 0, 1, 2, 4
 KEEP, IGNORE, COMBINE, REFUSE = range(4)
 #: Which copies of a pair a deletion takes.
 ALL, FIRST, LAST = range(3)
+#: Rows of which the first slots are read before any is worked on, and how many.
+_AHEAD, _TOUCHED = 32, 128
 #: Rows with more entries look for ends in a table.
 _FEW = 8
 _MANY = 2**31 - 1
@@ -79,20 +82,24 @@ def classes_of(lengths: _Array, classes: _Array) -> int:
 
 @jit
 def list_entries(
-    at: _Array, other: _Array, twice: bool, keys: _Array, order: _Array
-) -> int:
-    """List rows and numbers of entries; return how many there are.
+    at: _Array, other: _Array, twice: bool, is_sided: bool, rows: _Array,
+    order: _Array, keys: _Array,
+) -> int:  # fmt: skip
+    """List rows, numbers and keys of entries; return how many there are.
 
-    Updates with a negative row have none. A loop has one entry.
+    A key is twice the vertex at the other end, and one more for an edge that leaves the
+    row where rows have edges of both directions. Updates with a negative row have no
+    entry, and a loop has one.
     """
     count = 0
     for i in range(at.size):
         if at[i] < 0:
             continue
-        keys[count], order[count] = at[i], 2 * i
+        rows[count], order[count], keys[count] = at[i], 2 * i, 2 * np.int64(other[i])
         count += 1
         if twice and at[i] != other[i]:
-            keys[count], order[count] = other[i], 2 * i + 1
+            rows[count], order[count] = other[i], 2 * i + 1
+            keys[count] = 2 * np.int64(at[i]) + is_sided
             count += 1
     return count
 
@@ -117,15 +124,19 @@ def begin_digits(counts: _Array) -> None:
 
 
 @jit
-def sort_digits(
-    low: int, high: int, keys: _Array, order: _Array, to: _Array, turn: _Array,
-    shift: int, at: _Array,
+def carry(
+    low: int, high: int, keys: _Array, shift: int, at: _Array, values: _Array,
+    to: _Array, width: int,
 ) -> None:  # fmt: skip
-    """Sort some keys stably by a digit; `at` is where each digit of theirs begins."""
+    """Move the values of some keys to the places of their digits, in order.
+
+    `at` is where each digit begins; it is used up.
+    """
     mask = at.size - 1
     for i in range(low, high):
         digit = (keys[i] >> shift) & mask
-        to[at[digit]], turn[at[digit]] = keys[i], order[i]
+        for k in range(width):
+            to[at[digit] * width + k] = values[i * width + k]
         at[digit] += 1
 
 
@@ -172,6 +183,21 @@ def plan_appends(
         row = rows[j]
         there = np.int64(stops[row]) - np.int64(starts[row])
         lengths[j] = there + first[j + 1] - first[j]
+
+
+@jit
+def _touch(
+    low: int, high: int, rows: _Array, starts: _Array, stops: _Array, values: _Array,
+    width: int,
+) -> int:  # fmt: skip
+    """Read some of each row: reads that do not wait for each other take less time."""
+    total = 0
+    for j in range(low, high):
+        start, stop = np.int64(starts[rows[j]]), np.int64(stops[rows[j]])
+        total += np.int64(values[min(stop * width, values.size - 1)])
+        for slot in range(start, min(stop, start + _TOUCHED), 16):
+            total += np.int64(values[slot * width])
+    return total
 
 
 @jit
@@ -399,6 +425,9 @@ def plan_rows(
         most = max(most, first[j + 1] - first[j])
     table = np.empty(_table_size(most), np.int32)
     for j in range(low, high):
+        if (j - low) % _AHEAD == 0:
+            behind = min(j + _AHEAD, high)
+            tally[TOUCHED] += _touch(j, behind, rows, starts, stops, ends, 1)
         row, begin, end = rows[j], first[j], first[j + 1]
         start, stop = np.int64(starts[row]), np.int64(stops[row])
         lengths[j], gone[j] = stop - start, 0
@@ -427,44 +456,27 @@ def plan_rows(
 
 
 @jit
-def list_keys(
-    low: int, high: int, order: _Array, at: _Array, other: _Array, is_sided: bool,
-    kinds: _Array, keys: _Array, is_new: _Array,
-) -> None:  # fmt: skip
-    """Store the key of each entry, and whether it inserts.
-
-    A key is twice the vertex at the other end, and one more for an edge that leaves the
-    row, where rows have edges of both directions.
-    """
-    for e in range(low, high):
-        i, side = np.int64(order[e]) >> 1, np.int64(order[e]) & 1
-        end = np.int64(at[i] if side else other[i])
-        keys[e] = end << 1 | (side if is_sided else 0)
-        is_new[e] = kinds[i]
-
-
-@jit
-def take_last(order: _Array, heads: _Array, sources: _Array) -> None:
-    """Store for each edge of the batch the last update that gave it a value."""
-    for e in range(order.size):
+def take_last(heads: _Array, sources: _Array) -> None:
+    """Store for each edge of the batch the last entry that gave it a value."""
+    for e in range(heads.size):
         if heads[e] >= 0:
-            sources[heads[e]] = order[e] >> 1
+            sources[heads[e]] = e
 
 
 @jit
 def combine(
-    rule: int, order: _Array, fates: _Array, heads: _Array, values: _Array,
-    there: _Array, totals: _Array, rough: _Array,
+    rule: int, fates: _Array, heads: _Array, values: _Array, there: _Array,
+    totals: _Array, rough: _Array,
 ) -> None:  # fmt: skip
     """Combine values in the order of the batch: sums (0), the least (1), the most (2).
 
     `there` is the value of the graph's edge, by entry that replaces it first.
     """
-    for e in range(order.size):
+    for e in range(heads.size):
         head = heads[e]
         if head < 0:
             continue
-        value = values[order[e] >> 1]
+        value = values[e]
         if head == e:
             totals[e], rough[e] = value, np.float64(value)
             if not fates[e] & REPLACES:
@@ -608,16 +620,24 @@ def _close_gaps(
     new: _Array, width: int, moves: bool,
 ) -> int:  # fmt: skip
     """Copy the edges of a row that stay; return the slot behind them."""
-    to = target
-    for place in range(count):
+    to, place = target, 0
+    while place < count:
         word = bits[bits_at + (place >> 6)]
-        if (word >> np.uint64(place & 63)) & np.uint64(1):
-            moves = True
+        behind = min(place + 64, count)
+        if word == 0:
+            if moves:
+                for k in range((behind - place) * width):
+                    new[to * width + k] = old[(start + place) * width + k]
+            to += behind - place
+            place = behind
             continue
-        if moves:
-            for k in range(width):
-                new[to * width + k] = old[(start + place) * width + k]
-        to += 1
+        moves = True
+        while place < behind:
+            if not (word >> np.uint64(place & 63)) & np.uint64(1):
+                for k in range(width):
+                    new[to * width + k] = old[(start + place) * width + k]
+                to += 1
+            place += 1
     return to
 
 
@@ -636,18 +656,22 @@ def write_values(
     low: int, high: int, rows: _Array, first: _Array, fates: _Array, places: _Array,
     starts: _Array, stops: _Array, targets: _Array, gone: _Array, bits_at: _Array,
     bits: _Array, old: _Array, new: _Array, width: int, is_fresh: bool, values: _Array,
-    sources: _Array,
-) -> None:  # fmt: skip
+    sources: _Array, replaces: bool,
+) -> int:  # fmt: skip
     """Write an array of each row: edges that stay, then those that are inserted.
 
     Parameters
     ----------
     old, new : flat arrays of `width` elements a slot; the same one unless `is_fresh`
-    values : flat, `width` elements for each source
-    sources : the value of each entry; without any, entry e has value e, and edges that
-        are there keep theirs
+    values : flat, `width` elements for each entry
+    sources : the entry that has the value of each; without any, each has its own
+    replaces : whether edges that are there get other values
     """
+    touched = 0
     for j in range(low, high):
+        if not is_fresh and (j - low) % _AHEAD == 0:
+            behind = min(j + _AHEAD, high)
+            touched += _touch(j, behind, rows, starts, stops, old, width)
         row, target = rows[j], np.int64(targets[j])
         start = np.int64(starts[row])
         count = np.int64(stops[row]) - start
@@ -662,19 +686,18 @@ def write_values(
                 for k in range(count * width):
                     new[target * width + k] = old[start * width + k]
         for e in range(first[j], first[j + 1]):
+            source = np.int64(sources[e]) if sources.size else e
             if fates[e] == APPENDS:
-                source = np.int64(sources[e]) if sources.size else e
                 for k in range(width):
                     new[at * width + k] = values[source * width + k]
                 at += 1
-            elif fates[e] == REPLACES and sources.size:
+            elif fates[e] == REPLACES and replaces:
                 place = places[e] - start
                 if gone[j]:
                     place = _place_now(place, bits, bits_at[j])
                 for k in range(width):
-                    new[(target + place) * width + k] = values[
-                        np.int64(sources[e]) * width + k
-                    ]
+                    new[(target + place) * width + k] = values[source * width + k]
+    return touched
 
 
 @jit

@@ -156,6 +156,64 @@ class Threads:
         return [0, *map(int, cuts), count]
 
 
+class Order:
+    """A stable order of rows: a radix sort, whose passes other arrays follow.
+
+    Parameters
+    ----------
+    keys : int32
+        Rows, below `bound`.
+    bound : int
+    threads : Threads
+
+    Attributes
+    ----------
+    keys : int32
+        The rows in order.
+    """
+
+    def __init__(self, keys: Array, bound: int, threads: Threads) -> None:
+        kernels = _kernels()
+        self._threads, count = threads, keys.size
+        bits = max(int(bound - 1).bit_length(), 1)
+        passes = -(-bits // kernels.BITS)
+        each = -(-bits // passes)
+        parts = threads.count if count >= _SHARED else 1
+        self._bounds = [count * part // parts for part in range(parts + 1)]
+        self._passes: list[tuple[Array, int, Array]] = []
+        for shift in range(0, passes * each if count > 1 else 0, each):
+            at = np.zeros((parts, 1 << each), np.int64)
+            threads.share(
+                self._bounds,
+                lambda part, *of, keys=keys, shift=shift, at=at: kernels.count_digits(
+                    *of, keys, shift, at[part]
+                ),
+            )
+            kernels.begin_digits(at)
+            self._passes.append((keys, shift, at))
+            keys = self._follow(keys, self._passes[-1:])
+        self.keys = keys
+
+    def carried(self, values: Array) -> Array:
+        """Return values in this order."""
+        return self._follow(values, self._passes)
+
+    def _follow(self, values: Array, passes: list[tuple[Array, int, Array]]) -> Array:
+        kernels = _kernels()
+        width = 1 if values.ndim == 1 else values.shape[1]
+        for keys, shift, at in passes:
+            to, now = np.empty_like(values), at.copy()
+            arrays = _bits_of(values), _bits_of(to), width
+            self._threads.share(
+                self._bounds,
+                lambda part, *of, given=(keys, shift), now=now, arrays=arrays: (
+                    kernels.carry(*of, *given, now[part], *arrays)
+                ),
+            )
+            values = to
+        return values
+
+
 @dataclass(frozen=True, eq=False)
 class Updates:
     """The updates of a batch, as pools take them.
@@ -202,14 +260,16 @@ class Plan:
     Attributes
     ----------
     rows, first : touched rows, and their first entries
+    sort : the order of entries
     order : uint32, number of each entry in the batch
-    keys : uint32, by entry: see `kernels_cpu.list_keys`
+    keys : uint32, by entry: see `kernels_cpu.list_entries`
     fates, heads, places : by entry
     lengths, gone : by row: edges afterwards, and those that leave
     bits_at, bits : which edges leave
-    tally : int64, (7,): updates by outcome, and edges deleted
+    tally : int64, (8,): updates by outcome, and edges deleted
     starts, stops, classes : the rows as they are, with room for all vertices
     chosen, targets : class and first slot of each row's run afterwards
+    listed : the update of each entry before they were sorted; None: entry i has update i
     born : vertices that are new
     writes : arrays as they are and will be, values, and the value of each entry
     """
@@ -217,9 +277,9 @@ class Plan:
     threads: Threads
     rows: Array
     first: Array
+    sort: Order
     order: Array
     keys: Array
-    is_new: Array
     fates: Array
     heads: Array
     places: Array
@@ -235,6 +295,7 @@ class Plan:
     chosen: Array = field(default_factory=_NONE.copy)
     targets: Array = field(default_factory=_NONE.copy)
     hubs: Array = field(default_factory=_NONE.copy)
+    listed: Array | None = None
     born: int = 0
     writes: list[tuple[Any, ...]] = field(default_factory=list)
     fresh: RowPool | None = None
@@ -243,6 +304,12 @@ class Plan:
     region: tuple[int, int] = (0, 0)
     top: int = 0
     lost: int = 0
+
+    def by_entry(self, values: Array) -> Array:
+        """Return values of updates by entry."""
+        if self.order.size < _SHARED:
+            return values[self.order >> 1]
+        return self.sort.carried(values if self.listed is None else values[self.listed])
 
     def share(self, kernel: Any, *arguments: Any) -> None:
         """Run a kernel over the touched rows."""
@@ -336,54 +403,53 @@ class RowPool:
         if self.along == "out":
             at, other = other, at
         most = at.size * (1 + self.is_twice)
-        found, order = np.empty(most, np.int32), np.empty(most, np.uint32)
-        count = kernels.list_entries(at, other, self.is_twice, found, order)
-        found, order = _sorted(found[:count], order[:count], room[0], threads)
+        given = np.empty(most, np.int32), *np.empty((2, most), np.uint32)
+        count = kernels.list_entries(at, other, self.is_twice, self.is_sided, *given)
+        order = Order(given[0][:count], room[0], threads)
         if dense:
             rows = np.arange(room[0], dtype=np.int32)
             first = np.empty(room[0] + 1, np.int64)
-            kernels.find_rows(found, first)
+            kernels.find_rows(order.keys, first)
         else:
             rows, first = np.empty(count, np.int32), np.empty(count + 1, np.int64)
-            touched = kernels.list_rows(found, rows, first)
+            touched = kernels.list_rows(order.keys, rows, first)
             rows, first = rows[:touched], first[: touched + 1]
-        del found
         present = [_grown(a, room[1]) for a in (self.starts, self.stops, self.classes)]
         looks = updates.looks
-        entries = np.empty((7 if looks else 0, count), np.int32)
         places = np.empty(count if updates.policy != kernels.KEEP else 0, np.int64)
         by_row = np.zeros((3, rows.size), np.int64)  # lengths, gone, bits_at
         words = kernels.measure_rows(rows, *present[:2], by_row[2]) if looks else 0
         plan = Plan(
             threads, rows, first, order,
-            np.empty(count, np.uint32), np.empty(count, np.uint8),
+            order.carried(given[1][:count]), order.carried(given[2][:count]),
             np.full(count, kernels.APPENDS, np.uint8),
-            entries[0] if looks else _NONE, places,
-            *by_row, np.zeros(words, np.uint64), np.zeros(7, np.int64),
-            *present, dense,
+            np.empty(count if looks else 0, np.int32), places,
+            *by_row, np.zeros(words, np.uint64), np.zeros(8, np.int64), *present, dense,
         )  # fmt: skip
+        if self.is_twice or count < at.size:
+            plan.listed = given[1][:count] >> 1
         plan.born = room[0] if dense else room[0] - int(self.length_counts.sum())
-        keys = (order, at, other, self.is_sided, updates.kinds, plan.keys, plan.is_new)
-        threads.share(
-            threads.bounds(count), lambda _, *part: kernels.list_keys(*part, *keys)
-        )
-        if not looks:
+        if looks:
+            self._plan_rows(plan, updates)
+        else:
             plan.share(kernels.plan_appends, rows, first, *present[:2], plan.lengths)
-            return plan
-        self._plan_rows(plan, updates, entries[1:])
         return plan
 
-    def _plan_rows(self, plan: Plan, updates: Updates, groups: Array) -> None:
+    def _plan_rows(self, plan: Plan, updates: Updates) -> None:
         """Match the entries of each row with its edges."""
         kernels = _kernels()
+        is_new = np.full(plan.order.size, updates.kinds[:1].any(), np.uint8)
+        if updates.kinds.any() and not updates.kinds.all():
+            is_new = plan.by_entry(updates.kinds)
+        groups = np.empty((4, plan.order.size), np.int32)
         bounds = plan.threads.bounds(plan.rows.size, plan.first)
         tallies = np.zeros((len(bounds), plan.tally.size), np.int64)
         plan.threads.share(
             bounds,
             lambda part, low, high: kernels.plan_rows(
-                low, high, plan.rows, plan.first, plan.order, plan.keys, plan.is_new,
+                low, high, plan.rows, plan.first, plan.order, plan.keys, is_new,
                 plan.starts, plan.stops, self.ends, self.numbers, self.is_sided,
-                updates.policy, updates.copies, plan.bits_at, plan.bits, *groups[:4],
+                updates.policy, updates.copies, plan.bits_at, plan.bits, *groups,
                 plan.places, plan.fates, plan.heads, updates.outcomes, plan.lengths,
                 plan.gone, tallies[part],
             ),
@@ -504,39 +570,35 @@ class RowPool:
         """
         kernels = _kernels()
         new = self if plan.fresh is None else plan.fresh
-        sources = plan.order >> 1
+        sources = _NONE
         if updates.numbers is None:
             numbers = plan.order + np.uint32(2 * updates.number)
         else:
-            numbers = updates.numbers[sources] + (plan.order & 1)
-        columns = {
-            name: (updates.columns.get(name, column[:0]), sources)
-            for name, column in self.columns.items()
-        }
-        if updates.policy == kernels.COMBINE:
-            if updates.rule == "last":
-                kernels.take_last(plan.order, plan.heads, sources)
-            else:
-                for name, values in updates.columns.items():
-                    places = np.arange(sources.size, dtype=np.uint32)
-                    columns[name] = self._combined(plan, name, values, updates), places
+            numbers = updates.numbers[plan.order >> 1] + (plan.order & 1)
+        if updates.policy == kernels.COMBINE and updates.rule == "last":
+            sources = np.arange(plan.order.size, dtype=np.int32)
+            kernels.take_last(plan.heads, sources)
         plan.writes = [
-            (self.ends, new.ends, (plan.keys >> 1).astype(np.int32), _NONE),
-            (self.numbers, new.numbers, numbers, _NONE),
+            (self.ends, new.ends, (plan.keys >> 1).astype(np.int32), _NONE, False),
+            (self.numbers, new.numbers, numbers, _NONE, False),
         ]
-        for name, given in columns.items():
-            plan.writes.append((self.columns[name], new.columns[name], *given))
+        for name, column in self.columns.items():
+            values = column[:0]
+            if name in updates.columns:
+                values = plan.by_entry(updates.columns[name])
+                if updates.policy == kernels.COMBINE and updates.rule != "last":
+                    values = self._combined(plan, column, values, updates.rule)
+            plan.writes.append((column, new.columns[name], values, sources, True))
         if self.ids is not None and updates.ids is not None:
-            sides = 1 if updates.has_twins else 0
-            ids = updates.ids[2 * sources + (plan.order & sides)]
-            plan.writes.append((self.ids, new.ids, ids, _NONE))
+            is_shared = np.uint32(not updates.has_twins)  # at both ends
+            ids = updates.ids[plan.order & ~is_shared]
+            plan.writes.append((self.ids, new.ids, ids, _NONE, False))
 
-    def _combined(
-        self, plan: Plan, name: str, values: Array, updates: Updates
-    ) -> Array:
+    @staticmethod
+    def _combined(plan: Plan, column: Array, values: Array, policy: str) -> Array:
         """Return sums, least or greatest values by entry."""
-        kernels, column = _kernels(), self.columns[name]
-        rule = ("sum", "min", "max").index(updates.rule)
+        kernels = _kernels()
+        rule = ("sum", "min", "max").index(policy)
         kind = column.dtype.kind
         wide = {"i": np.int64, "u": np.uint64, "f": np.float64}[kind]
         count = plan.order.size
@@ -545,9 +607,7 @@ class RowPool:
         at = np.flatnonzero(plan.fates & kernels.REPLACES)
         there[at] = column[plan.places[at]]
         given = values.astype(wide)
-        kernels.combine(
-            rule, plan.order, plan.fates, plan.heads, given, there, totals, rough
-        )
+        kernels.combine(rule, plan.fates, plan.heads, given, there, totals, rough)
         # A wrapped sum is off by a multiple of 2**64: half of it cannot be rounding.
         bad = np.isnan(rough) | (np.abs(totals - rough) > 2.0**62 if kind != "f" else 0)
         if bad.any():
@@ -567,13 +627,13 @@ class RowPool:
         """Write the rows, and return the pool that has them now; it cannot fail."""
         kernels = _kernels()
         new = self if plan.fresh is None else plan.fresh
-        for old, to, values, sources in plan.writes:
+        for old, to, values, sources, replaces in plan.writes:
             width = 1 if old.ndim == 1 else old.shape[1]
             plan.share(
                 kernels.write_values, plan.rows, plan.first, plan.fates, plan.places,
                 plan.starts, plan.stops, plan.targets, plan.gone, plan.bits_at,
                 plan.bits, _bits_of(old), _bits_of(to), width, new is not self,
-                _bits_of(values), sources,
+                _bits_of(values), sources, replaces,
             )  # fmt: skip
         if new is self:
             self.starts, self.stops = plan.starts, plan.stops
@@ -608,39 +668,6 @@ class RowPool:
         made.ids = None if self.ids is None else self.ids.copy()
         made.queues = [queue.copy() for queue in self.queues]
         return made
-
-
-def _sorted(
-    keys: Array, order: Array, bound: int, threads: Threads
-) -> tuple[Array, Array]:
-    """Sort keys below a bound stably, and order with them."""
-    kernels = _kernels()
-    count = keys.size
-    if count < 2:
-        return keys, order
-    bits = max(int(bound - 1).bit_length(), 1)
-    passes = -(-bits // kernels.BITS)
-    each = -(-bits // passes)
-    parts = threads.count if count >= _SHARED else 1
-    bounds = [count * part // parts for part in range(parts + 1)]
-    to, turn = np.empty_like(keys), np.empty_like(order)
-    for shift in range(0, passes * each, each):
-        at = np.zeros((parts, 1 << each), np.int64)
-        threads.share(
-            bounds,
-            lambda part, *of, k=keys, s=shift, at=at: kernels.count_digits(
-                *of, k, s, at[part]
-            ),
-        )
-        kernels.begin_digits(at)
-        threads.share(
-            bounds,
-            lambda part, *of, g=(keys, order, to, turn), s=shift, at=at: (
-                kernels.sort_digits(*of, *g, s, at[part])
-            ),
-        )
-        keys, order, to, turn = to, turn, keys, order
-    return keys, order
 
 
 def _grown(array: Array, size: int) -> Array:

@@ -626,9 +626,10 @@ class _Step:
             is_given = pool.numbers[slots] & 1 == 0
             entries, slots = entries[is_given], slots[is_given]
         is_other = np.zeros(entries.size, np.bool_)
-        for old, _, values, sources in plan.writes:
-            if sources.size:
-                differs = old[slots] != values[sources[entries]]
+        for old, _, values, sources, replaces in plan.writes:
+            if replaces:
+                at = sources[entries] if sources.size else entries
+                differs = old[slots] != values[at]
                 is_other |= differs if differs.ndim == 1 else differs.any(axis=1)
         entries, slots = entries[is_other], slots[is_other]
         rows = plan.rows[np.searchsorted(plan.first, entries, "right") - 1]

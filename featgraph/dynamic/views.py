@@ -20,8 +20,7 @@ from featgraph.arrays.values import Reordered, Rows
 from featgraph.dynamic.batches import Changes
 from featgraph.dynamic.store import EdgeStore, living_slots
 from featgraph.fold.plan.layout import (
-    BY_ID,
-    BY_SLOT,
+    COLUMN,
     NUMBER,
     REVERSED,
     rows_along,
@@ -160,6 +159,7 @@ class GraphColumn(PropertySpec):
 
     def __init__(self, values: ColumnValues) -> None:
         super().__init__(PropertyKind.EDGE, values, False, None, None, copy=False)
+        self.graph = values.graph
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
         return np.array(self.values.array, dtype)
@@ -251,12 +251,8 @@ class Degrees:
             both = zip((longest, below), _longest(self._counts), strict=True)
             longest, below = (max(lengths) for lengths in both)
         now, twice = (
-            traits_of_degrees(
-                sized, *(min(n * m, store.edge_count) for m in (longest, below)),
-                short[:SHORT],
-            )
-            for n in (1, 2)
-        )  # fmt: skip
+            traits_of_degrees(sized, n * longest, below, short[:SHORT]) for n in (1, 2)
+        )
         is_wide = needs_wide_positions(pool.slots)
         now = replace(
             now, layout=RunArrays.name, wide_offsets=is_wide,
@@ -322,9 +318,7 @@ class RunArrays:
 
     def is_derived(self, name: str) -> bool:
         """Whether an array is made anew in each version, where it was."""
-        if name.startswith(BY_ID) or name in _OF_IDS:
-            return True
-        return name.endswith("_run_ids")
+        return name in _OF_IDS or name.endswith("_run_ids") or _order_of(name) == "id"
 
     def array(self, graph: Any, name: str) -> Array:
         """Return an array with entries up to the capacities."""
@@ -332,11 +326,12 @@ class RunArrays:
         along, _, kind = name.partition("_run_")
         if kind:
             return self._of_rows(graph, _ALONG[along], kind)
-        if name.startswith(BY_ID):
-            values = ColumnValues(graph, name.removeprefix(BY_ID))
-            return _padded(values.on_host(), edges)
-        if name.startswith(BY_SLOT):
-            return self._store.pool("in").columns[name.removeprefix(BY_SLOT)]
+        order = _order_of(name)
+        if order:
+            column = name.split(" ", 2)[2]
+            if order == "id":
+                return _padded(ColumnValues(graph, column).on_host(), edges)
+            return self._store.pool(order).columns[column]
         if name in {"in_degree", "out_degree"}:
             return self._degrees.array(name.removesuffix("_degree"))
         if name == NUMBER:
@@ -372,6 +367,12 @@ class RunArrays:
 _ALONG = {rows_along(a).offsets.removesuffix("_offsets"): a for a in REVERSED}
 #: Derived arrays with an entry for each edge id.
 _OF_IDS = frozenset({"in_sources", "edge_twin", "edge_is_twin"})
+
+
+def _order_of(name: str) -> str:
+    """Return the order of a column: along which rows, or "id"; "" for other arrays."""
+    first, _, rest = name.partition(" ")
+    return rest.partition(" ")[0] if first == COLUMN else ""
 
 
 def _padded(array: Array, room: int, value: Any = 0) -> Array:

@@ -59,16 +59,19 @@ class Put:
     Attributes
     ----------
     name : str
-        The property; "" where vertices were reset by `trim`, and are due themselves.
+        The property.
     ids : ndarray
         Vertices, or none where it belongs to edges.
     ends : (ndarray, ndarray) or None
         Sources and targets of edges.
+    is_reset : bool
+        Whether values were reset that extremes of others do not rest on.
     """
 
     name: str
     ids: Ids
     ends: tuple[Ids, Ids] | None = None
+    is_reset: bool = False
 
     @property
     def size(self) -> int:
@@ -160,7 +163,9 @@ def write_rows(column: Column, ids: Ids, values: Any) -> None:
     column.touch()
 
 
-def put_entries(state: Any, name: str, ids: Any, values: Any) -> None:
+def put_entries(
+    state: Any, name: str, ids: Any, values: Any, *, is_reset: bool = False
+) -> None:
     """Write some entries of a property, and note which: see `State.put`."""
     column, graph = state._column(name), state.graph
     kind, where = column.type.kind, f"state.put({name!r})"
@@ -198,5 +203,7 @@ def put_entries(state: Any, name: str, ids: Any, values: Any) -> None:
         put = Put(name, places[:0], ends)
     else:
         write_rows(column, places, made)
-        put = Put(name, places)
+        put = Put(name, places, is_reset=is_reset)
+    if not put.size:
+        return
     state.puts.add(put, graph.vertex_count)

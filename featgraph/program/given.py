@@ -264,7 +264,8 @@ def vertex_values(graph: Graph, given: Any, fill: Any = 0) -> Any:
 
 def _without_dead(graph: Graph, values: Any, fill: Any) -> Any:
     """Return values with `fill` in the entries of dead vertices."""
-    if isinstance(values, Filled) and values.apart is None and values.value == fill:
+    is_uniform = isinstance(values, Filled) and values.apart is None
+    if is_uniform and np.all(values.value == fill):
         return values
     made = host_values(values)
     made[~graph.living] = fill

@@ -249,11 +249,11 @@ class State:
         self.left: tuple[int, dict[Any, Any]] = (self.version, {})
         #: What `put` has written.
         self.puts = Puts()
-        #: The last version whose losses `trim` has mended.
-        self.trimmed = 0
-        #: How many vertices its columns have entries for, and at which version.
+        #: How many vertices its columns have entries for, at which version, and the
+        #: last version whose losses `trim` has mended.
         self.vertices_seen = self.graph.vertex_count
         self._seen = seen_now(self)
+        self.trimmed = self._seen.version
         #: The same of each run in progress.
         self.live: list[Callable[[], dict[Any, Left]]] = []
         #: What foldmaps have bound to it, by its id, as long as they live: none of that

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 import featgraph as fg
 
-__all__ = ["Dying", "spread", "with_dead"]
+__all__ = ["Dying", "emptied", "spread", "with_dead"]
 
 
 class Dying(fg.Graph):
@@ -50,3 +50,26 @@ def spread(graph: fg.Graph, ids: npt.NDArray[np.int64], count: int) -> fg.Graph:
     living = np.zeros(count, np.bool_)
     living[ids] = True
     return with_dead(made, living)
+
+
+def emptied(graph: fg.Graph, ids: npt.NDArray[np.int64], count: int) -> fg.Graph:
+    """Return the same as `spread`, as a graph of which vertices were deleted."""
+    dead, rng = np.setdiff1d(np.arange(count), ids), np.random.default_rng(9)
+    # Edges that go with the dead, among the others.
+    many = np.arange(3 * dead.size)
+    more = rng.integers(0, count, (2, many.size))
+    more[rng.integers(0, 2, many.size), many] = np.repeat(dead, 3)
+    place = np.sort(rng.integers(0, graph.given_edge_count + 1, many.size))
+    ends = [
+        np.insert(ids[np.asarray(own)], place, others)
+        for own, others in zip((graph.sources, graph.targets), more, strict=True)
+    ]
+    weights = None
+    if graph.weights is not None:
+        weights = np.insert(graph.weights, place, 9)
+    made = fg.DynamicGraph.from_edges(
+        *ends, weights=weights, vertex_count=count, directed=graph.directed,
+        target="cpu",
+    )  # fmt: skip
+    made.delete_vertices(dead)
+    return made

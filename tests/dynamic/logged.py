@@ -97,8 +97,8 @@ def drawn_batch(
     """Draw insertions, deletions, other weights and vertices.
 
     Some edges are copies of others, and some have a hub at an end. Of kind "acyclic",
-    they lead to higher ids; "grows" deletes none; "simple" deletes none, and has
-    neither copies nor loops.
+    they lead to higher ids; "grows" deletes none, and weights fall; so with "simple",
+    and there are neither copies nor loops.
     """
     vertices = int(rng.integers(0, 3)) if rng.random() < 0.4 else 0
     count, most = graph.count + vertices, int(rng.choice([0, 1, 4, 9]))
@@ -120,9 +120,13 @@ def drawn_batch(
     lost = [] if kind in {"grows", "simple"} else lost
     left = [n for n in known if n not in set(map(int, lost))]
     others = rng.permutation(left)[: int(rng.choice([0, 1, 3]))]
+
+    def most_of(number: int) -> int:
+        return 1 + graph.edges[number][2] if kind in {"grows", "simple"} else 9
+
     return {
         "insert": np.column_stack([ends, weights]),
         "delete": [int(n) for n in lost],
-        "change": [(int(n), int(rng.integers(1, 9))) for n in others],
+        "change": [(n, int(rng.integers(1, most_of(n)))) for n in map(int, others)],
         "vertices": vertices,
     }

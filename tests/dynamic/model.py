@@ -132,9 +132,7 @@ class Model:
             out = (e.target, 2 * e.number + side, *e.values)
             if along != "out" or not self.directed:
                 rows[e.target].append(into)
-            if along == "out" and self.directed:
-                rows[e.source].append(out)
-            elif side and e.source != e.target:
+            if (along == "out" and self.directed) or (side and e.source != e.target):
                 rows[e.source].append(out)
         return rows
 

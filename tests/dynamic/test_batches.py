@@ -24,6 +24,7 @@ from featgraph.errors import DeviceMemoryError, GraphInputError
 from tests.dynamic.model import Edge, Model, Refused, compare
 
 from hypothesis import Phase
+
 DEV = dict(phases=[Phase.generate])
 COLUMNS: dict[str, dict[str, tuple[Any, int | None]]] = {
     "none": {},

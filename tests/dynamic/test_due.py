@@ -5,10 +5,14 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 
 import featgraph as fg
+from featgraph import reference
+from featgraph.runtime.loops import pending
+from featgraph.runtime.superstep import catch_up
 from tests.dynamic.logged import Logged, drawn_batch
 
 BIG = 1 << 20
@@ -87,7 +91,7 @@ def take_total(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.gather(into="low", combine="min", sources="active")
 def lowest(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    return d.y[u]
+    return d.y[u] + d.w[e]
 
 
 @fg.vertex
@@ -99,7 +103,7 @@ def adopt(f, v, d):  # type: ignore[no-untyped-def]
 
 @fg.edge
 def lower(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    return fg.atomic.min(d.y, v, d.y[u] + d.out_degree[v] * 0) > d.y[u]
+    return fg.atomic.min(d.y, v, d.y[u] + d.w[e]) > d.y[u] + d.w[e]
 
 
 @fg.edge
@@ -134,6 +138,8 @@ PROGRAMS: dict[str, tuple[Any, str]] = {
 #: Those whose values begin as numbers of vertices, and not as 0.
 DESCENDING = {"active", "edges"}
 IN_PLACE = {"edges", "degrees at edges", "triangles"}
+#: Batches of each of four graphs.
+COUNT = hypothesis.settings().max_examples // 3
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.StaleSourcesWarning")
 
 
@@ -149,7 +155,7 @@ def make_state(name: str, graph: fg.Graph) -> fg.State:
     return fg.State(
         graph,
         y=fg.vertex_property(y, iterated=name not in IN_PLACE, fill=BIG),
-        z=fg.vertex_property(ids % 1 + 3, fill=3),
+        z=fg.vertex_property(np.full(len(ids), 3), fill=3),
         runs=fg.vertex_property(np.zeros(len(ids), np.int64)),
         w=weights_of(graph),
     )
@@ -186,9 +192,12 @@ def go_on(name: str, state: fg.State, **options: Any) -> Any:
         return fg.iterate(PROGRAMS[name][0], state, target="cpu", **options)
 
 
-def begin_anew(name: str, graph: Logged) -> Any:
-    state = make_state(name, graph.fresh())
-    fg.iterate(PROGRAMS[name][0], state, target="cpu")
+def begin_anew(name: str, graph: Logged, *, interpreted: bool = False) -> Any:
+    """Return what a run on a graph of its own gives."""
+    state, step = make_state(name, graph.fresh()), PROGRAMS[name][0]
+    if interpreted:
+        return reference.iterate(step.program, *reference.from_state(state)).values["y"]
+    fg.iterate(step, state, target="cpu")
     return state["y"]
 
 
@@ -197,15 +206,274 @@ def test_runs_that_go_on_equal_those_that_begin_anew(name: str) -> None:
     check_going_on(name)
 
 
-def check_going_on(name: str, count: int = 100) -> None:
+def check_going_on(name: str, count: int = COUNT, remembers: int = 1 << 30) -> None:
     for seed in range(4):
         rng = np.random.default_rng(seed)
         kind = PROGRAMS[name][1]
         graph = drawn_graph(rng, kind)
+        graph.remembers = remembers
         state = make_state(name, graph)
         go_on(name, state)
-        for _ in range(count // 4):
+        for number in range(count):
             for _ in range(int(rng.choice([1, 1, 3]))):
                 graph.apply(**drawn_batch(rng, graph, kind))
             go_on(name, state)
-            np.testing.assert_array_equal(state["y"], begin_anew(name, graph))
+            wanted = begin_anew(name, graph, interpreted=number % 8 == 7)
+            np.testing.assert_array_equal(state["y"], wanted)
+
+
+def rows_of(graph: Logged, edges: Any, along: str) -> dict[int, list[Any]]:
+    """Return which edges each vertex gathers along, with their weights."""
+    rows: dict[int, list[Any]] = {v: [] for v in range(graph.count)}
+    for number, (s, t, w) in edges.items():
+        for source, target in ((s, t), (t, s))[: 2 - graph.given_directed]:
+            if along in {"in", "both"}:
+                rows[target].append((number, source, w))
+            if along in {"out", "both"} and not (along == "both" and s == t):
+                rows[source].append((number, target, w))
+    return rows
+
+
+def named_by_the_rule(name: str, graph: Logged, then: tuple[int, Any]) -> set[int]:
+    """Return the vertices on which one superstep runs, found row by row."""
+    along = {"out": "out", "both": "both"}.get(name, "in")
+    now, before = (rows_of(graph, e, along) for e in (graph.edges, then[1]))
+    ins, outs = (
+        [rows_of(graph, e, way) for e in (graph.edges, then[1])]
+        for way in ("in", "out")
+    )
+    due = set(range(then[0], graph.count))
+    active: set[int] = set()
+    for v in range(graph.count):
+        if name != "own degrees" and now[v] != before[v]:
+            due.add(v)
+        degrees = [len(rows[v]) for rows in (*ins, *outs)]
+        if name == "own degrees" and degrees[::2] != degrees[1::2]:
+            due.add(v)
+        if name == "far degrees" and degrees[2] != degrees[3]:
+            active.add(v)
+        if name == "active" and set(outs[0][v]) - set(outs[1][v]):
+            active.add(v)
+    return due | active | {t for v in active for _, t, _ in outs[0][v]}
+
+
+@pytest.mark.parametrize(
+    "name", ["in", "out", "both", "first", "weights", "far degrees", "own degrees",
+             "active"],
+)  # fmt: skip
+def test_no_other_vertex_is_due(name: str) -> None:
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        graph = drawn_graph(rng, PROGRAMS[name][1])
+        state = make_state(name, graph)
+        go_on(name, state)
+        for _ in range(COUNT):
+            then = graph.count, dict(graph.edges)
+            graph.apply(**drawn_batch(rng, graph, PROGRAMS[name][1]))
+            bind_weights(state)
+            before = state["runs"]
+            step = PROGRAMS[name][0]
+            fg.iterate(step, state, supersteps=1, target="cpu")
+            found = set(np.flatnonzero(state["runs"] != before).tolist())
+            assert found == named_by_the_rule(name, graph, then)
+            go_on(name, state)
+
+
+# -- writes to some entries
+
+
+@fg.vertex
+def take_own(f, v, d):  # type: ignore[no-untyped-def]
+    d.runs[v] = d.runs[v] + 1
+    d.y_next[v] = d.z[v]
+    return d.z[v] != d.y[v]
+
+
+@fg.edge
+def lift(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    fg.atomic.max(d.y, u, d.z[v])
+    return False
+
+
+#: Name -> foldmap, and the property that is written.
+WRITTEN = {
+    "own": (fg.vertexmap(take_own), "z"),
+    "elsewhere": (fg.foldmap(from_both, take), "z"),
+    "not read": (fg.foldmap(from_sources, take), "z"),
+    "edges": (fg.foldmap(by_weight, take), "w"),
+    "at targets": (fg.edgemap(lift), "z"),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_entries_that_are_written_make_their_readers_due(name: str) -> None:
+    check_put(name)
+
+
+def check_put(name: str) -> None:
+    rng = np.random.default_rng(3)
+    drawn = Logged(20)
+    for _ in range(8):
+        drawn.apply(**drawn_batch(rng, drawn, "acyclic"))
+    graph = drawn.fresh()
+    step, written = WRITTEN[name]
+    kind = "edges" if name == "at targets" else "in"
+    state = make_state(kind, graph)
+    state["y"] = 0
+    fg.iterate(step, state, target="cpu")
+    for _ in range(6):
+        count = len(state[written])
+        ids = rng.integers(0, count, int(rng.choice([0, 1, 3])))
+        values = rng.integers(20, 90, len(ids))
+        whole, before = state[written], state["runs"]
+        whole[ids] = values
+        state.put(written, ids, values)
+        np.testing.assert_array_equal(state[written], whole)
+        run = fg.iterate(step, state, supersteps=1, target="cpu")
+        if name in {"own", "not read"}:
+            ran = np.flatnonzero(state["runs"] != before).tolist()
+            assert ran == (np.unique(ids).tolist() if name == "own" else [])
+            assert run.supersteps == (name == "own" and len(ids) > 0)
+        fg.iterate(step, state, target="cpu")
+        wanted = make_state(kind, graph)
+        wanted["y"], wanted["z"] = 0, state["z"]
+        wanted["w"] = state["w"]
+        fg.iterate(step, wanted, target="cpu")
+        if name != "at targets":  # a maximum does not follow what falls
+            np.testing.assert_array_equal(state["y"], wanted["y"])
+        else:
+            assert (state["y"] >= wanted["y"]).all()
+
+
+def test_writes_to_entries_are_checked() -> None:
+    graph = fg.Graph.from_edges([0, 1], [1, 2])
+    state = fg.State(graph, x=fg.vertex_property([1.0, 2.0, 3.0]), alpha=0.5)
+    for ids, values, error in (
+        ([3], 1.0, "out of range"),
+        ([-1], 1.0, "out of range"),
+        ([0.5], 1.0, "integer ids"),
+        ([0, 1], [1.0], "one value per entry"),
+        ([0], "a", "x"),
+    ):
+        with pytest.raises((fg.StateError, fg.GraphInputError), match=error):
+            state.put("x", ids, values)
+    with pytest.raises(fg.StateError, match="assign all of it"):
+        state.put("alpha", [0], 1.0)
+    with pytest.raises(fg.StateError, match="there is no property"):
+        state.put("y", [0], 1.0)
+    state.put("x", [True, False, True], 7)
+    assert state["x"].tolist() == [7.0, 2.0, 7.0]
+
+
+# -- trimming
+
+
+@fg.gather(into="low", combine="argmin")
+def nearest(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.y[u] + d.w[e]
+
+
+@fg.gather(into="low", combine="argmin", sources="active")
+def nearest_active(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.y[u] + d.w[e]
+
+
+@fg.vertex
+def move(f, v, d):  # type: ignore[no-untyped-def]
+    is_nearer = d.low[v] < d.y[v]
+    if is_nearer:
+        d.y_next[v] = d.low[v]
+        d.previous_next[v] = d.low_source[v]
+    return is_nearer
+
+
+WAYS = {"all": fg.foldmap(nearest, move), "active": fg.foldmap(nearest_active, move)}
+
+
+def distances(graph: fg.Graph) -> fg.State:
+    count = graph.vertex_count
+    y = np.where(np.arange(count) % 11 == 0, 0, BIG)
+    return fg.State(
+        graph,
+        y=fg.vertex_property(y, iterated=True, fill=BIG),
+        previous=fg.vertex_property(np.full(count, -1), iterated=True, fill=-1),
+        w=weights_of(graph),
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_trimmed_runs_equal_those_that_begin_anew(way: str) -> None:
+    check_trimming(way)
+
+
+def check_trimming(way: str, count: int = COUNT, remembers: int = 1 << 30) -> None:
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        graph = drawn_graph(rng, "any")
+        graph.remembers = remembers
+        state = distances(graph)
+        fg.iterate(WAYS[way], state, target="cpu")
+        for _ in range(count):
+            for _ in range(int(rng.choice([1, 1, 3]))):
+                graph.apply(**drawn_batch(rng, graph, "any"))
+            born = np.flatnonzero(state["y"] >= BIG)
+            state.put("y", born[born % 11 == 0], 0)
+            bind_weights(state)
+            fg.trim(state, reset={"y": BIG}, target="cpu")
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                fg.iterate(WAYS[way], state, target="cpu")
+            wanted = distances(graph.fresh())
+            fg.iterate(WAYS[way], wanted, target="cpu")
+            np.testing.assert_array_equal(state["y"], wanted["y"])
+
+
+@pytest.mark.parametrize("remembers", [0, 1])
+def test_all_is_due_where_the_log_is_too_old(remembers: int) -> None:
+    check_going_on("in", 3, remembers)
+    check_going_on("counts", 3, remembers)
+    check_trimming("all", 3, remembers)
+
+
+# -- faults
+
+#: Reason -> a check that needs it.
+REASONS = {
+    "due: an edge was inserted": "in",
+    "due: an edge was deleted": "out",
+    "due: an edge was changed": "weights",
+    "due: new": "in",
+    "due: in_degree has changed": "own degrees",
+    "read: out_degree has changed": "far degrees",
+    "read: in_degree has changed": "degrees at edges",
+    "active: source of an edge that was inserted": "active",
+    "active: source of an edge that was changed": "active",
+    "active: end of an edge that was inserted": "edges",
+    "active: end of an edge that was changed": "edges",
+    "everything": "counts",
+    "due: y was reset": "trim all",
+    "beside: in": "trim active",
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_a_reason_that_is_forgotten_is_missed(
+    reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, _, what = reason.partition(": ")
+
+    def find(plan: Any, state: fg.State, since: Any) -> Any:
+        added = catch_up.find_due(plan, state, since)
+        if what.endswith("was reset"):
+            added.due = {}
+        elif what:
+            getattr(added, kind).pop(what, None)
+        else:
+            added.everything = ""
+        return added
+
+    name = REASONS[reason]
+    check = check_trimming if name.startswith("trim") else check_going_on
+    monkeypatch.setattr(pending, "find_due", find)
+    with pytest.raises(AssertionError):
+        check(name.removeprefix("trim "))

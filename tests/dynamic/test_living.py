@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 
 import featgraph as fg
+from featgraph import algorithms
+from featgraph.graph.views.view import VertexSet
+from featgraph.program import given
+from featgraph.program.active import pack_mask
+from featgraph.runtime.memory import graph_arrays
 from tests.dynamic.doubles import with_dead
 
 
@@ -68,3 +76,132 @@ def test_reduces_and_commits_are_over_the_living() -> None:
     some = counted.on([1, 2, 9])
     assert some(state, target="cpu").vertices.tolist() == [2, 9]
     assert state["number"].tolist() == [2]
+
+
+def grid(count: int = 40) -> fg.DynamicGraph:
+    """Return a path with both directions, of so many vertices."""
+    first = np.arange(count - 1)
+    return fg.DynamicGraph.from_edges(first, first + 1, directed=False, target="cpu")
+
+
+@fg.vertex
+def grow(f, v, d):  # type: ignore[no-untyped-def]
+    d.x_next[v, f] = d.x[v, f] + 1
+    return True
+
+
+@fg.reduce(into="total", combine="sum")
+def sum_of_next(f, v, d):  # type: ignore[no-untyped-def]
+    return d.x_next[v, f]
+
+
+@fg.reduce(into="least", combine="min")
+def least_living(f, v, d):  # type: ignore[no-untyped-def]
+    return v
+
+
+growing = fg.foldmap(grow, sum_of_next, least_living)
+
+
+def check_deaths() -> None:
+    """Both buffers of a State have `fill` where vertices have died."""
+    graph = grid()
+    x = np.repeat(np.arange(40)[:, None], 2, axis=1)
+    state = fg.State(
+        graph, x=fg.vertex_property(x, iterated=True, dtype=np.int64, fill=[-7, -8])
+    )
+    expected, dead = x.copy(), np.zeros(40, np.bool_)
+    for ids in ([], [3, 33], [0, 38]):
+        graph.delete_vertices(ids)
+        dead[ids], expected[ids] = True, (-7, -8)
+        for _ in range(3):
+            passed = growing(state, target="cpu")
+            expected[~dead] += 1
+            np.testing.assert_array_equal(passed.mask, ~dead)
+            np.testing.assert_array_equal(state["x"], expected)
+            np.testing.assert_array_equal(np.asarray(state.view("x")), expected)
+            total = expected[~dead].sum(axis=0)
+            np.testing.assert_array_equal(state["total"], total)
+        assert state["least"].tolist() == [np.argmin(dead)]
+    state["x"] = np.ones((40, 2), np.int64)
+    assert state["x"].sum() == 36 * 2 - 4 * 15
+    born = graph.insert_vertices(3).vertices  # ids come in the order of deletion
+    assert born.tolist() == [3, 33, 0]
+    growing(state, target="cpu")
+    assert state["x"][[3, 33, 0, 38]].tolist() == [[-6, -7]] * 3 + [[-7, -8]]
+
+
+def test_a_state_follows_deaths() -> None:
+    check_deaths()
+
+
+def test_what_on_has_left_out_of_the_dead() -> None:
+    graph = grid()
+    state = fg.State(graph, x=fg.vertex_property(np.zeros(40)))
+    some = counted.on(np.arange(10))
+    assert len(some(state, target="cpu")) == 10
+    graph.delete_vertices([4, 20])
+    assert len(some(state, target="cpu")) == 9
+    assert state["number"].tolist() == [9]
+    assert fg.ActiveSet(graph, [3, 4, 20]).vertices.tolist() == [3]
+
+
+@pytest.mark.filterwarnings("ignore::featgraph.StaleSourcesWarning")
+def test_a_run_goes_on_where_vertices_die_within() -> None:
+    graph = grid()
+    label = np.arange(40, dtype=np.int32)
+    state = fg.State(graph, label=fg.vertex_property(label, iterated=True, fill=-1))
+
+    def kill(run: fg.Run, state: fg.State) -> None:
+        if run.supersteps == 5:
+            graph.delete_vertices([20])
+
+    ran = fg.iterate(fg.foldmap(lowest, adopt), state, callback=kill, target="cpu")
+    assert ran.converged
+    expected = np.zeros(40)
+    expected[20], expected[21:] = -1, 16  # 21 has heard of 16 by then
+    np.testing.assert_array_equal(state["label"], expected)
+
+
+def test_no_vertex_lives() -> None:
+    graph = grid(5)
+    graph.delete_vertices(np.arange(5))
+    state = fg.State(graph, x=fg.vertex_property(1.0, iterated=True, shape=(1,)))
+    ran = fg.iterate(growing, state, target="cpu", max_supersteps=9)
+    assert ran.converged
+    assert sum(ran.active_counts) == 0
+    assert state["x"].ravel().tolist() == [0.0] * 5
+    for verb in (algorithms.pagerank, algorithms.connected_components):
+        found = verb(graph, target="cpu")
+        assert found.converged
+
+
+def test_a_dead_source_is_refused() -> None:
+    graph = path()
+    with pytest.raises(fg.GraphInputError, match=r"sources\[1\]: the vertex is dead"):
+        algorithms.bfs(graph, [3, 4], target="cpu")
+
+
+FAULTS = ["stale", "everyone", "states"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_caught(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if fault == "stale":
+        monkeypatch.setattr(VertexSet, "has_dead", property(_false, _ignore))
+    elif fault == "everyone":
+        monkeypatch.setattr(
+            graph_arrays, "pack_mask", lambda mask: pack_mask(np.ones_like(mask))
+        )
+    else:
+        monkeypatch.setattr(given, "_without_dead", lambda graph, values, fill: values)
+    with pytest.raises(AssertionError):
+        check_deaths()
+
+
+def _false(self: Any) -> bool:
+    return False
+
+
+def _ignore(self: Any, value: Any) -> None:
+    """Keep nothing."""

@@ -18,8 +18,7 @@ from featgraph.fold.syntax.vertex_numbers import NUMBER
 from featgraph.program.signature import PropertyKind
 
 __all__ = [
-    "BY_ID",
-    "BY_SLOT",
+    "COLUMN",
     "JOINED_ENTRIES",
     "NUMBER",
     "PART_ENTRIES",
@@ -39,8 +38,9 @@ __all__ = [
 ]
 
 
-#: A column of a graph as kernels take it, by slot and by edge id, before its name.
-BY_SLOT, BY_ID = "column ", "column by id "
+#: The first word of the name of a column of a graph, as kernels take it; the second
+#: one says along which rows it is by slot, or that it is by id. Its own name follows.
+COLUMN = "column"
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,7 @@ from featgraph.fold.analysis.change_driven import Changes, IncrementalGathers
 from featgraph.fold.analysis.gathers import takes_active
 from featgraph.fold.kinds.base import PhaseKind
 from featgraph.fold.plan.halos import Halo, Refusal, Split
-from featgraph.fold.plan.layout import (
-    BY_ID,
-    BY_SLOT,
-    REVERSED,
-    SAID,
-    Rows,
-    rows_along,
-)
+from featgraph.fold.plan.layout import COLUMN, REVERSED, SAID, Rows, rows_along
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.fold.schedules.base import Schedule
@@ -438,8 +431,8 @@ class FoldPlan:
         type_ = self.analysis.signature.get(name)
         if type_ is None or not type_.column:
             return ""
-        by_slot = any(phase.by_slot for phase in self.phases)
-        return (BY_SLOT if by_slot else BY_ID) + type_.column
+        order = next((p.rows_along for p in self.phases if p.by_slot), "id")
+        return f"{COLUMN} {order} {type_.column}"
 
     def item_shape(self, temporary: str) -> tuple[int, ...]:
         """Return the shape of one entry of what a gather fills."""

@@ -269,14 +269,13 @@ def _with_edges(phases: Sequence[Phase], analysis: Analysis) -> list[Phase]:
 def _numbered(phases: list[Phase], analysis: Analysis) -> list[Phase]:
     """Return phases that number edges by slot, if all edge values are of columns.
 
-    Columns of a graph have values by slot along "in". Where one phase asks for ids, all
-    go by ids.
+    Columns of a graph have values by slot, too, of the rows along some edges. Where
+    phases go along several, or one asks for ids, all go by ids.
     """
     types = analysis.signature
     finding = [p for p in phases if p.finds_edges]
-    fits = bool(finding) and all(
-        p.rows_along == "in"
-        and not (p.kind.sweeps_edges or p.kind.intersects or p.kind.in_turns)
+    fits = len({p.rows_along for p in finding}) == 1 and all(
+        not (p.kind.sweeps_edges or p.kind.intersects or p.kind.in_turns)
         and all(types[name].column for name in p.of_edges)
         and not any(analysis.functions[i].twin_operations for i in p.functions)
         for p in finding

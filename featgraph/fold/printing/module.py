@@ -29,6 +29,7 @@ _ARRAYS = {
         "order_vertex",
         "degree_order",
         "edge_twin",
+        "in_sources",
         "triangle_begins",
         "triangle_middles",
     )

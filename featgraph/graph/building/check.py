@@ -176,7 +176,9 @@ def _raise_out_of_range(
     )
 
 
-def checked_weights(weights: object, given_edge_count: int) -> NDArray[Any]:
+def checked_weights(
+    weights: object, given_edge_count: int, role: str = "weights"
+) -> NDArray[Any]:
     """Return a fresh, contiguous, native copy of one weight for each given edge.
 
     Integers stay integers. Infinities are allowed, NaN is not.
@@ -186,18 +188,18 @@ def checked_weights(weights: object, given_edge_count: int) -> NDArray[Any]:
     GraphInputError
         A dtype that is not float16..64 or an integer, another length, or a NaN.
     """
-    array = flat_array(number_array(weights, "weights"), "weights")
+    array = flat_array(number_array(weights, role), role)
     if array.size != given_edge_count:
         raise GraphInputError(
-            "as many weights as edges are needed",
-            where="weights",
-            got=f"{array.size} weights for {given_edge_count} edges",
+            f"as many {role} as edges are needed",
+            where=role,
+            got=f"{array.size} {role} for {given_edge_count} edges",
             expected=f"shape ({given_edge_count},)",
         )
     if array.size and (array.dtype.kind not in "fiu" or array.dtype.itemsize > 8):
         raise GraphInputError(
-            "weights must be real numbers",
-            where="weights",
+            f"{role} must be real numbers",
+            where=role,
             got=f"dtype {array.dtype}, first value {array[0]!r}",
             expected="float16, float32, float64 or an integer dtype",
             fix="cast with .astype(numpy.float32)",
@@ -206,8 +208,8 @@ def checked_weights(weights: object, given_edge_count: int) -> NDArray[Any]:
         positions = np.flatnonzero(np.isnan(array[begin : begin + _CHUNK]))
         if positions.size:
             raise GraphInputError(
-                "a weight is not a number",
-                where=f"weights[{begin + int(positions[0])}]",
+                f"{role} must be numbers",
+                where=f"{role}[{begin + int(positions[0])}]",
                 got="nan",
                 expected="a number; infinities are allowed",
                 fix="drop the edge or give it a weight",

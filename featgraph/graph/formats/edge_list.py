@@ -29,12 +29,12 @@ from featgraph.graph.formats.fields import (
 )
 from featgraph.graph.formats.text import Table, Text, real_of, scan_table
 
-__all__ = ["check_ids", "parse_edge_list"]
+__all__ = ["check_ids", "parse_edge_list", "read_columns"]
 
 
 def parse_edge_list(text: Text, given: EdgeListOptions, **options: Any) -> EdgeList:
     """Read the chosen columns; see `read_edge_list`."""
-    sources, targets, values = _read(text, edge_columns(text, given), given)
+    sources, targets, values = read_columns(text, edge_columns(text, given), given)
     if sources.size == 0 and given.vertex_count is None:
         text.fail(
             "no edges",
@@ -47,10 +47,10 @@ def parse_edge_list(text: Text, given: EdgeListOptions, **options: Any) -> EdgeL
     return edge_list(sources, targets, weights=values, **options)
 
 
-def _read(
+def read_columns(
     text: Text, how: EdgeColumns, given: EdgeListOptions
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
-    """Return sources, targets and weights."""
+    """Return sources and targets as they stand in the file, and weights."""
     names, comments = given.names, given.comments
     if how.are_words:
         return _read_words(text, how, comments)

@@ -211,7 +211,8 @@ def algorithm(*sets: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
 
     Before it begins, arguments are checked as by `checked_arguments`, and options of
     `iterate` as by it. ``active``, ``supersteps``, ``then``, ``until`` and ``watch``
-    are not taken: an algorithm gives them itself. See `checkpointed`, too.
+    are not taken: an algorithm gives them itself. See `checkpointed`, too. A result of
+    `featgraph.algorithms` on a `DynamicGraph` keeps the call, for its ``update()``.
 
     Parameters
     ----------
@@ -243,6 +244,7 @@ def algorithm(*sets: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
         own = inspect.signature(function).parameters
         hands_on = any(p.kind is p.VAR_KEYWORD for p in own.values())
         parameters = [name for name, p in own.items() if p.kind in _BY_NAME]
+        first = next(iter(own), "")
         without = (*_NOT_GIVEN, *sets)
 
         @functools.wraps(function)
@@ -260,7 +262,12 @@ def algorithm(*sets: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
                 check_names(kwargs, parameters, f"{function.__name__}()", without)
             if "max_supersteps" in own and "max_supersteps" in kwargs:
                 require_count("max_supersteps", kwargs["max_supersteps"])
-            return checked(*args, **kwargs)
+            graph: Any = args[0] if args else kwargs.get(first)
+            version = getattr(graph, "version", None)  # of a graph that changes
+            made = checked(*args, **kwargs)
+            if version is not None and hasattr(made, "_follow"):
+                made._follow(version, call, args, kwargs)
+            return made
 
         return call
 

@@ -134,7 +134,7 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         self.placement: Placement | None = None
         limit = config.memory_limit_bytes if device.is_scarce else None
         if limit is not None:
-            require_fixed(graph, "fg.config.memory_limit_bytes")
+            require_fixed(graph, "fg.config.memory_limit")
             self.placement = placement_on(self, device, limit)
         #: What States on the graph have left; None on devices that keep nothing, and
         #: where what is kept would count.

@@ -112,9 +112,9 @@ class StaleEntries:
             next_ = buffers.next_of(name)
             stale = buffers.stale.get(name, ALL)
             is_whole = stale is written or (is_all and not self._has_ghosts)
-            if isinstance(stale, str):
-                is_whole = is_whole and not has_dead  # sets have no dead vertices
-            elif not is_whole:
+            if has_dead:  # no phase writes their entries
+                is_whole = False
+            elif not (is_whole or isinstance(stale, str)):
                 is_whole = of_vertices and is_all
             # From here on nothing holds that set, and its memory is used again.
             buffers.stale[name] = None

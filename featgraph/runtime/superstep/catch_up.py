@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.errors import StaleSourcesWarning
+from featgraph.fold.plan.layout import REVERSED
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import ActiveSet
 from featgraph.program.following import Put, Seen, log_since
@@ -56,29 +57,39 @@ class Added:
     due, active, read : dict of str to list of ndarray
         Vertices; an id may come several times. `read` are active, and functions of
         edges read something there: they run where the source is active.
+    beside : dict of str to list of ndarray
+        Vertices from whose neighbors values come again, which are active therefore, by
+        the edges that they gather along.
     """
 
     everything: str = ""
     due: dict[str, list[Ids]] = field(default_factory=lambda: defaultdict(list))
     active: dict[str, list[Ids]] = field(default_factory=lambda: defaultdict(list))
     read: dict[str, list[Ids]] = field(default_factory=lambda: defaultdict(list))
+    beside: dict[str, list[Ids]] = field(default_factory=lambda: defaultdict(list))
 
     def sets(
         self, plan: FoldPlan, state: State, device: Device
     ) -> tuple[Words, Words | None]:
         """Return the active vertices, and the due ones beside, on a device."""
-        view, found = arrays_for(state, device), []
-        for of in (self.active, self.due, self.read):
-            ids = [i for each in of.values() for i in each]
-            found.append(np.concatenate(ids) if ids else np.zeros(0, np.int64))
+        view, sets = arrays_for(state, device), device.sets
+
+        def words(several: list[Ids]) -> Words:
+            ids = np.concatenate([*several, np.zeros(0, np.int64)])
+            return ActiveSet(state.graph, ids).on(device, view.vertex_count)
+
         active, due, read = (
-            ActiveSet(state.graph, ids).on(device, view.vertex_count) for ids in found
+            words([i for each in of.values() for i in each])
+            for of in (self.active, self.due, self.read)
         )
-        if found[2].size:
+        if self.read:
             if plan.facts.along_edges:
-                read = device.sets.expand(read, view, None, "out")
-            active = device.sets.union(active, read)
-        return active, due if found[1].size else None
+                read = sets.expand(read, view, None, "out")
+            active = sets.union(active, read)
+        for along, ids in self.beside.items():
+            others = sets.expand(words(ids), view, None, REVERSED[along])
+            active = sets.union(active, others)
+        return active, due if self.due else None
 
     def describe(self) -> list[str]:
         """Return the reasons in words, with the numbers of vertices."""
@@ -201,10 +212,13 @@ def _add_put(added: Added, plan: FoldPlan, state: State, put: Put) -> None:
                 _add(added.active, why, put.ends, ends)
         if facts.along_edges:
             _add(added.active, why, put.ends, (0, 1))
-    elif put.name:
+    elif put.is_reset and all(g.combine.rules.selects for g in facts.gathers):
+        added.due[f"{put.name} was reset"].append(put.ids)
+        for gather in facts.gathers:
+            if gather.from_active:
+                added.beside[gather.along].append(put.ids)
+    else:
         _add_readers(added, plan, put.name, f"{put.name} was written", lambda: put.ids)
-    elif put.ids.size:
-        added.due["reset"].append(put.ids)
 
 
 def warn_of_losses(plan: FoldPlan, state: State, since: Seen) -> None:

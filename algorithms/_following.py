@@ -1,0 +1,128 @@
+"""How a result follows its graph: what `Result.update` does.
+
+`featgraph.algorithm` tells each result how it was made. Where its graph is an
+`fg.DynamicGraph`, the result keeps the call. An update either resumes, by the
+algorithm's own `Result._resume`, or calls the algorithm again with the same arguments,
+and takes over all attributes of the new result.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import featgraph as fg
+
+__all__ = ["Following", "Update", "follow"]
+
+#: Arguments of algorithms that have values for edges, in the order in which the edges
+#: were given: of edges that have come since, they say nothing.
+EDGE_VALUES = ("weights", "conductances", "conductivities", "pairwise")
+#: Of a graph with fewer edges, as many changes are gone on from as with so many.
+FEW = 4096
+
+
+@dataclass(frozen=True)
+class Update:
+    """What an update of a result has done.
+
+    Attributes
+    ----------
+    version : int
+        The version of the graph that the result now is of.
+    began_anew : str
+        Why the algorithm began anew; "" where it went on from what it had, or the graph
+        had not changed.
+    supersteps : int
+        How many ran.
+    edges : int or None
+        How many edges were evaluated, those that are in several supersteps counted
+        several times. None where it began anew.
+    """
+
+    version: int
+    began_anew: str = ""
+    supersteps: int = 0
+    edges: int | None = None
+
+
+@dataclass
+class Following:
+    """The call that has made a result, and the version of the graph that it has seen.
+
+    Attributes
+    ----------
+    graph : DynamicGraph
+    version : int
+    call : callable
+        The algorithm.
+    arguments : inspect.BoundArguments
+        As they were given. Arrays are not copied.
+    """
+
+    graph: Any
+    version: int
+    call: Callable[..., Any]
+    arguments: inspect.BoundArguments
+
+    def update(self, result: Any) -> Update:
+        """Bring a result up to date in place; see `Result.update`."""
+        fixed = [
+            name for name, values in self.arguments.arguments.items()
+            if name in EDGE_VALUES and values is not None
+            and not (name == "pairwise" and np.ndim(values) == 2)  # for all edges
+            and getattr(values, "graph", None) is not self.graph  # a column
+        ]  # fmt: skip
+        if fixed:
+            raise fg.StateError(
+                "the result is computed from edge values that are no column",
+                where=f"{type(result).__name__}.update()",
+                got=f"{fixed[0]}= for the edges of version {self.version}",
+                expected="values that come with the edges",
+                fix=f"leave {fixed[0]} out, and give the graph weights",
+            )
+        version = self.graph.version
+        if version == self.version:
+            return Update(version, edges=0)
+        done = result._resume(self)
+        if isinstance(done, Update):
+            self.version = version
+            return done
+        fresh = self.call(*self.arguments.args, **self.arguments.kwargs)
+        known, new = vars(result), vars(fresh)
+        known.update(new)
+        for name in known.keys() - new.keys():  # answers of before
+            del known[name]
+        return Update(version, done, fresh.supersteps)
+
+    def changes(self, share: int) -> Any:
+        """Return what has changed since, or why that is not gone on from.
+
+        Parameters
+        ----------
+        share : int
+            More changes than one for so many edges are too many.
+        """
+        changes = self.graph.changes(since=self.version)
+        if changes is None:
+            return f"the log of changes begins after version {self.version}"
+        pairs = changes.inserted, changes.deleted, changes.changed
+        count = sum(sources.size for sources, _ in pairs)
+        if count > max(self.graph.given_edge_count, FEW) // share:
+            return f"{count} changes are more than 1 / {share} of the edges"
+        return changes
+
+
+def follow(
+    version: Any, call: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+) -> Following | None:
+    """Return what a result keeps of a call; None where its graph does not change."""
+    arguments = inspect.signature(call).bind(*args, **kwargs)
+    graph = next(iter(arguments.arguments.values()), None)
+    if not isinstance(graph, fg.DynamicGraph):
+        return None
+    return Following(graph, version, call, arguments)

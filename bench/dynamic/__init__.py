@@ -1,0 +1,1 @@
+"""Graphs that change in batches: batches, streams, and results that follow."""

@@ -1,0 +1,161 @@
+"""A window that moves over a stream, and three results that follow it.
+
+``following`` updates the graph and its results by each batch. ``anew`` builds a graph
+of the events of the interval, and calls the algorithms on it. Both have the same edges;
+its vertices have numbers beforehand, and are those of all events.
+
+The stream is sx-mathoverflow where it is below ``$FEATGRAPH_DATA``. Without it, one is
+drawn with as many vertices: ends like those of an R-MAT graph, times uniform.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import featgraph as fg
+from bench.graphs import SEED
+from bench.record import Recorder
+from bench.timing import wait_for_gpu, with_answers
+from featgraph.algorithms import connected_components, pagerank, triangle_count
+from featgraph.algorithms.connected_components import verify_connected_components
+from featgraph.algorithms.pagerank import verify_pagerank
+from featgraph.algorithms.triangle_count import verify_triangle_count
+from featgraph.graph import generators
+
+DEFAULTS = {
+    "graph": ["sx-mathoverflow"], "k": [1], "repeat": 30, "target": "cpu",
+    "days": [365, 1], "skip": 400, "directed": False,
+}  # fmt: skip
+DAY = 86400
+FILE = "medium/sx-mathoverflow.txt.gz"
+ALGORITHMS: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
+    "pagerank": (pagerank, verify_pagerank, "ranks"),
+    "components": (connected_components, verify_connected_components, "labels"),
+    "triangles": (triangle_count, verify_triangle_count, "triangles"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--target", choices=["cpu", "cuda"])
+    parser.add_argument("--days", nargs=2, type=int, help="length and step of a window")
+    parser.add_argument("--skip", type=int, help="days before the first window")
+    parser.add_argument("--directed", action="store_true", help="without triangles")
+
+
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Time a step of both, and each part of it; ``--repeat`` steps."""
+    events, name = read_events()
+    length, step = (days * DAY for days in arguments.days)
+    window = events.window(
+        length=length, step=step, start=events.times[0] + arguments.skip * DAY
+    )
+    graph = window.graph(
+        directed=arguments.directed, loops="drop", target=arguments.target
+    )
+    chosen = {
+        what: functions for what, functions in ALGORITHMS.items()
+        if what != "triangles" or not arguments.directed
+    }  # fmt: skip
+    results = {what: call(graph, target=arguments.target)
+               for what, (call, _, _) in chosen.items()}  # fmt: skip
+    taken: dict[tuple[str, str], list[float]] = {}
+    sizes = []
+    for number, batch in enumerate(window):
+        if number == arguments.repeat + 2:  # two warm up
+            break
+        steps = {"graph": lambda b=batch: graph.update(b)}
+        steps |= {what: result.update for what, result in results.items()}
+        timed(steps, "following", taken, arguments.target)
+        for result in results.values():
+            with_answers(result)
+        fresh: dict[str, Any] = {}
+        begin = window.start + (number + 1) * step
+
+        def build(begin: int = begin, fresh: dict[str, Any] = fresh) -> None:
+            fresh["graph"] = built(
+                events, begin, begin + length, directed=arguments.directed
+            )
+
+        steps = {"graph": build}
+        for what, (call, _, _) in chosen.items():
+            steps[what] = lambda c=call, f=fresh, w=what: f.update(
+                {w: c(f["graph"], target=arguments.target)}
+            )
+        timed(steps, "anew", taken, arguments.target)
+        sizes.append(len(batch))
+    checks = checked(graph, results, chosen)
+    about = {
+        "window": f"{name}, {arguments.days[0]} d by {arguments.days[1]} d, "
+        + ("directed" if arguments.directed else "undirected"),
+        "updates": float(np.mean(sizes)),
+        "edges": graph.given_edge_count,
+    }
+    for (contender, what), trials in taken.items():
+        own = checks if contender == "following" else None
+        recorder.add(contender, trials[2:], what=what, checks=own, **about)
+
+
+def read_events() -> tuple[fg.TemporalEdges, str]:
+    """Return the events, and what they are."""
+    default = Path(__file__).parents[3] / "shared/data"
+    file = Path(os.environ.get("FEATGRAPH_DATA", default)) / FILE
+    if file.exists():
+        return fg.read_temporal(file), "sx-mathoverflow"
+    graph = generators.rmat(15, 16, seed=SEED)
+    times = np.random.default_rng(SEED).integers(0, 2350 * DAY, graph.given_edge_count)
+    return fg.TemporalEdges(graph.sources, graph.targets, times), "drawn"
+
+
+def built(
+    events: fg.TemporalEdges, begin: int, end: int, *, directed: bool
+) -> fg.Graph:
+    """Return the graph of an interval, with the vertices of all events."""
+    first, last = np.searchsorted(events.times, [begin, end])
+    u, v = events._ends[:, first:last]
+    is_edge = u != v
+    return fg.Graph.from_edges(
+        u[is_edge], v[is_edge], vertex_count=events._vertex_count,
+        directed=directed, duplicates="last",
+    )  # fmt: skip
+
+
+def timed(
+    steps: dict[str, Callable[[], Any]],
+    contender: str,
+    taken: dict[tuple[str, str], list[float]],
+    target: str,
+) -> None:
+    """Time each part of a step, and all together."""
+    total = 0.0
+    for what, call in steps.items():
+        begun = time.perf_counter()
+        call()
+        wait_for_gpu(target)
+        ms = (time.perf_counter() - begun) * 1e3
+        taken.setdefault((contender, what), []).append(ms)
+        total += ms
+    taken.setdefault((contender, "step"), []).append(total)
+
+
+def checked(
+    graph: Any, results: dict[str, Any], chosen: dict[str, Any]
+) -> dict[str, bool]:
+    """Check the last answers on a frozen copy, by the verifiers and by new calls."""
+    frozen, is_right = graph.freeze(), True
+    for what, (call, verify, name) in chosen.items():
+        found = np.asarray(getattr(results[what], name))
+        verify(frozen, found)
+        expected = np.asarray(getattr(call(frozen), name))
+        if what == "pagerank":
+            bound = 2 * 0.85 / 0.15 * frozen.vertex_count * 1e-6
+            is_right &= bool(np.abs(found - expected).sum() <= bound)
+        else:
+            is_right &= np.array_equal(found, expected)
+    return {"ok": is_right}

@@ -1,0 +1,451 @@
+"""Temporal edges, and the windows that move over them.
+
+`TemporalEdges` keeps events (u, v, t) in the order of time. A `Window` is the interval
+[a, a + length), which moves by a step: it makes the graph of its first place, and a
+`WindowBatch` for each further one. The events of the window at any place are a range of
+all events, so a batch is made of the two ranges between two places: the events that
+leave, and those that come.
+
+Pairs of vertices are numbered once for each window. With ``duplicates="last"``, a pair
+leaves with its last event. ``_next[i]`` is the next event of the same pair as event i:
+where it lies in the window, the pair stays. With ``"keep"``, each event is an edge.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph._activity import loading
+from featgraph._arguments import require_choice, require_flag, require_real
+from featgraph._cached import cached_property
+from featgraph.dynamic.graph import DynamicGraph
+from featgraph.errors import FileFormatError, GraphInputError, StateError
+from featgraph.graph.building.check import checked_weights, flat_array
+from featgraph.graph.building.edges import freeze
+from featgraph.graph.building.names import factorise
+from featgraph.graph.formats.columns import EdgeListOptions, edge_columns
+from featgraph.graph.formats.edge_list import read_columns
+from featgraph.graph.formats.text import read_text
+
+__all__ = ["TemporalEdges", "Window", "WindowBatch", "read_temporal"]
+
+Array = NDArray[Any]
+
+
+class TemporalEdges:
+    """Edges with times: a stream of events.
+
+    Parameters
+    ----------
+    s, t : array_like, shape (N,)
+        Names of the ends of each event: integers, strings or hashable objects.
+    times : array_like of int or float, shape (N,)
+        In any order and any unit. Events of equal times stay in the order given.
+    weights : array_like of int or float, shape (N,), optional
+
+    Attributes
+    ----------
+    sources, targets : ndarray, shape (N,)
+        The names, in the order of time.
+    times : ndarray, shape (N,)
+        Ascending.
+    weights : ndarray of shape (N,), or None
+
+    Raises
+    ------
+    GraphInputError
+        If there are no events, arrays differ in length, a time is not finite, or a name
+        or a weight is none that `Graph.from_edges` takes.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> events = fg.TemporalEdges([7, 8, 7], [8, 9, 9], times=[20, 10, 30])
+    >>> events.sources.tolist(), events.times.tolist()
+    ([8, 7, 7], [10, 20, 30])
+    """
+
+    def __init__(self, s: Any, t: Any, times: Any, weights: Any = None) -> None:
+        given = [flat_array(s, "s"), flat_array(t, "t")]
+        count = given[0].size
+        if given[1].size != count or not count:
+            raise GraphInputError(
+                "no events" if given[1].size == count else "ends differ in number",
+                where="s, t",
+                got=f"{count} sources and {given[1].size} targets",
+                expected="two arrays of one length, 1 or more",
+            )
+        own = checked_weights(times, count, "times")
+        bad = np.flatnonzero(~np.isfinite(own))
+        if bad.size:
+            raise GraphInputError(
+                "a time is not finite",
+                where=f"times[{int(bad[0])}]",
+                got=own[bad[0]],
+                expected="finite numbers",
+            )
+        order = np.argsort(own, kind="stable")
+        *ends, names = factorise(*given)
+        self._ends = np.stack(ends)[:, order]
+        self._vertex_count = int(self._ends.max()) + 1
+        if isinstance(names, tuple):  # np.array would split names that are tuples
+            self._names = np.empty(len(names), object)
+            self._names[:] = names
+        else:
+            self._names = np.arange(self._vertex_count) if names is None else names
+        self.times = freeze(own[order])
+        self.weights = None
+        if weights is not None:
+            self.weights = freeze(checked_weights(weights, count)[order])
+
+    def __len__(self) -> int:
+        return int(self.times.size)
+
+    def __repr__(self) -> str:
+        first, last = self.times[[0, -1]].tolist()
+        return f"<TemporalEdges: {len(self)} events at times {first} .. {last}>"
+
+    @cached_property
+    def sources(self) -> Array:
+        """Names of the sources, in the order of time."""
+        return freeze(self._names[self._ends[0]])
+
+    @cached_property
+    def targets(self) -> Array:
+        """Names of the targets, in the order of time."""
+        return freeze(self._names[self._ends[1]])
+
+    def window(
+        self, *, length: float, step: float, start: float | None = None
+    ) -> Window:
+        """Return a window that moves over the events.
+
+        Parameters
+        ----------
+        length : float
+            Of the interval [a, a + length), in the unit of the times; above 0.
+        step : float
+            How far each batch moves it; above 0.
+        start : float, optional
+            Where the first interval begins; earlier events are left out. Default: at
+            the first event.
+
+        Returns
+        -------
+        Window
+
+        Raises
+        ------
+        GraphInputError
+            If a number is out of range, or no event lies at `start` or later.
+
+        Examples
+        --------
+        >>> import featgraph as fg
+        >>> events = fg.TemporalEdges([0, 1, 0], [1, 2, 2], times=[10, 20, 30])
+        >>> window = events.window(length=15, step=10)
+        >>> graph = window.graph(directed=False)
+        >>> for batch in window:
+        ...     _ = graph.update(batch)
+        ...     print(batch.begin, graph.edges()[2]["time"].tolist())
+        20 [20, 30]
+        """
+        return Window(self, length, step, start)
+
+
+class Window:
+    """An interval of time that moves over events; see `TemporalEdges.window`.
+
+    An iteration yields a `WindowBatch` for each move, the first one from the first
+    interval to the second; the last interval is the first one that has the last event.
+    Each iteration begins anew.
+
+    Attributes
+    ----------
+    events : TemporalEdges
+    length, step, start : float
+        As for `TemporalEdges.window`.
+    """
+
+    def __init__(
+        self, events: TemporalEdges, length: Any, step: Any, start: Any
+    ) -> None:
+        for name, value in (("length", length), ("step", step)):
+            if not require_real(name, value) > 0:
+                raise GraphInputError(
+                    f"{name} out of range", where=f"{name}=", got=value, expected="> 0"
+                )
+        if start is None:
+            start = events.times[0].item()
+        require_real("start", start)
+        last = events.times[-1].item()
+        if start > last:
+            raise GraphInputError(
+                "no events in the windows",
+                where="start=",
+                got=start,
+                expected=f"at most {last}, the time of the last event",
+            )
+        self.events, self.length, self.step, self.start = events, length, step, start
+        self._policy: tuple[bool, str, str] | None = None
+        self._pairs = self._next = np.empty(0, np.int64)
+
+    def __len__(self) -> int:
+        """Return how many batches an iteration yields."""
+        behind = self.events.times[-1].item() - self.length - self.start
+        return 0 if behind < 0 else int(behind // self.step) + 1
+
+    def __repr__(self) -> str:
+        return (
+            f"<Window of {self.length} over {len(self.events)} events, from "
+            f"{self.start} on: {len(self)} steps of {self.step}>"
+        )
+
+    def graph(
+        self,
+        *,
+        directed: bool = True,
+        duplicates: str = "last",
+        loops: str = "keep",
+        **options: Any,
+    ) -> DynamicGraph:
+        """Return the graph of the first interval, which the batches update.
+
+        Parameters
+        ----------
+        directed : bool, optional
+            False: each event is an undirected edge.
+        duplicates : {"last", "keep"}, optional
+            "last": a pair is one edge, with time and weight of its last event; it
+            leaves when the window has none of its events. "keep": each event is an
+            edge; one that leaves takes the oldest copy of its pair with it.
+        loops : {"keep", "drop", "error"}, optional
+            What becomes of events that join a vertex to itself.
+        **options
+            ``capacity`` and ``target``, as for `DynamicGraph.from_edges`.
+
+        Returns
+        -------
+        DynamicGraph
+            With the names of the events, the column ``time``, and weights if the events
+            have them. Vertices come with their first event, and stay.
+
+        Raises
+        ------
+        StateError
+            If the window has made a graph with other arguments.
+        """
+        self._prepare(directed, duplicates, loops)
+        first, stop = self._range(0)
+        events = self.events
+        sources, targets = events._names[events._ends[:, first:stop]]
+        return DynamicGraph.from_edges(
+            sources,
+            targets,
+            weights=None if events.weights is None else events.weights[first:stop],
+            columns={"time": events.times[first:stop]},
+            directed=directed,
+            duplicates=duplicates,
+            loops=loops,
+            names=True,
+            **options,
+        )
+
+    def _prepare(self, directed: Any, duplicates: Any, loops: Any) -> None:
+        """Keep the arguments of the graph, and give each pair a number."""
+        policy = (
+            require_flag("directed", directed),
+            require_choice("duplicates", duplicates, ("last", "keep")),
+            require_choice("loops", loops, ("keep", "drop", "error")),
+        )
+        if self._policy not in (None, policy):
+            raise StateError(
+                "the window has a graph of another kind",
+                where="graph()",
+                got="directed={}, duplicates={!r}, loops={!r}".format(*policy),
+                expected="directed={}, duplicates={!r}, loops={!r}".format(
+                    *self._policy or ()
+                ),
+                fix="make another window of the events",
+            )
+        if self._policy is not None:
+            return
+        u, v = self.events._ends.astype(np.int64)
+        if not policy[0]:
+            u, v = np.minimum(u, v), np.maximum(u, v)
+        self._pairs = u * self.events._vertex_count + v
+        order = np.argsort(self._pairs, kind="stable")
+        is_followed = np.diff(self._pairs[order]) == 0
+        self._next = np.full(order.size, order.size)
+        self._next[order[:-1][is_followed]] = order[1:][is_followed]
+        self._policy = policy
+
+    def _range(self, number: int) -> tuple[int, int]:
+        """Return the range of the events that the interval of a number has."""
+        begin = self.start + number * self.step
+        return self._events_before(begin), self._events_before(begin + self.length)
+
+    def _events_before(self, bound: Any) -> int:
+        times = self.events.times
+        if bound > times[-1]:
+            return int(times.size)
+        if times.dtype.kind != "f":  # a float would make floats of all times
+            bound = times.dtype.type(math.ceil(bound))
+        return int(np.searchsorted(times, bound))
+
+    def __iter__(self) -> Iterator[WindowBatch]:
+        if self._policy is None:
+            raise StateError(
+                "the window has no graph that its batches update",
+                where="iteration of a Window",
+                fix="graph = window.graph(...) first",
+            )
+        place = self._range(0)
+        for number in range(1, len(self) + 1):
+            before, place = place, self._range(number)
+            begin = self.start + number * self.step
+            yield self._batch(before, place, begin)
+
+    def _batch(
+        self, old: tuple[int, int], new: tuple[int, int], begin: Any
+    ) -> WindowBatch:
+        """Return what takes the graph of one range of events to that of another."""
+        events, (_, kept, loops) = self.events, self._policy or (True, "last", "keep")
+        leaving = np.arange(old[0], min(old[1], new[0]))
+        coming = np.arange(max(old[1], new[0]), new[1])
+        if kept == "last":
+            after = self._next[leaving]
+            stays = (new[0] <= after) & (after < new[1])
+            if old[1] < new[0]:  # events between the two intervals are in neither
+                stays = np.isin(self._pairs[leaving], self._pairs[coming])
+            leaving = leaving[(after >= min(old[1], new[0])) & ~stays]
+        if loops != "keep":
+            ends = events._ends[:, leaving]
+            leaving = leaving[ends[0] != ends[1]]
+        rows = np.concatenate([leaving, coming])
+        sources, targets = events._names[events._ends[:, rows]]
+        return WindowBatch(
+            sources,
+            targets,
+            insert=np.arange(rows.size) >= leaving.size,
+            weights=None if events.weights is None else events.weights[rows],
+            columns={"time": events.times[rows]},
+            copies="all" if kept == "last" else "first",
+            begin=begin,
+            end=begin + self.length,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class WindowBatch:
+    """Updates that move the graph of a window by one step, for `DynamicGraph.update`.
+
+    Attributes
+    ----------
+    sources, targets : ndarray, shape (N,)
+        Names of the ends.
+    insert : ndarray of bool, shape (N,)
+        True for an insertion, False for a deletion. Deletions are first.
+    weights : ndarray of shape (N,), or None
+        Of insertions; entries of deletions have no meaning.
+    columns : dict of str to ndarray of shape (N,)
+        Likewise: ``time``.
+    copies : {"all", "first"}
+        Which copies of a pair a deletion removes.
+    begin, end : float
+        The interval [begin, end) to which it leads.
+    """
+
+    sources: Array
+    targets: Array
+    insert: NDArray[np.bool_]
+    weights: Array | None
+    columns: dict[str, Array]
+    copies: str
+    begin: float
+    end: float
+
+    def __len__(self) -> int:
+        return int(self.insert.size)
+
+    def __repr__(self) -> str:
+        came = int(self.insert.sum())
+        return (
+            f"<WindowBatch: {came} insertions and {len(self) - came} deletions, to the "
+            f"interval [{self.begin}, {self.end})>"
+        )
+
+
+@loading
+def read_temporal(
+    path: str | os.PathLike[str],
+    *,
+    comments: str = "#%",
+    separator: str = "auto",
+    max_bytes: int | None = None,
+) -> TemporalEdges:
+    r"""Read a text file with an event on each line: ``u v t`` or ``u v t w``.
+
+    Parameters
+    ----------
+    path : str or path
+        Plain or gzipped. Lines may be in any order. Ids are names, as for
+        `read_edge_list` with ``names=True``; times and weights that are all integers
+        stay integers.
+    comments, separator, max_bytes : optional
+        As for `read_edge_list`.
+
+    Returns
+    -------
+    TemporalEdges
+
+    Raises
+    ------
+    FileFormatError
+        A line that is no event, a time that is not finite, a file without events, or a
+        damaged one.
+    OSError
+        The file is missing or may not be read.
+
+    Examples
+    --------
+    >>> import pathlib, featgraph as fg
+    >>> path = pathlib.Path("events.txt")
+    >>> _ = path.write_text("# who whom when\n7 9 20\n7 8 10\n")
+    >>> fg.read_temporal(path)
+    <TemporalEdges: 2 events at times 10 .. 20>
+    >>> path.unlink()
+    """
+    text = read_text(path, max_bytes)
+
+    def columns(weights: int) -> tuple[int, Array, Array, Any]:
+        given = EdgeListOptions(
+            weights=weights, comments=comments, names=True, separator=separator
+        )
+        how = edge_columns(text, given)
+        return how.field_count, *read_columns(text, how, given)
+
+    field_count, sources, targets, times = columns(2)
+    if not sources.size:
+        text.fail("no events", len(text.data), got="the end of the file")
+    if field_count > 4:
+        text.fail(
+            "too many fields",
+            got=f"{field_count} in each line",
+            expected="u v t, or u v t w",
+            fix="read the columns that you mean, and give them to TemporalEdges",
+        )
+    try:
+        weights = columns(3)[3] if field_count == 4 else None
+        return TemporalEdges(sources, targets, times, weights)
+    except GraphInputError as error:
+        raise FileFormatError(
+            error.what, where=f"{text.path}, {error.where}", got=error.got
+        ) from error

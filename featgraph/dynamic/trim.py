@@ -1,0 +1,153 @@
+"""Trimming: values that came along edges which are gone are reset.
+
+A program that keeps extremes, such as shortest distances, goes on rightly behind
+insertions. Behind deletions a vertex may have a value that nothing gives any more. Where
+a property names the vertex that each value came from, its *source*, `trim` resets those
+values whose chain of sources used such an edge, and no others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from featgraph._arguments import shown
+from featgraph.errors import StateError
+from featgraph.program.following import log_since, put_entries
+from featgraph.program.functions import gather, vertex
+from featgraph.program.signature import PropertyKind
+from featgraph.program.state import State, vertex_property
+from featgraph.runtime.driver.driver import iterate
+from featgraph.runtime.superstep.foldmap import foldmap
+
+__all__ = ["trim"]
+
+Ids = npt.NDArray[np.int64]
+
+
+@gather(into="is_lost", combine="any", sources="active")
+def has_lost_source(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    return d.source[v] == u
+
+
+@vertex
+def lose(f, v, d):  # type: ignore[no-untyped-def]
+    is_new = d.is_lost[v] and not d.lost[v]
+    d.lost_next[v] = d.lost[v] or d.is_lost[v]
+    return is_new
+
+
+_lose = foldmap(has_lost_source, lose)
+
+
+def trim(
+    state: State, source: str = "previous", *, reset: dict[str, Any], target: str = "auto"
+) -> Ids:
+    """Reset the vertices whose values came along edges that were deleted or changed.
+
+    A vertex is reset if the edge from its source was deleted or got another value since
+    `trim` was last called, or if its source is reset. It becomes due for all foldmaps,
+    and where one gathers from active vertices only, its neighbors become active.
+
+    Parameters
+    ----------
+    state : State
+    source : str, optional
+        A property of vertices: the id of the vertex whose value each one took, gathered
+        along in-edges; its own id or a negative number where it took none. It becomes
+        -1, unless `reset` has it.
+    reset : dict of str to array_like
+        Property -> the value of vertices that are reset, or values of shape (V, ...).
+    target : {"auto", "cpu", "cuda"}, optional
+        Where chains are followed.
+
+    Returns
+    -------
+    ndarray of int64
+        The vertices that were reset, ascending.
+
+    Raises
+    ------
+    StateError
+        If a property is missing or not one of vertices, or another thread runs on the
+        State.
+
+    Notes
+    -----
+    A source is a vertex: a copy of the pair that is left does not exempt the vertex. If
+    the log of the graph does not go back to the last call, all vertices that have a
+    source are reset.
+
+    Examples
+    --------
+    >>> import featgraph as fg
+    >>> graph = fg.DynamicGraph.from_edges([0, 1, 0], [1, 2, 3])
+    >>> state = fg.State(
+    ...     graph,
+    ...     hops=fg.vertex_property([0, 1, 2, 1], iterated=True),
+    ...     previous=fg.vertex_property([-1, 0, 1, 0]),
+    ... )
+    >>> graph.delete_edges([0], [1]).deleted
+    1
+    >>> fg.trim(state, reset={"hops": 99}).tolist(), state["hops"].tolist()
+    ([1, 2], [0, 99, 99, 1])
+    """
+    with state.in_use.hold("fg.trim"):
+        for name in (source, *reset):
+            column = state._column(name)
+            if column.type.kind is not PropertyKind.VERTEX:
+                raise StateError(
+                    "vertices are reset",
+                    where=f"fg.trim, property {name!r}",
+                    got=column.type.describe(),
+                    expected="a property of vertices",
+                )
+        now = state.follow()
+        lost = _find_lost(state, state[source], target)
+        made = {
+            name: _values_at(state, name, values, lost)
+            for name, values in ({source: -1} | reset).items()
+        }
+        for name, values in made.items():
+            put_entries(state, name, lost, values, is_reset=True)
+        state.trimmed = now.version
+    return lost
+
+
+def _find_lost(state: State, sources: Any, target: str) -> Ids:
+    """Return the vertices whose chain of sources used an edge that is not as it was."""
+    graph = state.graph
+    changes = log_since(graph, state.trimmed)
+    if changes is None:
+        return np.flatnonzero((sources >= 0) & (sources != np.arange(len(sources))))
+    ends = np.concatenate(
+        [np.asarray(pairs, np.int64) for pairs in (changes.deleted, changes.changed)], 1
+    )
+    if not graph.directed:
+        ends = np.concatenate([ends, ends[::-1]], 1)
+    s, t = ends
+    first = np.unique(t[(sources[t] == s) & (s != t)])
+    if not first.size:
+        return first
+    lost = vertex_property(False, dtype=bool, iterated=True, at=first, entries=True)
+    scratch = State(graph, source=vertex_property(sources, copy=False), lost=lost)
+    most = graph.vertex_count + 1
+    iterate(_lose, scratch, active=first, max_supersteps=most, target=target)
+    return np.flatnonzero(scratch["lost"])
+
+
+def _values_at(state: State, name: str, values: Any, ids: Ids) -> Any:
+    """Return the values of vertices that are reset: one for all, or one for each."""
+    given = np.asarray(values)
+    item = state._column(name).type.item_shape
+    whole = state.graph.vertex_count, *item
+    if given.shape not in {(), item, whole}:
+        raise StateError(
+            "a value for all vertices, or one for each",
+            where=f"fg.trim, reset {name!r}",
+            got=f"shape {shown(given.shape)}",
+            expected=f"(), {item} or {whole}",
+        )
+    return given[ids] if given.shape == whole else given

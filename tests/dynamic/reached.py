@@ -1,0 +1,75 @@
+"""Graphs that drawn batches have reached, and the same graphs made anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import featgraph as fg
+
+__all__ = ["batches_to", "reached"]
+
+Rng = np.random.Generator
+
+
+def reached(
+    rng: Rng, vertex_count: int, *, directed: bool, batches: int = 20, **more: Any
+) -> fg.DynamicGraph:
+    """Return a graph that some batches of insertions and deletions have reached.
+
+    A row is longer than those that are summed in one go, and there are copies.
+    """
+    ends = rng.integers(0, vertex_count, (2, 700))
+    ends[1, :600] = 3
+    weights = (rng.integers(1, 64, 700) / 8).astype(np.float32)
+    first = max(vertex_count - 20, 4)
+    graph = fg.DynamicGraph.from_edges(
+        *np.minimum(ends, first - 1), weights=weights, vertex_count=first,
+        directed=directed, **more,
+    )  # fmt: skip
+    graph.insert_vertices(vertex_count - first)
+    for number in range(batches):
+        count = int(rng.integers(1, 80))
+        ends = rng.integers(0, vertex_count, (2, count))
+        if number % 5 == 4:  # all edges of few vertices
+            ends = rng.integers(0, 4, (2, count))
+        graph.update(
+            *ends, rng.random(count) < 0.6, copies=str(rng.choice(["first", "all"])),
+            weights=(rng.integers(1, 64, count) / 8).astype(np.float32),
+        )  # fmt: skip
+    return graph
+
+
+def batches_to(
+    sources: Any,
+    targets: Any,
+    rng: Rng,
+    *,
+    vertex_count: int,
+    directed: bool,
+    **more: Any,
+) -> fg.DynamicGraph:
+    """Return a graph with some edges, which came between others that have left."""
+    graph = fg.DynamicGraph.from_edges(
+        vertex_count=vertex_count, directed=directed,
+        **{name: values[:0] for name, values in more.items()},
+    )  # fmt: skip
+    ends = np.stack([sources, targets])
+    for rows in np.array_split(np.arange(ends.shape[1]), 5):
+        own = {name: values[rows] for name, values in more.items()}
+        extra = ends[::-1, rng.permutation(ends.shape[1])[:30]]
+        is_other = ~graph.contains(*extra)
+        is_other &= ~np.isin(_keys(extra), [*_keys(ends), *_keys(ends[::-1])])
+        extra = extra[:, is_other]
+        if not rows.size:
+            continue
+        some = {name: np.resize(values, extra.shape[1]) for name, values in own.items()}
+        graph.insert_edges(*extra, **some)
+        graph.insert_edges(*ends[:, rows], **own)
+        graph.delete_edges(*extra)
+    return graph
+
+
+def _keys(ends: Any) -> Any:
+    return ends[0] * 10**6 + ends[1]

@@ -1,0 +1,281 @@
+"""Windows over temporal edges: batches lead from each interval to the next."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+import featgraph as fg
+from featgraph.dynamic.events import Window, WindowBatch
+
+Edges = dict[Any, list[tuple[Any, Any]]]
+
+
+def pair_of(u: Any, v: Any, directed: bool) -> Any:
+    return (u, v) if directed else (min(u, v), max(u, v))
+
+
+def in_interval(
+    events: list[Any], begin: Any, end: Any, policy: tuple[bool, str, str]
+) -> Edges:
+    """Return copies of each pair in an interval, from the events alone."""
+    directed, duplicates, loops = policy
+    found: Edges = {}
+    for u, v, time, weight in sorted(events, key=lambda event: event[2]):
+        if begin <= time < end and (u != v or loops == "keep"):
+            found.setdefault(pair_of(u, v, directed), []).append((time, weight))
+    if duplicates == "last":
+        found = {pair: copies[-1:] for pair, copies in found.items()}
+    return found
+
+
+def apply(edges: Edges, batch: WindowBatch, policy: tuple[bool, str, str]) -> None:
+    """Take the updates one by one; each deletion has to find an edge."""
+    directed, duplicates, loops = policy
+    for i in range(len(batch)):
+        u, v = batch.sources[i], batch.targets[i]
+        pair = pair_of(u, v, directed)
+        if batch.insert[i]:
+            if u == v and loops == "drop":
+                continue
+            copies = edges.setdefault(pair, [])
+            if duplicates == "last":
+                copies.clear()
+            copies.append((batch.columns["time"][i], batch.weights[i]))
+        elif batch.copies == "first" and len(edges[pair]) > 1:
+            del edges[pair][0]
+        else:
+            del edges[pair]
+
+
+def begun(window: Window, policy: tuple[bool, str, str]) -> Edges:
+    """Return the edges of the first interval, as a batch of insertions."""
+    window._prepare(*policy)
+    first, stop = window._range(0)
+    edges: Edges = {}
+    apply(edges, window._batch((first, first), (first, stop), window.start), policy)
+    return edges
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    count=st.integers(1, 80),
+    length=st.integers(1, 20),
+    step=st.sampled_from([1, 2, 5, 19, 21, 30]),
+    start=st.none() | st.integers(-15, 5),
+    directed=st.booleans(),
+    duplicates=st.sampled_from(["last", "keep"]),
+    loops=st.sampled_from(["keep", "drop"]),
+    scale=st.sampled_from([1, 0.25]),
+)
+def test_batches_lead_from_each_interval_to_the_next(
+    seed: int,
+    count: int,
+    length: int,
+    step: int,
+    start: Any,
+    directed: bool,
+    duplicates: str,
+    loops: str,
+    scale: float,
+) -> None:
+    policy, rng = (directed, duplicates, loops), np.random.default_rng(seed)
+    ends = rng.integers(0, rng.integers(1, 5), (2, count))
+    drawn = zip(*ends, rng.integers(-9, 50, count), range(count), strict=True)
+    events = [(u, v, t.item() * scale, w) for u, v, t, w in drawn]
+    last = max(event[2] for event in events)
+    start = None if start is None else min(start * scale, last)
+    u, v, times, weights = map(list, zip(*events, strict=True))
+    window = fg.TemporalEdges(u, v, times, weights).window(
+        length=length * scale, step=step * scale, start=start
+    )
+    edges = begun(window, policy)
+    begin = min(times) if start is None else start
+    for batch in window:
+        assert edges == in_interval(events, begin, begin + length * scale, policy)
+        assert last >= begin + length * scale
+        begin += step * scale
+        assert (batch.begin, batch.end) == (begin, begin + length * scale)
+        if duplicates == "last":  # an edge with an event in both keeps its place
+            ends = zip(batch.sources, batch.targets, batch.insert, strict=True)
+            gone = {pair_of(u, v, directed) for u, v, came in ends if not came}
+            assert not gone & in_interval(events, batch.begin, batch.end, policy).keys()
+        apply(edges, batch, policy)
+    assert edges == in_interval(events, begin, begin + length * scale, policy)
+    assert last < begin + length * scale or last < begin  # it may lie between two
+
+
+def edges_of(graph: fg.DynamicGraph, directed: bool) -> Edges:
+    """Return the copies of each pair, in the order of insertion."""
+    names = graph.vertex_names
+    sources, targets, columns = graph.edges()
+    found: Edges = {}
+    for i, (u, v) in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)):
+        pair = pair_of(*((u, v) if names is None else (names[u], names[v])), directed)
+        values = columns["time"][i], columns["weight"][i]
+        found.setdefault(pair, []).append(values)
+    return found
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    step=st.sampled_from([1, 4, 11]),
+    directed=st.booleans(),
+    duplicates=st.sampled_from(["last", "keep"]),
+    loops=st.sampled_from(["keep", "drop"]),
+)
+def test_graphs_of_windows_have_the_events_of_the_interval(
+    seed: int, step: int, directed: bool, duplicates: str, loops: str
+) -> None:
+    policy, rng = (directed, duplicates, loops), np.random.default_rng(seed)
+    u, v = rng.integers(0, 5, (2, 60)) * 7
+    times = rng.integers(0, 30, 60)
+    events = list(zip(u, v, times, range(60), strict=True))
+    window = fg.TemporalEdges(u, v, times, range(60)).window(length=8, step=step)
+    graph = window.graph(
+        directed=directed, duplicates=duplicates, loops=loops, target="cpu"
+    )
+    begin = int(times.min())
+    known = set()
+    for batch in [None, *window]:
+        if batch is not None:
+            result = graph.update(batch)
+            assert result.missing == 0
+            begin = batch.begin
+        expected = in_interval(events, begin, begin + 8, policy)
+        assert edges_of(graph, directed) == expected
+        known |= {end for pair in expected for end in pair}
+        assert known <= set(np.asarray(graph.vertex_names).tolist())
+    assert graph.version <= len(window)
+
+
+def test_graphs_of_windows_begin_empty_where_no_event_is() -> None:
+    window = fg.TemporalEdges(["a"], ["b"], [9]).window(length=2, step=5, start=0)
+    graph = window.graph(directed=False, target="cpu")
+    assert (graph.vertex_count, graph.edge_count) == (0, 0)
+    counts = []
+    for batch in window:
+        graph.update(batch)
+        counts.append(graph.edge_count)
+    assert counts == [0, 0]  # [5, 7) and [10, 12) are before it and behind it
+    assert graph.vertex_count == 0
+
+
+def test_events_are_sorted_by_time_and_keep_names() -> None:
+    events = fg.TemporalEdges(["b", "a", "c"], ["a", "c", "b"], [3, 1, 3], [1.5, 2, 3])
+    assert events.sources.tolist() == ["a", "b", "c"]
+    assert events.targets.tolist() == ["c", "a", "b"]
+    assert events.times.tolist() == [1, 3, 3]
+    assert events.weights is not None
+    assert events.weights.tolist() == [2, 1.5, 3]
+    assert len(events) == 3
+    pairs = fg.TemporalEdges([10, 10], [-3, 10], [0.5, 0.25])
+    assert pairs.targets.tolist() == [10, -3]
+    assert pairs.weights is None
+    tuples = np.empty(1, object)
+    tuples[0] = (1, 2)
+    assert fg.TemporalEdges(tuples, tuples, [1]).sources[0] == (1, 2)
+
+
+def test_a_window_yields_the_same_batches_again() -> None:
+    events = fg.TemporalEdges([0, 1, 2], [1, 2, 0], [0, 10, 20], [1, 2, 3])
+    window = events.window(length=5, step=4)
+    begun(window, (True, "last", "keep"))
+    assert len(window) == 4
+    for _ in range(2):
+        inserted = [batch.insert.tolist() for batch in window]
+        assert inserted == [[False], [True], [False], [True]]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "fragment"),
+    [
+        (([], [], []), "no events"),
+        (([1], [1, 2], [1]), "1 sources and 2 targets"),
+        (([1], [2], [1, 2]), "as many times"),
+        (([1], [2], [np.inf]), "times[0]"),
+        (([1, 1], [2, 2], [1, np.nan]), "times[1]"),
+        (([1], [2], ["soon"]), "times"),
+        (([1], [2], [1], [np.nan]), "weights[0]"),
+        (([1.5], [2], [1]), "integers, strings"),
+    ],
+)
+def test_events_refuse_what_is_none(arrays: Any, fragment: str) -> None:
+    with pytest.raises(fg.GraphInputError) as error:
+        fg.TemporalEdges(*arrays)
+    assert fragment in str(error.value)
+
+
+def test_windows_refuse_what_is_none() -> None:
+    events = fg.TemporalEdges([1], [2], [3], [4])
+    for options in (
+        {"length": 0, "step": 1},
+        {"length": 1, "step": -1},
+        {"length": 1, "step": float("inf")},
+        {"length": 1, "step": 1, "start": 4},
+    ):
+        with pytest.raises(fg.GraphInputError):
+            events.window(**options)
+    with pytest.raises(fg.ArgumentError):
+        events.window(length="a year", step=1)
+    window = events.window(length=1, step=1)
+    with pytest.raises(fg.StateError, match="no graph"):
+        next(iter(window))
+    begun(window, (True, "last", "keep"))
+    with pytest.raises(fg.StateError, match="another window"):
+        window.graph(directed=False)
+    with pytest.raises(fg.ArgumentError):
+        window.graph(duplicates="first")
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_read_temporal(tmp_path: Path, is_packed: bool) -> None:
+    text = b"# u v t\n5 9 30\n9 5 10 \n\n7 5 20\n"
+    path = tmp_path / "events.data"
+    path.write_bytes(gzip.compress(text) if is_packed else text)
+    events = fg.read_temporal(path)
+    assert events.sources.tolist() == [9, 7, 5]
+    assert events.targets.tolist() == [5, 5, 9]
+    assert events.times.tolist() == [10, 20, 30]
+    assert events.times.dtype == np.int64
+    assert events.weights is None
+
+
+def test_read_temporal_with_weights_words_and_fractions(tmp_path: Path) -> None:
+    path = tmp_path / "events.csv"
+    path.write_text("ann,bob,1.5,2\nbob,cid,0.5,-3\n")
+    events = fg.read_temporal(path)
+    assert events.sources.tolist() == ["bob", "ann"]
+    assert events.times.tolist() == [0.5, 1.5]
+    assert events.weights is not None
+    assert events.weights.tolist() == [-3, 2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "# nothing\n",
+        "1 2\n3 4\n",
+        "1 2 3\n1 2\n",
+        "1 2 3\n1 2 soon\n",
+        "1 2 nan\n",
+        "1 2 inf\n",
+        "1 2 3 4 5\n",
+        "1 2 3 nan\n",
+        "1 2 3\n1 2 3 4\n",
+        "\x1f\x8b damaged",
+    ],
+)
+def test_read_temporal_refuses_what_is_no_stream(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "events.txt"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(fg.FileFormatError) as error:
+        fg.read_temporal(path)
+    assert "events.txt" in str(error.value)

@@ -1,0 +1,231 @@
+"""Results that follow a graph: behind each update they are those of a new call."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+import featgraph as fg
+from featgraph import algorithms
+from featgraph.algorithms import (
+    bfs,
+    connected_components,
+    pagerank,
+    sssp,
+    triangle_count,
+)
+from featgraph.algorithms._following import EDGE_VALUES, Following, Update
+
+PAIRS = st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=25)
+
+
+def drawn(rng: np.random.Generator, count: int, vertex_count: int = 12) -> Any:
+    return rng.integers(0, vertex_count, (2, count))
+
+
+def undirected(sources: Any, targets: Any, **options: Any) -> fg.DynamicGraph:
+    return fg.DynamicGraph.from_edges(
+        sources, targets, directed=False, duplicates="last", target="cpu", **options
+    )
+
+
+def require_equal(result: Any, other: Any) -> None:
+    assert (result.triangles == other.triangles).all()
+    assert result.triangles.dtype == other.triangles.dtype
+    assert result.triangles.shape == other.triangles.shape
+    assert result.total == other.total
+    assert type(result.total) is type(other.total)
+
+
+@given(first=PAIRS, batches=st.lists(st.tuples(PAIRS, PAIRS), min_size=1, max_size=6))
+def test_triangles_follow_batches(first: Any, batches: Any) -> None:
+    graph = undirected(*np.array(first, int).reshape(-1, 2).T, vertex_count=12)
+    result = triangle_count(graph)
+    for number, (came, went) in enumerate(batches):
+        if came:
+            graph.insert_edges(*np.array(came).T)
+        if went:
+            graph.delete_edges(*np.array(went).T)
+        if number % 2:  # over one version, or several
+            assert result.update().began_anew == ""
+            require_equal(result, triangle_count(graph))
+    result.update()
+    require_equal(result, triangle_count(graph))
+    require_equal(result, triangle_count(graph.freeze()))
+
+
+def test_triangles_follow_vertices() -> None:
+    graph = undirected([0, 1, 2, 0], [1, 2, 0, 3])
+    result = triangle_count(graph)
+    graph.insert_vertices(2)
+    graph.insert_edges([4, 4, 3, 5], [0, 3, 2, 0])
+    done = result.update()
+    assert done.began_anew == ""
+    assert done.edges
+    require_equal(result, triangle_count(graph))
+    assert result.total == 3
+    graph.delete_vertices([0])
+    assert result.update().began_anew == ""
+    require_equal(result, triangle_count(graph))
+    assert result.total == 0
+
+
+def test_triangles_begin_anew_where_changes_are_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from featgraph.algorithms import _following
+
+    rng = np.random.default_rng(1)
+    graph = undirected(*drawn(rng, 40))
+    result = triangle_count(graph)
+    monkeypatch.setattr(_following, "FEW", 0)
+    graph.insert_edges(*drawn(rng, 20))
+    done = result.update()
+    assert "changes are more than 1 / 32 of the edges" in done.began_anew
+    assert done.edges is None
+    require_equal(result, triangle_count(graph))
+    monkeypatch.setattr(graph, "changes", lambda since: None)
+    graph.insert_edges(*drawn(rng, 20))
+    assert "the log of changes begins after version 1" in result.update().began_anew
+    require_equal(result, triangle_count(graph))
+
+
+def test_copies_of_edges_are_refused_as_by_a_call() -> None:
+    graph = fg.DynamicGraph.from_edges([0, 1, 2], [1, 2, 0], directed=False)
+    result = triangle_count(graph)
+    graph.insert_edges([1], [0])
+    with pytest.raises(fg.GraphInputError) as of_update:
+        result.update()
+    with pytest.raises(fg.GraphInputError) as of_call:
+        triangle_count(graph)
+    assert str(of_update.value) == str(of_call.value)
+    assert result.total == 1
+    graph.delete_edges([1], [0], copies="last")
+    result.update()
+    assert result.total == 1
+
+
+def test_updates_begin_anew_in_place() -> None:
+    rng = np.random.default_rng(0)
+    graph = undirected(*drawn(rng, 20))
+    ranks, levels = pagerank(graph, alpha=0.5), bfs(graph, [0, 3])
+    parts = connected_components(graph)
+    before, old = levels.levels, ranks.ranks
+    assert levels.update() == Update(graph.version, edges=0)
+    assert levels.levels is before
+    for _ in range(3):
+        graph.insert_vertices(1)
+        new = graph.vertex_count - 1
+        graph.insert_edges([new, new], rng.integers(0, new, 2))
+        done = levels.update()
+        assert done.version == graph.version
+        assert done.began_anew == "the algorithm has no incremental form"
+        assert done.supersteps == levels.supersteps
+        ranks.update()
+        parts.update()
+        fresh = bfs(graph, [0, 3])
+        assert (levels.levels == fresh.levels).all()
+        assert (levels.parents == fresh.parents).all()
+        assert (parts.labels == connected_components(graph).labels).all()
+        expected = pagerank(graph, alpha=0.5).ranks
+        np.testing.assert_allclose(ranks.ranks, expected, rtol=1e-4)
+    assert levels.levels is not before
+    assert len(old) == new - 2
+
+
+def test_answers_stay_until_an_update() -> None:
+    graph = undirected([0, 1], [1, 2])
+    levels, ranks, counts = bfs(graph, 0), pagerank(graph), triangle_count(graph)
+    graph.insert_vertices(40)
+    graph.insert_edges(np.arange(3, 43), np.arange(0, 40))
+    assert levels.levels.tolist() == [0, 1, 2]
+    assert counts.triangles.tolist() == [0, 0, 0]
+    assert ranks.ranks.shape == (3,)
+    for result in (levels, ranks, counts):
+        result.update()
+    assert len(levels.levels) == len(counts.triangles) == len(ranks.ranks) == 43
+
+
+def test_names_follow() -> None:
+    graph = fg.DynamicGraph.from_edges(
+        ["a", "b"], ["b", "c"], names=True, directed=False, target="cpu"
+    )
+    result, triangles = connected_components(graph), triangle_count(graph)
+    graph.insert_edges(["d"], ["a"])
+    result.update()
+    triangles.update()
+    for one in (result, triangles):
+        assert list(one.vertex_names) == ["a", "b", "c", "d"]
+    assert len(result.to_frame()) == len(triangles.to_frame()) == 4
+
+
+def test_weights_of_the_graph_are_followed() -> None:
+    graph = undirected([0, 1], [1, 2], weights=[1.0, 5.0])
+    lengths = sssp(graph, 0)
+    graph.insert_edges([0], [2], weights=[2.5])
+    assert lengths.distances.tolist() == [0, 1, 6]  # not updated
+    lengths.update()
+    assert lengths.distances.tolist() == [0, 1, 2.5]
+
+
+def test_what_follows_nothing_is_refused() -> None:
+    graph = undirected([0, 1], [1, 2])
+    of_static = pagerank(graph.freeze())
+    result = pagerank(graph)
+    given_weights = pagerank(graph, weights=[1.0, 2.0])
+    copies = [copy.copy(result), copy.deepcopy(result)]
+    for one in (of_static, *copies, pickle.loads(pickle.dumps(result))):
+        with pytest.raises(fg.StateError, match="follows no graph"):
+            one.update()
+    with pytest.raises(fg.StateError, match="leave weights out"):
+        given_weights.update()
+    graph.insert_edges([2], [0])
+    with pytest.raises(fg.StateError, match="leave weights out"):
+        given_weights.update()
+    result.update()
+    assert len(copies[0].ranks) == 3
+
+
+def test_answers_that_are_computed_late_are_of_one_version() -> None:
+    graph = undirected([0, 1, 2], [1, 2, 0])
+    core = algorithms.k_truss(graph)
+    graph.insert_edges([3 - 1], [1])
+    read = algorithms.k_truss(graph)
+    assert read.trussness is not None
+    graph.delete_edges([0], [1])
+    assert read.trussness is not None
+    with pytest.raises(fg.StateError, match="has changed since"):
+        _ = core.trussness
+    core.update()
+    assert (core.trussness == algorithms.k_truss(graph).trussness).all()
+
+
+def test_an_update_that_fails_leaves_the_result() -> None:
+    graph = undirected([0, 1], [1, 2])
+    seeds = np.array([1.0, 0, 0])
+    result = pagerank(graph, personalization=seeds)
+    before = result.ranks.copy()
+    graph.insert_vertices(1)
+    with pytest.raises(fg.GraphInputError, match="personalization"):
+        result.update()
+    assert (result.ranks == before).all()
+    assert isinstance(result._following, Following)
+
+
+def test_edge_values_are_known_by_their_names() -> None:
+    """Every argument with a value for each edge is one that updates refuse."""
+    for name in algorithms.__all__:
+        function = getattr(algorithms, name)
+        if not inspect.isfunction(function):
+            continue
+        for line in inspect.getdoc(function).splitlines():  # type: ignore[union-attr]
+            argument, found, kind = line.partition(" : array_like")
+            if found and "(E" in kind:
+                assert argument in EDGE_VALUES, f"{name}: {argument}"

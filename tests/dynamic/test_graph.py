@@ -1,0 +1,353 @@
+"""The class `DynamicGraph`: what hosts read in each version, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph import algorithms
+from featgraph.runtime.devices.choose import choose_device
+from featgraph.runtime.memory.graph_arrays import graph_arrays
+from tests.dynamic.reached import reached
+
+ATTRIBUTES = (
+    "sources", "targets", "weights", "in_degree", "out_degree", "self_loops",
+    "given_index", "digest", "weights_digest", "edge_count", "given_edge_count",
+    "vertex_count", "living_count",
+)  # fmt: skip
+ADJACENCIES = "in_edges", "out_edges", "incident_edges"
+
+
+def require_same_view(graph: fg.DynamicGraph, frozen: fg.Graph) -> None:
+    """Require that hosts read the same of a graph and of the frozen one."""
+    for name in ATTRIBUTES:
+        found, wanted = getattr(graph, name), getattr(frozen, name)
+        np.testing.assert_array_equal(found, wanted, err_msg=name)
+    for name in ADJACENCIES:
+        for part in ("row_offsets", "column_indices", "edge_ids"):
+            found, wanted = (getattr(getattr(g, name), part) for g in (graph, frozen))
+            np.testing.assert_array_equal(found, wanted, err_msg=f"{name}.{part}")
+    if not graph.directed:
+        np.testing.assert_array_equal(graph.twins, frozen.twins)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_hosts_read_the_present_version(directed: bool) -> None:
+    rng = np.random.default_rng(1)
+    graph = reached(rng, 50, directed=directed, batches=4)
+    for _ in range(4):
+        require_same_view(graph, graph.freeze())
+        sources, targets, columns = graph.edges()
+        again = fg.Graph.from_edges(
+            sources, targets, weights=columns["weight"], vertex_count=50,
+            directed=directed,
+        )  # fmt: skip
+        require_same_view(graph, again)
+        ends = rng.integers(0, 50, (2, 60))
+        graph.update(*ends, rng.random(60) < 0.5, weights=rng.random(60))
+        graph.audit()
+
+
+def test_rows_are_oriented_anew_in_each_version() -> None:
+    graph = fg.DynamicGraph.from_edges([0, 1, 2], [1, 2, 3], directed=False)
+    assert algorithms.triangle_count(graph).total == 0
+    graph.insert_edges([0], [2])
+    assert algorithms.triangle_count(graph).total == 1
+    graph.insert_edges([3, 3], [1, 0])
+    assert algorithms.triangle_count(graph).total == 4
+    graph.delete_edges([2], [1])
+    assert algorithms.triangle_count(graph).total == 2
+    graph.insert_edges([0], [1])
+    with pytest.raises(fg.GraphInputError, match="parallel"):
+        algorithms.triangle_count(graph)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_degrees_and_traits_follow_batches(directed: bool) -> None:
+    rng = np.random.default_rng(2)
+    graph = fg.DynamicGraph.from_edges(vertex_count=200, directed=directed)
+    graph._degrees.array("in")
+    for _ in range(25):
+        count = int(rng.integers(1, 900))
+        ends = rng.integers(0, 200, (2, count))
+        ends[int(rng.integers(2)), : int(rng.integers(count))] = 7
+        graph.update(*ends, rng.random(count) < 0.6)
+        frozen = graph.freeze()
+        for side in ("in", "out"):
+            degrees = graph._degrees.array(side)
+            wanted = getattr(frozen, f"{side}_degree")
+            np.testing.assert_array_equal(degrees[:200], wanted)
+            assert not degrees[200:].any()
+        if directed:
+            counts = np.bincount(frozen.out_degree)
+            np.testing.assert_array_equal(np.trim_zeros(graph._degrees._counts, "b"),
+                                          counts)  # fmt: skip
+
+
+def traits_of(graph: fg.DynamicGraph) -> Any:
+    return graph._traits
+
+
+def test_traits_rise_at_once_and_fall_past_a_factor_of_two() -> None:
+    graph = fg.DynamicGraph.from_edges(vertex_count=4000)
+    shape = graph.stamps.shape
+    graph.insert_edges(np.arange(500), np.full(500, 9))
+    assert not traits_of(graph).long_rows
+    graph.insert_edges(np.arange(500, 513), np.full(13, 9))
+    assert traits_of(graph).long_rows
+    assert graph.stamps.shape is not shape
+    shape = graph.stamps.shape
+    graph.delete_edges(np.arange(200), np.full(200, 9))
+    assert traits_of(graph).long_rows  # 313 edges are more than half of 512
+    assert graph.stamps.shape is shape
+    graph.delete_edges(np.arange(200, 260), np.full(60, 9))
+    assert not traits_of(graph).long_rows
+    graph.insert_edges(np.full(2048, 3), np.arange(2048))
+    assert traits_of(graph).has_hubs  # of out-edges
+
+
+def test_a_batch_in_place_ends_the_version_alone() -> None:
+    rng = np.random.default_rng(3)
+    graph = reached(rng, 61, directed=True, batches=1)
+    step = algorithms.pagerank
+    step(graph)
+    view = graph_arrays(graph, choose_device("cpu"))
+    held, stamps = dict(view), graph.stamps
+    graph.delete_edges(graph.sources[:3], graph.targets[:3], copies="first")
+    assert graph.stamps.version is not stamps.version
+    assert graph.stamps.moves is stamps.moves
+    assert graph.stamps.shape is stamps.shape
+    step(graph)
+    assert all(view[name] is array for name, array in held.items())
+    graph.compact()
+    assert graph.stamps.moves is not stamps.moves
+    graph.audit()
+
+
+def test_names_are_numbered_in_the_order_of_appearance() -> None:
+    graph = fg.DynamicGraph.from_edges(["c", "a"], ["b", "c"], names=True)
+    assert graph.vertex_names == ("c", "b", "a")
+    result = graph.insert_edges(["a", "d"], ["e", "e"])
+    assert result.vertices.tolist() == [3, 4]
+    assert graph.vertex_names == ("c", "b", "a", "e", "d")
+    assert graph.insert_vertices(["d", "f"]).vertices.tolist() == [5]
+    assert graph.vertex_index("f") == 5
+    graph.delete_vertices(["b"])
+    assert graph.freeze().vertex_names == ("c", "a", "e", "d", "f")
+    assert graph.insert_edges(["g"], ["b"]).vertices.tolist() == [1, 6]
+    assert graph.vertex_names[1] == "g"
+    assert graph.contains(["g", "g", "nobody"], ["b", "a", "a"]).tolist() == [
+        True, False, False,
+    ]  # fmt: skip
+    graph.audit()
+
+
+def test_integers_are_names_too() -> None:
+    graph = fg.DynamicGraph.from_edges([70, -5], [3, 70], names=True)
+    assert graph.vertex_names == (70, 3, -5)
+    graph.insert_edges([9], [3])
+    assert [graph.vertex_index(name) for name in (3, 9)] == [1, 3]
+
+
+def test_a_graph_may_begin_without_vertices() -> None:
+    graph = fg.DynamicGraph.from_edges(weights=[])
+    assert (graph.vertex_count, graph.edge_count, graph.version) == (0, 0, 0)
+    with pytest.raises(fg.GraphInputError, match="at least one vertex"):
+        graph.freeze()
+    assert graph.insert_vertices(3).vertices.tolist() == [0, 1, 2]
+    graph.insert_edges([0, 1], [1, 2], weights=[1.0, 2.0])
+    assert graph.version == 2
+    ranks = algorithms.pagerank(graph).ranks
+    np.testing.assert_array_equal(ranks, algorithms.pagerank(graph.freeze()).ranks)
+
+
+def test_freezing_leaves_dead_vertices_out() -> None:
+    graph = fg.DynamicGraph.from_edges([0, 1, 2, 3], [1, 2, 3, 0], weights=[1, 2, 3, 4])
+    graph.delete_vertices([1])
+    frozen = graph.freeze()
+    assert frozen.vertex_names.tolist() == [0, 2, 3]
+    assert frozen.sources.tolist() == [1, 2]
+    assert frozen.targets.tolist() == [2, 0]
+    assert frozen.weights.tolist() == [3, 4]
+    assert (graph.vertex_count, graph.living_count) == (4, 3)
+    assert graph.living.tolist() == [True, False, True, True]
+    assert graph.insert_vertices(1).vertices.tolist() == [1]
+    assert graph.freeze().vertex_names is None
+
+
+def test_pairs_and_neighbors_are_found() -> None:
+    rng = np.random.default_rng(4)
+    for directed in (True, False):
+        graph = reached(rng, 30, directed=directed, batches=5)
+        frozen = graph.freeze()
+        pairs = rng.integers(0, 30, (2, 300))
+        known = set(zip(frozen.sources.tolist(), frozen.targets.tolist(), strict=True))
+        known |= set() if directed else {(v, u) for u, v in known}
+        wanted = [pair in known for pair in zip(*pairs.tolist(), strict=True)]
+        assert graph.contains(*pairs).tolist() == wanted
+        rows = frozen.out_edges
+        for v in range(30):
+            some = slice(*rows.row_offsets[v : v + 2])
+            np.testing.assert_array_equal(graph.neighbors(v), rows.column_indices[some])
+
+
+def test_columns_are_read_only() -> None:
+    graph = fg.DynamicGraph.from_edges(
+        [0, 1], [1, 2], weights=[1.0, 2.0], columns={"kind": [[1, 2], [3, 4]]}
+    )
+    assert np.asarray(graph.column("kind")).tolist() == [[1, 2], [3, 4]]
+    state = fg.State(graph, w=graph.column("weight"))
+    with pytest.raises(fg.StateError, match="read-only"):
+        state["w"] = 1.0
+    with pytest.raises(fg.StateError, match="read-only"):
+        state.view("w")
+    with pytest.raises(fg.StateError, match="read-only"):
+        state.touch("w")
+    assert state.copy()["w"].tolist() == [1.0, 2.0]
+
+    @fg.edge
+    def write(f, u, v, e, d):
+        d.w[e] = 0.0
+        return True
+
+    with pytest.raises(fg.StateError, match="read-only"):
+        fg.edgemap(write)(state)
+    with pytest.raises(fg.GraphInputError, match="no such column"):
+        graph.column("time")
+    graph.insert_edges([2], [0], weights=[5.0], columns={"kind": [[7, 8]]})
+    assert state["w"].tolist() == [1.0, 2.0, 5.0]
+    assert graph.weights_as("float64") is graph.weights
+
+
+def test_copies_are_independent() -> None:
+    graph = fg.DynamicGraph.from_edges(["a"], ["b"], names=True)
+    for other in (graph.copy(), copy.copy(graph), copy.deepcopy(graph)):
+        other.insert_edges(["c"], ["a"])
+        assert (graph.vertex_count, other.vertex_count) == (2, 3)
+        assert (graph.version, other.version) == (0, 1)
+        other.audit()
+
+
+def test_changes_say_what_came_and_went() -> None:
+    graph = fg.DynamicGraph.from_edges([0, 1], [1, 2])
+    graph.update([0, 2], [1, 0], [False, True])
+    graph.insert_vertices(1)
+    changes = graph.changes(since=0)
+    assert [ends.tolist() for ends in changes.deleted] == [[0], [1]]
+    assert [ends.tolist() for ends in changes.inserted] == [[2], [0]]
+    assert changes.born.tolist() == [3]
+    assert graph.changes(since=2).inserted[0].size == 0
+    for wrong in (-1, 3, True, "0"):
+        with pytest.raises(fg.GraphInputError, match="version"):
+            graph.changes(since=wrong)
+
+
+# -- refusals
+
+
+REFUSED: dict[str, Any] = {
+    "pickle": pickle.dumps,
+    "shards": lambda graph: graph.partition(parts=2),
+    "ranks": fg.distribute,
+    "checkpoint": lambda graph: fg.iterate(
+        fg.vertexmap(_stay),
+        fg.State(graph, x=fg.vertex_property(0.0)),
+        checkpoint="somewhere",
+    ),
+}
+
+
+@fg.vertex
+def _stay(f, v, d):
+    d.x[v] = d.x[v]
+    return False
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_takes_a_fixed_graph_refuses(name: str, tmp_path: Any) -> None:
+    graph = fg.DynamicGraph.from_edges([0, 1], [1, 2])
+    with pytest.raises(fg.GraphInputError, match="freeze"):
+        REFUSED[name](graph)
+
+
+def test_a_memory_limit_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = fg.DynamicGraph.from_edges([0, 1], [1, 2])
+    state = fg.State(graph, x=fg.vertex_property(0.0))
+    monkeypatch.setattr(fg.config, "memory_limit", "1 GB")
+    with pytest.raises(fg.GraphInputError, match="freeze"):
+        fg.vertexmap(_stay)(state)
+
+
+def test_graphs_with_sides_are_not_taken() -> None:
+    graph = fg.Graph.from_edges([0], [1], sides=(1, 1))
+    with pytest.raises(fg.GraphInputError, match="sides"):
+        fg.DynamicGraph.from_graph(graph)
+
+
+def test_another_target_is_refused() -> None:
+    graph = fg.DynamicGraph.from_edges([0, 1], [1, 2], target="cpu")
+    state = fg.State(graph, x=fg.vertex_property(0.0))
+    fg.vertexmap(_stay)(state, target="auto")
+    with pytest.raises(fg.DeviceError, match="freeze"):
+        fg.vertexmap(_stay)(state, target="cuda")
+    with pytest.raises(fg.DeviceError, match="freeze"):
+        fg.iterate(fg.vertexmap(_stay), state, target="cuda")
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "ids": ({"sources": [0, 9], "targets": [1, 1]}, r"sources\[1\]"),
+    "negative": ({"sources": [0, -1], "targets": [1, 1]}, r"sources\[1\]"),
+    "floats": ({"sources": [0.5], "targets": [1]}, "sources"),
+    "lengths": ({"sources": [0, 1], "targets": [1]}, "as many targets"),
+    "no weights": ({"weights": None}, "weight"),
+    "nan": ({"weights": [np.nan]}, r"weights\[0\]"),
+    "weights": ({"weights": [1.0, 2.0]}, "weights"),
+    "column": ({"columns": {"time": [1]}}, "time"),
+    "mask": ({"insert": [True, False]}, "insert"),
+    "copies": ({"copies": "some"}, "copies"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_batches_change_nothing(name: str) -> None:
+    graph = fg.DynamicGraph.from_edges([0, 1], [1, 2], weights=[1.0, 2.0])
+    before, stamps = graph.digest, graph.stamps
+    changed, match = BAD[name]
+    given = {"sources": [0], "targets": [1], "weights": [3.0]} | changed
+    with pytest.raises(fg.GraphInputError, match=match):
+        graph.update(**given)
+    assert (graph.digest, graph.version) == (before, 0)
+    assert graph.stamps is stamps
+    graph.audit()
+    assert graph.update([0], [1], weights=[3.0]).inserted == 1
+
+
+def test_a_batch_waits_for_no_superstep_of_another_thread() -> None:
+    graph = fg.DynamicGraph.from_edges([0, 1], [1, 2])
+    state = fg.State(graph, x=fg.vertex_property(0.0))
+    found: list[BaseException] = []
+
+    def insert() -> None:
+        try:
+            graph.insert_edges([2], [0])
+        except fg.StateError as error:
+            found.append(error)
+
+    def look(run: Any, state: Any) -> None:
+        thread = threading.Thread(target=insert)
+        thread.start()
+        thread.join()
+        if run.supersteps == 1:
+            graph.insert_vertices(1)  # in the thread that runs
+
+    fg.iterate(fg.vertexmap(_stay), state, callback=look, max_supersteps=2)
+    assert "another thread" in str(found[0])
+    assert (graph.version, graph.vertex_count) == (1, 4)
+    insert()
+    assert graph.version == 2

@@ -1,0 +1,274 @@
+"""Programs and algorithms on graphs that batches have reached, and on frozen ones.
+
+Results have the same bits, but those of float reduces over vertices.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+import sys
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import featgraph as fg
+from featgraph import algorithms
+from tests.algorithms.test_smoke import CASES
+from tests.bank import BANK, BankProgram
+from tests.dynamic.reached import batches_to, reached
+from tests.generated.check import check
+from tests.generated.programs import generate
+from tests.strategies import seeds
+
+pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+V = 61
+_IS_DEEP = hypothesis.settings.get_current_profile_name() == "deep"
+
+
+def require_equal(found: Any, wanted: Any, name: str) -> None:
+    """Require the same bits; a NaN is any NaN."""
+    np.testing.assert_array_equal(found, wanted, err_msg=name, strict=True)
+
+
+def ran(
+    graph: fg.Graph, program: BankProgram, k: int, **options: Any
+) -> dict[str, Any]:
+    """Return what a few supersteps of a program leave."""
+    values = program.make_state(graph, k, np.random.default_rng(5))
+    state = fg.State(graph, **values)
+    fg.iterate(program.foldmaps, state, max_supersteps=3)
+    return {name: state[name] for name in state}
+
+
+@pytest.mark.drawn(8)
+@pytest.mark.parametrize("program", BANK, ids=str)
+def test_programs_have_the_bits_of_the_frozen_graph(program: BankProgram) -> None:
+    rng, k = np.random.default_rng(len(program.name)), program.widths[0]
+    graph = reached(rng, V, directed=not program.undirected)
+    graph.audit()
+    frozen = graph.freeze()
+    assert graph.digest == frozen.digest
+    found, wanted = ran(graph, program, k), ran(frozen, program, k)
+    for name, value in wanted.items():
+        require_equal(found[name], value, name)
+
+
+# -- columns of the graph, by slot and by id
+
+
+@fg.gather(into="flow", combine="sum")
+def along_in(f, u, v, e, d):
+    return d.w[e] * d.x[u]
+
+
+@fg.gather(into="drain", combine="sum", along="out")
+def along_out(f, u, v, e, d):
+    return d.w[e] * d.x[u]
+
+
+@fg.gather(into="near", combine="sum", along="both")
+def along_both(f, u, v, e, d):
+    return d.w[e] + d.x[u]
+
+
+@fg.edge
+def note(f, u, v, e, d):
+    d.seen[e] = d.w[e] + d.x[u]
+    return True
+
+
+@fg.vertex
+def keep(f, v, d):
+    d.y[v] = d.flow[v]
+    return True
+
+
+@fg.vertex
+def keep_both(f, v, d):
+    d.y[v] = d.flow[v] + d.drain[v]
+    return True
+
+
+@fg.vertex
+def keep_near(f, v, d):
+    d.y[v] = d.near[v]
+    return True
+
+
+STEPS = {
+    "in": fg.foldmap(along_in, keep),
+    "in and out": fg.foldmap(along_in, along_out, keep_both),
+    "both": fg.foldmap(along_both, keep_near),
+    "edges": fg.foldmap(note, along_in, keep),
+}
+
+
+#: Options under which kernels go along other rows.
+WAYS: dict[str, list[dict[str, Any]]] = {
+    "in": [{"direction": "pull"}, {"direction": "push"}]
+}
+
+
+def columns_left(
+    graph: fg.Graph, step: fg.FoldMap, weights: Any, **options: Any
+) -> dict[str, Any]:
+    """Return what a program leaves that reads the weights."""
+    x = np.arange(graph.vertex_count, dtype=np.float32) % 7
+    given: dict[str, Any] = {} if "note" not in repr(step) else {
+        "seen": fg.edge_property(np.float32(0), per_direction=not graph.directed)
+    }  # fmt: skip
+    state = fg.State(
+        graph, w=weights, x=fg.vertex_property(x),
+        y=fg.vertex_property(np.float32(0)), **given,
+    )  # fmt: skip
+    step(state, **options)
+    return {name: state[name] for name in state}
+
+
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("name", STEPS)
+def test_columns_have_the_values_of_the_version(name: str, directed: bool) -> None:
+    rng, step = np.random.default_rng(8), STEPS[name]
+    graph = reached(rng, V, directed=directed, batches=3)
+    for _ in range(3):
+        frozen = graph.freeze()
+        as_array = fg.edge_property(graph.weights_as("float32"), copy=False)
+        for how in WAYS.get(name, [{}]):
+            own = fg.edge_property(frozen.weights)
+            wanted = columns_left(frozen, step, own, **how)
+            for weights in (graph.column("weight"), as_array):
+                found = columns_left(graph, step, weights, **how)
+                for key, value in wanted.items():
+                    require_equal(found[key], value, key)
+        ends, some = rng.integers(0, V, (2, 40)), rng.random(40) < 0.6
+        graph.update(*ends, some, weights=rng.random(40, dtype=np.float32))
+
+
+def test_edges_are_numbered_by_slot_where_columns_are_all() -> None:
+    graph = reached(np.random.default_rng(8), V, directed=True, batches=1)
+    state = {"x": fg.vertex_property(np.float32(1)), "y": fg.vertex_property(0.0)}
+    own = fg.State(graph, w=fg.edge_property(np.float32(1)), **state)
+    columns = fg.State(graph, w=graph.column("weight"), **state)
+    assert "in_run_ids" in STEPS["in"].fold(own, target="cpu").source
+    assert "in_run_ids" not in STEPS["in"].fold(columns, target="cpu").source
+    pushed = STEPS["in"].fold(columns, target="cpu", direction="push").source
+    assert "out_run_ends" in pushed
+    assert "out_run_ids" not in pushed
+    both = STEPS["in and out"].fold(columns, target="cpu").source
+    assert "in_run_ids" in both
+    assert "out_run_ids" in both
+
+
+def test_a_state_of_columns_runs_on_in_later_versions() -> None:
+    rng = np.random.default_rng(9)
+    graph = reached(rng, V, directed=False, batches=2)
+    x = rng.random(V, dtype=np.float32)
+    state = fg.State(
+        graph, w=graph.column("weight"), x=fg.vertex_property(x),
+        y=fg.vertex_property(np.float32(0)),
+    )  # fmt: skip
+    for _ in range(6):
+        STEPS["in"](state)
+        frozen = graph.freeze()
+        require_equal(state["w"], frozen.weights, "w")
+        wanted = np.zeros(V)
+        rows = frozen.in_edges
+        w = frozen.expand_edge_values(frozen.weights).astype(np.float64)
+        at = np.repeat(np.arange(V), np.diff(rows.row_offsets))
+        np.add.at(wanted, at, w * x[rows.column_indices])
+        np.testing.assert_allclose(state["y"], wanted, rtol=1e-4)
+        ends, some = rng.integers(0, V, (2, 50)), rng.random(50) < 0.7
+        graph.update(*ends, some, weights=rng.random(50, dtype=np.float32))
+
+
+# -- algorithms
+
+
+def in_place(values: Any, graphs: dict[int, Any]) -> Any:
+    """Return arguments with other graphs in place of some."""
+    return tuple(graphs.get(id(value), value) for value in values)
+
+
+def changed(graph: fg.Graph) -> fg.DynamicGraph:
+    """Return an equal graph that batches have reached."""
+    return batches_to(
+        graph.sources, graph.targets, np.random.default_rng(2),
+        vertex_count=graph.vertex_count, directed=graph.directed,
+    )  # fmt: skip
+
+
+def check_same(found: Any, wanted: Any) -> None:
+    """Require that results have the same bits."""
+    for field in fields(wanted):
+        ours, theirs = getattr(found, field.name), getattr(wanted, field.name)
+        if isinstance(theirs, np.ndarray | float | int | np.generic):
+            require_equal(np.asarray(ours), np.asarray(theirs), field.name)
+
+
+@pytest.mark.drawn(6)
+@pytest.mark.parametrize("name", CASES)
+def test_algorithms_have_the_answers_of_the_frozen_graph(name: str) -> None:
+    case, function = CASES[name], getattr(algorithms, name)
+    graphs = {
+        id(value): changed(value) for value in case.given if isinstance(value, fg.Graph)
+    }
+    if not graphs:
+        pytest.skip("takes no graph")
+    frozen = {key: graph.freeze() for key, graph in graphs.items()}
+    found = function(*in_place(case.given, graphs), **case.options)
+    wanted = function(*in_place(case.given, frozen), **case.options)
+    check_same(found, wanted)
+    verify = getattr(sys.modules[function.__module__], f"verify_{name}")
+    shared = inspect.signature(verify).parameters.keys() & case.options.keys()
+    options = {name: case.options[name] for name in shared}
+    verify(*in_place(case.claimed(found), graphs), **options)
+
+
+WEIGHTED = ("sssp", "sswp", "pagerank", "label_propagation", "closeness_centrality")
+
+
+@pytest.mark.drawn(3)
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_algorithms_take_the_column_of_weights(name: str) -> None:
+    case, function = CASES[name], getattr(algorithms, name)
+    graph = reached(np.random.default_rng(6), 34, directed=True)
+    rest = case.given[1:]
+    check_same(function(graph, *rest), function(graph.freeze(), *rest))
+
+
+# -- drawn programs
+
+
+@dataclass
+class Reached:
+    """A graph to be made: of drawn edges that batches insert."""
+
+    spec: Any
+    seed: int
+
+    def make(self) -> fg.Graph:
+        graph = self.spec.make()
+        return batches_to(
+            graph.sources, graph.targets, np.random.default_rng(self.seed),
+            vertex_count=graph.vertex_count, directed=graph.directed,
+        )  # fmt: skip
+
+
+@pytest.mark.skipif(not _IS_DEEP, reason="compiles drawn programs: deep profile")
+def test_drawn_programs_agree_with_the_interpreter() -> None:
+    @settings(max_examples=60, phases=[p for p in Phase if p is not Phase.shrink])
+    @given(st.integers(0, 2**32 - 1), seeds)
+    def agrees(number: int, seed: int) -> None:
+        case = generate(random.Random(number), work=300)
+        case = replace(case, graph=Reached(case.graph, seed))
+        report = check(case, "cpu")
+        assert report.status != "failed", f"{report.detail}\n{case.text}"
+
+    agrees()
