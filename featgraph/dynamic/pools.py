@@ -29,7 +29,15 @@ from numpy.typing import NDArray
 from featgraph._interrupts import import_whole
 from featgraph.errors import GraphInputError
 
-__all__ = ["Plan", "Queue", "RowPool", "Threads", "Updates", "wide_slots"]
+__all__ = [
+    "Plan",
+    "Queue",
+    "RowPool",
+    "Threads",
+    "Updates",
+    "fewest_slots",
+    "wide_slots",
+]
 
 Array: TypeAlias = NDArray[Any]
 #: Type and width of each column of the edges; None for scalars.
@@ -45,6 +53,11 @@ _FEWEST_SLOTS = 64
 def wide_slots(slots: int) -> type[np.integer[Any]]:
     """Return the type of slot numbers; a row may be walked past its end."""
     return np.int64 if slots >= 2**31 - 1024 else np.int32
+
+
+def fewest_slots(slots: int) -> int:
+    """Return the slots of a pool that is to have some."""
+    return max(slots, _FEWEST_SLOTS)
 
 
 def _kernels() -> Any:
@@ -305,6 +318,16 @@ class Plan:
     top: int = 0
     lost: int = 0
 
+    @property
+    def came(self) -> int:
+        """How many edges come."""
+        return int(np.count_nonzero(self.fates == _kernels().APPENDS))
+
+    @property
+    def left(self) -> int:
+        """How many edges leave."""
+        return int(self.gone.sum())
+
     def by_entry(self, values: Array) -> Array:
         """Return values of updates by entry."""
         if self.order.size < _SHARED:
@@ -351,7 +374,7 @@ class RowPool:
         self, along: str, is_twice: bool, slots: int, vertex_capacity: int, spec: Spec
     ) -> None:
         kernels = _kernels()
-        slots = max(slots, _FEWEST_SLOTS)
+        slots = fewest_slots(slots)
         self.along, self.is_twice, self.spec = along, is_twice, spec
         dtype = wide_slots(slots)
         self.starts = np.zeros(vertex_capacity, dtype)
@@ -381,6 +404,28 @@ class RowPool:
     def is_sided(self) -> bool:
         """Whether rows have edges of both directions of a directed graph."""
         return self.along == "both"
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest row of a hub; 0 without hubs."""
+        return int((self.stops[self.hubs] - self.starts[self.hubs]).max(initial=0))
+
+    def on_host(self) -> RowPool:
+        """Return a pool that the host reads: this one."""
+        return self
+
+    @staticmethod
+    def queue(dtype: Any) -> Queue:
+        """Return a queue in that memory."""
+        return Queue(dtype)
+
+    def put(self, name: str, array: Array) -> None:
+        """Have another array by its name, of the host."""
+        setattr(self, name, array)
+
+    def taken(self, updates: Updates) -> Updates:
+        """Return updates with arrays in that memory."""
+        return updates
 
     def lengths(self, vertex_count: int) -> Array:
         """Return the number of edges of each vertex."""

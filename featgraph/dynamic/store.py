@@ -22,6 +22,7 @@ from featgraph.dynamic.batches import (
     Record,
     UpdateResult,
     checked_batch,
+    on_host,
     require_choice,
 )
 from featgraph.dynamic.pools import Plan, Queue, RowPool, Spec, Threads, Updates
@@ -94,8 +95,9 @@ class EdgeStore:
         loops: str = "keep",
         columns: Spec | None = None,
         capacity: int | None = None,
+        target: str = "cpu",
     ) -> None:
-        self.directed = directed
+        self.directed, self.target = directed, target
         self.duplicates = require_choice(duplicates, POLICIES, "duplicates")
         self.loops = require_choice(loops, ("keep", "drop", "error"), "loops")
         self.columns: Spec = dict(columns or {})
@@ -110,11 +112,7 @@ class EdgeStore:
         self.capacity, self.living_count = capacity, vertex_count
         self.living: Array | None = None
         self.given_count = self.edge_count = self.version = self.moves = 0
-        self.pools = {
-            "in": RowPool(
-                "in", not directed, capacity or 0, self.vertex_capacity, self.columns
-            )
-        }
+        self.pools = {"in": self._empty("in", not directed, capacity or 0)}
         self.pools["in"].length_counts[0] = vertex_count
         self.next_number = 0
         #: Updates since rows were laid out.
@@ -162,6 +160,20 @@ class EdgeStore:
         store._log.add(None, 0)
         return store
 
+    def _empty(self, along: str, is_twice: bool, slots: int) -> RowPool:
+        """Return a pool without edges."""
+        kind: Any = RowPool
+        if self.target == "cuda":
+            from featgraph.dynamic.gpu_pools import GpuRowPool as kind  # loads Numba
+        return kind(along, is_twice, slots, self.vertex_capacity, self.columns)  # type: ignore[no-any-return]
+
+    def _step(self, batch: Batch) -> _Step:
+        """Begin a batch."""
+        kind = _Step
+        if self.target == "cuda":
+            from featgraph.dynamic.gpu_pools import GpuStep as kind  # loads Numba
+        return kind(self, batch)
+
     @property
     def is_sided(self) -> bool:
         """Whether rows of both directions differ from the others."""
@@ -181,7 +193,7 @@ class EdgeStore:
         sources, targets, numbers, columns = self.edges()
         ids = None
         if self.free_ids is not None:
-            pool = self.pools["in"]
+            pool = self.pools["in"].on_host()
             ids = np.repeat(pool.ids[self._slots()[1]], 2)  # type: ignore[index]
         updates = Updates(
             sources, targets, np.ones(sources.size, np.uint8), 0, 0, False, 0, "keep",
@@ -189,9 +201,10 @@ class EdgeStore:
         )  # fmt: skip
         is_twice = along == "both"
         with Threads(sources.size) as threads, _host_memory():
-            empty = RowPool(along, is_twice, 0, self.vertex_capacity, self.columns)
+            empty = self._empty(along, is_twice, 0)
             if ids is not None:
-                empty.ids = np.zeros(empty.slots, np.uint32)
+                empty.put("ids", np.zeros(empty.slots, np.uint32))
+            updates = empty.taken(updates)
             room = self.vertex_count, self.vertex_capacity
             plan = empty.plan(updates, threads, *room, dense=True)
             empty.refit(plan, partial(self._slots_for, empty))
@@ -208,7 +221,7 @@ class EdgeStore:
             Twice the numbers of their insertions.
         columns : dict of arrays
         """
-        pool = self.pools["in"]
+        pool = self.pools["in"].on_host()
         rows, slots = self._slots()
         columns = {name: column[slots] for name, column in pool.columns.items()}
         return pool.ends[slots], rows, pool.numbers[slots], columns
@@ -218,7 +231,7 @@ class EdgeStore:
         from featgraph.dynamic import kernels_cpu as kernels  # loads Numba
         from featgraph.graph.building import sorting  # loads Numba
 
-        pool = self.pools["in"]
+        pool = self.pools["in"].on_host()
         starts, stops = pool.starts[: self.vertex_count], pool.stops
         at = np.append(0, np.cumsum(pool.lengths(self.vertex_count), dtype=np.int64))
         rows, slots = np.empty(at[-1], np.int32), np.empty(at[-1], starts.dtype)
@@ -245,23 +258,24 @@ class EdgeStore:
         """
         if self.free_ids is not None:
             return
-        pool, made = self.pools["in"], {}
-        for along, other in self.pools.items():
+        made, pools = {}, {along: p.on_host() for along, p in self.pools.items()}
+        pool = pools["in"]
+        for along, other in pools.items():
             made[along] = np.zeros(other.slots, np.uint32)
         at = living_slots(pool, self.vertex_count)
         made["in"][at] = np.arange(at.size, dtype=np.uint32)
         numbers = pool.numbers[at]
         order = np.argsort(numbers)
-        for along, other in self.pools.items():
+        for along, other in pools.items():
             if along != "in":
                 slots = living_slots(other, self.vertex_count)
                 wanted = other.numbers[slots] & ~np.uint32(1)
                 found = np.searchsorted(numbers, wanted, sorter=order)
                 made[along][slots] = order[found]
-        self.next_id, self.free_ids = at.size, Queue(np.uint32)
+        self.next_id, self.free_ids = at.size, self.pools["in"].queue(np.uint32)
         self.id_capacity = max(self.id_capacity, _padded(at.size + at.size // 8))
         for along, ids in made.items():
-            self.pools[along].ids = ids
+            self.pools[along].put("ids", ids)
         self.moves += 1
 
     def changes(self, since: int) -> Changes | None:
@@ -307,16 +321,16 @@ class EdgeStore:
         with _host_memory():
             if self.next_number + batch.sources.size > NUMBERS:
                 self._renumber()
-            return _Step(self, batch).run()
+            return self._step(batch).run()
 
     def _without_edges(self, batch: Batch) -> Batch:
         """Return the batch that deletes all edges of the vertices that die."""
         from featgraph.dynamic import kernels_cpu as kernels  # loads Numba
 
-        pool, dead = self.pools["in"], batch.deaths
+        pool, dead = self.pools["in"].on_host(), batch.deaths
         pairs = [edges_of(pool, dead)]
         if self.directed and "out" in self.pools:
-            pairs.append(edges_of(self.pools["out"], dead)[::-1])
+            pairs.append(edges_of(self.pools["out"].on_host(), dead)[::-1])
         elif self.directed:
             is_dead = np.zeros(self.vertex_capacity, np.bool_)
             is_dead[dead] = True
@@ -337,7 +351,7 @@ class EdgeStore:
         """Lay all rows out in order, and free memory that they do not need."""
         self._aged = self.edge_count + 1
         with _host_memory():
-            _Step(self, Batch()).run(compacts=True)
+            self._step(Batch()).run(compacts=True)
 
     def _slots_for(self, pool: RowPool, needed: int) -> int:
         """Return how many slots a pool has that must have some."""
@@ -359,13 +373,14 @@ class EdgeStore:
     def _renumber(self) -> None:
         """Give edges numbers from 0 on in the order of insertion; empty the log."""
         _, slots = self._slots()
-        known = self.pools["in"].numbers[slots] >> 1
+        known = self.pools["in"].on_host().numbers[slots] >> 1
         made = {}
         for along, pool in self.pools.items():
-            now = np.searchsorted(known, pool.numbers >> 1).astype(np.uint32)
-            made[along] = 2 * now + (pool.numbers & 1)
+            numbers = pool.on_host().numbers
+            now = np.searchsorted(known, numbers >> 1).astype(np.uint32)
+            made[along] = 2 * now + (numbers & 1)
         for along, numbers in made.items():
-            self.pools[along].numbers = numbers
+            self.pools[along].put("numbers", numbers)
         self.next_number = known.size
         self._log.add(None, 0)
         self.moves += 1
@@ -386,7 +401,7 @@ class EdgeStore:
         for along, pool in self.pools.items():
             found[f"{along}_slots"], found[f"{along}_used"] = pool.slots, pool.top
         arrays = [array for pool in self.pools.values() for array in pool.arrays()]
-        found["bytes"] = sum(array.nbytes for array in arrays)
+        found["bytes"] = sum(a.size * a.dtype.itemsize for a in arrays)
         return found
 
 
@@ -415,7 +430,7 @@ class _Step:
     def _updates(self) -> Updates:
         store, batch, kernels = self.store, self.batch, self.kernels
         sources, targets = batch.sources, batch.targets
-        outcomes = np.full(sources.size, kernels.INSERTED, np.uint8)
+        outcomes, self.dropped = np.full(sources.size, kernels.INSERTED, np.uint8), 0
         if store.loops != "keep":
             is_loop = (sources == targets) & (batch.kinds == 1)
             if is_loop.any():
@@ -429,6 +444,7 @@ class _Step:
                         fix="drop it, or make the graph with loops='drop' or 'keep'",
                     )
                 outcomes[is_loop] = kernels.IGNORED
+                self.dropped = int(np.count_nonzero(is_loop))
                 sources = np.where(is_loop, -1, sources)
                 targets = np.where(is_loop, -1, targets)
         policy = {"keep": kernels.KEEP, "error": kernels.REFUSE}.get(
@@ -443,10 +459,11 @@ class _Step:
         if columns is None:  # all are deletions
             columns = {}
         looks = policy != kernels.KEEP or not batch.kinds.all()
-        return Updates(
+        updates = Updates(
             sources, targets, batch.kinds, policy, copies, looks, store.next_number,
             store.duplicates, columns, outcomes, not store.directed,
         )  # fmt: skip
+        return store.pools["in"].taken(updates)
 
     def run(self, compacts: bool = False) -> UpdateResult:
         """Plan the batch, find room, and apply it."""
@@ -457,7 +474,8 @@ class _Step:
             or (store._aged + size) * COMPACT_SHARE > store.edge_count
         ) and (size > 0 or compacts)
         plans: dict[str, Plan] = {}
-        with Threads(size + (store.edge_count if dense else 0)) as threads:
+        work = size + (store.edge_count if dense else 0)
+        with Threads(0 if store.target == "cuda" else work) as threads:
             for along, pool in store.pools.items():
                 plan = pool.plan(updates, threads, *self.room, dense=dense)
                 if along == "in":
@@ -474,16 +492,16 @@ class _Step:
         kernels, outcomes = self.kernels, self.updates.outcomes
         counts = plan.tally
         if not self.updates.looks:
-            counts[kernels.INSERTED] = np.count_nonzero(outcomes == kernels.INSERTED)
+            counts[kernels.INSERTED] = outcomes.size - self.dropped
         counts[kernels.IGNORED] = outcomes.size - int(
             counts[[kernels.INSERTED, kernels.REPLACED, kernels.DELETED]].sum()
             + counts[[kernels.MISSING, kernels.REPEATED]].sum()
         )
         found = []
         if counts[kernels.REPEATED]:
-            found.append(int(np.argmax(outcomes == kernels.REPEATED)))
+            found.append(int(np.argmax(on_host(outcomes) == kernels.REPEATED)))
         if counts[kernels.MISSING] and self.batch.missing == "error":
-            found.append(int(np.argmax(outcomes == kernels.MISSING)))
+            found.append(int(np.argmax(on_host(outcomes) == kernels.MISSING)))
         if found:
             self._refuse(min(found))
         return counts
@@ -513,9 +531,7 @@ class _Step:
         """Prepare all that can fail, then apply the plans."""
         store, batch, updates = self.store, self.batch, self.updates
         kernels, plan = self.kernels, plans["in"]
-        came = int(np.count_nonzero(plan.fates == kernels.APPENDS))
-        gone_at = np.append(0, np.cumsum(plan.gone))
-        gone = int(gone_at[-1])
+        came, gone = plan.came, plan.left
         given = int(counts[kernels.INSERTED] - counts[kernels.EDGES])
         is_changed = bool(
             counts[[kernels.INSERTED, kernels.REPLACED, kernels.DELETED]].any()
@@ -524,7 +540,7 @@ class _Step:
         )
         room = max(store.edge_count // 8, _LOG)
         is_logged = came + gone + batch.births <= room
-        left = self._left(plan, gone_at, is_logged)
+        left = self._left(plan, is_logged)
         free, ids_taken, next_id, capacity = self._ids(plan, came, left[3], gone)
         object.__setattr__(updates, "ids", free)
         for along, pool in store.pools.items():
@@ -566,8 +582,9 @@ class _Step:
                 store._log.add(record, room)
         return made
 
-    def _left(self, plan: Plan, gone_at: Array, is_logged: bool) -> tuple[Array, ...]:
+    def _left(self, plan: Plan, is_logged: bool) -> tuple[Array, ...]:
         """Return rows, ends, numbers and ids of edges that leave."""
+        gone_at = np.append(0, np.cumsum(plan.gone))
         pool, kernels = self.store.pools["in"], self.kernels
         ids = np.empty(0, np.uint32) if pool.ids is None else pool.ids
         count = int(gone_at[-1]) if is_logged or ids.size else 0
@@ -594,11 +611,17 @@ class _Step:
         free = store.free_ids.next(came)
         ids = np.empty(2 * self.updates.sources.size, np.uint32)
         self.kernels.give_ids(plan.fates, plan.order, free, store.next_id, ids)
+        return ids, *self._id_room(came, int(free.size), gone)
+
+    def _id_room(self, came: int, taken: int, gone: int) -> tuple[int, int, int]:
+        """Make room for ids; return how many are taken, the next, the capacity."""
+        store = self.store
+        assert store.free_ids is not None
         store.free_ids.reserve(gone)
-        next_id, capacity = store.next_id + came - free.size, store.id_capacity
+        next_id, capacity = store.next_id + came - taken, store.id_capacity
         if next_id > capacity:
             capacity = _padded(max(next_id, 2 * capacity))
-        return ids, int(free.size), next_id, capacity
+        return taken, next_id, capacity
 
     def _record(self, plan: Plan, left: tuple[Array, ...]) -> Record:
         """Return what the batch changes, for the log."""

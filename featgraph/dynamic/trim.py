@@ -43,7 +43,11 @@ _lose = foldmap(has_lost_source, lose)
 
 
 def trim(
-    state: State, source: str = "previous", *, reset: dict[str, Any], target: str = "auto"
+    state: State,
+    source: str = "previous",
+    *,
+    reset: dict[str, Any],
+    target: str = "auto",
 ) -> Ids:
     """Reset the vertices whose values came along edges that were deleted or changed.
 

@@ -1,0 +1,884 @@
+"""Rows in a pool of the GPU's memory, and batches on them.
+
+`GpuRowPool` takes the steps of `RowPool` by the kernels of `kernels_cuda`, to equal
+rows. The host reads two small arrays in a batch: how many rows and pairs there are, and
+what becomes of them. What else it needs of rows it downloads: `GpuRowPool.on_host`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from featgraph._cached import cached_property
+from featgraph.arrays import edge_kernels, foreign, memory, sorting
+from featgraph.arrays.edges import taken
+from featgraph.arrays.padding import stored_shape
+from featgraph.dynamic import kernels_cuda as passes
+from featgraph.dynamic.batches import Record
+from featgraph.dynamic.kernels_cpu import CLASS_COUNT, HUB, SIZES
+from featgraph.dynamic.pools import (
+    Array,
+    Queue,
+    RowPool,
+    Spec,
+    Threads,
+    Updates,
+    fewest_slots,
+    wide_slots,
+)
+from featgraph.dynamic.store import _Step
+
+__all__ = ["GpuQueue", "GpuRowPool", "GpuStep"]
+
+_KEEP, _COMBINE = passes.KEEP, passes.COMBINE
+
+
+class GpuQueue(Queue):
+    """Numbers in memory of the GPU, which leave in the order in which they came."""
+
+    __slots__ = ()
+
+    def __init__(self, dtype: Any) -> None:
+        self._array, self._first, self._last = memory.empty((0,), dtype), 0, 0
+
+    def next(self, count: int, skip: int = 0) -> Any:
+        first = self._first + skip
+        return _part(self._array, first, min(count, self._last - first))
+
+    def reserve(self, count: int) -> None:
+        if self._last + count > self._array.size:
+            kept = self.next(len(self))
+            array = memory.empty((2 * (kept.size + count),), kept.dtype)
+            memory.copy(array, kept)
+            self._array, self._first, self._last = array, 0, kept.size
+
+    def put(self, numbers: Any) -> None:
+        memory.copy(_part(self._array, self._last, numbers.size), numbers)
+        self._last += numbers.size
+
+    def copy(self) -> Queue:
+        made = GpuQueue(self._array.dtype)
+        kept = self.next(len(self))
+        if kept.size:
+            made._array, made._last = memory.copy_of(kept), len(self)
+        return made
+
+
+class GpuRuns:
+    """The queues of free runs of all classes, in one array.
+
+    Attributes
+    ----------
+    table : int64, (3, classes)
+        Where the runs of a class begin, where they end, and up to where there is room.
+    runs : array of int64
+    """
+
+    def __init__(self) -> None:
+        self.table = np.zeros((3, CLASS_COUNT), np.int64)
+        self.runs = memory.empty((1,), np.int64)
+
+    @property
+    def counts(self) -> Array:
+        """How many runs of each class are free."""
+        return self.table[1] - self.table[0]
+
+    def __getitem__(self, size: int) -> _Runs:
+        first, last = self.table[:2, size].tolist()
+        return _Runs(_part(self.runs, first, last - first))
+
+    def reserve(self, more: Array) -> None:
+        """Make room for more runs of each class."""
+        if (self.table[1] + more <= self.table[2]).all():
+            return
+        counts, room = self.counts, 2 * (self.counts + more)
+        begins = np.cumsum(room) - room
+        runs = memory.empty((max(int(room.sum()), 1),), np.int64)
+        most = int(counts.max(initial=0))
+        moves = memory.upload(np.stack([self.table[0], counts, begins]))
+        memory.launch_over(
+            passes.move_queues, most * CLASS_COUNT, moves, most, self.runs, runs
+        )
+        self.table, self.runs = np.stack([begins, begins + counts, begins + room]), runs
+
+    def copy(self) -> GpuRuns:
+        """Return queues with the same runs."""
+        made = copy(self)
+        made.table = self.table.copy()
+        made.reserve(1 + self.table[2] - self.table[1])
+        return made
+
+    def on_host(self) -> list[Queue]:
+        """Return the queues on the host."""
+        found = []
+        for size in range(CLASS_COUNT):
+            queue, runs = Queue(np.int64), self[size]
+            queue.reserve(len(runs))
+            queue.put(runs.next(len(runs)))
+            found.append(queue)
+        return found
+
+
+class _Runs:
+    """The free runs of a class, as the host reads them."""
+
+    def __init__(self, runs: Any) -> None:
+        self._runs = runs
+
+    def __len__(self) -> int:
+        return int(self._runs.size)
+
+    def next(self, count: int, skip: int = 0) -> Array:
+        return _read(_part(self._runs, skip, min(count, len(self) - skip)))
+
+
+@dataclass(eq=False)
+class GpuPlan:
+    """What a batch does to a pool on the GPU; arrays are named as in `Plan`.
+
+    Attributes
+    ----------
+    count, entries : int
+        Touched rows, and entries.
+    order, row_of : the place and the row of each entry
+    ends : other end by place
+    appended : how many entries before each append an edge
+    at, marks, before : see `kernels_cuda`
+    copied_at : the same as `at`, of slots that are copied
+    summary : ndarray of int64
+        What the host has read.
+    """
+
+    sides: int
+    is_dense: bool
+    starts: Any
+    stops: Any
+    classes: Any
+    rows: Any
+    first: Any
+    row_of: Any
+    order: Any
+    ends: Any
+    none: Any
+    count: int = 0
+    entries: int = 0
+    total: int = 0
+    fates: Any = None
+    heads: Any = None
+    places: Any = None
+    sources: Any = None
+    appended: Any = None
+    at: Any = None
+    marks: Any = None
+    before: Any = None
+    lengths: Any = None
+    chosen: Any = None
+    copied_at: Any = None
+    targets: Any = None
+    runs: tuple[Any, Any] = (None, None)
+    hub_list: tuple[Any, Any] = (None, None)
+    summary: Array = field(default_factory=lambda: np.zeros(passes.SUMMARY, np.int64))
+    hubs: Array = field(default_factory=lambda: np.empty(0, np.int32))
+    hub_lengths: Array = field(default_factory=lambda: np.empty(0, np.int64))
+    born: int = 0
+    writes: list[tuple[Any, ...]] = field(default_factory=list)
+    values: list[tuple[Any, ...]] = field(default_factory=list)
+    tables: tuple[Any, Any] = (None, None)
+    fresh: GpuRowPool | None = None
+    freed: Any = None
+    drops: Any = 0
+    puts: list[tuple[int, Any]] = field(default_factory=list)
+    region: tuple[int, int] = (0, 0)
+    top: int = 0
+    lost: int = 0
+    updates: Updates | None = None
+
+    @property
+    def tally(self) -> Array:
+        """How many updates had each outcome, and edges deleted."""
+        return self.summary[: passes.BORN]
+
+    @property
+    def came(self) -> int:
+        """How many edges come."""
+        return int(self.summary[passes.CAME])
+
+    @property
+    def left(self) -> int:
+        """How many edges leave."""
+        return int(self.summary[passes.GONE])
+
+    @property
+    def marked(self) -> tuple[Any, ...]:
+        """What tells edges that leave, and whether there are any."""
+        return self.at, self.marks, self.before, self.left > 0
+
+
+class GpuRowPool(RowPool):
+    """The rows of one direction in memory of the GPU: see `RowPool`.
+
+    `length_counts`, `hubs` and `hub_lengths` are on the host.
+    """
+
+    def __init__(
+        self, along: str, is_twice: bool, slots: int, vertex_capacity: int, spec: Spec
+    ) -> None:
+        slots = fewest_slots(slots)
+        self.along, self.is_twice, self.spec = along, is_twice, spec
+        dtype = wide_slots(slots)
+        self.starts = memory.filled((vertex_capacity,), 0, dtype)
+        self.stops = memory.filled((vertex_capacity,), 0, dtype)
+        self.classes = memory.filled((vertex_capacity,), 0, np.uint8)
+        self.ends = memory.filled((slots,), 0, np.int32)
+        self.numbers = memory.filled((slots,), 0, np.uint32)
+        self.columns = {
+            name: _zeros(slots, dtype, width) for name, (dtype, width) in spec.items()
+        }
+        self.ids = None
+        self.length_counts = np.zeros(HUB + 1, np.int64)
+        self.hubs = np.empty(0, np.int32)
+        self.hub_lengths = np.empty(0, np.int64)
+        self.queues: Any = GpuRuns()
+        self.region, self.top, self.lost = (0, 0), 0, 0
+        self._host: RowPool | None = None
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest row of a hub; 0 without hubs."""
+        return int(self.hub_lengths.max(initial=0))
+
+    def lengths(self, vertex_count: int) -> Array:
+        """Return the number of edges of each vertex, on the host."""
+        return self.on_host().lengths(vertex_count)
+
+    def on_host(self) -> RowPool:
+        """Return a copy of the pool on the host, made once a version."""
+        if self._host is None:
+            made = RowPool(self.along, self.is_twice, 0, 0, self.spec)
+            for name in ("starts", "stops", "classes", "ends", "numbers"):
+                setattr(made, name, _read(getattr(self, name)))
+            made.columns = {
+                name: _read(self.columns[name])[:, :width]
+                if width is not None
+                else _read(self.columns[name])
+                for name, (_, width) in self.spec.items()
+            }
+            made.ids = None if self.ids is None else _read(self.ids)
+            made.length_counts, made.hubs = self.length_counts, self.hubs
+            made.queues = self.queues.on_host()
+            made.region, made.top, made.lost = self.region, self.top, self.lost
+            self._host = made
+        return self._host
+
+    @staticmethod
+    def queue(dtype: Any) -> Queue:
+        """Return a queue in that memory."""
+        return GpuQueue(dtype)
+
+    def put(self, name: str, array: Array) -> None:
+        """Have another array by its name, of the host."""
+        setattr(self, name, memory.upload(array))
+        self._host = None
+
+    def taken(self, updates: Updates) -> Updates:
+        """Return updates with all arrays on the GPU."""
+        numbers = updates.numbers
+        return replace(
+            updates,
+            sources=_uploaded(updates.sources),
+            targets=_uploaded(updates.targets),
+            kinds=_uploaded(updates.kinds),
+            outcomes=_uploaded(updates.outcomes),
+            numbers=None if numbers is None else _uploaded(numbers),
+            columns={name: _uploaded(a) for name, a in updates.columns.items()},
+            ids=None if updates.ids is None else _uploaded(updates.ids),
+        )
+
+    # -- plan
+
+    def plan(  # type: ignore[override]
+        self, updates: Updates, threads: Threads, *room: int, dense: bool
+    ) -> GpuPlan:
+        """Find what a batch does to the rows: see `RowPool.plan`."""
+        del threads
+        at, other = updates.targets, updates.sources
+        if self.along == "out":
+            at, other = other, at
+        sides, none = int(self.is_twice), room[0]
+        most = at.size << sides
+        keys, ends = (memory.empty((most,), np.int32) for _ in range(2))
+        memory.launch_over(
+            passes.list_entries, at.size, at, other, sides, none, keys, ends
+        )
+        by_row, order = sorting.sort_stably(keys, none + 1)
+        limit = none if dense else min(most, none)
+        counts = memory.filled((4,), 0, np.int64)
+        plan = GpuPlan(
+            sides, dense,
+            *(_grown(a, room[1]) for a in (self.starts, self.stops, self.classes)),
+            memory.empty((limit,), np.int32), memory.empty((limit + 1,), np.int64),
+            memory.empty((most,), np.int32), order, ends, counts,
+        )  # fmt: skip
+        plan.at = plan.before = plan.places = counts
+        plan.marks, plan.updates = self.numbers, updates
+        plan.born = none if dense else none - int(self.length_counts.sum())
+        entry_of = self._list_rows(plan, by_row, none, counts)
+        pairs: tuple[Any, ...] = ()
+        if updates.looks and most:
+            pairs = self._list_pairs(plan, keys, by_row, none, counts)
+            lengths = memory.empty((limit + 1,), np.int64)
+            memory.launch_over(
+                passes.measure_rows, limit + 1, plan.rows, counts, plan.first,
+                plan.starts, plan.stops, lengths,
+            )  # fmt: skip
+            plan.at, total = sorting.scanned(lengths)
+            memory.launch(passes.note, 1, total, 0, counts, 3)
+        found = [0, none if dense else 0, 0, 0]
+        if most:
+            found = memory.read(counts).tolist()
+        plan.entries, plan.count, pair_count, plan.total = found
+        plan.fates = memory.filled((plan.entries,), passes.APPENDS, np.uint8)
+        plan.summary = memory.filled((passes.SUMMARY,), 0, np.int64)
+        plan.sources = memory.empty((plan.entries,), np.int32)
+        if pairs:
+            self._decide(plan, pairs, pair_count, entry_of)
+        else:
+            plan.appended = memory.empty((plan.entries + 1,), np.int64)
+            memory.launch_over(passes.count_up, plan.entries + 1, plan.appended)
+            memory.launch_over(
+                passes.list_updates,
+                plan.entries,
+                plan.entries,
+                order,
+                sides,
+                plan.sources,
+            )
+        self._plan_rows(plan)
+        return plan
+
+    def _list_rows(self, plan: GpuPlan, by_row: Any, none: int, counts: Any) -> Any:
+        """List touched rows; return the entry of each place."""
+        most = by_row.size
+        entry_of = memory.empty((most,), np.int32)
+        known = plan.row_of, plan.order, entry_of, counts
+        if plan.is_dense:
+            memory.launch_over(passes.count_up, none, plan.rows)
+            memory.launch_over(edge_kernels.begin_rows, none + 1, by_row, plan.first)
+            memory.launch_over(
+                passes.list_all_rows, most, by_row, none, plan.first, *known
+            )
+            return entry_of
+        flags = memory.empty((most,), np.int32)
+        memory.launch_over(passes.mark_rows, most, by_row, none, flags)
+        sums, _ = sorting.scanned(flags)
+        memory.launch_over(
+            passes.list_rows, most, by_row, none, flags, sums, plan.rows, plan.first,
+            *known,
+        )  # fmt: skip
+        return entry_of
+
+    def _list_pairs(
+        self, plan: GpuPlan, keys: Any, by_row: Any, none: int, counts: Any
+    ) -> tuple[Any, ...]:
+        """Sort by row and other end; return the order, sums, and lists of the pairs."""
+        most, order, by_end = keys.size, None, plan.ends
+        if self.is_sided:
+            side = memory.empty((most,), np.int32)
+            memory.launch_over(passes.list_sides, most, most, side)
+            _, order = sorting.sort_stably(side, 2)
+            by_end = taken(plan.ends, order)
+        _, order = sorting.sort_stably(by_end, max(none, 1), order)
+        _, order = sorting.sort_stably(taken(keys, order), none + 1, order)
+        flags = memory.empty((most,), np.int32)
+        given = by_row, none, plan.ends, order, self.is_sided, flags
+        memory.launch_over(passes.mark_pairs, most, *given)
+        sums, _ = sorting.scanned(flags)
+        first, pair_keys = (memory.empty((most + 1,), np.int64) for _ in range(2))
+        rows = memory.empty((most,), np.int32)
+        memory.launch_over(
+            passes.list_pairs, most, *given, sums, plan.row_of, first, pair_keys, rows,
+            counts,
+        )  # fmt: skip
+        return order, sums, first, pair_keys, rows
+
+    def _decide(
+        self, plan: GpuPlan, pairs: tuple[Any, ...], count: int, entry_of: Any
+    ) -> None:
+        """Match pairs with edges, and take the updates of each one by one."""
+        updates, sides = plan.updates, plan.sides
+        assert updates is not None
+        order, sums, first, pair_keys, pair_rows = pairs
+        has_copies = updates.policy == _KEEP
+        need, found = (memory.filled((count,), 0, np.int32) for _ in range(2))
+        places = memory.empty((0 if has_copies else count,), np.int64)
+        plan.marks = memory.filled((plan.total // 32 + 1,), 0, np.uint32)
+        kinds = updates.kinds
+        memory.launch_over(
+            passes.count_needs, count, count, first, order, sides, kinds,
+            updates.copies, need,
+        )  # fmt: skip
+        slots = plan.rows, plan.starts, self.ends, self.numbers, self.is_sided
+        memory.launch_over(
+            passes.match, -(-plan.total // passes.STEPS), plan.total, plan.at,
+            plan.count, *slots, plan.first, plan.entries, sums, count, pair_keys, need,
+            has_copies, found, places, plan.marks,
+        )  # fmt: skip
+        if has_copies and updates.copies != passes.ALL:
+            memory.launch_over(
+                passes.mark_copies, 32 * count, count, pair_rows, pair_keys, need, found,
+                updates.copies == passes.LAST, plan.at, *slots, plan.marks,
+            )  # fmt: skip
+        bits = memory.empty(plan.marks.shape, np.int32)
+        memory.launch_over(passes.count_bits, bits.size, plan.marks, bits)
+        plan.before, _ = sorting.scanned(bits)
+        plan.heads = memory.empty((plan.entries,), np.int32)
+        into = plan.fates, plan.heads, plan.sources
+        left = updates.outcomes, plan.summary
+        if has_copies:
+            memory.launch_over(
+                passes.decide_copies, count, count, first, order, plan.order, sides,
+                entry_of, kinds, updates.copies, found, *into, *left,
+            )  # fmt: skip
+        else:
+            plan.places = memory.empty((plan.entries,), np.int64)
+            memory.launch_over(
+                passes.decide_single, count, count, first, order, sides, entry_of, kinds,
+                updates.policy, found, places, *into, plan.places, *left,
+            )  # fmt: skip
+        flags = memory.empty((plan.entries + 1,), np.int32)
+        memory.launch_over(passes.mark_appends, flags.size, plan.fates, flags)
+        plan.appended, _ = sorting.scanned(flags)
+
+    def _plan_rows(self, plan: GpuPlan) -> None:
+        """Find lengths and classes of rows, and read what the batch comes to."""
+        count, has_marks = plan.count, plan.marks is not self.numbers
+        most_hubs = self.hubs.size + (self.slots + plan.entries) // HUB + 1
+        plan.lengths = memory.empty((count,), np.int64)
+        plan.chosen = memory.empty((count,), np.uint8)
+        copied = memory.empty((count + 1,), np.int64)
+        taken_from, freed = (memory.empty((count,), np.int32) for _ in range(2))
+        hubs = [memory.empty((min(most_hubs, count),), np.int64) for _ in range(2)]
+        memory.launch_over(
+            passes.plan_rows, count + 1, plan.rows, count, plan.first, plan.starts,
+            plan.stops, plan.classes, plan.appended, plan.entries, plan.at, plan.marks,
+            plan.before, has_marks, plan.is_dense, plan.lengths, plan.chosen, copied,
+            taken_from, freed, *hubs, plan.summary,
+        )  # fmt: skip
+        plan.copied_at, total = sorting.scanned(copied)
+        memory.launch(passes.note, 1, total, 0, plan.summary, passes.COPIED)
+        plan.runs, plan.hub_list = (taken_from, freed), (hubs[0], hubs[1])
+        plan.summary = memory.read(plan.summary)
+
+    # -- scan
+
+    def fit(self, plan: GpuPlan) -> bool:  # type: ignore[override]
+        """Find room for the rows that grow or shrink; return whether there is any."""
+        wanted, freed = _by_class(plan, passes.TAKEN), _by_class(plan, passes.FREED)
+        counts = np.minimum(wanted, self.queues.counts)
+        short = int(((wanted - counts) * SIZES)[1:].sum())
+        long, regions = self._regions(short, counts)
+        sizes = self._begin_targets(plan, plan.starts.dtype)
+        if counts.any():
+            by_class, order = sorting.sort_stably(plan.runs[0], CLASS_COUNT + 1)
+            begins = np.cumsum(wanted) - wanted
+            table = np.stack([begins, counts, self.queues.table[0]])
+            memory.launch_over(
+                passes.take_runs, plan.count, plan.count, by_class, order,
+                memory.upload(table), self.queues.runs, plan.targets, sizes,
+            )  # fmt: skip
+        cuts = self._lay(plan, sizes, short, regions)
+        if cuts is None:
+            return False
+        passed, behind = int(np.searchsorted(cuts, short)), len(regions) - 1
+        regions[:, 0] += np.diff(cuts, prepend=0)
+        for region in range(passed):
+            plan.lost += self._split(*regions[region], plan.puts)
+        plan.region, plan.top = (0, 0), self.top
+        if passed < behind:
+            plan.region = int(regions[passed, 0]), int(regions[passed, 1])
+            for start, stop in regions[passed + 1 : behind]:
+                plan.lost += self._split(start, stop, plan.puts)
+        else:
+            plan.top = int(regions[behind, 0])
+        plan.drops, plan.freed, more = counts + long, freed, freed.copy()
+        for size, _ in plan.puts:
+            more[size] += 1
+        self.queues.reserve(more)
+        if freed.any():
+            plan.runs = sorting.sort_stably(plan.runs[1], CLASS_COUNT + 1)
+        self._find_hubs(plan)
+        return True
+
+    def _begin_targets(self, plan: GpuPlan, dtype: Any) -> Any:
+        """Begin with rows that stay; return how many slots the others need."""
+        plan.targets = memory.empty((plan.count,), dtype)
+        sizes = memory.empty((plan.count + 1,), np.int64)
+        memory.launch_over(
+            passes.begin_targets, plan.count + 1, plan.rows, plan.count, plan.starts,
+            plan.classes, plan.chosen, plan.is_dense, plan.targets, sizes,
+        )  # fmt: skip
+        return sizes
+
+    @staticmethod
+    def _lay(plan: GpuPlan, sizes: Any, short: int, regions: Array) -> Array | None:
+        """Lay rows into regions; return how many slots they need up to each.
+
+        None where they do not fit.
+        """
+        cuts = np.zeros(len(regions), np.int64)
+        if not short:
+            return cuts
+        laid, _ = sorting.scanned(sizes)
+        room = regions[:, 1] - regions[:, 0]
+        cuts[-1], into = short, memory.upload(regions)
+        if room[:-1].any():
+            found = memory.empty(cuts.shape, np.int64)
+            memory.launch(passes.cut_regions, 1, plan.count, laid, into, found)
+            cuts = memory.read(found)
+            if cuts[-1] < short:
+                return None
+        elif short > room[-1]:
+            return None
+        memory.launch_over(
+            passes.lay_rows, plan.count, plan.count, sizes, laid, into,
+            memory.upload(cuts), plan.targets,
+        )  # fmt: skip
+        return cuts
+
+    def _find_hubs(self, plan: GpuPlan) -> None:  # type: ignore[override]
+        count = int(plan.summary[passes.HUBS])
+        rows, lengths = (_read(_part(a, 0, count)) for a in plan.hub_list)
+        is_kept = np.zeros(self.hubs.size, np.bool_)
+        if not plan.is_dense:
+            is_kept = ~np.isin(self.hubs, rows)
+        is_hub = lengths >= HUB
+        hubs = np.append(self.hubs[is_kept], rows[is_hub]).astype(np.int32)
+        lengths = np.append(self.hub_lengths[is_kept], lengths[is_hub])
+        order = np.argsort(hubs)
+        plan.hubs, plan.hub_lengths = hubs[order], lengths[order]
+
+    def refit(  # type: ignore[override]
+        self, plan: GpuPlan, slots_for: Callable[[int], int]
+    ) -> None:
+        """Lay out all rows in order, in arrays of their own: see `RowPool.refit`."""
+        needed = int((_by_class(plan, passes.TAKEN) * SIZES).sum())
+        slots, capacity = slots_for(needed), plan.starts.size
+        fresh = GpuRowPool(self.along, self.is_twice, slots, capacity, self.spec)
+        if self.ids is not None:
+            fresh.ids = memory.filled((fresh.slots,), 0, np.uint32)
+        sizes = self._begin_targets(plan, fresh.starts.dtype)
+        self._lay(plan, sizes, needed, np.array([[0, needed]], np.int64))
+        fresh.top = plan.top = needed
+        plan.fresh = fresh
+        self._find_hubs(plan)
+
+    # -- apply
+
+    def prepare(self, plan: GpuPlan, updates: Updates) -> None:  # type: ignore[override]
+        """Find what is written, so that `apply` takes no memory: see `RowPool`."""
+        new = self if plan.fresh is None else plan.fresh
+        plan.updates = updates
+        for old, to in zip(self._by_slot(), new._by_slot(), strict=True):
+            kept = to
+            if plan.fresh is None and plan.left:
+                size = int(plan.summary[passes.COPIED]) * _width(old)
+                kept = memory.empty((size,), old.dtype)
+            plan.writes.append((_bits(old), _width(old), _bits(to), _bits(kept)))
+        for name, column in new.columns.items():
+            values, sources = updates.columns.get(name), plan.sources
+            if values is None or not plan.entries:
+                continue
+            if updates.policy == _COMBINE and updates.rule != "last":
+                values, sources = self._combine(plan, self.columns[name], values)
+            given = sources, _bits(values), _width(values)
+            plan.values.append((*given, _bits(column), _width(column)))
+        if plan.fresh is None:
+            size = [queue for queue, _ in plan.puts]
+            before = self.queues.table[1] + plan.freed
+            puts = np.empty((len(size), 2), np.int64)
+            for k, (queue, (start,)) in enumerate(plan.puts):
+                puts[k], before[queue] = (before[queue], start), before[queue] + 1
+            begins = np.cumsum(plan.freed) - plan.freed
+            plan.tables = (
+                memory.upload(np.stack([begins, self.queues.table[1]])),
+                memory.upload(puts),
+            )
+
+    def _by_slot(self) -> list[Any]:
+        """Return all arrays over slots."""
+        ids = [] if self.ids is None else [self.ids]
+        return [self.ends, self.numbers, *self.columns.values(), *ids]
+
+    @staticmethod
+    def _combine(plan: GpuPlan, column: Any, values: Any) -> tuple[Any, Any]:
+        """Return sums, least or greatest values by entry, and the number of each.
+
+        The host computes them, so that they have the bits and the errors of the CPU.
+        """
+        assert plan.updates is not None
+        there = memory.empty((plan.entries,), column.dtype)
+        memory.launch_over(
+            passes.take_values, plan.entries, plan.fates, plan.places, _bits(column),
+            _bits(there),
+        )  # fmt: skip
+        places = _read(_part(plan.order, 0, plan.entries)).astype(np.uint32)
+        made = SimpleNamespace(
+            order=places << (1 - plan.sides), fates=_read(plan.fates),
+            heads=_read(plan.heads), places=np.arange(plan.entries),
+        )  # fmt: skip
+        given = _read(values)[places >> plan.sides]
+        found = RowPool._combined(made, _read(there), given, plan.updates.rule)  # type: ignore[arg-type]
+        numbers = memory.empty((plan.entries,), np.int32)
+        memory.launch_over(passes.count_up, plan.entries, numbers)
+        return memory.upload(found), numbers
+
+    def apply(self, plan: GpuPlan) -> GpuRowPool:  # type: ignore[override]
+        """Write the rows, and return the pool that has them now: see `RowPool.apply`."""
+        new = self if plan.fresh is None else plan.fresh
+        total, count = int(plan.summary[passes.COPIED]), plan.count
+        for is_back in (False, True) if plan.fresh is None and plan.left else (False,):
+            for old, width, to, kept in plan.writes:
+                memory.launch_over(
+                    passes.copy_rows, -(-total // passes.STEPS), total, plan.copied_at,
+                    count, plan.rows, plan.starts, plan.targets, *plan.marked,
+                    new is not self, is_back, old, width, to, kept,
+                )  # fmt: skip
+        self._write(plan, new)
+        if new is self:
+            by_class, order = plan.runs
+            moves, puts = plan.tables
+            if plan.freed.any():
+                memory.launch_over(
+                    passes.free_runs, count, count, by_class, order, moves, plan.rows,
+                    plan.starts, self.queues.runs,
+                )  # fmt: skip
+            memory.launch_over(passes.put_runs, puts.shape[0], puts, self.queues.runs)
+            self.starts, self.stops = plan.starts, plan.stops
+            self.classes = plan.classes
+            self.queues.table[0] += plan.drops
+            self.queues.table[1] += plan.freed
+            for size, _ in plan.puts:
+                self.queues.table[1, size] += 1
+            self.region, self.top = plan.region, plan.top
+            self.lost += plan.lost
+        memory.launch_over(
+            passes.finish_rows, count, plan.rows, count, plan.targets, plan.lengths,
+            plan.chosen, new.starts, new.stops, new.classes,
+        )  # fmt: skip
+        new.length_counts = new.length_counts + plan.summary[passes.LENGTHS :]
+        new.length_counts[0] += 0 if plan.is_dense else plan.born
+        new.hubs, new.hub_lengths, new._host = plan.hubs, plan.hub_lengths, None
+        return new
+
+    @staticmethod
+    def _write(plan: GpuPlan, new: GpuRowPool) -> None:
+        """Write edges that are inserted, and values that are replaced."""
+        updates = plan.updates
+        assert updates is not None
+        has_ids = new.ids is not None and updates.ids is not None
+        spare = new.numbers
+        memory.launch_over(
+            passes.append_edges, plan.entries, plan.fates, plan.order, plan.sides,
+            plan.row_of, plan.targets, plan.lengths, plan.appended, plan.first,
+            plan.ends, spare if updates.numbers is None else updates.numbers,
+            updates.numbers is not None, updates.number, new.ends, new.numbers,
+            updates.ids if has_ids else spare, has_ids, int(updates.has_twins),
+            new.ids if has_ids else spare,
+        )  # fmt: skip
+        for sources, values, value_width, column, width in plan.values:
+            memory.launch_over(
+                passes.write_values, plan.entries, plan.fates, sources, plan.row_of,
+                plan.rows, plan.starts, plan.targets, plan.lengths, plan.appended,
+                plan.first, plan.places, *plan.marked, values, value_width, column,
+                width,
+            )  # fmt: skip
+
+    def arrays(self) -> list[Any]:
+        """Return all arrays over slots and vertices."""
+        return [self.starts, self.stops, self.classes, *self._by_slot()]
+
+    def copy(self) -> GpuRowPool:
+        """Return a pool with the same rows in the same places."""
+        made = copy(self)
+        for name in ("starts", "stops", "classes", "ends", "numbers"):
+            setattr(made, name, memory.copy_of(getattr(self, name)))
+        made.columns = {n: memory.copy_of(a) for n, a in self.columns.items()}
+        made.ids = None if self.ids is None else memory.copy_of(self.ids)
+        made.length_counts = self.length_counts.copy()
+        made.queues = self.queues.copy()
+        return made
+
+
+class GpuStep(_Step):
+    """One batch on its way into a store on the GPU."""
+
+    def _left(self, plan: Any, is_logged: bool) -> tuple[Any, ...]:
+        """Return rows, ends, numbers and ids of edges that leave."""
+        pool: Any = self.store.pools["in"]
+        has_ids = pool.ids is not None
+        count = plan.left if is_logged or has_ids else 0
+        left = [memory.empty((count,), t) for t in (np.int32, np.int32, np.uint32)]
+        ids = memory.empty((count if has_ids else 0,), np.uint32)
+        if count:
+            at, marks, before, _ = plan.marked
+            memory.launch_over(
+                passes.list_gone, plan.total, plan.total, at, plan.count, plan.rows,
+                plan.starts, pool.ends, pool.numbers, marks, before, *left,
+                pool.ids if has_ids else pool.numbers, has_ids, ids,
+            )  # fmt: skip
+        return *left, ids
+
+    def _ids(
+        self, plan: Any, came: int, freed: Any, gone: int
+    ) -> tuple[Any, int, int, int]:
+        store = self.store
+        if store.free_ids is None:
+            return None, 0, 0, store.id_capacity
+        free, ids = store.free_ids.next(came), None
+        if plan.entries:
+            ids = memory.filled((2 * self.updates.sources.size,), 0, np.uint32)
+            memory.launch_over(
+                passes.give_ids, plan.entries, plan.fates, plan.order, plan.sides,
+                plan.appended, free, free.size, store.next_id, ids,
+            )  # fmt: skip
+        return ids, *self._id_room(came, int(free.size), gone)
+
+    def _record(self, plan: Any, left: tuple[Any, ...]) -> Record:
+        """Return what the batch changes; the host gets it when it asks."""
+        store, updates = self.store, self.updates
+        pool: Any = store.pools["in"]
+        changed: tuple[Any, ...] = ()
+        count = 0
+        if updates.policy == _COMBINE and plan.values:
+            flags = memory.filled((plan.entries,), 0, np.uint8)
+            for (sources, values, value_width, _, width), column in zip(
+                plan.values, pool.columns.values(), strict=True
+            ):
+                memory.launch_over(
+                    passes.mark_changed, plan.entries, plan.fates, plan.places,
+                    _bits(column), width, values, value_width, sources, flags,
+                )  # fmt: skip
+            found = memory.filled((1,), 0, np.int32)
+            out = [memory.filled((plan.entries,), 0, t) for t in _TRIPLE]
+            memory.launch_over(
+                passes.list_changed, plan.entries, flags, updates.has_twins,
+                plan.places, plan.rows, plan.row_of, pool.ends, pool.numbers, *out,
+                found,
+            )  # fmt: skip
+            count, changed = int(memory.read(found)[0]), (flags, *out)
+        given = int(plan.summary[passes.BORN])
+        if not updates.looks:
+            given = int(plan.tally[passes.INSERTED])
+        gone = given - int(plan.tally[passes.INSERTED] - plan.tally[passes.EDGES])
+        births, deaths = self.vertices, self.batch.deaths
+        return _GpuRecord(
+            store.version, store.next_number, births, deaths, updates,
+            (plan.order, plan.fates, plan.sides), left, changed if count else (),
+            given + gone + count + births.size + deaths.size,
+        )  # fmt: skip
+
+
+_TRIPLE = np.int32, np.int32, np.uint32
+
+
+@dataclass(eq=False)
+class _GpuRecord:
+    """What a batch has changed, on the GPU until the host asks: see `Record`."""
+
+    version: int
+    number: int
+    births: Array
+    deaths: Array
+    updates: Updates
+    entries: tuple[Any, ...]
+    left: tuple[Any, ...]
+    listed: tuple[Any, ...]
+    size: int
+
+    @cached_property
+    def sources(self) -> Array:
+        """Where updates begin."""
+        return _read(self.updates.sources)
+
+    @cached_property
+    def targets(self) -> Array:
+        """Where they end."""
+        return _read(self.updates.targets)
+
+    @cached_property
+    def born(self) -> Array:
+        """Numbers of the entries that inserted an edge."""
+        order, fates, sides = self.entries
+        fates = _read(fates)
+        order = _read(_part(order, 0, fates.size)).astype(np.uint32) << (1 - sides)
+        return order[(fates == passes.APPENDS) & (order & 1 == 0)]
+
+    @cached_property
+    def gone(self) -> tuple[Array, Array, Array]:
+        """Sources, targets and numbers of edges that were deleted."""
+        rows, ends, numbers = map(_read, self.left[:3])
+        if self.updates.has_twins:
+            is_given = numbers & 1 == 0
+            rows, ends, numbers = rows[is_given], ends[is_given], numbers[is_given]
+        return ends, rows, numbers
+
+    @cached_property
+    def changed(self) -> tuple[Array, Array, Array]:
+        """The same of edges that got other values."""
+        if not self.listed:
+            return tuple(np.empty(0, dtype) for dtype in _TRIPLE)  # type: ignore[return-value]
+        flags, rows, ends, numbers = map(_read, self.listed)
+        at = np.flatnonzero(flags)
+        return ends[at], rows[at], numbers[at]
+
+
+def _read(array: Any) -> Array:
+    """Return a copy on the host."""
+    return memory.read(array) if array.size else np.empty(array.shape, array.dtype)
+
+
+def _uploaded(array: Any) -> Any:
+    return memory.upload(array) if isinstance(array, np.ndarray) else array
+
+
+def _part(array: Any, first: int, count: int) -> Any:
+    """Return some entries of an array, in the same memory."""
+    item = array.dtype.itemsize
+    return foreign.strided(array, (count,), (item,), first * item)
+
+
+def _width(array: Any) -> int:
+    return 1 if array.ndim == 1 else int(array.shape[1])
+
+
+def _bits(array: Any) -> Any:
+    """Return an array as flat unsigned integers."""
+    item = array.dtype.itemsize
+    return memory.piece_of(array, 0, array.size * item, item)
+
+
+def _zeros(slots: int, dtype: Any, width: int | None) -> Any:
+    """Return a column, whose rows are as long as kernels load them."""
+    shape = (slots,) if width is None else stored_shape((slots, width), dtype)
+    made = memory.filled((math.prod(shape),), 0, f"u{dtype.itemsize}")
+    return made.view(dtype).reshape(shape)
+
+
+def _grown(array: Any, size: int) -> Any:
+    """Return an array, or a longer copy of it."""
+    if array.size >= size:
+        return array
+    made = memory.filled((size,), 0, array.dtype)
+    memory.copy(made, array)
+    return made
+
+
+def _by_class(plan: GpuPlan, begin: int) -> Array:
+    return plan.summary[begin : begin + CLASS_COUNT]
