@@ -22,7 +22,7 @@ from featgraph.arrays.edges import taken
 from featgraph.arrays.padding import stored_shape
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic.batches import Record
-from featgraph.dynamic.kernels_cpu import CLASS_COUNT, HUB, SIZES
+from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP, SIZES
 from featgraph.dynamic.pools import (
     Array,
     Queue,
@@ -36,8 +36,6 @@ from featgraph.dynamic.pools import (
 from featgraph.dynamic.store import _Step
 
 __all__ = ["GpuQueue", "GpuRowPool", "GpuStep"]
-
-_KEEP, _COMBINE = passes.KEEP, passes.COMBINE
 
 
 class GpuQueue(Queue):
@@ -191,6 +189,7 @@ class GpuPlan:
     writes: list[tuple[Any, ...]] = field(default_factory=list)
     values: list[tuple[Any, ...]] = field(default_factory=list)
     tables: tuple[Any, Any] = (None, None)
+    degrees: tuple[Any, ...] = (None, None)
     fresh: GpuRowPool | None = None
     freed: Any = None
     drops: Any = 0
@@ -248,6 +247,9 @@ class GpuRowPool(RowPool):
         self.queues: Any = GpuRuns()
         self.region, self.top, self.lost = (0, 0), 0, 0
         self._host: RowPool | None = None
+        #: Lengths of rows, and degrees at other ends, where they have been asked for.
+        self.degrees: Any = None
+        self.out_degrees: Any = None
 
     @property
     def longest(self) -> int:
@@ -256,7 +258,8 @@ class GpuRowPool(RowPool):
 
     def lengths(self, vertex_count: int) -> Array:
         """Return the number of edges of each vertex, on the host."""
-        return self.on_host().lengths(vertex_count)
+        starts, stops = (_part(a, 0, vertex_count) for a in (self.starts, self.stops))
+        return _read(stops) - _read(starts)
 
     def on_host(self) -> RowPool:
         """Return a copy of the pool on the host, made once a version."""
@@ -415,7 +418,7 @@ class GpuRowPool(RowPool):
         updates, sides = plan.updates, plan.sides
         assert updates is not None
         order, sums, first, pair_keys, pair_rows = pairs
-        has_copies = updates.policy == _KEEP
+        has_copies = updates.policy == KEEP
         need, found = (memory.filled((count,), 0, np.int32) for _ in range(2))
         places = memory.empty((0 if has_copies else count,), np.int64)
         plan.marks = memory.filled((plan.total // 32 + 1,), 0, np.uint32)
@@ -585,6 +588,10 @@ class GpuRowPool(RowPool):
         """Find what is written, so that `apply` takes no memory: see `RowPool`."""
         new = self if plan.fresh is None else plan.fresh
         plan.updates = updates
+        plan.degrees = tuple(
+            None if a is None else _grown(a, plan.starts.size)
+            for a in (self.degrees, self.out_degrees)
+        )
         for old, to in zip(self._by_slot(), new._by_slot(), strict=True):
             kept = to
             if plan.fresh is None and plan.left:
@@ -595,7 +602,7 @@ class GpuRowPool(RowPool):
             values, sources = updates.columns.get(name), plan.sources
             if values is None or not plan.entries:
                 continue
-            if updates.policy == _COMBINE and updates.rule != "last":
+            if updates.policy == COMBINE and updates.rule != "last":
                 values, sources = self._combine(plan, self.columns[name], values)
             given = sources, _bits(values), _width(values)
             plan.values.append((*given, _bits(column), _width(column)))
@@ -610,6 +617,36 @@ class GpuRowPool(RowPool):
                 memory.upload(np.stack([begins, self.queues.table[1]])),
                 memory.upload(puts),
             )
+
+    def _count_out(self, plan: GpuPlan) -> None:
+        """Have out-degrees follow, where they are those of other ends."""
+        degrees = plan.degrees[1]
+        if degrees is None:
+            return
+        memory.launch_over(
+            passes.count_came, plan.entries, plan.fates, plan.order, plan.ends, degrees
+        )
+        if plan.left:
+            memory.launch_over(
+                passes.count_left, plan.total, plan.total, plan.at, plan.count,
+                plan.rows, plan.starts, self.ends, plan.marks, degrees,
+            )  # fmt: skip
+
+    def degrees_of(self, side: str, vertex_count: int) -> Any:
+        """Return degrees by vertex, int32, which batches keep: "in" of rows, or "out"."""
+        capacity = self.starts.size
+        if side == "in" and self.degrees is None:
+            self.degrees = memory.empty((capacity,), np.int32)
+            memory.launch_over(
+                passes.measure_all, capacity, self.starts, self.stops, self.degrees
+            )
+        if side == "out" and self.out_degrees is None:
+            self.out_degrees = memory.filled((capacity,), 0, np.int32)
+            memory.launch_over(
+                passes.count_ends, 32 * vertex_count, vertex_count, self.starts,
+                self.stops, self.ends, self.out_degrees,
+            )  # fmt: skip
+        return self.degrees if side == "in" else self.out_degrees
 
     def _by_slot(self) -> list[Any]:
         """Return all arrays over slots."""
@@ -643,6 +680,7 @@ class GpuRowPool(RowPool):
         """Write the rows, and return the pool that has them now: see `RowPool.apply`."""
         new = self if plan.fresh is None else plan.fresh
         total, count = int(plan.summary[passes.COPIED]), plan.count
+        self._count_out(plan)
         for is_back in (False, True) if plan.fresh is None and plan.left else (False,):
             for old, width, to, kept in plan.writes:
                 memory.launch_over(
@@ -668,11 +706,14 @@ class GpuRowPool(RowPool):
                 self.queues.table[1, size] += 1
             self.region, self.top = plan.region, plan.top
             self.lost += plan.lost
+        new.degrees, new.out_degrees = plan.degrees
         memory.launch_over(
             passes.finish_rows, count, plan.rows, count, plan.targets, plan.lengths,
             plan.chosen, new.starts, new.stops, new.classes,
+            plan.rows if new.degrees is None else new.degrees, new.degrees is not None,
         )  # fmt: skip
-        new.length_counts = new.length_counts + plan.summary[passes.LENGTHS :]
+        changes = plan.summary[passes.LENGTHS :][: HUB + 1]
+        new.length_counts = new.length_counts + changes
         new.length_counts[0] += 0 if plan.is_dense else plan.born
         new.hubs, new.hub_lengths, new._host = plan.hubs, plan.hub_lengths, None
         return new
@@ -712,7 +753,7 @@ class GpuRowPool(RowPool):
         made.columns = {n: memory.copy_of(a) for n, a in self.columns.items()}
         made.ids = None if self.ids is None else memory.copy_of(self.ids)
         made.length_counts = self.length_counts.copy()
-        made.queues = self.queues.copy()
+        made.queues, made.degrees, made.out_degrees = self.queues.copy(), None, None
         return made
 
 
@@ -756,7 +797,7 @@ class GpuStep(_Step):
         pool: Any = store.pools["in"]
         changed: tuple[Any, ...] = ()
         count = 0
-        if updates.policy == _COMBINE and plan.values:
+        if updates.policy == COMBINE and plan.values:
             flags = memory.filled((plan.entries,), 0, np.uint8)
             for (sources, values, value_width, _, width), column in zip(
                 plan.values, pool.columns.values(), strict=True
@@ -775,8 +816,8 @@ class GpuStep(_Step):
             count, changed = int(memory.read(found)[0]), (flags, *out)
         given = int(plan.summary[passes.BORN])
         if not updates.looks:
-            given = int(plan.tally[passes.INSERTED])
-        gone = given - int(plan.tally[passes.INSERTED] - plan.tally[passes.EDGES])
+            given = int(self.counts[passes.INSERTED])
+        gone = given - int(self.counts[passes.INSERTED] - self.counts[passes.EDGES])
         births, deaths = self.vertices, self.batch.deaths
         return _GpuRecord(
             store.version, store.next_number, births, deaths, updates,
@@ -882,3 +923,11 @@ def _grown(array: Any, size: int) -> Any:
 
 def _by_class(plan: GpuPlan, begin: int) -> Array:
     return plan.summary[begin : begin + CLASS_COUNT]
+
+
+def highest(degrees: Any, count: int, bound: int) -> tuple[int, int]:
+    """Return the highest of some degrees, and of those below a bound."""
+    most = memory.filled((2,), 0, np.int32)
+    memory.launch_over(passes.survey_degrees, count, degrees, count, bound, most)
+    top, below = memory.read(most).tolist()
+    return top, below

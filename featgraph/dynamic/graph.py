@@ -23,7 +23,13 @@ from featgraph._arguments import require_flag, shown
 from featgraph._interrupts import deferred_interrupts
 from featgraph.arrays.targets import chosen_target
 from featgraph.dynamic.audit import audit
-from featgraph.dynamic.batches import Batch, Changes, UpdateResult, checked_batch
+from featgraph.dynamic.batches import (
+    Batch,
+    Changes,
+    UpdateResult,
+    checked_batch,
+    on_host,
+)
 from featgraph.dynamic.inputs import (
     Names,
     Turns,
@@ -35,10 +41,10 @@ from featgraph.dynamic.inputs import (
 from featgraph.dynamic.store import EdgeStore, edges_of
 from featgraph.dynamic.views import (
     ColumnValues,
-    Degrees,
     GraphColumn,
     LivingEdges,
     RunArrays,
+    degrees_of,
 )
 from featgraph.errors import DeviceError, GraphInputError
 from featgraph.fold.plan.traits import set_traits
@@ -89,18 +95,16 @@ class DynamicGraph(Graph):
     DynamicGraph(3 vertices, 6 edges (3 given), undirected)
     """
 
-    def __init__(
-        self, store: EdgeStore, names: Names | None = None, target: str = "cpu"
-    ) -> None:
-        self._store, self._names, self._target = store, names, target
+    def __init__(self, store: EdgeStore, names: Names | None = None) -> None:
+        self._store, self._names, self._target = store, names, store.target
         self.turns = Turns()
-        self._degrees = Degrees(store)
+        self._degrees = degrees_of(store)
         self._layout = RunArrays(store, self._degrees)
         self._living: Array | None = None
         super().__init__(LivingEdges(store, names))
         self.stamps = replace(self.stamps, layout=self._layout)
         self.version = -1
-        self._view = graph_arrays(self, choose_device(target))
+        self._view = graph_arrays(self, choose_device(self._target))
         self._advance()
 
     @classmethod
@@ -191,8 +195,9 @@ class DynamicGraph(Graph):
             duplicates=duplicates,
             loops=loops,
             capacity=capacity,
+            target=chosen,
         )
-        return cls(store, own_names, chosen)
+        return cls(store, own_names)
 
     @classmethod
     def from_graph(
@@ -234,7 +239,7 @@ class DynamicGraph(Graph):
                 expected="a graph without sides, on one rank",
                 fix="DynamicGraph.from_edges(graph.sources, graph.targets)",
             )
-        names = graph.vertex_names
+        names, chosen = graph.vertex_names, chosen_target(target)
         store = EdgeStore.from_edges(
             graph.sources,
             graph.targets,
@@ -244,9 +249,10 @@ class DynamicGraph(Graph):
             duplicates=duplicates,
             loops=loops,
             capacity=capacity,
+            target=chosen,
         )
         own = None if names is None else Names(listed(names))
-        return cls(store, own, chosen_target(target))
+        return cls(store, own)
 
     # -- batches
 
@@ -482,21 +488,21 @@ missing=0, vertices=0)
     def _advance(self) -> None:
         """End the stamps of what differs from the last version."""
         store = self._store
-        is_first, changes = self.version < 0, store.changes(self.version)
-        self._degrees.follow(changes)
+        is_first = self.version < 0
+        self._degrees.follow(self.version)
         self._edges = LivingEdges(store, self._names)
-        if store.living is not None and (
-            changes is None or changes.born.size or changes.dead.size
-        ):
+        if store.living is not None and (is_first or store.lives != self._lives):
             self._living = freeze(store.living[: store.vertex_count].copy())
         traits = self._degrees.traits()
         aspects: list[Aspect] = ["version"]
         is_moved = is_first or store.moves != self._moves
         if is_moved or self._layout.holds_exact(self._view):
             aspects.append("moves")
-        if is_first or traits != self._traits:
+        hubs = self._layout.hubs()
+        if is_first or traits != self._traits or hubs != self._hubs:
             aspects.append("shape")
         self.version, self._moves, self._traits = store.version, store.moves, traits
+        self._lives, self._hubs = store.lives, hubs
         self._view.advance(*aspects, sizes=self._sizes())
         set_traits(self, traits)
 
@@ -610,7 +616,7 @@ missing=0, vertices=0)
         """
         from featgraph.dynamic.triangles import add_triangles  # loads Numba
 
-        pool = self._store.pool("in")
+        pool = self._store.pool("in").on_host()
         rows = pool.starts, pool.stops, pool.ends
         return add_triangles(rows, changes.inserted, changes.deleted, counts)
 
@@ -679,7 +685,7 @@ missing=0, vertices=0)
             u = vertex_ids(u, "sources", self.vertex_count)
             v = vertex_ids(v, "targets", self.vertex_count)
         found, known = np.zeros(u.size, np.bool_), np.flatnonzero((u >= 0) & (v >= 0))
-        pool, pairs = self._store.pool("in"), u[known].astype(np.int64) << 32 | v[known]
+        pool, pairs = self._store.pool("in").on_host(), u[known].astype(np.int64) << 32 | v[known]
         wanted, inverse = np.unique(pairs, return_inverse=True)
         rows = np.unique(wanted & 0xFFFFFFFF)
         ends, targets = edges_of(pool, rows)
@@ -707,7 +713,7 @@ missing=0, vertices=0)
         >>> fg.DynamicGraph.from_edges([0, 0], [2, 1]).neighbors(0).tolist()
         [2, 1]
         """
-        pool, row = self._store.pool("out"), self.vertex_index(vertex)
+        pool, row = self._store.pool("out").on_host(), self.vertex_index(vertex)
         return pool.ends[pool.starts[row] : pool.stops[row]].copy()
 
     def vertex_index(self, name: object) -> int:
@@ -722,7 +728,7 @@ missing=0, vertices=0)
         """Return an independent graph with the same edges, version and log."""
         with self._writing("graph.copy"):
             names = None if self._names is None else Names(self._names.of)
-            return type(self)(self._store.copy(), names, self._target)
+            return type(self)(self._store.copy(), names)
 
     __copy__ = copy
 
@@ -732,7 +738,7 @@ missing=0, vertices=0)
     def memory(self) -> dict[str, int]:
         """Return the slots of each direction, how many are in use, and all bytes."""
         found = self._store.memory()
-        found["bytes"] += sum(array.nbytes for array in self._degrees.of.values())
+        found["bytes"] += self._degrees.bytes
         return found
 
     def audit(self) -> None:
@@ -793,6 +799,6 @@ missing=0, vertices=0)
     def _degree(self, side: str) -> Array:
         key = f"{side}_degree"
         if key not in self._cache:
-            degrees = self._degrees.array(side)[: self.vertex_count]
+            degrees = on_host(self._degrees.array(side))[: self.vertex_count]
             self._cache[key] = freeze(degrees.copy())
         return self._cache[key]

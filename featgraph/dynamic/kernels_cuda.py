@@ -688,7 +688,7 @@ def copy_rows(  # type: ignore[no-untyped-def]
                 j += 1
             place = number - copied_at[j]
             start, target, now = int64(starts[rows[j]]), int64(targets[j]), place
-            if has_marks:
+            if has_marks and at[j] < at[j + 1]:  # rows without entries have no marks
                 if _is_marked(at[j] + place, marks):
                     continue
                 now -= _gone_before(at[j] + place, marks, before)
@@ -762,6 +762,59 @@ def write_values(  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True)
+def count_came(fates, order, entry_ends, degrees):  # type: ignore[no-untyped-def]
+    """Count edges that come at their other ends."""
+    for e in range(cuda.grid(1), fates.size, cuda.gridsize(1)):
+        if fates[e] == APPENDS:
+            cuda.atomic.add(degrees, entry_ends[order[e]], 1)
+
+
+@kernel(cache=True)
+def count_left(total, at, count, rows, starts, ends, marks, degrees):  # type: ignore[no-untyped-def]
+    """Count off edges that leave at their other ends."""
+    for number in range(cuda.grid(1), total, cuda.gridsize(1)):
+        if _is_marked(number, marks):
+            j = _row_at(at, count, number)
+            slot = int64(starts[rows[j]]) + number - at[j]
+            cuda.atomic.add(degrees, ends[slot], -1)
+
+
+@kernel(cache=True)
+def measure_all(starts, stops, degrees):  # type: ignore[no-untyped-def]
+    """Store the lengths of all rows."""
+    for row in range(cuda.grid(1), degrees.size, cuda.gridsize(1)):
+        degrees[row] = int64(stops[row]) - int64(starts[row])
+
+
+@kernel(cache=True)
+def count_ends(count, starts, stops, ends, degrees):  # type: ignore[no-untyped-def]
+    """Count all edges at their other ends; a warp a row."""
+    lane = int64(cuda.threadIdx.x) & 31
+    for row in range(cuda.grid(1) >> 5, count, cuda.gridsize(1) >> 5):
+        for slot in range(int64(starts[row]) + lane, int64(stops[row]), 32):
+            cuda.atomic.add(degrees, ends[slot], 1)
+
+
+@kernel(cache=True)
+def survey_degrees(degrees, count, bound, most):  # type: ignore[no-untyped-def]
+    """Raise ``most`` to the highest degree of all, and to that of those below a bound."""
+    own = cuda.shared.array(2, int32)
+    if cuda.threadIdx.x < 2:
+        own[cuda.threadIdx.x] = 0
+    cuda.syncthreads()
+    highest = below = int32(0)
+    for row in range(cuda.grid(1), count, cuda.gridsize(1)):
+        highest = max(highest, degrees[row])
+        if degrees[row] < bound:
+            below = max(below, degrees[row])
+    cuda.atomic.max(own, 0, highest)
+    cuda.atomic.max(own, 1, below)
+    cuda.syncthreads()
+    if cuda.threadIdx.x < 2:
+        cuda.atomic.max(most, cuda.threadIdx.x, own[cuda.threadIdx.x])
+
+
+@kernel(cache=True)
 def free_runs(count, by_class, order, table, rows, starts, runs):  # type: ignore[no-untyped-def]
     """Put the runs that rows leave, sorted by class, behind those of the queues."""
     for i in range(cuda.grid(1), count, cuda.gridsize(1)):
@@ -791,9 +844,13 @@ def move_queues(table, count, old, new):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True)
-def finish_rows(rows, count, targets, lengths, chosen, starts, stops, classes):  # type: ignore[no-untyped-def]
-    """Store where rows are now."""
+def finish_rows(  # type: ignore[no-untyped-def]
+    rows, count, targets, lengths, chosen, starts, stops, classes, degrees, has_degrees
+):
+    """Store where rows are now, and how long, where somebody asks for degrees."""
     for j in range(cuda.grid(1), count, cuda.gridsize(1)):
         row = rows[j]
+        if has_degrees:
+            degrees[row] = lengths[j]
         starts[row], stops[row] = targets[j], targets[j] + lengths[j]
         classes[row] = chosen[j]

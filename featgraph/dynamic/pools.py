@@ -48,6 +48,8 @@ _SHARED = 1 << 14
 _PIECES = 16
 _NONE = np.empty(0, np.int32)
 _FEWEST_SLOTS = 64
+#: The length from which on rows are in the list of hubs, `kernels_cpu.HUB`.
+FEWEST_LISTED = 2048
 
 
 def wide_slots(slots: int) -> type[np.integer[Any]]:

@@ -74,8 +74,8 @@ class EdgeStore:
     living_count : int
     version : int
         How many batches have changed something.
-    moves : int
-        How often arrays have moved or grown.
+    moves, lives : int
+        How often arrays have moved or grown, and vertices have come or died.
     next_number : int
         The number of the next insertion.
     next_id, id_capacity : int
@@ -112,6 +112,7 @@ class EdgeStore:
         self.capacity, self.living_count = capacity, vertex_count
         self.living: Array | None = None
         self.given_count = self.edge_count = self.version = self.moves = 0
+        self.lives = 0
         self.pools = {"in": self._empty("in", not directed, capacity or 0)}
         self.pools["in"].length_counts[0] = vertex_count
         self.next_number = 0
@@ -504,6 +505,7 @@ class _Step:
             found.append(int(np.argmax(on_host(outcomes) == kernels.MISSING)))
         if found:
             self._refuse(min(found))
+        self.counts = counts
         return counts
 
     def _refuse(self, first: int) -> None:
@@ -577,6 +579,7 @@ class _Step:
             store.next_number += int(batch.sources.size)
             store._aged = 0 if plan.is_dense else store._aged + batch.sources.size
             store.moves += moved
+            store.lives += bool(batch.births or batch.deaths.size)
             store.version = made.version
             if is_changed:
                 store._log.add(record, room)
