@@ -185,6 +185,7 @@ class GpuPlan:
     summary: Array = field(default_factory=lambda: np.zeros(passes.SUMMARY, np.int64))
     hubs: Array = field(default_factory=lambda: np.empty(0, np.int32))
     hub_lengths: Array = field(default_factory=lambda: np.empty(0, np.int64))
+    vertex_count: int = 0
     born: int = 0
     writes: list[tuple[Any, ...]] = field(default_factory=list)
     values: list[tuple[Any, ...]] = field(default_factory=list)
@@ -241,6 +242,7 @@ class GpuRowPool(RowPool):
             name: _zeros(slots, dtype, width) for name, (dtype, width) in spec.items()
         }
         self.ids = None
+        self.vertex_count = 0
         self.length_counts = np.zeros(HUB + 1, np.int64)
         self.hubs = np.empty(0, np.int32)
         self.hub_lengths = np.empty(0, np.int64)
@@ -275,6 +277,7 @@ class GpuRowPool(RowPool):
             }
             made.ids = None if self.ids is None else _read(self.ids)
             made.length_counts, made.hubs = self.length_counts, self.hubs
+            made.vertex_count = self.vertex_count
             made.queues = self.queues.on_host()
             made.region, made.top, made.lost = self.region, self.top, self.lost
             self._host = made
@@ -331,7 +334,8 @@ class GpuRowPool(RowPool):
         )  # fmt: skip
         plan.at = plan.before = plan.places = counts
         plan.marks, plan.updates = self.numbers, updates
-        plan.born = none if dense else none - int(self.length_counts.sum())
+        plan.vertex_count = none
+        plan.born = none if dense else none - self.vertex_count
         entry_of = self._list_rows(plan, by_row, none, counts)
         pairs: tuple[Any, ...] = ()
         if updates.looks and most:
@@ -486,7 +490,8 @@ class GpuRowPool(RowPool):
         wanted, freed = _by_class(plan, passes.TAKEN), _by_class(plan, passes.FREED)
         counts = np.minimum(wanted, self.queues.counts)
         short = int(((wanted - counts) * SIZES)[1:].sum())
-        long, regions = self._regions(short, counts)
+        used = {size: int(counts[size]) for size in np.flatnonzero(counts).tolist()}
+        regions = self._regions(short, used)
         sizes = self._begin_targets(plan, plan.starts.dtype)
         if counts.any():
             by_class, order = sorting.sort_stably(plan.runs[0], CLASS_COUNT + 1)
@@ -501,16 +506,17 @@ class GpuRowPool(RowPool):
             return False
         passed, behind = int(np.searchsorted(cuts, short)), len(regions) - 1
         regions[:, 0] += np.diff(cuts, prepend=0)
-        for region in range(passed):
-            plan.lost += self._split(*regions[region], plan.puts)
         plan.region, plan.top = (0, 0), self.top
         if passed < behind:
             plan.region = int(regions[passed, 0]), int(regions[passed, 1])
-            for start, stop in regions[passed + 1 : behind]:
-                plan.lost += self._split(start, stop, plan.puts)
         else:
             plan.top = int(regions[behind, 0])
-        plan.drops, plan.freed, more = counts + long, freed, freed.copy()
+        for region in range(behind):
+            if region != passed:
+                plan.lost += self._split(*regions[region].tolist(), plan.puts)
+        plan.drops = np.zeros(CLASS_COUNT, np.int64)
+        plan.drops[list(used)] = list(used.values())
+        plan.freed, more = freed, freed.copy()
         for size, _ in plan.puts:
             more[size] += 1
         self.queues.reserve(more)
@@ -715,6 +721,7 @@ class GpuRowPool(RowPool):
         changes = plan.summary[passes.LENGTHS :][: HUB + 1]
         new.length_counts = new.length_counts + changes
         new.length_counts[0] += 0 if plan.is_dense else plan.born
+        new.vertex_count = plan.vertex_count
         new.hubs, new.hub_lengths, new._host = plan.hubs, plan.hub_lengths, None
         return new
 

@@ -8,6 +8,9 @@ of row j are those from ``first[j]`` to ``first[j + 1]``.
 A kernel works on the touched rows from `low` to `high`, so that threads share them.
 Nothing that lives is written before `write_values`.
 
+Functions that kernels call for each row are inlined: a call would count references to
+each array.
+
 Import this module inside functions only: it loads Numba.
 """
 
@@ -18,6 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._interrupts import njit
 from featgraph.graph.building.jit import jit
 
 _Array: TypeAlias = NDArray[Any]
@@ -59,7 +63,7 @@ HUB = 2048
 BITS = 11
 
 
-@jit
+@njit(nogil=True, inline="always")
 def class_of(length: int) -> int:
     """Return the class of the shortest run for so many edges."""
     if length <= _LONG:
@@ -185,7 +189,7 @@ def plan_appends(
         lengths[j] = there + first[j + 1] - first[j]
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _touch(
     low: int, high: int, rows: _Array, starts: _Array, stops: _Array, values: _Array,
     width: int,
@@ -200,7 +204,7 @@ def _touch(
     return total
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _slot_of(key: int, begin: int, keys: _Array, table: _Array, size: int) -> int:
     """Return the place of a key in a table of entries, or the free place for it."""
     at = ((np.int64(key) * 2654435769) >> 15) & (size - 1)
@@ -209,7 +213,7 @@ def _slot_of(key: int, begin: int, keys: _Array, table: _Array, size: int) -> in
     return at
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _table_size(count: int) -> int:
     """Return the size of the table of a row, 0 for one of few entries."""
     size = 0
@@ -220,7 +224,7 @@ def _table_size(count: int) -> int:
     return size
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _group(
     begin: int, end: int, keys: _Array, is_new: _Array, copies: int, table: _Array,
     groups: _Array, need: _Array, found: _Array, state: _Array,
@@ -264,7 +268,7 @@ def _group(
     return deletes, pairs
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _match(
     start: int, stop: int, begin: int, end: int, ends: _Array, numbers: _Array,
     is_sided: bool, is_backward: bool, most: int, keys: _Array, table: _Array,
@@ -312,7 +316,7 @@ def _match(
     return gone
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _decide_single(
     begin: int, end: int, policy: int, order: _Array, is_new: _Array, groups: _Array,
     found: _Array, state: _Array, places: _Array, fates: _Array, heads: _Array,
@@ -363,7 +367,7 @@ def _decide_single(
     return gained
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _decide_copies(
     begin: int, end: int, copies: int, order: _Array, is_new: _Array, groups: _Array,
     found: _Array, need: _Array, state: _Array, fates: _Array, heads: _Array,
@@ -493,14 +497,22 @@ def combine(
 
 @jit
 def choose_runs(
-    rows: _Array, lengths: _Array, classes: _Array, chosen: _Array, wanted: _Array,
-    freed: _Array,
-) -> None:  # fmt: skip
+    rows: _Array, lengths: _Array, starts: _Array, stops: _Array, classes: _Array,
+    chosen: _Array, wanted: _Array, freed: _Array,
+) -> bool:  # fmt: skip
     """Choose the class of each row's run; count the runs that are taken and freed.
 
     A row moves where its run is too short, or twice as long as it must be.
+
+    Returns
+    -------
+    bool
+        Whether some row becomes a hub, or is one no more.
     """
+    has_other_hubs = False
     for j in range(rows.size):
+        before = np.int64(stops[rows[j]]) - np.int64(starts[rows[j]])
+        has_other_hubs |= (before >= HUB) != (lengths[j] >= HUB)
         now, length = np.int64(classes[rows[j]]), lengths[j]
         best = class_of(length)
         chosen[j] = now
@@ -509,6 +521,8 @@ def choose_runs(
         if chosen[j] != now:
             wanted[chosen[j]] += 1
             freed[now] += 1
+    wanted[0] = freed[0] = 0
+    return has_other_hubs
 
 
 @jit
@@ -614,7 +628,7 @@ def give_ids(
             count += 1
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _close_gaps(
     start: int, count: int, target: int, bits: _Array, bits_at: int, old: _Array,
     new: _Array, width: int, moves: bool,
@@ -641,7 +655,7 @@ def _close_gaps(
     return to
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _place_now(place: int, bits: _Array, bits_at: int) -> int:
     """Return where an edge is in its row once edges before it have gone."""
     now = 0

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field
+from functools import cache
 from threading import Barrier
 from typing import Any, TypeAlias
 
@@ -62,6 +63,7 @@ def fewest_slots(slots: int) -> int:
     return max(slots, _FEWEST_SLOTS)
 
 
+@cache
 def _kernels() -> Any:
     from featgraph.dynamic import kernels_cpu  # loads Numba
 
@@ -285,7 +287,7 @@ class Plan:
     starts, stops, classes : the rows as they are, with room for all vertices
     chosen, targets : class and first slot of each row's run afterwards
     listed : the update of each entry before they were sorted; None: entry i has update i
-    born : vertices that are new
+    vertex_count, born : all vertices, and those that are new
     writes : arrays as they are and will be, values, and the value of each entry
     """
 
@@ -311,6 +313,7 @@ class Plan:
     targets: Array = field(default_factory=_NONE.copy)
     hubs: Array = field(default_factory=_NONE.copy)
     listed: Array | None = None
+    vertex_count: int = 0
     born: int = 0
     writes: list[tuple[Any, ...]] = field(default_factory=list)
     fresh: RowPool | None = None
@@ -389,6 +392,8 @@ class RowPool:
             for name, (dtype, width) in spec.items()
         }
         self.ids: Array | None = None
+        #: Rows that are counted; more have room.
+        self.vertex_count = 0
         self.length_counts = np.zeros(kernels.HUB + 1, np.int64)
         self.hubs = np.empty(0, np.int32)
         self.queues = [Queue(np.int64) for _ in range(kernels.CLASS_COUNT)]
@@ -475,7 +480,8 @@ class RowPool:
         )  # fmt: skip
         if self.is_twice or count < at.size:
             plan.listed = given[1][:count] >> 1
-        plan.born = room[0] if dense else room[0] - int(self.length_counts.sum())
+        plan.vertex_count = room[0]
+        plan.born = room[0] if dense else room[0] - self.vertex_count
         if looks:
             self._plan_rows(plan, updates)
         else:
@@ -506,62 +512,73 @@ class RowPool:
     def fit(self, plan: Plan) -> bool:
         """Find room for the rows that grow or shrink; return whether there is any."""
         kernels = _kernels()
-        wanted, freed = np.zeros((2, kernels.CLASS_COUNT), np.int64)
+        counts = np.zeros((4, kernels.CLASS_COUNT + 1), np.int64)
+        wanted, freed = counts[:2, :-1]
         plan.chosen = np.empty(plan.rows.size, np.uint8)
         plan.targets = np.empty(plan.rows.size, plan.starts.dtype)
-        kernels.choose_runs(
-            plan.rows, plan.lengths, plan.classes, plan.chosen, wanted, freed
-        )
-        taken = [
-            self.queues[size].next(int(count)) if count else _NONE
-            for size, count in enumerate(wanted)
-        ]
-        counts = np.array([part.size for part in taken])
-        short = int(((wanted - counts) * kernels.SIZES)[1:].sum())
-        long, regions = self._regions(short, counts)
-        places = np.empty(int(freed[1:].sum()), np.int64)
-        freed[0] = 0
-        taken_at, freed_at = (np.append(0, np.cumsum(c)) for c in (counts, freed))
+        has_other_hubs = kernels.choose_runs(
+            plan.rows, plan.lengths, plan.starts, plan.stops, plan.classes, plan.chosen,
+            wanted, freed,
+        )  # fmt: skip
+        taken = [np.empty(0, np.int64)]
+        used: dict[int, int] = {}
+        short = 0
+        for size in wanted.nonzero()[0].tolist():
+            taken.append(self.queues[size].next(int(wanted[size])))
+            used[size] = taken[-1].size
+            short += int(wanted[size] - used[size]) * int(kernels.SIZES[size])
+            counts[2, size + 1] = used[size]
+        counts[3, 1:] = freed
+        taken_at, freed_at = counts[2:].cumsum(axis=1)
+        regions = self._regions(short, used)
+        places = np.empty(int(freed_at[-1]), np.int64)
         passed = kernels.place_runs(
-            plan.rows, plan.starts, plan.classes, plan.chosen,
-            np.concatenate(taken).astype(np.int64), taken_at, regions, plan.targets,
-            places, freed_at,
+            plan.rows, plan.starts, plan.classes, plan.chosen, np.concatenate(taken),
+            taken_at, regions, plan.targets, places, freed_at,
         )  # fmt: skip
         if passed < 0:
             return False
-        plan.drops = [(k, int(n)) for k, n in enumerate(counts + long) if n]
+        plan.drops = list(used.items())
         plan.puts = [
-            (k, places[freed_at[k] : freed_at[k + 1]]) for k, n in enumerate(freed) if n
+            (size, places[freed_at[size] : freed_at[size + 1]])
+            for size in freed.nonzero()[0].tolist()
         ]
-        # Long runs that rows have not come to stay where they are.
+        # What rows have passed by, and what they have not come to, goes to the queues.
         behind = len(regions) - 1
-        for region in range(passed):
-            plan.lost += self._split(*regions[region], plan.puts)
         plan.region, plan.top = (0, 0), self.top
         if passed < behind:
             plan.region = int(regions[passed, 0]), int(regions[passed, 1])
-            for start, stop in regions[passed + 1 : behind]:
-                plan.lost += self._split(start, stop, plan.puts)
         else:
             plan.top = int(regions[behind, 0])
+        for region in range(behind):
+            if region != passed:
+                plan.lost += self._split(*regions[region].tolist(), plan.puts)
         for size, numbers in plan.puts:
             self.queues[size].reserve(len(numbers))
-        self._find_hubs(plan)
+        plan.hubs = self.hubs
+        if has_other_hubs:
+            kept = np.setdiff1d(self.hubs, plan.rows, assume_unique=True)
+            found = np.append(kept, plan.rows[plan.lengths >= kernels.HUB])
+            plan.hubs = np.sort(found).astype(np.int32)
         return True
 
-    def _regions(self, short: int, counts: Array) -> tuple[Array, Array]:
-        """Return how many long runs of each class are cut, and the free regions."""
-        kernels = _kernels()
-        long, regions = np.zeros_like(counts), [self.region]
+    def _regions(self, short: int, used: dict[int, int]) -> Array:
+        """Return free regions with so many slots, the end of the pool behind them.
+
+        Long runs that are taken from their queues are added to `used`.
+        """
+        kernels, regions = _kernels(), [self.region]
         room = self.region[1] - self.region[0]
         for size in range(kernels.LONG_CLASS, kernels.CLASS_COUNT):
+            if room >= short:
+                break
             slots = int(kernels.SIZES[size])
-            while room < short and counts[size] + long[size] < len(self.queues[size]):
-                (start,) = self.queues[size].next(1, int(counts[size] + long[size]))
-                regions.append((int(start), int(start) + slots))
-                long[size] += 1
+            while room < short and used.get(size, 0) < len(self.queues[size]):
+                (start,) = self.queues[size].next(1, used.get(size, 0)).tolist()
+                regions.append((start, start + slots))
+                used[size] = used.get(size, 0) + 1
                 room += slots
-        return long, np.array([*regions, (self.top, self.slots)], np.int64)
+        return np.array([*regions, (self.top, self.slots)], np.int64)
 
     @staticmethod
     def _split(start: int, stop: int, puts: list[tuple[int, Any]]) -> int:
@@ -572,16 +589,6 @@ class RowPool:
             puts.append((size, [int(start)]))
             start += sizes[size]
         return int(stop - start)
-
-    def _find_hubs(self, plan: Plan) -> None:
-        hub = _kernels().HUB
-        plan.hubs = self.hubs
-        is_hub = plan.lengths >= hub
-        if plan.is_dense:
-            plan.hubs = plan.rows[is_hub]
-        elif self.hubs.size or is_hub.any():
-            kept = np.setdiff1d(self.hubs, plan.rows, assume_unique=True)
-            plan.hubs = np.union1d(kept, plan.rows[is_hub]).astype(np.int32)
 
     def refit(self, plan: Plan, slots_for: Callable[[int], int]) -> None:
         """Lay out all rows in order, in arrays of their own.
@@ -605,7 +612,7 @@ class RowPool:
         kernels.place_all(plan.chosen, plan.targets)
         fresh.top = plan.top = needed
         plan.fresh = fresh
-        self._find_hubs(plan)
+        plan.hubs = plan.rows[plan.lengths >= kernels.HUB]
 
     def prepare(self, plan: Plan, updates: Updates) -> None:
         """Find what is written, so that `apply` takes no memory.
@@ -686,6 +693,7 @@ class RowPool:
             self.starts, self.stops = plan.starts, plan.stops
             self.classes = plan.classes
         new.length_counts[0] += plan.born
+        new.vertex_count = plan.vertex_count
         kernels.finish_rows(
             plan.rows, plan.targets, plan.lengths, plan.chosen, new.starts, new.stops,
             new.classes, new.length_counts,
