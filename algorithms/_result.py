@@ -36,8 +36,10 @@ import featgraph as fg
 from featgraph.algorithms._following import Following, Update, follow
 
 __all__ = [
+    "Following",
     "PathsResult",
     "Result",
+    "Update",
     "answer",
     "around_of",
     "called_with",

@@ -9,8 +9,7 @@ computes, for all vertices, sets and classes at once::
     lp_p'(v)  = normalize(prob)
 
 where ``normalize`` divides by the sum over the classes of the set and leaves zeros
-alone. A vertex may be labelled in some sets and not in others; it keeps what it is
-given.
+alone. A vertex may be labelled in some sets only; it keeps what it is given.
 
 Items that carry any number of tags are P sets of two classes: has it, has it not.
 

@@ -20,8 +20,7 @@ The benchmark NN of F. Khorasani, K. Vora, R. Gupta, L. N. Bhuyan, "CuSha:
 Vertex-Centric Graph Processing on GPUs", HPDC, 2014, and of F. Khorasani, R. Gupta,
 L. N. Bhuyan, "Scalable SIMD-Efficient Graph Processing on GPUs", PACT, 2015. There x is
 tanh of the weighted sum alone, with weights that are made up, as a load for the
-machine. Bias and inputs are added here: without them zero is a fixpoint, and the only
-one where the recurrence contracts.
+machine. Bias and inputs are added here: a contraction without them settles at zero.
 J. J. Hopfield, "Neurons with Graded Response Have Collective Computational Properties
 Like Those of Two-State Neurons", PNAS 81, 1984.
 """

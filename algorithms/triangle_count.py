@@ -12,9 +12,6 @@ which the graph keeps.
 
 Counts are integers and exact. The order in which they are added up does not show.
 
-An update counts the triangles of the edges that have come in the present rows, and of
-those that went in the rows of before.
-
 M. Latapy, "Main-memory Triangle Computations for Very Large (Sparse (Power-Law))
 Graphs", Theoretical Computer Science 407, 2008. T. Schank, D. Wagner, "Finding,
 Counting and Listing All Triangles in Large Graphs", WEA 2005.
@@ -29,8 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._following import Following, Update
-from featgraph.algorithms._result import Result, answer
+from featgraph.algorithms._result import Following, Result, Update, answer
 from featgraph.algorithms._triangles import triangles_of
 from featgraph.algorithms._verify import require
 
@@ -51,11 +47,10 @@ def add_corners(f, v, d):  # type: ignore[no-untyped-def]
     return d.triangles[v]
 
 
+step, total = fg.trianglemap(count_corners), fg.foldmap(add_corners)
 #: An update may take longer than a new call from one change for 16 edges on (R-MAT of
 #: 2^16 vertices and 0.9M edges, 2 cores, 2026-11-29; half as long at this one).
 SHARE = 32
-
-step, total = fg.trianglemap(count_corners), fg.foldmap(add_corners)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -111,6 +106,11 @@ def triangle_count(graph: fg.GraphLike, **options: Any) -> TriangleCountResult:
     ------
     GraphInputError
         If the graph is directed, or has parallel edges.
+
+    Notes
+    -----
+    On a graph that changes, ``update()`` counts the triangles of the edges that have
+    come in the present rows, and of those that went in the rows of before.
 
     Examples
     --------

@@ -38,20 +38,22 @@ from featgraph.dynamic.inputs import (
     of_one_length,
     with_born,
 )
-from featgraph.dynamic.store import EdgeStore, edges_of
+from featgraph.dynamic.store import EdgeStore
 from featgraph.dynamic.views import (
     ColumnValues,
     GraphColumn,
     LivingEdges,
     RunArrays,
     degrees_of,
+    find_pairs,
+    freeze_living,
 )
 from featgraph.errors import DeviceError, GraphInputError
 from featgraph.fold.plan.traits import set_traits
 from featgraph.graph import Graph
 from featgraph.graph._structure import require_fixed
 from featgraph.graph.building.check import checked_count, flat_array, vertex_ids
-from featgraph.graph.building.edges import EdgeList, freeze
+from featgraph.graph.building.edges import freeze
 from featgraph.graph.views.view import Aspect, Sizes
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory.graph_arrays import graph_arrays
@@ -542,23 +544,7 @@ missing=0, vertices=0)
         >>> graph.freeze().vertex_names.tolist()
         [1, 2]
         """
-        edges, names = self._edges, self.vertex_names
-        sources, targets, count = edges.sources, edges.targets, self.living_count
-        if not count:
-            raise GraphInputError(
-                "a graph needs at least one vertex",
-                where="graph.freeze",
-                got=repr(self),
-                fix="insert a vertex first",
-            )
-        if self.living is not None and count < self.vertex_count:
-            numbers = np.cumsum(self.living, dtype=np.int32) - 1
-            sources, targets = numbers[sources], numbers[targets]
-            alive = np.flatnonzero(self.living)
-            names = alive if names is None else tuple(names[v] for v in alive.tolist())
-        return Graph(
-            EdgeList(sources, targets, edges.weights, count, self.directed, names)
-        )
+        return freeze_living(self._edges, self.living)
 
     def changes(self, since: int) -> Changes | None:
         """Return what has changed since a version; None where that is forgotten.
@@ -596,23 +582,10 @@ missing=0, vertices=0)
         return self._store.changes(int(since))
 
     def add_triangles(self, changes: Changes, counts: Array) -> tuple[int, int] | None:
-        """Have counts of triangles follow what has changed up to this version.
+        """Have counts of triangles, (V,), follow changes up to this version.
 
-        The graph is undirected, and had no parallel edges.
-
-        Parameters
-        ----------
-        changes : Changes
-            Since the version of the counts.
-        counts : ndarray of int64, shape (V,)
-            How many triangles each vertex was a corner of. Changed in place; without a
-            meaning where None is returned.
-
-        Returns
-        -------
-        total, walked : int
-            How many more triangles there are, and how many entries of rows were read;
-            None if an edge that came has copies.
+        Return what `triangles.add_triangles` does: how many more there are, and how
+        much was read; None where an edge has copies.
         """
         from featgraph.dynamic.triangles import add_triangles  # loads Numba
 
@@ -684,14 +657,7 @@ missing=0, vertices=0)
         else:
             u = vertex_ids(u, "sources", self.vertex_count)
             v = vertex_ids(v, "targets", self.vertex_count)
-        found, known = np.zeros(u.size, np.bool_), np.flatnonzero((u >= 0) & (v >= 0))
-        pool, pairs = self._store.pool("in").on_host(), u[known].astype(np.int64) << 32 | v[known]
-        wanted, inverse = np.unique(pairs, return_inverse=True)
-        rows = np.unique(wanted & 0xFFFFFFFF)
-        ends, targets = edges_of(pool, rows)
-        is_there = np.isin(wanted, ends.astype(np.int64) << 32 | targets)
-        found[known] = is_there[inverse]
-        return found
+        return find_pairs(self._store.pool("in").on_host(), u, v)
 
     def neighbors(self, vertex: Any) -> Array:
         """Return the targets of a vertex's out-edges, in the order of insertion.

@@ -18,8 +18,9 @@ import numpy.typing as npt
 from featgraph._cached import cached_property
 from featgraph.arrays.values import Reordered, Rows
 from featgraph.dynamic.batches import Changes
-from featgraph.dynamic.pools import FEWEST_LISTED
-from featgraph.dynamic.store import EdgeStore, living_slots
+from featgraph.dynamic.pools import FEWEST_LISTED, RowPool
+from featgraph.dynamic.store import EdgeStore, edges_of, living_slots
+from featgraph.errors import GraphInputError
 from featgraph.fold.plan.layout import (
     COLUMN,
     NUMBER,
@@ -36,17 +37,28 @@ from featgraph.fold.plan.traits import (
     needs_wide_positions,
     traits_of_degrees,
 )
+from featgraph.graph import Graph
 from featgraph.graph._structure import edge_rows
 from featgraph.graph.building.edges import EdgeList, freeze
 from featgraph.graph.degrees import SHORT
 from featgraph.program.active import word_count
 from featgraph.program.given import PropertySpec
 from featgraph.program.signature import PropertyKind
-from featgraph.runtime.devices.host_arrays import cut_windows, cut_words, host_graph_array
+from featgraph.runtime.devices.host_arrays import (
+    cut_windows,
+    cut_words,
+    host_graph_array,
+)
 
 __all__ = [
-    "ColumnValues", "GraphColumn", "LivingEdges", "RunArrays", "degrees_of",
-]  # fmt: skip
+    "ColumnValues",
+    "GraphColumn",
+    "LivingEdges",
+    "RunArrays",
+    "degrees_of",
+    "find_pairs",
+    "freeze_living",
+]
 
 Array = npt.NDArray[Any]
 
@@ -87,6 +99,12 @@ class LivingEdges(EdgeList):
         return self.store._slots()
 
     @cached_property
+    def numbers(self) -> Array:
+        """The number of the insertion of each edge id; that of a twin is one more."""
+        pool = self.store.pool("in").on_host()
+        return freeze(pool.numbers[living_slots(pool, self.vertex_count)])
+
+    @cached_property
     def sources(self) -> Array:
         """Where edges begin."""
         return freeze(self.store.pool("in").on_host().ends[self._given[1]])
@@ -116,6 +134,43 @@ class LivingEdges(EdgeList):
             values = self.store.pool("in").on_host().columns[name]
             self.columns[name] = freeze(values[self._given[1]])
         return self.columns[name]
+
+
+def freeze_living(edges: LivingEdges, living: Array | None) -> Graph:
+    """Return the graph of the edges and the living vertices, which does not change."""
+    sources, targets, names = edges.sources, edges.targets, edges.names
+    count = edges.vertex_count
+    if living is not None and not living.all():
+        alive, numbers = np.flatnonzero(living), np.cumsum(living, dtype=np.int32) - 1
+        sources, targets, count = numbers[sources], numbers[targets], alive.size
+        names = alive if names is None else tuple(names[v] for v in alive.tolist())
+    if not count:
+        raise GraphInputError(
+            "a graph needs at least one vertex",
+            where="graph.freeze",
+            got="a graph without vertices",
+            fix="insert a vertex first",
+        )
+    return Graph(
+        EdgeList(sources, targets, edges.weights, count, edges.directed, names)
+    )
+
+
+def find_pairs(pool: RowPool, sources: Array, targets: Array) -> npt.NDArray[np.bool_]:
+    """Return for each pair whether rows along "in" have it; negative ids have none."""
+    known = np.flatnonzero((sources >= 0) & (targets >= 0))
+    wanted, inverse = np.unique(
+        _keys(sources[known], targets[known]), return_inverse=True
+    )
+    there = _keys(*edges_of(pool, np.unique(wanted & 0xFFFFFFFF)))
+    found = np.zeros(sources.size, np.bool_)
+    found[known] = np.isin(wanted, there)[inverse]
+    return found
+
+
+def _keys(sources: Array, targets: Array) -> Array:
+    """Return a number for each pair."""
+    return sources.astype(np.int64) << 32 | targets
 
 
 class ColumnValues(Reordered):
@@ -260,17 +315,19 @@ class Degrees:
         if store.directed:
             both = zip((longest, below), self._longest_out(), strict=True)
             longest, below = (max(lengths) for lengths in both)
-        now, twice = (
-            traits_of_degrees(sized, n * longest, below, short[:SHORT]) for n in (1, 2)
-        )
         is_wide = needs_wide_positions(pool.slots)
         now = replace(
-            now, layout=RunArrays.name, wide_offsets=is_wide,
+            traits_of_degrees(sized, longest, below, short[:SHORT]),
+            layout=RunArrays.name,
+            wide_offsets=is_wide,
             wide_both=store.directed and needs_wide_positions(2 * pool.slots),
-        )  # fmt: skip
+        )
         then = self._traits
-        self._traits = now if then is None else _lowered(then, now, twice)
-        return self._traits
+        if then is not None and now != then:
+            twice = traits_of_degrees(sized, 2 * longest, below, short[:SHORT])
+            now = _lowered(then, now, twice)
+        self._traits = now
+        return now
 
 
     def _longest_out(self) -> tuple[int, int]:

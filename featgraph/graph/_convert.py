@@ -333,7 +333,10 @@ def to_networkx(graph: Structure) -> Any:
     result = getattr(networkx, kind)()
     names = graph.vertex_names
     labels = range(graph.vertex_count) if names is None else _plain(names)
-    result.add_nodes_from(labels)
+    living = range(graph.vertex_count)
+    if graph.living is not None:
+        living = np.flatnonzero(graph.living).tolist()
+    result.add_nodes_from(labels[v] for v in living)
     ends = ((labels[i], labels[j]) for i, j in zip(u.tolist(), v.tolist(), strict=True))
     if graph.weights is None:
         result.add_edges_from(ends)

@@ -26,7 +26,8 @@ from featgraph.program.column import Column
 from featgraph.program.signature import PropertyKind
 
 __all__ = [
-    "Put", "Puts", "Seen", "follow", "has_log", "log_since", "put_entries", "seen_now",
+    "Put", "Puts", "Seen", "follow", "has_log", "has_own_edges", "log_since",
+    "numbers_of", "put_entries", "seen_now",
 ]  # fmt: skip
 
 Ids = npt.NDArray[np.int64]
@@ -128,10 +129,11 @@ def follow(state: Any, then: Seen, now: Seen) -> None:
     graph = state.graph
     if not has_log(graph):
         return
-    changes = log_since(graph, then.version)
+    changes, count = log_since(graph, then.version), graph.vertex_count
+    numbers = state.edge_numbers
     if state.residency is not None:
-        state.residency.make_room()
-    count = graph.vertex_count
+        edge_count = None if numbers is None else numbers.size
+        state.residency.make_room((state.vertices_seen, edge_count))
     if changes is None:  # which ids were given out again is forgotten
         living = getattr(graph, "living", None)
         dead = np.zeros(0, np.int64) if living is None else np.flatnonzero(~living)
@@ -143,7 +145,34 @@ def follow(state: Any, then: Seen, now: Seen) -> None:
             column.extend(count, column.fill)
             if filled.size:
                 write_rows(column, filled, column.fill)
+        elif numbers is not None and has_own_edges(column):
+            column.put(_renumbered(column, numbers, numbers_of(graph)))
+    if numbers is not None:
+        state.edge_numbers = numbers_of(graph)
     state.vertices_seen = count
+
+
+def has_own_edges(column: Column) -> bool:
+    """Whether a column has values of edges that belong to its State."""
+    return column.type.kind is PropertyKind.EDGE and not column.type.column
+
+
+def numbers_of(graph: Any) -> Any:
+    """Return the number of the insertion of each edge id; None without a log."""
+    return getattr(graph._edges, "numbers", None)
+
+
+def _renumbered(column: Column, then: Any, now: Any) -> npt.NDArray[Any]:
+    """Return the values of edges by the ids that they have now; `fill` for new ones."""
+    values = column.on_host()
+    made = np.empty((now.size, *values.shape[1:]), values.dtype)
+    made[:] = column.fill
+    order = np.argsort(then)
+    places = np.searchsorted(then, now, sorter=order)
+    known = places < then.size
+    known[known] = then[order[places[known]]] == now[known]
+    made[known] = values[order[places[known]]]
+    return made
 
 
 def write_rows(column: Column, ids: Ids, values: Any) -> None:
@@ -183,6 +212,14 @@ def put_entries(
     if places.dtype == np.bool_:
         places = np.flatnonzero(places)
     places = places.astype(np.int64)
+    living = None if is_edge else graph.living
+    if living is not None and not living[places].all():
+        raise StateError(
+            "a dead vertex has the value fill=",
+            where=where,
+            got=f"vertex {places[np.argmin(living[places])]}, which is dead",
+            expected="living vertices",
+        )
     made = storage_values(name, values, column.type.dtype)
     made = host_values(made.copied()) if isinstance(made, Borrowed) else made
     item = column.type.item_shape

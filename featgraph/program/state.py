@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from featgraph._arguments import checked_arguments, require_flag
@@ -29,6 +30,8 @@ from featgraph.program.following import (
     Seen,
     follow,
     has_log,
+    has_own_edges,
+    numbers_of,
     put_entries,
     seen_now,
 )
@@ -254,6 +257,8 @@ class State:
         self.vertices_seen = self.graph.vertex_count
         self._seen = seen_now(self)
         self.trimmed = self._seen.version
+        #: Of the ids of its own edge values: the numbers of their insertions.
+        self.edge_numbers: Any = None
         #: The same of each run in progress.
         self.live: list[Callable[[], dict[Any, Left]]] = []
         #: What foldmaps have bound to it, by its id, as long as they live: none of that
@@ -266,7 +271,7 @@ class State:
         _check_name(name)
         if isinstance(given, PropertySpec):
             self._columns[name] = made = property_column(self.graph, name, given)
-            _note_edges(self.graph, made)
+            _note_edges(self, made)
         else:
             self._columns[name] = loose_column(name, given, State)
         if self.graph.ranks is not None:
@@ -335,7 +340,9 @@ class State:
             return values
         if column.type.kind is PropertyKind.VERTEX:
             values = self.graph.collect_vertex_values(values)
-        is_ours = values is column.current() or values is column.values
+        # Values may be the first entries of an array with room for more.
+        ours = [a for a in (column.current(), column.values) if type(a) is type(values)]
+        is_ours = any(np.may_share_memory(values, a) for a in ours)
         return values.copy() if is_ours else values
 
     def _given_order(self, name: str, column: Column) -> Any:
@@ -495,7 +502,7 @@ class State:
         compare_given(graph.ranks, name, value, made)
         finish_copies([made])
         column.put(values)
-        _note_edges(graph, column)
+        _note_edges(self, column)
 
     def put(self, name: str, ids: Any, values: Any) -> None:
         """Write some entries of a property, and make due the vertices that read them.
@@ -549,7 +556,7 @@ class State:
         made._begin()
         for column in made._columns.values():  # of another process, maybe
             column.mark_written(None)
-            _note_edges(graph, column)
+            _note_edges(made, column)
         made.keep_left(snapshot.left)
         return made
 
@@ -695,11 +702,16 @@ def _require_own(where: str, column: Column) -> None:
         )
 
 
-def _note_edges(graph: Graph, column: Column) -> None:
+def _note_edges(state: State, column: Column) -> None:
     """Note the version whose edges have values that have just been given."""
-    is_own = column.type.kind is PropertyKind.EDGE and not column.type.column
-    if is_own and not has_log(graph):
+    graph = state.graph
+    if not has_own_edges(column):
+        return
+    if not has_log(graph):
         column.edges = graph.stamps.version
+    elif isinstance(column.values, Reordered):  # by the ids of this version
+        column.values = column.values.on_host()
+    state.edge_numbers = numbers_of(graph)
 
 
 def check_edges(state: State) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 import featgraph as fg
 from featgraph import algorithms as al
+from featgraph.runtime.loops import worklist
 from tests.dynamic.doubles import emptied, spread
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
@@ -225,6 +226,28 @@ def test_dead_vertices_change_no_answer(name: str) -> None:
     if name in CLAIMS:
         verify = getattr(sys.modules[getattr(al, short).__module__], f"verify_{short}")
         CLAIMS[name](verify, Side(emptied), found)
+
+
+@pytest.mark.parametrize("name", ["bfs", "sssp", "sswp", "k_core"])
+def test_loops_over_few_vertices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worklist, "SMALLEST_GRAPH", 0)
+    monkeypatch.setattr(worklist, "MOST_EDGES", 1)
+    check_dead(name, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("label_propagation", {"change_driven": True}),
+        ("connected_components", {"asynchronous": True}),
+        ("connected_components", {"change_driven": True}),
+    ],
+)
+def test_options_of_runs(name: str, options: dict[str, Any]) -> None:
+    found = CALLS[name](Side(emptied), target="cpu", **options)
+    wanted = CALLS[name](Side(), target="cpu", **options)
+    is_vertex = name == "connected_components"
+    check_same(found.labels[LIVING], wanted.labels, name, is_vertex=is_vertex)
 
 
 #: What the verifiers are given.

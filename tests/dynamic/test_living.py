@@ -176,8 +176,17 @@ def test_no_vertex_lives() -> None:
         assert found.converged
 
 
-def test_a_dead_source_is_refused() -> None:
+def test_networkx_gets_no_dead_vertices() -> None:
+    graph = grid(6)
+    graph.delete_vertices([2])
+    assert list(graph.to_networkx()) == [0, 1, 3, 4, 5]
+
+
+def test_dead_vertices_are_refused() -> None:
     graph = path()
+    state = fg.State(graph, x=fg.vertex_property(np.zeros(70)))
+    with pytest.raises(fg.StateError, match="vertex 4, which is dead"):
+        state.put("x", [3, 4], 1.0)
     with pytest.raises(fg.GraphInputError, match=r"sources\[1\]: the vertex is dead"):
         algorithms.bfs(graph, [3, 4], target="cpu")
 
