@@ -49,7 +49,7 @@ from featgraph.dynamic.views import (
     freeze_living,
 )
 from featgraph.errors import DeviceError, GraphInputError
-from featgraph.fold.plan.traits import set_traits
+from featgraph.fold.plan.traits import GraphTraits, set_traits
 from featgraph.graph import Graph
 from featgraph.graph._structure import require_fixed
 from featgraph.graph.building.check import checked_count, flat_array, vertex_ids
@@ -97,12 +97,18 @@ class DynamicGraph(Graph):
     DynamicGraph(3 vertices, 6 edges (3 given), undirected)
     """
 
+    _edges: LivingEdges
+
     def __init__(self, store: EdgeStore, names: Names | None = None) -> None:
         self._store, self._names, self._target = store, names, store.target
         self.turns = Turns()
         self._degrees = degrees_of(store)
         self._layout = RunArrays(store, self._degrees)
         self._living: Array | None = None
+        #: Of the version: how often arrays had moved, and its traits.
+        self._moves, self._lives, self._traits = -1, -1, GraphTraits()
+        #: What lists of hubs follow from.
+        self._hubs: dict[str, bytes] = {}
         super().__init__(LivingEdges(store, names))
         self.stamps = replace(self.stamps, layout=self._layout)
         self.version = -1
@@ -170,11 +176,11 @@ class DynamicGraph(Graph):
         """
         chosen = chosen_target(target)
         own_names, count = None, None
-        ends = [flat_array(sources, "sources"), flat_array(targets, "targets")]
+        u, v = flat_array(sources, "sources"), flat_array(targets, "targets")
         if require_flag("names", names):
             own_names = Names()
-            *ends, fresh = own_names.look_up(*of_one_length(*ends))
-            ends, count = [-1 - array for array in ends], len(fresh)
+            u, v, fresh = own_names.look_up(*of_one_length(u, v))
+            u, v, count = -1 - u, -1 - v, len(fresh)
             own_names.put(fresh, np.arange(count))
         if vertex_count is not None:
             given = checked_count(vertex_count)
@@ -187,10 +193,11 @@ class DynamicGraph(Graph):
                 )
             count = given
         if count is None:
-            ids = [vertex_ids(array, "ends", None) for array in ends]
+            ids = vertex_ids(u, "sources", None), vertex_ids(v, "targets", None)
             count = max(int(array.max(initial=-1)) for array in ids) + 1
         store = EdgeStore.from_edges(
-            *ends,
+            u,
+            v,
             all_columns(weights, columns),
             vertex_count=count,
             directed=require_flag("directed", directed),
@@ -378,15 +385,15 @@ missing=0, vertices=0)
             given, insert = sources, sources.insert
             sources, targets = given.sources, given.targets
             weights, columns, copies = given.weights, given.columns, given.copies
-        store, fresh = self._store, []
+        store, fresh = self._store, list[Any]()
         with self._writing("a batch of edges"):
             known = store.vertex_count
             if self._names is not None:
-                ends = flat_array(sources, "sources"), flat_array(targets, "targets")
-                *ends, fresh = self._names.look_up(*of_one_length(*ends))
+                u, v = flat_array(sources, "sources"), flat_array(targets, "targets")
+                u, v, fresh = self._names.look_up(*of_one_length(u, v))
                 born = store.next_vertices(len(fresh))
                 known = max(known, int(born.max(initial=-1)) + 1)
-                sources, targets = (with_born(array, born) for array in ends)
+                sources, targets = with_born(u, born), with_born(v, born)
             batch = checked_batch(
                 sources, targets, insert, all_columns(weights, columns),
                 store.columns, known, births=len(fresh), copies=copies, missing=missing,
@@ -472,6 +479,7 @@ missing=0, vertices=0)
         with self._writing("graph.compact"):
             self._store.compact()
             self._edges = LivingEdges(self._store, self._names)
+            self._moves = self._store.moves
             self._view.advance("moves", sizes=self._sizes())
 
     def _apply(self, batch: Batch, names: list[Any] | None = None) -> UpdateResult:
@@ -735,6 +743,11 @@ missing=0, vertices=0)
         """The number of vertices that are not dead."""
         return self._store.living_count
 
+    @property
+    def insertions(self) -> Array:
+        """Numbers of edges that stay the same in all versions, by edge id, (E,)."""
+        return self._edges.numbers
+
     def target_of(self, target: str) -> str:
         """Return the target of the graph.
 
@@ -767,4 +780,4 @@ missing=0, vertices=0)
         if key not in self._cache:
             degrees = on_host(self._degrees.array(side))[: self.vertex_count]
             self._cache[key] = freeze(degrees.copy())
-        return self._cache[key]
+        return self._cache[key]  # type: ignore[no-any-return]

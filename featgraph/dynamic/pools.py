@@ -279,14 +279,14 @@ class Plan:
     rows, first : touched rows, and their first entries
     sort : the order of entries
     order : uint32, number of each entry in the batch
-    keys : uint32, by entry: see `kernels_cpu.list_entries`
+    ends : uint32, by entry
     fates, heads, places : by entry
     lengths, gone : by row: edges afterwards, and those that leave
     bits_at, bits : which edges leave
     tally : int64, (8,): updates by outcome, and edges deleted
     starts, stops, classes : the rows as they are, with room for all vertices
     chosen, targets : class and first slot of each row's run afterwards
-    listed : the update of each entry before they were sorted; None: entry i has update i
+    listed : the update of each entry before the sort; None: entry i has update i
     vertex_count, born : all vertices, and those that are new
     writes : arrays as they are and will be, values, and the value of each entry
     """
@@ -296,7 +296,7 @@ class Plan:
     first: Array
     sort: Order
     order: Array
-    keys: Array
+    ends: Array
     fates: Array
     heads: Array
     places: Array
@@ -456,7 +456,7 @@ class RowPool:
             at, other = other, at
         most = at.size * (1 + self.is_twice)
         given = np.empty(most, np.int32), *np.empty((2, most), np.uint32)
-        count = kernels.list_entries(at, other, self.is_twice, self.is_sided, *given)
+        count = kernels.list_entries(at, other, self.is_twice, *given)
         order = Order(given[0][:count], room[0], threads)
         if dense:
             rows = np.arange(room[0], dtype=np.int32)
@@ -468,14 +468,15 @@ class RowPool:
             rows, first = rows[:touched], first[: touched + 1]
         present = [_grown(a, room[1]) for a in (self.starts, self.stops, self.classes)]
         looks = updates.looks
-        places = np.empty(count if updates.policy != kernels.KEEP else 0, np.int64)
+        combines = updates.policy == kernels.COMBINE
+        places = np.empty(count if combines else 0, np.int64)
         by_row = np.zeros((3, rows.size), np.int64)  # lengths, gone, bits_at
         words = kernels.measure_rows(rows, *present[:2], by_row[2]) if looks else 0
         plan = Plan(
             threads, rows, first, order,
             order.carried(given[1][:count]), order.carried(given[2][:count]),
             np.full(count, kernels.APPENDS, np.uint8),
-            np.empty(count if looks else 0, np.int32), places,
+            np.empty(places.size, np.int32), places,
             *by_row, np.zeros(words, np.uint64), np.zeros(8, np.int64), *present, dense,
         )  # fmt: skip
         if self.is_twice or count < at.size:
@@ -494,15 +495,17 @@ class RowPool:
         is_new = np.full(plan.order.size, updates.kinds[:1].any(), np.uint8)
         if updates.kinds.any() and not updates.kinds.all():
             is_new = plan.by_entry(updates.kinds)
-        groups = np.empty((4, plan.order.size), np.int32)
+        keys = plan.ends
+        if self.is_sided:
+            keys = plan.ends << 1 | plan.order & 1
         bounds = plan.threads.bounds(plan.rows.size, plan.first)
         tallies = np.zeros((len(bounds), plan.tally.size), np.int64)
         plan.threads.share(
             bounds,
             lambda part, low, high: kernels.plan_rows(
-                low, high, plan.rows, plan.first, plan.order, plan.keys, is_new,
+                low, high, plan.rows, plan.first, plan.order, keys, is_new,
                 plan.starts, plan.stops, self.ends, self.numbers, self.is_sided,
-                updates.policy, updates.copies, plan.bits_at, plan.bits, *groups,
+                updates.policy, updates.copies, plan.bits_at, plan.bits,
                 plan.places, plan.fates, plan.heads, updates.outcomes, plan.lengths,
                 plan.gone, tallies[part],
             ),
@@ -625,15 +628,16 @@ class RowPool:
         kernels = _kernels()
         new = self if plan.fresh is None else plan.fresh
         sources = _NONE
-        if updates.numbers is None:
+        numbers = plan.order
+        if updates.numbers is None and updates.number:
             numbers = plan.order + np.uint32(2 * updates.number)
-        else:
+        elif updates.numbers is not None:
             numbers = updates.numbers[plan.order >> 1] + (plan.order & 1)
         if updates.policy == kernels.COMBINE and updates.rule == "last":
             sources = np.arange(plan.order.size, dtype=np.int32)
             kernels.take_last(plan.heads, sources)
         plan.writes = [
-            (self.ends, new.ends, (plan.keys >> 1).astype(np.int32), _NONE, False),
+            (self.ends, new.ends, plan.ends, _NONE, False),
             (self.numbers, new.numbers, numbers, _NONE, False),
         ]
         for name, column in self.columns.items():

@@ -78,7 +78,7 @@ class LivingEdges(EdgeList):
     def __init__(self, store: EdgeStore, names: Any = None) -> None:
         self.store, self.directed, self._names = store, store.directed, names
         self.vertex_count, self.given_count = store.vertex_count, store.given_count
-        self.edge_count = store.edge_count  # type: ignore[misc]
+        self.edge_count = store.edge_count
         self.sides, self.is_given_on_gpu = None, False
         self._weights = None
         self.weights_dtype = store.columns.get("weight", (None,))[0]
@@ -89,7 +89,7 @@ class LivingEdges(EdgeList):
         return False
 
     @cached_property
-    def names(self) -> Any:
+    def names(self) -> Any:  # type: ignore[override]
         """The names of the vertices; None without."""
         return None if self._names is None else tuple(self._names.of)
 
@@ -493,7 +493,7 @@ class RunArrays:
         """Return an array of the rows along some edges."""
         pool, rows = self._store.pool(along), rows_along(along)
         if kind != "ids":
-            return getattr(pool, kind)
+            return getattr(pool, kind)  # type: ignore[no-any-return]
         made = np.zeros(pool.slots, np.uint32)
         ids = host_graph_array(graph, rows.edges) if rows.edges else None
         slots = living_slots(pool.on_host(), graph.vertex_count)

@@ -553,6 +553,9 @@ def edge_rows(graph: Structure) -> Rows:
             return gpu_edges(graph).given_index
 
     version, count = graph.stamps.version, graph.part.edge_count
+    if graph.changing is not None:  # they are of this version, whenever they are asked
+        index = graph.given_index
+        return Rows(version, count, lambda: index, on_gpu)
     return Rows(version, count, lambda: graph.given_index, on_gpu)
 
 

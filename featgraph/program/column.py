@@ -39,7 +39,7 @@ class Place(Protocol):
 
     def put(self, name: str, ids: Array, values: Any) -> bool: ...
 
-    def make_room(self, then: tuple[int, int | None]) -> None: ...
+    def make_room(self) -> None: ...
 
     def touched(self, name: str) -> None: ...
 
@@ -69,6 +69,9 @@ class Column:
         The place that holds the values, and their name there.
     edges : Stamp or None
         The version of a State's graph whose edges have the values; None for others.
+    insertions : ndarray or None
+        Of a graph that changes: the number of the insertion of each edge that has a
+        value, by which it is found in later versions.
     fill : scalar or ndarray
         The value of entries of new and of dead vertices, and of new edges.
     """
@@ -82,6 +85,7 @@ class Column:
         self.held: tuple[Place, str] | None = None
         self.borrowed: Array | None = None
         self.edges: Stamp | None = None
+        self.insertions: Array | None = None
         self.fill = fill
         self._memory: Array | None = None
         self.put(values)

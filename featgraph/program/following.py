@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.arrays.values import host_values
-from featgraph.errors import StateError
+from featgraph.errors import GraphInputError, StateError
 from featgraph.graph import Graph
 from featgraph.graph.inputs.take import Borrowed, storage_values
 from featgraph.graph.views.view import Stamp
@@ -26,8 +26,7 @@ from featgraph.program.column import Column
 from featgraph.program.signature import PropertyKind
 
 __all__ = [
-    "Put", "Puts", "Seen", "follow", "has_log", "has_own_edges", "log_since",
-    "numbers_of", "put_entries", "seen_now",
+    "Put", "Puts", "Seen", "follow", "log_since", "put_entries", "seen_now",
 ]  # fmt: skip
 
 Ids = npt.NDArray[np.int64]
@@ -129,11 +128,10 @@ def follow(state: Any, then: Seen, now: Seen) -> None:
     graph = state.graph
     if not has_log(graph):
         return
-    changes, count = log_since(graph, then.version), graph.vertex_count
-    numbers = state.edge_numbers
+    changes = log_since(graph, then.version)
     if state.residency is not None:
-        edge_count = None if numbers is None else numbers.size
-        state.residency.make_room((state.vertices_seen, edge_count))
+        state.residency.make_room()
+    count = graph.vertex_count
     if changes is None:  # which ids were given out again is forgotten
         living = getattr(graph, "living", None)
         dead = np.zeros(0, np.int64) if living is None else np.flatnonzero(~living)
@@ -145,34 +143,24 @@ def follow(state: Any, then: Seen, now: Seen) -> None:
             column.extend(count, column.fill)
             if filled.size:
                 write_rows(column, filled, column.fill)
-        elif numbers is not None and has_own_edges(column):
-            column.put(_renumbered(column, numbers, numbers_of(graph)))
-    if numbers is not None:
-        state.edge_numbers = numbers_of(graph)
+        elif column.insertions is not None:
+            _carry(column, graph.insertions)
     state.vertices_seen = count
 
 
-def has_own_edges(column: Column) -> bool:
-    """Whether a column has values of edges that belong to its State."""
-    return column.type.kind is PropertyKind.EDGE and not column.type.column
-
-
-def numbers_of(graph: Any) -> Any:
-    """Return the number of the insertion of each edge id; None without a log."""
-    return getattr(graph._edges, "numbers", None)
-
-
-def _renumbered(column: Column, then: Any, now: Any) -> npt.NDArray[Any]:
-    """Return the values of edges by the ids that they have now; `fill` for new ones."""
-    values = column.on_host()
-    made = np.empty((now.size, *values.shape[1:]), values.dtype)
-    made[:] = column.fill
+def _carry(column: Column, now: Any) -> None:
+    """Have values of edges stay with their edges; new edges get `fill`."""
+    then, values = column.insertions, column.on_host()
     order = np.argsort(then)
-    places = np.searchsorted(then, now, sorter=order)
-    known = places < then.size
-    known[known] = then[order[places[known]]] == now[known]
-    made[known] = values[order[places[known]]]
-    return made
+    made = np.empty((now.size, *values.shape[1:]), values.dtype)
+    made[...] = column.fill
+    if then.size:
+        places = np.minimum(np.searchsorted(then, now, sorter=order), then.size - 1)
+        found = order[places]
+        is_old = then[found] == now
+        made[is_old] = values[found[is_old]]
+    column.put(made)
+    column.insertions = now
 
 
 def write_rows(column: Column, ids: Ids, values: Any) -> None:
@@ -212,14 +200,15 @@ def put_entries(
     if places.dtype == np.bool_:
         places = np.flatnonzero(places)
     places = places.astype(np.int64)
-    living = None if is_edge else graph.living
-    if living is not None and not living[places].all():
-        raise StateError(
-            "a dead vertex has the value fill=",
-            where=where,
-            got=f"vertex {places[np.argmin(living[places])]}, which is dead",
-            expected="living vertices",
-        )
+    if not is_edge and graph.living is not None:
+        dead = places[~graph.living[places]]
+        if dead.size:
+            raise GraphInputError(
+                "the vertex was deleted",
+                where=f"{where}, ids",
+                got=int(dead[0]),
+                expected="ids of living vertices",
+            )
     made = storage_values(name, values, column.type.dtype)
     made = host_values(made.copied()) if isinstance(made, Borrowed) else made
     item = column.type.item_shape

@@ -268,7 +268,8 @@ def _without_dead(graph: Graph, values: Any, fill: Any) -> Any:
     if is_uniform and np.all(values.value == fill):
         return values
     made = host_values(values)
-    made[~graph.living] = fill
+    living: Any = graph.living
+    made[~living] = fill
     return made
 
 

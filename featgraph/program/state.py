@@ -29,9 +29,6 @@ from featgraph.program.following import (
     Puts,
     Seen,
     follow,
-    has_log,
-    has_own_edges,
-    numbers_of,
     put_entries,
     seen_now,
 )
@@ -257,8 +254,6 @@ class State:
         self.vertices_seen = self.graph.vertex_count
         self._seen = seen_now(self)
         self.trimmed = self._seen.version
-        #: Of the ids of its own edge values: the numbers of their insertions.
-        self.edge_numbers: Any = None
         #: The same of each run in progress.
         self.live: list[Callable[[], dict[Any, Left]]] = []
         #: What foldmaps have bound to it, by its id, as long as they live: none of that
@@ -271,7 +266,7 @@ class State:
         _check_name(name)
         if isinstance(given, PropertySpec):
             self._columns[name] = made = property_column(self.graph, name, given)
-            _note_edges(self, made)
+            _note_edges(self.graph, made)
         else:
             self._columns[name] = loose_column(name, given, State)
         if self.graph.ranks is not None:
@@ -502,7 +497,7 @@ class State:
         compare_given(graph.ranks, name, value, made)
         finish_copies([made])
         column.put(values)
-        _note_edges(self, column)
+        _note_edges(graph, column)
 
     def put(self, name: str, ids: Any, values: Any) -> None:
         """Write some entries of a property, and make due the vertices that read them.
@@ -556,7 +551,7 @@ class State:
         made._begin()
         for column in made._columns.values():  # of another process, maybe
             column.mark_written(None)
-            _note_edges(made, column)
+            _note_edges(graph, column)
         made.keep_left(snapshot.left)
         return made
 
@@ -702,16 +697,13 @@ def _require_own(where: str, column: Column) -> None:
         )
 
 
-def _note_edges(state: State, column: Column) -> None:
+def _note_edges(graph: Graph, column: Column) -> None:
     """Note the version whose edges have values that have just been given."""
-    graph = state.graph
-    if not has_own_edges(column):
-        return
-    if not has_log(graph):
+    is_own = column.type.kind is PropertyKind.EDGE and not column.type.column
+    if is_own and graph.changing is not None:
+        column.insertions = graph.changing.insertions
+    elif is_own:
         column.edges = graph.stamps.version
-    elif isinstance(column.values, Reordered):  # by the ids of this version
-        column.values = column.values.on_host()
-    state.edge_numbers = numbers_of(graph)
 
 
 def check_edges(state: State) -> None:

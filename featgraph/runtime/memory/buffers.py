@@ -72,8 +72,6 @@ class Buffers:
         self.graph = graph_arrays(state.graph.part, device, state.graph)
         #: How many vertices and edges its arrays have entries for.
         self.room = self.graph.room
-        #: While they are brought to the State: how many there were.
-        self._then: tuple[int, int | None] | None = None
         #: Where values of edges are, if not on the device.
         self.places = Places(self)
         self.current: dict[str, Any] = {}
@@ -184,10 +182,12 @@ class Buffers:
 
     def _sizes_of(self, name: str) -> tuple[int, int]:
         """Return how many entries a property has, and how many it has room for."""
-        is_edge = self.state._columns[name].type.kind is PropertyKind.EDGE
-        name = "edge_count" if is_edge else "vertex_count"
-        count = self.graph.count(name) if self._then is None else self._then[is_edge]
-        return count or 0, self.room[is_edge]
+        column = self.state._columns[name]
+        is_edge = column.type.kind is PropertyKind.EDGE
+        if column.insertions is not None:  # maybe of an earlier version
+            return column.insertions.size, self.room[is_edge]
+        count = self.graph.count("edge_count" if is_edge else "vertex_count")
+        return count, self.room[is_edge]
 
     def _with_room(self, name: str, values: Any) -> Any:
         """Return values with as many entries as the graph has room for, zeros behind.
@@ -239,20 +239,11 @@ class Buffers:
             self.stale[name] = _joined(self, name, known, ids)
         return True
 
-    def make_room(self, then: tuple[int, int | None]) -> None:
-        """Bring everything to the State if its graph has other capacities now.
-
-        Parameters
-        ----------
-        then : (int, int or None)
-            How many vertices and edges the values are of. With None, there are none of
-            edges; those get other ids, so that they are brought in any case.
-        """
+    def make_room(self) -> None:
+        """Bring everything to the State if its graph has other capacities now."""
         self.graph.follow()
-        if self.room != self.graph.room or then[1] is not None:
-            self._then = then
+        if self.room != self.graph.room:
             self.leave()
-            self._then = None
 
     def touched(self, name: str) -> None:
         """Note that the current values have been written in place, from outside."""

@@ -202,7 +202,7 @@ class GraphArrays(GraphView, Mapping[str, Any]):
             graph = self.graph
             living = counts[0] if graph.living is None else graph.living_count
             self._counts = dict(zip(_COUNTED, (*counts, living), strict=True))
-        return self._counts[name]  # type: ignore[no-any-return]
+        return self._counts[name]
 
     def __getitem__(self, name: str) -> Any:
         self.follow()
@@ -235,7 +235,7 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         elif now.layout is not None:
             for name, array in self._arrays.items():
                 if now.layout.is_derived(name):  # written anew where it is
-                    made = now.layout.array(self.graph, name)
+                    made: Any = now.layout.array(self.graph, name)
                     self._device.copy(array, self._device.upload(made))
         for name in [*self._full]:
             self.all_of(name)
