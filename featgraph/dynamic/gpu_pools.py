@@ -16,12 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from featgraph._cached import cached_property
-from featgraph.arrays import edge_kernels, foreign, memory, sorting
+from featgraph.arrays import edge_kernels, memory, sorting
 from featgraph.arrays.edges import taken
 from featgraph.arrays.padding import stored_shape
 from featgraph.dynamic import kernels_cuda as passes
-from featgraph.dynamic.batches import Record
+from featgraph.dynamic.gpu_queues import (
+    GpuQueue,
+    GpuRuns,
+    bits_of,
+    part_of,
+    read_back,
+    width_of,
+)
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP, SIZES
 from featgraph.dynamic.pools import (
     Array,
@@ -33,108 +39,8 @@ from featgraph.dynamic.pools import (
     fewest_slots,
     wide_slots,
 )
-from featgraph.dynamic.store import _Step
 
-__all__ = ["GpuQueue", "GpuRowPool", "GpuStep"]
-
-
-class GpuQueue(Queue):
-    """Numbers in memory of the GPU, which leave in the order in which they came."""
-
-    __slots__ = ()
-
-    def __init__(self, dtype: Any) -> None:
-        self._array, self._first, self._last = memory.empty((0,), dtype), 0, 0
-
-    def next(self, count: int, skip: int = 0) -> Any:
-        first = self._first + skip
-        return _part(self._array, first, min(count, self._last - first))
-
-    def reserve(self, count: int) -> None:
-        if self._last + count > self._array.size:
-            kept = self.next(len(self))
-            array = memory.empty((2 * (kept.size + count),), kept.dtype)
-            memory.copy(array, kept)
-            self._array, self._first, self._last = array, 0, kept.size
-
-    def put(self, numbers: Any) -> None:
-        memory.copy(_part(self._array, self._last, numbers.size), numbers)
-        self._last += numbers.size
-
-    def copy(self) -> Queue:
-        made = GpuQueue(self._array.dtype)
-        kept = self.next(len(self))
-        if kept.size:
-            made._array, made._last = memory.copy_of(kept), len(self)
-        return made
-
-
-class GpuRuns:
-    """The queues of free runs of all classes, in one array.
-
-    Attributes
-    ----------
-    table : int64, (3, classes)
-        Where the runs of a class begin, where they end, and up to where there is room.
-    runs : array of int64
-    """
-
-    def __init__(self) -> None:
-        self.table = np.zeros((3, CLASS_COUNT), np.int64)
-        self.runs = memory.empty((1,), np.int64)
-
-    @property
-    def counts(self) -> Array:
-        """How many runs of each class are free."""
-        return self.table[1] - self.table[0]
-
-    def __getitem__(self, size: int) -> _Runs:
-        first, last = self.table[:2, size].tolist()
-        return _Runs(_part(self.runs, first, last - first))
-
-    def reserve(self, more: Array) -> None:
-        """Make room for more runs of each class."""
-        if (self.table[1] + more <= self.table[2]).all():
-            return
-        counts, room = self.counts, 2 * (self.counts + more)
-        begins = np.cumsum(room) - room
-        runs = memory.empty((max(int(room.sum()), 1),), np.int64)
-        most = int(counts.max(initial=0))
-        moves = memory.upload(np.stack([self.table[0], counts, begins]))
-        memory.launch_over(
-            passes.move_queues, most * CLASS_COUNT, moves, most, self.runs, runs
-        )
-        self.table, self.runs = np.stack([begins, begins + counts, begins + room]), runs
-
-    def copy(self) -> GpuRuns:
-        """Return queues with the same runs."""
-        made = copy(self)
-        made.table = self.table.copy()
-        made.reserve(1 + self.table[2] - self.table[1])
-        return made
-
-    def on_host(self) -> list[Queue]:
-        """Return the queues on the host."""
-        found = []
-        for size in range(CLASS_COUNT):
-            queue, runs = Queue(np.int64), self[size]
-            queue.reserve(len(runs))
-            queue.put(runs.next(len(runs)))
-            found.append(queue)
-        return found
-
-
-class _Runs:
-    """The free runs of a class, as the host reads them."""
-
-    def __init__(self, runs: Any) -> None:
-        self._runs = runs
-
-    def __len__(self) -> int:
-        return int(self._runs.size)
-
-    def next(self, count: int, skip: int = 0) -> Array:
-        return _read(_part(self._runs, skip, min(count, len(self) - skip)))
+__all__ = ["GpuPlan", "GpuRowPool", "highest"]
 
 
 @dataclass(eq=False)
@@ -260,22 +166,48 @@ class GpuRowPool(RowPool):
 
     def lengths(self, vertex_count: int) -> Array:
         """Return the number of edges of each vertex, on the host."""
-        starts, stops = (_part(a, 0, vertex_count) for a in (self.starts, self.stops))
-        return _read(stops) - _read(starts)
+        starts, stops = (part_of(a, 0, vertex_count) for a in (self.starts, self.stops))
+        return read_back(stops) - read_back(starts)
+
+    def taken_at(self, name: str, places: Array) -> Array:
+        """Return some entries of an array by its name, on the host."""
+        return read_back(taken(getattr(self, name), memory.upload(places)))
+
+    def edges_from(self, is_in_set: Array, vertex_count: int) -> tuple[Array, Array]:
+        """Return other ends and rows of edges whose other ends are in a set."""
+        given = (
+            self.starts,
+            self.stops,
+            self.ends,
+            memory.upload(is_in_set * np.uint8(1)),
+        )
+        counts = memory.filled((vertex_count,), 0, np.int32)
+        memory.launch_over(
+            passes.count_from, 32 * vertex_count, vertex_count, *given, counts
+        )
+        before, total = sorting.scanned(counts)
+        count = int(memory.read(total)[0])
+        ends, rows = (memory.empty((count,), np.int32) for _ in range(2))
+        if count:
+            memory.launch_over(
+                passes.list_from, 32 * vertex_count, vertex_count, *given, before, ends,
+                rows,
+            )  # fmt: skip
+        return read_back(ends), read_back(rows)
 
     def on_host(self) -> RowPool:
         """Return a copy of the pool on the host, made once a version."""
         if self._host is None:
             made = RowPool(self.along, self.is_twice, 0, 0, self.spec)
             for name in ("starts", "stops", "classes", "ends", "numbers"):
-                setattr(made, name, _read(getattr(self, name)))
+                setattr(made, name, read_back(getattr(self, name)))
             made.columns = {
-                name: _read(self.columns[name])[:, :width]
+                name: read_back(self.columns[name])[:, :width]
                 if width is not None
-                else _read(self.columns[name])
+                else read_back(self.columns[name])
                 for name, (_, width) in self.spec.items()
             }
-            made.ids = None if self.ids is None else _read(self.ids)
+            made.ids = None if self.ids is None else read_back(self.ids)
             made.length_counts, made.hubs = self.length_counts, self.hubs
             made.vertex_count = self.vertex_count
             made.queues = self.queues.on_host()
@@ -563,7 +495,7 @@ class GpuRowPool(RowPool):
 
     def _find_hubs(self, plan: GpuPlan) -> None:  # type: ignore[override]
         count = int(plan.summary[passes.HUBS])
-        rows, lengths = (_read(_part(a, 0, count)) for a in plan.hub_list)
+        rows, lengths = (read_back(part_of(a, 0, count)) for a in plan.hub_list)
         is_kept = np.zeros(self.hubs.size, np.bool_)
         if not plan.is_dense:
             is_kept = ~np.isin(self.hubs, rows)
@@ -601,17 +533,19 @@ class GpuRowPool(RowPool):
         for old, to in zip(self._by_slot(), new._by_slot(), strict=True):
             kept = to
             if plan.fresh is None and plan.left:
-                size = int(plan.summary[passes.COPIED]) * _width(old)
+                size = int(plan.summary[passes.COPIED]) * width_of(old)
                 kept = memory.empty((size,), old.dtype)
-            plan.writes.append((_bits(old), _width(old), _bits(to), _bits(kept)))
+            plan.writes.append(
+                (bits_of(old), width_of(old), bits_of(to), bits_of(kept))
+            )
         for name, column in new.columns.items():
             values, sources = updates.columns.get(name), plan.sources
             if values is None or not plan.entries:
                 continue
             if updates.policy == COMBINE and updates.rule != "last":
                 values, sources = self._combine(plan, self.columns[name], values)
-            given = sources, _bits(values), _width(values)
-            plan.values.append((*given, _bits(column), _width(column)))
+            given = sources, bits_of(values), width_of(values)
+            plan.values.append((*given, bits_of(column), width_of(column)))
         if plan.fresh is None:
             size = [queue for queue, _ in plan.puts]
             before = self.queues.table[1] + plan.freed
@@ -668,16 +602,16 @@ class GpuRowPool(RowPool):
         assert plan.updates is not None
         there = memory.empty((plan.entries,), column.dtype)
         memory.launch_over(
-            passes.take_values, plan.entries, plan.fates, plan.places, _bits(column),
-            _bits(there),
+            passes.take_values, plan.entries, plan.fates, plan.places, bits_of(column),
+            bits_of(there),
         )  # fmt: skip
-        places = _read(_part(plan.order, 0, plan.entries)).astype(np.uint32)
+        places = read_back(part_of(plan.order, 0, plan.entries)).astype(np.uint32)
         made = SimpleNamespace(
-            order=places << (1 - plan.sides), fates=_read(plan.fates),
-            heads=_read(plan.heads), places=np.arange(plan.entries),
+            order=places << (1 - plan.sides), fates=read_back(plan.fates),
+            heads=read_back(plan.heads), places=np.arange(plan.entries),
         )  # fmt: skip
-        given = _read(values)[places >> plan.sides]
-        found = RowPool._combined(made, _read(there), given, plan.updates.rule)  # type: ignore[arg-type]
+        given = read_back(values)[places >> plan.sides]
+        found = RowPool._combined(made, read_back(there), given, plan.updates.rule)  # type: ignore[arg-type]
         numbers = memory.empty((plan.entries,), np.int32)
         memory.launch_over(passes.count_up, plan.entries, numbers)
         return memory.upload(found), numbers
@@ -764,152 +698,8 @@ class GpuRowPool(RowPool):
         return made
 
 
-class GpuStep(_Step):
-    """One batch on its way into a store on the GPU."""
-
-    def _left(self, plan: Any, is_logged: bool) -> tuple[Any, ...]:
-        """Return rows, ends, numbers and ids of edges that leave."""
-        pool: Any = self.store.pools["in"]
-        has_ids = pool.ids is not None
-        count = plan.left if is_logged or has_ids else 0
-        left = [memory.empty((count,), t) for t in (np.int32, np.int32, np.uint32)]
-        ids = memory.empty((count if has_ids else 0,), np.uint32)
-        if count:
-            at, marks, before, _ = plan.marked
-            memory.launch_over(
-                passes.list_gone, plan.total, plan.total, at, plan.count, plan.rows,
-                plan.starts, pool.ends, pool.numbers, marks, before, *left,
-                pool.ids if has_ids else pool.numbers, has_ids, ids,
-            )  # fmt: skip
-        return *left, ids
-
-    def _ids(
-        self, plan: Any, came: int, freed: Any, gone: int
-    ) -> tuple[Any, int, int, int]:
-        store = self.store
-        if store.free_ids is None:
-            return None, 0, 0, store.id_capacity
-        free, ids = store.free_ids.next(came), None
-        if plan.entries:
-            ids = memory.filled((2 * self.updates.sources.size,), 0, np.uint32)
-            memory.launch_over(
-                passes.give_ids, plan.entries, plan.fates, plan.order, plan.sides,
-                plan.appended, free, free.size, store.next_id, ids,
-            )  # fmt: skip
-        return ids, *self._id_room(came, int(free.size), gone)
-
-    def _record(self, plan: Any, left: tuple[Any, ...]) -> Record:
-        """Return what the batch changes; the host gets it when it asks."""
-        store, updates = self.store, self.updates
-        pool: Any = store.pools["in"]
-        changed: tuple[Any, ...] = ()
-        count = 0
-        if updates.policy == COMBINE and plan.values:
-            flags = memory.filled((plan.entries,), 0, np.uint8)
-            for (sources, values, value_width, _, width), column in zip(
-                plan.values, pool.columns.values(), strict=True
-            ):
-                memory.launch_over(
-                    passes.mark_changed, plan.entries, plan.fates, plan.places,
-                    _bits(column), width, values, value_width, sources, flags,
-                )  # fmt: skip
-            found = memory.filled((1,), 0, np.int32)
-            out = [memory.filled((plan.entries,), 0, t) for t in _TRIPLE]
-            memory.launch_over(
-                passes.list_changed, plan.entries, flags, updates.has_twins,
-                plan.places, plan.rows, plan.row_of, pool.ends, pool.numbers, *out,
-                found,
-            )  # fmt: skip
-            count, changed = int(memory.read(found)[0]), (flags, *out)
-        given = int(plan.summary[passes.BORN])
-        if not updates.looks:
-            given = int(self.counts[passes.INSERTED])
-        gone = given - int(self.counts[passes.INSERTED] - self.counts[passes.EDGES])
-        births, deaths = self.vertices, self.batch.deaths
-        return _GpuRecord(
-            store.version, store.next_number, births, deaths, updates,
-            (plan.order, plan.fates, plan.sides), left, changed if count else (),
-            given + gone + count + births.size + deaths.size,
-        )  # fmt: skip
-
-
-_TRIPLE = np.int32, np.int32, np.uint32
-
-
-@dataclass(eq=False)
-class _GpuRecord:
-    """What a batch has changed, on the GPU until the host asks: see `Record`."""
-
-    version: int
-    number: int
-    births: Array
-    deaths: Array
-    updates: Updates
-    entries: tuple[Any, ...]
-    left: tuple[Any, ...]
-    listed: tuple[Any, ...]
-    size: int
-
-    @cached_property
-    def sources(self) -> Array:
-        """Where updates begin."""
-        return _read(self.updates.sources)
-
-    @cached_property
-    def targets(self) -> Array:
-        """Where they end."""
-        return _read(self.updates.targets)
-
-    @cached_property
-    def born(self) -> Array:
-        """Numbers of the entries that inserted an edge."""
-        order, fates, sides = self.entries
-        fates = _read(fates)
-        order = _read(_part(order, 0, fates.size)).astype(np.uint32) << (1 - sides)
-        return order[(fates == passes.APPENDS) & (order & 1 == 0)]
-
-    @cached_property
-    def gone(self) -> tuple[Array, Array, Array]:
-        """Sources, targets and numbers of edges that were deleted."""
-        rows, ends, numbers = map(_read, self.left[:3])
-        if self.updates.has_twins:
-            is_given = numbers & 1 == 0
-            rows, ends, numbers = rows[is_given], ends[is_given], numbers[is_given]
-        return ends, rows, numbers
-
-    @cached_property
-    def changed(self) -> tuple[Array, Array, Array]:
-        """The same of edges that got other values."""
-        if not self.listed:
-            return tuple(np.empty(0, dtype) for dtype in _TRIPLE)  # type: ignore[return-value]
-        flags, rows, ends, numbers = map(_read, self.listed)
-        at = np.flatnonzero(flags)
-        return ends[at], rows[at], numbers[at]
-
-
-def _read(array: Any) -> Array:
-    """Return a copy on the host."""
-    return memory.read(array) if array.size else np.empty(array.shape, array.dtype)
-
-
 def _uploaded(array: Any) -> Any:
     return memory.upload(array) if isinstance(array, np.ndarray) else array
-
-
-def _part(array: Any, first: int, count: int) -> Any:
-    """Return some entries of an array, in the same memory."""
-    item = array.dtype.itemsize
-    return foreign.strided(array, (count,), (item,), first * item)
-
-
-def _width(array: Any) -> int:
-    return 1 if array.ndim == 1 else int(array.shape[1])
-
-
-def _bits(array: Any) -> Any:
-    """Return an array as flat unsigned integers."""
-    item = array.dtype.itemsize
-    return memory.piece_of(array, 0, array.size * item, item)
 
 
 def _zeros(slots: int, dtype: Any, width: int | None) -> Any:

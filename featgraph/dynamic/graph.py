@@ -27,18 +27,18 @@ from featgraph.dynamic.batches import (
     Batch,
     Changes,
     UpdateResult,
-    checked_batch,
     on_host,
 )
 from featgraph.dynamic.inputs import (
     Names,
     Turns,
     all_columns,
+    ends_there,
     listed,
     of_one_length,
     with_born,
 )
-from featgraph.dynamic.store import EdgeStore
+from featgraph.dynamic.store import EdgeStore, edges_of
 from featgraph.dynamic.views import (
     ColumnValues,
     GraphColumn,
@@ -176,8 +176,12 @@ class DynamicGraph(Graph):
         """
         chosen = chosen_target(target)
         own_names, count = None, None
-        u, v = flat_array(sources, "sources"), flat_array(targets, "targets")
-        if require_flag("names", names):
+        u, v = sources, targets
+        if not require_flag("names", names) and chosen == "cuda":
+            u, v, count = ends_there(sources, targets, vertex_count)
+        if count is None:
+            u, v = flat_array(u, "sources"), flat_array(v, "targets")
+        if names:
             own_names = Names()
             u, v, fresh = own_names.look_up(*of_one_length(u, v))
             u, v, count = -1 - u, -1 - v, len(fresh)
@@ -394,9 +398,9 @@ missing=0, vertices=0)
                 born = store.next_vertices(len(fresh))
                 known = max(known, int(born.max(initial=-1)) + 1)
                 sources, targets = with_born(u, born), with_born(v, born)
-            batch = checked_batch(
-                sources, targets, insert, all_columns(weights, columns),
-                store.columns, known, births=len(fresh), copies=copies, missing=missing,
+            batch = store.checked(
+                sources, targets, insert, all_columns(weights, columns), known,
+                births=len(fresh), copies=copies, missing=missing,
             )  # fmt: skip
             if self._names is None:
                 store.require_living(batch.sources, "sources")
@@ -665,7 +669,7 @@ missing=0, vertices=0)
         else:
             u = vertex_ids(u, "sources", self.vertex_count)
             v = vertex_ids(v, "targets", self.vertex_count)
-        return find_pairs(self._store.pool("in").on_host(), u, v)
+        return find_pairs(self._store.pool("in"), u, v)
 
     def neighbors(self, vertex: Any) -> Array:
         """Return the targets of a vertex's out-edges, in the order of insertion.
@@ -687,8 +691,8 @@ missing=0, vertices=0)
         >>> fg.DynamicGraph.from_edges([0, 0], [2, 1]).neighbors(0).tolist()
         [2, 1]
         """
-        pool, row = self._store.pool("out").on_host(), self.vertex_index(vertex)
-        return pool.ends[pool.starts[row] : pool.stops[row]].copy()
+        rows = np.array([self.vertex_index(vertex)])
+        return edges_of(self._store.pool("out"), rows)[0]
 
     def vertex_index(self, name: object) -> int:
         """Return the vertex with this name: see `Graph.vertex_index`."""

@@ -417,6 +417,21 @@ class RowPool:
         """The length of the longest row of a hub; 0 without hubs."""
         return int((self.stops[self.hubs] - self.starts[self.hubs]).max(initial=0))
 
+    def taken_at(self, name: str, places: Array) -> Array:
+        """Return some entries of an array by its name, on the host."""
+        return getattr(self, name)[places]  # type: ignore[no-any-return]
+
+    def edges_from(self, is_in_set: Array, vertex_count: int) -> tuple[Array, Array]:
+        """Return other ends and rows of edges whose other ends are in a set."""
+        kernels = _kernels()
+        rows = self.starts[:vertex_count], self.stops, self.ends, is_in_set
+        none = np.empty(0, np.int32)
+        count = kernels.find_ends(*rows, none, none)
+        targets, sources = np.empty((2, count), np.int32)
+        if count:
+            kernels.find_ends(*rows, targets, sources)
+        return sources, targets
+
     def on_host(self) -> RowPool:
         """Return a pool that the host reads: this one."""
         return self

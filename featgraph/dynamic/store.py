@@ -29,6 +29,7 @@ from featgraph.dynamic.pools import Plan, Queue, RowPool, Spec, Threads, Updates
 from featgraph.errors import DeviceMemoryError, GraphInputError
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.edges import POLICIES
+from featgraph.graph.inputs.numbers import host_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,14 +154,32 @@ class EdgeStore:
         """
         given = columns or {}
         if spec is None:
+            given = {name: _array_of(values) for name, values in given.items()}
             spec = _spec_of(given, options.get("duplicates", "keep"))
         store = cls(vertex_count, columns=spec, **options)
-        batch = checked_batch(sources, targets, True, given, spec, vertex_count)
+        batch = store.checked(sources, targets, True, given, vertex_count)
         if batch.sources.size:
             store.apply(batch)
         store.version = 0
         store._log.add(None, 0)
         return store
+
+    def checked(
+        self, sources: Any, targets: Any, kinds: Any, columns: Any, vertex_count: int,
+        **options: Any,
+    ) -> Batch:  # fmt: skip
+        """Check updates and copy them: see `checked_batch`."""
+        if self.target == "cuda" and self.living is None:
+            from featgraph.dynamic.gpu_batches import batch_there  # loads Numba
+
+            found = batch_there(
+                sources, targets, kinds, columns, self.columns, vertex_count, **options
+            )
+            if found is not None:
+                return found
+        return checked_batch(
+            sources, targets, kinds, columns, self.columns, vertex_count, **options
+        )
 
     def _empty(self, along: str, is_twice: bool, slots: int) -> RowPool:
         """Return a pool without edges."""
@@ -173,7 +192,7 @@ class EdgeStore:
         """Begin a batch."""
         kind = _Step
         if self.target == "cuda":
-            from featgraph.dynamic.gpu_pools import GpuStep as kind  # loads Numba
+            from featgraph.dynamic.gpu_batches import GpuStep as kind  # loads Numba
         return kind(self, batch)
 
     @property
@@ -327,22 +346,14 @@ class EdgeStore:
 
     def _without_edges(self, batch: Batch) -> Batch:
         """Return the batch that deletes all edges of the vertices that die."""
-        from featgraph.dynamic import kernels_cpu as kernels  # loads Numba
-
-        pool, dead = self.pools["in"].on_host(), batch.deaths
+        pool, dead = self.pools["in"], batch.deaths
         pairs = [edges_of(pool, dead)]
         if self.directed and "out" in self.pools:
-            pairs.append(edges_of(self.pools["out"].on_host(), dead)[::-1])
+            pairs.append(edges_of(self.pools["out"], dead)[::-1])
         elif self.directed:
             is_dead = np.zeros(self.vertex_capacity, np.bool_)
             is_dead[dead] = True
-            rows = pool.starts[: self.vertex_count], pool.stops, pool.ends, is_dead
-            none = np.empty(0, np.int32)
-            count = kernels.find_ends(*rows, none, none)
-            targets, sources = np.empty((2, count), np.int32)
-            if count:
-                kernels.find_ends(*rows, targets, sources)
-            pairs.append((sources, targets))
+            pairs.append(pool.edges_from(is_dead, self.vertex_count))
         sources, targets = (
             np.concatenate(e).astype(np.int32) for e in zip(*pairs, strict=True)
         )
@@ -444,14 +455,7 @@ class _Step:
                 self.dropped = int(np.count_nonzero(is_loop))
                 sources = np.where(is_loop, -1, sources)
                 targets = np.where(is_loop, -1, targets)
-        policy = {"keep": kernels.KEEP, "error": kernels.REFUSE}.get(
-            store.duplicates, kernels.COMBINE
-        )
-        if policy == kernels.COMBINE and (
-            not store.columns or store.duplicates == "first"
-        ):
-            policy = kernels.IGNORE
-        copies = _CHOICES[batch.copies] if policy == kernels.KEEP else kernels.ALL
+        policy, copies = self._policy()
         columns = batch.columns
         if columns is None:  # all are deletions
             columns = {}
@@ -461,6 +465,19 @@ class _Step:
             store.duplicates, columns, outcomes, not store.directed,
         )  # fmt: skip
         return store.pools["in"].taken(updates)
+
+    def _policy(self) -> tuple[int, int]:
+        """Return what becomes of edges that are there, and which copies leave."""
+        store, kernels = self.store, self.kernels
+        policy = {"keep": kernels.KEEP, "error": kernels.REFUSE}.get(
+            store.duplicates, kernels.COMBINE
+        )
+        if policy == kernels.COMBINE and (
+            not store.columns or store.duplicates == "first"
+        ):
+            policy = kernels.IGNORE
+        is_kept = policy == kernels.KEEP
+        return policy, _CHOICES[self.batch.copies] if is_kept else kernels.ALL
 
     def run(self, compacts: bool = False) -> UpdateResult:
         """Plan the batch, find room, and apply it."""
@@ -683,15 +700,22 @@ def _padded(count: int) -> int:
     return max(-(-count // 64), 1) * 64
 
 
-def _spec_of(columns: Mapping[str, object], duplicates: str) -> Spec:
+def _array_of(values: Any) -> Any:
+    """Return values as an array, which may be one of the GPU."""
+    is_there = hasattr(values, "__cuda_array_interface__")
+    if is_there and isinstance(getattr(values, "dtype", None), np.dtype):
+        return values
+    return host_array(values, "columns") if is_there else np.asarray(values)
+
+
+def _spec_of(columns: Mapping[str, Any], duplicates: str) -> Spec:
     """Return the types of columns that are given as arrays; sums have 64 bits."""
     spec: Spec = {}
     for name, given in columns.items():
-        array = np.asarray(given)
-        dtype = array.dtype.newbyteorder("=")
+        dtype = given.dtype.newbyteorder("=")
         if name == "weight" and duplicates == "sum" and dtype.kind in "iu":
             dtype = np.dtype(f"{dtype.kind}8")
-        spec[name] = dtype, None if array.ndim == 1 else int(array.shape[1])
+        spec[name] = dtype, None if len(given.shape) == 1 else int(given.shape[1])
     return spec
 
 
@@ -703,12 +727,13 @@ def living_slots(pool: RowPool, vertex_count: int) -> Array:
     return shift + np.arange(shift.size)
 
 
-def edges_of(pool: RowPool, rows: Array) -> tuple[Array, Array]:
+def edges_of(pool: Any, rows: Array) -> tuple[Array, Array]:
     """Return the other ends of the edges of some rows, and the rows."""
-    lengths = (pool.stops[rows] - pool.starts[rows]).astype(np.int64)
-    shift = np.repeat(pool.starts[rows] - (np.cumsum(lengths) - lengths), lengths)
+    starts, stops = pool.taken_at("starts", rows), pool.taken_at("stops", rows)
+    lengths = (stops - starts).astype(np.int64)
+    shift = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
     slots = shift + np.arange(shift.size)
-    return pool.ends[slots], np.repeat(rows, lengths)
+    return pool.taken_at("ends", slots), np.repeat(rows, lengths)
 
 
 @contextmanager

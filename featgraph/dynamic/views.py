@@ -329,7 +329,6 @@ class Degrees:
         self._traits = now
         return now
 
-
     def _longest_out(self) -> tuple[int, int]:
         """Return the greatest out-degree, of all and below hubs."""
         return _longest(self._counts)
@@ -507,6 +506,8 @@ class RunArrays:
 
 #: First parts of names of arrays -> along which edges these rows lead.
 _ALONG = {rows_along(a).offsets.removesuffix("_offsets"): a for a in REVERSED}
+
+
 def _along(of: RowNames) -> str:
     """Return along which edges some rows lead."""
     return _ALONG[of.chunks.removesuffix("_chunks")]

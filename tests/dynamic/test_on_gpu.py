@@ -39,7 +39,7 @@ def test_batches(gpu: Gpu, seed: int) -> None:
 
 FAULTS = {
     "row_without_entries": ("has_marks and at[j] < at[j + 1]:", "has_marks:"),
-    "order_of_batch": ("left -= int64(cuda.popc(votes))", "left -= 0"),
+    "last_copies": ("place = length - 1 - place", "place = base + lane"),
     "free_runs": ("to = table[1, size_class] + i", "to = table[1, size_class]"),
     "gap": ("now -= _gone_before(at[j] + place, marks, before)", "now -= 0"),
     "dead": ("fates[last] = fates[last] | DEAD", "fates[last] = fates[last]"),
@@ -60,10 +60,9 @@ def test_a_planted_fault_is_found(gpu: Gpu, fault: str) -> None:
 
     gpu.emulator._execute = execute  # type: ignore[method-assign,assignment]
     assert isinstance(gpu.emulator, Emulator)
-    with pytest.raises((AssertionError, fg.StateError, Exception)):
-        for seed in range(40):
-            rng = np.random.default_rng(seed)
-            check_batches(rng, int(rng.integers(1, 12)), 4, [1, 2, 5, 33])
+    rng = np.random.default_rng(seed)
+    with pytest.raises((AssertionError, fg.StateError, EmulationError)):
+        check_batches(rng, int(rng.integers(1, 12)), 4, [1, 2, 5, 33])
 
 
 @pytest.fixture
