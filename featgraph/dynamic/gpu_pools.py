@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from featgraph.arrays import edge_kernels, memory, sorting
-from featgraph.arrays.edges import taken
+from featgraph.arrays.edges import marked, taken
 from featgraph.arrays.padding import stored_shape
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic.gpu_queues import (
@@ -36,6 +36,7 @@ from featgraph.dynamic.pools import (
     Spec,
     Threads,
     Updates,
+    edges_of,
     fewest_slots,
     wide_slots,
 )
@@ -172,6 +173,55 @@ class GpuRowPool(RowPool):
     def taken_at(self, name: str, places: Array) -> Array:
         """Return some entries of an array by its name, on the host."""
         return read_back(taken(getattr(self, name), memory.upload(places)))
+
+    def rows_at(self, rows: Array, vertex_count: int) -> tuple[Array, Array, Array]:
+        """Return starts, stops and ends on the host, of some rows alone."""
+        ends, of = edges_of(self, rows)
+        stops = np.zeros(vertex_count, np.int64)
+        lengths = np.bincount(of, minlength=vertex_count)
+        stops[rows] = np.cumsum(lengths[rows])
+        return stops - lengths, stops, ends
+
+    def given_slots(
+        self, vertex_count: int, bound: int, is_undirected: bool
+    ) -> tuple[Any, Any]:
+        """Return rows and slots of edges as given, in the order of insertion.
+
+        Insertions are numbered below `bound`.
+        """
+        lengths = memory.filled((vertex_count + 1,), 0, np.int32)
+        memory.launch_over(
+            passes.measure_all, vertex_count, self.starts, self.stops,
+            part_of(lengths, 0, vertex_count),
+        )  # fmt: skip
+        at, found = sorting.scanned(lengths)
+        total = int(memory.read(found)[0])
+        rows, keys, flags = (memory.empty((total,), np.int32) for _ in range(3))
+        slots = memory.empty((total,), self.starts.dtype)
+        memory.launch_over(
+            passes.list_slots, total, total, at, vertex_count, self.starts, self.numbers,
+            is_undirected, rows, slots, keys, flags,
+        )  # fmt: skip
+        if is_undirected and total:
+            given = marked(flags)
+            rows, slots, keys = (taken(a, given) for a in (rows, slots, keys))
+        _, order = sorting.sort_stably(keys, max(bound, 1))
+        return taken(rows, order), taken(slots, order)
+
+    def edges_at(self, slots: Any) -> tuple[Any, Any, dict[str, Any], Any]:
+        """Return ends, numbers, columns and ids of edges by slot, on the GPU."""
+        columns = {}
+        for name, (_, width) in self.spec.items():
+            column = self.columns[name]
+            shape = (slots.size,) if width is None else (slots.size, width)
+            columns[name] = memory.empty(shape, column.dtype)
+            bits = bits_of(columns[name])
+            memory.launch_over(
+                passes.take_rows, bits.size, bits_of(column), width_of(column), slots,
+                bits, width or 1,
+            )  # fmt: skip
+        ids = None if self.ids is None else taken(self.ids, slots)
+        return taken(self.ends, slots), taken(self.numbers, slots), columns, ids
 
     def edges_from(self, is_in_set: Array, vertex_count: int) -> tuple[Array, Array]:
         """Return other ends and rows of edges whose other ends are in a set."""
@@ -621,12 +671,17 @@ class GpuRowPool(RowPool):
         new = self if plan.fresh is None else plan.fresh
         total, count = int(plan.summary[passes.COPIED]), plan.count
         self._count_out(plan)
+        # Ends and numbers at once, then columns.
+        (*first, to, kept), (*_, more_to, more_kept), *others = plan.writes
+        both = bits_of(self.numbers), more_to, more_kept
+        writes = [(*first, to, kept, *both, True)]
+        writes += [(*write, *both, False) for write in others]
         for is_back in (False, True) if plan.fresh is None and plan.left else (False,):
-            for old, width, to, kept in plan.writes:
+            for write in writes:
                 memory.launch_over(
                     passes.copy_rows, -(-total // passes.STEPS), total, plan.copied_at,
                     count, plan.rows, plan.starts, plan.targets, *plan.marked,
-                    new is not self, is_back, old, width, to, kept,
+                    new is not self, is_back, *write,
                 )  # fmt: skip
         self._write(plan, new)
         if new is self:

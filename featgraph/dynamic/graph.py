@@ -38,7 +38,8 @@ from featgraph.dynamic.inputs import (
     of_one_length,
     with_born,
 )
-from featgraph.dynamic.store import EdgeStore, edges_of
+from featgraph.dynamic.pools import edges_of
+from featgraph.dynamic.store import EdgeStore
 from featgraph.dynamic.views import (
     ColumnValues,
     GraphColumn,
@@ -601,8 +602,8 @@ missing=0, vertices=0)
         """
         from featgraph.dynamic.triangles import add_triangles  # loads Numba
 
-        pool = self._store.pool("in").on_host()
-        rows = pool.starts, pool.stops, pool.ends
+        ends = np.concatenate([*changes.inserted, *changes.deleted])
+        rows = self._store.pool("in").rows_at(np.unique(ends), self.vertex_count)
         return add_triangles(rows, changes.inserted, changes.deleted, counts)
 
     def edges(self) -> tuple[Array, Array, dict[str, Array]]:

@@ -17,7 +17,15 @@ from featgraph._arguments import shown
 from featgraph.errors import GraphInputError, StateError
 from featgraph.graph.building.names import factorise
 
-__all__ = ["Names", "Turns", "all_columns", "ends_there", "listed", "of_one_length", "with_born"]
+__all__ = [
+    "Names",
+    "Turns",
+    "all_columns",
+    "ends_there",
+    "listed",
+    "of_one_length",
+    "with_born",
+]
 
 Array = npt.NDArray[Any]
 

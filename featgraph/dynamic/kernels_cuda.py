@@ -264,25 +264,27 @@ def match(  # type: ignore[no-untyped-def]
     lane = int64(cuda.threadIdx.x) & 31
     warps = cuda.gridsize(1) >> 5
     for share in range((cuda.grid(1) >> 5) * SHARE, total, warps * SHARE):
-        j = int64(-1)
+        j = end = shift = low = high = int64(-1)
         for step in range(STEPS):
             base = share + 32 * step
             if base >= total:  # uniform
                 break
             number, is_gone = base + lane, False
             if number < total:
-                if j < 0:
-                    j = _row_at(at, count, number)
-                while at[j + 1] <= number:
-                    j += 1
-                slot = int64(starts[rows[j]]) + number - at[j]
+                if end <= number:
+                    if j < 0:
+                        j = _row_at(at, count, number)
+                    while at[j + 1] <= number:
+                        j += 1
+                    end, shift = at[j + 1], int64(starts[rows[j]]) - at[j]
+                    low, high = sums[first[j]], int64(pairs)
+                    if first[j + 1] < entries:
+                        high = sums[first[j + 1]]
+                slot = number + shift
                 key = int64(ends[slot]) << 1
                 if is_sided:
                     key += int64(numbers[slot]) & 1
-                high = int64(pairs)
-                if first[j + 1] < entries:
-                    high = sums[first[j + 1]]
-                p = _pair_of(key, sums[first[j]], high, pair_keys)
+                p = _pair_of(key, low, high, pair_keys)
                 if p >= 0:
                     is_gone = need[p] == _MANY
                     if has_copies:
@@ -667,9 +669,9 @@ def take_values(fates, places, column, out):  # type: ignore[no-untyped-def]
 @kernel(cache=True)
 def copy_rows(  # type: ignore[no-untyped-def]
     total, copied_at, count, rows, starts, targets, at, marks, before, has_marks,
-    is_fresh, is_back, old, width, new, kept,
+    is_fresh, is_back, old, width, new, kept, more_old, more_new, more_kept, has_more,
 ):  # fmt: skip
-    """Copy the edges that stay in rows that move or lose some.
+    """Copy the edges that stay in rows that move or lose some, in one or two arrays.
 
     Rows that move are in other slots than before. Edges of the others go by way of
     `kept`, from where a second launch, `is_back`, brings them where they belong.
@@ -694,20 +696,24 @@ def copy_rows(  # type: ignore[no-untyped-def]
                 now -= _gone_before(at[j] + place, marks, before)
                 now += _gone_before(at[j], marks, before)
             stays = not is_fresh and start == target
+            place, now = start + place, target + now
             if stays and now == place:
                 continue
-            if not stays:
-                if not is_back:
-                    for k in range(width):
-                        new[(target + now) * width + k] = old[
-                            (start + place) * width + k
-                        ]
-            elif is_back:
+            if not stays and not is_back:
                 for k in range(width):
-                    new[(target + now) * width + k] = kept[number * width + k]
-            else:
+                    new[now * width + k] = old[place * width + k]
+                if has_more:
+                    more_new[now] = more_old[place]
+            elif stays and is_back:
                 for k in range(width):
-                    kept[number * width + k] = old[(start + place) * width + k]
+                    new[now * width + k] = kept[number * width + k]
+                if has_more:
+                    more_new[now] = more_kept[number]
+            elif stays:
+                for k in range(width):
+                    kept[number * width + k] = old[place * width + k]
+                if has_more:
+                    more_kept[number] = more_old[place]
 
 
 @device_function
@@ -777,6 +783,28 @@ def count_left(total, at, count, rows, starts, ends, marks, degrees):  # type: i
             j = _row_at(at, count, number)
             slot = int64(starts[rows[j]]) + number - at[j]
             cuda.atomic.add(degrees, ends[slot], -1)
+
+
+@kernel(cache=True)
+def list_slots(  # type: ignore[no-untyped-def]
+    total, at, count, starts, numbers, is_undirected, rows, slots, keys, flags
+):
+    """List rows, slots and numbers of all edges; mark those that were given so."""
+    for number in range(cuda.grid(1), total, cuda.gridsize(1)):
+        row = _row_at(at, count, number)
+        slot = int64(starts[row]) + number - at[row]
+        rows[number], slots[number] = row, slot
+        own = int64(numbers[slot])
+        keys[number] = own >> 1
+        flags[number] = 0 if is_undirected and (own & 1) != 0 else 1
+
+
+@kernel(cache=True)
+def take_rows(column, width, slots, out, out_width):  # type: ignore[no-untyped-def]
+    """Store values of edges by slot."""
+    for place in range(cuda.grid(1), out.size, cuda.gridsize(1)):
+        e, k = place // out_width, place % out_width
+        out[place] = column[int64(slots[e]) * width + k]
 
 
 @kernel(cache=True)

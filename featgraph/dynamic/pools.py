@@ -36,6 +36,7 @@ __all__ = [
     "RowPool",
     "Threads",
     "Updates",
+    "edges_of",
     "fewest_slots",
     "wide_slots",
 ]
@@ -421,6 +422,43 @@ class RowPool:
         """Return some entries of an array by its name, on the host."""
         return getattr(self, name)[places]  # type: ignore[no-any-return]
 
+    def given_slots(
+        self, vertex_count: int, bound: int, is_undirected: bool
+    ) -> tuple[Array, Array]:
+        """Return rows and slots of edges as given, in the order of insertion.
+
+        Insertions are numbered below `bound`.
+        """
+        from featgraph.graph.building import sorting  # loads Numba
+
+        kernels, starts = _kernels(), self.starts[:vertex_count]
+        at = np.append(0, np.cumsum(self.lengths(vertex_count), dtype=np.int64))
+        rows, slots = np.empty(at[-1], np.int32), np.empty(at[-1], starts.dtype)
+        with Threads(at[-1]) as threads:
+            threads.share(
+                threads.bounds(starts.size, at),
+                lambda _, *part: kernels.list_slots(
+                    *part, starts, self.stops, at, rows, slots
+                ),
+            )
+        if is_undirected:
+            is_given = self.numbers[slots] & 1 == 0
+            rows, slots = rows[is_given], slots[is_given]
+        numbers = (self.numbers[slots] >> 1).astype(np.int32)
+        numbers -= numbers.min(initial=bound)
+        order = sorting.order_of(numbers)
+        return rows[order], slots[order]
+
+    def edges_at(self, slots: Array) -> tuple[Array, Array, dict[str, Array], Any]:
+        """Return ends, numbers, columns and ids of edges by slot."""
+        columns = {name: column[slots] for name, column in self.columns.items()}
+        ids = None if self.ids is None else self.ids[slots]
+        return self.ends[slots], self.numbers[slots], columns, ids
+
+    def rows_at(self, rows: Array, vertex_count: int) -> tuple[Array, Array, Array]:
+        """Return starts, stops and ends on the host, at least of some rows."""
+        return self.starts, self.stops, self.ends
+
     def edges_from(self, is_in_set: Array, vertex_count: int) -> tuple[Array, Array]:
         """Return other ends and rows of edges whose other ends are in a set."""
         kernels = _kernels()
@@ -742,6 +780,15 @@ class RowPool:
         made.ids = None if self.ids is None else self.ids.copy()
         made.queues = [queue.copy() for queue in self.queues]
         return made
+
+
+def edges_of(pool: Any, rows: Array) -> tuple[Array, Array]:
+    """Return the other ends of the edges of some rows, and the rows."""
+    starts, stops = pool.taken_at("starts", rows), pool.taken_at("stops", rows)
+    lengths = (stops - starts).astype(np.int64)
+    shift = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+    slots = shift + np.arange(shift.size)
+    return pool.taken_at("ends", slots), np.repeat(rows, lengths)
 
 
 def _grown(array: Array, size: int) -> Array:

@@ -25,7 +25,15 @@ from featgraph.dynamic.batches import (
     on_host,
     require_choice,
 )
-from featgraph.dynamic.pools import Plan, Queue, RowPool, Spec, Threads, Updates
+from featgraph.dynamic.pools import (
+    Plan,
+    Queue,
+    RowPool,
+    Spec,
+    Threads,
+    Updates,
+    edges_of,
+)
 from featgraph.errors import DeviceMemoryError, GraphInputError
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.edges import POLICIES
@@ -36,7 +44,7 @@ if TYPE_CHECKING:
 
     from featgraph.dynamic.batches import Changes
 
-__all__ = ["EdgeStore", "edges_of", "living_slots"]
+__all__ = ["EdgeStore", "living_slots"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -211,13 +219,13 @@ class EdgeStore:
         return self.pools[along]
 
     def _built(self, along: str) -> RowPool:
-        sources, targets, numbers, columns = self.edges()
-        ids = None
-        if self.free_ids is not None:
-            pool = self.pools["in"].on_host()
-            ids = np.repeat(pool.ids[self._slots()[1]], 2)  # type: ignore[index]
+        pool = self.pools["in"]
+        targets, slots = pool.given_slots(self.vertex_count, self.next_number, False)
+        sources, numbers, columns, ids = pool.edges_at(slots)
+        if ids is not None:
+            ids = np.repeat(on_host(ids), 2)
         updates = Updates(
-            sources, targets, np.ones(sources.size, np.uint8), 0, 0, False, 0, "keep",
+            sources, targets, np.zeros(0, np.uint8), 0, 0, False, 0, "keep",
             columns, np.zeros(0, np.uint8), False, numbers, ids,
         )  # fmt: skip
         is_twice = along == "both"
@@ -242,35 +250,19 @@ class EdgeStore:
             Twice the numbers of their insertions.
         columns : dict of arrays
         """
-        pool = self.pools["in"].on_host()
-        rows, slots = self._slots()
-        columns = {name: column[slots] for name, column in pool.columns.items()}
-        return pool.ends[slots], rows, pool.numbers[slots], columns
+        rows, slots = self._given_slots()
+        ends, numbers, columns, _ = self.pools["in"].edges_at(slots)
+        columns = {name: on_host(column) for name, column in columns.items()}
+        return on_host(ends), on_host(rows), on_host(numbers), columns
+
+    def _given_slots(self) -> tuple[Any, Any]:
+        given = self.vertex_count, self.next_number, not self.directed
+        return self.pools["in"].given_slots(*given)
 
     def _slots(self) -> tuple[Array, Array]:
         """Return the rows and slots along "in" of edges in the order of insertion."""
-        from featgraph.dynamic import kernels_cpu as kernels  # loads Numba
-        from featgraph.graph.building import sorting  # loads Numba
-
-        pool = self.pools["in"].on_host()
-        starts, stops = pool.starts[: self.vertex_count], pool.stops
-        at = np.append(0, np.cumsum(pool.lengths(self.vertex_count), dtype=np.int64))
-        rows, slots = np.empty(at[-1], np.int32), np.empty(at[-1], starts.dtype)
-        with Threads(at[-1]) as threads:
-            bounds = threads.bounds(starts.size, at)
-            threads.share(
-                bounds,
-                lambda _, *part: kernels.list_slots(
-                    *part, starts, stops, at, rows, slots
-                ),
-            )
-        if not self.directed:
-            is_given = pool.numbers[slots] & 1 == 0
-            rows, slots = rows[is_given], slots[is_given]
-        numbers = (pool.numbers[slots] >> 1).astype(np.int32)
-        numbers -= numbers.min(initial=NUMBERS - 1)
-        order = sorting.order_of(numbers)
-        return rows[order], slots[order]
+        rows, slots = self._given_slots()
+        return on_host(rows), on_host(slots)
 
     def give_ids(self) -> None:
         """Give each edge an id, if edges have none: from 0 on in the order of rows.
@@ -725,15 +717,6 @@ def living_slots(pool: RowPool, vertex_count: int) -> Array:
     begins = np.cumsum(lengths) - lengths
     shift = np.repeat(pool.starts[:vertex_count] - begins, lengths)
     return shift + np.arange(shift.size)
-
-
-def edges_of(pool: Any, rows: Array) -> tuple[Array, Array]:
-    """Return the other ends of the edges of some rows, and the rows."""
-    starts, stops = pool.taken_at("starts", rows), pool.taken_at("stops", rows)
-    lengths = (stops - starts).astype(np.int64)
-    shift = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
-    slots = shift + np.arange(shift.size)
-    return pool.taken_at("ends", slots), np.repeat(rows, lengths)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from tests.dynamic.test_programs import ran
 from tests.simt.emulator import Emulator
 from tests.simt.gpu import Gpu, emulated_gpu
 
+pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 HUB = 66
 
 
