@@ -101,6 +101,13 @@ class DynamicGraph(Graph):
     _edges: LivingEdges
 
     def __init__(self, store: EdgeStore, names: Names | None = None) -> None:
+        if not isinstance(store, EdgeStore):
+            raise GraphInputError(
+                "a graph that changes is made of edges, or of another graph",
+                got=type(store).__name__,
+                fix="DynamicGraph.from_edges(sources, targets), or "
+                "DynamicGraph.from_graph(graph)",
+            )
         self._store, self._names, self._target = store, names, store.target
         self.turns = Turns()
         self._degrees = degrees_of(store)

@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph import algorithms
+from featgraph.dynamic import store as stores
+from featgraph.dynamic import views
 from tests.algorithms.test_smoke import CASES
 from tests.bank import BANK, BankProgram
 from tests.dynamic.reached import batches_to, reached
@@ -186,6 +188,55 @@ def test_a_state_of_columns_runs_on_in_later_versions() -> None:
         np.testing.assert_allclose(state["y"], wanted, rtol=1e-4)
         ends, some = rng.integers(0, V, (2, 50)), rng.random(50) < 0.7
         graph.update(*ends, some, weights=rng.random(50, dtype=np.float32))
+
+
+def test_a_batch_and_a_superstep_make_no_pass_over_all_edges(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(11)
+    graph = fg.DynamicGraph.from_edges(
+        *rng.integers(0, 500, (2, 9000)), weights=rng.random(9000, dtype=np.float32)
+    )
+    state = fg.State(
+        graph, w=graph.column("weight"), x=fg.vertex_property(np.float32(1)),
+        y=fg.vertex_property(np.float32(0)),
+    )  # fmt: skip
+
+    def advance() -> None:
+        ends, some = rng.integers(0, 500, (2, 20)), rng.random(20) < 0.5
+        graph.update(*ends, some, weights=rng.random(20, dtype=np.float32))
+        STEPS["in"](state)
+        STEPS["in"](state, direction="push")
+
+    advance()
+    for module, name in (
+        (views, "living_slots"), (views, "host_graph_array"), (views, "cut_words"),
+        (stores, "living_slots"), (stores.EdgeStore, "_slots"),
+        (stores.EdgeStore, "edges"), (views.Degrees, "_counted"),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, None)
+    for _ in range(5):
+        advance()
+    monkeypatch.undo()
+    graph.audit()
+    wanted = np.bincount(graph.targets, graph.weights, 500)
+    np.testing.assert_allclose(state["y"], wanted, rtol=1e-4)
+
+
+@fg.gather(into="flow", combine="sum")
+def named_as_arrays(f, u, v, e, d):
+    in_run_starts = d.x[u]
+    in_run_ids = d.w[e]
+    return in_run_ids * in_run_starts
+
+
+def test_locals_may_have_the_names_of_arrays() -> None:
+    graph = reached(np.random.default_rng(12), V, directed=True, batches=1)
+    step = fg.foldmap(named_as_arrays, keep)
+    for weights in (graph.column("weight"), fg.edge_property(graph.weights)):
+        found = columns_left(graph, step, weights)
+        wanted = columns_left(graph, STEPS["in"], weights)
+        require_equal(found["y"], wanted["y"], "y")
 
 
 @fg.edge
