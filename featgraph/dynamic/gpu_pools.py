@@ -270,10 +270,18 @@ class GpuRowPool(RowPool):
         """Return a queue in that memory."""
         return GpuQueue(dtype)
 
-    def put(self, name: str, array: Array) -> None:
-        """Have another array by its name, of the host."""
-        setattr(self, name, memory.upload(array))
+    @staticmethod
+    def placed(array: Array) -> Any:
+        """Return an array in the memory where the pool is."""
+        return memory.upload(array)
+
+    def put(self, name: str, array: Any) -> None:
+        """Write a `placed` array over the one with a name, if there is one; else be it."""
         self._host = None
+        if getattr(self, name) is None:
+            setattr(self, name, array)
+        else:
+            memory.copy(getattr(self, name), array)
 
     def taken(self, updates: Updates) -> Updates:
         """Return updates with all arrays on the GPU."""

@@ -132,7 +132,8 @@ class Model:
             out = (e.target, 2 * e.number + side, *e.values)
             if along != "out" or not self.directed:
                 rows[e.target].append(into)
-            if (along == "out" and self.directed) or (side and e.source != e.target):
+            is_out = along == "out" and self.directed
+            if is_out or (side and e.source != e.target):
                 rows[e.source].append(out)
         return rows
 
