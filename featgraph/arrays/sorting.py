@@ -19,6 +19,8 @@ __all__ = ["RADIX_BITS", "scanned", "sort_stably"]
 RADIX_BITS = 8
 #: Blocks of a kernel whose blocks take a chunk each: 8 a multiprocessor of an H200.
 _BLOCKS = 1056
+#: So many values are added up by one block.
+_FEW = 8192
 
 
 def sort_stably(keys: Any, bound: int, values: Any = None) -> tuple[Any, Any]:
@@ -71,11 +73,15 @@ def sort_stably(keys: Any, bound: int, values: Any = None) -> tuple[Any, Any]:
 def scanned(values: Any) -> tuple[Any, Any]:
     """Return the sums before each of some integers, int64, and that of all, (1,)."""
     sums = memory.empty(values.shape, np.int64)
+    total = memory.empty((1,), np.int64)
+    if values.size <= _FEW:
+        memory.launch(scan_few, 1, values, sums, total)
+        return sums, total
     chunk = -(-values.size // (_BLOCKS * memory.BLOCK)) * memory.BLOCK
-    blocks = max(-(-values.size // max(chunk, 1)), 1)
-    totals, total = memory.empty((blocks,), np.int64), memory.empty((1,), np.int64)
+    blocks = -(-values.size // chunk)
+    totals = memory.empty((blocks,), np.int64)
     memory.launch(add_chunks, blocks, values, chunk, totals)
-    memory.launch(add_totals, 1, totals, total)
+    memory.launch(scan_few, 1, totals, totals, total)
     memory.launch(scan_chunks, blocks, values, chunk, totals, sums)
     return sums, total
 
@@ -136,15 +142,46 @@ def add_chunks(values, chunk, totals):  # type: ignore[no-untyped-def]
         totals[cuda.blockIdx.x] = own[0]
 
 
+@device_function
+def _summed(parts, own):  # type: ignore[no-untyped-def]
+    """Return the sum of the values of a block's threads up to this one.
+
+    `parts` has all of these sums, until the next call.
+    """
+    thread, threads = cuda.threadIdx.x, cuda.blockDim.x
+    cuda.syncthreads()
+    parts[thread] = own
+    cuda.syncthreads()
+    step = 1
+    while step < threads:
+        added = int64(0)
+        if thread >= step:
+            added = parts[thread - step]
+        cuda.syncthreads()
+        parts[thread] += added
+        cuda.syncthreads()
+        step *= 2
+    return parts[thread]
+
+
 @kernel(cache=True)
-def add_totals(totals, total):  # type: ignore[no-untyped-def]
-    """Replace totals by the sums before them, and set the sum of all; one thread."""
-    if cuda.grid(1) == 0:
-        before = int64(0)
-        for place in range(totals.size):
-            here = totals[place]
-            totals[place] = before
-            before += here
+def scan_few(values, sums, total):  # type: ignore[no-untyped-def]
+    """Store the sums before some values, and the sum of all; one block.
+
+    `sums` may be the values.
+    """
+    parts = cuda.shared.array(THREADS, int64)
+    before = int64(0)
+    for first in range(0, values.size, cuda.blockDim.x):
+        place = first + cuda.threadIdx.x
+        own = int64(0)
+        if place < values.size:
+            own = int64(values[place])
+        here = _summed(parts, own)
+        if place < values.size:
+            sums[place] = before + here - own
+        before += parts[cuda.blockDim.x - 1]
+    if cuda.threadIdx.x == 0:
         total[0] = before
 
 
@@ -161,21 +198,10 @@ def scan_chunks(values, chunk, totals, sums):  # type: ignore[no-untyped-def]
         own = int64(0)
         if place < end:
             own = int64(values[place])
-        parts[thread] = own
-        cuda.syncthreads()
-        step = 1
-        while step < threads:
-            added = int64(0)
-            if thread >= step:
-                added = parts[thread - step]
-            cuda.syncthreads()
-            parts[thread] += added
-            cuda.syncthreads()
-            step *= 2
+        here = _summed(parts, own)
         if place < end:
-            sums[place] = before + parts[thread] - own
+            sums[place] = before + here - own
         before += parts[threads - 1]
-        cuda.syncthreads()
 
 
 @device_function

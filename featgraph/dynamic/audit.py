@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph.dynamic.batches import on_host
 from featgraph.dynamic.pools import RowPool
 from featgraph.dynamic.store import EdgeStore, living_slots
 from featgraph.errors import StateError
@@ -23,6 +25,8 @@ def audit(store: EdgeStore) -> None:
     repeats; rows have their edges in the order of insertion; directions are mutual,
     with equal columns and ids; lengths, hubs, counts and vertices are right.
     """
+    store = copy(store)
+    store.pools = {along: pool.on_host() for along, pool in store.pools.items()}
     for pool in store.pools.values():
         _audit_memory(pool, store.vertex_count)
         _audit_rows(store, pool)
@@ -72,7 +76,7 @@ def _audit_memory(pool: RowPool, vertex_count: int) -> None:
     has_run = classes > 0
     runs = [np.stack([starts[has_run], SIZES[classes[has_run]]])]
     for size, queue in enumerate(pool.queues):
-        waiting = queue.next(len(queue))
+        waiting = on_host(queue.next(len(queue)))
         runs.append(np.stack([waiting, np.full(waiting.size, SIZES[size])]))
     for start, stop in (pool.region, (pool.top, pool.slots)):
         runs.append(np.array([[start], [stop - start]]))
@@ -123,7 +127,7 @@ def _audit_counts(store: EdgeStore) -> None:
 
 def _audit_vertices(store: EdgeStore) -> None:
     queue = store.free_vertices
-    dead = np.sort(queue.next(len(queue)))
+    dead = np.sort(on_host(queue.next(len(queue))))
     living = np.ones(store.vertex_count, np.bool_)
     if store.living is not None:
         living = store.living[: store.vertex_count]
@@ -146,7 +150,7 @@ def _audit_ids(store: EdgeStore) -> None:
     if queue is None or pool.ids is None:
         return
     used = pool.ids[living_slots(pool, store.vertex_count)]
-    every = np.sort(np.concatenate([used, queue.next(len(queue))]))
+    every = np.sort(np.concatenate([used, on_host(queue.next(len(queue)))]))
     if not np.array_equal(every, np.arange(store.next_id)):
         _fail("ids", "edges", every, f"each below {store.next_id} once")
     if store.next_id > store.id_capacity:

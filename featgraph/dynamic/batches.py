@@ -28,6 +28,7 @@ __all__ = [
     "UpdateResult",
     "checked_batch",
     "checked_columns",
+    "on_host",
     "require_choice",
 ]
 
@@ -96,12 +97,21 @@ class UpdateResult:
     @cached_property
     def outcomes(self) -> Array:
         """What came of each update: "inserted", "replaced", "ignored" and so on."""
-        return OUTCOMES[self._codes]
+        return OUTCOMES[on_host(self._codes)]
 
     def __repr__(self) -> str:
         names = ("version", *OUTCOMES.tolist())
         parts = ", ".join(f"{name}={getattr(self, name)}" for name in names)
         return f"UpdateResult({parts}, vertices={len(self.vertices)})"
+
+
+def on_host(array: Any) -> Array:
+    """Return an array of either target on the host."""
+    if isinstance(array, np.ndarray):
+        return array
+    from featgraph.arrays import memory  # imports the dialect
+
+    return memory.read(array)
 
 
 def require_choice(value: object, choices: tuple[str, ...], where: str) -> str:

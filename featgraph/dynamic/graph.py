@@ -23,22 +23,29 @@ from featgraph._arguments import require_flag, shown
 from featgraph._interrupts import deferred_interrupts
 from featgraph.arrays.targets import chosen_target
 from featgraph.dynamic.audit import audit
-from featgraph.dynamic.batches import Batch, Changes, UpdateResult, checked_batch
+from featgraph.dynamic.batches import (
+    Batch,
+    Changes,
+    UpdateResult,
+    on_host,
+)
 from featgraph.dynamic.inputs import (
     Names,
     Turns,
     all_columns,
+    ends_there,
     listed,
     of_one_length,
     with_born,
 )
+from featgraph.dynamic.pools import edges_of
 from featgraph.dynamic.store import EdgeStore
 from featgraph.dynamic.views import (
     ColumnValues,
-    Degrees,
     GraphColumn,
     LivingEdges,
     RunArrays,
+    degrees_of,
     find_pairs,
     freeze_living,
 )
@@ -93,9 +100,7 @@ class DynamicGraph(Graph):
 
     _edges: LivingEdges
 
-    def __init__(
-        self, store: EdgeStore, names: Names | None = None, target: str = "cpu"
-    ) -> None:
+    def __init__(self, store: EdgeStore, names: Names | None = None) -> None:
         if not isinstance(store, EdgeStore):
             raise GraphInputError(
                 "a graph that changes is made of edges, or of another graph",
@@ -103,17 +108,19 @@ class DynamicGraph(Graph):
                 fix="DynamicGraph.from_edges(sources, targets), or "
                 "DynamicGraph.from_graph(graph)",
             )
-        self._store, self._names, self._target = store, names, target
+        self._store, self._names, self._target = store, names, store.target
         self.turns = Turns()
-        self._degrees = Degrees(store)
+        self._degrees = degrees_of(store)
         self._layout = RunArrays(store, self._degrees)
         self._living: Array | None = None
         #: Of the version: how often arrays had moved, and its traits.
-        self._moves, self._traits = -1, GraphTraits()
+        self._moves, self._lives, self._traits = -1, -1, GraphTraits()
+        #: What lists of hubs follow from.
+        self._hubs: dict[str, bytes] = {}
         super().__init__(LivingEdges(store, names))
         self.stamps = replace(self.stamps, layout=self._layout)
         self.version = -1
-        self._view = graph_arrays(self, choose_device(target))
+        self._view = graph_arrays(self, choose_device(self._target))
         self._advance()
 
     @classmethod
@@ -175,10 +182,14 @@ class DynamicGraph(Graph):
         >>> fg.DynamicGraph.from_edges()
         DynamicGraph(0 vertices, 0 edges, directed)
         """
-        chosen = _target_of(target)
+        chosen = chosen_target(target)
         own_names, count = None, None
-        u, v = flat_array(sources, "sources"), flat_array(targets, "targets")
-        if require_flag("names", names):
+        u, v = sources, targets
+        if not require_flag("names", names) and chosen == "cuda":
+            u, v, count = ends_there(sources, targets, vertex_count)
+        if count is None:
+            u, v = flat_array(u, "sources"), flat_array(v, "targets")
+        if names:
             own_names = Names()
             u, v, fresh = own_names.look_up(*of_one_length(u, v))
             u, v, count = -1 - u, -1 - v, len(fresh)
@@ -205,8 +216,9 @@ class DynamicGraph(Graph):
             duplicates=duplicates,
             loops=loops,
             capacity=capacity,
+            target=chosen,
         )
-        return cls(store, own_names, chosen)
+        return cls(store, own_names)
 
     @classmethod
     def from_graph(
@@ -248,7 +260,7 @@ class DynamicGraph(Graph):
                 expected="a graph without sides, on one rank",
                 fix="DynamicGraph.from_edges(graph.sources, graph.targets)",
             )
-        names = graph.vertex_names
+        names, chosen = graph.vertex_names, chosen_target(target)
         store = EdgeStore.from_edges(
             graph.sources,
             graph.targets,
@@ -258,9 +270,10 @@ class DynamicGraph(Graph):
             duplicates=duplicates,
             loops=loops,
             capacity=capacity,
+            target=chosen,
         )
         own = None if names is None else Names(listed(names))
-        return cls(store, own, _target_of(target))
+        return cls(store, own)
 
     # -- batches
 
@@ -393,9 +406,9 @@ missing=0, vertices=0)
                 born = store.next_vertices(len(fresh))
                 known = max(known, int(born.max(initial=-1)) + 1)
                 sources, targets = with_born(u, born), with_born(v, born)
-            batch = checked_batch(
-                sources, targets, insert, all_columns(weights, columns),
-                store.columns, known, births=len(fresh), copies=copies, missing=missing,
+            batch = store.checked(
+                sources, targets, insert, all_columns(weights, columns), known,
+                births=len(fresh), copies=copies, missing=missing,
             )  # fmt: skip
             if self._names is None:
                 store.require_living(batch.sources, "sources")
@@ -497,21 +510,21 @@ missing=0, vertices=0)
     def _advance(self) -> None:
         """End the stamps of what differs from the last version."""
         store = self._store
-        is_first, changes = self.version < 0, store.changes(self.version)
-        self._degrees.follow(changes)
+        is_first = self.version < 0
+        self._degrees.follow(self.version)
         self._edges = LivingEdges(store, self._names)
-        if store.living is not None and (
-            changes is None or changes.born.size or changes.dead.size
-        ):
+        if store.living is not None and (is_first or store.lives != self._lives):
             self._living = freeze(store.living[: store.vertex_count].copy())
         traits = self._degrees.traits()
         aspects: list[Aspect] = ["version"]
         is_moved = is_first or store.moves != self._moves
         if is_moved or self._layout.holds_exact(self._view):
             aspects.append("moves")
-        if is_first or traits != self._traits:
+        hubs = self._layout.hubs()
+        if is_first or traits != self._traits or hubs != self._hubs:
             aspects.append("shape")
         self.version, self._moves, self._traits = store.version, store.moves, traits
+        self._lives, self._hubs = store.lives, hubs
         self._view.advance(*aspects, sizes=self._sizes())
         set_traits(self, traits)
 
@@ -596,8 +609,8 @@ missing=0, vertices=0)
         """
         from featgraph.dynamic.triangles import add_triangles  # loads Numba
 
-        pool = self._store.pool("in")
-        rows = pool.starts, pool.stops, pool.ends
+        ends = np.concatenate([*changes.inserted, *changes.deleted])
+        rows = self._store.pool("in").rows_at(np.unique(ends), self.vertex_count)
         return add_triangles(rows, changes.inserted, changes.deleted, counts)
 
     def edges(self) -> tuple[Array, Array, dict[str, Array]]:
@@ -686,8 +699,8 @@ missing=0, vertices=0)
         >>> fg.DynamicGraph.from_edges([0, 0], [2, 1]).neighbors(0).tolist()
         [2, 1]
         """
-        pool, row = self._store.pool("out"), self.vertex_index(vertex)
-        return pool.ends[pool.starts[row] : pool.stops[row]].copy()
+        rows = np.array([self.vertex_index(vertex)])
+        return edges_of(self._store.pool("out"), rows)[0]
 
     def vertex_index(self, name: object) -> int:
         """Return the vertex with this name: see `Graph.vertex_index`."""
@@ -701,7 +714,7 @@ missing=0, vertices=0)
         """Return an independent graph with the same edges, version and log."""
         with self._writing("graph.copy"):
             names = None if self._names is None else Names(self._names.of)
-            return type(self)(self._store.copy(), names, self._target)
+            return type(self)(self._store.copy(), names)
 
     __copy__ = copy
 
@@ -711,7 +724,7 @@ missing=0, vertices=0)
     def memory(self) -> dict[str, int]:
         """Return the slots of each direction, how many are in use, and all bytes."""
         found = self._store.memory()
-        found["bytes"] += sum(array.nbytes for array in self._degrees.of.values())
+        found["bytes"] += self._degrees.bytes
         return found
 
     def audit(self) -> None:
@@ -777,20 +790,6 @@ missing=0, vertices=0)
     def _degree(self, side: str) -> Array:
         key = f"{side}_degree"
         if key not in self._cache:
-            degrees = self._degrees.array(side)[: self.vertex_count]
+            degrees = on_host(self._degrees.array(side))[: self.vertex_count]
             self._cache[key] = freeze(degrees.copy())
         return self._cache[key]  # type: ignore[no-any-return]
-
-
-def _target_of(target: Any) -> str:
-    """Return the target of a graph to be made: the CPU, so far."""
-    chosen = chosen_target(target, "cpu")
-    if chosen != "cpu":
-        raise DeviceError(
-            "graphs that change live on the host",
-            where="target=",
-            got=chosen,
-            expected="'auto' or 'cpu'",
-            fix="DynamicGraph.from_edges(..., target='cpu')",
-        )
-    return chosen

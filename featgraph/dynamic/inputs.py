@@ -17,7 +17,15 @@ from featgraph._arguments import shown
 from featgraph.errors import GraphInputError, StateError
 from featgraph.graph.building.names import factorise
 
-__all__ = ["Names", "Turns", "all_columns", "listed", "of_one_length", "with_born"]
+__all__ = [
+    "Names",
+    "Turns",
+    "all_columns",
+    "ends_there",
+    "listed",
+    "of_one_length",
+    "with_born",
+]
 
 Array = npt.NDArray[Any]
 
@@ -169,6 +177,21 @@ def of_one_length(sources: Array, targets: Array) -> tuple[Array, Array]:
             expected="two arrays of one length",
         )
     return sources, targets
+
+
+def ends_there(
+    sources: Any, targets: Any, vertex_count: int | None
+) -> tuple[Any, Any, int | None]:
+    """Return ends of edges that are given on the GPU, and the number of vertices.
+
+    None for the number, and the arrays as they are, where the host has to look at them.
+    """
+    from featgraph.arrays.edges import checked_ends  # imports the dialect
+
+    found = checked_ends(sources, targets, vertex_count, True)
+    if found is None:
+        return sources, targets, None
+    return found.sources, found.targets, found.vertex_count
 
 
 def with_born(ends: Array, born: Array) -> Array:

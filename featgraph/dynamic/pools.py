@@ -30,7 +30,16 @@ from numpy.typing import NDArray
 from featgraph._interrupts import import_whole
 from featgraph.errors import GraphInputError
 
-__all__ = ["Plan", "Queue", "RowPool", "Threads", "Updates", "wide_slots"]
+__all__ = [
+    "Plan",
+    "Queue",
+    "RowPool",
+    "Threads",
+    "Updates",
+    "edges_of",
+    "fewest_slots",
+    "wide_slots",
+]
 
 Array: TypeAlias = NDArray[Any]
 #: Type and width of each column of the edges; None for scalars.
@@ -41,11 +50,18 @@ _SHARED = 1 << 14
 _PIECES = 16
 _NONE = np.empty(0, np.int32)
 _FEWEST_SLOTS = 64
+#: The length from which on rows are in the list of hubs, `kernels_cpu.HUB`.
+FEWEST_LISTED = 2048
 
 
 def wide_slots(slots: int) -> type[np.integer[Any]]:
     """Return the type of slot numbers; a row may be walked past its end."""
     return np.int64 if slots >= 2**31 - 1024 else np.int32
+
+
+def fewest_slots(slots: int) -> int:
+    """Return the slots of a pool that is to have some."""
+    return max(slots, _FEWEST_SLOTS)
 
 
 @cache
@@ -308,6 +324,16 @@ class Plan:
     top: int = 0
     lost: int = 0
 
+    @property
+    def came(self) -> int:
+        """How many edges come."""
+        return int(np.count_nonzero(self.fates == _kernels().APPENDS))
+
+    @property
+    def left(self) -> int:
+        """How many edges leave."""
+        return int(self.gone.sum())
+
     def by_entry(self, values: Array) -> Array:
         """Return values of updates by entry."""
         if self.order.size < _SHARED:
@@ -355,7 +381,7 @@ class RowPool:
         self, along: str, is_twice: bool, slots: int, vertex_capacity: int, spec: Spec
     ) -> None:
         kernels = _kernels()
-        slots = max(slots, _FEWEST_SLOTS)
+        slots = fewest_slots(slots)
         self.along, self.is_twice, self.spec = along, is_twice, spec
         dtype = wide_slots(slots)
         self.starts = np.zeros(vertex_capacity, dtype)
@@ -387,6 +413,88 @@ class RowPool:
     def is_sided(self) -> bool:
         """Whether rows have edges of both directions of a directed graph."""
         return self.along == "both"
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest row of a hub; 0 without hubs."""
+        return int((self.stops[self.hubs] - self.starts[self.hubs]).max(initial=0))
+
+    def taken_at(self, name: str, places: Array) -> Array:
+        """Return some entries of an array by its name, on the host."""
+        return getattr(self, name)[places]  # type: ignore[no-any-return]
+
+    def given_slots(
+        self, vertex_count: int, bound: int, is_undirected: bool
+    ) -> tuple[Array, Array]:
+        """Return rows and slots of edges as given, in the order of insertion.
+
+        Insertions are numbered below `bound`.
+        """
+        from featgraph.graph.building import sorting  # loads Numba
+
+        kernels, starts = _kernels(), self.starts[:vertex_count]
+        at = np.append(0, np.cumsum(self.lengths(vertex_count), dtype=np.int64))
+        rows, slots = np.empty(at[-1], np.int32), np.empty(at[-1], starts.dtype)
+        with Threads(at[-1]) as threads:
+            threads.share(
+                threads.bounds(starts.size, at),
+                lambda _, *part: kernels.list_slots(
+                    *part, starts, self.stops, at, rows, slots
+                ),
+            )
+        if is_undirected:
+            is_given = self.numbers[slots] & 1 == 0
+            rows, slots = rows[is_given], slots[is_given]
+        numbers = (self.numbers[slots] >> 1).astype(np.int32)
+        numbers -= numbers.min(initial=bound)
+        order = sorting.order_of(numbers)
+        return rows[order], slots[order]
+
+    def edges_at(self, slots: Array) -> tuple[Array, Array, dict[str, Array], Any]:
+        """Return ends, numbers, columns and ids of edges by slot."""
+        columns = {name: column[slots] for name, column in self.columns.items()}
+        ids = None if self.ids is None else self.ids[slots]
+        return self.ends[slots], self.numbers[slots], columns, ids
+
+    def rows_at(self, rows: Array, vertex_count: int) -> tuple[Array, Array, Array]:
+        """Return starts, stops and ends on the host, at least of some rows."""
+        return self.starts, self.stops, self.ends
+
+    def edges_from(self, is_in_set: Array, vertex_count: int) -> tuple[Array, Array]:
+        """Return other ends and rows of edges whose other ends are in a set."""
+        kernels = _kernels()
+        rows = self.starts[:vertex_count], self.stops, self.ends, is_in_set
+        none = np.empty(0, np.int32)
+        count = kernels.find_ends(*rows, none, none)
+        targets, sources = np.empty((2, count), np.int32)
+        if count:
+            kernels.find_ends(*rows, targets, sources)
+        return sources, targets
+
+    def on_host(self) -> RowPool:
+        """Return a pool that the host reads: this one."""
+        return self
+
+    @staticmethod
+    def queue(dtype: Any) -> Queue:
+        """Return a queue in that memory."""
+        return Queue(dtype)
+
+    @staticmethod
+    def placed(array: Array) -> Array:
+        """Return an array in the memory where the pool is."""
+        return array
+
+    def put(self, name: str, array: Any) -> None:
+        """Write a `placed` array over the one with a name, if there is one; else be it."""
+        if getattr(self, name) is None:
+            setattr(self, name, array)
+        else:
+            getattr(self, name)[:] = array
+
+    def taken(self, updates: Updates) -> Updates:
+        """Return updates with arrays in that memory."""
+        return updates
 
     def lengths(self, vertex_count: int) -> Array:
         """Return the number of edges of each vertex."""
@@ -686,6 +794,15 @@ class RowPool:
         made.ids = None if self.ids is None else self.ids.copy()
         made.queues = [queue.copy() for queue in self.queues]
         return made
+
+
+def edges_of(pool: Any, rows: Array) -> tuple[Array, Array]:
+    """Return the other ends of the edges of some rows, and the rows."""
+    starts, stops = pool.taken_at("starts", rows), pool.taken_at("stops", rows)
+    lengths = (stops - starts).astype(np.int64)
+    shift = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+    slots = shift + np.arange(shift.size)
+    return pool.taken_at("ends", slots), np.repeat(rows, lengths)
 
 
 def _grown(array: Array, size: int) -> Array:

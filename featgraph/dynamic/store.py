@@ -22,12 +22,22 @@ from featgraph.dynamic.batches import (
     Record,
     UpdateResult,
     checked_batch,
+    on_host,
     require_choice,
 )
-from featgraph.dynamic.pools import Plan, Queue, RowPool, Spec, Threads, Updates
+from featgraph.dynamic.pools import (
+    Plan,
+    Queue,
+    RowPool,
+    Spec,
+    Threads,
+    Updates,
+    edges_of,
+)
 from featgraph.errors import DeviceMemoryError, GraphInputError
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.edges import POLICIES
+from featgraph.graph.inputs.numbers import host_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,8 +83,8 @@ class EdgeStore:
     living_count : int
     version : int
         How many batches have changed something.
-    moves : int
-        How often arrays have moved or grown.
+    moves, lives : int
+        How often arrays have moved or grown, and vertices have come or died.
     next_number : int
         The number of the next insertion.
     next_id, id_capacity : int
@@ -94,8 +104,9 @@ class EdgeStore:
         loops: str = "keep",
         columns: Spec | None = None,
         capacity: int | None = None,
+        target: str = "cpu",
     ) -> None:
-        self.directed = directed
+        self.directed, self.target = directed, target
         self.duplicates = require_choice(duplicates, POLICIES, "duplicates")
         self.loops = require_choice(loops, ("keep", "drop", "error"), "loops")
         self.columns: Spec = dict(columns or {})
@@ -110,11 +121,8 @@ class EdgeStore:
         self.capacity, self.living_count = capacity, vertex_count
         self.living: Array | None = None
         self.given_count = self.edge_count = self.version = self.moves = 0
-        self.pools = {
-            "in": RowPool(
-                "in", not directed, capacity or 0, self.vertex_capacity, self.columns
-            )
-        }
+        self.lives = 0
+        self.pools = {"in": self._empty("in", not directed, capacity or 0)}
         self.pools["in"].length_counts[0] = vertex_count
         self.pools["in"].vertex_count = vertex_count
         self.next_number = 0
@@ -154,14 +162,46 @@ class EdgeStore:
         """
         given = columns or {}
         if spec is None:
+            given = {name: _array_of(values) for name, values in given.items()}
             spec = _spec_of(given, options.get("duplicates", "keep"))
         store = cls(vertex_count, columns=spec, **options)
-        batch = checked_batch(sources, targets, True, given, spec, vertex_count)
+        batch = store.checked(sources, targets, True, given, vertex_count)
         if batch.sources.size:
             store.apply(batch)
         store.version = 0
         store._log.add(None, 0)
         return store
+
+    def checked(
+        self, sources: Any, targets: Any, kinds: Any, columns: Any, vertex_count: int,
+        **options: Any,
+    ) -> Batch:  # fmt: skip
+        """Check updates and copy them: see `checked_batch`."""
+        if self.target == "cuda" and self.living is None:
+            from featgraph.dynamic.gpu_batches import batch_there  # loads Numba
+
+            found = batch_there(
+                sources, targets, kinds, columns, self.columns, vertex_count, **options
+            )
+            if found is not None:
+                return found
+        return checked_batch(
+            sources, targets, kinds, columns, self.columns, vertex_count, **options
+        )
+
+    def _empty(self, along: str, is_twice: bool, slots: int) -> RowPool:
+        """Return a pool without edges."""
+        kind: Any = RowPool
+        if self.target == "cuda":
+            from featgraph.dynamic.gpu_pools import GpuRowPool as kind  # loads Numba
+        return kind(along, is_twice, slots, self.vertex_capacity, self.columns)  # type: ignore[no-any-return]
+
+    def _step(self, batch: Batch) -> _Step:
+        """Begin a batch."""
+        kind = _Step
+        if self.target == "cuda":
+            from featgraph.dynamic.gpu_batches import GpuStep as kind  # loads Numba
+        return kind(self, batch)
 
     @property
     def is_sided(self) -> bool:
@@ -179,20 +219,21 @@ class EdgeStore:
         return self.pools[along]
 
     def _built(self, along: str) -> RowPool:
-        sources, targets, numbers, columns = self.edges()
-        ids = None
-        if self.free_ids is not None:
-            pool = self.pools["in"]
-            ids = np.repeat(pool.ids[self._slots()[1]], 2)  # type: ignore[index]
+        pool = self.pools["in"]
+        targets, slots = pool.given_slots(self.vertex_count, self.next_number, False)
+        sources, numbers, columns, ids = pool.edges_at(slots)
+        if ids is not None:
+            ids = np.repeat(on_host(ids), 2)
         updates = Updates(
-            sources, targets, np.ones(sources.size, np.uint8), 0, 0, False, 0, "keep",
+            sources, targets, np.zeros(0, np.uint8), 0, 0, False, 0, "keep",
             columns, np.zeros(0, np.uint8), False, numbers, ids,
         )  # fmt: skip
         is_twice = along == "both"
         with Threads(sources.size) as threads, _host_memory():
-            empty = RowPool(along, is_twice, 0, self.vertex_capacity, self.columns)
+            empty = self._empty(along, is_twice, 0)
             if ids is not None:
-                empty.ids = np.zeros(empty.slots, np.uint32)
+                empty.put("ids", empty.placed(np.zeros(empty.slots, np.uint32)))
+            updates = empty.taken(updates)
             room = self.vertex_count, self.vertex_capacity
             plan = empty.plan(updates, threads, *room, dense=True)
             empty.refit(plan, partial(self._slots_for, empty))
@@ -209,35 +250,19 @@ class EdgeStore:
             Twice the numbers of their insertions.
         columns : dict of arrays
         """
-        pool = self.pools["in"]
-        rows, slots = self._slots()
-        columns = {name: column[slots] for name, column in pool.columns.items()}
-        return pool.ends[slots], rows, pool.numbers[slots], columns
+        rows, slots = self._given_slots()
+        ends, numbers, columns, _ = self.pools["in"].edges_at(slots)
+        columns = {name: on_host(column) for name, column in columns.items()}
+        return on_host(ends), on_host(rows), on_host(numbers), columns
+
+    def _given_slots(self) -> tuple[Any, Any]:
+        given = self.vertex_count, self.next_number, not self.directed
+        return self.pools["in"].given_slots(*given)
 
     def _slots(self) -> tuple[Array, Array]:
         """Return the rows and slots along "in" of edges in the order of insertion."""
-        from featgraph.dynamic import kernels_cpu as kernels  # loads Numba
-        from featgraph.graph.building import sorting  # loads Numba
-
-        pool = self.pools["in"]
-        starts, stops = pool.starts[: self.vertex_count], pool.stops
-        at = np.append(0, np.cumsum(pool.lengths(self.vertex_count), dtype=np.int64))
-        rows, slots = np.empty(at[-1], np.int32), np.empty(at[-1], starts.dtype)
-        with Threads(at[-1]) as threads:
-            bounds = threads.bounds(starts.size, at)
-            threads.share(
-                bounds,
-                lambda _, low, high: kernels.list_slots(
-                    low, high, starts, stops, at, rows, slots
-                ),
-            )
-        if not self.directed:
-            is_given = pool.numbers[slots] & 1 == 0
-            rows, slots = rows[is_given], slots[is_given]
-        numbers = (pool.numbers[slots] >> 1).astype(np.int32)
-        numbers -= numbers.min(initial=NUMBERS - 1)
-        order = sorting.order_of(numbers)
-        return rows[order], slots[order]
+        rows, slots = self._given_slots()
+        return on_host(rows), on_host(slots)
 
     def give_ids(self) -> None:
         """Give each edge an id, if edges have none: from 0 on in the order of rows.
@@ -246,24 +271,27 @@ class EdgeStore:
         """
         if self.free_ids is not None:
             return
-        pool, made = self.pools["in"], {}
-        for along, other in self.pools.items():
+        made, pools = {}, {along: p.on_host() for along, p in self.pools.items()}
+        pool = pools["in"]
+        for along, other in pools.items():
             made[along] = np.zeros(other.slots, np.uint32)
         at = living_slots(pool, self.vertex_count)
         made["in"][at] = np.arange(at.size, dtype=np.uint32)
         numbers = pool.numbers[at]
         order = np.argsort(numbers)
-        for along, other in self.pools.items():
+        for along, other in pools.items():
             if along != "in":
                 slots = living_slots(other, self.vertex_count)
                 wanted = other.numbers[slots] & ~np.uint32(1)
                 found = np.searchsorted(numbers, wanted, sorter=order)
                 made[along][slots] = order[found]
+        ready = {along: self.pools[along].placed(ids) for along, ids in made.items()}
+        free_ids = self.pools["in"].queue(np.uint32)
         with deferred_interrupts():
-            self.next_id, self.free_ids = at.size, Queue(np.uint32)
+            self.next_id, self.free_ids = at.size, free_ids
             self.id_capacity = _padded(at.size + at.size // 8)
-            for along, ids in made.items():
-                self.pools[along].ids = ids
+            for along, ids in ready.items():
+                self.pools[along].put("ids", ids)
             self.moves += 1
 
     def changes(self, since: int) -> Changes | None:
@@ -309,12 +337,10 @@ class EdgeStore:
         with _host_memory():
             if self.next_number + batch.sources.size > NUMBERS:
                 self._renumber()
-            return _Step(self, batch).run()
+            return self._step(batch).run()
 
     def _without_edges(self, batch: Batch) -> Batch:
         """Return the batch that deletes all edges of the vertices that die."""
-        from featgraph.dynamic import kernels_cpu as kernels  # loads Numba
-
         pool, dead = self.pools["in"], batch.deaths
         pairs = [edges_of(pool, dead)]
         if self.directed and "out" in self.pools:
@@ -322,13 +348,7 @@ class EdgeStore:
         elif self.directed:
             is_dead = np.zeros(self.vertex_capacity, np.bool_)
             is_dead[dead] = True
-            rows = pool.starts[: self.vertex_count], pool.stops, pool.ends, is_dead
-            none = np.empty(0, np.int32)
-            count = kernels.find_ends(*rows, none, none)
-            targets, sources = np.empty((2, count), np.int32)
-            if count:
-                kernels.find_ends(*rows, targets, sources)
-            pairs.append((sources, targets))
+            pairs.append(pool.edges_from(is_dead, self.vertex_count))
         sources, targets = (
             np.concatenate(e).astype(np.int32) for e in zip(*pairs, strict=True)
         )
@@ -339,7 +359,7 @@ class EdgeStore:
         """Lay all rows out in order, and free memory that they do not need."""
         self._aged = self.edge_count + 1
         with _host_memory():
-            _Step(self, Batch()).run(compacts=True)
+            self._step(Batch()).run(compacts=True)
 
     def _slots_for(self, pool: RowPool, needed: int) -> int:
         """Return how many slots a pool has that must have some."""
@@ -361,14 +381,15 @@ class EdgeStore:
     def _renumber(self) -> None:
         """Give edges numbers from 0 on in the order of insertion; empty the log."""
         _, slots = self._slots()
-        known = self.pools["in"].numbers[slots] >> 1
-        made = []
-        for pool in self.pools.values():
-            now = np.searchsorted(known, pool.numbers >> 1).astype(np.uint32)
-            made.append((pool.numbers, 2 * now + (pool.numbers & 1)))
+        known = self.pools["in"].on_host().numbers[slots] >> 1
+        made = {}
+        for along, pool in self.pools.items():
+            numbers = pool.on_host().numbers
+            now = np.searchsorted(known, numbers >> 1).astype(np.uint32)
+            made[along] = pool.placed(2 * now + (numbers & 1))
         with deferred_interrupts():
-            for numbers, now in made:
-                numbers[:] = now
+            for along, numbers in made.items():
+                self.pools[along].put("numbers", numbers)
             self.next_number = known.size
             self._log.add(None, 0)
 
@@ -388,7 +409,7 @@ class EdgeStore:
         for along, pool in self.pools.items():
             found[f"{along}_slots"], found[f"{along}_used"] = pool.slots, pool.top
         arrays = [array for pool in self.pools.values() for array in pool.arrays()]
-        found["bytes"] = sum(array.nbytes for array in arrays)
+        found["bytes"] = sum(a.size * a.dtype.itemsize for a in arrays)
         return found
 
 
@@ -419,15 +440,30 @@ class _Step:
     def _updates(self) -> Updates:
         store, batch, kernels = self.store, self.batch, self.kernels
         sources, targets = batch.sources, batch.targets
-        outcomes = np.full(sources.size, kernels.INSERTED, np.uint8)
+        outcomes, self.dropped = np.full(sources.size, kernels.INSERTED, np.uint8), 0
         if store.loops != "keep":
             is_loop = (sources == targets) & (batch.kinds == 1)
             if is_loop.any():
                 if store.loops == "error":
                     self.bad.append(int(np.argmax(is_loop)))
                 outcomes[is_loop] = kernels.IGNORED
+                self.dropped = int(np.count_nonzero(is_loop))
                 sources = np.where(is_loop, -1, sources)
                 targets = np.where(is_loop, -1, targets)
+        policy, copies = self._policy()
+        columns = batch.columns
+        if columns is None:  # all are deletions
+            columns = {}
+        looks = policy != kernels.KEEP or not batch.kinds.all()
+        updates = Updates(
+            sources, targets, batch.kinds, policy, copies, looks, store.next_number,
+            store.duplicates, columns, outcomes, not store.directed,
+        )  # fmt: skip
+        return store.pools["in"].taken(updates)
+
+    def _policy(self) -> tuple[int, int]:
+        """Return what becomes of edges that are there, and which copies leave."""
+        store, kernels = self.store, self.kernels
         policy = {"keep": kernels.KEEP, "error": kernels.REFUSE}.get(
             store.duplicates, kernels.COMBINE
         )
@@ -435,15 +471,8 @@ class _Step:
             not store.columns or store.duplicates == "first"
         ):
             policy = kernels.IGNORE
-        copies = _CHOICES[batch.copies] if policy == kernels.KEEP else kernels.ALL
-        columns = batch.columns
-        if columns is None:  # all are deletions
-            columns = {}
-        looks = policy != kernels.KEEP or not batch.kinds.all()
-        return Updates(
-            sources, targets, batch.kinds, policy, copies, looks, store.next_number,
-            store.duplicates, columns, outcomes, not store.directed,
-        )  # fmt: skip
+        is_kept = policy == kernels.KEEP
+        return policy, _CHOICES[self.batch.copies] if is_kept else kernels.ALL
 
     def run(self, compacts: bool = False) -> UpdateResult:
         """Plan the batch, find room, and apply it."""
@@ -464,7 +493,7 @@ class _Step:
         store, updates = self.store, self.updates
         plans: dict[str, Plan] = {}
         work = updates.sources.size + (store.edge_count if dense else 0)
-        with Threads(work) as threads:
+        with Threads(0 if store.target == "cuda" else work) as threads:
             for along, pool in store.pools.items():
                 plan = pool.plan(updates, threads, *self.room, dense=dense)
                 if along == "in":
@@ -494,15 +523,16 @@ class _Step:
         kernels, outcomes = self.kernels, self.updates.outcomes
         counts: list[int] = plan.tally.tolist()
         if not self.updates.looks:
-            counts[kernels.INSERTED] = int((outcomes == kernels.INSERTED).sum())
+            counts[kernels.INSERTED] = outcomes.size - self.dropped
         counts[kernels.IGNORED] = 0
         counts[kernels.IGNORED] = outcomes.size - sum(counts[: kernels.EDGES])
         if counts[kernels.REPEATED]:
-            self.bad.append(int(np.argmax(outcomes == kernels.REPEATED)))
+            self.bad.append(int(np.argmax(on_host(outcomes) == kernels.REPEATED)))
         if counts[kernels.MISSING] and self.batch.missing == "error":
-            self.bad.append(int(np.argmax(outcomes == kernels.MISSING)))
+            self.bad.append(int(np.argmax(on_host(outcomes) == kernels.MISSING)))
         if self.bad:
             self._refuse(min(self.bad))
+        self.counts = counts
         return counts
 
     def _refuse(self, first: int) -> None:
@@ -538,14 +568,11 @@ class _Step:
         """Prepare all that can fail, then apply the plans."""
         store, batch, updates = self.store, self.batch, self.updates
         kernels, plan = self.kernels, plans["in"]
-        came = int(np.count_nonzero(plan.fates == kernels.APPENDS))
-        gone_at = np.zeros(plan.gone.size + 1, np.int64)
-        np.cumsum(plan.gone, out=gone_at[1:])
-        gone = int(gone_at[-1])
+        came, gone = plan.came, plan.left
         given = counts[kernels.INSERTED] - counts[kernels.EDGES]
         room = max(store.edge_count // 8, _LOG)
         is_logged = came + gone + batch.births <= room
-        left = self._left(plan, gone_at, is_logged)
+        left = self._left(plan, is_logged)
         free, ids_taken, next_id, capacity = self._ids(plan, came, left[3], gone)
         object.__setattr__(updates, "ids", free)
         for along, pool in store.pools.items():
@@ -577,12 +604,14 @@ class _Step:
             store.next_number += int(batch.sources.size)
             store._aged = 0 if plan.is_dense else store._aged + batch.sources.size
             store.moves += moved
+            store.lives += bool(batch.births or batch.deaths.size)
             if version != store.version:
                 store.version = version
                 store._log.add(record, room)
 
-    def _left(self, plan: Plan, gone_at: Array, is_logged: bool) -> tuple[Array, ...]:
+    def _left(self, plan: Plan, is_logged: bool) -> tuple[Array, ...]:
         """Return rows, ends, numbers and ids of edges that leave."""
+        gone_at = np.append(0, np.cumsum(plan.gone))
         pool, kernels = self.store.pools["in"], self.kernels
         ids = np.empty(0, np.uint32) if pool.ids is None else pool.ids
         count = int(gone_at[-1]) if is_logged or ids.size else 0
@@ -609,11 +638,17 @@ class _Step:
         free = store.free_ids.next(came)
         ids = np.empty(2 * self.updates.sources.size, np.uint32)
         self.kernels.give_ids(plan.fates, plan.order, free, store.next_id, ids)
+        return ids, *self._id_room(came, int(free.size), gone)
+
+    def _id_room(self, came: int, taken: int, gone: int) -> tuple[int, int, int]:
+        """Make room for ids; return how many are taken, the next, the capacity."""
+        store = self.store
+        assert store.free_ids is not None
         store.free_ids.reserve(gone)
-        next_id, capacity = store.next_id + came - free.size, store.id_capacity
+        next_id, capacity = store.next_id + came - taken, store.id_capacity
         if next_id > capacity:
             capacity = _padded(max(next_id, 2 * capacity))
-        return ids, int(free.size), next_id, capacity
+        return taken, next_id, capacity
 
     def _record(self, plan: Plan, left: tuple[Array, ...]) -> Record:
         """Return what the batch changes, for the log."""
@@ -669,15 +704,22 @@ def _padded(count: int) -> int:
     return max(-(-count // 64), 1) * 64
 
 
-def _spec_of(columns: Mapping[str, object], duplicates: str) -> Spec:
+def _array_of(values: Any) -> Any:
+    """Return values as an array, which may be one of the GPU."""
+    is_there = hasattr(values, "__cuda_array_interface__")
+    if is_there and isinstance(getattr(values, "dtype", None), np.dtype):
+        return values
+    return host_array(values, "columns") if is_there else np.asarray(values)
+
+
+def _spec_of(columns: Mapping[str, Any], duplicates: str) -> Spec:
     """Return the types of columns that are given as arrays; sums have 64 bits."""
     spec: Spec = {}
     for name, given in columns.items():
-        array = np.asarray(given)
-        dtype = array.dtype.newbyteorder("=")
+        dtype = given.dtype.newbyteorder("=")
         if name == "weight" and duplicates == "sum" and dtype.kind in "iu":
             dtype = np.dtype(f"{dtype.kind}8")
-        spec[name] = dtype, None if array.ndim == 1 else int(array.shape[1])
+        spec[name] = dtype, None if len(given.shape) == 1 else int(given.shape[1])
     return spec
 
 
@@ -687,14 +729,6 @@ def living_slots(pool: RowPool, vertex_count: int) -> Array:
     begins = np.cumsum(lengths) - lengths
     shift = np.repeat(pool.starts[:vertex_count] - begins, lengths)
     return shift + np.arange(shift.size)
-
-
-def edges_of(pool: RowPool, rows: Array) -> tuple[Array, Array]:
-    """Return the other ends of the edges of some rows, and the rows."""
-    lengths = (pool.stops[rows] - pool.starts[rows]).astype(np.int64)
-    shift = np.repeat(pool.starts[rows] - (np.cumsum(lengths) - lengths), lengths)
-    slots = shift + np.arange(shift.size)
-    return pool.ends[slots], np.repeat(rows, lengths)
 
 
 @contextmanager

@@ -18,15 +18,17 @@ import numpy.typing as npt
 from featgraph._cached import cached_property
 from featgraph.arrays.values import Reordered, Rows
 from featgraph.dynamic.batches import Changes
-from featgraph.dynamic.pools import RowPool
-from featgraph.dynamic.store import EdgeStore, edges_of, living_slots
+from featgraph.dynamic.pools import FEWEST_LISTED, RowPool, edges_of
+from featgraph.dynamic.store import EdgeStore, living_slots
 from featgraph.errors import GraphInputError
 from featgraph.fold.plan.layout import (
     COLUMN,
     NUMBER,
     REVERSED,
+    hub_degree_of,
     rows_along,
     rows_with,
+    windows_of,
 )
 from featgraph.fold.plan.layout import Rows as RowNames
 from featgraph.fold.plan.traits import (
@@ -42,14 +44,18 @@ from featgraph.graph.degrees import SHORT
 from featgraph.program.active import word_count
 from featgraph.program.given import PropertySpec
 from featgraph.program.signature import PropertyKind
-from featgraph.runtime.devices.host_arrays import cut_words, host_graph_array
+from featgraph.runtime.devices.host_arrays import (
+    cut_windows,
+    cut_words,
+    host_graph_array,
+)
 
 __all__ = [
     "ColumnValues",
-    "Degrees",
     "GraphColumn",
     "LivingEdges",
     "RunArrays",
+    "degrees_of",
     "find_pairs",
     "freeze_living",
 ]
@@ -95,13 +101,13 @@ class LivingEdges(EdgeList):
     @cached_property
     def numbers(self) -> Array:
         """The number of the insertion of each edge id; that of a twin is one more."""
-        pool = self.store.pool("in")
+        pool = self.store.pool("in").on_host()
         return freeze(pool.numbers[living_slots(pool, self.vertex_count)])
 
     @cached_property
     def sources(self) -> Array:
         """Where edges begin."""
-        return freeze(self.store.pool("in").ends[self._given[1]])
+        return freeze(self.store.pool("in").on_host().ends[self._given[1]])
 
     @cached_property
     def targets(self) -> Array:
@@ -125,7 +131,7 @@ class LivingEdges(EdgeList):
     def column(self, name: str) -> Array:
         """Return the values of a column, in the order of insertion."""
         if name not in self.columns:
-            values = self.store.pool("in").columns[name]
+            values = self.store.pool("in").on_host().columns[name]
             self.columns[name] = freeze(values[self._given[1]])
         return self.columns[name]
 
@@ -255,15 +261,20 @@ class Degrees:
             made = np.bincount(ends, minlength=made.size).astype(np.int32)
         return made
 
-    def follow(self, changes: Changes | None) -> None:
+    @property
+    def bytes(self) -> int:
+        """The memory of the degrees."""
+        return sum(array.nbytes for array in self.of.values())
+
+    def follow(self, since: int) -> None:
         """Have the degrees of the version that there is.
 
         Parameters
         ----------
-        changes : Changes or None
-            Since the version before; None where these are not known.
+        since : int
+            The version that they are of.
         """
-        pool = self.store.pool("in")
+        pool, changes = self.store.pool("in"), self.store.changes(since)
         for side, array in self.of.items():
             if array.size != len(pool.starts):
                 self.of[side] = self._counted(side)
@@ -300,9 +311,9 @@ class Degrees:
         short = pool.length_counts
         longest, below = _longest(short)
         if pool.hubs.size:
-            longest = int((pool.stops[pool.hubs] - pool.starts[pool.hubs]).max())
+            longest = pool.longest
         if store.directed:
-            both = zip((longest, below), _longest(self._counts), strict=True)
+            both = zip((longest, below), self._longest_out(), strict=True)
             longest, below = (max(lengths) for lengths in both)
         is_wide = needs_wide_positions(pool.slots)
         now = replace(
@@ -317,6 +328,41 @@ class Degrees:
             now = _lowered(then, now, twice)
         self._traits = now
         return now
+
+    def _longest_out(self) -> tuple[int, int]:
+        """Return the greatest out-degree, of all and below hubs."""
+        return _longest(self._counts)
+
+
+class GpuDegrees(Degrees):
+    """Degrees on the GPU, where the pools keep them."""
+
+    def __init__(self, store: EdgeStore) -> None:
+        self.store, self._traits = store, None
+
+    def array(self, side: str) -> Any:
+        side = side if self.store.directed else "in"
+        pool: Any = self.store.pool("in")
+        return pool.degrees_of(side, self.store.vertex_count)
+
+    @property
+    def bytes(self) -> int:
+        pool: Any = self.store.pool("in")
+        arrays = [pool.degrees, pool.out_degrees]
+        return sum(a.size * a.dtype.itemsize for a in arrays if a is not None)
+
+    def follow(self, since: int) -> None:
+        """Do nothing: batches have done so."""
+
+    def _longest_out(self) -> tuple[int, int]:
+        from featgraph.dynamic.gpu_pools import highest  # imports the dialect
+
+        return highest(self.array("out"), self.store.vertex_count, HUB_DEGREE)
+
+
+def degrees_of(store: EdgeStore) -> Degrees:
+    """Return the degrees of a store, where it is."""
+    return (GpuDegrees if store.target == "cuda" else Degrees)(store)
 
 
 def _longest(counts: Array) -> tuple[int, int]:
@@ -366,7 +412,14 @@ class RunArrays:
     def room(self) -> tuple[int, int]:
         """How many vertices, and how many edges, arrays have entries for."""
         pool = self._store.pool("in")
-        return len(pool.starts), pool.slots
+        return int(pool.starts.size), pool.slots
+
+    def hubs(self) -> dict[str, bytes]:
+        """Return what lists of hubs follow from, which kernels of the GPU go by."""
+        if self._store.target != "cuda":
+            return {}
+        pools: Any = self._store.pools
+        return {a: p.hubs.tobytes() + p.hub_lengths.tobytes() for a, p in pools.items()}
 
     def holds_exact(self, names: Iterable[str]) -> bool:
         """Whether some of these arrays have other sizes in other versions."""
@@ -399,8 +452,41 @@ class RunArrays:
         of = rows_with(name)
         if name == "vertex_chunks" or (of is not None and name == of.chunks):
             return cut_words(vertices, None if of is None else self._edges_before(of))
-        found = host_graph_array(graph, name)
-        return _padded(found, edges) if name in _OF_IDS else found
+        if name in _OF_IDS:
+            return _padded(host_graph_array(graph, name), edges)
+        windows, kind = windows_of(name), name.split(" ")[0]
+        if windows is not None:
+            rows, *limits = windows
+            return cut_windows(self._lengths(rows), *limits)
+        if of is not None and kind in {of.hubs, of.hub_parts, of.joined_parts}:
+            return self._hub_list(of, name)
+        return None
+
+    def _hub_list(self, of: RowNames, name: str) -> Array:
+        """Return a list of hubs, or of parts of their rows."""
+        from featgraph.runtime.graphs import gpu_arrays  # imports the dialect
+
+        pool: Any = self._store.pool(_along(of))
+        least = hub_degree_of(name) or HUB_DEGREE
+        hubs, lengths = pool.hubs, None
+        if least >= FEWEST_LISTED:
+            lengths = pool.hub_lengths
+            hubs, lengths = hubs[lengths >= least], lengths[lengths >= least]
+        else:
+            lengths = pool.lengths(self._store.vertex_count)
+            hubs = np.flatnonzero(lengths >= least)
+            lengths = lengths[hubs]
+        listed = {
+            of.hubs: gpu_arrays.longest_first,
+            of.hub_parts: gpu_arrays.parts_of_rows,
+        }
+        cut = listed.get(name.split(" ")[0], gpu_arrays.joined_parts)
+        return cut(hubs, lengths)  # type: ignore[no-any-return]
+
+    def _lengths(self, of: RowNames) -> Array:
+        """Return the lengths of rows, up to the vertex capacity."""
+        pool = self._store.pool(_along(of))
+        return pool.lengths(int(pool.starts.size))
 
     def _of_rows(self, graph: Any, along: str, kind: str) -> Array:
         """Return an array of the rows along some edges."""
@@ -409,18 +495,24 @@ class RunArrays:
             return getattr(pool, kind)  # type: ignore[no-any-return]
         made = np.zeros(pool.slots, np.uint32)
         ids = host_graph_array(graph, rows.edges) if rows.edges else None
-        slots = living_slots(pool, graph.vertex_count)
+        slots = living_slots(pool.on_host(), graph.vertex_count)
         made[slots] = np.arange(slots.size) if ids is None else ids
         return made
 
     def _edges_before(self, of: RowNames) -> Array:
         """Return how many edges stand in the rows before each of some rows."""
-        pool = self._store.pool(_ALONG[of.chunks.removesuffix("_chunks")])
-        return np.append(0, np.cumsum(pool.stops - pool.starts, dtype=np.int64))
+        return np.append(0, np.cumsum(self._lengths(of), dtype=np.int64))
 
 
 #: First parts of names of arrays -> along which edges these rows lead.
 _ALONG = {rows_along(a).offsets.removesuffix("_offsets"): a for a in REVERSED}
+
+
+def _along(of: RowNames) -> str:
+    """Return along which edges some rows lead."""
+    return _ALONG[of.chunks.removesuffix("_chunks")]
+
+
 #: Derived arrays with an entry for each edge id.
 _OF_IDS = frozenset({"in_sources", "edge_twin", "edge_is_twin"})
 

@@ -215,7 +215,8 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         graph, layout, place = self.graph, self.layout, self.placement
         laid_out = None if layout is None else layout.array(graph, name)
         if laid_out is not None:
-            return self._device.upload(laid_out)
+            is_there = not isinstance(laid_out, np.ndarray)
+            return laid_out if is_there else self._device.upload(laid_out)
         if place is not None:
             return place.graph_array(name)
         return self._device.graph_array(graph, name)

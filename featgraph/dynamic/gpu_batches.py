@@ -1,0 +1,218 @@
+"""Batches on the GPU: arrays that are given there, ids, and what the log keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from featgraph._cached import cached_property
+from featgraph.arrays import memory
+from featgraph.arrays.edges import checked_ends, checked_values
+from featgraph.dynamic import kernels_cuda as passes
+from featgraph.dynamic.batches import Array, Batch, Record, Spec, require_choice
+from featgraph.dynamic.gpu_queues import bits_of, part_of, read_back
+from featgraph.dynamic.kernels_cpu import COMBINE, KEEP
+from featgraph.dynamic.pools import Updates
+from featgraph.dynamic.store import _Step
+
+__all__ = ["GpuStep", "batch_there"]
+
+
+@dataclass(frozen=True, eq=False)
+class _GpuBatch(Batch):
+    """Updates in memory of the GPU; those of loops are counted."""
+
+    loop_count: int = 0
+    is_new: bool | None = None
+
+    def on_host(self) -> Batch:
+        """Return the same batch on the host."""
+        arrays = map(read_back, (self.sources, self.targets, self.kinds))
+        columns = {name: read_back(a) for name, a in (self.columns or {}).items()}
+        return Batch(*arrays, columns, copies=self.copies, missing=self.missing)
+
+
+def batch_there(
+    sources: Any,
+    targets: Any,
+    kinds: Any,
+    columns: Mapping[str, Any],
+    spec: Spec,
+    vertex_count: int,
+    **options: Any,
+) -> Batch | None:
+    """Check updates that are given on the GPU, and copy them there.
+
+    None where they are not, or where the host has to look at them; `checked_batch` has
+    the parameters.
+    """
+    if not isinstance(kinds, bool | np.bool_) or (set(columns) ^ set(spec) and kinds):
+        return None
+    for name, choices in (("copies", ("all", "first", "last")), ("missing", _MISSING)):
+        if name in options:
+            require_choice(options[name], choices, name)
+    given = checked_ends(sources, targets, vertex_count, True)
+    if given is None:
+        return None
+    count, made = given.given_count, {}
+    for name, (dtype, width) in spec.items() if kinds else ():
+        values = checked_values(columns[name], count) if width is None else None
+        if values is None or values.dtype != dtype:
+            return None
+        made[name] = values
+    return _GpuBatch(
+        given.sources, given.targets, memory.filled((count,), int(kinds), np.uint8),
+        made, loop_count=given.loop_count, is_new=bool(kinds), **options,
+    )  # fmt: skip
+
+
+_MISSING = ("ignore", "error")
+
+
+class GpuStep(_Step):
+    """One batch on its way into a store on the GPU."""
+
+    def _updates(self) -> Updates:
+        store, batch = self.store, self.batch
+        if not isinstance(batch, _GpuBatch):
+            return super()._updates()
+        if store.loops != "keep" and batch.loop_count and batch.is_new:
+            self.batch = batch.on_host()
+            return super()._updates()
+        self.dropped, size = 0, batch.sources.size
+        policy, copies = self._policy()
+        return Updates(
+            batch.sources, batch.targets, batch.kinds, policy, copies,
+            policy != KEEP or not batch.is_new, store.next_number, store.duplicates,
+            batch.columns or {}, memory.filled((size,), passes.INSERTED, np.uint8),
+            not store.directed,
+        )  # fmt: skip
+
+    def _refuse(self, first: int) -> None:
+        if isinstance(self.batch, _GpuBatch):
+            self.batch = self.batch.on_host()
+        super()._refuse(first)
+
+    def _left(self, plan: Any, is_logged: bool) -> tuple[Any, ...]:
+        """Return rows, ends, numbers and ids of edges that leave."""
+        pool: Any = self.store.pools["in"]
+        has_ids = pool.ids is not None
+        count = plan.left if is_logged or has_ids else 0
+        left = [memory.empty((count,), t) for t in (np.int32, np.int32, np.uint32)]
+        ids = memory.empty((count if has_ids else 0,), np.uint32)
+        if count:
+            at, marks, before, _ = plan.marked
+            memory.launch_over(
+                passes.list_gone, plan.total, plan.total, at, plan.count, plan.rows,
+                plan.starts, pool.ends, pool.numbers, marks, before, *left,
+                pool.ids if has_ids else pool.numbers, has_ids, ids,
+            )  # fmt: skip
+        return *left, ids
+
+    def _ids(
+        self, plan: Any, came: int, freed: Any, gone: int
+    ) -> tuple[Any, int, int, int]:
+        store = self.store
+        if store.free_ids is None:
+            return None, 0, 0, store.id_capacity
+        free, ids = store.free_ids.next(came), None
+        if plan.entries:
+            ids = memory.filled((2 * self.updates.sources.size,), 0, np.uint32)
+            memory.launch_over(
+                passes.give_ids, plan.entries, plan.fates, plan.order, plan.sides,
+                plan.appended, free, free.size, store.next_id, ids,
+            )  # fmt: skip
+        return ids, *self._id_room(came, int(free.size), gone)
+
+    def _record(self, plan: Any, left: tuple[Any, ...]) -> Record:
+        """Return what the batch changes; the host gets it when it asks."""
+        store, updates = self.store, self.updates
+        pool: Any = store.pools["in"]
+        changed: tuple[Any, ...] = ()
+        count = 0
+        if updates.policy == COMBINE and plan.values:
+            flags = memory.filled((plan.entries,), 0, np.uint8)
+            for (sources, values, value_width, _, width), column in zip(
+                plan.values, pool.columns.values(), strict=True
+            ):
+                memory.launch_over(
+                    passes.mark_changed, plan.entries, plan.fates, plan.places,
+                    bits_of(column), width, values, value_width, sources, flags,
+                )  # fmt: skip
+            found = memory.filled((1,), 0, np.int32)
+            out = [memory.filled((plan.entries,), 0, t) for t in _TRIPLE]
+            memory.launch_over(
+                passes.list_changed, plan.entries, flags, updates.has_twins,
+                plan.places, plan.rows, plan.row_of, pool.ends, pool.numbers, *out,
+                found,
+            )  # fmt: skip
+            count, changed = int(memory.read(found)[0]), (flags, *out)
+        given = int(plan.summary[passes.BORN])
+        if not updates.looks:
+            given = int(self.counts[passes.INSERTED])
+        gone = given - int(self.counts[passes.INSERTED] - self.counts[passes.EDGES])
+        births, deaths = self.vertices, self.batch.deaths
+        return _GpuRecord(
+            store.version, store.next_number, births, deaths, updates,
+            (plan.order, plan.fates, plan.sides), left, changed if count else (),
+            given + gone + count + births.size + deaths.size,
+        )  # fmt: skip
+
+
+_TRIPLE = np.int32, np.int32, np.uint32
+
+
+@dataclass(eq=False)
+class _GpuRecord:
+    """What a batch has changed, on the GPU until the host asks: see `Record`."""
+
+    version: int
+    number: int
+    births: Array
+    deaths: Array
+    updates: Updates
+    entries: tuple[Any, ...]
+    left: tuple[Any, ...]
+    listed: tuple[Any, ...]
+    size: int
+
+    @cached_property
+    def sources(self) -> Array:
+        """Where updates begin."""
+        return read_back(self.updates.sources)
+
+    @cached_property
+    def targets(self) -> Array:
+        """Where they end."""
+        return read_back(self.updates.targets)
+
+    @cached_property
+    def born(self) -> Array:
+        """Numbers of the entries that inserted an edge."""
+        order, fates, sides = self.entries
+        fates = read_back(fates)
+        order = read_back(part_of(order, 0, fates.size)).astype(np.uint32) << (
+            1 - sides
+        )
+        return order[(fates == passes.APPENDS) & (order & 1 == 0)]
+
+    @cached_property
+    def gone(self) -> tuple[Array, Array, Array]:
+        """Sources, targets and numbers of edges that were deleted."""
+        rows, ends, numbers = map(read_back, self.left[:3])
+        if self.updates.has_twins:
+            is_given = numbers & 1 == 0
+            rows, ends, numbers = rows[is_given], ends[is_given], numbers[is_given]
+        return ends, rows, numbers
+
+    @cached_property
+    def changed(self) -> tuple[Array, Array, Array]:
+        """The same of edges that got other values."""
+        if not self.listed:
+            return tuple(np.empty(0, dtype) for dtype in _TRIPLE)  # type: ignore[return-value]
+        flags, rows, ends, numbers = map(read_back, self.listed)
+        at = np.flatnonzero(flags)
+        return ends[at], rows[at], numbers[at]

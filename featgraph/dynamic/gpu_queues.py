@@ -1,0 +1,135 @@
+"""Queues in memory of the GPU: free runs of a pool, and free ids."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any
+
+import numpy as np
+
+from featgraph.arrays import foreign, memory
+from featgraph.dynamic import kernels_cuda as passes
+from featgraph.dynamic.kernels_cpu import CLASS_COUNT
+from featgraph.dynamic.pools import Array, Queue
+
+__all__ = ["GpuQueue", "GpuRuns", "bits_of", "part_of", "read_back", "width_of"]
+
+
+def read_back(array: Any) -> Array:
+    """Return a copy on the host."""
+    return memory.read(array) if array.size else np.empty(array.shape, array.dtype)
+
+
+def part_of(array: Any, first: int, count: int) -> Any:
+    """Return some entries of an array, in the same memory."""
+    item = array.dtype.itemsize
+    return foreign.strided(array, (count,), (item,), first * item)
+
+
+def width_of(array: Any) -> int:
+    return 1 if array.ndim == 1 else int(array.shape[1])
+
+
+def bits_of(array: Any) -> Any:
+    """Return an array as flat unsigned integers."""
+    item = array.dtype.itemsize
+    return memory.piece_of(array, 0, array.size * item, item)
+
+
+class GpuQueue(Queue):
+    """Numbers in memory of the GPU, which leave in the order in which they came."""
+
+    __slots__ = ()
+
+    def __init__(self, dtype: Any) -> None:
+        self._array, self._first, self._last = memory.empty((0,), dtype), 0, 0
+
+    def next(self, count: int, skip: int = 0) -> Any:
+        first = self._first + skip
+        return part_of(self._array, first, min(count, self._last - first))
+
+    def reserve(self, count: int) -> None:
+        if self._last + count > self._array.size:
+            kept = self.next(len(self))
+            array = memory.empty((2 * (kept.size + count),), kept.dtype)
+            memory.copy(array, kept)
+            self._array, self._first, self._last = array, 0, kept.size
+
+    def put(self, numbers: Any) -> None:
+        memory.copy(part_of(self._array, self._last, numbers.size), numbers)
+        self._last += numbers.size
+
+    def copy(self) -> Queue:
+        made = GpuQueue(self._array.dtype)
+        kept = self.next(len(self))
+        if kept.size:
+            made._array, made._last = memory.copy_of(kept), len(self)
+        return made
+
+
+class GpuRuns:
+    """The queues of free runs of all classes, in one array.
+
+    Attributes
+    ----------
+    table : int64, (3, classes)
+        Where the runs of a class begin, where they end, and up to where there is room.
+    runs : array of int64
+    """
+
+    def __init__(self) -> None:
+        self.table = np.zeros((3, CLASS_COUNT), np.int64)
+        self.runs = memory.empty((1,), np.int64)
+
+    @property
+    def counts(self) -> Array:
+        """How many runs of each class are free."""
+        return self.table[1] - self.table[0]
+
+    def __getitem__(self, size: int) -> _Runs:
+        first, last = self.table[:2, size].tolist()
+        return _Runs(part_of(self.runs, first, last - first))
+
+    def reserve(self, more: Array) -> None:
+        """Make room for more runs of each class."""
+        if (self.table[1] + more <= self.table[2]).all():
+            return
+        counts, room = self.counts, 2 * (self.counts + more)
+        begins = np.cumsum(room) - room
+        runs = memory.empty((max(int(room.sum()), 1),), np.int64)
+        most = int(counts.max(initial=0))
+        moves = memory.upload(np.stack([self.table[0], counts, begins]))
+        memory.launch_over(
+            passes.move_queues, most * CLASS_COUNT, moves, most, self.runs, runs
+        )
+        self.table, self.runs = np.stack([begins, begins + counts, begins + room]), runs
+
+    def copy(self) -> GpuRuns:
+        """Return queues with the same runs."""
+        made = copy(self)
+        made.table = self.table.copy()
+        made.reserve(1 + self.table[2] - self.table[1])
+        return made
+
+    def on_host(self) -> list[Queue]:
+        """Return the queues on the host."""
+        found = []
+        for size in range(CLASS_COUNT):
+            queue, runs = Queue(np.int64), self[size]
+            queue.reserve(len(runs))
+            queue.put(runs.next(len(runs)))
+            found.append(queue)
+        return found
+
+
+class _Runs:
+    """The free runs of a class, as the host reads them."""
+
+    def __init__(self, runs: Any) -> None:
+        self._runs = runs
+
+    def __len__(self) -> int:
+        return int(self._runs.size)
+
+    def next(self, count: int, skip: int = 0) -> Array:
+        return read_back(part_of(self._runs, skip, min(count, len(self) - skip)))

@@ -1,0 +1,136 @@
+"""Two stores that take the same batches, one on each target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from featgraph.dynamic import store as stores
+from featgraph.dynamic.audit import audit
+from featgraph.dynamic.batches import Batch, checked_batch
+from featgraph.dynamic.store import EdgeStore
+from featgraph.errors import GraphInputError
+
+__all__ = ["check_batches"]
+
+Rng = np.random.Generator
+_SHARES = (8, 4), (0, 0), (0, 0), (0, 1)
+
+
+def check_batches(rng: Rng, vertex_count: int, batches: int, sizes: list[int]) -> None:
+    """Require that drawn batches leave the same on both targets, in every bit."""
+    directed = bool(rng.integers(2))
+    policies = ["keep", "keep", "keep", "last", "first", "error", "sum", "min", "max"]
+    duplicates = str(rng.choice(policies))
+    options = {"directed": directed, "duplicates": duplicates}
+    options["loops"] = str(rng.choice(["keep", "drop"]))
+    spec: dict[str, tuple[np.dtype[Any], int | None]] = {}
+    if duplicates in {"sum", "min", "max"} or rng.random() < 0.6:
+        spec["weight"] = np.dtype(rng.choice(["f4", "f2", "i8"])), None
+    if duplicates not in {"sum", "min", "max"} and rng.random() < 0.4:
+        spec["time"] = np.dtype("i4"), 3
+    both = [
+        EdgeStore(vertex_count, columns=spec, target=target, **options)
+        for target in ("cpu", "cuda")
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        shares = _SHARES[rng.integers(4)]
+        patch.setattr(stores, "MERGE_SHARE", shares[0])
+        patch.setattr(stores, "COMPACT_SHARE", shares[1])
+        print(options, list(spec), shares)
+        for number in range(batches):
+            _between(rng, both, number)
+            _update(rng, both, int(rng.choice(sizes)))
+            require_same(both)
+
+
+def _between(rng: Rng, both: list[EdgeStore], number: int) -> None:
+    """Have rows of other directions, ids, vertices that come and die, and copies."""
+    doing, along = rng.integers(8), str(rng.choice(["out", "both"]))
+    dead = np.flatnonzero(both[0].living if both[0].living is not None else [1])[:1]
+    for place, store in enumerate(both):
+        if doing == 0:
+            store.pool(along)
+        elif doing == 1:
+            store.compact()
+        elif doing == 2:
+            store.apply(Batch(births=3))
+        elif doing == 3 and number > 1:
+            store.give_ids()
+        elif doing == 4 and number > 1 and store.vertex_count > 3:
+            store.apply(Batch(deaths=dead.astype(np.int32)))
+        elif doing == 5:
+            both[place] = store.copy()
+
+
+def _update(rng: Rng, both: list[EdgeStore], size: int) -> None:
+    store = both[0]
+    ids = np.arange(store.vertex_count)
+    if store.living is not None:
+        ids = np.flatnonzero(store.living)
+    ends = ids[rng.integers(0, ids.size, (2, size))]
+    for row in range(2):
+        if rng.random() < 0.3:  # a hub
+            ends[row, rng.random(size) < 0.9] = ids[0]
+    if store.edge_count and rng.random() < 0.5:  # edges that are there
+        known = np.stack(store.edges()[:2])
+        at = rng.integers(0, known.shape[1], size // 2)
+        ends[:, : size // 2] = known[:, at]
+    kinds = rng.random(size) >= rng.choice([0.0, 0.0, 0.4, 1.0])
+    columns = {
+        name: rng.integers(0, 9, size if width is None else (size, width)).astype(dtype)
+        for name, (dtype, width) in store.columns.items()
+    }
+    options = {"copies": str(rng.choice(["all", "first", "last"]))}
+    options["missing"] = str(rng.choice(["ignore", "ignore", "ignore", "error"]))
+    found = []
+    for store in both:
+        batch = checked_batch(
+            *ends, kinds, columns, store.columns, store.vertex_count, **options
+        )
+        try:
+            result = store.apply(batch)
+            found.append([repr(result), result.outcomes.tolist()])
+        except GraphInputError as error:
+            found.append([str(error)])
+    assert found[0] == found[1]
+
+
+def require_same(both: list[EdgeStore]) -> None:
+    """Require that two stores have the same in every slot that has an edge."""
+    audit(both[1])
+    ours, theirs = (_kept(store) for store in both)
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        assert np.array_equal(value, theirs[name]), name
+    since = max(both[0].version - 2, 0)
+    changes = [store.changes(since) for store in both]
+    if changes[0] is None or changes[1] is None:
+        assert changes == [None, None]
+        return
+    for name in ("inserted", "deleted", "changed"):
+        for one, other in zip(*(getattr(c, name) for c in changes), strict=True):
+            assert one.tolist() == other.tolist(), name
+
+
+def _kept(store: EdgeStore) -> dict[str, Any]:
+    """Return all that a store keeps, by name."""
+    made: dict[str, Any] = {"log": len(store._log)}
+    names = "version", "given_count", "edge_count", "next_number", "next_id", "moves"
+    made |= {name: getattr(store, name) for name in names}
+    for along, given in store.pools.items():
+        pool = given.on_host()
+        rows = pool.starts, pool.stops, pool.classes, pool.length_counts, pool.hubs
+        made |= {f"{along} {n}": array for n, array in enumerate(rows)}
+        for size, queue in enumerate(pool.queues):
+            made[f"{along} runs {size}"] = queue.next(len(queue))
+        made[f"{along} memory"] = [*pool.region, pool.top, pool.lost, pool.slots]
+        has_edge = np.zeros(pool.slots, np.bool_)
+        for row in range(store.vertex_count):
+            has_edge[pool.starts[row] : pool.stops[row]] = True
+        arrays = [pool.ends, pool.numbers, *pool.columns.values()]
+        arrays += [] if pool.ids is None else [pool.ids]
+        made |= {f"{along} slots {n}": a[has_edge] for n, a in enumerate(arrays)}
+    return made

@@ -1,0 +1,124 @@
+"""Batches, programs and results on the GPU: what they leave on the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph import algorithms
+from tests.bank import BANK, BankProgram
+from tests.dynamic.pairs import check_batches
+from tests.dynamic.reached import reached
+from tests.dynamic.test_programs import ran, require_equal
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning"),
+]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_small_batches(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    check_batches(rng, int(rng.integers(1, 12)), 12, [1, 2, 5, 9, 33, 70])
+
+
+@pytest.mark.parametrize("seed", range(100, 112))
+def test_large_batches(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    check_batches(rng, 3000, 8, [1, 300, 5000, 40_000])
+
+
+def test_contended_rounds() -> None:
+    """One row gets everything, and single edges come and go within a batch."""
+    rng = np.random.default_rng(3)
+    both = [
+        fg.DynamicGraph.from_edges(
+            vertex_count=50, duplicates="last", weights=np.zeros(0), target=target
+        )
+        for target in ("cpu", "cuda")
+    ]
+    for number in range(1000):
+        count = int(rng.integers(1, 2000))
+        ends = rng.integers(0, 3 if number % 2 else 50, (2, count))
+        ends[1] = 7
+        kinds, weights = rng.random(count) < 0.5, rng.random(count)
+        results = [graph.update(*ends, kinds, weights=weights) for graph in both]
+        assert repr(results[0]) == repr(results[1])
+        if number % 20 == 0:
+            for one, other in zip(
+                both[0].edges()[:2], both[1].edges()[:2], strict=True
+            ):
+                np.testing.assert_array_equal(one, other)
+            both[1].audit()
+
+
+@pytest.mark.parametrize("program", BANK, ids=str)
+def test_programs_have_the_bits_of_the_frozen_graph(program: BankProgram) -> None:
+    rng, k = np.random.default_rng(len(program.name)), program.widths[0]
+    graph = reached(rng, 61, directed=not program.undirected, target="cuda")
+    graph.audit()
+    frozen = graph.freeze()
+    found, wanted = ran(graph, program, k), ran(frozen, program, k)
+    for name, value in wanted.items():
+        require_equal(found[name], value, name)
+
+
+def drawn(rng: np.random.Generator, target: str) -> fg.DynamicGraph:
+    """Return a graph with hubs."""
+    ends = rng.integers(0, 4000, (2, 40_000))
+    ends[0, :9000] = 5
+    return fg.DynamicGraph.from_edges(
+        *ends, vertex_count=4000, directed=False, duplicates="last", loops="drop",
+        target=target,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["pagerank", "connected_components", "triangle_count"])
+def test_results_follow(name: str) -> None:
+    run, rng = getattr(algorithms, name), np.random.default_rng(11)
+    graph = drawn(rng, "cuda")
+    result = run(graph)
+    for number in range(10):
+        ends = rng.integers(0, 4000, (2, 500))
+        if number % 3 == 2:
+            ends = np.stack(graph.edges()[:2])[:, rng.integers(0, 20_000, 800)]
+        graph.update(*ends, rng.random(ends.shape[1]) < 0.6)
+        result.update()
+        require_close(result, run(graph), run(graph.freeze()))
+    graph.audit()
+
+
+def require_close(result: Any, *others: Any) -> None:
+    for name in ("ranks", "labels", "triangles"):
+        for other in others:
+            if hasattr(other, name):
+                ours, theirs = getattr(result, name), getattr(other, name)
+                np.testing.assert_allclose(ours, theirs, 1e-3, 1e-6)
+
+
+def test_arrays_of_the_gpu() -> None:
+    """A batch takes what other libraries have on the GPU."""
+    from numba import cuda
+
+    rng = np.random.default_rng(2)
+    ends = rng.integers(0, 500, (2, 3000)).astype(np.int32)
+    weights = rng.random(3000).astype(np.float32)
+    graphs = []
+    for place in (np.asarray, cuda.to_device):
+        graph = fg.DynamicGraph.from_edges(
+            place(ends[0, :2000]), place(ends[1, :2000]), vertex_count=500,
+            weights=place(weights[:2000]), duplicates="last", target="cuda",
+        )  # fmt: skip
+        graph.insert_edges(
+            place(ends[0, 2000:]), place(ends[1, 2000:]), weights=place(weights[2000:])
+        )
+        graph.delete_edges(place(ends[0, :99]), place(ends[1, :99]))
+        graph.audit()
+        graphs.append(graph)
+    assert graphs[0].digest == graphs[1].digest
+    for one, other in zip(graphs[0].edges()[:2], graphs[1].edges()[:2], strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -1,0 +1,117 @@
+"""Batches and programs on an emulated GPU: they leave what they leave on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from featgraph import _cuda
+
+if not _cuda.is_installed():
+    pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
+
+import featgraph as fg
+from featgraph.dynamic import gpu_pools, kernels_cpu, views
+from featgraph.fold.plan import traits
+from featgraph.runtime.devices import bound, cuda_device, cuda_sets
+from tests.bank import BY_NAME
+from tests.dynamic.pairs import check_batches
+from tests.dynamic.test_programs import ran
+from tests.simt.emulator import Emulator
+from tests.simt.gpu import Gpu, emulated_gpu
+
+pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+HUB = 66
+
+
+@pytest.fixture
+def gpu() -> Iterator[Gpu]:
+    with emulated_gpu() as made:
+        yield made
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_batches(gpu: Gpu, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    check_batches(rng, int(rng.integers(1, 12)), 4, [1, 2, 5, 33])
+
+
+FAULTS = {
+    "row_without_entries": ("has_marks and at[j] < at[j + 1]:", "has_marks:"),
+    "last_copies": ("place = length - 1 - place", "place = base + lane"),
+    "free_runs": ("to = table[1, size_class] + i", "to = table[1, size_class]"),
+    "gap": ("now -= _gone_before(at[j] + place, marks, before)", "now -= 0"),
+    "dead": ("fates[last] = fates[last] | DEAD", "fates[last] = fates[last]"),
+}
+
+
+@pytest.mark.drawn(3)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(gpu: Gpu, fault: str) -> None:
+    name, load = "featgraph.dynamic.kernels_cuda", gpu.emulator._execute
+    right, wrong = FAULTS[fault]
+
+    def execute(source: str, *given: str) -> object:
+        if given[0] == name:
+            assert right in source
+            source = source.replace(right, wrong)
+        return load(source, *given)
+
+    gpu.emulator._execute = execute  # type: ignore[method-assign,assignment]
+    assert isinstance(gpu.emulator, Emulator)
+    rng = np.random.default_rng(seed)
+    with pytest.raises((AssertionError, fg.StateError, EmulationError)):
+        check_batches(rng, int(rng.integers(1, 12)), 4, [1, 2, 5, 33])
+
+
+@pytest.fixture
+def short_hubs(gpu: Gpu) -> Iterator[Callable[[str], None]]:
+    """Have short rows be hubs, on the GPU and in pools of a target."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (bound, cuda_device, cuda_sets, traits, views):
+            patch.setattr(module, "HUB_DEGREE", HUB)
+        patch.setattr(views, "FEWEST_LISTED", HUB)
+
+        def choose(target: str) -> None:
+            least = HUB if target == "cuda" else 2048
+            patch.setattr(kernels_cpu, "HUB", least)
+            patch.setattr(gpu_pools, "HUB", least)
+
+        yield choose
+
+
+def changed(target: str, *, directed: bool) -> fg.DynamicGraph:
+    """Return a graph with a hub that batches have reached."""
+    rng, count = np.random.default_rng(7), 61
+
+    def weights(size: int) -> object:
+        return (rng.integers(1, 64, size) / 8).astype(np.float32)
+
+    graph = fg.DynamicGraph.from_edges(
+        *rng.integers(0, count, (2, 150)), vertex_count=count, directed=directed,
+        target=target, weights=weights(150),
+    )  # fmt: skip
+    for _ in range(2):
+        ends = rng.integers(0, count, (2, 60))
+        ends[1, :52] = 3
+        graph.update(*ends, rng.random(60) < 0.7, weights=weights(60))
+    return graph
+
+
+@pytest.mark.drawn(14)
+@pytest.mark.parametrize("name", BY_NAME)
+def test_programs(short_hubs: Callable[[str], None], name: str) -> None:
+    program, found = BY_NAME[name], []
+    for target in ("cpu", "cuda"):
+        short_hubs(target)
+        graph = changed(target, directed=not program.undirected)
+        found.append(ran(graph, program, program.widths[0]))
+    for value, wanted in found[0].items():
+        if program.exact:
+            np.testing.assert_array_equal(found[1][value], wanted, err_msg=value)
+        else:
+            np.testing.assert_allclose(
+                found[1][value], wanted, 1e-4, 1e-4, err_msg=value
+            )
