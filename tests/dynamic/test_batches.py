@@ -421,7 +421,7 @@ def test_a_hub_grows_and_shrinks(
 
 
 def test_long_freed_runs_are_cut() -> None:
-    store = EdgeStore(3000)
+    store = EdgeStore(3000, capacity=200_000)
     ones = np.full(9000, 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stores, "MERGE_SHARE", 0)
@@ -443,6 +443,7 @@ def test_long_freed_runs_are_cut() -> None:
         store.apply(batch)
         audit(store)
         assert store.pools["in"].region == (0, 0)
+        assert store.moves == 0
         # Regions of several runs, of which rows come to some.
         store.apply(checked_batch(twos, twos, False, {}, {}, 3000))
         for k in range(4):
