@@ -17,7 +17,7 @@ import numpy as np
 
 import featgraph as fg
 
-__all__ = ["Following", "Update", "follow"]
+__all__ = ["FEW", "Following", "Update", "follow"]
 
 #: Arguments of algorithms that have values for edges, in the order in which the edges
 #: were given: of edges that have come since, they say nothing.
@@ -41,7 +41,7 @@ class Update:
         How many ran.
     edges : int or None
         How many edges were evaluated, those that are in several supersteps counted
-        several times. None where it began anew.
+        several times. None where it began anew, or where that is not counted.
     """
 
     version: int
@@ -68,6 +68,20 @@ class Following:
     version: int
     call: Callable[..., Any]
     arguments: inspect.BoundArguments
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """All arguments of the call."""
+        bound = inspect.BoundArguments(
+            self.arguments.signature, dict(self.arguments.arguments)
+        )
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    @property
+    def target(self) -> str:
+        """Where the call has run."""
+        return self.arguments.kwargs.get("target", "auto")  # type: ignore[no-any-return]
 
     def update(self, result: Any) -> Update:
         """Bring a result up to date in place; see `Result.update`."""

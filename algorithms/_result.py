@@ -326,9 +326,13 @@ class Result:
 
     def _take(self, **answers: Any) -> None:
         """Replace attributes by others, which are of the same version."""
+        known = vars(self)
         for name, value in answers.items():
-            vars(self)[name] = value
-            vars(self).pop(_source_of(name), None)
+            to, other = name, _source_of(name)
+            if callable(value):
+                to, other = other, name
+            known[to] = value
+            known.pop(other, None)
 
     def _require_present(self, name: str) -> None:
         """Raise where an answer that is computed from the graph comes too late."""

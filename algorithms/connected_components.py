@@ -42,6 +42,7 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms._components import require_reached, require_smallest
+from featgraph.algorithms._following import FEW, Following, Update
 from featgraph.algorithms._result import Result, answer
 from featgraph.algorithms._verify import edges_of, require
 
@@ -138,6 +139,31 @@ METHODS = {
 NO_COMPONENT = -1
 
 
+@fg.gather(into="low", combine="argmin", along="both")
+def smallest_around(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Find the smallest label of all neighbors, and who has it."""
+    return d.label[u]
+
+
+@fg.vertex
+def adopt_from(f, v, d):  # type: ignore[no-untyped-def]
+    """Take it if it is smaller, and note from whom."""
+    is_smaller = d.low[v] < d.label[v]
+    if is_smaller:
+        d.label_next[v] = d.low[v]
+        d.previous_next[v] = d.low_source[v]
+    return is_smaller
+
+
+#: What keeps for each vertex the neighbor that gave it its label.
+follow_labels = fg.foldmap(smallest_around, adopt_from)
+#: An update begins anew behind more changes than one for so many edges, or where more
+#: vertices than one of so many get another label: then a pass that links is shorter.
+SHARE, MOST_MOVED = 8, 16
+#: No label yet.
+UNKNOWN = np.iinfo(np.int32).max
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ConnectedComponentsResult(Result):
     """What `connected_components` returns.
@@ -152,6 +178,61 @@ class ConnectedComponentsResult(Result):
 
     labels: npt.NDArray[np.int32] = answer()
     count: int
+
+    def _resume(self, following: Following) -> Update | str:
+        """Join components by edges that came; look again where edges went.
+
+        The State with the neighbor that gave each vertex its label is made when an edge
+        goes for the first time, and follows the graph when the next one does.
+        """
+        changes, graph = following.changes(SHARE), following.graph
+        if isinstance(changes, str):
+            return changes
+        labels, moved = _joined(self.labels, changes, graph.vertex_count)
+        if moved > max(graph.vertex_count, FEW) // MOST_MOVED:
+            return f"{moved} vertices have joined another component"
+        supersteps = 0
+        if changes.deleted[0].size:
+            found = self._look_again(labels, changes, following)
+            if isinstance(found, str):
+                return found
+            labels, supersteps = found
+        count = int((labels == np.arange(labels.size)).sum())
+        self._take(labels=labels, count=count, vertex_names=graph.vertex_names)
+        return Update(changes.version, supersteps=supersteps)
+
+    def _look_again(
+        self, labels: Any, changes: Any, following: Following
+    ) -> tuple[Any, int] | str:
+        """Return the labels, and how many supersteps have found them."""
+        graph, state = following.graph, vars(self).get("_forest")
+        options = {"target": following.target, "max_supersteps": graph.vertex_count + 4}
+        vertices = np.arange(graph.vertex_count, dtype=np.int32)
+        if state is None:
+            begun = np.where(labels == vertices, vertices, UNKNOWN)
+            state = fg.State(
+                graph,
+                label=fg.vertex_property(begun, iterated=True, fill=NO_COMPONENT),
+                previous=fg.vertex_property(np.int32(-1), iterated=True, fill=-1),
+            )
+            run = fg.iterate(follow_labels, state, active=begun == vertices, **options)
+            apart = np.flatnonzero(state["label"] == UNKNOWN)
+            state.put("label", apart, vertices[apart])
+            supersteps = run.supersteps
+        else:
+            supersteps = 0
+            new = np.flatnonzero(state["label"] == NO_COMPONENT)
+            new = new[labels[new] != NO_COMPONENT]
+            state.put("label", new, vertices[new])
+            reset = {"label": vertices}
+            lost = fg.trim(
+                state, reset=reset, along="both", values=False, target=following.target
+            )
+            if lost.size > max(graph.vertex_count, FEW) // MOST_MOVED:
+                return f"{lost.size} vertices had their labels by edges that went"
+        vars(self)["_forest"] = state
+        run = fg.iterate(follow_labels, state, **options)
+        return state["label"], supersteps + run.supersteps
 
 
 @fg.algorithm()
@@ -224,6 +305,32 @@ def connected_components(
         labels=labels,
         count=int(state["tops"][0]),
     )
+
+
+def _joined(labels: Any, changes: Any, count: int) -> tuple[Any, int]:
+    """Return labels with the components joined that edges which came join.
+
+    And how many vertices have got another label by that.
+    """
+    made = np.full(count, NO_COMPONENT, np.int32)
+    made[: labels.size] = labels
+    made[changes.dead], made[changes.born] = NO_COMPONENT, changes.born
+    ends = np.stack([made[ids] for ids in changes.inserted])
+    tops, at = np.unique(ends, return_inverse=True)
+    at = at.reshape(ends.shape)
+    top = np.arange(tops.size)
+    while True:
+        before, low = top.copy(), top[at].min(axis=0, initial=tops.size)
+        for side in at:
+            np.minimum.at(top, top[side], low)
+            np.minimum.at(top, side, low)
+        top = top[top]
+        if np.array_equal(top, before):
+            break
+    table = np.arange(count + 1, dtype=np.int32)  # the last one of dead vertices
+    table[tops], table[-1] = tops[top], NO_COMPONENT
+    joined = table[made]
+    return joined, int((joined != made).sum())
 
 
 def verify_connected_components(graph: fg.GraphLike, labels: npt.ArrayLike) -> None:

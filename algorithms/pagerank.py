@@ -53,6 +53,7 @@ from featgraph.algorithms._columns import (
     given_values,
     width_of,
 )
+from featgraph.algorithms._following import Following, Update
 from featgraph.algorithms._paths import checked_reals
 from featgraph.algorithms._result import (
     Result,
@@ -221,6 +222,48 @@ def rank_by_mass(f, v, d):  # type: ignore[no-untyped-def]
 end = {False: fg.foldmap(rank), True: fg.foldmap(mass, rank_by_mass)}
 
 
+@fg.vertex
+def surf_from_one(f, v, d):  # type: ignore[no-untyped-def]
+    """Follow edges, or jump with a mass of one: nothing depends on how many others."""
+    rank = (1 - d.alpha) + d.alpha * d.inflow[v]
+    d.share_next[v] = rank / sent(d.out[v])
+    return abs(rank - d.share[v] * sent(d.out[v])) > d.epsilon
+
+
+@fg.reduce(into="mass", combine="sum")
+def mass_from_one(f, v, d):  # type: ignore[no-untyped-def]
+    """Add up all ranks, which are to be scaled."""
+    return d.share[v] * sent(d.out[v])
+
+
+@fg.gather(into="inflow", combine="sum")
+def shares_of_one(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Take what the source sends along each of its edges."""
+    return d.share[u]
+
+
+@fg.gather(into="inflow", combine="sum")
+def weighted_shares_of_one(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Take the same by weight."""
+    return d.weight[e] * d.share[u]
+
+
+#: weighted -> what finds out(v), and what updates run, from one version to the next.
+weigh_again = {
+    False: fg.vertexmap(count_out_edges),
+    True: fg.foldmap(weights_of_out_edges, weigh_out_edges),
+}
+follow_ranks = {
+    False: fg.foldmap(shares_of_one, surf_from_one),
+    True: fg.foldmap(weighted_shares_of_one, surf_from_one),
+}
+add_ranks = fg.foldmap(mass_from_one)
+#: An update begins anew behind more changes than one for so many edges.
+SHARE = 8
+#: Which part of the mass that ranks had an update counts on; with less it goes on.
+COUNTED_ON = 0.9
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PageRankResult(Result):
     """What `pagerank` returns.
@@ -233,8 +276,111 @@ class PageRankResult(Result):
 
     ranks: Array = answer()
 
+    def _resume(self, following: Following) -> Update | str:
+        """Go on from the ranks as they were, in the form that drops mass.
+
+        With a jump of one from each vertex, ``y = 1 - alpha + alpha M y`` has nothing
+        that depends on the number of vertices. Ranks are y, scaled when they are read.
+        A vertex keeps its y where it moves by no more than epsilon times half the sum
+        of y: then ranks are off by V epsilon / (1 - alpha) at most, as
+        ``|y / s - z / t| <= 2 |y - z| / s`` for the sums s and t of y and z. A call
+        without epsilon promises as much for epsilon = alpha * tol.
+        """
+        changes, graph, asked = (
+            following.changes(SHARE),
+            following.graph,
+            following.asked,
+        )
+        if isinstance(changes, str):
+            return changes
+        for name in ("personalization", "dangling", "nstart"):
+            if asked[name] is not None and not isinstance(asked[name], str):
+                return f"{name}= was given"
+        if asked["alpha"] == 1 or not graph.living_count:
+            return "ranks have no scale"
+        state, where = vars(self).get("_shares"), {"target": following.target}
+        real = checked_reals(asked["dtype"])
+        weight_properties(graph, asked["weights"], real, ratios=True)  # checks them
+        if state is None:
+            state = _begun(graph, self.ranks, asked, where)
+        else:
+            _mend(state, changes, where)
+        weighted = "weight" in state
+        if weighted and not state.signature["weight"].column:
+            return "the weights are of another type"
+        limit = max(asked["max_supersteps"], 1000)
+        while True:
+            run = fg.iterate(
+                follow_ranks[weighted], state, max_supersteps=limit, **where
+            )
+            add_ranks(state, **where)
+            mass = float(state["mass"][0])
+            if mass >= state["counted_on"]:
+                break
+            _count_on(state, COUNTED_ON * mass, asked)
+        vars(self)["_shares"] = state
+        self._take(
+            ranks=_scaled, run=run, residuals=np.empty(0),
+            vertex_names=graph.vertex_names,
+        )  # fmt: skip
+        return Update(changes.version, supersteps=run.supersteps)
+
     residual_name: ClassVar[str] = "L1 change of the ranks"
     residual_fix: ClassVar[str] = "run with tol=0, which compares residuals"
+
+
+def _begun(
+    graph: fg.Graph, ranks: Array, asked: dict[str, Any], where: dict[str, Any]
+) -> fg.State:
+    """Return a State that begins with ranks of an earlier version."""
+    real, alpha = checked_reals(asked["dtype"]), float(asked["alpha"])
+    start = np.full(graph.vertex_count, 1 - alpha, real)
+    start[: ranks.size] = ranks * ranks.size
+    state = fg.State(
+        graph,
+        share=fg.vertex_property(start, iterated=True),
+        out=fg.vertex_property(real.type(0)),
+        alpha=alpha,
+        epsilon=0.0,
+        counted_on=0.0,
+        **weight_properties(graph, asked["weights"], real, ratios=True),
+    )
+    weigh_again["weight" in state](state, **where)
+    state["share"] = start / _sent(state["out"])
+    _count_on(state, COUNTED_ON * graph.living_count, asked)
+    return state
+
+
+def _count_on(state: fg.State, mass: float, asked: dict[str, Any]) -> None:
+    """Have vertices keep ranks within what is promised for a mass."""
+    epsilon = asked["epsilon"]
+    if epsilon is None:
+        epsilon = asked["alpha"] * asked["tol"]
+    state["counted_on"], state["epsilon"] = mass, epsilon * mass / 2
+
+
+def _mend(state: fg.State, changes: Any, where: dict[str, Any]) -> None:
+    """Keep ranks where out-degrees, or the weights of out-edges, have changed."""
+    pairs = [changes.inserted, changes.deleted]
+    pairs += [changes.changed] if "weight" in state else []
+    ends = [p[0] for p in pairs] + [p[1] for p in pairs if not state.graph.directed]
+    ids, living = np.unique(np.concatenate(ends)), state.graph.living
+    ids = ids if living is None else ids[living[ids]]
+    share, out = (np.asarray(state.view(n))[ids] for n in ("share", "out"))
+    weigh_again["weight" in state].on(ids)(state, **where)
+    now = np.asarray(state.view("out"))[ids]
+    state.put("share", ids, share * (_sent(out) / _sent(now)))
+
+
+def _sent(out: Array) -> Array:
+    return np.where(out > 0, out, out.dtype.type(1))
+
+
+def _scaled(result: PageRankResult) -> Array:
+    """Return ranks that sum to one."""
+    state = vars(result)["_shares"]
+    ranks = state["share"] * _sent(state["out"])
+    return ranks / ranks.dtype.type(ranks.sum(dtype=np.float64))  # type: ignore[no-any-return]
 
 
 @fg.algorithm()

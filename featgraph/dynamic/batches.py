@@ -319,9 +319,10 @@ class Log:
 
     def since(self, since: int, version: int) -> Changes | None:
         """Return what has changed; None where some of it is forgotten."""
-        records = [record for record in self._records if record.version >= since]
-        if len(records) != version - since:
+        count = version - since
+        if count > len(self._records):
             return None
+        records = [self._records[n] for n in range(-count, 0)]
         born = [
             (r.sources[r.born >> 1], r.targets[r.born >> 1], r.born + 2 * r.number)
             for r in records

@@ -32,20 +32,22 @@ from featgraph.dynamic.inputs import (
     of_one_length,
     with_born,
 )
-from featgraph.dynamic.store import EdgeStore, edges_of, living_slots
+from featgraph.dynamic.store import EdgeStore
 from featgraph.dynamic.views import (
     ColumnValues,
     Degrees,
     GraphColumn,
     LivingEdges,
     RunArrays,
+    find_pairs,
+    freeze_living,
 )
 from featgraph.errors import DeviceError, GraphInputError
-from featgraph.fold.plan.traits import set_traits
+from featgraph.fold.plan.traits import GraphTraits, set_traits
 from featgraph.graph import Graph
 from featgraph.graph._structure import require_fixed
 from featgraph.graph.building.check import checked_count, flat_array, vertex_ids
-from featgraph.graph.building.edges import EdgeList, freeze
+from featgraph.graph.building.edges import freeze
 from featgraph.graph.views.view import Aspect, Sizes
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory.graph_arrays import graph_arrays
@@ -89,14 +91,25 @@ class DynamicGraph(Graph):
     DynamicGraph(3 vertices, 6 edges (3 given), undirected)
     """
 
+    _edges: LivingEdges
+
     def __init__(
         self, store: EdgeStore, names: Names | None = None, target: str = "cpu"
     ) -> None:
+        if not isinstance(store, EdgeStore):
+            raise GraphInputError(
+                "a graph that changes is made of edges, or of another graph",
+                got=type(store).__name__,
+                fix="DynamicGraph.from_edges(sources, targets), or "
+                "DynamicGraph.from_graph(graph)",
+            )
         self._store, self._names, self._target = store, names, target
         self.turns = Turns()
         self._degrees = Degrees(store)
         self._layout = RunArrays(store, self._degrees)
         self._living: Array | None = None
+        #: Of the version: how often arrays had moved, and its traits.
+        self._moves, self._traits = -1, GraphTraits()
         super().__init__(LivingEdges(store, names))
         self.stamps = replace(self.stamps, layout=self._layout)
         self.version = -1
@@ -162,13 +175,13 @@ class DynamicGraph(Graph):
         >>> fg.DynamicGraph.from_edges()
         DynamicGraph(0 vertices, 0 edges, directed)
         """
-        chosen = chosen_target(target)
+        chosen = _target_of(target)
         own_names, count = None, None
-        ends = [flat_array(sources, "sources"), flat_array(targets, "targets")]
+        u, v = flat_array(sources, "sources"), flat_array(targets, "targets")
         if require_flag("names", names):
             own_names = Names()
-            *ends, fresh = own_names.look_up(*of_one_length(*ends))
-            ends, count = [-1 - array for array in ends], len(fresh)
+            u, v, fresh = own_names.look_up(*of_one_length(u, v))
+            u, v, count = -1 - u, -1 - v, len(fresh)
             own_names.put(fresh, np.arange(count))
         if vertex_count is not None:
             given = checked_count(vertex_count)
@@ -181,10 +194,11 @@ class DynamicGraph(Graph):
                 )
             count = given
         if count is None:
-            ids = [vertex_ids(array, "ends", None) for array in ends]
+            ids = vertex_ids(u, "sources", None), vertex_ids(v, "targets", None)
             count = max(int(array.max(initial=-1)) for array in ids) + 1
         store = EdgeStore.from_edges(
-            *ends,
+            u,
+            v,
             all_columns(weights, columns),
             vertex_count=count,
             directed=require_flag("directed", directed),
@@ -246,7 +260,7 @@ class DynamicGraph(Graph):
             capacity=capacity,
         )
         own = None if names is None else Names(listed(names))
-        return cls(store, own, chosen_target(target))
+        return cls(store, own, _target_of(target))
 
     # -- batches
 
@@ -370,15 +384,15 @@ missing=0, vertices=0)
             given, insert = sources, sources.insert
             sources, targets = given.sources, given.targets
             weights, columns, copies = given.weights, given.columns, given.copies
-        store, fresh = self._store, []
+        store, fresh = self._store, list[Any]()
         with self._writing("a batch of edges"):
             known = store.vertex_count
             if self._names is not None:
-                ends = flat_array(sources, "sources"), flat_array(targets, "targets")
-                *ends, fresh = self._names.look_up(*of_one_length(*ends))
+                u, v = flat_array(sources, "sources"), flat_array(targets, "targets")
+                u, v, fresh = self._names.look_up(*of_one_length(u, v))
                 born = store.next_vertices(len(fresh))
                 known = max(known, int(born.max(initial=-1)) + 1)
-                sources, targets = (with_born(array, born) for array in ends)
+                sources, targets = with_born(u, born), with_born(v, born)
             batch = checked_batch(
                 sources, targets, insert, all_columns(weights, columns),
                 store.columns, known, births=len(fresh), copies=copies, missing=missing,
@@ -464,6 +478,7 @@ missing=0, vertices=0)
         with self._writing("graph.compact"):
             self._store.compact()
             self._edges = LivingEdges(self._store, self._names)
+            self._moves = self._store.moves
             self._view.advance("moves", sizes=self._sizes())
 
     def _apply(self, batch: Batch, names: list[Any] | None = None) -> UpdateResult:
@@ -536,23 +551,7 @@ missing=0, vertices=0)
         >>> graph.freeze().vertex_names.tolist()
         [1, 2]
         """
-        edges, names = self._edges, self.vertex_names
-        sources, targets, count = edges.sources, edges.targets, self.living_count
-        if not count:
-            raise GraphInputError(
-                "a graph needs at least one vertex",
-                where="graph.freeze",
-                got=repr(self),
-                fix="insert a vertex first",
-            )
-        if self.living is not None and count < self.vertex_count:
-            numbers = np.cumsum(self.living, dtype=np.int32) - 1
-            sources, targets = numbers[sources], numbers[targets]
-            alive = np.flatnonzero(self.living)
-            names = alive if names is None else tuple(names[v] for v in alive.tolist())
-        return Graph(
-            EdgeList(sources, targets, edges.weights, count, self.directed, names)
-        )
+        return freeze_living(self._edges, self.living)
 
     def changes(self, since: int) -> Changes | None:
         """Return what has changed since a version; None where that is forgotten.
@@ -590,23 +589,10 @@ missing=0, vertices=0)
         return self._store.changes(int(since))
 
     def add_triangles(self, changes: Changes, counts: Array) -> tuple[int, int] | None:
-        """Have counts of triangles follow what has changed up to this version.
+        """Have counts of triangles, (V,), follow changes up to this version.
 
-        The graph is undirected, and had no parallel edges.
-
-        Parameters
-        ----------
-        changes : Changes
-            Since the version of the counts.
-        counts : ndarray of int64, shape (V,)
-            How many triangles each vertex was a corner of. Changed in place; without a
-            meaning where None is returned.
-
-        Returns
-        -------
-        total, walked : int
-            How many more triangles there are, and how many entries of rows were read;
-            None if an edge that came has copies.
+        Return what `triangles.add_triangles` does: how many more there are, and how
+        much was read; None where an edge has copies.
         """
         from featgraph.dynamic.triangles import add_triangles  # loads Numba
 
@@ -678,14 +664,7 @@ missing=0, vertices=0)
         else:
             u = vertex_ids(u, "sources", self.vertex_count)
             v = vertex_ids(v, "targets", self.vertex_count)
-        found, known = np.zeros(u.size, np.bool_), np.flatnonzero((u >= 0) & (v >= 0))
-        pool, pairs = self._store.pool("in"), u[known].astype(np.int64) << 32 | v[known]
-        wanted, inverse = np.unique(pairs, return_inverse=True)
-        rows = np.unique(wanted & 0xFFFFFFFF)
-        ends, targets = edges_of(pool, rows)
-        is_there = np.isin(wanted, ends.astype(np.int64) << 32 | targets)
-        found[known] = is_there[inverse]
-        return found
+        return find_pairs(self._store.pool("in"), u, v)
 
     def neighbors(self, vertex: Any) -> Array:
         """Return the targets of a vertex's out-edges, in the order of insertion.
@@ -766,11 +745,7 @@ missing=0, vertices=0)
     @property
     def insertions(self) -> Array:
         """Numbers of edges that stay the same in all versions, by edge id, (E,)."""
-        if "insertions" not in self._cache:
-            pool = self._store.pool("in")
-            slots = living_slots(pool, self.vertex_count)
-            self._cache["insertions"] = freeze(pool.numbers[slots])
-        return self._cache["insertions"]  # type: ignore[no-any-return]
+        return self._edges.numbers
 
     def target_of(self, target: str) -> str:
         """Return the target of the graph.
@@ -804,4 +779,18 @@ missing=0, vertices=0)
         if key not in self._cache:
             degrees = self._degrees.array(side)[: self.vertex_count]
             self._cache[key] = freeze(degrees.copy())
-        return self._cache[key]
+        return self._cache[key]  # type: ignore[no-any-return]
+
+
+def _target_of(target: Any) -> str:
+    """Return the target of a graph to be made: the CPU, so far."""
+    chosen = chosen_target(target, "cpu")
+    if chosen != "cpu":
+        raise DeviceError(
+            "graphs that change live on the host",
+            where="target=",
+            got=chosen,
+            expected="'auto' or 'cpu'",
+            fix="DynamicGraph.from_edges(..., target='cpu')",
+        )
+    return chosen

@@ -8,6 +8,9 @@ of row j are those from ``first[j]`` to ``first[j + 1]``.
 A kernel works on the touched rows from `low` to `high`, so that threads share them.
 Nothing that lives is written before `write_values`.
 
+Functions that kernels call for each row are inlined: a call would count references to
+each array.
+
 Import this module inside functions only: it loads Numba.
 """
 
@@ -18,6 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._interrupts import njit
 from featgraph.graph.building.jit import jit
 
 _Array: TypeAlias = NDArray[Any]
@@ -48,6 +52,11 @@ KEEP, IGNORE, COMBINE, REFUSE = range(4)
 ALL, FIRST, LAST = range(3)
 #: Rows of which the first slots are read before any is worked on, and how many.
 _AHEAD, _TOUCHED = 32, 128
+#: Words of the bits that tell of most edges that they have no entry.
+_WORDS = 128
+#: What is known of the entries of a row: the first entry of their pair, and of each pair
+#: the edges that deletions take, those that were found, and what is next.
+PAIR, NEED, FOUND, STATE, PLACE = range(5)
 #: Rows with more entries look for ends in a table.
 _FEW = 8
 _MANY = 2**31 - 1
@@ -59,7 +68,7 @@ HUB = 2048
 BITS = 11
 
 
-@jit
+@njit(nogil=True, inline="always")
 def class_of(length: int) -> int:
     """Return the class of the shortest run for so many edges."""
     if length <= _LONG:
@@ -82,24 +91,20 @@ def classes_of(lengths: _Array, classes: _Array) -> int:
 
 @jit
 def list_entries(
-    at: _Array, other: _Array, twice: bool, is_sided: bool, rows: _Array,
-    order: _Array, keys: _Array,
-) -> int:  # fmt: skip
-    """List rows, numbers and keys of entries; return how many there are.
+    at: _Array, other: _Array, twice: bool, rows: _Array, order: _Array, ends: _Array
+) -> int:
+    """List rows, numbers and other ends of entries; return how many there are.
 
-    A key is twice the vertex at the other end, and one more for an edge that leaves the
-    row where rows have edges of both directions. Updates with a negative row have no
-    entry, and a loop has one.
+    Updates with a negative row have no entry, and a loop has one.
     """
     count = 0
     for i in range(at.size):
         if at[i] < 0:
             continue
-        rows[count], order[count], keys[count] = at[i], 2 * i, 2 * np.int64(other[i])
+        rows[count], order[count], ends[count] = at[i], 2 * i, other[i]
         count += 1
         if twice and at[i] != other[i]:
-            rows[count], order[count] = other[i], 2 * i + 1
-            keys[count] = 2 * np.int64(at[i]) + is_sided
+            rows[count], order[count], ends[count] = other[i], 2 * i + 1, at[i]
             count += 1
     return count
 
@@ -185,7 +190,7 @@ def plan_appends(
         lengths[j] = there + first[j + 1] - first[j]
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _touch(
     low: int, high: int, rows: _Array, starts: _Array, stops: _Array, values: _Array,
     width: int,
@@ -200,16 +205,16 @@ def _touch(
     return total
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _slot_of(key: int, begin: int, keys: _Array, table: _Array, size: int) -> int:
     """Return the place of a key in a table of entries, or the free place for it."""
     at = ((np.int64(key) * 2654435769) >> 15) & (size - 1)
-    while table[at] >= 0 and keys[table[at]] != key:
+    while table[at] >= 0 and keys[begin + table[at]] != key:
         at = (at + 1) & (size - 1)
     return at
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _table_size(count: int) -> int:
     """Return the size of the table of a row, 0 for one of few entries."""
     size = 0
@@ -220,56 +225,56 @@ def _table_size(count: int) -> int:
     return size
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _group(
-    begin: int, end: int, keys: _Array, is_new: _Array, copies: int, table: _Array,
-    groups: _Array, need: _Array, found: _Array, state: _Array,
+    begin: int, count: int, keys: _Array, is_new: _Array, copies: int, table: _Array,
+    pairs: _Array,
 ) -> tuple[bool, int]:  # fmt: skip
     """Find the first entry of each pair, and the copies that deletions take of it.
 
     Returns
     -------
     deletes : bool
-    pairs : int
+    found : int
+        How many pairs there are.
     """
-    size = _table_size(end - begin)
+    size = _table_size(count)
     table[:size] = -1
-    deletes, pairs = False, 0
-    for e in range(begin, end):
-        group = e
+    deletes, different = False, 0
+    for i in range(count):
+        pair = i
         if size:
-            at = _slot_of(keys[e], begin, keys, table, size)
+            at = _slot_of(keys[begin + i], begin, keys, table, size)
             if table[at] < 0:
-                table[at] = e
-            group = table[at]
+                table[at] = i
+            pair = table[at]
         else:
-            for other in range(begin, e):
-                if keys[other] == keys[e]:
-                    group = groups[other]
+            for other in range(i):
+                if keys[begin + other] == keys[begin + i]:
+                    pair = pairs[PAIR, other]
                     break
-        groups[e] = group
-        if group == e:
-            need[e] = found[e] = state[e] = 0
-            pairs += 1
-        if is_new[e]:
-            state[group] += 1
+        pairs[PAIR, i] = pair
+        if pair == i:
+            pairs[NEED, i] = pairs[FOUND, i] = pairs[STATE, i] = 0
+            different += 1
+        if is_new[begin + i]:
+            pairs[STATE, pair] += 1
             continue
         deletes = True
         if copies == ALL:
-            need[group] = _MANY
-        elif copies == LAST and state[group] > 0:
-            state[group] -= 1
+            pairs[NEED, pair] = _MANY
+        elif copies == LAST and pairs[STATE, pair] > 0:
+            pairs[STATE, pair] -= 1
         else:
-            need[group] += 1
-    return deletes, pairs
+            pairs[NEED, pair] += 1
+    return deletes, different
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _match(
-    start: int, stop: int, begin: int, end: int, ends: _Array, numbers: _Array,
+    start: int, stop: int, begin: int, count: int, ends: _Array, numbers: _Array,
     is_sided: bool, is_backward: bool, most: int, keys: _Array, table: _Array,
-    need: _Array, found: _Array, places: _Array, bits: _Array, bits_at: int,
-    groups: _Array,
+    pairs: _Array, filter_: _Array, bits: _Array, bits_at: int,
 ) -> int:  # fmt: skip
     """Find the edges of a row that have entries; mark those that deletions take.
 
@@ -278,49 +283,49 @@ def _match(
     int
         How many are taken.
     """
-    size, gone = _table_size(end - begin), 0
-    filter_ = np.uint64(0)
-    for e in range(begin, end):
-        filter_ |= np.uint64(1) << np.uint64((np.int64(keys[e]) >> 1) & 63)
+    size, gone = _table_size(count), 0
+    filter_[:] = 0
+    for i in range(count):
+        key = np.int64(keys[begin + i])
+        filter_[(key >> 6) % _WORDS] |= np.uint64(1) << np.uint64(key & 63)
     for k in range(stop - start):
         place = stop - start - 1 - k if is_backward else k
-        other = np.int64(ends[start + place])
-        if not (filter_ >> np.uint64(other & 63)) & np.uint64(1):
-            continue
-        key = other << 1
+        key = np.int64(ends[start + place])
         if is_sided:
-            key |= np.int64(numbers[start + place]) & 1
-        group = -1
-        if size:
-            group = table[_slot_of(np.uint32(key), begin, keys, table, size)]
-        else:
-            for e in range(begin, end):
-                if np.int64(keys[e]) == key:
-                    group = groups[e]
-                    break
-        if group < 0:
+            key = key << 1 | np.int64(numbers[start + place]) & 1
+        word = filter_[(key >> 6) % _WORDS]
+        if not (word >> np.uint64(key & 63)) & np.uint64(1):
             continue
-        if found[group] < need[group]:
+        pair = -1
+        if size:
+            pair = table[_slot_of(np.uint32(key), begin, keys, table, size)]
+        else:
+            for i in range(count):
+                if np.int64(keys[begin + i]) == key:
+                    pair = pairs[PAIR, i]
+                    break
+        if pair < 0:
+            continue
+        if pairs[FOUND, pair] < pairs[NEED, pair]:
             bits[bits_at + (place >> 6)] |= np.uint64(1) << np.uint64(place & 63)
             gone += 1
-        found[group] += 1
-        if places.size:
-            places[group] = start + place
+        pairs[FOUND, pair] += 1
+        pairs[PLACE, pair] = place
         most -= 1
         if most == 0:
             break
     return gone
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _decide_single(
-    begin: int, end: int, policy: int, order: _Array, is_new: _Array, groups: _Array,
-    found: _Array, state: _Array, places: _Array, fates: _Array, heads: _Array,
-    outcomes: _Array, tally: _Array,
+    begin: int, count: int, policy: int, order: _Array, is_new: _Array, pairs: _Array,
+    start: int, places: _Array, fates: _Array, heads: _Array, outcomes: _Array,
+    tally: _Array,
 ) -> int:  # fmt: skip
     """Take the updates of a row one by one where no pair has two edges.
 
-    `state` is 0 for an absent edge, 1 for one of the graph, and 2 behind the entry that
+    `STATE` is 0 for an absent edge, 1 for one of the graph, and 2 behind the entry that
     last inserted the edge or first replaced its value.
 
     Returns
@@ -329,33 +334,34 @@ def _decide_single(
         How many edges the row gains at its end.
     """
     gained = 0
-    for e in range(begin, end):
-        if groups[e] == e:
-            state[e] = found[e]
-    for e in range(begin, end):
-        group = groups[e]
-        now = state[group]
-        outcome = INSERTED
-        fates[e], heads[e] = NOTHING, -1
+    for i in range(count):
+        pairs[STATE, i] = pairs[FOUND, i]
+    for i in range(count):
+        pair, e = pairs[PAIR, i], begin + i
+        now = pairs[STATE, pair]
+        outcome, head = INSERTED, -1
+        fates[e] = NOTHING
         if not is_new[e]:
             outcome = MISSING
             if now > 0:
-                outcome, state[group] = DELETED, 0
+                outcome, pairs[STATE, pair] = DELETED, 0
             if now > 1:
-                gained -= fates[now - 2] == APPENDS
-                fates[now - 2] |= DEAD
+                gained -= fates[begin + now - 2] == APPENDS
+                fates[begin + now - 2] |= DEAD
         elif now == 0:
-            fates[e], heads[e], state[group] = APPENDS, e, e + 2
+            fates[e], head, pairs[STATE, pair] = APPENDS, e, i + 2
             gained += 1
         elif policy == REFUSE:
             outcome = REPEATED
         elif policy == IGNORE:
             outcome = IGNORED
         elif now == 1:
-            fates[e], heads[e], state[group] = REPLACES, e, e + 2
-            outcome, places[e] = REPLACED, places[group]
+            fates[e], head, pairs[STATE, pair] = REPLACES, e, i + 2
+            outcome, places[e] = REPLACED, start + pairs[PLACE, pair]
         else:
-            outcome, heads[e] = REPLACED, now - 2
+            outcome, head = REPLACED, begin + now - 2
+        if policy == COMBINE:
+            heads[e] = head
         if not order[e] & 1:
             outcomes[order[e] >> 1] = outcome
             tally[outcome] += 1
@@ -363,43 +369,44 @@ def _decide_single(
     return gained
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _decide_copies(
-    begin: int, end: int, copies: int, order: _Array, is_new: _Array, groups: _Array,
-    found: _Array, need: _Array, state: _Array, fates: _Array, heads: _Array,
-    outcomes: _Array, tally: _Array,
+    begin: int, count: int, copies: int, order: _Array, is_new: _Array, pairs: _Array,
+    fates: _Array, outcomes: _Array, tally: _Array,
 ) -> int:  # fmt: skip
     """Take the updates of a row one by one where pairs may have several edges.
 
-    `found` counts the copies of the graph that are left. Those of the batch are a list
-    through `heads` that begins at `state` - 1: the last one first, but where deletions
-    take the first, which have its end at `need` - 1.
+    `FOUND` counts the copies of the graph that are left. Those of the batch are a list
+    through `PLACE` that begins at `STATE` - 1: the last one first, but where deletions
+    take the first, which have its end at `NEED` - 1.
     """
     gained = 0
-    for e in range(begin, end):
-        if groups[e] == e:
-            state[e] = need[e] = 0
-    for e in range(begin, end):
-        group, outcome, taken = groups[e], INSERTED, 0
-        fates[e], heads[e] = NOTHING, -1
+    pairs[STATE, :count] = 0
+    for i in range(count):
+        pair, e = pairs[PAIR, i], begin + i
+        outcome, taken = INSERTED, 0
+        fates[e], pairs[PLACE, i] = NOTHING, -1
         if is_new[e]:
             fates[e] = APPENDS
             gained += 1
             if copies != FIRST:
-                heads[e], state[group] = state[group] - 1, e + 1
-            elif state[group] == 0:
-                state[group] = need[group] = e + 1
+                pairs[PLACE, i], pairs[STATE, pair] = pairs[STATE, pair] - 1, i + 1
+            elif pairs[STATE, pair] == 0:
+                pairs[STATE, pair] = pairs[NEED, pair] = i + 1
             else:
-                heads[need[group] - 1], need[group] = e, e + 1
+                pairs[PLACE, pairs[NEED, pair] - 1], pairs[NEED, pair] = i, i + 1
         else:
             if copies == ALL:
-                taken, found[group] = found[group], 0
-            elif found[group] > 0 and (copies == FIRST or state[group] == 0):
+                taken, pairs[FOUND, pair] = pairs[FOUND, pair], 0
+            elif pairs[FOUND, pair] > 0 and (
+                copies == FIRST or pairs[STATE, pair] == 0
+            ):
                 taken = 1
-                found[group] -= 1
-            while state[group] > 0 and (copies == ALL or taken == 0):
-                own = state[group] - 1
-                fates[own], state[group] = APPENDS | DEAD, heads[own] + 1
+                pairs[FOUND, pair] -= 1
+            while pairs[STATE, pair] > 0 and (copies == ALL or taken == 0):
+                own = pairs[STATE, pair] - 1
+                fates[begin + own] = APPENDS | DEAD
+                pairs[STATE, pair] = pairs[PLACE, own] + 1
                 gained -= 1
                 taken += 1
             outcome = DELETED if taken else MISSING
@@ -415,42 +422,40 @@ def plan_rows(
     low: int, high: int, rows: _Array, first: _Array, order: _Array, keys: _Array,
     is_new: _Array, starts: _Array, stops: _Array, ends: _Array, numbers: _Array,
     is_sided: bool, policy: int, copies: int, bits_at: _Array, bits: _Array,
-    groups: _Array, need: _Array, found: _Array, state: _Array, places: _Array,
-    fates: _Array, heads: _Array, outcomes: _Array, lengths: _Array, gone: _Array,
-    tally: _Array,
+    places: _Array, fates: _Array, heads: _Array, outcomes: _Array, lengths: _Array,
+    gone: _Array, tally: _Array,
 ) -> None:  # fmt: skip
     """Find what the entries of each row do, and how long rows are afterwards."""
     most = 0
     for j in range(low, high):
         most = max(most, first[j + 1] - first[j])
     table = np.empty(_table_size(most), np.int32)
+    filter_ = np.empty(_WORDS, np.uint64)
+    pairs = np.empty((5, most), np.int32)
     for j in range(low, high):
         if (j - low) % _AHEAD == 0:
             behind = min(j + _AHEAD, high)
             tally[TOUCHED] += _touch(j, behind, rows, starts, stops, ends, 1)
-        row, begin, end = rows[j], first[j], first[j + 1]
+        row, begin, count = rows[j], first[j], first[j + 1] - first[j]
         start, stop = np.int64(starts[row]), np.int64(stops[row])
         lengths[j], gone[j] = stop - start, 0
-        if begin == end:
+        if count == 0:
             continue
-        deletes, pairs = _group(
-            begin, end, keys, is_new, copies, table, groups, need, found, state
-        )
+        deletes, different = _group(begin, count, keys, is_new, copies, table, pairs)
         if policy != KEEP or deletes:
             gone[j] = _match(
-                start, stop, begin, end, ends, numbers, is_sided, copies == LAST,
-                _MANY if policy == KEEP else pairs, keys, table, need, found, places,
-                bits, bits_at[j], groups,
+                start, stop, begin, count, ends, numbers, is_sided, copies == LAST,
+                _MANY if policy == KEEP else different, keys, table, pairs, filter_,
+                bits, bits_at[j],
             )  # fmt: skip
         if policy == KEEP:
             gained = _decide_copies(
-                begin, end, copies, order, is_new, groups, found, need, state, fates,
-                heads, outcomes, tally,
-            )  # fmt: skip
+                begin, count, copies, order, is_new, pairs, fates, outcomes, tally
+            )
         else:
             gained = _decide_single(
-                begin, end, policy, order, is_new, groups, found, state, places, fates,
-                heads, outcomes, tally,
+                begin, count, policy, order, is_new, pairs, start, places, fates, heads,
+                outcomes, tally,
             )  # fmt: skip
         lengths[j] += gained - gone[j]
 
@@ -493,14 +498,22 @@ def combine(
 
 @jit
 def choose_runs(
-    rows: _Array, lengths: _Array, classes: _Array, chosen: _Array, wanted: _Array,
-    freed: _Array,
-) -> None:  # fmt: skip
+    rows: _Array, lengths: _Array, starts: _Array, stops: _Array, classes: _Array,
+    chosen: _Array, wanted: _Array, freed: _Array,
+) -> bool:  # fmt: skip
     """Choose the class of each row's run; count the runs that are taken and freed.
 
     A row moves where its run is too short, or twice as long as it must be.
+
+    Returns
+    -------
+    bool
+        Whether some row becomes a hub, or is one no more.
     """
+    has_other_hubs = False
     for j in range(rows.size):
+        before = np.int64(stops[rows[j]]) - np.int64(starts[rows[j]])
+        has_other_hubs |= (before >= HUB) != (lengths[j] >= HUB)
         now, length = np.int64(classes[rows[j]]), lengths[j]
         best = class_of(length)
         chosen[j] = now
@@ -509,6 +522,8 @@ def choose_runs(
         if chosen[j] != now:
             wanted[chosen[j]] += 1
             freed[now] += 1
+    wanted[0] = freed[0] = 0
+    return has_other_hubs
 
 
 @jit
@@ -614,7 +629,7 @@ def give_ids(
             count += 1
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _close_gaps(
     start: int, count: int, target: int, bits: _Array, bits_at: int, old: _Array,
     new: _Array, width: int, moves: bool,
@@ -641,7 +656,7 @@ def _close_gaps(
     return to
 
 
-@jit
+@njit(nogil=True, inline="always")
 def _place_now(place: int, bits: _Array, bits_at: int) -> int:
     """Return where an edge is in its row once edges before it have gone."""
     now = 0

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field
+from functools import cache
 from threading import Barrier
 from typing import Any, TypeAlias
 
@@ -47,6 +48,7 @@ def wide_slots(slots: int) -> type[np.integer[Any]]:
     return np.int64 if slots >= 2**31 - 1024 else np.int32
 
 
+@cache
 def _kernels() -> Any:
     from featgraph.dynamic import kernels_cpu  # loads Numba
 
@@ -262,15 +264,15 @@ class Plan:
     rows, first : touched rows, and their first entries
     sort : the order of entries
     order : uint32, number of each entry in the batch
-    keys : uint32, by entry: see `kernels_cpu.list_entries`
+    ends : uint32, by entry
     fates, heads, places : by entry
     lengths, gone : by row: edges afterwards, and those that leave
     bits_at, bits : which edges leave
     tally : int64, (8,): updates by outcome, and edges deleted
     starts, stops, classes : the rows as they are, with room for all vertices
     chosen, targets : class and first slot of each row's run afterwards
-    listed : the update of each entry before they were sorted; None: entry i has update i
-    born : vertices that are new
+    listed : the update of each entry before the sort; None: entry i has update i
+    vertex_count, born : all vertices, and those that are new
     writes : arrays as they are and will be, values, and the value of each entry
     """
 
@@ -279,7 +281,7 @@ class Plan:
     first: Array
     sort: Order
     order: Array
-    keys: Array
+    ends: Array
     fates: Array
     heads: Array
     places: Array
@@ -296,6 +298,7 @@ class Plan:
     targets: Array = field(default_factory=_NONE.copy)
     hubs: Array = field(default_factory=_NONE.copy)
     listed: Array | None = None
+    vertex_count: int = 0
     born: int = 0
     writes: list[tuple[Any, ...]] = field(default_factory=list)
     fresh: RowPool | None = None
@@ -364,6 +367,8 @@ class RowPool:
             for name, (dtype, width) in spec.items()
         }
         self.ids: Array | None = None
+        #: Rows that are counted; more have room.
+        self.vertex_count = 0
         self.length_counts = np.zeros(kernels.HUB + 1, np.int64)
         self.hubs = np.empty(0, np.int32)
         self.queues = [Queue(np.int64) for _ in range(kernels.CLASS_COUNT)]
@@ -404,7 +409,7 @@ class RowPool:
             at, other = other, at
         most = at.size * (1 + self.is_twice)
         given = np.empty(most, np.int32), *np.empty((2, most), np.uint32)
-        count = kernels.list_entries(at, other, self.is_twice, self.is_sided, *given)
+        count = kernels.list_entries(at, other, self.is_twice, *given)
         order = Order(given[0][:count], room[0], threads)
         if dense:
             rows = np.arange(room[0], dtype=np.int32)
@@ -416,19 +421,21 @@ class RowPool:
             rows, first = rows[:touched], first[: touched + 1]
         present = [_grown(a, room[1]) for a in (self.starts, self.stops, self.classes)]
         looks = updates.looks
-        places = np.empty(count if updates.policy != kernels.KEEP else 0, np.int64)
+        combines = updates.policy == kernels.COMBINE
+        places = np.empty(count if combines else 0, np.int64)
         by_row = np.zeros((3, rows.size), np.int64)  # lengths, gone, bits_at
         words = kernels.measure_rows(rows, *present[:2], by_row[2]) if looks else 0
         plan = Plan(
             threads, rows, first, order,
             order.carried(given[1][:count]), order.carried(given[2][:count]),
             np.full(count, kernels.APPENDS, np.uint8),
-            np.empty(count if looks else 0, np.int32), places,
+            np.empty(places.size, np.int32), places,
             *by_row, np.zeros(words, np.uint64), np.zeros(8, np.int64), *present, dense,
         )  # fmt: skip
         if self.is_twice or count < at.size:
             plan.listed = given[1][:count] >> 1
-        plan.born = room[0] if dense else room[0] - int(self.length_counts.sum())
+        plan.vertex_count = room[0]
+        plan.born = room[0] if dense else room[0] - self.vertex_count
         if looks:
             self._plan_rows(plan, updates)
         else:
@@ -441,15 +448,17 @@ class RowPool:
         is_new = np.full(plan.order.size, updates.kinds[:1].any(), np.uint8)
         if updates.kinds.any() and not updates.kinds.all():
             is_new = plan.by_entry(updates.kinds)
-        groups = np.empty((4, plan.order.size), np.int32)
+        keys = plan.ends
+        if self.is_sided:
+            keys = plan.ends << 1 | plan.order & 1
         bounds = plan.threads.bounds(plan.rows.size, plan.first)
         tallies = np.zeros((len(bounds), plan.tally.size), np.int64)
         plan.threads.share(
             bounds,
             lambda part, low, high: kernels.plan_rows(
-                low, high, plan.rows, plan.first, plan.order, plan.keys, is_new,
+                low, high, plan.rows, plan.first, plan.order, keys, is_new,
                 plan.starts, plan.stops, self.ends, self.numbers, self.is_sided,
-                updates.policy, updates.copies, plan.bits_at, plan.bits, *groups,
+                updates.policy, updates.copies, plan.bits_at, plan.bits,
                 plan.places, plan.fates, plan.heads, updates.outcomes, plan.lengths,
                 plan.gone, tallies[part],
             ),
@@ -459,62 +468,73 @@ class RowPool:
     def fit(self, plan: Plan) -> bool:
         """Find room for the rows that grow or shrink; return whether there is any."""
         kernels = _kernels()
-        wanted, freed = np.zeros((2, kernels.CLASS_COUNT), np.int64)
+        counts = np.zeros((4, kernels.CLASS_COUNT + 1), np.int64)
+        wanted, freed = counts[:2, :-1]
         plan.chosen = np.empty(plan.rows.size, np.uint8)
         plan.targets = np.empty(plan.rows.size, plan.starts.dtype)
-        kernels.choose_runs(
-            plan.rows, plan.lengths, plan.classes, plan.chosen, wanted, freed
-        )
-        taken = [
-            self.queues[size].next(int(count)) if count else _NONE
-            for size, count in enumerate(wanted)
-        ]
-        counts = np.array([part.size for part in taken])
-        short = int(((wanted - counts) * kernels.SIZES)[1:].sum())
-        long, regions = self._regions(short, counts)
-        places = np.empty(int(freed[1:].sum()), np.int64)
-        freed[0] = 0
-        taken_at, freed_at = (np.append(0, np.cumsum(c)) for c in (counts, freed))
+        has_other_hubs = kernels.choose_runs(
+            plan.rows, plan.lengths, plan.starts, plan.stops, plan.classes, plan.chosen,
+            wanted, freed,
+        )  # fmt: skip
+        taken = [np.empty(0, np.int64)]
+        used: dict[int, int] = {}
+        short = 0
+        for size in wanted.nonzero()[0].tolist():
+            taken.append(self.queues[size].next(int(wanted[size])))
+            used[size] = taken[-1].size
+            short += int(wanted[size] - used[size]) * int(kernels.SIZES[size])
+            counts[2, size + 1] = used[size]
+        counts[3, 1:] = freed
+        taken_at, freed_at = counts[2:].cumsum(axis=1)
+        regions = self._regions(short, used)
+        places = np.empty(int(freed_at[-1]), np.int64)
         passed = kernels.place_runs(
-            plan.rows, plan.starts, plan.classes, plan.chosen,
-            np.concatenate(taken).astype(np.int64), taken_at, regions, plan.targets,
-            places, freed_at,
+            plan.rows, plan.starts, plan.classes, plan.chosen, np.concatenate(taken),
+            taken_at, regions, plan.targets, places, freed_at,
         )  # fmt: skip
         if passed < 0:
             return False
-        plan.drops = [(k, int(n)) for k, n in enumerate(counts + long) if n]
+        plan.drops = list(used.items())
         plan.puts = [
-            (k, places[freed_at[k] : freed_at[k + 1]]) for k, n in enumerate(freed) if n
+            (size, places[freed_at[size] : freed_at[size + 1]])
+            for size in freed.nonzero()[0].tolist()
         ]
-        # Long runs that rows have not come to stay where they are.
+        # What rows have passed by, and what they have not come to, goes to the queues.
         behind = len(regions) - 1
-        for region in range(passed):
-            plan.lost += self._split(*regions[region], plan.puts)
         plan.region, plan.top = (0, 0), self.top
         if passed < behind:
             plan.region = int(regions[passed, 0]), int(regions[passed, 1])
-            for start, stop in regions[passed + 1 : behind]:
-                plan.lost += self._split(start, stop, plan.puts)
         else:
             plan.top = int(regions[behind, 0])
+        for region in range(behind):
+            if region != passed:
+                plan.lost += self._split(*regions[region].tolist(), plan.puts)
         for size, numbers in plan.puts:
             self.queues[size].reserve(len(numbers))
-        self._find_hubs(plan)
+        plan.hubs = self.hubs
+        if has_other_hubs:
+            kept = np.setdiff1d(self.hubs, plan.rows, assume_unique=True)
+            found = np.append(kept, plan.rows[plan.lengths >= kernels.HUB])
+            plan.hubs = np.sort(found).astype(np.int32)
         return True
 
-    def _regions(self, short: int, counts: Array) -> tuple[Array, Array]:
-        """Return how many long runs of each class are cut, and the free regions."""
-        kernels = _kernels()
-        long, regions = np.zeros_like(counts), [self.region]
+    def _regions(self, short: int, used: dict[int, int]) -> Array:
+        """Return free regions with so many slots, the end of the pool behind them.
+
+        Long runs that are taken from their queues are added to `used`.
+        """
+        kernels, regions = _kernels(), [self.region]
         room = self.region[1] - self.region[0]
         for size in range(kernels.LONG_CLASS, kernels.CLASS_COUNT):
+            if room >= short:
+                break
             slots = int(kernels.SIZES[size])
-            while room < short and counts[size] + long[size] < len(self.queues[size]):
-                (start,) = self.queues[size].next(1, int(counts[size] + long[size]))
-                regions.append((int(start), int(start) + slots))
-                long[size] += 1
+            while room < short and used.get(size, 0) < len(self.queues[size]):
+                (start,) = self.queues[size].next(1, used.get(size, 0)).tolist()
+                regions.append((start, start + slots))
+                used[size] = used.get(size, 0) + 1
                 room += slots
-        return long, np.array([*regions, (self.top, self.slots)], np.int64)
+        return np.array([*regions, (self.top, self.slots)], np.int64)
 
     @staticmethod
     def _split(start: int, stop: int, puts: list[tuple[int, Any]]) -> int:
@@ -525,16 +545,6 @@ class RowPool:
             puts.append((size, [int(start)]))
             start += sizes[size]
         return int(stop - start)
-
-    def _find_hubs(self, plan: Plan) -> None:
-        hub = _kernels().HUB
-        plan.hubs = self.hubs
-        is_hub = plan.lengths >= hub
-        if plan.is_dense:
-            plan.hubs = plan.rows[is_hub]
-        elif self.hubs.size or is_hub.any():
-            kept = np.setdiff1d(self.hubs, plan.rows, assume_unique=True)
-            plan.hubs = np.union1d(kept, plan.rows[is_hub]).astype(np.int32)
 
     def refit(self, plan: Plan, slots_for: Callable[[int], int]) -> None:
         """Lay out all rows in order, in arrays of their own.
@@ -558,7 +568,7 @@ class RowPool:
         kernels.place_all(plan.chosen, plan.targets)
         fresh.top = plan.top = needed
         plan.fresh = fresh
-        self._find_hubs(plan)
+        plan.hubs = plan.rows[plan.lengths >= kernels.HUB]
 
     def prepare(self, plan: Plan, updates: Updates) -> None:
         """Find what is written, so that `apply` takes no memory.
@@ -571,15 +581,16 @@ class RowPool:
         kernels = _kernels()
         new = self if plan.fresh is None else plan.fresh
         sources = _NONE
-        if updates.numbers is None:
+        numbers = plan.order
+        if updates.numbers is None and updates.number:
             numbers = plan.order + np.uint32(2 * updates.number)
-        else:
+        elif updates.numbers is not None:
             numbers = updates.numbers[plan.order >> 1] + (plan.order & 1)
         if updates.policy == kernels.COMBINE and updates.rule == "last":
             sources = np.arange(plan.order.size, dtype=np.int32)
             kernels.take_last(plan.heads, sources)
         plan.writes = [
-            (self.ends, new.ends, (plan.keys >> 1).astype(np.int32), _NONE, False),
+            (self.ends, new.ends, plan.ends, _NONE, False),
             (self.numbers, new.numbers, numbers, _NONE, False),
         ]
         for name, column in self.columns.items():
@@ -639,6 +650,7 @@ class RowPool:
             self.starts, self.stops = plan.starts, plan.stops
             self.classes = plan.classes
         new.length_counts[0] += plan.born
+        new.vertex_count = plan.vertex_count
         kernels.finish_rows(
             plan.rows, plan.targets, plan.lengths, plan.chosen, new.starts, new.stops,
             new.classes, new.length_counts,

@@ -116,6 +116,7 @@ class EdgeStore:
             )
         }
         self.pools["in"].length_counts[0] = vertex_count
+        self.pools["in"].vertex_count = vertex_count
         self.next_number = 0
         #: Updates since rows were laid out.
         self._aged = 0
@@ -410,6 +411,8 @@ class _Step:
         if count > capacity:
             capacity = _padded(max(count, min(2 * capacity, MAX_VERTEX_COUNT)))
         self.room = count, capacity
+        #: Updates that are refused.
+        self.bad: list[int] = []
         self.updates = self._updates()
 
     def _updates(self) -> Updates:
@@ -420,14 +423,7 @@ class _Step:
             is_loop = (sources == targets) & (batch.kinds == 1)
             if is_loop.any():
                 if store.loops == "error":
-                    first = int(np.argmax(is_loop))
-                    raise GraphInputError(
-                        "a loop",
-                        where=f"sources[{first}], targets[{first}]",
-                        got=f"{sources[first]}, twice",
-                        expected="edges between two vertices (loops='error')",
-                        fix="drop it, or make the graph with loops='drop' or 'keep'",
-                    )
+                    self.bad.append(int(np.argmax(is_loop)))
                 outcomes[is_loop] = kernels.IGNORED
                 sources = np.where(is_loop, -1, sources)
                 targets = np.where(is_loop, -1, targets)
@@ -469,33 +465,38 @@ class _Step:
                 plans[along] = plan
             return self._finish(plans, counts)
 
-    def _counts(self, plan: Plan) -> Array:
+    def _counts(self, plan: Plan) -> list[int]:
         """Return how many updates had each outcome; raise what policies refuse."""
         kernels, outcomes = self.kernels, self.updates.outcomes
-        counts = plan.tally
+        counts: list[int] = plan.tally.tolist()
         if not self.updates.looks:
-            counts[kernels.INSERTED] = np.count_nonzero(outcomes == kernels.INSERTED)
-        counts[kernels.IGNORED] = outcomes.size - int(
-            counts[[kernels.INSERTED, kernels.REPLACED, kernels.DELETED]].sum()
-            + counts[[kernels.MISSING, kernels.REPEATED]].sum()
-        )
-        found = []
+            counts[kernels.INSERTED] = int((outcomes == kernels.INSERTED).sum())
+        counts[kernels.IGNORED] = 0
+        counts[kernels.IGNORED] = outcomes.size - sum(counts[: kernels.EDGES])
         if counts[kernels.REPEATED]:
-            found.append(int(np.argmax(outcomes == kernels.REPEATED)))
+            self.bad.append(int(np.argmax(outcomes == kernels.REPEATED)))
         if counts[kernels.MISSING] and self.batch.missing == "error":
-            found.append(int(np.argmax(outcomes == kernels.MISSING)))
-        if found:
-            self._refuse(min(found))
+            self.bad.append(int(np.argmax(outcomes == kernels.MISSING)))
+        if self.bad:
+            self._refuse(min(self.bad))
         return counts
 
     def _refuse(self, first: int) -> None:
-        """Raise that an update finds its edge, or none."""
-        what, expected, fix = (
-            "there is no such edge",
-            "an edge of the graph (missing='error')",
-            "delete with missing='ignore'",
-        )
-        if self.batch.kinds[first]:
+        """Raise GraphInputError about the first update that is refused."""
+        u, v = int(self.batch.sources[first]), int(self.batch.targets[first])
+        if not self.batch.kinds[first]:
+            what, expected, fix = (
+                "there is no such edge",
+                "an edge of the graph (missing='error')",
+                "delete with missing='ignore'",
+            )
+        elif u == v and self.store.loops == "error":
+            what, expected, fix = (
+                "a loop",
+                "edges between two vertices (loops='error')",
+                "drop it, or make the graph with loops='drop' or 'keep'",
+            )
+        else:
             what, expected, fix = (
                 "an edge is given more than once",
                 "every edge once (duplicates='error')",
@@ -504,21 +505,24 @@ class _Step:
         raise GraphInputError(
             what,
             where=f"sources[{first}], targets[{first}]",
-            got=f"{self.batch.sources[first]}, {self.batch.targets[first]}",
+            got=f"{u}, {v}",
             expected=expected,
             fix=fix,
         )
 
-    def _finish(self, plans: dict[str, Plan], counts: Array) -> UpdateResult:
+    def _finish(self, plans: dict[str, Plan], counts: list[int]) -> UpdateResult:
         """Prepare all that can fail, then apply the plans."""
         store, batch, updates = self.store, self.batch, self.updates
         kernels, plan = self.kernels, plans["in"]
         came = int(np.count_nonzero(plan.fates == kernels.APPENDS))
-        gone_at = np.append(0, np.cumsum(plan.gone))
+        gone_at = np.zeros(plan.gone.size + 1, np.int64)
+        np.cumsum(plan.gone, out=gone_at[1:])
         gone = int(gone_at[-1])
-        given = int(counts[kernels.INSERTED] - counts[kernels.EDGES])
+        given = counts[kernels.INSERTED] - counts[kernels.EDGES]
         is_changed = bool(
-            counts[[kernels.INSERTED, kernels.REPLACED, kernels.DELETED]].any()
+            counts[kernels.INSERTED]
+            or counts[kernels.REPLACED]
+            or counts[kernels.DELETED]
             or batch.births
             or batch.deaths.size
         )
@@ -534,10 +538,10 @@ class _Step:
         freed = len(store.free_vertices.next(batch.births))
         store.free_vertices.reserve(batch.deaths.size)
         made = UpdateResult(
-            store.version + is_changed, counts[:5].tolist(), updates.outcomes,
+            store.version + is_changed, counts[:5], updates.outcomes,
             self.vertices,
         )  # fmt: skip
-        made.deleted = int(counts[kernels.EDGES])
+        made.deleted = counts[kernels.EDGES]
         moved = capacity != store.id_capacity or self.room[1] != store.vertex_capacity
         moved = moved or any(p.fresh is not None for p in plans.values())
         with deferred_interrupts():

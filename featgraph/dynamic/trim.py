@@ -1,9 +1,9 @@
 """Trimming: values that came along edges which are gone are reset.
 
 A program that keeps extremes, such as shortest distances, goes on rightly behind
-insertions. Behind deletions a vertex may have a value that nothing gives any more. Where
-a property names the vertex that each value came from, its *source*, `trim` resets those
-values whose chain of sources used such an edge, and no others.
+insertions. Behind deletions a vertex may have a value that nothing gives any more.
+Where a property names the vertex that each value came from, its *source*, `trim` resets
+those values whose chain of sources used such an edge, and no others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._arguments import shown
+from featgraph._arguments import require_choice, require_flag, shown
 from featgraph.errors import StateError
 from featgraph.program.following import log_since, put_entries
 from featgraph.program.functions import gather, vertex
@@ -27,7 +27,6 @@ __all__ = ["trim"]
 Ids = npt.NDArray[np.int64]
 
 
-@gather(into="is_lost", combine="any", sources="active")
 def has_lost_source(f, u, v, e, d):  # type: ignore[no-untyped-def]
     return d.source[v] == u
 
@@ -39,7 +38,16 @@ def lose(f, v, d):  # type: ignore[no-untyped-def]
     return is_new
 
 
-_lose = foldmap(has_lost_source, lose)
+#: Along which edges values came -> what follows chains of sources.
+_lose = {
+    along: foldmap(
+        gather(into="is_lost", combine="any", along=along, sources="active")(
+            has_lost_source
+        ),
+        lose,
+    )
+    for along in ("in", "out", "both")
+}
 
 
 def trim(
@@ -47,6 +55,8 @@ def trim(
     source: str = "previous",
     *,
     reset: dict[str, Any],
+    along: str = "in",
+    values: bool = True,
     target: str = "auto",
 ) -> Ids:
     """Reset the vertices whose values came along edges that were deleted or changed.
@@ -59,11 +69,16 @@ def trim(
     ----------
     state : State
     source : str, optional
-        A property of vertices: the id of the vertex whose value each one took, gathered
-        along in-edges; its own id or a negative number where it took none. It becomes
-        -1, unless `reset` has it.
+        A property of vertices: the id of the vertex whose value each one took; its own
+        id or a negative number where it took none. It becomes -1, unless `reset` has
+        it.
     reset : dict of str to array_like
         Property -> the value of vertices that are reset, or values of shape (V, ...).
+    along : {"in", "out", "both"}, optional
+        Along which edges values were gathered.
+    values : bool, optional
+        Whether they depend on values of edges: else an edge that got another one stays
+        as it was.
     target : {"auto", "cpu", "cuda"}, optional
         Where chains are followed.
 
@@ -74,6 +89,8 @@ def trim(
 
     Raises
     ------
+    ArgumentError
+        If `along` or `values` is something else.
     StateError
         If a property is missing or not one of vertices, or another thread runs on the
         State.
@@ -98,6 +115,8 @@ def trim(
     >>> fg.trim(state, reset={"hops": 99}).tolist(), state["hops"].tolist()
     ([1, 2], [0, 99, 99, 1])
     """
+    require_choice("along", along, tuple(_lose))
+    require_flag("values", values)
     with state.in_use.hold("fg.trim"):
         for name in (source, *reset):
             column = state._column(name)
@@ -109,7 +128,8 @@ def trim(
                     expected="a property of vertices",
                 )
         now = state.follow()
-        lost = _find_lost(state, state[source], target)
+        ends = _find_gone(state, along, values)
+        lost = _find_lost(state, state[source], ends, along, target)
         made = {
             name: _values_at(state, name, values, lost)
             for name, values in ({source: -1} | reset).items()
@@ -120,17 +140,30 @@ def trim(
     return lost
 
 
-def _find_lost(state: State, sources: Any, target: str) -> Ids:
+def _find_gone(state: State, along: str, values: bool) -> Ids | None:
+    """Return where values came from, and where they went, by edges that are not there.
+
+    None where these are forgotten.
+    """
+    changes = log_since(state.graph, state.trimmed)
+    if changes is None:
+        return None
+    gone = [changes.deleted, changes.changed][: 1 + values]
+    ends = np.concatenate([np.asarray(pairs, np.int64) for pairs in gone], 1)
+    if along == "out":
+        ends = ends[::-1]
+    if along == "both" or not state.graph.directed:
+        ends = np.concatenate([ends, ends[::-1]], 1)
+    return ends
+
+
+def _find_lost(
+    state: State, sources: Any, ends: Ids | None, along: str, target: str
+) -> Ids:
     """Return the vertices whose chain of sources used an edge that is not as it was."""
     graph = state.graph
-    changes = log_since(graph, state.trimmed)
-    if changes is None:
+    if ends is None:
         return np.flatnonzero((sources >= 0) & (sources != np.arange(len(sources))))
-    ends = np.concatenate(
-        [np.asarray(pairs, np.int64) for pairs in (changes.deleted, changes.changed)], 1
-    )
-    if not graph.directed:
-        ends = np.concatenate([ends, ends[::-1]], 1)
     s, t = ends
     first = np.unique(t[(sources[t] == s) & (s != t)])
     if not first.size:
@@ -138,7 +171,7 @@ def _find_lost(state: State, sources: Any, target: str) -> Ids:
     lost = vertex_property(False, dtype=bool, iterated=True, at=first, entries=True)
     scratch = State(graph, source=vertex_property(sources, copy=False), lost=lost)
     most = graph.vertex_count + 1
-    iterate(_lose, scratch, active=first, max_supersteps=most, target=target)
+    iterate(_lose[along], scratch, active=first, max_supersteps=most, target=target)
     return np.flatnonzero(scratch["lost"])
 
 

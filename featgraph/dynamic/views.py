@@ -18,7 +18,9 @@ import numpy.typing as npt
 from featgraph._cached import cached_property
 from featgraph.arrays.values import Reordered, Rows
 from featgraph.dynamic.batches import Changes
-from featgraph.dynamic.store import EdgeStore, living_slots
+from featgraph.dynamic.pools import RowPool
+from featgraph.dynamic.store import EdgeStore, edges_of, living_slots
+from featgraph.errors import GraphInputError
 from featgraph.fold.plan.layout import (
     COLUMN,
     NUMBER,
@@ -33,6 +35,7 @@ from featgraph.fold.plan.traits import (
     needs_wide_positions,
     traits_of_degrees,
 )
+from featgraph.graph import Graph
 from featgraph.graph._structure import edge_rows
 from featgraph.graph.building.edges import EdgeList, freeze
 from featgraph.graph.degrees import SHORT
@@ -41,7 +44,15 @@ from featgraph.program.given import PropertySpec
 from featgraph.program.signature import PropertyKind
 from featgraph.runtime.devices.host_arrays import cut_words, host_graph_array
 
-__all__ = ["ColumnValues", "Degrees", "GraphColumn", "LivingEdges", "RunArrays"]
+__all__ = [
+    "ColumnValues",
+    "Degrees",
+    "GraphColumn",
+    "LivingEdges",
+    "RunArrays",
+    "find_pairs",
+    "freeze_living",
+]
 
 Array = npt.NDArray[Any]
 
@@ -61,7 +72,7 @@ class LivingEdges(EdgeList):
     def __init__(self, store: EdgeStore, names: Any = None) -> None:
         self.store, self.directed, self._names = store, store.directed, names
         self.vertex_count, self.given_count = store.vertex_count, store.given_count
-        self.edge_count = store.edge_count  # type: ignore[misc]
+        self.edge_count = store.edge_count
         self.sides, self.is_given_on_gpu = None, False
         self._weights = None
         self.weights_dtype = store.columns.get("weight", (None,))[0]
@@ -72,7 +83,7 @@ class LivingEdges(EdgeList):
         return False
 
     @cached_property
-    def names(self) -> Any:
+    def names(self) -> Any:  # type: ignore[override]
         """The names of the vertices; None without."""
         return None if self._names is None else tuple(self._names.of)
 
@@ -80,6 +91,12 @@ class LivingEdges(EdgeList):
     def _given(self) -> tuple[Array, Array]:
         """The rows and slots along "in" of the edges as given."""
         return self.store._slots()
+
+    @cached_property
+    def numbers(self) -> Array:
+        """The number of the insertion of each edge id; that of a twin is one more."""
+        pool = self.store.pool("in")
+        return freeze(pool.numbers[living_slots(pool, self.vertex_count)])
 
     @cached_property
     def sources(self) -> Array:
@@ -111,6 +128,43 @@ class LivingEdges(EdgeList):
             values = self.store.pool("in").columns[name]
             self.columns[name] = freeze(values[self._given[1]])
         return self.columns[name]
+
+
+def freeze_living(edges: LivingEdges, living: Array | None) -> Graph:
+    """Return the graph of the edges and the living vertices, which does not change."""
+    sources, targets, names = edges.sources, edges.targets, edges.names
+    count = edges.vertex_count
+    if living is not None and not living.all():
+        alive, numbers = np.flatnonzero(living), np.cumsum(living, dtype=np.int32) - 1
+        sources, targets, count = numbers[sources], numbers[targets], alive.size
+        names = alive if names is None else tuple(names[v] for v in alive.tolist())
+    if not count:
+        raise GraphInputError(
+            "a graph needs at least one vertex",
+            where="graph.freeze",
+            got="a graph without vertices",
+            fix="insert a vertex first",
+        )
+    return Graph(
+        EdgeList(sources, targets, edges.weights, count, edges.directed, names)
+    )
+
+
+def find_pairs(pool: RowPool, sources: Array, targets: Array) -> npt.NDArray[np.bool_]:
+    """Return for each pair whether rows along "in" have it; negative ids have none."""
+    known = np.flatnonzero((sources >= 0) & (targets >= 0))
+    wanted, inverse = np.unique(
+        _keys(sources[known], targets[known]), return_inverse=True
+    )
+    there = _keys(*edges_of(pool, np.unique(wanted & 0xFFFFFFFF)))
+    found = np.zeros(sources.size, np.bool_)
+    found[known] = np.isin(wanted, there)[inverse]
+    return found
+
+
+def _keys(sources: Array, targets: Array) -> Array:
+    """Return a number for each pair."""
+    return sources.astype(np.int64) << 32 | targets
 
 
 class ColumnValues(Reordered):
@@ -250,17 +304,19 @@ class Degrees:
         if store.directed:
             both = zip((longest, below), _longest(self._counts), strict=True)
             longest, below = (max(lengths) for lengths in both)
-        now, twice = (
-            traits_of_degrees(sized, n * longest, below, short[:SHORT]) for n in (1, 2)
-        )
         is_wide = needs_wide_positions(pool.slots)
         now = replace(
-            now, layout=RunArrays.name, wide_offsets=is_wide,
+            traits_of_degrees(sized, longest, below, short[:SHORT]),
+            layout=RunArrays.name,
+            wide_offsets=is_wide,
             wide_both=store.directed and needs_wide_positions(2 * pool.slots),
-        )  # fmt: skip
+        )
         then = self._traits
-        self._traits = now if then is None else _lowered(then, now, twice)
-        return self._traits
+        if then is not None and now != then:
+            twice = traits_of_degrees(sized, 2 * longest, below, short[:SHORT])
+            now = _lowered(then, now, twice)
+        self._traits = now
+        return now
 
 
 def _longest(counts: Array) -> tuple[int, int]:
@@ -350,7 +406,7 @@ class RunArrays:
         """Return an array of the rows along some edges."""
         pool, rows = self._store.pool(along), rows_along(along)
         if kind != "ids":
-            return getattr(pool, kind)
+            return getattr(pool, kind)  # type: ignore[no-any-return]
         made = np.zeros(pool.slots, np.uint32)
         ids = host_graph_array(graph, rows.edges) if rows.edges else None
         slots = living_slots(pool, graph.vertex_count)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph.arrays.values import host_values
-from featgraph.errors import StateError
+from featgraph.errors import GraphInputError, StateError
 from featgraph.graph import Graph
 from featgraph.graph.inputs.take import Borrowed, storage_values
 from featgraph.graph.views.view import Stamp
@@ -26,7 +26,7 @@ from featgraph.program.column import Column
 from featgraph.program.signature import PropertyKind
 
 __all__ = [
-    "Put", "Puts", "Seen", "follow", "has_log", "log_since", "put_entries", "seen_now",
+    "Put", "Puts", "Seen", "follow", "log_since", "put_entries", "seen_now",
 ]  # fmt: skip
 
 Ids = npt.NDArray[np.int64]
@@ -200,14 +200,15 @@ def put_entries(
     if places.dtype == np.bool_:
         places = np.flatnonzero(places)
     places = places.astype(np.int64)
-    living = None if is_edge else graph.living
-    if living is not None and not living[places].all():
-        raise StateError(
-            "a dead vertex has the value fill=",
-            where=where,
-            got=f"vertex {places[np.argmin(living[places])]}, which is dead",
-            expected="living vertices",
-        )
+    if not is_edge and graph.living is not None:
+        dead = places[~graph.living[places]]
+        if dead.size:
+            raise GraphInputError(
+                "the vertex was deleted",
+                where=f"{where}, ids",
+                got=int(dead[0]),
+                expected="ids of living vertices",
+            )
     made = storage_values(name, values, column.type.dtype)
     made = host_values(made.copied()) if isinstance(made, Borrowed) else made
     item = column.type.item_shape

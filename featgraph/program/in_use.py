@@ -18,7 +18,7 @@ class InUse:
 
     def __init__(self, graph: Any = None) -> None:
         #: Of a graph that changes: what keeps batches away meanwhile.
-        self._turns = None if graph is None else graph.turns
+        self._turns: Any = None if graph is None else graph.turns
         self._owner: dict[str, int] = {}
         self._depth = 0
         #: How often something was begun that may change values.

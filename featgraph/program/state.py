@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from featgraph._arguments import checked_arguments, require_flag
@@ -28,7 +29,6 @@ from featgraph.program.following import (
     Puts,
     Seen,
     follow,
-    has_log,
     put_entries,
     seen_now,
 )
@@ -335,7 +335,9 @@ class State:
             return values
         if column.type.kind is PropertyKind.VERTEX:
             values = self.graph.collect_vertex_values(values)
-        is_ours = values is column.current() or values is column.values
+        # Values may be the first entries of an array with room for more.
+        ours = [a for a in (column.current(), column.values) if type(a) is type(values)]
+        is_ours = any(np.may_share_memory(values, a) for a in ours)
         return values.copy() if is_ours else values
 
     def _given_order(self, name: str, column: Column) -> Any:
@@ -698,7 +700,7 @@ def _require_own(where: str, column: Column) -> None:
 def _note_edges(graph: Graph, column: Column) -> None:
     """Note the version whose edges have values that have just been given."""
     is_own = column.type.kind is PropertyKind.EDGE and not column.type.column
-    if is_own and has_log(graph):
+    if is_own and graph.changing is not None:
         column.insertions = graph.changing.insertions
     elif is_own:
         column.edges = graph.stamps.version

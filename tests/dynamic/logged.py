@@ -12,7 +12,7 @@ import numpy as np
 
 import featgraph as fg
 
-__all__ = ["Logged", "drawn_batch"]
+__all__ = ["Batched", "Logged", "drawn_batch"]
 
 Pairs = Any
 
@@ -54,6 +54,11 @@ class Logged(fg.Graph):
         """Return a graph that never was another."""
         return self._made()
 
+    @property
+    def graph(self) -> fg.Graph:
+        """The graph that States are on."""
+        return self
+
     def apply(
         self, insert: Any = (), delete: Any = (), change: Any = (), vertices: int = 0
     ) -> None:
@@ -86,13 +91,89 @@ class Logged(fg.Graph):
         )  # fmt: skip
 
 
+class Batched:
+    """An `fg.DynamicGraph`, and its edges by number in the order of insertion.
+
+    Copies are kept, and a deletion takes the oldest one; or the last weight counts.
+    """
+
+    def __init__(self, count: int, *, directed: bool, keeps: bool) -> None:
+        self.graph = fg.DynamicGraph.from_edges(
+            [], [], weights=np.zeros(0, np.int64), vertex_count=count,
+            directed=directed, duplicates="keep" if keeps else "last", target="cpu",
+        )  # fmt: skip
+        self.given_directed, self._keeps, self._next = directed, keeps, 0
+        self.edges: dict[int, tuple[int, int, int]] = {}
+        self.remembers, self.loses = 0, True
+
+    @property
+    def count(self) -> int:
+        """The number of ids."""
+        return self.graph.vertex_count
+
+    @property
+    def living(self) -> Any:
+        """Which ids have a vertex."""
+        living = self.graph.living
+        return np.ones(self.count, bool) if living is None else living
+
+    def fresh(self) -> fg.Graph:
+        """Return a graph that never was another."""
+        s, t, w = np.array([*self.edges.values()], np.int64).reshape(-1, 3).T
+        return fg.Graph.from_edges(
+            s, t, weights=w, vertex_count=self.count, directed=self.given_directed
+        )
+
+    def apply(
+        self, insert: Any = (), delete: Any = (), change: Any = (), vertices: int = 0
+    ) -> None:
+        """Do what `Logged.apply` does; sometimes delete a vertex, too."""
+        if vertices:
+            self.graph.insert_vertices(vertices)
+        if vertices == 2 and self.count > 20 and self.loses:
+            dead = np.flatnonzero(self.living)[-vertices:-1]
+            self.graph.delete_vertices(dead)
+            gone = set(dead.tolist())
+            self.edges = {n: e for n, e in self.edges.items() if gone.isdisjoint(e[:2])}
+        updates = [(*self.edges[n], False) for n in delete if n in self.edges]
+        for number, weight in change:
+            if number in self.edges and number not in delete:
+                if self._keeps:
+                    updates.append((*self.edges[number], False))
+                updates.append((*self.edges[number][:2], weight, True))
+        living = np.append(self.living, np.zeros(2, bool))
+        there = {e[:2]: e[2] for e in self.edges.values()}
+        if not self.given_directed:
+            there |= {e[1::-1]: e[2] for e in self.edges.values()}
+        for s, t, w in np.array(insert, np.int64).reshape(-1, 3).tolist():
+            if living[[s, t]].all():  # with "last", a copy may not weigh more
+                most = 9 if self._keeps or self.loses else there.get((s, t), 9)
+                updates.append((s, t, min(w, most), True))
+        for s, t, w, inserts in updates:
+            self._update((s, t), w, inserts)
+        s, t, w, mask = np.array(updates, np.int64).reshape(-1, 4).T
+        more = {"copies": "first"} if self._keeps else {}
+        self.graph.update(s, t, insert=mask.astype(bool), weights=w, **more)
+
+    def _update(self, pair: tuple[int, int], weight: int, inserts: bool) -> None:
+        same = {pair} if self.given_directed else {pair, pair[::-1]}
+        known = next((n for n, e in self.edges.items() if e[:2] in same), None)
+        if not inserts:
+            self.edges.pop(known, None)
+        elif known is None or self._keeps:
+            self.edges[self._next] = (*pair, weight)
+            self._next += 1
+        else:
+            self.edges[known] = (*self.edges[known][:2], weight)
+
+
 def _pairs(edges: Any) -> Pairs:
     found = np.array([*edges], np.int64).reshape(-1, 3)
     return found[:, 0], found[:, 1]
 
 
 def drawn_batch(
-    rng: np.random.Generator, graph: Logged, kind: str = "any"
+    rng: np.random.Generator, graph: Logged | Batched, kind: str = "any"
 ) -> dict[str, Any]:
     """Draw insertions, deletions, other weights and vertices.
 

@@ -175,6 +175,32 @@ def test_weights_of_the_graph_are_followed() -> None:
     assert lengths.distances.tolist() == [0, 1, 2.5]
 
 
+def test_columns_and_values_for_all_edges_are_followed() -> None:
+    graph = undirected([0, 1], [1, 2], columns={"length": [1.0, 5.0]})
+    lengths = sssp(graph, 0, weights=graph.column("length"))
+    potentials = np.array([[2.0, 1.0], [1.0, 2.0]])
+    unary = np.array([[9.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
+    for_all = algorithms.belief_propagation(graph, unary, potentials)
+    for_each = algorithms.belief_propagation(graph, unary, [potentials] * 2)
+    graph.insert_edges([0], [2], columns={"length": [2.5]})
+    lengths.update()
+    assert lengths.distances.tolist() == [0, 1, 2.5]
+    for_all.update()
+    fresh = algorithms.belief_propagation(graph, unary, potentials)
+    assert (for_all.marginals == fresh.marginals).all()
+    with pytest.raises(fg.StateError, match="leave pairwise out"):
+        for_each.update()
+    other = undirected([0, 1], [1, 2], columns={"length": [1.0, 5.0]})
+    with pytest.raises(fg.StateError, match="leave weights out"):
+        sssp(other.copy(), 0, weights=other.column("length")).update()
+
+
+def test_answers_that_are_replaced_have_no_other_view() -> None:
+    levels = bfs(undirected([0, 1], [1, 2]), 0)
+    levels._take(levels=np.zeros(3, np.int32))
+    assert not np.asarray(levels.view("levels")).any()
+
+
 def test_what_follows_nothing_is_refused() -> None:
     graph = undirected([0, 1], [1, 2])
     of_static = pagerank(graph.freeze())

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import featgraph as fg
 from featgraph import algorithms
@@ -282,6 +283,14 @@ def test_a_memory_limit_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fg.config, "memory_limit", "1 GB")
     with pytest.raises(fg.GraphInputError, match="freeze"):
         fg.vertexmap(_stay)(state)
+
+
+def test_other_ways_to_make_a_graph_lead_to_from_graph() -> None:
+    matrix = sparse.csr_array(np.eye(3))
+    with pytest.raises(fg.GraphInputError, match="from_graph"):
+        fg.DynamicGraph.from_scipy(matrix)
+    graph = fg.DynamicGraph.from_graph(fg.Graph.from_scipy(matrix))
+    assert graph.weights.tolist() == [1.0, 1.0, 1.0]
 
 
 def test_graphs_with_sides_are_not_taken() -> None:

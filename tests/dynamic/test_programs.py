@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 
 import featgraph as fg
 from featgraph import algorithms
+from featgraph.dynamic import store as stores
+from featgraph.dynamic import views
 from tests.algorithms.test_smoke import CASES
 from tests.bank import BANK, BankProgram
 from tests.dynamic.reached import batches_to, reached
@@ -46,7 +48,7 @@ def ran(
     return {name: state[name] for name in state}
 
 
-@pytest.mark.drawn(8)
+@pytest.mark.drawn(12)
 @pytest.mark.parametrize("program", BANK, ids=str)
 def test_programs_have_the_bits_of_the_frozen_graph(program: BankProgram) -> None:
     rng, k = np.random.default_rng(len(program.name)), program.widths[0]
@@ -137,6 +139,7 @@ def columns_left(
 def test_columns_have_the_values_of_the_version(name: str, directed: bool) -> None:
     rng, step = np.random.default_rng(8), STEPS[name]
     graph = reached(rng, V, directed=directed, batches=3)
+    in_place = 0
     for _ in range(3):
         frozen = graph.freeze()
         as_array = fg.edge_property(graph.weights_as("float32"), copy=False)
@@ -147,8 +150,11 @@ def test_columns_have_the_values_of_the_version(name: str, directed: bool) -> No
                 found = columns_left(graph, step, weights, **how)
                 for key, value in wanted.items():
                     require_equal(found[key], value, key)
-        ends, some = rng.integers(0, V, (2, 40)), rng.random(40) < 0.6
-        graph.update(*ends, some, weights=rng.random(40, dtype=np.float32))
+        moves, ends = graph.stamps.moves, rng.integers(0, V, (2, 8))
+        some, values = rng.random(8) < 0.6, rng.random(8, dtype=np.float32)
+        graph.update(*ends, some, weights=values)
+        in_place += graph.stamps.moves is moves
+    assert in_place
 
 
 def test_edges_are_numbered_by_slot_where_columns_are_all() -> None:
@@ -186,6 +192,55 @@ def test_a_state_of_columns_runs_on_in_later_versions() -> None:
         np.testing.assert_allclose(state["y"], wanted, rtol=1e-4)
         ends, some = rng.integers(0, V, (2, 50)), rng.random(50) < 0.7
         graph.update(*ends, some, weights=rng.random(50, dtype=np.float32))
+
+
+def test_a_batch_and_a_superstep_make_no_pass_over_all_edges(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(11)
+    graph = fg.DynamicGraph.from_edges(
+        *rng.integers(0, 500, (2, 9000)), weights=rng.random(9000, dtype=np.float32)
+    )
+    state = fg.State(
+        graph, w=graph.column("weight"), x=fg.vertex_property(np.float32(1)),
+        y=fg.vertex_property(np.float32(0)),
+    )  # fmt: skip
+
+    def advance() -> None:
+        ends, some = rng.integers(0, 500, (2, 20)), rng.random(20) < 0.5
+        graph.update(*ends, some, weights=rng.random(20, dtype=np.float32))
+        STEPS["in"](state)
+        STEPS["in"](state, direction="push")
+
+    advance()
+    for module, name in (
+        (views, "living_slots"), (views, "host_graph_array"), (views, "cut_words"),
+        (stores, "living_slots"), (stores.EdgeStore, "_slots"),
+        (stores.EdgeStore, "edges"), (views.Degrees, "_counted"),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, None)
+    for _ in range(5):
+        advance()
+    monkeypatch.undo()
+    graph.audit()
+    wanted = np.bincount(graph.targets, graph.weights, 500)
+    np.testing.assert_allclose(state["y"], wanted, rtol=1e-4)
+
+
+@fg.gather(into="flow", combine="sum")
+def named_as_arrays(f, u, v, e, d):
+    in_run_starts = d.x[u]
+    in_run_ids = d.w[e]
+    return in_run_ids * in_run_starts
+
+
+def test_locals_may_have_the_names_of_arrays() -> None:
+    graph = reached(np.random.default_rng(12), V, directed=True, batches=1)
+    step = fg.foldmap(named_as_arrays, keep)
+    for weights in (graph.column("weight"), fg.edge_property(graph.weights)):
+        found = columns_left(graph, step, weights)
+        wanted = columns_left(graph, STEPS["in"], weights)
+        require_equal(found["y"], wanted["y"], "y")
 
 
 @fg.edge

@@ -29,11 +29,14 @@ class Runs(WalkedByPlace):
     ----------
     prefix : str
         The first part of the names of its arrays.
+    ends : str
+        The vertex at the other end of each slot's edge.
     numbers : str
         The number of each edge; "" where it is the slot, or none is used.
     """
 
     prefix: str
+    ends: str
     numbers: str
     place_type: str = ""
     number_type: str = ""
@@ -44,12 +47,7 @@ class Runs(WalkedByPlace):
         prefix = f"{rows.offsets.removesuffix('offsets')}run"
         has_ids = rows.finds_edges and not rows.by_slot
         numbers = f"{prefix}_ids" if has_ids else ""
-        return cls(prefix, numbers, place_type, number_type)
-
-    @property
-    def ends(self) -> str:
-        """The vertex at the other end of each slot's edge."""
-        return f"{self.prefix}_ends"
+        return cls(prefix, f"{prefix}_ends", numbers, place_type, number_type)
 
     @property
     def arrays(self) -> tuple[str, ...]:

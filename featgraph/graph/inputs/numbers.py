@@ -325,7 +325,7 @@ def _refuse_hidden(values: Any, role: str) -> None:
                 _refuse_hidden(item, role)
         return
     columns = [values]
-    is_frame = len(getattr(values, "shape", ())) == 2
+    is_frame = len(getattr(values, "shape", None) or ()) == 2
     if is_frame and _library(values) in ("pandas", "polars"):
         columns = [_column(values, i) for i in range(values.shape[1])]
     for column in columns:

@@ -234,7 +234,7 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         elif now.layout is not None:
             for name, array in self._arrays.items():
                 if now.layout.is_derived(name):  # written anew where it is
-                    made = now.layout.array(self.graph, name)
+                    made: Any = now.layout.array(self.graph, name)
                     self._device.copy(array, self._device.upload(made))
         for name in [*self._full]:
             self.all_of(name)
