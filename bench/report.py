@@ -586,6 +586,17 @@ TABLES["dynamic-batches"] = {
     "updates/ms": _number("updates_per_ms", 3),
     **CHECK,
 }
+TABLES["dynamic-following"] = {
+    "graph": _graph,
+    "updates": _text("size"),
+    "kind": _text("kind"),
+    "operation": _text("operation"),
+    **COMMON,
+    **TIME,
+    "edges evaluated": _text("evaluated"),
+    "began anew": _text("anew"),
+    **CHECK,
+}
 TABLES["dynamic-stream"] = {
     "window": _text("window"),
     "what": _text("what"),

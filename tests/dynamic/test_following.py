@@ -16,6 +16,7 @@ import featgraph as fg
 from featgraph import algorithms
 from featgraph.algorithms import (
     bfs,
+    closeness_centrality,
     connected_components,
     pagerank,
     sssp,
@@ -115,27 +116,24 @@ def test_copies_of_edges_are_refused_as_by_a_call() -> None:
 def test_updates_begin_anew_in_place() -> None:
     rng = np.random.default_rng(0)
     graph = undirected(*drawn(rng, 20))
-    ranks, levels = pagerank(graph, alpha=0.5), bfs(graph, [0, 3])
-    parts = connected_components(graph)
-    before, old = levels.levels, ranks.ranks
+    hops, levels = closeness_centrality(graph), bfs(graph, [0, 3])
+    before, old = levels.levels, hops.centralities
     assert levels.update() == Update(graph.version, edges=0)
     assert levels.levels is before
     for _ in range(3):
         graph.insert_vertices(1)
         new = graph.vertex_count - 1
         graph.insert_edges([new, new], rng.integers(0, new, 2))
-        done = levels.update()
+        done = hops.update()
         assert done.version == graph.version
         assert done.began_anew == "the algorithm has no incremental form"
-        assert done.supersteps == levels.supersteps
-        ranks.update()
-        parts.update()
+        assert done.supersteps == hops.supersteps
+        assert levels.update().began_anew == "levels are those of several searches"
         fresh = bfs(graph, [0, 3])
         assert (levels.levels == fresh.levels).all()
         assert (levels.parents == fresh.parents).all()
-        assert (parts.labels == connected_components(graph).labels).all()
-        expected = pagerank(graph, alpha=0.5).ranks
-        np.testing.assert_allclose(ranks.ranks, expected, rtol=1e-4)
+        expected = closeness_centrality(graph).centralities
+        np.testing.assert_allclose(hops.centralities, expected, rtol=1e-6)
     assert levels.levels is not before
     assert len(old) == new - 2
 
@@ -217,6 +215,17 @@ def test_what_follows_nothing_is_refused() -> None:
         given_weights.update()
     result.update()
     assert len(copies[0].ranks) == 3
+    for one in (
+        result,
+        bfs(graph, 0),
+        connected_components(graph),
+        triangle_count(graph),
+    ):
+        one.update()
+        graph.update([0], [1], insert=[not graph.contains([0], [1])[0]])
+        one.update()
+        taken = pickle.loads(pickle.dumps(one))
+        assert repr(taken) == repr(copy.deepcopy(one)) == repr(one)
 
 
 def test_answers_that_are_computed_late_are_of_one_version() -> None:
