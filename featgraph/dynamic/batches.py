@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from featgraph._arguments import shown
 from featgraph._cached import cached_property
 from featgraph.errors import GraphInputError
-from featgraph.graph.building.check import flat_array, require_ids
+from featgraph.graph.building.check import flat_array, vertex_ids
 from featgraph.graph.inputs.numbers import converted, number_array
 
 __all__ = [
@@ -85,9 +85,12 @@ class UpdateResult:
         The ids of inserted vertices, in the order given.
     """
 
-    def __init__(self, version: int, counts: Any, codes: Array, vertices: Array):
+    def __init__(
+        self, version: int, counts: list[int], codes: Array, vertices: Array
+    ) -> None:
         self.version, self.vertices = version, vertices
-        self.inserted, self.replaced, self.ignored, self.deleted, self.missing = counts
+        self.inserted, self.replaced, self.ignored = counts[:3]
+        self.missing, self.deleted = counts[4], counts[6]
         self._codes = codes
 
     @cached_property
@@ -151,10 +154,10 @@ def checked_batch(
             got=f"{count} sources and {ends[1].size} targets",
             expected="two arrays of one length",
         )
-    own = []
-    for array, role in zip(ends, ("sources", "targets"), strict=True):
-        require_ids(array, role, vertex_count)
-        own.append(np.array(array, np.int32, order="C"))
+    u, v = (
+        vertex_ids(array, role, vertex_count)
+        for array, role in zip(ends, ("sources", "targets"), strict=True)
+    )
     if isinstance(kinds, bool | np.bool_):
         is_new = np.full(count, kinds, np.uint8)
     else:
@@ -172,7 +175,7 @@ def checked_batch(
     given = None
     if columns or is_new.any():
         given = checked_columns(columns, spec, is_new)
-    return Batch(*own, is_new, given, **options)
+    return Batch(u, v, is_new, given, **options)
 
 
 def checked_columns(
@@ -339,12 +342,12 @@ class Log:
             stays = np.isin(changed[2], gone[2], invert=True) & (changed[2] < number)
             changed = tuple(array[stays] for array in changed)
             gone = tuple(array[gone[2] < number] for array in gone)
-        vertices = (
+        births, deaths = (
             np.concatenate([_EMPTY, *(getattr(r, name) for r in records)])
             for name in ("births", "deaths")
         )
-        pairs = ((array[0], array[1]) for array in (came, gone, changed))
-        return Changes(since, version, *pairs, *vertices)
+        pairs = [(array[0], array[1]) for array in (came, gone, changed)]
+        return Changes(since, version, pairs[0], pairs[1], pairs[2], births, deaths)
 
 
 def _joined(parts: list[Any]) -> tuple[Array, ...]:

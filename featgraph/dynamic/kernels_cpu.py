@@ -19,12 +19,13 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from featgraph._interrupts import njit
 from featgraph.graph.building.jit import jit
 
-_Array: TypeAlias = NDArray[Any]
+_Array: TypeAlias = Any
+#: Offsets of slots are computed in it; ids and numbers may be unsigned.
+_int64: Any = np.int64
 
 #: Classes of run sizes: four a doubling from 4 to 4,096 slots, then one. Class 0: none.
 CLASS_COUNT = 72
@@ -54,7 +55,7 @@ ALL, FIRST, LAST = range(3)
 _AHEAD, _TOUCHED = 32, 128
 #: Words of the bits that tell of most edges that they have no entry.
 _WORDS = 128
-#: What is known of the entries of a row: the first entry of their pair, and of each pair
+#: What is known of the entries of a row: the first entry of their pair; and of a pair,
 #: the edges that deletions take, those that were found, and what is next.
 PAIR, NEED, FOUND, STATE, PLACE = range(5)
 #: Rows with more entries look for ends in a table.
@@ -72,7 +73,7 @@ BITS = 11
 def class_of(length: int) -> int:
     """Return the class of the shortest run for so many edges."""
     if length <= _LONG:
-        return np.int64(_CLASSES[length])
+        return int(_CLASSES[length])
     found = LONG_CLASS
     while SIZES[found] < length:
         found += 1
@@ -174,7 +175,7 @@ def measure_rows(rows: _Array, starts: _Array, stops: _Array, bits_at: _Array) -
     total = 0
     for j in range(rows.size):
         bits_at[j] = total
-        total += (np.int64(stops[rows[j]]) - np.int64(starts[rows[j]]) + 63) >> 6
+        total += (_int64(stops[rows[j]]) - _int64(starts[rows[j]]) + 63) >> 6
     return total
 
 
@@ -186,7 +187,7 @@ def plan_appends(
     """Find lengths of rows whose entries are all inserted, whatever is there."""
     for j in range(low, high):
         row = rows[j]
-        there = np.int64(stops[row]) - np.int64(starts[row])
+        there = _int64(stops[row]) - _int64(starts[row])
         lengths[j] = there + first[j + 1] - first[j]
 
 
@@ -198,20 +199,20 @@ def _touch(
     """Read some of each row: reads that do not wait for each other take less time."""
     total = 0
     for j in range(low, high):
-        start, stop = np.int64(starts[rows[j]]), np.int64(stops[rows[j]])
-        total += np.int64(values[min(stop * width, values.size - 1)])
+        start, stop = _int64(starts[rows[j]]), _int64(stops[rows[j]])
+        total += _int64(values[min(stop * width, values.size - 1)])
         for slot in range(start, min(stop, start + _TOUCHED), 16):
-            total += np.int64(values[slot * width])
-    return total
+            total += _int64(values[slot * width])
+    return int(total)
 
 
 @njit(nogil=True, inline="always")
 def _slot_of(key: int, begin: int, keys: _Array, table: _Array, size: int) -> int:
     """Return the place of a key in a table of entries, or the free place for it."""
-    at = ((np.int64(key) * 2654435769) >> 15) & (size - 1)
+    at = ((_int64(key) * 2654435769) >> 15) & (size - 1)
     while table[at] >= 0 and keys[begin + table[at]] != key:
         at = (at + 1) & (size - 1)
-    return at
+    return int(at)
 
 
 @njit(nogil=True, inline="always")
@@ -286,13 +287,13 @@ def _match(
     size, gone = _table_size(count), 0
     filter_[:] = 0
     for i in range(count):
-        key = np.int64(keys[begin + i])
+        key = _int64(keys[begin + i])
         filter_[(key >> 6) % _WORDS] |= np.uint64(1) << np.uint64(key & 63)
     for k in range(stop - start):
         place = stop - start - 1 - k if is_backward else k
-        key = np.int64(ends[start + place])
+        key = _int64(ends[start + place])
         if is_sided:
-            key = key << 1 | np.int64(numbers[start + place]) & 1
+            key = key << 1 | _int64(numbers[start + place]) & 1
         word = filter_[(key >> 6) % _WORDS]
         if not (word >> np.uint64(key & 63)) & np.uint64(1):
             continue
@@ -301,7 +302,7 @@ def _match(
             pair = table[_slot_of(np.uint32(key), begin, keys, table, size)]
         else:
             for i in range(count):
-                if np.int64(keys[begin + i]) == key:
+                if _int64(keys[begin + i]) == key:
                     pair = pairs[PAIR, i]
                     break
         if pair < 0:
@@ -437,7 +438,7 @@ def plan_rows(
             behind = min(j + _AHEAD, high)
             tally[TOUCHED] += _touch(j, behind, rows, starts, stops, ends, 1)
         row, begin, count = rows[j], first[j], first[j + 1] - first[j]
-        start, stop = np.int64(starts[row]), np.int64(stops[row])
+        start, stop = _int64(starts[row]), _int64(stops[row])
         lengths[j], gone[j] = stop - start, 0
         if count == 0:
             continue
@@ -512,9 +513,9 @@ def choose_runs(
     """
     has_other_hubs = False
     for j in range(rows.size):
-        before = np.int64(stops[rows[j]]) - np.int64(starts[rows[j]])
+        before = _int64(stops[rows[j]]) - _int64(starts[rows[j]])
         has_other_hubs |= (before >= HUB) != (lengths[j] >= HUB)
-        now, length = np.int64(classes[rows[j]]), lengths[j]
+        now, length = _int64(classes[rows[j]]), lengths[j]
         best = class_of(length)
         chosen[j] = now
         if length > SIZES[now] or best == 0 or SIZES[now] >= 2 * SIZES[best]:
@@ -550,8 +551,8 @@ def place_runs(
     """
     at, behind, region = taken_at.copy(), freed_at.copy(), 0
     for j in range(rows.size):
-        now, best = np.int64(classes[rows[j]]), np.int64(chosen[j])
-        start = np.int64(starts[rows[j]])
+        now, best = _int64(classes[rows[j]]), _int64(chosen[j])
+        start = _int64(starts[rows[j]])
         targets[j] = start
         if best == now:
             continue
@@ -593,7 +594,7 @@ def list_gone(
     for j in range(low, high):
         if gone[j] == 0:
             continue
-        start, at, left = np.int64(starts[rows[j]]), gone_at[j], gone[j]
+        start, at, left = _int64(starts[rows[j]]), gone_at[j], gone[j]
         place = 0
         while left:
             word = bits[bits_at[j] + (place >> 6)] >> np.uint64(place & 63)
@@ -687,9 +688,9 @@ def write_values(
         if not is_fresh and (j - low) % _AHEAD == 0:
             behind = min(j + _AHEAD, high)
             touched += _touch(j, behind, rows, starts, stops, old, width)
-        row, target = rows[j], np.int64(targets[j])
-        start = np.int64(starts[row])
-        count = np.int64(stops[row]) - start
+        row, target = rows[j], _int64(targets[j])
+        start = _int64(starts[row])
+        count = _int64(stops[row]) - start
         moves = is_fresh or target != start
         if gone[j]:
             at = _close_gaps(
@@ -701,7 +702,7 @@ def write_values(
                 for k in range(count * width):
                     new[target * width + k] = old[start * width + k]
         for e in range(first[j], first[j + 1]):
-            source = np.int64(sources[e]) if sources.size else e
+            source = _int64(sources[e]) if sources.size else e
             if fates[e] == APPENDS:
                 for k in range(width):
                     new[at * width + k] = values[source * width + k]
@@ -723,7 +724,7 @@ def finish_rows(
     """Store where rows are now, and count their lengths."""
     for j in range(rows.size):
         row = rows[j]
-        before = np.int64(stops[row]) - np.int64(starts[row])
+        before = _int64(stops[row]) - _int64(starts[row])
         counts[min(before, HUB)] -= 1
         counts[min(lengths[j], HUB)] += 1
         starts[row], stops[row] = targets[j], targets[j] + lengths[j]
@@ -738,7 +739,7 @@ def list_slots(
     """List the slots with an edge, and their rows."""
     for row in range(low, high):
         to = at[row]
-        for slot in range(np.int64(starts[row]), np.int64(stops[row])):
+        for slot in range(_int64(starts[row]), _int64(stops[row])):
             rows[to], slots[to] = row, slot
             to += 1
 
@@ -751,7 +752,7 @@ def find_ends(
     """Count edges whose other end is in a set, and list them where arrays have room."""
     count = 0
     for row in range(starts.size):
-        for slot in range(np.int64(starts[row]), np.int64(stops[row])):
+        for slot in range(_int64(starts[row]), _int64(stops[row])):
             if is_dead[ends[slot]]:
                 if rows.size:
                     rows[count], others[count] = row, ends[slot]

@@ -311,7 +311,8 @@ class Plan:
     def by_entry(self, values: Array) -> Array:
         """Return values of updates by entry."""
         if self.order.size < _SHARED:
-            return values[self.order >> 1]
+            by_entry: Array = values[self.order >> 1]
+            return by_entry
         return self.sort.carried(values if self.listed is None else values[self.listed])
 
     def share(self, kernel: Any, *arguments: Any) -> None:
@@ -419,18 +420,22 @@ class RowPool:
             rows, first = np.empty(count, np.int32), np.empty(count + 1, np.int64)
             touched = kernels.list_rows(order.keys, rows, first)
             rows, first = rows[:touched], first[: touched + 1]
-        present = [_grown(a, room[1]) for a in (self.starts, self.stops, self.classes)]
+        starts, stops = _grown(self.starts, room[1]), _grown(self.stops, room[1])
+        classes = _grown(self.classes, room[1])
         looks = updates.looks
         combines = updates.policy == kernels.COMBINE
         places = np.empty(count if combines else 0, np.int64)
-        by_row = np.zeros((3, rows.size), np.int64)  # lengths, gone, bits_at
-        words = kernels.measure_rows(rows, *present[:2], by_row[2]) if looks else 0
+        lengths, gone, bits_at = np.zeros((3, rows.size), np.int64)
+        words = 0
+        if not updates.kinds.all():
+            words = kernels.measure_rows(rows, starts, stops, bits_at)
         plan = Plan(
             threads, rows, first, order,
             order.carried(given[1][:count]), order.carried(given[2][:count]),
             np.full(count, kernels.APPENDS, np.uint8),
             np.empty(places.size, np.int32), places,
-            *by_row, np.zeros(words, np.uint64), np.zeros(8, np.int64), *present, dense,
+            lengths, gone, bits_at, np.zeros(words, np.uint64), np.zeros(8, np.int64),
+            starts, stops, classes, dense,
         )  # fmt: skip
         if self.is_twice or count < at.size:
             plan.listed = given[1][:count] >> 1
@@ -439,7 +444,7 @@ class RowPool:
         if looks:
             self._plan_rows(plan, updates)
         else:
-            plan.share(kernels.plan_appends, rows, first, *present[:2], plan.lengths)
+            plan.share(kernels.plan_appends, rows, first, starts, stops, lengths)
         return plan
 
     def _plan_rows(self, plan: Plan, updates: Updates) -> None:
@@ -508,7 +513,8 @@ class RowPool:
             plan.top = int(regions[behind, 0])
         for region in range(behind):
             if region != passed:
-                plan.lost += self._split(*regions[region].tolist(), plan.puts)
+                start, stop = regions[region].tolist()
+                plan.lost += self._split(start, stop, plan.puts)
         for size, numbers in plan.puts:
             self.queues[size].reserve(len(numbers))
         plan.hubs = self.hubs

@@ -227,8 +227,8 @@ class EdgeStore:
             bounds = threads.bounds(starts.size, at)
             threads.share(
                 bounds,
-                lambda _, *part: kernels.list_slots(
-                    *part, starts, stops, at, rows, slots
+                lambda _, low, high: kernels.list_slots(
+                    low, high, starts, stops, at, rows, slots
                 ),
             )
         if not self.directed:
@@ -259,11 +259,12 @@ class EdgeStore:
                 wanted = other.numbers[slots] & ~np.uint32(1)
                 found = np.searchsorted(numbers, wanted, sorter=order)
                 made[along][slots] = order[found]
-        self.next_id, self.free_ids = at.size, Queue(np.uint32)
-        self.id_capacity = max(self.id_capacity, _padded(at.size + at.size // 8))
-        for along, ids in made.items():
-            self.pools[along].ids = ids
-        self.moves += 1
+        with deferred_interrupts():
+            self.next_id, self.free_ids = at.size, Queue(np.uint32)
+            self.id_capacity = _padded(at.size + at.size // 8)
+            for along, ids in made.items():
+                self.pools[along].ids = ids
+            self.moves += 1
 
     def changes(self, since: int) -> Changes | None:
         """Return what has changed since a version; None where that is too old."""
@@ -361,15 +362,15 @@ class EdgeStore:
         """Give edges numbers from 0 on in the order of insertion; empty the log."""
         _, slots = self._slots()
         known = self.pools["in"].numbers[slots] >> 1
-        made = {}
-        for along, pool in self.pools.items():
+        made = []
+        for pool in self.pools.values():
             now = np.searchsorted(known, pool.numbers >> 1).astype(np.uint32)
-            made[along] = 2 * now + (pool.numbers & 1)
-        for along, numbers in made.items():
-            self.pools[along].numbers = numbers
-        self.next_number = known.size
-        self._log.add(None, 0)
-        self.moves += 1
+            made.append((pool.numbers, 2 * now + (pool.numbers & 1)))
+        with deferred_interrupts():
+            for numbers, now in made:
+                numbers[:] = now
+            self.next_number = known.size
+            self._log.add(None, 0)
 
     def copy(self) -> EdgeStore:
         """Return a store with the same edges, version and log."""
@@ -452,18 +453,41 @@ class _Step:
             size * MERGE_SHARE >= max(store.edge_count, 1)
             or (store._aged + size) * COMPACT_SHARE > store.edge_count
         ) and (size > 0 or compacts)
+        try:
+            return self._run(dense, compacts)
+        except MemoryError:
+            if compacts or not dense:
+                raise
+        return self._run(False)  # there is no memory for a second pool
+
+    def _run(self, dense: bool, compacts: bool = False) -> UpdateResult:
+        store, updates = self.store, self.updates
         plans: dict[str, Plan] = {}
-        with Threads(size + (store.edge_count if dense else 0)) as threads:
+        work = updates.sources.size + (store.edge_count if dense else 0)
+        with Threads(work) as threads:
             for along, pool in store.pools.items():
                 plan = pool.plan(updates, threads, *self.room, dense=dense)
                 if along == "in":
                     counts = self._counts(plan)
+                    made = self._result(counts)
+                    if made.version == store.version and not compacts:
+                        return made
                 if dense or not pool.fit(plan):
                     if not dense:
                         plan = pool.plan(updates, threads, *self.room, dense=True)
                     pool.refit(plan, partial(store._slots_for, pool))
                 plans[along] = plan
-            return self._finish(plans, counts)
+            self._finish(plans, counts, made.version)
+            return made
+
+    def _result(self, counts: list[int]) -> UpdateResult:
+        kernels, batch, codes = self.kernels, self.batch, self.updates.outcomes
+        if batch.deaths.size:  # edges may be deleted at both of their ends
+            counts[kernels.MISSING], codes = 0, codes[:0]
+        made = counts[kernels.INSERTED] + counts[kernels.REPLACED] + batch.births
+        is_changed = bool(made + counts[kernels.EDGES] + batch.deaths.size)
+        version = self.store.version + is_changed
+        return UpdateResult(version, counts, codes, self.vertices)
 
     def _counts(self, plan: Plan) -> list[int]:
         """Return how many updates had each outcome; raise what policies refuse."""
@@ -510,7 +534,7 @@ class _Step:
             fix=fix,
         )
 
-    def _finish(self, plans: dict[str, Plan], counts: list[int]) -> UpdateResult:
+    def _finish(self, plans: dict[str, Plan], counts: list[int], version: int) -> None:
         """Prepare all that can fail, then apply the plans."""
         store, batch, updates = self.store, self.batch, self.updates
         kernels, plan = self.kernels, plans["in"]
@@ -519,13 +543,6 @@ class _Step:
         np.cumsum(plan.gone, out=gone_at[1:])
         gone = int(gone_at[-1])
         given = counts[kernels.INSERTED] - counts[kernels.EDGES]
-        is_changed = bool(
-            counts[kernels.INSERTED]
-            or counts[kernels.REPLACED]
-            or counts[kernels.DELETED]
-            or batch.births
-            or batch.deaths.size
-        )
         room = max(store.edge_count // 8, _LOG)
         is_logged = came + gone + batch.births <= room
         left = self._left(plan, gone_at, is_logged)
@@ -533,15 +550,10 @@ class _Step:
         object.__setattr__(updates, "ids", free)
         for along, pool in store.pools.items():
             pool.prepare(plans[along], updates)
-        record = self._record(plan, left) if is_logged and is_changed else None
+        record = self._record(plan, left) if is_logged else None
         living = self._living()
         freed = len(store.free_vertices.next(batch.births))
         store.free_vertices.reserve(batch.deaths.size)
-        made = UpdateResult(
-            store.version + is_changed, counts[:5], updates.outcomes,
-            self.vertices,
-        )  # fmt: skip
-        made.deleted = counts[kernels.EDGES]
         moved = capacity != store.id_capacity or self.room[1] != store.vertex_capacity
         moved = moved or any(p.fresh is not None for p in plans.values())
         with deferred_interrupts():
@@ -565,10 +577,9 @@ class _Step:
             store.next_number += int(batch.sources.size)
             store._aged = 0 if plan.is_dense else store._aged + batch.sources.size
             store.moves += moved
-            store.version = made.version
-            if is_changed:
+            if version != store.version:
+                store.version = version
                 store._log.add(record, room)
-        return made
 
     def _left(self, plan: Plan, gone_at: Array, is_logged: bool) -> tuple[Array, ...]:
         """Return rows, ends, numbers and ids of edges that leave."""

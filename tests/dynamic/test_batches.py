@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,14 +21,12 @@ from hypothesis.stateful import (
 
 from featgraph.dynamic import pools
 from featgraph.dynamic import store as stores
+from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch, checked_batch
 from featgraph.dynamic.store import EdgeStore
 from featgraph.errors import DeviceMemoryError, GraphInputError
-from tests.dynamic.model import Edge, Model, Refused, compare
+from tests.dynamic.model import Edge, Model, Refused, compare, rows_of
 
-from hypothesis import Phase
-
-DEV = dict(phases=[Phase.generate])
 COLUMNS: dict[str, dict[str, tuple[Any, int | None]]] = {
     "none": {},
     "weight": {"weight": (np.dtype(np.float32), None)},
@@ -45,34 +46,32 @@ class Batches(RuleBasedStateMachine):
     """All calls of a store, in any order."""
 
     @initialize(
-        directed=st.booleans(),
-        duplicates=st.sampled_from(
-            ["keep", "keep", "last", "last", "first", "error", "sum", "min", "max"]
-        ),
-        loops=st.sampled_from(["keep", "keep", "drop", "error"]),
+        options=st.fixed_dictionaries({
+            "directed": st.booleans(),
+            "duplicates": st.sampled_from(
+                ["keep", "keep", "last", "last", "first", "error", "sum", "min", "max"]
+            ),
+            "loops": st.sampled_from(["keep", "keep", "drop", "error"]),
+            "capacity": st.sampled_from([None, None, 300]),
+        }),
         columns=st.sampled_from(list(COLUMNS)),
         count=st.integers(0, 12),
         shares=st.sampled_from([(8, 4), (0, 0), (0, 0), (0, 1)]),
-        capacity=st.sampled_from([None, None, 300]),
-        data=st.data(),
-    )
+    )  # fmt: skip
     def begin(
-        self, directed: bool, duplicates: str, loops: str, columns: str, count: int,
-        shares: tuple[int, int], capacity: int | None, data: Any,
-    ) -> None:  # fmt: skip
+        self, options: dict[str, Any], columns: str, count: int, shares: tuple[int, int]
+    ) -> None:
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(stores, "MERGE_SHARE", shares[0])
         self.patch.setattr(stores, "COMPACT_SHARE", shares[1])
+        duplicates = options["duplicates"]
         if duplicates in {"sum", "min", "max"} and columns == "several":
             columns = "weight"
         self.spec = COLUMNS[columns]
         dtype = self.spec["weight"][0].type if self.spec else None
-        self.model = Model(directed, duplicates, loops, dtype)
+        self.model = Model(options["directed"], duplicates, options["loops"], dtype)
         self.model.insert_vertices(count)
-        self.store = EdgeStore(
-            count, directed=directed, duplicates=duplicates, loops=loops,
-            columns=self.spec, capacity=capacity,
-        )  # fmt: skip
+        self.store = EdgeStore(count, columns=self.spec, **options)
         self.seen: list[tuple[int, list[Edge], list[bool]]] = []
 
     def teardown(self) -> None:
@@ -80,16 +79,21 @@ class Batches(RuleBasedStateMachine):
             self.patch.undo()
 
     @rule(
-        size=SIZES, seed=st.integers(0, 2**16), is_sorted=st.booleans(),
+        size=SIZES,
+        seed=st.integers(0, 2**16),
         deletes=st.sampled_from([0.0, 0.0, 0.3, 0.5, 1.0]),
-        hub=st.booleans(), copies=st.sampled_from(["all", "first", "last"]),
-        missing=st.sampled_from(["ignore", "ignore", "error"]),
+        form=st.tuples(st.booleans(), st.booleans()),
+        options=st.fixed_dictionaries({
+            "copies": st.sampled_from(["all", "first", "last"]),
+            "missing": st.sampled_from(["ignore", "ignore", "error"]),
+        }),
         fails=st.sampled_from([False, False, True]),
     )  # fmt: skip
     def update(
-        self, size: int, seed: int, is_sorted: bool, deletes: float, hub: bool,
-        copies: str, missing: str, fails: bool,
+        self, size: int, seed: int, deletes: float, form: tuple[bool, bool],
+        options: dict[str, str], fails: bool,
     ) -> None:  # fmt: skip
+        is_sorted, hub = form
         rng = np.random.default_rng(seed)
         living = np.flatnonzero(self.model.living)
         if not living.size:
@@ -115,17 +119,16 @@ class Batches(RuleBasedStateMachine):
             for k in range(size)
         ]
         batch = checked_batch(
-            *ends, kinds, columns, self.spec, len(self.model.living), copies=copies,
-            missing=missing,
-        )  # fmt: skip
+            *ends, kinds, columns, self.spec, len(self.model.living), **options
+        )
         model = self.model.copy()
         try:
             given = zip(*ends.tolist(), kinds.tolist(), rows, strict=True)
-            outcomes, deleted = model.update(given, copies, missing)
+            outcomes, deleted = model.update(given, **options)
         except Refused as refused:
-            with pytest.raises(GraphInputError) as caught:
+            place = rf"sources\[{refused.args[0]}\]"
+            with pytest.raises(GraphInputError, match=place):
                 self.store.apply(batch)
-            assert f"sources[{refused.args[0]}]" in str(caught.value)
             return
         if fails:
             fail_in_turn(self.store, batch)
@@ -136,6 +139,8 @@ class Batches(RuleBasedStateMachine):
             return
         changes = {"inserted", "replaced", "deleted"} & set(outcomes)
         model.version += bool(changes)
+        if not changes:
+            model.number = self.model.number
         self._remember()
         self.model = model
         assert result.outcomes.tolist() == outcomes
@@ -183,6 +188,7 @@ class Batches(RuleBasedStateMachine):
         self._remember()
         result = self.store.apply(batch)
         assert result.deleted == self.model.delete_vertices(ids)
+        assert (result.missing, result.outcomes.size) == (0, 0)
         self.model.version += 1
         self.model.number = self.store.next_number
 
@@ -247,7 +253,9 @@ class Batches(RuleBasedStateMachine):
         assert born <= set(changes.born.tolist())
 
 
-Batches.TestCase.settings = settings(stateful_step_count=20, **DEV)
+Batches.TestCase.settings = settings(
+    stateful_step_count=20, max_examples=min(settings().max_examples, 300)
+)
 TestBatches = Batches.TestCase
 
 
@@ -311,3 +319,366 @@ def digest(store: EdgeStore) -> Any:
         if isinstance(value, int | str | type(None))
     }
     return arrays, living, queues, scalars, len(store._log)
+
+
+def random_store(rng: Any, count: int, edges: int, **options: Any) -> EdgeStore:
+    ends = rng.integers(0, count, (2, edges))
+    weights = {"weight": rng.random(edges, np.float32)}
+    return EdgeStore.from_edges(*ends, weights, vertex_count=count, **options)
+
+
+def random_batch(rng: Any, store: EdgeStore, size: int, share: float) -> Batch:
+    """Return insertions, and deletions of which about half find an edge."""
+    ends = rng.integers(0, store.vertex_count, (2, size))
+    known = np.stack(store.edges()[:2])
+    if known.size:
+        is_known = rng.random(size) < 0.5
+        chosen = rng.integers(0, known.shape[1], size)
+        ends[:, is_known] = known[:, chosen[is_known]]
+    weights = {"weight": rng.random(size, np.float32)}
+    kinds = rng.random(size) < share
+    return checked_batch(*ends, kinds, weights, store.columns, store.vertex_count)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("duplicates", ["keep", "last", "sum"])
+def test_threads_have_the_bits_of_one(
+    monkeypatch: pytest.MonkeyPatch, rng: Any, directed: bool, duplicates: str
+) -> None:
+    options = {"directed": directed, "duplicates": duplicates}
+    alone = random_store(rng, 300, 2000, **options)
+    shared = alone.copy()
+    for size in (1, 40, 700):
+        batch = random_batch(rng, alone, size, 0.6)
+        alone.apply(batch)
+        with monkeypatch.context() as patch:
+            patch.setattr(pools, "_SHARED", 0)
+            shared.apply(batch)
+        assert digest(shared) == digest(alone)
+        audit(shared)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize(
+    ("duplicates", "copies"),
+    [("keep", "all"), ("keep", "first"), ("keep", "last"), ("first", "all"),
+     ("last", "all"), ("sum", "all"), ("min", "all"), ("max", "all")],
+)  # fmt: skip
+def test_insertions_and_deletions_of_few_pairs(
+    monkeypatch: pytest.MonkeyPatch, rng: Any, directed: bool, duplicates: str,
+    copies: str,
+) -> None:  # fmt: skip
+    spec = COLUMNS["weight"]
+    model = Model(directed, duplicates, "keep", np.float32)
+    model.insert_vertices(3)
+    store = EdgeStore(3, directed=directed, duplicates=duplicates, columns=spec)
+    store.pool("both")
+    for turn, size in enumerate([1, 7, 9, 40, 3, 40, 12, 30]):
+        monkeypatch.setattr(stores, "MERGE_SHARE", 8 * (turn % 3 == 2))
+        monkeypatch.setattr(stores, "COMPACT_SHARE", 0)
+        ends, kinds = rng.integers(0, 3, (2, size)), rng.random(size) < 0.55
+        values = rng.integers(0, 99, size).astype(np.float32)
+        batch = checked_batch(*ends, kinds, {"weight": values}, spec, 3, copies=copies)
+        rows = [(value,) for value in values.tolist()]
+        given = zip(*ends.tolist(), kinds.tolist(), rows, strict=True)
+        outcomes, deleted = model.update(given, copies)
+        result = store.apply(batch)
+        assert result.outcomes.tolist() == outcomes
+        assert result.deleted == deleted
+        if store.version == model.version:  # nothing has changed
+            model.number = store.next_number
+        model.version = store.version
+        compare(store, model)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_a_hub_grows_and_shrinks(
+    monkeypatch: pytest.MonkeyPatch, rng: Any, directed: bool
+) -> None:
+    monkeypatch.setattr(stores, "MERGE_SHARE", 0)
+    monkeypatch.setattr(stores, "COMPACT_SHARE", 0)
+    store, known = EdgeStore(70, directed=directed), np.empty(0, np.int64)
+    store.pool("out")
+    for size, is_new in [
+        (2047, True), (1, True), (1, True), (2300, True), (4000, True), (5000, False),
+        (900, True), (3000, False), (2100, False),
+    ]:  # fmt: skip
+        sources = rng.integers(0, 69, size)
+        targets = np.full(size, 69)
+        batch = checked_batch(sources, targets, is_new, {}, {}, 70, copies="first")
+        store.apply(batch)
+        if is_new:
+            known = np.append(known, sources)
+        else:  # as many copies of each, the first ones
+            which, counts = np.unique(sources, return_counts=True)
+            for source, count in zip(which, counts, strict=True):
+                known = np.delete(known, np.flatnonzero(known == source)[:count])
+        audit(store)
+        assert [row[0] for row in rows_of(store, "in")[69]] == known.tolist()
+        assert store.given_count == known.size
+        hubs = [69] if known.size >= 2048 else []
+        assert store.pools["in"].hubs.tolist() == hubs
+
+
+def test_long_freed_runs_are_cut() -> None:
+    store = EdgeStore(3000, capacity=200_000)
+    ones = np.full(9000, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stores, "MERGE_SHARE", 0)
+        patch.setattr(stores, "COMPACT_SHARE", 0)
+        store.apply(checked_batch(ones, ones, True, {}, {}, 3000))
+        store.apply(checked_batch(ones, ones, False, {}, {}, 3000))
+        top = store.pools["in"].top
+        many = np.arange(2, 2002)
+        store.apply(checked_batch(many, many, True, {}, {}, 3000))
+        audit(store)
+        assert store.pools["in"].top == top
+        assert store.edge_count == 2000
+        # A row that does not fit the rest of the region leaves it to the queues.
+        start, stop = store.pools["in"].region
+        assert stop - start > 0
+        twos = np.full(9000, 2)
+        batch = checked_batch(twos, twos, True, {}, {}, 3000)
+        fail_in_turn(store, batch)
+        store.apply(batch)
+        audit(store)
+        assert store.pools["in"].region == (0, 0)
+        assert store.moves == 0
+        # Regions of several runs, of which rows come to some.
+        store.apply(checked_batch(twos, twos, False, {}, {}, 3000))
+        for k in range(4):
+            fives = np.full(5000, k + 3)
+            store.apply(checked_batch(fives, fives, True, {}, {}, 3000))
+        for k in range(4):
+            fives = np.full(5000, k + 3)
+            store.apply(checked_batch(fives, fives, False, {}, {}, 3000))
+        audit(store)
+        hubs = np.repeat(np.arange(2100, 2103), 3000)
+        store.apply(checked_batch(hubs, hubs, True, {}, {}, 3000))
+        audit(store)
+
+
+def test_memory_stays_flat(rng: Any) -> None:
+    store = random_store(rng, 400, 4000, duplicates="last")
+    for _ in range(60):
+        edges = np.stack(store.edges()[:2])
+        leave = edges[:, rng.choice(edges.shape[1], 300, replace=False)]
+        come = rng.integers(0, 400, (2, 300))
+        weights = {"weight": rng.random(300, np.float32)}
+        for ends, is_new in ((leave, False), (come, True)):
+            batch = checked_batch(*ends, is_new, weights, store.columns, 400)
+            store.apply(batch)
+        pool = store.pools["in"]
+        assert pool.top <= 1.75 * store.edge_count
+        assert pool.slots <= 3 * store.edge_count
+    store.compact()
+    assert store.pools["in"].top <= 1.25 * store.edge_count
+    audit(store)
+
+
+def test_the_pool_is_full_within_a_batch(rng: Any) -> None:
+    store = EdgeStore(50, columns={}, capacity=128)
+    store.apply(checked_batch(range(20), range(20), True, {}, {}, 50))
+    before = digest(store)
+    batch = checked_batch([3] * 200, [4] * 200, True, {}, {}, 50)
+    with pytest.raises(DeviceMemoryError, match="capacity"):
+        store.apply(batch)
+    assert digest(store) == before
+    store.capacity = None
+    assert store.apply(batch).inserted == 200
+    audit(store)
+
+
+def test_insertions_are_numbered_anew(rng: Any) -> None:
+    store = random_store(rng, 30, 100)
+    store.pool("both")
+    rows = [[row[:1] for row in rows] for rows in rows_of(store, "both")]
+    shift = stores.NUMBERS - 100 - store.next_number
+    for pool in store.pools.values():
+        slots = stores.living_slots(pool, 30)
+        pool.numbers[slots] += np.uint32(2 * shift)
+    store.next_number += shift
+    audit(store)
+    for size, is_anew in ((100, False), (1, True)):
+        batch = random_batch(rng, store, size, 1)
+        store.apply(batch)
+        audit(store)
+        assert (store.next_number < stores.NUMBERS // 2) is is_anew
+    assert store.changes(store.version - 1) is not None
+    assert store.changes(store.version - 2) is None  # the log began anew
+    now = [[row[:1] for row in rows] for rows in rows_of(store, "both")]
+    assert all(n[: len(r)] == r for n, r in zip(now, rows, strict=True))
+    store._renumber()
+    assert store.next_number == store.given_count
+
+
+def test_slots_have_a_type_that_holds_them() -> None:
+    assert pools.wide_slots(2**31 - 1025) is np.int32
+    assert pools.wide_slots(2**31 - 1024) is np.int64
+
+
+def test_a_store_of_wide_slots(monkeypatch: pytest.MonkeyPatch, rng: Any) -> None:
+    narrow = random_store(rng, 60, 200)
+    monkeypatch.setattr(pools, "wide_slots", lambda slots: np.int64)
+    wide = narrow.copy()
+    wide.compact()
+    assert wide.pools["in"].starts.dtype == np.int64
+    for size in (3, 300):
+        batch = random_batch(rng, narrow, size, 0.5)
+        for store in (narrow, wide):
+            store.apply(batch)
+            audit(store)
+        assert rows_of(wide, "in") == rows_of(narrow, "in")
+
+
+def test_interrupts_anywhere(rng: Any) -> None:
+    store = random_store(rng, 40, 300, duplicates="last")
+    store.pool("out")
+    store.give_ids()
+    batch = random_batch(rng, store, 20, 0.5)
+    after = store.copy()
+    after.apply(batch)
+    known = digest(store), digest(after)
+    seen = set()
+    for turn in range(0, 4000, 7):
+        tried = store.copy()
+        is_over = interrupted_at(turn, lambda tried=tried: tried.apply(batch))
+        now = digest(tried)
+        assert now in known
+        seen.add(known.index(now))
+        if is_over:
+            break
+    assert seen == {0, 1}
+    assert is_over
+
+
+def interrupted_at(turn: int, call: Callable[[], Any]) -> bool:
+    """Send SIGINT at a line of the store's modules; return whether none was left."""
+    left = [turn]
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        if "/dynamic/" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            if left[0] == 0:
+                signal.raise_signal(signal.SIGINT)
+            left[0] -= 1
+        return trace
+
+    before = sys.gettrace()
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(before)
+        signal.signal(signal.SIGINT, handler)
+    return left[0] > 0
+
+
+def test_a_small_batch_takes_no_pass_over_the_graph(rng: Any) -> None:
+    store = random_store(rng, 4000, 40000, duplicates="last")
+    store.pool("both")
+    store.give_ids()
+    store.apply(random_batch(rng, store, 3, 0.5))
+    batch = random_batch(rng, store, 3, 0.5)
+    sizes: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (pools, stores):
+            patch.setattr(module, "np", Sized(sizes))
+        store.apply(batch)
+    assert sizes
+    assert max(sizes) <= 512
+
+
+class Sized(Failing):
+    """NumPy, whose functions that make arrays note their sizes."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        self.sizes = sizes
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(np, name)
+        if name not in self.MAKERS:
+            return found
+
+        def make(*arguments: Any, **options: Any) -> Any:
+            made = found(*arguments, **options)
+            self.sizes.append(np.size(made))
+            return made
+
+        return make
+
+
+GOOD: dict[str, Any] = {
+    "sources": [0, 1], "targets": [1, 2], "kinds": True, "columns": {"weight": [1, 2]}
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"sources": [0, 3]}, r"sources\[1\]"),
+        ({"targets": [-1, 0]}, r"targets\[0\]"),
+        ({"sources": [0.5, 1]}, "integers"),
+        ({"sources": [0]}, "as many targets"),
+        ({"sources": [[0, 1]]}, "one dimension"),
+        ({"columns": {}}, "no values"),
+        ({"columns": {"weight": [1, 2], "time": [1, 2]}}, "time"),
+        ({"columns": {"weight": [1]}}, "a value for each update"),
+        ({"columns": {"weight": [[1], [2]]}}, "a value for each update"),
+        ({"columns": {"weight": [1, float("nan")]}}, r"weights\[1\]"),
+        ({"columns": {"weight": [1e300, 1]}}, "weights"),
+        ({"columns": {"weight": ["a", "b"]}}, "weights"),
+        ({"kinds": [True]}, "mask"),
+        ({"kinds": [1, 0]}, "mask"),
+        ({"copies": "some"}, "copies"),
+        ({"missing": "no"}, "missing"),
+    ],
+)
+def test_bad_input_is_refused(given: dict[str, Any], message: str) -> None:
+    spec = COLUMNS["weight"]
+    named = {**GOOD, **given}
+    main = [named.pop(name) for name in GOOD]
+    with pytest.raises(GraphInputError, match=message):
+        checked_batch(*main, spec, 3, **named)
+
+
+def test_a_batch_takes_arrays_as_they_come() -> None:
+    sources = np.arange(6, dtype=np.int64)[::2]
+    targets = np.ones(3, np.uint8)
+    targets.setflags(write=False)
+    weights = {"weight": np.arange(6, dtype=np.float64)[::-2]}
+    spec = COLUMNS["weight"]
+    store = EdgeStore(6, columns=spec)
+    store.apply(checked_batch(sources, targets, True, weights, spec, 6))
+    values = store.edges()[3]["weight"].tolist()
+    assert rows_of(store, "in")[1] == [(0, 0, 5.0), (2, 2, 3.0), (4, 4, 1.0)]
+    assert values == [5, 3, 1]
+
+
+def test_values_of_deletions_are_not_looked_at() -> None:
+    spec = COLUMNS["weight"]
+    weights = {"weight": [float("nan"), 2]}
+    batch = checked_batch([0, 1], [1, 2], [False, True], weights, spec, 3)  # type: ignore[arg-type]
+    assert EdgeStore(3, columns=spec).apply(batch).missing == 1
+
+
+def test_sums_are_rounded_once_and_refused_where_there_is_none() -> None:
+    spec = COLUMNS["half"]
+    store = EdgeStore(2, duplicates="sum", columns=spec)
+    store.apply(checked_batch([0], [1], True, {"weight": [2048]}, spec, 2))
+    store.apply(checked_batch([0] * 3, [1] * 3, True, {"weight": [1, 1, 1]}, spec, 2))
+    assert store.edges()[3]["weight"].tolist() == [2052]
+    before = digest(store)
+    infinite = {"weight": [np.inf, -np.inf]}
+    with pytest.raises(GraphInputError, match="no sum"):
+        store.apply(checked_batch([0, 0], [1, 1], True, infinite, spec, 2))
+    assert digest(store) == before
+    wide: Any = COLUMNS["integers"]
+    store = EdgeStore(2, duplicates="sum", columns=wide)
+    large = {"weight": [2**62, 2**62, 2**62]}
+    with pytest.raises(GraphInputError, match="no sum"):
+        store.apply(checked_batch([0] * 3, [1] * 3, True, large, wide, 2))
