@@ -67,7 +67,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             timed = recorder.attempt(what, both, **common)
             for operation, trials in (timed or ({}, {}, {}))[0].items():
                 recorder.add(
-                    what, trials, operation=operation, checks=timed[1],
+                    what, trials[0].tolist(), operation=operation, checks=timed[1],
+                    processor_ms=float(np.median(trials[1])),
                     **(timed[2] if operation == "update" else {}), **common,
                 )  # fmt: skip
 
@@ -92,7 +93,7 @@ def time_both(
     batch: tuple[Edges, Any, Any],
     what: str,
     arguments: argparse.Namespace,
-) -> tuple[dict[str, list[float]], dict[str, Any], dict[str, Any]]:
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Return ms of updates and of new calls, checks, and what was evaluated."""
     given, name, is_exact = FOLLOWED[what]
     edges, *inserts = batch
@@ -101,13 +102,14 @@ def time_both(
         return getattr(algorithms, what)(graph, target=arguments.target, **given)
 
     def timed(operation: str, function: Callable[[], Any]) -> Any:
-        begun = time.perf_counter()
+        begun = np.array([time.perf_counter(), time.process_time()])
         found = function()
         wait_for_gpu(arguments.target)
-        taken[operation].append((time.perf_counter() - begun) * 1e3)
+        ms = ([time.perf_counter(), time.process_time()] - begun) * 1e3
+        taken[operation].append(ms)
         return found
 
-    taken: dict[str, list[float]] = {"update": [], "call": []}
+    taken: dict[str, list[Any]] = {"update": [], "call": []}
     result, checks = call(), {"ok": True}
     found_by: dict[str, Any] = {}
     steps = [("update", result.update), ("call", call)]
@@ -125,4 +127,5 @@ def time_both(
             bound = 2 * 0.85 / 0.15 * graph.vertex_count * 1e-6
             checks["ok"] &= checks["error"] <= bound
     evaluated = {"evaluated": done.edges, "anew": done.began_anew}
-    return {name: all_[2:] for name, all_ in taken.items()}, checks, evaluated
+    trials = {name: np.array(all_[2:]).T for name, all_ in taken.items()}
+    return trials, checks, evaluated

@@ -23,6 +23,7 @@ from featgraph.algorithms import (
     triangle_count,
 )
 from featgraph.algorithms._following import EDGE_VALUES, Following, Update
+from tests.strategies import examples
 
 PAIRS = st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=25)
 
@@ -149,6 +150,43 @@ def test_answers_stay_until_an_update() -> None:
     for result in (levels, ranks, counts):
         result.update()
     assert len(levels.levels) == len(counts.triangles) == len(ranks.ranks) == 43
+
+
+@examples(6, 300)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    directed=st.booleans(),
+    duplicates=st.sampled_from(["last", "keep"]),
+    length=st.sampled_from([5, 20]),
+)
+def test_results_follow_a_window(
+    seed: int, directed: bool, duplicates: str, length: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    ends = (rng.random((2, 90)) ** 2 * 25).astype(int)
+    events = fg.TemporalEdges(*ends, rng.integers(0, 40, 90))
+    window = events.window(length=length, step=4)
+    graph = window.graph(
+        directed=directed, duplicates=duplicates, loops="drop", target="cpu"
+    )
+    made = [pagerank, connected_components]
+    made += [triangle_count] * (duplicates == "last" and not directed)
+    results = [function(graph) for function in made]
+    for batch in window:
+        graph.update(batch)
+        for function, result in zip(made, results, strict=True):
+            result.update()
+            fresh = function(graph)
+            if function is pagerank:  # both are so near to the fixpoint, or nearer
+                error = np.abs(result.ranks - fresh.ranks).sum()
+                bound = 2 * 0.85 / 0.15 * 1e-6 * graph.vertex_count
+                assert error <= bound + 1e-5  # and a sum of float32
+            elif function is connected_components:
+                assert (result.labels == fresh.labels).all()
+                assert result.count == fresh.count
+            else:
+                require_equal(result, fresh)
+    result.update()
 
 
 def test_names_follow() -> None:
