@@ -11,8 +11,9 @@ import numpy as np
 from featgraph._cached import cached_property
 from featgraph.arrays import memory
 from featgraph.arrays.edges import checked_ends, checked_values
+from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
-from featgraph.dynamic.batches import Array, Batch, Record, Spec, require_choice
+from featgraph.dynamic.batches import Array, Batch, Spec, require_choice
 from featgraph.dynamic.gpu_queues import bits_of, part_of, read_back
 from featgraph.dynamic.kernels_cpu import COMBINE, KEEP
 from featgraph.dynamic.pools import Updates
@@ -30,9 +31,11 @@ class _GpuBatch(Batch):
 
     def on_host(self) -> Batch:
         """Return the same batch on the host."""
-        arrays = map(read_back, (self.sources, self.targets, self.kinds))
-        columns = {name: read_back(a) for name, a in (self.columns or {}).items()}
-        return Batch(*arrays, columns, copies=self.copies, missing=self.missing)
+        return Batch(
+            read_back(self.sources), read_back(self.targets), read_back(self.kinds),
+            {name: read_back(a) for name, a in (self.columns or {}).items()},
+            copies=self.copies, missing=self.missing,
+        )  # fmt: skip
 
 
 def batch_there(
@@ -87,7 +90,7 @@ class GpuStep(_Step):
         return Updates(
             batch.sources, batch.targets, batch.kinds, policy, copies,
             policy != KEEP or not batch.is_new, store.next_number, store.duplicates,
-            batch.columns or {}, memory.filled((size,), passes.INSERTED, np.uint8),
+            batch.columns or {}, memory.filled((size,), kernels.INSERTED, np.uint8),
             not store.directed,
         )  # fmt: skip
 
@@ -127,7 +130,7 @@ class GpuStep(_Step):
             )  # fmt: skip
         return ids, *self._id_room(came, int(free.size), gone)
 
-    def _record(self, plan: Any, left: tuple[Any, ...]) -> Record:
+    def _record(self, plan: Any, left: tuple[Any, ...]) -> Any:
         """Return what the batch changes; the host gets it when it asks."""
         store, updates = self.store, self.updates
         pool: Any = store.pools["in"]
@@ -152,8 +155,8 @@ class GpuStep(_Step):
             count, changed = int(memory.read(found)[0]), (flags, *out)
         given = int(plan.summary[passes.BORN])
         if not updates.looks:
-            given = int(self.counts[passes.INSERTED])
-        gone = given - int(self.counts[passes.INSERTED] - self.counts[passes.EDGES])
+            given = int(self.counts[kernels.INSERTED])
+        gone = given - int(self.counts[kernels.INSERTED] - self.counts[kernels.EDGES])
         births, deaths = self.vertices, self.batch.deaths
         return _GpuRecord(
             store.version, store.next_number, births, deaths, updates,
@@ -197,7 +200,8 @@ class _GpuRecord:
         order = read_back(part_of(order, 0, fates.size)).astype(np.uint32) << (
             1 - sides
         )
-        return order[(fates == passes.APPENDS) & (order & 1 == 0)]
+        born: Array = order[(fates == kernels.APPENDS) & (order & 1 == 0)]
+        return born
 
     @cached_property
     def gone(self) -> tuple[Array, Array, Array]:

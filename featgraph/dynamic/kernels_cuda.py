@@ -194,7 +194,7 @@ def list_pairs(  # type: ignore[no-untyped-def]
     keys, none, ends, order, is_sided, flags, sums, row_of, pair_first, pair_keys,
     pair_rows, counts,
 ):  # fmt: skip
-    """List pairs: where they begin, their keys, as `kernels_cpu.list_keys`, and rows."""
+    """List pairs: where they begin, their keys as in `kernels_cpu`, and rows."""
     for e in range(cuda.grid(1), keys.size, cuda.gridsize(1)):
         p = sums[e] + flags[e] - 1
         if flags[e] != 0:
@@ -344,7 +344,7 @@ def decide_single(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Take the updates of each pair one by one where no pair has two edges.
 
-    `now` is 0 for an absent edge, 1 for one of the graph, and 2 behind the entry `last`,
+    `now` is 0 for an absent edge, 1 for one of the graph, and 2 behind entry `last`,
     which inserted the edge or replaced its value first.
     """
     tally = cuda.shared.array(_TALLIES, int32)
@@ -530,7 +530,7 @@ def note(values, place, summary, to):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def begin_targets(rows, count, starts, classes, chosen, is_dense, targets, sizes):  # type: ignore[no-untyped-def]
-    """Store where rows stay, and the slots that the others need; none behind the last."""
+    """Store where rows stay, and the slots that others need; 0 behind the last."""
     for j in range(cuda.grid(1), count + 1, cuda.gridsize(1)):
         size = int64(0)
         if j < count:
@@ -856,7 +856,7 @@ def list_from(count, starts, stops, ends, is_in_set, before, out_ends, out_rows)
 
 @kernel(cache=True)
 def survey_degrees(degrees, count, bound, most):  # type: ignore[no-untyped-def]
-    """Raise ``most`` to the highest degree of all, and to that of those below a bound."""
+    """Raise ``most`` to the highest degree of all, and of those below a bound."""
     own = cuda.shared.array(2, int32)
     if cuda.threadIdx.x < 2:
         own[cuda.threadIdx.x] = 0

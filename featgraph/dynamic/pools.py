@@ -486,7 +486,7 @@ class RowPool:
         return array
 
     def put(self, name: str, array: Any) -> None:
-        """Write a `placed` array over the one with a name, if there is one; else be it."""
+        """Write a `placed` array over that with a name, or have it where none is."""
         if getattr(self, name) is None:
             setattr(self, name, array)
         else:

@@ -643,8 +643,8 @@ class _Step:
     def _id_room(self, came: int, taken: int, gone: int) -> tuple[int, int, int]:
         """Make room for ids; return how many are taken, the next, the capacity."""
         store = self.store
-        assert store.free_ids is not None
-        store.free_ids.reserve(gone)
+        if store.free_ids is not None:
+            store.free_ids.reserve(gone)
         next_id, capacity = store.next_id + came - taken, store.id_capacity
         if next_id > capacity:
             capacity = _padded(max(next_id, 2 * capacity))
