@@ -13,6 +13,7 @@ from featgraph.arrays import memory
 from featgraph.arrays.edges import checked_ends, checked_values
 from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
+from featgraph.dynamic import reads_cuda as reads
 from featgraph.dynamic.batches import Array, Batch, Spec, require_choice
 from featgraph.dynamic.gpu_queues import bits_of, part_of, read_back
 from featgraph.dynamic.kernels_cpu import COMBINE, KEEP
@@ -109,7 +110,7 @@ class GpuStep(_Step):
         if count:
             at, marks, before, _ = plan.marked
             memory.launch_over(
-                passes.list_gone, plan.total, plan.total, at, plan.count, plan.rows,
+                reads.list_gone, plan.total, plan.total, at, plan.count, plan.rows,
                 plan.starts, pool.ends, pool.numbers, marks, before, *left,
                 pool.ids if has_ids else pool.numbers, has_ids, ids,
             )  # fmt: skip
@@ -125,7 +126,7 @@ class GpuStep(_Step):
         if plan.entries:
             ids = memory.filled((2 * self.updates.sources.size,), 0, np.uint32)
             memory.launch_over(
-                passes.give_ids, plan.entries, plan.fates, plan.order, plan.sides,
+                reads.give_ids, plan.entries, plan.fates, plan.order, plan.sides,
                 plan.appended, free, free.size, store.next_id, ids,
             )  # fmt: skip
         return ids, *self._id_room(came, int(free.size), gone)
@@ -142,13 +143,13 @@ class GpuStep(_Step):
                 plan.values, pool.columns.values(), strict=True
             ):
                 memory.launch_over(
-                    passes.mark_changed, plan.entries, plan.fates, plan.places,
+                    reads.mark_changed, plan.entries, plan.fates, plan.places,
                     bits_of(column), width, values, value_width, sources, flags,
                 )  # fmt: skip
             found = memory.filled((1,), 0, np.int32)
             out = [memory.filled((plan.entries,), 0, t) for t in _TRIPLE]
             memory.launch_over(
-                passes.list_changed, plan.entries, flags, updates.has_twins,
+                reads.list_changed, plan.entries, flags, updates.has_twins,
                 plan.places, plan.rows, plan.row_of, pool.ends, pool.numbers, *out,
                 found,
             )  # fmt: skip

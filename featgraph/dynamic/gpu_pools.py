@@ -21,6 +21,7 @@ from featgraph.arrays.edges import marked, taken
 from featgraph.arrays.padding import stored_shape
 from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
+from featgraph.dynamic import reads_cuda as reads
 from featgraph.dynamic.gpu_queues import (
     GpuQueue,
     GpuRuns,
@@ -30,17 +31,8 @@ from featgraph.dynamic.gpu_queues import (
     width_of,
 )
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP, SIZES
-from featgraph.dynamic.pools import (
-    Array,
-    Queue,
-    RowPool,
-    Spec,
-    Threads,
-    Updates,
-    edges_of,
-    fewest_slots,
-    wide_slots,
-)
+from featgraph.dynamic.pools import RowPool, Updates, fewest_slots, wide_slots
+from featgraph.dynamic.rows import Array, Queue, Spec, Threads, edges_of
 
 __all__ = ["GpuPlan", "GpuRowPool", "highest"]
 
@@ -191,7 +183,7 @@ class GpuRowPool(RowPool):
         """
         lengths = memory.filled((vertex_count + 1,), 0, np.int32)
         memory.launch_over(
-            passes.measure_all, vertex_count, self.starts, self.stops,
+            reads.measure_all, vertex_count, self.starts, self.stops,
             part_of(lengths, 0, vertex_count),
         )  # fmt: skip
         at, found = sorting.scanned(lengths)
@@ -199,7 +191,7 @@ class GpuRowPool(RowPool):
         rows, keys, flags = (memory.empty((total,), np.int32) for _ in range(3))
         slots = memory.empty((total,), self.starts.dtype)
         memory.launch_over(
-            passes.list_slots, total, total, at, vertex_count, self.starts,
+            reads.list_slots, total, total, at, vertex_count, self.starts,
             self.numbers, is_undirected, rows, slots, keys, flags,
         )  # fmt: skip
         if is_undirected and total:
@@ -217,7 +209,7 @@ class GpuRowPool(RowPool):
             columns[name] = memory.empty(shape, column.dtype)
             bits = bits_of(columns[name])
             memory.launch_over(
-                passes.take_rows, bits.size, bits_of(column), width_of(column), slots,
+                reads.take_rows, bits.size, bits_of(column), width_of(column), slots,
                 bits, width or 1,
             )  # fmt: skip
         ids = None if self.ids is None else taken(self.ids, slots)
@@ -233,14 +225,14 @@ class GpuRowPool(RowPool):
         )
         counts = memory.filled((vertex_count,), 0, np.int32)
         memory.launch_over(
-            passes.count_from, 32 * vertex_count, vertex_count, *given, counts
+            reads.count_from, 32 * vertex_count, vertex_count, *given, counts
         )
         before, total = sorting.scanned(counts)
         count = int(memory.read(total)[0])
         ends, rows = (memory.empty((count,), np.int32) for _ in range(2))
         if count:
             memory.launch_over(
-                passes.list_from, 32 * vertex_count, vertex_count, *given, before, ends,
+                reads.list_from, 32 * vertex_count, vertex_count, *given, before, ends,
                 rows,
             )  # fmt: skip
         return read_back(ends), read_back(rows)
@@ -621,11 +613,11 @@ class GpuRowPool(RowPool):
         if degrees is None:
             return
         memory.launch_over(
-            passes.count_came, plan.entries, plan.fates, plan.order, plan.ends, degrees
+            reads.count_came, plan.entries, plan.fates, plan.order, plan.ends, degrees
         )
         if plan.left:
             memory.launch_over(
-                passes.count_left, plan.total, plan.total, plan.at, plan.count,
+                reads.count_left, plan.total, plan.total, plan.at, plan.count,
                 plan.rows, plan.starts, self.ends, plan.marks, degrees,
             )  # fmt: skip
 
@@ -635,12 +627,12 @@ class GpuRowPool(RowPool):
         if side == "in" and self.degrees is None:
             self.degrees = memory.empty((capacity,), np.int32)
             memory.launch_over(
-                passes.measure_all, capacity, self.starts, self.stops, self.degrees
+                reads.measure_all, capacity, self.starts, self.stops, self.degrees
             )
         if side == "out" and self.out_degrees is None:
             self.out_degrees = memory.filled((capacity,), 0, np.int32)
             memory.launch_over(
-                passes.count_ends, 32 * vertex_count, vertex_count, self.starts,
+                reads.count_ends, 32 * vertex_count, vertex_count, self.starts,
                 self.stops, self.ends, self.out_degrees,
             )  # fmt: skip
         return self.degrees if side == "in" else self.out_degrees
@@ -658,7 +650,7 @@ class GpuRowPool(RowPool):
         """
         there = memory.empty((plan.entries,), column.dtype)
         memory.launch_over(
-            passes.take_values, plan.entries, plan.fates, plan.places, bits_of(column),
+            reads.take_values, plan.entries, plan.fates, plan.places, bits_of(column),
             bits_of(there),
         )  # fmt: skip
         places = read_back(part_of(plan.order, 0, plan.entries)).astype(np.uint32)
@@ -785,6 +777,6 @@ def _by_class(plan: GpuPlan, begin: int) -> Array:
 def highest(degrees: Any, count: int, bound: int) -> tuple[int, int]:
     """Return the highest of some degrees, and of those below a bound."""
     most = memory.filled((2,), 0, np.int32)
-    memory.launch_over(passes.survey_degrees, count, degrees, count, bound, most)
+    memory.launch_over(reads.survey_degrees, count, degrees, count, bound, most)
     top, below = memory.read(most).tolist()
     return top, below

@@ -10,7 +10,7 @@ import numpy as np
 from featgraph.arrays import foreign, memory
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT
-from featgraph.dynamic.pools import Array, Queue
+from featgraph.dynamic.rows import Array, Queue
 
 __all__ = ["GpuQueue", "GpuRuns", "bits_of", "part_of", "read_back", "width_of"]
 

@@ -25,15 +25,8 @@ from featgraph.dynamic.batches import (
     on_host,
     require_choice,
 )
-from featgraph.dynamic.pools import (
-    Plan,
-    Queue,
-    RowPool,
-    Spec,
-    Threads,
-    Updates,
-    edges_of,
-)
+from featgraph.dynamic.pools import Plan, RowPool, Updates
+from featgraph.dynamic.rows import Queue, Spec, Threads, edges_of
 from featgraph.errors import DeviceMemoryError, GraphInputError
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.edges import POLICIES

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from featgraph._cached import cached_property
 from featgraph.arrays.values import Reordered, Rows
 from featgraph.dynamic.batches import Changes
-from featgraph.dynamic.pools import FEWEST_LISTED, RowPool, edges_of
+from featgraph.dynamic.pools import FEWEST_LISTED, RowPool
+from featgraph.dynamic.rows import edges_of
 from featgraph.dynamic.store import EdgeStore, living_slots
 from featgraph.errors import GraphInputError
 from featgraph.fold.plan.layout import (
