@@ -43,6 +43,9 @@ class _Store:
     def __init__(self, target: str, room: tuple[int, int] | None = None) -> None:
         self._target, self._room = target, room
 
+    def stays(self, name: str) -> bool:
+        return False
+
     def is_derived(self, name: str) -> bool:
         """Return False: tests write all arrays."""
         return False

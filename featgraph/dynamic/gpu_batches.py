@@ -11,8 +11,10 @@ import numpy as np
 from featgraph._cached import cached_property
 from featgraph.arrays import memory
 from featgraph.arrays.edges import checked_ends, checked_values
+from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
-from featgraph.dynamic.batches import Array, Batch, Record, Spec, require_choice
+from featgraph.dynamic import reads_cuda as reads
+from featgraph.dynamic.batches import Array, Batch, Spec, require_choice
 from featgraph.dynamic.gpu_queues import bits_of, part_of, read_back
 from featgraph.dynamic.kernels_cpu import COMBINE, KEEP
 from featgraph.dynamic.pools import Updates
@@ -30,9 +32,11 @@ class _GpuBatch(Batch):
 
     def on_host(self) -> Batch:
         """Return the same batch on the host."""
-        arrays = map(read_back, (self.sources, self.targets, self.kinds))
-        columns = {name: read_back(a) for name, a in (self.columns or {}).items()}
-        return Batch(*arrays, columns, copies=self.copies, missing=self.missing)
+        return Batch(
+            read_back(self.sources), read_back(self.targets), read_back(self.kinds),
+            {name: read_back(a) for name, a in (self.columns or {}).items()},
+            copies=self.copies, missing=self.missing,
+        )  # fmt: skip
 
 
 def batch_there(
@@ -87,7 +91,7 @@ class GpuStep(_Step):
         return Updates(
             batch.sources, batch.targets, batch.kinds, policy, copies,
             policy != KEEP or not batch.is_new, store.next_number, store.duplicates,
-            batch.columns or {}, memory.filled((size,), passes.INSERTED, np.uint8),
+            batch.columns or {}, memory.filled((size,), kernels.INSERTED, np.uint8),
             not store.directed,
         )  # fmt: skip
 
@@ -106,7 +110,7 @@ class GpuStep(_Step):
         if count:
             at, marks, before, _ = plan.marked
             memory.launch_over(
-                passes.list_gone, plan.total, plan.total, at, plan.count, plan.rows,
+                reads.list_gone, plan.total, plan.total, at, plan.count, plan.rows,
                 plan.starts, pool.ends, pool.numbers, marks, before, *left,
                 pool.ids if has_ids else pool.numbers, has_ids, ids,
             )  # fmt: skip
@@ -122,12 +126,12 @@ class GpuStep(_Step):
         if plan.entries:
             ids = memory.filled((2 * self.updates.sources.size,), 0, np.uint32)
             memory.launch_over(
-                passes.give_ids, plan.entries, plan.fates, plan.order, plan.sides,
+                reads.give_ids, plan.entries, plan.fates, plan.order, plan.sides,
                 plan.appended, free, free.size, store.next_id, ids,
             )  # fmt: skip
         return ids, *self._id_room(came, int(free.size), gone)
 
-    def _record(self, plan: Any, left: tuple[Any, ...]) -> Record:
+    def _record(self, plan: Any, left: tuple[Any, ...]) -> Any:
         """Return what the batch changes; the host gets it when it asks."""
         store, updates = self.store, self.updates
         pool: Any = store.pools["in"]
@@ -139,21 +143,21 @@ class GpuStep(_Step):
                 plan.values, pool.columns.values(), strict=True
             ):
                 memory.launch_over(
-                    passes.mark_changed, plan.entries, plan.fates, plan.places,
+                    reads.mark_changed, plan.entries, plan.fates, plan.places,
                     bits_of(column), width, values, value_width, sources, flags,
                 )  # fmt: skip
             found = memory.filled((1,), 0, np.int32)
             out = [memory.filled((plan.entries,), 0, t) for t in _TRIPLE]
             memory.launch_over(
-                passes.list_changed, plan.entries, flags, updates.has_twins,
+                reads.list_changed, plan.entries, flags, updates.has_twins,
                 plan.places, plan.rows, plan.row_of, pool.ends, pool.numbers, *out,
                 found,
             )  # fmt: skip
             count, changed = int(memory.read(found)[0]), (flags, *out)
         given = int(plan.summary[passes.BORN])
         if not updates.looks:
-            given = int(self.counts[passes.INSERTED])
-        gone = given - int(self.counts[passes.INSERTED] - self.counts[passes.EDGES])
+            given = int(self.counts[kernels.INSERTED])
+        gone = given - int(self.counts[kernels.INSERTED] - self.counts[kernels.EDGES])
         births, deaths = self.vertices, self.batch.deaths
         return _GpuRecord(
             store.version, store.next_number, births, deaths, updates,
@@ -197,7 +201,8 @@ class _GpuRecord:
         order = read_back(part_of(order, 0, fates.size)).astype(np.uint32) << (
             1 - sides
         )
-        return order[(fates == passes.APPENDS) & (order & 1 == 0)]
+        born: Array = order[(fates == kernels.APPENDS) & (order & 1 == 0)]
+        return born
 
     @cached_property
     def gone(self) -> tuple[Array, Array, Array]:

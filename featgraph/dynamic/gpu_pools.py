@@ -19,7 +19,9 @@ import numpy as np
 from featgraph.arrays import edge_kernels, memory, sorting
 from featgraph.arrays.edges import marked, taken
 from featgraph.arrays.padding import stored_shape
+from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
+from featgraph.dynamic import reads_cuda as reads
 from featgraph.dynamic.gpu_queues import (
     GpuQueue,
     GpuRuns,
@@ -29,17 +31,8 @@ from featgraph.dynamic.gpu_queues import (
     width_of,
 )
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP, SIZES
-from featgraph.dynamic.pools import (
-    Array,
-    Queue,
-    RowPool,
-    Spec,
-    Threads,
-    Updates,
-    edges_of,
-    fewest_slots,
-    wide_slots,
-)
+from featgraph.dynamic.pools import RowPool, Updates, fewest_slots, wide_slots
+from featgraph.dynamic.rows import Array, Queue, Spec, Threads, edges_of
 
 __all__ = ["GpuPlan", "GpuRowPool", "highest"]
 
@@ -61,6 +54,7 @@ class GpuPlan:
         What the host has read.
     """
 
+    updates: Updates
     sides: int
     is_dense: bool
     starts: Any
@@ -71,7 +65,6 @@ class GpuPlan:
     row_of: Any
     order: Any
     ends: Any
-    none: Any
     count: int = 0
     entries: int = 0
     total: int = 0
@@ -105,7 +98,6 @@ class GpuPlan:
     region: tuple[int, int] = (0, 0)
     top: int = 0
     lost: int = 0
-    updates: Updates | None = None
 
     @property
     def tally(self) -> Array:
@@ -191,7 +183,7 @@ class GpuRowPool(RowPool):
         """
         lengths = memory.filled((vertex_count + 1,), 0, np.int32)
         memory.launch_over(
-            passes.measure_all, vertex_count, self.starts, self.stops,
+            reads.measure_all, vertex_count, self.starts, self.stops,
             part_of(lengths, 0, vertex_count),
         )  # fmt: skip
         at, found = sorting.scanned(lengths)
@@ -199,8 +191,8 @@ class GpuRowPool(RowPool):
         rows, keys, flags = (memory.empty((total,), np.int32) for _ in range(3))
         slots = memory.empty((total,), self.starts.dtype)
         memory.launch_over(
-            passes.list_slots, total, total, at, vertex_count, self.starts, self.numbers,
-            is_undirected, rows, slots, keys, flags,
+            reads.list_slots, total, total, at, vertex_count, self.starts,
+            self.numbers, is_undirected, rows, slots, keys, flags,
         )  # fmt: skip
         if is_undirected and total:
             given = marked(flags)
@@ -217,7 +209,7 @@ class GpuRowPool(RowPool):
             columns[name] = memory.empty(shape, column.dtype)
             bits = bits_of(columns[name])
             memory.launch_over(
-                passes.take_rows, bits.size, bits_of(column), width_of(column), slots,
+                reads.take_rows, bits.size, bits_of(column), width_of(column), slots,
                 bits, width or 1,
             )  # fmt: skip
         ids = None if self.ids is None else taken(self.ids, slots)
@@ -233,14 +225,14 @@ class GpuRowPool(RowPool):
         )
         counts = memory.filled((vertex_count,), 0, np.int32)
         memory.launch_over(
-            passes.count_from, 32 * vertex_count, vertex_count, *given, counts
+            reads.count_from, 32 * vertex_count, vertex_count, *given, counts
         )
         before, total = sorting.scanned(counts)
         count = int(memory.read(total)[0])
         ends, rows = (memory.empty((count,), np.int32) for _ in range(2))
         if count:
             memory.launch_over(
-                passes.list_from, 32 * vertex_count, vertex_count, *given, before, ends,
+                reads.list_from, 32 * vertex_count, vertex_count, *given, before, ends,
                 rows,
             )  # fmt: skip
         return read_back(ends), read_back(rows)
@@ -276,7 +268,7 @@ class GpuRowPool(RowPool):
         return memory.upload(array)
 
     def put(self, name: str, array: Any) -> None:
-        """Write a `placed` array over the one with a name, if there is one; else be it."""
+        """Write a `placed` array over that with a name, or have it where none is."""
         self._host = None
         if getattr(self, name) is None:
             setattr(self, name, array)
@@ -317,13 +309,13 @@ class GpuRowPool(RowPool):
         limit = none if dense else min(most, none)
         counts = memory.filled((4,), 0, np.int64)
         plan = GpuPlan(
-            sides, dense,
-            *(_grown(a, room[1]) for a in (self.starts, self.stops, self.classes)),
+            updates, sides, dense, _grown(self.starts, room[1]),
+            _grown(self.stops, room[1]), _grown(self.classes, room[1]),
             memory.empty((limit,), np.int32), memory.empty((limit + 1,), np.int64),
-            memory.empty((most,), np.int32), order, ends, counts,
+            memory.empty((most,), np.int32), order, ends,
         )  # fmt: skip
         plan.at = plan.before = plan.places = counts
-        plan.marks, plan.updates = self.numbers, updates
+        plan.marks = self.numbers
         plan.vertex_count = none
         plan.born = none if dense else none - self.vertex_count
         entry_of = self._list_rows(plan, by_row, none, counts)
@@ -341,7 +333,7 @@ class GpuRowPool(RowPool):
         if most:
             found = memory.read(counts).tolist()
         plan.entries, plan.count, pair_count, plan.total = found
-        plan.fates = memory.filled((plan.entries,), passes.APPENDS, np.uint8)
+        plan.fates = memory.filled((plan.entries,), kernels.APPENDS, np.uint8)
         plan.summary = memory.filled((passes.SUMMARY,), 0, np.int64)
         plan.sources = memory.empty((plan.entries,), np.int32)
         if pairs:
@@ -357,7 +349,7 @@ class GpuRowPool(RowPool):
                 sides,
                 plan.sources,
             )
-        self._plan_rows(plan)
+        self._measure(plan)
         return plan
 
     def _list_rows(self, plan: GpuPlan, by_row: Any, none: int, counts: Any) -> Any:
@@ -410,7 +402,6 @@ class GpuRowPool(RowPool):
     ) -> None:
         """Match pairs with edges, and take the updates of each one by one."""
         updates, sides = plan.updates, plan.sides
-        assert updates is not None
         order, sums, first, pair_keys, pair_rows = pairs
         has_copies = updates.policy == KEEP
         need, found = (memory.filled((count,), 0, np.int32) for _ in range(2))
@@ -427,10 +418,10 @@ class GpuRowPool(RowPool):
             plan.count, *slots, plan.first, plan.entries, sums, count, pair_keys, need,
             has_copies, found, places, plan.marks,
         )  # fmt: skip
-        if has_copies and updates.copies != passes.ALL:
+        if has_copies and updates.copies != kernels.ALL:
             memory.launch_over(
-                passes.mark_copies, 32 * count, count, pair_rows, pair_keys, need, found,
-                updates.copies == passes.LAST, plan.at, *slots, plan.marks,
+                passes.mark_copies, 32 * count, count, pair_rows, pair_keys, need,
+                found, updates.copies == kernels.LAST, plan.at, *slots, plan.marks,
             )  # fmt: skip
         bits = memory.empty(plan.marks.shape, np.int32)
         memory.launch_over(passes.count_bits, bits.size, plan.marks, bits)
@@ -446,14 +437,14 @@ class GpuRowPool(RowPool):
         else:
             plan.places = memory.empty((plan.entries,), np.int64)
             memory.launch_over(
-                passes.decide_single, count, count, first, order, sides, entry_of, kinds,
-                updates.policy, found, places, *into, plan.places, *left,
+                passes.decide_single, count, count, first, order, sides, entry_of,
+                kinds, updates.policy, found, places, *into, plan.places, *left,
             )  # fmt: skip
         flags = memory.empty((plan.entries + 1,), np.int32)
         memory.launch_over(passes.mark_appends, flags.size, plan.fates, flags)
         plan.appended, _ = sorting.scanned(flags)
 
-    def _plan_rows(self, plan: GpuPlan) -> None:
+    def _measure(self, plan: GpuPlan) -> None:
         """Find lengths and classes of rows, and read what the batch comes to."""
         count, has_marks = plan.count, plan.marks is not self.numbers
         most_hubs = self.hubs.size + (self.slots + plan.entries) // HUB + 1
@@ -503,7 +494,8 @@ class GpuRowPool(RowPool):
             plan.top = int(regions[behind, 0])
         for region in range(behind):
             if region != passed:
-                plan.lost += self._split(*regions[region].tolist(), plan.puts)
+                start, stop = regions[region].tolist()
+                plan.lost += self._split(start, stop, plan.puts)
         plan.drops = np.zeros(CLASS_COUNT, np.int64)
         plan.drops[list(used)] = list(used.values())
         plan.freed, more = freed, freed.copy()
@@ -605,9 +597,8 @@ class GpuRowPool(RowPool):
             given = sources, bits_of(values), width_of(values)
             plan.values.append((*given, bits_of(column), width_of(column)))
         if plan.fresh is None:
-            size = [queue for queue, _ in plan.puts]
             before = self.queues.table[1] + plan.freed
-            puts = np.empty((len(size), 2), np.int64)
+            puts = np.empty((len(plan.puts), 2), np.int64)
             for k, (queue, (start,)) in enumerate(plan.puts):
                 puts[k], before[queue] = (before[queue], start), before[queue] + 1
             begins = np.cumsum(plan.freed) - plan.freed
@@ -622,26 +613,26 @@ class GpuRowPool(RowPool):
         if degrees is None:
             return
         memory.launch_over(
-            passes.count_came, plan.entries, plan.fates, plan.order, plan.ends, degrees
+            reads.count_came, plan.entries, plan.fates, plan.order, plan.ends, degrees
         )
         if plan.left:
             memory.launch_over(
-                passes.count_left, plan.total, plan.total, plan.at, plan.count,
+                reads.count_left, plan.total, plan.total, plan.at, plan.count,
                 plan.rows, plan.starts, self.ends, plan.marks, degrees,
             )  # fmt: skip
 
     def degrees_of(self, side: str, vertex_count: int) -> Any:
-        """Return degrees by vertex, int32, which batches keep: "in" of rows, or "out"."""
+        """Return degrees by vertex that batches keep: "in" of rows, or "out"; int32."""
         capacity = self.starts.size
         if side == "in" and self.degrees is None:
             self.degrees = memory.empty((capacity,), np.int32)
             memory.launch_over(
-                passes.measure_all, capacity, self.starts, self.stops, self.degrees
+                reads.measure_all, capacity, self.starts, self.stops, self.degrees
             )
         if side == "out" and self.out_degrees is None:
             self.out_degrees = memory.filled((capacity,), 0, np.int32)
             memory.launch_over(
-                passes.count_ends, 32 * vertex_count, vertex_count, self.starts,
+                reads.count_ends, 32 * vertex_count, vertex_count, self.starts,
                 self.stops, self.ends, self.out_degrees,
             )  # fmt: skip
         return self.degrees if side == "in" else self.out_degrees
@@ -657,10 +648,9 @@ class GpuRowPool(RowPool):
 
         The host computes them, so that they have the bits and the errors of the CPU.
         """
-        assert plan.updates is not None
         there = memory.empty((plan.entries,), column.dtype)
         memory.launch_over(
-            passes.take_values, plan.entries, plan.fates, plan.places, bits_of(column),
+            reads.take_values, plan.entries, plan.fates, plan.places, bits_of(column),
             bits_of(there),
         )  # fmt: skip
         places = read_back(part_of(plan.order, 0, plan.entries)).astype(np.uint32)
@@ -675,7 +665,7 @@ class GpuRowPool(RowPool):
         return memory.upload(found), numbers
 
     def apply(self, plan: GpuPlan) -> GpuRowPool:  # type: ignore[override]
-        """Write the rows, and return the pool that has them now: see `RowPool.apply`."""
+        """Write the rows; return the pool that has them now: see `RowPool.apply`."""
         new = self if plan.fresh is None else plan.fresh
         total, count = int(plan.summary[passes.COPIED]), plan.count
         self._count_out(plan)
@@ -726,7 +716,6 @@ class GpuRowPool(RowPool):
     def _write(plan: GpuPlan, new: GpuRowPool) -> None:
         """Write edges that are inserted, and values that are replaced."""
         updates = plan.updates
-        assert updates is not None
         has_ids = new.ids is not None and updates.ids is not None
         spare = new.numbers
         memory.launch_over(
@@ -788,6 +777,6 @@ def _by_class(plan: GpuPlan, begin: int) -> Array:
 def highest(degrees: Any, count: int, bound: int) -> tuple[int, int]:
     """Return the highest of some degrees, and of those below a bound."""
     most = memory.filled((2,), 0, np.int32)
-    memory.launch_over(passes.survey_degrees, count, degrees, count, bound, most)
+    memory.launch_over(reads.survey_degrees, count, degrees, count, bound, most)
     top, below = memory.read(most).tolist()
     return top, below

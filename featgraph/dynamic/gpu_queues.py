@@ -10,7 +10,7 @@ import numpy as np
 from featgraph.arrays import foreign, memory
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT
-from featgraph.dynamic.pools import Array, Queue
+from featgraph.dynamic.rows import Array, Queue
 
 __all__ = ["GpuQueue", "GpuRuns", "bits_of", "part_of", "read_back", "width_of"]
 
@@ -27,6 +27,7 @@ def part_of(array: Any, first: int, count: int) -> Any:
 
 
 def width_of(array: Any) -> int:
+    """Return how many elements a row of an array has."""
     return 1 if array.ndim == 1 else int(array.shape[1])
 
 
@@ -45,10 +46,12 @@ class GpuQueue(Queue):
         self._array, self._first, self._last = memory.empty((0,), dtype), 0, 0
 
     def next(self, count: int, skip: int = 0) -> Any:
+        """Return the next numbers; all where there are fewer. They stay."""
         first = self._first + skip
         return part_of(self._array, first, min(count, self._last - first))
 
     def reserve(self, count: int) -> None:
+        """Make room for so many numbers; this alone can fail."""
         if self._last + count > self._array.size:
             kept = self.next(len(self))
             array = memory.empty((2 * (kept.size + count),), kept.dtype)
@@ -56,10 +59,12 @@ class GpuQueue(Queue):
             self._array, self._first, self._last = array, 0, kept.size
 
     def put(self, numbers: Any) -> None:
+        """Add numbers, for which there is room."""
         memory.copy(part_of(self._array, self._last, numbers.size), numbers)
         self._last += numbers.size
 
     def copy(self) -> Queue:
+        """Return a queue with the same numbers."""
         made = GpuQueue(self._array.dtype)
         kept = self.next(len(self))
         if kept.size:
@@ -84,7 +89,7 @@ class GpuRuns:
     @property
     def counts(self) -> Array:
         """How many runs of each class are free."""
-        return self.table[1] - self.table[0]
+        return self.table[1] - self.table[0]  # type: ignore[no-any-return]
 
     def __getitem__(self, size: int) -> _Runs:
         first, last = self.table[:2, size].tolist()

@@ -76,7 +76,7 @@ def _class_of(length):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _row_at(at, count, number):  # type: ignore[no-untyped-def]
+def row_at(at, count, number):  # type: ignore[no-untyped-def]
     """Return the row that has a number, of `count` rows."""
     low, high = int64(0), int64(count)
     while high - low > 1:
@@ -89,7 +89,7 @@ def _row_at(at, count, number):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _gone_before(number, marks, before):  # type: ignore[no-untyped-def]
+def gone_before(number, marks, before):  # type: ignore[no-untyped-def]
     """Return how many edges before a number leave."""
     word = uint32(marks[number >> 5])
     lower = (uint32(1) << uint32(number & 31)) - uint32(1)
@@ -97,7 +97,8 @@ def _gone_before(number, marks, before):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _is_marked(number, marks):  # type: ignore[no-untyped-def]
+def is_marked(number, marks):  # type: ignore[no-untyped-def]
+    """Return whether the edge at a number leaves its row."""
     return (uint32(marks[number >> 5]) >> uint32(number & 31)) & uint32(1) != 0
 
 
@@ -194,7 +195,7 @@ def list_pairs(  # type: ignore[no-untyped-def]
     keys, none, ends, order, is_sided, flags, sums, row_of, pair_first, pair_keys,
     pair_rows, counts,
 ):  # fmt: skip
-    """List pairs: where they begin, their keys, as `kernels_cpu.list_keys`, and rows."""
+    """List pairs: where they begin, their keys as in `kernels_cpu`, and rows."""
     for e in range(cuda.grid(1), keys.size, cuda.gridsize(1)):
         p = sums[e] + flags[e] - 1
         if flags[e] != 0:
@@ -273,7 +274,7 @@ def match(  # type: ignore[no-untyped-def]
             if number < total:
                 if end <= number:
                     if j < 0:
-                        j = _row_at(at, count, number)
+                        j = row_at(at, count, number)
                     while at[j + 1] <= number:
                         j += 1
                     end, shift = at[j + 1], int64(starts[rows[j]]) - at[j]
@@ -344,7 +345,7 @@ def decide_single(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Take the updates of each pair one by one where no pair has two edges.
 
-    `now` is 0 for an absent edge, 1 for one of the graph, and 2 behind the entry `last`,
+    `now` is 0 for an absent edge, 1 for one of the graph, and 2 behind entry `last`,
     which inserted the edge or replaced its value first.
     """
     tally = cuda.shared.array(_TALLIES, int32)
@@ -479,14 +480,14 @@ def plan_rows(  # type: ignore[no-untyped-def]
             copied[j] = 0
             summary[CAME] = appended[entries]
             if has_marks:
-                summary[GONE] = _gone_before(at[count], marks, before)
+                summary[GONE] = gone_before(at[count], marks, before)
             continue
         row = rows[j]
         there = int64(stops[row]) - int64(starts[row])
         gone = int64(0)
         if has_marks:
-            gone = _gone_before(at[j + 1], marks, before)
-            gone -= _gone_before(at[j], marks, before)
+            gone = gone_before(at[j + 1], marks, before)
+            gone -= gone_before(at[j], marks, before)
         length = there - gone + appended[first[j + 1]] - appended[first[j]]
         now, best = int64(classes[row]), _class_of(length)
         choice = now
@@ -530,7 +531,7 @@ def note(values, place, summary, to):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def begin_targets(rows, count, starts, classes, chosen, is_dense, targets, sizes):  # type: ignore[no-untyped-def]
-    """Store where rows stay, and the slots that the others need; none behind the last."""
+    """Store where rows stay, and the slots that others need; 0 behind the last."""
     for j in range(cuda.grid(1), count + 1, cuda.gridsize(1)):
         size = int64(0)
         if j < count:
@@ -590,79 +591,6 @@ def lay_rows(count, sizes, laid, regions, cuts, targets):  # type: ignore[no-unt
             targets[j] = regions[region, 0] + laid[j] - base
 
 
-@kernel(cache=True)
-def give_ids(fates, order, sides, appended, free, free_count, next_id, entry_ids):  # type: ignore[no-untyped-def]
-    """Give ids to inserted edges in the order of rows: free ones first.
-
-    `entry_ids` has twice the number of an update, and its side, for index.
-    """
-    for e in range(cuda.grid(1), fates.size, cuda.gridsize(1)):
-        if fates[e] == APPENDS:
-            number, count = int64(order[e]) << (1 - sides), appended[e]
-            if count < free_count:
-                entry_ids[number] = free[count]
-            else:
-                entry_ids[number] = next_id + count - free_count
-
-
-@kernel(cache=True)
-def list_gone(  # type: ignore[no-untyped-def]
-    total, at, count, rows, starts, ends, numbers, marks, before, gone_rows, gone_ends,
-    gone_numbers, ids, has_ids, gone_ids,
-):  # fmt: skip
-    """List the edges that leave, in the order of rows."""
-    for number in range(cuda.grid(1), total, cuda.gridsize(1)):
-        if _is_marked(number, marks):
-            j = _row_at(at, count, number)
-            to = _gone_before(number, marks, before)
-            slot = int64(starts[rows[j]]) + number - at[j]
-            gone_rows[to], gone_ends[to] = rows[j], ends[slot]
-            gone_numbers[to] = numbers[slot]
-            if has_ids:
-                gone_ids[to] = ids[slot]
-
-
-@kernel(cache=True)
-def mark_changed(fates, places, old, width, values, value_width, sources, flags):  # type: ignore[no-untyped-def]
-    """Mark the entries that give an edge another value."""
-    for e in range(cuda.grid(1), fates.size, cuda.gridsize(1)):
-        if fates[e] == REPLACES:
-            for k in range(value_width):
-                if (
-                    old[places[e] * width + k]
-                    != values[int64(sources[e]) * value_width + k]
-                ):
-                    flags[e] = 1
-
-
-@kernel(cache=True)
-def list_changed(  # type: ignore[no-untyped-def]
-    flags, is_undirected, places, rows, row_of, ends, numbers, out_rows, out_ends,
-    out_numbers, count,
-):  # fmt: skip
-    """Store row, other end and number of edges that are marked, and count them.
-
-    Of undirected graphs, edges in the direction in which they were given alone.
-    """
-    for e in range(cuda.grid(1), flags.size, cuda.gridsize(1)):
-        if flags[e] != 0:
-            number = numbers[places[e]]
-            if is_undirected and (number & 1) != 0:
-                flags[e] = 0
-                continue
-            out_rows[e], out_ends[e] = rows[row_of[e]], ends[places[e]]
-            out_numbers[e] = number
-            cuda.atomic.add(count, 0, 1)
-
-
-@kernel(cache=True)
-def take_values(fates, places, column, out):  # type: ignore[no-untyped-def]
-    """Store the values of edges that entries replace; 0 elsewhere."""
-    for e in range(cuda.grid(1), out.size, cuda.gridsize(1)):
-        is_there = (fates[e] & REPLACES) != 0
-        out[e] = column[places[e]] if is_there else 0
-
-
 # -- apply
 
 
@@ -685,16 +613,16 @@ def copy_rows(  # type: ignore[no-untyped-def]
             if number >= total:
                 break
             if j < 0:
-                j = _row_at(copied_at, count, number)
+                j = row_at(copied_at, count, number)
             while copied_at[j + 1] <= number:
                 j += 1
             place = number - copied_at[j]
             start, target, now = int64(starts[rows[j]]), int64(targets[j]), place
             if has_marks and at[j] < at[j + 1]:  # rows without entries have no marks
-                if _is_marked(at[j] + place, marks):
+                if is_marked(at[j] + place, marks):
                     continue
-                now -= _gone_before(at[j] + place, marks, before)
-                now += _gone_before(at[j], marks, before)
+                now -= gone_before(at[j] + place, marks, before)
+                now += gone_before(at[j], marks, before)
             stays = not is_fresh and start == target
             place, now = start + place, target + now
             if stays and now == place:
@@ -761,116 +689,10 @@ def write_values(  # type: ignore[no-untyped-def]
             place = places[e] - int64(starts[rows[j]])
             slot = int64(targets[j]) + place
             if has_marks:
-                slot -= _gone_before(at[j] + place, marks, before)
-                slot += _gone_before(at[j], marks, before)
+                slot -= gone_before(at[j] + place, marks, before)
+                slot += gone_before(at[j], marks, before)
         for k in range(value_width):
             new[slot * width + k] = values[int64(sources[e]) * value_width + k]
-
-
-@kernel(cache=True)
-def count_came(fates, order, entry_ends, degrees):  # type: ignore[no-untyped-def]
-    """Count edges that come at their other ends."""
-    for e in range(cuda.grid(1), fates.size, cuda.gridsize(1)):
-        if fates[e] == APPENDS:
-            cuda.atomic.add(degrees, entry_ends[order[e]], 1)
-
-
-@kernel(cache=True)
-def count_left(total, at, count, rows, starts, ends, marks, degrees):  # type: ignore[no-untyped-def]
-    """Count off edges that leave at their other ends."""
-    for number in range(cuda.grid(1), total, cuda.gridsize(1)):
-        if _is_marked(number, marks):
-            j = _row_at(at, count, number)
-            slot = int64(starts[rows[j]]) + number - at[j]
-            cuda.atomic.add(degrees, ends[slot], -1)
-
-
-@kernel(cache=True)
-def list_slots(  # type: ignore[no-untyped-def]
-    total, at, count, starts, numbers, is_undirected, rows, slots, keys, flags
-):
-    """List rows, slots and numbers of all edges; mark those that were given so."""
-    for number in range(cuda.grid(1), total, cuda.gridsize(1)):
-        row = _row_at(at, count, number)
-        slot = int64(starts[row]) + number - at[row]
-        rows[number], slots[number] = row, slot
-        own = int64(numbers[slot])
-        keys[number] = own >> 1
-        flags[number] = 0 if is_undirected and (own & 1) != 0 else 1
-
-
-@kernel(cache=True)
-def take_rows(column, width, slots, out, out_width):  # type: ignore[no-untyped-def]
-    """Store values of edges by slot."""
-    for place in range(cuda.grid(1), out.size, cuda.gridsize(1)):
-        e, k = place // out_width, place % out_width
-        out[place] = column[int64(slots[e]) * width + k]
-
-
-@kernel(cache=True)
-def measure_all(starts, stops, degrees):  # type: ignore[no-untyped-def]
-    """Store the lengths of all rows."""
-    for row in range(cuda.grid(1), degrees.size, cuda.gridsize(1)):
-        degrees[row] = int64(stops[row]) - int64(starts[row])
-
-
-@kernel(cache=True)
-def count_ends(count, starts, stops, ends, degrees):  # type: ignore[no-untyped-def]
-    """Count all edges at their other ends; a warp a row."""
-    lane = int64(cuda.threadIdx.x) & 31
-    for row in range(cuda.grid(1) >> 5, count, cuda.gridsize(1) >> 5):
-        for slot in range(int64(starts[row]) + lane, int64(stops[row]), 32):
-            cuda.atomic.add(degrees, ends[slot], 1)
-
-
-@kernel(cache=True)
-def count_from(count, starts, stops, ends, is_in_set, counts):  # type: ignore[no-untyped-def]
-    """Count the edges of each row whose other ends are in a set; a warp a row."""
-    lane = int64(cuda.threadIdx.x) & 31
-    for row in range(cuda.grid(1) >> 5, count, cuda.gridsize(1) >> 5):
-        found = int32(0)
-        for slot in range(int64(starts[row]) + lane, int64(stops[row]), 32):
-            found += is_in_set[ends[slot]]
-        if found > 0:
-            cuda.atomic.add(counts, row, found)
-
-
-@kernel(cache=True)
-def list_from(count, starts, stops, ends, is_in_set, before, out_ends, out_rows):  # type: ignore[no-untyped-def]
-    """List them, in the order of rows and slots."""
-    lane = int64(cuda.threadIdx.x) & 31
-    lower = (uint32(1) << uint32(lane)) - uint32(1)
-    for row in range(cuda.grid(1) >> 5, count, cuda.gridsize(1) >> 5):
-        to = before[row]
-        for base in range(int64(starts[row]), int64(stops[row]), 32):
-            slot = base + lane
-            is_found = slot < stops[row]
-            if is_found:
-                is_found = is_in_set[ends[slot]] != 0
-            votes = uint32(cuda.ballot_sync(FULL_WARP, is_found))
-            if is_found:
-                place = to + int64(cuda.popc(uint32(votes & lower)))
-                out_ends[place], out_rows[place] = ends[slot], row
-            to += int64(cuda.popc(votes))
-
-
-@kernel(cache=True)
-def survey_degrees(degrees, count, bound, most):  # type: ignore[no-untyped-def]
-    """Raise ``most`` to the highest degree of all, and to that of those below a bound."""
-    own = cuda.shared.array(2, int32)
-    if cuda.threadIdx.x < 2:
-        own[cuda.threadIdx.x] = 0
-    cuda.syncthreads()
-    highest = below = int32(0)
-    for row in range(cuda.grid(1), count, cuda.gridsize(1)):
-        highest = max(highest, degrees[row])
-        if degrees[row] < bound:
-            below = max(below, degrees[row])
-    cuda.atomic.max(own, 0, highest)
-    cuda.atomic.max(own, 1, below)
-    cuda.syncthreads()
-    if cuda.threadIdx.x < 2:
-        cuda.atomic.max(most, cuda.threadIdx.x, own[cuda.threadIdx.x])
 
 
 @kernel(cache=True)

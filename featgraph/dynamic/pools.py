@@ -17,37 +17,31 @@ shorter runs: a *region* is free memory that rows are laid into one behind the o
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cache
-from threading import Barrier
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from featgraph._interrupts import import_whole
+from featgraph.dynamic.rows import (
+    SHARED,
+    Array,
+    HostRows,
+    Queue,
+    Spec,
+    Threads,
+    numba_kernels,
+)
 from featgraph.errors import GraphInputError
 
 __all__ = [
     "Plan",
-    "Queue",
     "RowPool",
-    "Threads",
     "Updates",
-    "edges_of",
     "fewest_slots",
     "wide_slots",
 ]
 
-Array: TypeAlias = NDArray[Any]
-#: Type and width of each column of the edges; None for scalars.
-Spec: TypeAlias = dict[str, tuple[np.dtype[Any], int | None]]
-
-#: Loops over fewer entries and rows are run by one thread.
-_SHARED = 1 << 14
-_PIECES = 16
 _NONE = np.empty(0, np.int32)
 _FEWEST_SLOTS = 64
 #: The length from which on rows are in the list of hubs, `kernels_cpu.HUB`.
@@ -62,116 +56,6 @@ def wide_slots(slots: int) -> type[np.integer[Any]]:
 def fewest_slots(slots: int) -> int:
     """Return the slots of a pool that is to have some."""
     return max(slots, _FEWEST_SLOTS)
-
-
-@cache
-def _kernels() -> Any:
-    from featgraph.dynamic import kernels_cpu  # loads Numba
-
-    return kernels_cpu
-
-
-class Queue:
-    """Numbers that leave in the order in which they came.
-
-    Parameters
-    ----------
-    dtype : dtype
-    """
-
-    __slots__ = ("_array", "_first", "_last")
-
-    def __init__(self, dtype: Any) -> None:
-        self._array, self._first, self._last = np.empty(0, dtype), 0, 0
-
-    def __len__(self) -> int:
-        return self._last - self._first
-
-    def next(self, count: int, skip: int = 0) -> Array:
-        """Return the next numbers; all where there are fewer. They stay."""
-        first = self._first + skip
-        return self._array[first : min(first + count, self._last)]
-
-    def drop(self, count: int) -> None:
-        """Remove the next numbers."""
-        self._first += count
-
-    def reserve(self, count: int) -> None:
-        """Make room for so many numbers; this alone can fail."""
-        if self._last + count > self._array.size:
-            kept = self.next(len(self))
-            array = np.empty(2 * (kept.size + count), kept.dtype)
-            array[: kept.size] = kept
-            self._array, self._first, self._last = array, 0, kept.size
-
-    def put(self, numbers: Any) -> None:
-        """Add numbers, for which there is room."""
-        count = len(numbers)
-        self._array[self._last : self._last + count] = numbers
-        self._last += count
-
-    def copy(self) -> Queue:
-        """Return a queue with the same numbers."""
-        made = Queue(self._array.dtype)
-        made._array = self.next(len(self)).copy()
-        made._last = len(self)
-        return made
-
-
-class Threads:
-    """Threads that share the loops of a batch.
-
-    All have begun before the first loop: later there is none that could not be had.
-
-    Parameters
-    ----------
-    work : int
-        How many entries and rows there are.
-    """
-
-    def __init__(self, work: int) -> None:
-        self._pool: ThreadPoolExecutor | None = None
-        count = import_whole("numba").get_num_threads() if work >= _SHARED else 1
-        if count > 1:
-            pool = ThreadPoolExecutor(count, "featgraph-rows")
-            barrier = Barrier(count)
-            try:
-                for _ in range(count):
-                    pool.submit(barrier.wait)
-                self._pool = pool
-            except RuntimeError:  # no more threads
-                barrier.abort()
-                pool.shutdown()
-        self.count = 1 if self._pool is None else count
-
-    def __enter__(self) -> Threads:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
-
-    def share(self, bounds: Any, work: Callable[[int, int, int], object]) -> None:
-        """Call ``work(part, low, high)`` for each part between two bounds."""
-        parts = list(zip(range(len(bounds)), bounds[:-1], bounds[1:], strict=False))
-        if self._pool is None:
-            for part in parts:
-                work(*part)
-            return
-        # Waits for all of them, also where one failed.
-        for done in [self._pool.submit(work, *part) for part in parts]:
-            done.result()
-
-    def bounds(self, count: int, first: Array | None = None) -> list[int]:
-        """Cut a range into parts, each with as many rows and entries."""
-        if self.count == 1 or count < _PIECES:
-            return [0, count]
-        shares = np.arange(_PIECES + 1) / _PIECES
-        if first is None:
-            return [int(x) for x in shares * count]
-        work = first + np.arange(first.size)
-        cuts = np.searchsorted(work, shares[1:-1] * work[-1])
-        return [0, *map(int, cuts), count]
 
 
 class Order:
@@ -191,12 +75,12 @@ class Order:
     """
 
     def __init__(self, keys: Array, bound: int, threads: Threads) -> None:
-        kernels = _kernels()
+        kernels = numba_kernels()
         self._threads, count = threads, keys.size
         bits = max(int(bound - 1).bit_length(), 1)
         passes = -(-bits // kernels.BITS)
         each = -(-bits // passes)
-        parts = threads.count if count >= _SHARED else 1
+        parts = threads.count if count >= SHARED else 1
         self._bounds = [count * part // parts for part in range(parts + 1)]
         self._passes: list[tuple[Array, int, Array]] = []
         for shift in range(0, passes * each if count > 1 else 0, each):
@@ -217,7 +101,7 @@ class Order:
         return self._follow(values, self._passes)
 
     def _follow(self, values: Array, passes: list[tuple[Array, int, Array]]) -> Array:
-        kernels = _kernels()
+        kernels = numba_kernels()
         width = 1 if values.ndim == 1 else values.shape[1]
         for keys, shift, at in passes:
             to, now = np.empty_like(values), at.copy()
@@ -327,7 +211,7 @@ class Plan:
     @property
     def came(self) -> int:
         """How many edges come."""
-        return int(np.count_nonzero(self.fates == _kernels().APPENDS))
+        return int(np.count_nonzero(self.fates == numba_kernels().APPENDS))
 
     @property
     def left(self) -> int:
@@ -336,7 +220,7 @@ class Plan:
 
     def by_entry(self, values: Array) -> Array:
         """Return values of updates by entry."""
-        if self.order.size < _SHARED:
+        if self.order.size < SHARED:
             by_entry: Array = values[self.order >> 1]
             return by_entry
         return self.sort.carried(values if self.listed is None else values[self.listed])
@@ -347,7 +231,7 @@ class Plan:
         self.threads.share(bounds, lambda _, *part: kernel(*part, *arguments))
 
 
-class RowPool:
+class RowPool(HostRows):
     """The rows of one direction, in one pool of slots.
 
     Parameters
@@ -380,7 +264,7 @@ class RowPool:
     def __init__(
         self, along: str, is_twice: bool, slots: int, vertex_capacity: int, spec: Spec
     ) -> None:
-        kernels = _kernels()
+        kernels = numba_kernels()
         slots = fewest_slots(slots)
         self.along, self.is_twice, self.spec = along, is_twice, spec
         dtype = wide_slots(slots)
@@ -414,92 +298,6 @@ class RowPool:
         """Whether rows have edges of both directions of a directed graph."""
         return self.along == "both"
 
-    @property
-    def longest(self) -> int:
-        """The length of the longest row of a hub; 0 without hubs."""
-        return int((self.stops[self.hubs] - self.starts[self.hubs]).max(initial=0))
-
-    def taken_at(self, name: str, places: Array) -> Array:
-        """Return some entries of an array by its name, on the host."""
-        return getattr(self, name)[places]  # type: ignore[no-any-return]
-
-    def given_slots(
-        self, vertex_count: int, bound: int, is_undirected: bool
-    ) -> tuple[Array, Array]:
-        """Return rows and slots of edges as given, in the order of insertion.
-
-        Insertions are numbered below `bound`.
-        """
-        from featgraph.graph.building import sorting  # loads Numba
-
-        kernels, starts = _kernels(), self.starts[:vertex_count]
-        at = np.append(0, np.cumsum(self.lengths(vertex_count), dtype=np.int64))
-        rows, slots = np.empty(at[-1], np.int32), np.empty(at[-1], starts.dtype)
-        with Threads(at[-1]) as threads:
-            threads.share(
-                threads.bounds(starts.size, at),
-                lambda _, *part: kernels.list_slots(
-                    *part, starts, self.stops, at, rows, slots
-                ),
-            )
-        if is_undirected:
-            is_given = self.numbers[slots] & 1 == 0
-            rows, slots = rows[is_given], slots[is_given]
-        numbers = (self.numbers[slots] >> 1).astype(np.int32)
-        numbers -= numbers.min(initial=bound)
-        order = sorting.order_of(numbers)
-        return rows[order], slots[order]
-
-    def edges_at(self, slots: Array) -> tuple[Array, Array, dict[str, Array], Any]:
-        """Return ends, numbers, columns and ids of edges by slot."""
-        columns = {name: column[slots] for name, column in self.columns.items()}
-        ids = None if self.ids is None else self.ids[slots]
-        return self.ends[slots], self.numbers[slots], columns, ids
-
-    def rows_at(self, rows: Array, vertex_count: int) -> tuple[Array, Array, Array]:
-        """Return starts, stops and ends on the host, at least of some rows."""
-        return self.starts, self.stops, self.ends
-
-    def edges_from(self, is_in_set: Array, vertex_count: int) -> tuple[Array, Array]:
-        """Return other ends and rows of edges whose other ends are in a set."""
-        kernels = _kernels()
-        rows = self.starts[:vertex_count], self.stops, self.ends, is_in_set
-        none = np.empty(0, np.int32)
-        count = kernels.find_ends(*rows, none, none)
-        targets, sources = np.empty((2, count), np.int32)
-        if count:
-            kernels.find_ends(*rows, targets, sources)
-        return sources, targets
-
-    def on_host(self) -> RowPool:
-        """Return a pool that the host reads: this one."""
-        return self
-
-    @staticmethod
-    def queue(dtype: Any) -> Queue:
-        """Return a queue in that memory."""
-        return Queue(dtype)
-
-    @staticmethod
-    def placed(array: Array) -> Array:
-        """Return an array in the memory where the pool is."""
-        return array
-
-    def put(self, name: str, array: Any) -> None:
-        """Write a `placed` array over the one with a name, if there is one; else be it."""
-        if getattr(self, name) is None:
-            setattr(self, name, array)
-        else:
-            getattr(self, name)[:] = array
-
-    def taken(self, updates: Updates) -> Updates:
-        """Return updates with arrays in that memory."""
-        return updates
-
-    def lengths(self, vertex_count: int) -> Array:
-        """Return the number of edges of each vertex."""
-        return self.stops[:vertex_count] - self.starts[:vertex_count]
-
     def plan(self, updates: Updates, threads: Threads, *room: int, dense: bool) -> Plan:
         """Find what a batch does to the rows.
 
@@ -512,7 +310,7 @@ class RowPool:
         dense : bool
             Whether all rows count as touched.
         """
-        kernels = _kernels()
+        kernels = numba_kernels()
         at, other = updates.targets, updates.sources
         if self.along == "out":
             at, other = other, at
@@ -557,7 +355,7 @@ class RowPool:
 
     def _plan_rows(self, plan: Plan, updates: Updates) -> None:
         """Match the entries of each row with its edges."""
-        kernels = _kernels()
+        kernels = numba_kernels()
         is_new = np.full(plan.order.size, updates.kinds[:1].any(), np.uint8)
         if updates.kinds.any() and not updates.kinds.all():
             is_new = plan.by_entry(updates.kinds)
@@ -580,7 +378,7 @@ class RowPool:
 
     def fit(self, plan: Plan) -> bool:
         """Find room for the rows that grow or shrink; return whether there is any."""
-        kernels = _kernels()
+        kernels = numba_kernels()
         counts = np.zeros((4, kernels.CLASS_COUNT + 1), np.int64)
         wanted, freed = counts[:2, :-1]
         plan.chosen = np.empty(plan.rows.size, np.uint8)
@@ -637,7 +435,7 @@ class RowPool:
 
         Long runs that are taken from their queues are added to `used`.
         """
-        kernels, regions = _kernels(), [self.region]
+        kernels, regions = numba_kernels(), [self.region]
         room = self.region[1] - self.region[0]
         for size in range(kernels.LONG_CLASS, kernels.CLASS_COUNT):
             if room >= short:
@@ -653,7 +451,7 @@ class RowPool:
     @staticmethod
     def _split(start: int, stop: int, puts: list[tuple[int, Any]]) -> int:
         """Cut free memory into runs for the queues; return how many slots are lost."""
-        sizes = _kernels().SIZES
+        sizes = numba_kernels().SIZES
         while stop - start >= sizes[1]:
             size = int(np.searchsorted(sizes, stop - start, "right")) - 1
             puts.append((size, [int(start)]))
@@ -670,7 +468,7 @@ class RowPool:
         slots_for : callable
             Takes the slots that rows need, and returns those of the new pool.
         """
-        kernels = _kernels()
+        kernels = numba_kernels()
         plan.chosen = np.empty(plan.rows.size, np.uint8)
         needed = kernels.classes_of(plan.lengths, plan.chosen)
         slots = slots_for(needed)
@@ -692,7 +490,7 @@ class RowPool:
         GraphInputError
             Values without a sum.
         """
-        kernels = _kernels()
+        kernels = numba_kernels()
         new = self if plan.fresh is None else plan.fresh
         sources = _NONE
         numbers = plan.order
@@ -722,7 +520,7 @@ class RowPool:
     @staticmethod
     def _combined(plan: Plan, column: Array, values: Array, policy: str) -> Array:
         """Return sums, least or greatest values by entry."""
-        kernels = _kernels()
+        kernels = numba_kernels()
         rule = ("sum", "min", "max").index(policy)
         kind = column.dtype.kind
         wide = {"i": np.int64, "u": np.uint64, "f": np.float64}[kind]
@@ -750,7 +548,7 @@ class RowPool:
 
     def apply(self, plan: Plan) -> RowPool:
         """Write the rows, and return the pool that has them now; it cannot fail."""
-        kernels = _kernels()
+        kernels = numba_kernels()
         new = self if plan.fresh is None else plan.fresh
         for old, to, values, sources, replaces in plan.writes:
             width = 1 if old.ndim == 1 else old.shape[1]
@@ -794,15 +592,6 @@ class RowPool:
         made.ids = None if self.ids is None else self.ids.copy()
         made.queues = [queue.copy() for queue in self.queues]
         return made
-
-
-def edges_of(pool: Any, rows: Array) -> tuple[Array, Array]:
-    """Return the other ends of the edges of some rows, and the rows."""
-    starts, stops = pool.taken_at("starts", rows), pool.taken_at("stops", rows)
-    lengths = (stops - starts).astype(np.int64)
-    shift = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
-    slots = shift + np.arange(shift.size)
-    return pool.taken_at("ends", slots), np.repeat(rows, lengths)
 
 
 def _grown(array: Array, size: int) -> Array:

@@ -25,15 +25,8 @@ from featgraph.dynamic.batches import (
     on_host,
     require_choice,
 )
-from featgraph.dynamic.pools import (
-    Plan,
-    Queue,
-    RowPool,
-    Spec,
-    Threads,
-    Updates,
-    edges_of,
-)
+from featgraph.dynamic.pools import Plan, RowPool, Updates
+from featgraph.dynamic.rows import Queue, Spec, Threads, edges_of
 from featgraph.errors import DeviceMemoryError, GraphInputError
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.edges import POLICIES
@@ -643,8 +636,8 @@ class _Step:
     def _id_room(self, came: int, taken: int, gone: int) -> tuple[int, int, int]:
         """Make room for ids; return how many are taken, the next, the capacity."""
         store = self.store
-        assert store.free_ids is not None
-        store.free_ids.reserve(gone)
+        if store.free_ids is not None:
+            store.free_ids.reserve(gone)
         next_id, capacity = store.next_id + came - taken, store.id_capacity
         if next_id > capacity:
             capacity = _padded(max(next_id, 2 * capacity))

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from featgraph._cached import cached_property
 from featgraph.arrays.values import Reordered, Rows
 from featgraph.dynamic.batches import Changes
-from featgraph.dynamic.pools import FEWEST_LISTED, RowPool, edges_of
+from featgraph.dynamic.pools import FEWEST_LISTED, RowPool
+from featgraph.dynamic.rows import edges_of
 from featgraph.dynamic.store import EdgeStore, living_slots
 from featgraph.errors import GraphInputError
 from featgraph.fold.plan.layout import (
@@ -240,7 +241,7 @@ class Degrees:
     def __init__(self, store: EdgeStore) -> None:
         self.store = store
         self.of: dict[str, Array] = {}
-        self._traits: GraphTraits | None = None
+        self.now: GraphTraits | None = None
         #: How many vertices have each out-degree; unused for undirected graphs.
         self._counts = np.zeros(1, np.int64)
         if store.directed:
@@ -322,11 +323,11 @@ class Degrees:
             wide_offsets=is_wide,
             wide_both=store.directed and needs_wide_positions(2 * pool.slots),
         )
-        then = self._traits
+        then = self.now
         if then is not None and now != then:
             twice = traits_of_degrees(sized, 2 * longest, below, short[:SHORT])
             now = _lowered(then, now, twice)
-        self._traits = now
+        self.now = now
         return now
 
     def _longest_out(self) -> tuple[int, int]:
@@ -338,7 +339,7 @@ class GpuDegrees(Degrees):
     """Degrees on the GPU, where the pools keep them."""
 
     def __init__(self, store: EdgeStore) -> None:
-        self.store, self._traits = store, None
+        self.store, self.now = store, None
 
     def array(self, side: str) -> Any:
         side = side if self.store.directed else "in"
@@ -407,6 +408,8 @@ class RunArrays:
 
     def __init__(self, store: EdgeStore, degrees: Degrees) -> None:
         self._store, self._degrees = store, degrees
+        #: Name of a cut of the vertices -> the traits for which it was made.
+        self._cut_for: dict[str, GraphTraits | None] = {}
 
     @property
     def room(self) -> tuple[int, int]:
@@ -429,8 +432,15 @@ class RunArrays:
         """Whether an array is made anew in each version, where it was."""
         return name in _OF_IDS or name.endswith("_run_ids") or _order_of(name) == "id"
 
-    def array(self, graph: Any, name: str) -> Array:
-        """Return an array with entries up to the capacities."""
+    def stays(self, name: str) -> bool:
+        """Whether an array holds in another shape: no list of hubs, no other cut."""
+        if name in self._cut_for:
+            return self._cut_for[name] == self._degrees.now
+        is_list = "hub" in name or "joined" in name
+        return not is_list and not name.startswith(_EXACT) and not self.is_derived(name)
+
+    def array(self, graph: Any, name: str) -> Any:
+        """Return an array with entries up to the capacities; None for other names."""
         vertices, edges = self.room
         along, _, kind = name.partition("_run_")
         if kind:
@@ -450,6 +460,8 @@ class RunArrays:
         if name == "edge_word_chunks":
             return cut_words(edges)
         of = rows_with(name)
+        if windows_of(name) is not None or "chunks" in name:
+            self._cut_for[name] = self._degrees.now
         if name == "vertex_chunks" or (of is not None and name == of.chunks):
             return cut_words(vertices, None if of is None else self._edges_before(of))
         if name in _OF_IDS:

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from featgraph.dynamic import pools
+from featgraph.dynamic import pools, rows
 from featgraph.dynamic import store as stores
 from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch, checked_batch
@@ -272,7 +272,7 @@ def fail_in_turn(store: EdgeStore, batch: Batch) -> None:
         tried = store.copy()
         with pytest.MonkeyPatch.context() as patch:
             left = [turn]
-            for module in (pools, stores):
+            for module in (pools, rows, stores):
                 patch.setattr(module, "np", Failing(left))
             try:
                 tried.apply(batch)
@@ -360,7 +360,8 @@ def test_threads_have_the_bits_of_one(
         batch = random_batch(rng, alone, size, 0.6)
         alone.apply(batch)
         with monkeypatch.context() as patch:
-            patch.setattr(pools, "_SHARED", 0)
+            for module in (pools, rows):
+                patch.setattr(module, "SHARED", 0)
             shared.apply(batch)
         assert digest(shared) == digest(alone)
         audit(shared)
@@ -595,7 +596,7 @@ def test_a_small_batch_takes_no_pass_over_the_graph(rng: Any) -> None:
     batch = random_batch(rng, store, 3, 0.5)
     sizes: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        for module in (pools, stores):
+        for module in (pools, rows, stores):
             patch.setattr(module, "np", Sized(sizes))
         store.apply(batch)
     assert sizes

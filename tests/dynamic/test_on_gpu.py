@@ -19,7 +19,7 @@ from featgraph.runtime.devices import bound, cuda_device, cuda_sets
 from tests.bank import BY_NAME
 from tests.dynamic.pairs import check_batches
 from tests.dynamic.test_programs import ran
-from tests.simt.emulator import Emulator
+from tests.simt.emulator import EmulationError
 from tests.simt.gpu import Gpu, emulated_gpu
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
@@ -38,12 +38,12 @@ def test_batches(gpu: Gpu, seed: int) -> None:
     check_batches(rng, int(rng.integers(1, 12)), 4, [1, 2, 5, 33])
 
 
-FAULTS = {
-    "row_without_entries": ("has_marks and at[j] < at[j + 1]:", "has_marks:"),
-    "last_copies": ("place = length - 1 - place", "place = base + lane"),
-    "free_runs": ("to = table[1, size_class] + i", "to = table[1, size_class]"),
-    "gap": ("now -= _gone_before(at[j] + place, marks, before)", "now -= 0"),
-    "dead": ("fates[last] = fates[last] | DEAD", "fates[last] = fates[last]"),
+#: What is replaced by what, and the batches that find it.
+FAULTS: dict[str, tuple[str, str, int]] = {
+    "free_runs": ("to = table[1, size_class] + i", "to = table[1, size_class]", 5),
+    "gap": ("now -= gone_before(at[j] + place, marks, before)", "now -= 0", 8),
+    "dead": ("fates[last] = fates[last] | DEAD", "fates[last] = fates[last]", 6),
+    "match": ("is_gone = need[p] == _MANY", "is_gone = False", 8),
 }
 
 
@@ -51,7 +51,7 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(gpu: Gpu, fault: str) -> None:
     name, load = "featgraph.dynamic.kernels_cuda", gpu.emulator._execute
-    right, wrong = FAULTS[fault]
+    right, wrong, seed = FAULTS[fault]
 
     def execute(source: str, *given: str) -> object:
         if given[0] == name:
@@ -60,7 +60,6 @@ def test_a_planted_fault_is_found(gpu: Gpu, fault: str) -> None:
         return load(source, *given)
 
     gpu.emulator._execute = execute  # type: ignore[method-assign,assignment]
-    assert isinstance(gpu.emulator, Emulator)
     rng = np.random.default_rng(seed)
     with pytest.raises((AssertionError, fg.StateError, EmulationError)):
         check_batches(rng, int(rng.integers(1, 12)), 4, [1, 2, 5, 33])
@@ -108,6 +107,10 @@ def test_programs(short_hubs: Callable[[str], None], name: str) -> None:
         short_hubs(target)
         graph = changed(target, directed=not program.undirected)
         found.append(ran(graph, program, program.widths[0]))
+        ends = np.arange(20), np.full(20, 3)  # the hub alone has other lists
+        graph.insert_edges(*ends, weights=np.ones(20, np.float32))
+        again = ran(graph, program, program.widths[0])
+        found[-1] |= {f"{name} again": value for name, value in again.items()}
     for value, wanted in found[0].items():
         if program.exact:
             np.testing.assert_array_equal(found[1][value], wanted, err_msg=value)

@@ -35,6 +35,9 @@ class InExtents:
         self.name = name
         self._arrays = extents_of(graph, np.random.default_rng(seed))
 
+    def stays(self, name: str) -> bool:
+        return False
+
     def is_derived(self, name: str) -> bool:
         """Return False: the graph does not change."""
         return False

@@ -15,6 +15,7 @@ if not _cuda.is_installed():
 from numba import types
 
 from featgraph.dynamic import kernels_cuda as passes
+from featgraph.dynamic import reads_cuda as reads
 
 I32, I64, U8, U32 = (
     types.Array(t, 1, "C")
@@ -69,17 +70,18 @@ SIGNATURES = [
     (passes.take_runs, (N, I32, I32, I64S, I64, I64, I64)),
     (passes.cut_regions, (N, I64, I64S, I64)),
     (passes.lay_rows, (N, I64, I64, I64S, I64, I32)),
-    (passes.give_ids, (U8, I32, N, I64, U32, N, N, U32)),
+    (reads.give_ids, (U8, I32, N, I64, U32, N, N, U32)),
     (
-        passes.list_gone,
+        reads.list_gone,
         (N, I64, N, I32, I64, I32, U32, U32, I64, I32, I32, U32, U32, YES, U32),
     ),
-    (passes.mark_changed, (U8, I64, U32, N, U32, N, I32, U8)),
-    (passes.list_changed, (U8, YES, I64, I32, I32, I32, U32, I32, I32, U32, I32)),
-    (passes.take_values, (U8, I64, U32, U32)),
+    (reads.mark_changed, (U8, I64, U32, N, U32, N, I32, U8)),
+    (reads.list_changed, (U8, YES, I64, I32, I32, I32, U32, I32, I32, U32, I32)),
+    (reads.take_values, (U8, I64, U32, U32)),
     (
         passes.copy_rows,
-        (N, I64, N, I32, I32, I32, *MARKED, YES, YES, YES, U32, N, U32, U32),
+        (N, I64, N, I32, I32, I32, *MARKED, YES, YES, YES, U32, N, U32, U32, U32, U32,
+         U32, YES),
     ),
     (
         passes.append_edges,
@@ -90,10 +92,19 @@ SIGNATURES = [
         passes.write_values,
         (U8, I32, I32, I32, I64, I64, I64, I64, I64, I64, *MARKED, YES, U8, N, U8, N),
     ),
+    (reads.count_came, (U8, I32, I32, I32)),
+    (reads.count_left, (N, I64, N, I32, I32, I32, U32, I32)),
+    (reads.list_slots, (N, I64, N, I32, U32, YES, I32, I32, I32, I32)),
+    (reads.take_rows, (U32, N, I32, U32, N)),
+    (reads.measure_all, (I32, I32, I32)),
+    (reads.count_ends, (N, I32, I32, I32, I32)),
+    (reads.count_from, (N, I32, I32, I32, U8, I32)),
+    (reads.list_from, (N, I32, I32, I32, U8, I64, I32, I32)),
+    (reads.survey_degrees, (I32, N, N, I32)),
     (passes.free_runs, (N, I32, I32, I64S, I32, I32, I64)),
     (passes.put_runs, (I64S, I64)),
     (passes.move_queues, (I64S, N, I64, I64)),
-    (passes.finish_rows, (I32, N, I32, I64, U8, I32, I32, U8)),
+    (passes.finish_rows, (I32, N, I32, I64, U8, I32, I32, U8, I32, YES)),
 ]  # fmt: skip
 
 

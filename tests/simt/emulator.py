@@ -61,7 +61,7 @@ __all__ = [
 _ROOT = Path(__file__).resolve().parents[2]
 _PACKAGE = "featgraph.device"
 #: Modules elsewhere whose device functions kernels call.
-_ELSEWHERE = ("featgraph.ranks.gpu.row_copies",)
+_ELSEWHERE = ("featgraph.ranks.gpu.row_copies", "featgraph.dynamic.kernels_cuda")
 
 
 class Emulator:

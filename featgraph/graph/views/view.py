@@ -65,6 +65,9 @@ class RowLayout(Protocol):
     def is_derived(self, name: str) -> bool:
         """Whether an array is made anew in each version, and written in place."""
 
+    def stays(self, name: str) -> bool:
+        """Whether an array holds in another shape, where nothing has moved."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Stamps:

@@ -228,7 +228,11 @@ class GraphArrays(GraphView, Mapping[str, Any]):
             self._prepared.clear()
         self._counts = None
         if not now.binds_as(then):
-            self._arrays.clear()
+            stays = None if now.layout is None else now.layout.stays
+            is_there = stays is not None and now.moves is then.moves
+            for name in [*self._arrays]:
+                if stays is None or not is_there or not stays(name):
+                    del self._arrays[name]
             self._let_go()
             if self.placement is not None:
                 self.placement.forget_graph()

@@ -1,0 +1,254 @@
+"""What hosts read of the rows of a pool, and what loops over them share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from threading import Barrier
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from featgraph._interrupts import import_whole
+
+__all__ = [
+    "SHARED",
+    "Array",
+    "HostRows",
+    "Queue",
+    "Spec",
+    "Threads",
+    "edges_of",
+    "numba_kernels",
+]
+
+Array: TypeAlias = NDArray[Any]
+#: Type and width of each column of the edges; None for scalars.
+Spec: TypeAlias = dict[str, tuple[np.dtype[Any], int | None]]
+
+#: Loops over fewer entries and rows are run by one thread.
+SHARED = 1 << 14
+_PIECES = 16
+
+
+@cache
+def numba_kernels() -> Any:
+    """Return the kernels of the host, which load Numba."""
+    from featgraph.dynamic import kernels_cpu
+
+    return kernels_cpu
+
+
+class Queue:
+    """Numbers that leave in the order in which they came.
+
+    Parameters
+    ----------
+    dtype : dtype
+    """
+
+    __slots__ = ("_array", "_first", "_last")
+
+    def __init__(self, dtype: Any) -> None:
+        self._array, self._first, self._last = np.empty(0, dtype), 0, 0
+
+    def __len__(self) -> int:
+        return self._last - self._first
+
+    def next(self, count: int, skip: int = 0) -> Array:
+        """Return the next numbers; all where there are fewer. They stay."""
+        first = self._first + skip
+        return self._array[first : min(first + count, self._last)]
+
+    def drop(self, count: int) -> None:
+        """Remove the next numbers."""
+        self._first += count
+
+    def reserve(self, count: int) -> None:
+        """Make room for so many numbers; this alone can fail."""
+        if self._last + count > self._array.size:
+            kept = self.next(len(self))
+            array = np.empty(2 * (kept.size + count), kept.dtype)
+            array[: kept.size] = kept
+            self._array, self._first, self._last = array, 0, kept.size
+
+    def put(self, numbers: Any) -> None:
+        """Add numbers, for which there is room."""
+        count = len(numbers)
+        self._array[self._last : self._last + count] = numbers
+        self._last += count
+
+    def copy(self) -> Queue:
+        """Return a queue with the same numbers."""
+        made = Queue(self._array.dtype)
+        made._array = self.next(len(self)).copy()
+        made._last = len(self)
+        return made
+
+
+class Threads:
+    """Threads that share the loops of a batch.
+
+    All have begun before the first loop: later there is none that could not be had.
+
+    Parameters
+    ----------
+    work : int
+        How many entries and rows there are.
+    """
+
+    def __init__(self, work: int) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        count = import_whole("numba").get_num_threads() if work >= SHARED else 1
+        if count > 1:
+            pool = ThreadPoolExecutor(count, "featgraph-rows")
+            barrier = Barrier(count)
+            try:
+                for _ in range(count):
+                    pool.submit(barrier.wait)
+                self._pool = pool
+            except RuntimeError:  # no more threads
+                barrier.abort()
+                pool.shutdown()
+        self.count = 1 if self._pool is None else count
+
+    def __enter__(self) -> Threads:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def share(self, bounds: Any, work: Callable[[int, int, int], object]) -> None:
+        """Call ``work(part, low, high)`` for each part between two bounds."""
+        parts = list(zip(range(len(bounds)), bounds[:-1], bounds[1:], strict=False))
+        if self._pool is None:
+            for part in parts:
+                work(*part)
+            return
+        # Waits for all of them, also where one failed.
+        for done in [self._pool.submit(work, *part) for part in parts]:
+            done.result()
+
+    def bounds(self, count: int, first: Array | None = None) -> list[int]:
+        """Cut a range into parts, each with as many rows and entries."""
+        if self.count == 1 or count < _PIECES:
+            return [0, count]
+        shares = np.arange(_PIECES + 1) / _PIECES
+        if first is None:
+            return [int(x) for x in shares * count]
+        work = first + np.arange(first.size)
+        cuts = np.searchsorted(work, shares[1:-1] * work[-1])
+        return [0, *map(int, cuts), count]
+
+
+class HostRows:
+    """Rows in memory of the host; those of a GPU have the same methods.
+
+    `placed` and `taken` bring arrays to where the rows are.
+    """
+
+    starts: Array
+    stops: Array
+    ends: Array
+    numbers: Array
+    columns: dict[str, Array]
+    ids: Array | None
+    hubs: Array
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest row of a hub; 0 without hubs."""
+        return int((self.stops[self.hubs] - self.starts[self.hubs]).max(initial=0))
+
+    def taken_at(self, name: str, places: Array) -> Array:
+        """Return some entries of an array by its name, on the host."""
+        return getattr(self, name)[places]  # type: ignore[no-any-return]
+
+    def given_slots(
+        self, vertex_count: int, bound: int, is_undirected: bool
+    ) -> tuple[Array, Array]:
+        """Return rows and slots of edges as given, in the order of insertion.
+
+        Insertions are numbered below `bound`.
+        """
+        from featgraph.graph.building import sorting  # loads Numba
+
+        kernels, starts = numba_kernels(), self.starts[:vertex_count]
+        at = np.append(0, np.cumsum(self.lengths(vertex_count), dtype=np.int64))
+        rows, slots = np.empty(at[-1], np.int32), np.empty(at[-1], starts.dtype)
+        with Threads(at[-1]) as threads:
+            threads.share(
+                threads.bounds(starts.size, at),
+                lambda _, *part: kernels.list_slots(
+                    *part, starts, self.stops, at, rows, slots
+                ),
+            )
+        if is_undirected:
+            is_given = self.numbers[slots] & 1 == 0
+            rows, slots = rows[is_given], slots[is_given]
+        numbers = (self.numbers[slots] >> 1).astype(np.int32)
+        numbers -= numbers.min(initial=bound)
+        order = sorting.order_of(numbers)
+        return rows[order], slots[order]
+
+    def edges_at(self, slots: Array) -> tuple[Array, Array, dict[str, Array], Any]:
+        """Return ends, numbers, columns and ids of edges by slot."""
+        columns = {name: column[slots] for name, column in self.columns.items()}
+        ids = None if self.ids is None else self.ids[slots]
+        return self.ends[slots], self.numbers[slots], columns, ids
+
+    def rows_at(self, rows: Array, vertex_count: int) -> tuple[Array, Array, Array]:
+        """Return starts, stops and ends on the host, at least of some rows."""
+        return self.starts, self.stops, self.ends
+
+    def edges_from(self, is_in_set: Array, vertex_count: int) -> tuple[Array, Array]:
+        """Return other ends and rows of edges whose other ends are in a set."""
+        kernels = numba_kernels()
+        rows = self.starts[:vertex_count], self.stops, self.ends, is_in_set
+        none = np.empty(0, np.int32)
+        count = kernels.find_ends(*rows, none, none)
+        targets, sources = np.empty((2, count), np.int32)
+        if count:
+            kernels.find_ends(*rows, targets, sources)
+        return sources, targets
+
+    def on_host(self) -> Any:
+        """Return a pool that the host reads: this one."""
+        return self
+
+    @staticmethod
+    def queue(dtype: Any) -> Queue:
+        """Return a queue in that memory."""
+        return Queue(dtype)
+
+    @staticmethod
+    def placed(array: Array) -> Array:
+        """Return an array in the memory where the pool is."""
+        return array
+
+    def put(self, name: str, array: Any) -> None:
+        """Write a `placed` array over that with a name, or have it where none is."""
+        if getattr(self, name) is None:
+            setattr(self, name, array)
+        else:
+            getattr(self, name)[:] = array
+
+    def taken(self, updates: Any) -> Any:
+        """Return updates with arrays in that memory."""
+        return updates
+
+    def lengths(self, vertex_count: int) -> Array:
+        """Return the number of edges of each vertex."""
+        return self.stops[:vertex_count] - self.starts[:vertex_count]
+
+
+def edges_of(pool: Any, rows: Array) -> tuple[Array, Array]:
+    """Return the other ends of the edges of some rows, and the rows."""
+    starts, stops = pool.taken_at("starts", rows), pool.taken_at("stops", rows)
+    lengths = (stops - starts).astype(np.int64)
+    shift = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+    slots = shift + np.arange(shift.size)
+    return pool.taken_at("ends", slots), np.repeat(rows, lengths)
