@@ -505,7 +505,7 @@ class _Step:
     def _result(self, counts: list[int]) -> UpdateResult:
         kernels, batch, codes = self.kernels, self.batch, self.updates.outcomes
         if batch.deaths.size:  # edges may be deleted at both of their ends
-            counts[kernels.MISSING], codes = 0, codes[:0]
+            counts[kernels.MISSING], codes = 0, np.empty(0, np.uint8)
         made = counts[kernels.INSERTED] + counts[kernels.REPLACED] + batch.births
         is_changed = bool(made + counts[kernels.EDGES] + batch.deaths.size)
         version = self.store.version + is_changed
