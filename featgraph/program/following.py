@@ -150,7 +150,8 @@ def follow(state: Any, then: Seen, now: Seen) -> None:
 
 def _carry(column: Column, now: Any) -> None:
     """Have values of edges stay with their edges; new edges get `fill`."""
-    then, values = column.insertions, column.on_host()
+    then: Any = column.insertions
+    values = column.on_host()
     order = np.argsort(then)
     made = np.empty((now.size, *values.shape[1:]), values.dtype)
     made[...] = column.fill

@@ -69,26 +69,53 @@ def test_rows_are_oriented_anew_in_each_version() -> None:
         algorithms.triangle_count(graph)
 
 
+def change(graph: fg.DynamicGraph, rng: np.random.Generator) -> fg.DynamicGraph:
+    """Return the graph after a drawn call, or a copy."""
+    living = np.arange(graph.vertex_count)
+    living = living if graph.living is None else living[graph.living]
+    kind = rng.random()
+    if kind < 0.2 or living.size < 3:
+        graph.insert_vertices(int(rng.integers(1, 40)))
+    elif kind < 0.3:
+        graph.delete_vertices(rng.choice(living, 2, replace=False))
+    elif kind < 0.35:
+        graph.compact()
+    elif kind < 0.4:
+        return graph.copy()
+    else:
+        count = int(rng.integers(1, 60))
+        graph.update(
+            *rng.choice(living, (2, count)), rng.random(count) < 0.7,
+            weights=rng.random(count), copies=str(rng.choice(["all", "first", "last"])),
+        )  # fmt: skip
+    return graph
+
+
 @pytest.mark.parametrize("directed", [True, False])
-def test_degrees_and_traits_follow_batches(directed: bool) -> None:
+def test_degrees_and_frozen_graphs_follow_all_calls(directed: bool) -> None:
     rng = np.random.default_rng(2)
-    graph = fg.DynamicGraph.from_edges(vertex_count=200, directed=directed)
+    graph = fg.DynamicGraph.from_edges(vertex_count=5, directed=directed, weights=[])
     graph._degrees.array("in")
-    for _ in range(25):
-        count = int(rng.integers(1, 900))
-        ends = rng.integers(0, 200, (2, count))
-        ends[int(rng.integers(2)), : int(rng.integers(count))] = 7
-        graph.update(*ends, rng.random(count) < 0.6)
-        frozen = graph.freeze()
+    for _ in range(60):
+        graph = change(graph, rng)
+        graph.audit()
+        count = graph.vertex_count
+        again = fg.Graph.from_edges(
+            graph.sources, graph.targets, vertex_count=count, directed=directed
+        )
         for side in ("in", "out"):
-            degrees = graph._degrees.array(side)
-            wanted = getattr(frozen, f"{side}_degree")
-            np.testing.assert_array_equal(degrees[:200], wanted)
-            assert not degrees[200:].any()
+            degrees, wanted = (getattr(g, f"{side}_degree") for g in (graph, again))
+            np.testing.assert_array_equal(degrees, wanted)
+            assert not graph._degrees.array(side)[count:].any()
         if directed:
-            counts = np.bincount(frozen.out_degree)
-            np.testing.assert_array_equal(np.trim_zeros(graph._degrees._counts, "b"),
-                                          counts)  # fmt: skip
+            counts = np.trim_zeros(graph._degrees._counts, "b")
+            np.testing.assert_array_equal(counts, np.bincount(again.out_degree))
+        frozen, living = graph.freeze(), np.arange(count)
+        living = living if graph.living is None else living[graph.living]
+        assert living.size == graph.living_count == frozen.vertex_count
+        np.testing.assert_array_equal(living[frozen.sources], graph.sources)
+        np.testing.assert_array_equal(living[frozen.targets], graph.targets)
+        np.testing.assert_array_equal(frozen.weights, graph.weights)
 
 
 def traits_of(graph: fg.DynamicGraph) -> Any:

@@ -48,7 +48,7 @@ def ran(
     return {name: state[name] for name in state}
 
 
-@pytest.mark.drawn(8)
+@pytest.mark.drawn(12)
 @pytest.mark.parametrize("program", BANK, ids=str)
 def test_programs_have_the_bits_of_the_frozen_graph(program: BankProgram) -> None:
     rng, k = np.random.default_rng(len(program.name)), program.widths[0]
@@ -139,6 +139,7 @@ def columns_left(
 def test_columns_have_the_values_of_the_version(name: str, directed: bool) -> None:
     rng, step = np.random.default_rng(8), STEPS[name]
     graph = reached(rng, V, directed=directed, batches=3)
+    in_place = 0
     for _ in range(3):
         frozen = graph.freeze()
         as_array = fg.edge_property(graph.weights_as("float32"), copy=False)
@@ -149,8 +150,11 @@ def test_columns_have_the_values_of_the_version(name: str, directed: bool) -> No
                 found = columns_left(graph, step, weights, **how)
                 for key, value in wanted.items():
                     require_equal(found[key], value, key)
-        ends, some = rng.integers(0, V, (2, 40)), rng.random(40) < 0.6
-        graph.update(*ends, some, weights=rng.random(40, dtype=np.float32))
+        moves, ends = graph.stamps.moves, rng.integers(0, V, (2, 8))
+        some, values = rng.random(8) < 0.6, rng.random(8, dtype=np.float32)
+        graph.update(*ends, some, weights=values)
+        in_place += graph.stamps.moves is moves
+    assert in_place
 
 
 def test_edges_are_numbered_by_slot_where_columns_are_all() -> None:
