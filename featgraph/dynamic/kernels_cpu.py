@@ -212,7 +212,7 @@ def _slot_of(key: int, begin: int, keys: _Array, table: _Array, size: int) -> in
     at = ((_int64(key) * 2654435769) >> 15) & (size - 1)
     while table[at] >= 0 and keys[begin + table[at]] != key:
         at = (at + 1) & (size - 1)
-    return at
+    return int(at)
 
 
 @njit(nogil=True, inline="always")

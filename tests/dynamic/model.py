@@ -132,8 +132,7 @@ class Model:
             out = (e.target, 2 * e.number + side, *e.values)
             if along != "out" or not self.directed:
                 rows[e.target].append(into)
-            is_out = along == "out" and self.directed
-            if is_out or (side and e.source != e.target):
+            if (along == "out" and self.directed) or (side and e.source != e.target):
                 rows[e.source].append(out)
         return rows
 

@@ -57,10 +57,13 @@ class Batches(RuleBasedStateMachine):
         columns=st.sampled_from(list(COLUMNS)),
         count=st.integers(0, 12),
         shares=st.sampled_from([(8, 4), (0, 0), (0, 0), (0, 1)]),
+        built=st.sampled_from(["in", "out", "both"]),
+        has_ids=st.booleans(),
     )  # fmt: skip
     def begin(
-        self, options: dict[str, Any], columns: str, count: int, shares: tuple[int, int]
-    ) -> None:
+        self, options: dict[str, Any], columns: str, count: int,
+        shares: tuple[int, int], built: str, has_ids: bool,
+    ) -> None:  # fmt: skip
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(stores, "MERGE_SHARE", shares[0])
         self.patch.setattr(stores, "COMPACT_SHARE", shares[1])
@@ -72,6 +75,9 @@ class Batches(RuleBasedStateMachine):
         self.model = Model(options["directed"], duplicates, options["loops"], dtype)
         self.model.insert_vertices(count)
         self.store = EdgeStore(count, columns=self.spec, **options)
+        self.store.pool(built)
+        if has_ids:
+            self.store.give_ids()
         self.seen: list[tuple[int, list[Edge], list[bool]]] = []
 
     def teardown(self) -> None:
@@ -347,6 +353,8 @@ def test_threads_have_the_bits_of_one(
 ) -> None:
     options = {"directed": directed, "duplicates": duplicates}
     alone = random_store(rng, 300, 2000, **options)
+    alone.pool("out")
+    alone.give_ids()
     shared = alone.copy()
     for size in (1, 40, 700):
         batch = random_batch(rng, alone, size, 0.6)
@@ -374,6 +382,7 @@ def test_insertions_and_deletions_of_few_pairs(
     model.insert_vertices(3)
     store = EdgeStore(3, directed=directed, duplicates=duplicates, columns=spec)
     store.pool("both")
+    store.give_ids()
     for turn, size in enumerate([1, 7, 9, 40, 3, 40, 12, 30]):
         monkeypatch.setattr(stores, "MERGE_SHARE", 8 * (turn % 3 == 2))
         monkeypatch.setattr(stores, "COMPACT_SHARE", 0)
@@ -422,7 +431,7 @@ def test_a_hub_grows_and_shrinks(
 
 
 def test_long_freed_runs_are_cut() -> None:
-    store = EdgeStore(3000)
+    store = EdgeStore(3000, capacity=200_000)
     ones = np.full(9000, 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stores, "MERGE_SHARE", 0)
@@ -444,6 +453,7 @@ def test_long_freed_runs_are_cut() -> None:
         store.apply(batch)
         audit(store)
         assert store.pools["in"].region == (0, 0)
+        assert store.moves == 0
         # Regions of several runs, of which rows come to some.
         store.apply(checked_batch(twos, twos, False, {}, {}, 3000))
         for k in range(4):
