@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.dynamic.contenders import CONTENDERS, Edges, Holder, keys_of
+from bench.dynamic.contenders import CONTENDERS, DynamicThere, Edges, Holder, keys_of
 from bench.graphs import SEED, make_graph
 from bench.record import Recorder
 from bench.timing import wait_for_gpu
@@ -44,6 +44,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         base, count = edges_once(named.graph), named.graph.vertex_count
         described = named.describe() | {"edges_once": len(base)}
         for contender in arguments.only:
+            if CONTENDERS[contender] is DynamicThere and arguments.target != "cuda":
+                continue
             gc.collect()
             begun = time.perf_counter()
             holder = CONTENDERS[contender](base, count, arguments.target)

@@ -452,7 +452,8 @@ class _Step:
             sources, targets, batch.kinds, policy, copies, looks, store.next_number,
             store.duplicates, columns, outcomes, not store.directed,
         )  # fmt: skip
-        return store.pools["in"].taken(updates)
+        there: Updates = store.pools["in"].taken(updates)
+        return there
 
     def _policy(self) -> tuple[int, int]:
         """Return what becomes of edges that are there, and which copies leave."""
