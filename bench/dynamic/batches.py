@@ -23,7 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from bench.dynamic.contenders import CONTENDERS, Dynamic, Edges, Holder, keys_of
+from bench.dynamic.contenders import (
+    CONTENDERS,
+    Dynamic,
+    DynamicThere,
+    Edges,
+    Holder,
+    keys_of,
+)
 from bench.graphs import SEED, make_graph
 from bench.record import Recorder
 from bench.timing import wait_for_gpu
@@ -54,6 +61,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         base, count = edges_once(named.graph), named.graph.vertex_count
         described = named.describe() | {"edges_once": len(base)}
         for contender in arguments.only:
+            if CONTENDERS[contender] is DynamicThere and arguments.target != "cuda":
+                continue
             gc.collect()
             begun = time.perf_counter()
             holder = CONTENDERS[contender](base, count, arguments.target)

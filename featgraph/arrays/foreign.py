@@ -259,7 +259,11 @@ def reshaped(array: Any, shape: tuple[int, ...]) -> Any:
         If rows that are apart would be joined.
     """
     if array.is_c_contiguous():
-        return array.reshape(shape)
+        if not isinstance(array, Strided):
+            return array.reshape(shape)
+        item = array.dtype.itemsize
+        ends = range(1, len(shape) + 1)
+        return strided(array, shape, tuple(item * math.prod(shape[n:]) for n in ends))
     if shape[:1] != array.shape[:1] or math.prod(shape) != math.prod(array.shape):
         raise ValueError(
             f"rows that are apart keep their number: {array.shape}, {shape}"

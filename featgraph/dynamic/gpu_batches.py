@@ -160,7 +160,8 @@ class GpuStep(_Step):
         gone = given - int(self.counts[kernels.INSERTED] - self.counts[kernels.EDGES])
         births, deaths = self.vertices, self.batch.deaths
         return _GpuRecord(
-            store.version, store.next_number, births, deaths, updates,
+            store.version, store.next_number, births, deaths,
+            (updates.sources, updates.targets), updates.has_twins,
             (plan.order, plan.fates, plan.sides), left, changed if count else (),
             given + gone + count + births.size + deaths.size,
         )  # fmt: skip
@@ -177,7 +178,8 @@ class _GpuRecord:
     number: int
     births: Array
     deaths: Array
-    updates: Updates
+    ends: tuple[Any, Any]
+    has_twins: bool
     entries: tuple[Any, ...]
     left: tuple[Any, ...]
     listed: tuple[Any, ...]
@@ -186,12 +188,12 @@ class _GpuRecord:
     @cached_property
     def sources(self) -> Array:
         """Where updates begin."""
-        return read_back(self.updates.sources)
+        return read_back(self.ends[0])
 
     @cached_property
     def targets(self) -> Array:
         """Where they end."""
-        return read_back(self.updates.targets)
+        return read_back(self.ends[1])
 
     @cached_property
     def born(self) -> Array:
@@ -208,7 +210,7 @@ class _GpuRecord:
     def gone(self) -> tuple[Array, Array, Array]:
         """Sources, targets and numbers of edges that were deleted."""
         rows, ends, numbers = map(read_back, self.left[:3])
-        if self.updates.has_twins:
+        if self.has_twins:
             is_given = numbers & 1 == 0
             rows, ends, numbers = rows[is_given], ends[is_given], numbers[is_given]
         return ends, rows, numbers

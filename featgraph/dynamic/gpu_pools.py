@@ -543,7 +543,7 @@ class GpuRowPool(RowPool):
         )  # fmt: skip
         return cuts
 
-    def _find_hubs(self, plan: GpuPlan) -> None:  # type: ignore[override]
+    def _find_hubs(self, plan: GpuPlan) -> None:
         count = int(plan.summary[passes.HUBS])
         rows, lengths = (read_back(part_of(a, 0, count)) for a in plan.hub_list)
         is_kept = np.zeros(self.hubs.size, np.bool_)

@@ -190,7 +190,7 @@ class HostRows:
             is_given = self.numbers[slots] & 1 == 0
             rows, slots = rows[is_given], slots[is_given]
         numbers = (self.numbers[slots] >> 1).astype(np.int32)
-        numbers -= numbers.min(initial=bound)
+        numbers -= numbers.min(initial=max(bound - 1, 0))
         order = sorting.order_of(numbers)
         return rows[order], slots[order]
 

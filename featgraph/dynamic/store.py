@@ -452,7 +452,8 @@ class _Step:
             sources, targets, batch.kinds, policy, copies, looks, store.next_number,
             store.duplicates, columns, outcomes, not store.directed,
         )  # fmt: skip
-        return store.pools["in"].taken(updates)
+        there: Updates = store.pools["in"].taken(updates)
+        return there
 
     def _policy(self) -> tuple[int, int]:
         """Return what becomes of edges that are there, and which copies leave."""
@@ -505,7 +506,7 @@ class _Step:
     def _result(self, counts: list[int]) -> UpdateResult:
         kernels, batch, codes = self.kernels, self.batch, self.updates.outcomes
         if batch.deaths.size:  # edges may be deleted at both of their ends
-            counts[kernels.MISSING], codes = 0, codes[:0]
+            counts[kernels.MISSING], codes = 0, np.empty(0, np.uint8)
         made = counts[kernels.INSERTED] + counts[kernels.REPLACED] + batch.births
         is_changed = bool(made + counts[kernels.EDGES] + batch.deaths.size)
         version = self.store.version + is_changed

@@ -464,6 +464,9 @@ class RunArrays:
             self._cut_for[name] = self._degrees.now
         if name == "vertex_chunks" or (of is not None and name == of.chunks):
             return cut_words(vertices, None if of is None else self._edges_before(of))
+        if name in _BY_DEGREE and self._store.target == "cuda":
+            found = host_graph_array(graph, name)
+            return np.pad(found, (0, vertices + (name in _BEGINS) - found.size), "edge")
         if name in _OF_IDS:
             return _padded(host_graph_array(graph, name), edges)
         windows, kind = windows_of(name), name.split(" ")[0]
@@ -493,7 +496,7 @@ class RunArrays:
             of.hub_parts: gpu_arrays.parts_of_rows,
         }
         cut = listed.get(name.split(" ")[0], gpu_arrays.joined_parts)
-        return cut(hubs, lengths)  # type: ignore[no-any-return]
+        return cut(hubs, lengths)
 
     def _lengths(self, of: RowNames) -> Array:
         """Return the lengths of rows, up to the vertex capacity."""
@@ -525,6 +528,9 @@ def _along(of: RowNames) -> str:
     return _ALONG[of.chunks.removesuffix("_chunks")]
 
 
+#: Arrays of rows by degree order that kernels of the GPU read up to the capacity.
+_BEGINS = frozenset({"upper_offsets", "lower_offsets", "both_offsets"})
+_BY_DEGREE = _BEGINS | {"order_vertex", "degree_order"}
 #: Derived arrays with an entry for each edge id.
 _OF_IDS = frozenset({"in_sources", "edge_twin", "edge_is_twin"})
 

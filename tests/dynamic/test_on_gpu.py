@@ -43,7 +43,7 @@ FAULTS: dict[str, tuple[str, str, int]] = {
     "free_runs": ("to = table[1, size_class] + i", "to = table[1, size_class]", 5),
     "gap": ("now -= gone_before(at[j] + place, marks, before)", "now -= 0", 8),
     "dead": ("fates[last] = fates[last] | DEAD", "fates[last] = fates[last]", 6),
-    "match": ("is_gone = need[p] == _MANY", "is_gone = False", 8),
+    "match": ("is_gone = need[p] == _MANY", "is_gone = False", 0),
 }
 
 
