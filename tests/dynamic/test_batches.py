@@ -692,3 +692,29 @@ def test_sums_are_rounded_once_and_refused_where_there_is_none() -> None:
     large = {"weight": [2**62, 2**62, 2**62]}
     with pytest.raises(GraphInputError, match="no sum"):
         store.apply(checked_batch([0] * 3, [1] * 3, True, large, wide, 2))
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_changes_are_net(directed: bool) -> None:
+    spec = COLUMNS["weight"]
+    store = EdgeStore(5, directed=directed, duplicates="last", columns=spec)
+
+    def update(u: int, v: int, weight: float | None) -> None:
+        values = {} if weight is None else {"weight": [weight]}
+        store.apply(checked_batch([u], [v], weight is not None, values, spec, 5))
+
+    def changes(since: int) -> list[list[tuple[int, int]]]:
+        found = store.changes(since)
+        assert found is not None
+        pairs = (found.inserted, found.deleted, found.changed)
+        return [list(zip(*(e.tolist() for e in pair), strict=True)) for pair in pairs]
+
+    for step in [(3, 1, 1.0), (0, 2, 1.0), (3, 1, 2.0), (4, 0, 1.0), (4, 0, 2.0),
+                 (0, 2, None), (4, 0, None)]:  # fmt: skip
+        update(*step)
+    assert changes(7) == [[], [], []]
+    assert changes(5) == [[], [(0, 2), (4, 0)], []]
+    assert changes(2) == [[], [(0, 2)], [(3, 1)]]
+    assert changes(0) == [[(3, 1)], [], []]
+    assert changes(4) == [[], [(0, 2), (4, 0)], []]
+    assert store.changes(-1) is None
