@@ -17,11 +17,14 @@ import numpy as np
 
 import featgraph as fg
 
-__all__ = ["FEW", "Following", "Update", "follow"]
+__all__ = ["FEW", "Following", "Update", "follow", "follow_paths"]
 
 #: Arguments of algorithms that have values for edges, in the order in which the edges
 #: were given: of edges that have come since, they say nothing.
 EDGE_VALUES = ("weights", "conductances", "conductivities", "pairwise")
+#: An update of paths begins anew behind more changes than one for so many edges, or
+#: where more vertices than one of so many had their paths along edges that went.
+SHARE, MOST_LOST = 8, 4
 #: Of a graph with fewer edges, as many changes are gone on from as with so many.
 FEW = 4096
 
@@ -81,7 +84,7 @@ class Following:
     @property
     def target(self) -> str:
         """Where the call has run."""
-        return self.arguments.kwargs.get("target", "auto")  # type: ignore[no-any-return]
+        return self.arguments.kwargs.get("target", "auto")
 
     def update(self, result: Any) -> Update:
         """Bring a result up to date in place; see `Result.update`."""
@@ -140,3 +143,52 @@ def follow(
     if not isinstance(graph, fg.DynamicGraph):
         return None
     return Following(graph, version, call, arguments)
+
+
+def follow_paths(
+    result: Any,
+    following: Following,
+    sources: Any,
+    make_state: Callable[[], Any],
+    step: Any,
+    unreached: Any,
+) -> Any:
+    """Bring the State of a search up to date; return it, or why it begins anew.
+
+    It is made from the result at the first update, and kept.
+
+    Parameters
+    ----------
+    sources : ndarray
+        Vertices where paths begin.
+    make_state : callable
+        Returns a State on the graph, or why there is none, with two properties first:
+        how far vertices are, and the vertex before each.
+    step : FoldMap
+        Makes paths shorter.
+    unreached
+        How far a vertex is that no path leads to.
+
+    Returns
+    -------
+    (State, Update) or str
+    """
+    changes, graph = following.changes(SHARE), following.graph
+    if isinstance(changes, str):
+        return changes
+    state, target = vars(result).get("_paths"), following.target
+    if state is None:
+        state = make_state()
+        if isinstance(state, str):
+            return state
+        state.trimmed = following.version
+    far, before, *_ = state
+    lost = fg.trim(state, before, reset={far: unreached}, target=target)
+    if lost.size > max(graph.vertex_count, FEW) // MOST_LOST:
+        return f"{lost.size} vertices had their paths along edges that went"
+    again = sources[np.asarray(state[before])[sources, 0] != sources]
+    state.put(far, again, 0)  # their ids were given out again
+    state.put(before, again, again[:, None])
+    run = fg.iterate(step, state, max_supersteps=graph.vertex_count + 1, target=target)
+    vars(result)["_paths"] = state
+    return state, Update(changes.version, supersteps=run.supersteps)

@@ -75,7 +75,13 @@ class Sources:
             fill=elsewhere,
         )
 
-    def result(self, values: fg.View) -> fg.View:
+    def resumed(self, values: Array, elsewhere: Any) -> Any:
+        """Return an iterated property (V, 1) with values of an earlier version."""
+        made = np.full((self.count, 1), elsewhere, values.dtype)
+        made[: len(values)] = values.reshape(-1, 1)
+        return fg.vertex_property(made, iterated=True, fill=elsewhere)
+
+    def result(self, values: Any) -> Any:
         """Return (V, k), or (V,) where that was asked for."""
         return values.reshape(len(values)) if self.is_one else values
 
@@ -127,7 +133,7 @@ def length_property(
 ) -> Any:
     """Return the property of lengths; edges without weights are one long."""
     if weights is None and graph.part.weights is None:
-        return fg.edge_property(1, dtype=dtype)
+        return fg.edge_property(1, dtype=dtype, fill=1)
     check = partial(checked, graph, weights, dtype)
     ranks = graph.ranks
     lengths = check() if ranks is None else ranks.on_all(check, "a look at the weights")

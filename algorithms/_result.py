@@ -349,9 +349,9 @@ class Result:
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes, with all answers read."""
         read = {one.name: getattr(self, one.name) for one in fields(self)}
-        sources = {_source_of(name) for name in read} | {"_call"}
-        kept = {k: value for k, value in vars(self).items() if k not in sources}
-        return kept | read
+        # Others are where answers come from, and what updates go on from.
+        public = {k: value for k, value in vars(self).items() if k[0] != "_"}
+        return public | read
 
     def to_frame(self) -> Any:
         """Return the answers for all vertices as a pandas DataFrame.

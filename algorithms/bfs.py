@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._following import Following, Update, follow_paths
 from featgraph.algorithms._paths import NO_VERTEX, Sources, require_tree
 from featgraph.algorithms._result import PathsResult, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require
@@ -66,6 +67,27 @@ def settle(f, v, d):  # type: ignore[no-untyped-def]
 step = fg.foldmap(unseen, seen_neighbors, settle)
 
 
+@fg.gather(into="near", combine="argmin", sources="active")
+def nearest_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Go to the source, and along the edge."""
+    return d.level[u, f] + 1
+
+
+@fg.vertex
+def come_nearer(f, v, d):  # type: ignore[no-untyped-def]
+    """Take the least level, if it is less than what was known."""
+    if d.near[v, f] >= d.level[v, f]:
+        return False
+    d.level_next[v, f] = d.near[v, f]
+    d.parent_next[v, f] = d.near_source[v, f]
+    return True
+
+
+#: What updates run: levels of vertices that a search has not reached are `FAR` there.
+follow_levels = fg.foldmap(nearest_neighbors, come_nearer)
+FAR = 1 << 30
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BfsResult(PathsResult):
     """What `bfs` returns.
@@ -82,6 +104,38 @@ class BfsResult(PathsResult):
     parents: npt.NDArray[np.int32] = answer()
 
     tree_name: ClassVar[str] = "parents"
+
+    def _resume(self, following: Following) -> Update | str:
+        """Find the levels that are less, behind those whose edges are gone."""
+        asked, graph = following.asked, following.graph
+        begin = Sources(graph, asked["sources"], asked["together"])
+        if begin.width > 1:
+            return "levels are those of several searches"
+        if asked["max_depth"] is not None:
+            return "levels end at max_depth"
+
+        def make_state() -> fg.State:
+            levels = np.where(self.levels == UNREACHED, FAR, self.levels)
+            return fg.State(
+                graph,
+                level=begin.resumed(levels.astype(np.int32), FAR),
+                parent=begin.resumed(self.parents, NO_VERTEX),
+            )
+
+        found = follow_paths(
+            self, following, begin.vertices, make_state, follow_levels, FAR
+        )
+        if isinstance(found, str):
+            return found
+        state, done = found
+        levels = state["level"]
+        levels[levels == FAR] = UNREACHED
+        self._take(
+            levels=begin.result(levels),
+            parents=begin.result(state["parent"]),
+            vertex_names=graph.vertex_names,
+        )
+        return done
 
 
 @fg.algorithm()

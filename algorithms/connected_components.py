@@ -230,7 +230,7 @@ class ConnectedComponentsResult(Result):
             )
             if lost.size > max(graph.vertex_count, FEW) // MOST_MOVED:
                 return f"{lost.size} vertices had their labels by edges that went"
-        vars(self)["_forest"] = state
+        self._take(_forest=state)
         run = fg.iterate(follow_labels, state, **options)
         return state["label"], supersteps + run.supersteps
 

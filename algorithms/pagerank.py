@@ -318,9 +318,8 @@ class PageRankResult(Result):
             if mass >= state["counted_on"]:
                 break
             _count_on(state, COUNTED_ON * mass, asked)
-        vars(self)["_shares"] = state
         self._take(
-            ranks=_scaled, run=run, residuals=np.empty(0),
+            _shares=state, ranks=_scaled, run=run, residuals=np.empty(0),
             vertex_names=graph.vertex_names,
         )  # fmt: skip
         return Update(changes.version, supersteps=run.supersteps)
@@ -380,7 +379,7 @@ def _scaled(result: PageRankResult) -> Array:
     """Return ranks that sum to one."""
     state = vars(result)["_shares"]
     ranks = state["share"] * _sent(state["out"])
-    return ranks / ranks.dtype.type(ranks.sum(dtype=np.float64))  # type: ignore[no-any-return]
+    return ranks / ranks.dtype.type(ranks.sum(dtype=np.float64))
 
 
 @fg.algorithm()

@@ -37,6 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._following import Following, Update, follow_paths
 from featgraph.algorithms._paths import (
     NO_VERTEX,
     Sources,
@@ -93,6 +94,41 @@ class SsspResult(PathsResult):
 
     distances: Array = answer()
     predecessors: npt.NDArray[np.int32] = answer()
+
+    def _resume(self, following: Following) -> Update | str:
+        """Shorten the paths that may be, behind those that are gone."""
+        asked, graph = following.asked, following.graph
+        begin = Sources(graph, asked["sources"], asked["together"])
+        if begin.width > 1:
+            return "paths are those of several searches"
+        real, may_be_long = checked_reals(asked["dtype"]), list[bool]()
+        weight = length_property(
+            graph, asked["weights"], real, partial(_lengths, may_be_long)
+        )
+        if any(may_be_long):
+            return "paths may be longer than the type holds"
+
+        def make_state() -> fg.State | str:
+            state = fg.State(
+                graph,
+                distance=begin.resumed(self.distances, np.inf),
+                predecessor=begin.resumed(self.predecessors, NO_VERTEX),
+                weight=weight,
+            )
+            if graph.weights is not None and not state.signature["weight"].column:
+                return "the weights are of another type"
+            return state
+
+        found = follow_paths(self, following, begin.vertices, make_state, step, np.inf)
+        if isinstance(found, str):
+            return found
+        state, done = found
+        self._take(
+            distances=begin.result(state["distance"]),
+            predecessors=begin.result(state["predecessor"]),
+            vertex_names=graph.vertex_names,
+        )
+        return done
 
 
 @fg.algorithm()

@@ -586,11 +586,24 @@ TABLES["dynamic-batches"] = {
     "updates/ms": _number("updates_per_ms", 3),
     **CHECK,
 }
+TABLES["dynamic-following"] = {
+    "graph": _graph,
+    "updates": _text("size"),
+    "kind": _text("kind"),
+    "operation": _text("operation"),
+    **COMMON,
+    **TIME,
+    "processor ms": _number("processor_ms"),
+    "edges evaluated": _text("evaluated"),
+    "began anew": _text("anew"),
+    **CHECK,
+}
 TABLES["dynamic-stream"] = {
     "window": _text("window"),
     "what": _text("what"),
     **COMMON,
     **TIME,
+    "processor ms": _number("processor_ms"),
     "updates a step": _number("updates", 3),
     "edges": _number("edges", 6),
     **CHECK,

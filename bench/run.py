@@ -84,6 +84,7 @@ BENCHES = {
     "sgd-preparation": "bench.sgd.preparation",
     "sgd-sweeps": "bench.sgd.sweeps",
     "dynamic-batches": "bench.dynamic.batches",
+    "dynamic-following": "bench.dynamic.following",
     "dynamic-stream": "bench.dynamic.stream",
 }
 

@@ -30,6 +30,13 @@ class Edges:
     def __len__(self) -> int:
         return len(self.sources)
 
+    def split(self, count: int) -> list[Edges]:
+        """Return as many parts of them, one behind the other."""
+        parts = zip(
+            *(np.array_split(a, count) for a in vars(self).values()), strict=True
+        )
+        return [Edges(*part) for part in parts]
+
 
 def keys_of(sources: Array, targets: Array) -> Array:
     """Return a number for each edge, which ascend by row."""
@@ -66,6 +73,13 @@ class Dynamic:
 
     def delete(self, batch: Edges) -> None:
         self.graph.delete_edges(batch.sources, batch.targets)
+
+    def mix(self, come: Edges, go: Edges) -> None:
+        """Insert edges and delete others in one batch."""
+        pairs = zip(vars(come).values(), vars(go).values(), strict=True)
+        sources, targets, weights = (np.concatenate(pair) for pair in pairs)
+        insert = np.arange(len(sources)) < len(come)
+        self.graph.update(sources, targets, insert=insert, weights=weights)
 
     def rows(self) -> tuple[Array, float]:
         total = float(np.sum(self.graph.weights, dtype=np.float64))

@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     }  # fmt: skip
     results = {what: call(graph, target=arguments.target)
                for what, (call, _, _) in chosen.items()}  # fmt: skip
-    taken: dict[tuple[str, str], list[float]] = {}
+    taken: dict[tuple[str, str], list[Any]] = {}
     sizes = []
     for number, batch in enumerate(window):
         if number == arguments.repeat + 2:  # two warm up
@@ -99,7 +99,11 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     }
     for (contender, what), trials in taken.items():
         own = checks if contender == "following" else None
-        recorder.add(contender, trials[2:], what=what, checks=own, **about)
+        clock, processors = np.array(trials[2:]).T
+        own_ms = {"processor_ms": float(np.median(processors))}
+        recorder.add(
+            contender, clock.tolist(), what=what, checks=own, **own_ms, **about
+        )
 
 
 def read_events() -> tuple[fg.TemporalEdges, str]:
@@ -129,16 +133,16 @@ def built(
 def timed(
     steps: dict[str, Callable[[], Any]],
     contender: str,
-    taken: dict[tuple[str, str], list[float]],
+    taken: dict[tuple[str, str], list[Any]],
     target: str,
 ) -> None:
-    """Time each part of a step, and all together."""
-    total = 0.0
+    """Time each part of a step, and all: ms by the clock, and of processors."""
+    total = np.zeros(2)
     for what, call in steps.items():
-        begun = time.perf_counter()
+        begun = np.array([time.perf_counter(), time.process_time()])
         call()
         wait_for_gpu(target)
-        ms = (time.perf_counter() - begun) * 1e3
+        ms = ([time.perf_counter(), time.process_time()] - begun) * 1e3
         taken.setdefault((contender, what), []).append(ms)
         total += ms
     taken.setdefault((contender, "step"), []).append(total)

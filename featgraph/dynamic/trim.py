@@ -120,16 +120,17 @@ def trim(
     with state.in_use.hold("fg.trim"):
         for name in (source, *reset):
             column = state._column(name)
-            if column.type.kind is not PropertyKind.VERTEX:
+            is_one = name != source or column.type.item_shape in {(), (1,)}
+            if column.type.kind is not PropertyKind.VERTEX or not is_one:
                 raise StateError(
-                    "vertices are reset",
+                    "vertices are reset, and have one source each",
                     where=f"fg.trim, property {name!r}",
                     got=column.type.describe(),
                     expected="a property of vertices",
                 )
         now = state.follow()
         ends = _find_gone(state, along, values)
-        lost = _find_lost(state, state[source], ends, along, target)
+        lost = _find_lost(state, state[source].reshape(-1), ends, along, target)
         made = {
             name: _values_at(state, name, values, lost)
             for name, values in ({source: -1} | reset).items()

@@ -56,7 +56,21 @@ def test_programs(gpu: Gpu, name: str) -> None:
     check_program(name)
 
 
-def check_program(name: str) -> None:
+OPTIONS = [
+    ("label_propagation", {"schedule": "warp_segmentation"}),
+    ("label_propagation", {"schedule": "virtual_warp", "lanes_per_vertex": 8}),
+    ("bfs", {"schedule": "balanced_push", "direction": "push"}),
+    ("edge_atomics", {"schedule": "balanced_push", "direction": "push"}),
+]
+
+
+@pytest.mark.drawn(4)
+@pytest.mark.parametrize(("name", "options"), OPTIONS)
+def test_schedules(gpu: Gpu, name: str, options: dict[str, Any]) -> None:
+    check_program(name, **options)
+
+
+def check_program(name: str, **options: Any) -> None:
     """Run it from all vertices, and from some; the CPU leaves the same."""
     program = BY_NAME[name]
     graph = drawn_graph(directed=not program.undirected)
@@ -70,7 +84,7 @@ def check_program(name: str) -> None:
                 warnings.simplefilter("ignore", fg.ConvergenceWarning)
                 ran = fg.iterate(
                     program.foldmaps, state, target=target, max_supersteps=2,
-                    active=active,
+                    active=active, **(options if target == "cuda" else {}),
                 )  # fmt: skip
             found.append((state, ran.active_counts))
         (ours, counts), (theirs, wanted) = found

@@ -16,12 +16,14 @@ import featgraph as fg
 from featgraph import algorithms
 from featgraph.algorithms import (
     bfs,
+    closeness_centrality,
     connected_components,
     pagerank,
     sssp,
     triangle_count,
 )
 from featgraph.algorithms._following import EDGE_VALUES, Following, Update
+from tests.strategies import examples
 
 PAIRS = st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=25)
 
@@ -115,27 +117,24 @@ def test_copies_of_edges_are_refused_as_by_a_call() -> None:
 def test_updates_begin_anew_in_place() -> None:
     rng = np.random.default_rng(0)
     graph = undirected(*drawn(rng, 20))
-    ranks, levels = pagerank(graph, alpha=0.5), bfs(graph, [0, 3])
-    parts = connected_components(graph)
-    before, old = levels.levels, ranks.ranks
+    hops, levels = closeness_centrality(graph), bfs(graph, [0, 3])
+    before, old = levels.levels, hops.centralities
     assert levels.update() == Update(graph.version, edges=0)
     assert levels.levels is before
     for _ in range(3):
         graph.insert_vertices(1)
         new = graph.vertex_count - 1
         graph.insert_edges([new, new], rng.integers(0, new, 2))
-        done = levels.update()
+        done = hops.update()
         assert done.version == graph.version
         assert done.began_anew == "the algorithm has no incremental form"
-        assert done.supersteps == levels.supersteps
-        ranks.update()
-        parts.update()
+        assert done.supersteps == hops.supersteps
+        assert levels.update().began_anew == "levels are those of several searches"
         fresh = bfs(graph, [0, 3])
         assert (levels.levels == fresh.levels).all()
         assert (levels.parents == fresh.parents).all()
-        assert (parts.labels == connected_components(graph).labels).all()
-        expected = pagerank(graph, alpha=0.5).ranks
-        np.testing.assert_allclose(ranks.ranks, expected, rtol=1e-4)
+        expected = closeness_centrality(graph).centralities
+        np.testing.assert_allclose(hops.centralities, expected, rtol=1e-6)
     assert levels.levels is not before
     assert len(old) == new - 2
 
@@ -151,6 +150,43 @@ def test_answers_stay_until_an_update() -> None:
     for result in (levels, ranks, counts):
         result.update()
     assert len(levels.levels) == len(counts.triangles) == len(ranks.ranks) == 43
+
+
+@examples(6, 300)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    directed=st.booleans(),
+    duplicates=st.sampled_from(["last", "keep"]),
+    length=st.sampled_from([5, 20]),
+)
+def test_results_follow_a_window(
+    seed: int, directed: bool, duplicates: str, length: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    ends = (rng.random((2, 90)) ** 2 * 25).astype(int)
+    events = fg.TemporalEdges(*ends, rng.integers(0, 40, 90))
+    window = events.window(length=length, step=4)
+    graph = window.graph(
+        directed=directed, duplicates=duplicates, loops="drop", target="cpu"
+    )
+    made = [pagerank, connected_components]
+    made += [triangle_count] * (duplicates == "last" and not directed)
+    results = [function(graph) for function in made]
+    for batch in window:
+        graph.update(batch)
+        for function, result in zip(made, results, strict=True):
+            result.update()
+            fresh = function(graph)
+            if function is pagerank:  # both are so near to the fixpoint, or nearer
+                error = np.abs(result.ranks - fresh.ranks).sum()
+                bound = 2 * 0.85 / 0.15 * 1e-6 * graph.vertex_count
+                assert error <= bound + 1e-5  # and a sum of float32
+            elif function is connected_components:
+                assert (result.labels == fresh.labels).all()
+                assert result.count == fresh.count
+            else:
+                require_equal(result, fresh)
+    result.update()
 
 
 def test_names_follow() -> None:
@@ -217,6 +253,17 @@ def test_what_follows_nothing_is_refused() -> None:
         given_weights.update()
     result.update()
     assert len(copies[0].ranks) == 3
+    for one in (
+        result,
+        bfs(graph, 0),
+        connected_components(graph),
+        triangle_count(graph),
+    ):
+        one.update()
+        graph.update([0], [1], insert=[not graph.contains([0], [1])[0]])
+        one.update()
+        taken = pickle.loads(pickle.dumps(one))
+        assert repr(taken) == repr(copy.deepcopy(one)) == repr(one)
 
 
 def test_answers_that_are_computed_late_are_of_one_version() -> None:

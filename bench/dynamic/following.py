@@ -1,0 +1,131 @@
+"""Updates of results beside new calls, by the size of the batch.
+
+A trial applies a batch, updates the result, and calls the algorithm anew on the same
+graph, or in the other order: the first of them makes what the host reads of a version.
+Batches insert edges that are not there, delete edges that are, or 80 % insert and 20 %
+delete; the next trial takes them back. Sizes below one are parts of the edges.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+import featgraph as fg
+from bench.dynamic.batches import draw_batch, edges_once
+from bench.dynamic.contenders import Edges
+from bench.graphs import SEED, make_graph
+from bench.record import Recorder
+from bench.timing import wait_for_gpu, with_answers
+from featgraph import algorithms
+
+#: Algorithm -> its arguments, the answer that is compared, and whether exactly.
+FOLLOWED: dict[str, tuple[dict[str, Any], str, bool]] = {
+    "pagerank": ({}, "ranks", False),
+    "connected_components": ({}, "labels", True),
+    "triangle_count": ({}, "triangles", True),
+    "bfs": ({"sources": 0}, "levels", True),
+    "sssp": ({"sources": 0}, "distances", True),
+}
+DEFAULTS = {
+    "graph": ["kron-16"], "k": [1], "repeat": 3, "target": "cpu",
+    "sizes": [1, 100, 1000, 1e-5, 1e-4, 1e-3, 1e-2], "only": list(FOLLOWED),
+    "kinds": ["insert", "delete", "both"],
+}  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--target", choices=["cpu", "cuda"])
+    parser.add_argument("--sizes", nargs="+", type=float, help="updates of a batch")
+    parser.add_argument("--kinds", nargs="+", choices=DEFAULTS["kinds"])
+    parser.add_argument("--only", nargs="+", choices=FOLLOWED)
+
+
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Time each algorithm with each size and kind of batch."""
+    for name in arguments.graph:
+        named = make_graph(name)
+        count, is_directed = named.graph.vertex_count, named.graph.directed
+        base = edges_once(named.graph)
+        graph = fg.DynamicGraph.from_edges(
+            base.sources, base.targets, weights=base.weights, vertex_count=count,
+            directed=is_directed, duplicates="last", target=arguments.target,
+        )  # fmt: skip
+        for what, size, kind in product(
+            arguments.only, arguments.sizes, arguments.kinds
+        ):
+            updates = int(size if size >= 1 else max(1, size * len(base)))
+            batch = mixed_batch(base, count, updates, kind)
+            common = {"kind": kind, "size": updates, "graph": named.describe()}
+            both = partial(time_both, graph, batch, what, arguments)
+            timed = recorder.attempt(what, both, **common)
+            for operation, trials in (timed or ({}, {}, {}))[0].items():
+                recorder.add(
+                    what, trials[0].tolist(), operation=operation, checks=timed[1],
+                    processor_ms=float(np.median(trials[1])),
+                    **(timed[2] if operation == "update" else {}), **common,
+                )  # fmt: skip
+
+
+def mixed_batch(
+    base: Edges, count: int, updates: int, kind: str
+) -> tuple[Edges, Any, Any]:
+    """Return updates, which of them insert, and the opposite of these."""
+    coming = {"insert": updates, "delete": 0, "both": -(-4 * updates // 5)}[kind]
+    rng = np.random.default_rng([SEED, updates])
+    going = rng.choice(len(base), updates - coming, replace=False)
+    parts = [Edges(*(array[going] for array in vars(base).values()))]
+    if coming:
+        parts.append(draw_batch(base, count, coming, "like"))
+    columns = zip(*(vars(part).values() for part in parts), strict=True)
+    insert = np.arange(updates) >= going.size
+    return Edges(*map(np.concatenate, columns)), insert, ~insert
+
+
+def time_both(
+    graph: Any,
+    batch: tuple[Edges, Any, Any],
+    what: str,
+    arguments: argparse.Namespace,
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Return ms of updates and of new calls, checks, and what was evaluated."""
+    given, name, is_exact = FOLLOWED[what]
+    edges, *inserts = batch
+
+    def call() -> Any:
+        return getattr(algorithms, what)(graph, target=arguments.target, **given)
+
+    def timed(operation: str, function: Callable[[], Any]) -> Any:
+        begun = np.array([time.perf_counter(), time.process_time()])
+        found = function()
+        wait_for_gpu(arguments.target)
+        ms = ([time.perf_counter(), time.process_time()] - begun) * 1e3
+        taken[operation].append(ms)
+        return found
+
+    taken: dict[str, list[Any]] = {"update": [], "call": []}
+    result, checks = call(), {"ok": True}
+    found_by: dict[str, Any] = {}
+    steps = [("update", result.update), ("call", call)]
+    for insert in inserts * (arguments.repeat + 1):  # the first pair warms up
+        graph.update(edges.sources, edges.targets, insert=insert, weights=edges.weights)
+        for operation, function in steps[:: 1 if len(taken["call"]) % 4 < 2 else -1]:
+            found_by[operation] = timed(operation, function)
+        done, fresh = found_by["update"], found_by["call"]
+        found, expected = (np.asarray(getattr(with_answers(one), name))
+                           for one in (result, fresh))  # fmt: skip
+        if is_exact:
+            checks["ok"] &= np.array_equal(found, expected)
+        else:
+            checks["error"] = float(np.abs(found - expected).sum())
+            bound = 2 * 0.85 / 0.15 * graph.vertex_count * 1e-6
+            checks["ok"] &= checks["error"] <= bound
+    evaluated = {"evaluated": done.edges, "anew": done.began_anew}
+    trials = {name: np.array(all_[2:]).T for name, all_ in taken.items()}
+    return trials, checks, evaluated

@@ -1,0 +1,203 @@
+"""Results that go on equal those of new calls, behind each of many drawn batches."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+
+import featgraph as fg
+from featgraph.algorithms import bfs, connected_components, pagerank, sssp
+from featgraph.algorithms.bfs import verify_bfs
+from featgraph.algorithms.sssp import verify_sssp
+
+#: Vertices, of which the first ones stay; and batches of each graph.
+VERTICES, STAY = 60, 4
+COUNT = hypothesis.settings().max_examples // 2
+ALPHA = 0.85
+
+
+def lengths(rng: np.random.Generator, weighted: bool, count: int) -> dict[str, Any]:
+    values = rng.integers(1, 9, count).astype(np.float32)
+    return {"weights": values} if weighted else {}
+
+
+def drawn(rng: np.random.Generator, edges: int, weighted: bool) -> fg.DynamicGraph:
+    return fg.DynamicGraph.from_edges(
+        *rng.integers(0, VERTICES, (2, edges)), vertex_count=VERTICES,
+        directed=bool(rng.integers(2)), target="cpu",
+        duplicates=["keep", "last"][int(rng.integers(2))],
+        **lengths(rng, weighted, edges),
+    )  # fmt: skip
+
+
+def living(graph: fg.Graph) -> Any:
+    count = graph.vertex_count
+    return np.arange(count) if graph.living is None else np.flatnonzero(graph.living)
+
+
+def change(rng: np.random.Generator, graph: fg.DynamicGraph, weighted: bool) -> None:
+    """Apply batches: edges, hubs, copies, other weights and vertices."""
+    count = int(rng.integers(0, 4))
+    if count:
+        ends = rng.choice(living(graph), (2, count))
+        ends[0, 0] = rng.choice([ends[0, 0], 2])  # a hub
+        graph.insert_edges(*ends, **lengths(rng, weighted, count))
+    sources, targets, _ = graph.edges()
+    if len(sources) and rng.random() < 0.7:
+        some = rng.integers(0, len(sources), int(rng.integers(1, 4)))
+        graph.delete_edges(sources[some], targets[some])
+    if rng.random() < 0.2:
+        graph.insert_vertices(int(rng.integers(1, 3)))
+    if rng.random() < 0.2:
+        graph.delete_vertices(rng.choice(living(graph)[STAY:], 2))
+
+
+def run(
+    seed: int, call: Callable[[Any], Any], compare: Callable[..., None], edges: int
+) -> None:
+    """Update a result behind batches, and compare it with what a new call returns."""
+    rng = np.random.default_rng(seed)
+    weighted = bool(seed % 2)
+    graph = drawn(rng, edges, weighted)
+    result = call(graph)
+    for _ in range(COUNT):
+        for _ in range(int(rng.choice([1, 1, 3]))):
+            change(rng, graph, weighted)
+        done = result.update()
+        assert done.began_anew == ""
+        assert done.version == graph.version
+        compare(graph, result, call(graph))
+
+
+def equal(found: Any, wanted: Any) -> None:
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(found, wanted)
+
+
+SEEDS = pytest.mark.parametrize("seed", range(4))
+
+
+@SEEDS
+def test_components(seed: int) -> None:
+    def compare(graph: Any, result: Any, fresh: Any) -> None:
+        equal(result.labels, fresh.labels)
+        assert result.count == fresh.count
+
+    run(seed, connected_components, compare, 40)
+
+
+@SEEDS
+def test_levels(seed: int) -> None:
+    def compare(graph: Any, result: Any, fresh: Any) -> None:
+        equal(result.levels, fresh.levels)
+        verify_bfs(graph, 1, result.levels, result.parents)
+
+    run(seed, lambda graph: bfs(graph, 1), compare, 90)
+
+
+@SEEDS
+def test_distances(seed: int) -> None:
+    together = seed > 1
+    sources = [1, 3] if together else 1
+
+    def compare(graph: Any, result: Any, fresh: Any) -> None:
+        equal(result.distances, fresh.distances)
+        verify_sssp(
+            graph, sources, result.distances, result.predecessors, together=together
+        )
+
+    run(seed, lambda graph: sssp(graph, sources, together=together), compare, 90)
+
+
+def exact(graph: fg.Graph) -> Any:
+    """Return the fixpoint of PageRank in float64."""
+    rows, count = graph.in_edges, graph.vertex_count
+    targets = np.repeat(np.arange(count), np.diff(rows.row_offsets))
+    sources = np.asarray(rows.column_indices)
+    w = np.ones(len(sources))
+    if graph.weights is not None:
+        w = np.asarray(graph.weights, float)[graph.given_index % graph.given_edge_count]
+    out = np.bincount(sources, w, count)
+    moves = np.zeros((count, count))
+    np.add.at(moves, (targets, sources), w / out[sources])
+    jumps = np.isin(np.arange(count), living(graph)) * (1 - ALPHA)
+    y = np.linalg.solve(np.eye(count) - ALPHA * moves, jumps)
+    return y / y.sum()
+
+
+@SEEDS
+def test_ranks(seed: int) -> None:
+    options: dict[str, Any] = [
+        {}, {"tol": 1e-4}, {"epsilon": 1e-4, "tol": None}, {"dangling": "renormalize"},
+    ][seed]  # fmt: skip
+    epsilon = options.get("epsilon", ALPHA * (options.get("tol", 1e-6) or 0))
+
+    def compare(graph: Any, result: Any, fresh: Any) -> None:
+        bound = graph.living_count * epsilon / (1 - ALPHA)
+        assert np.abs(result.ranks - exact(graph)).sum() <= bound + 1e-6
+        assert result.ranks.dtype == np.float32
+        assert abs(result.ranks.sum() - 1) < 1e-5
+        assert result.converged
+
+    run(seed, lambda graph: pagerank(graph, alpha=ALPHA, **options), compare, 120)
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (lambda g: pagerank(g, personalization={0: 1.0}), "personalization= was given"),
+        (lambda g: pagerank(g, alpha=1.0), "ranks have no scale"),
+        (lambda g: pagerank(g, dtype=np.float64), "the weights are of another type"),
+        (lambda g: sssp(g, [0, 1]), "several searches"),
+        (lambda g: bfs(g, 0, max_depth=2), "max_depth"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
+def test_what_does_not_go_on_begins_anew(call: Any, why: str) -> None:
+    rng = np.random.default_rng(0)
+    graph = drawn(rng, 90, True)
+    result = call(graph)
+    change(rng, graph, True)
+    assert why in result.update().began_anew
+
+
+def test_large_changes_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("_following", "connected_components"):
+        patched = importlib.import_module(f"featgraph.algorithms.{module}")
+        monkeypatch.setattr(patched, "FEW", 0)
+    chain = np.arange(199)
+    graph = fg.DynamicGraph.from_edges(chain, chain + 1, directed=False, target="cpu")
+    parts, levels = connected_components(graph), bfs(graph, 0)
+    graph.delete_edges([20], [21])
+    assert "along edges that went" in levels.update().began_anew
+    assert parts.update().began_anew == ""  # it has looked for the first time
+    graph.insert_edges([20], [21])
+    assert "179 vertices have joined" in parts.update().began_anew
+    equal(parts.labels, connected_components(graph).labels)
+    levels.update()
+    equal(levels.levels, bfs(graph, 0).levels)
+
+
+# -- faults
+
+
+def test_updates_need_trimming_and_mended_shares(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    none = np.zeros(0, np.int64)
+    ranks = importlib.import_module("featgraph.algorithms.pagerank")
+    with monkeypatch.context() as patch:
+        patch.setattr(fg, "trim", lambda state, *_, **__: none)
+        patch.setattr("featgraph.runtime.loops.pending.warn_of_losses", lambda *_: None)
+        for check in (test_components, test_levels, test_distances):
+            with pytest.raises(AssertionError):
+                check(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(ranks, "_mend", lambda *_: None)
+        with pytest.raises(AssertionError):
+            test_ranks(1)
