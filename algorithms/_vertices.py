@@ -87,7 +87,7 @@ def checked_vertices(
     if living is not None and not living[vertices].all():
         place = int(np.argmin(living[vertices]))
         raise fg.GraphInputError(
-            "the vertex is dead",
+            "the vertex was deleted",
             where=f"{where.removesuffix('=')}[{place}]",
             got=int(vertices.ravel()[place]),
             expected=f"one of the {graph.living_count} living vertices",

@@ -365,10 +365,9 @@ def _mend(state: fg.State, changes: Any, where: dict[str, Any]) -> None:
     ends = [p[0] for p in pairs] + [p[1] for p in pairs if not state.graph.directed]
     ids, living = np.unique(np.concatenate(ends)), state.graph.living
     ids = ids if living is None else ids[living[ids]]
-    share, out = (np.asarray(state.view(n))[ids] for n in ("share", "out"))
+    share, out = (state[name][ids] for name in ("share", "out"))
     weigh_again["weight" in state].on(ids)(state, **where)
-    now = np.asarray(state.view("out"))[ids]
-    state.put("share", ids, share * (_sent(out) / _sent(now)))
+    state.put("share", ids, share * (_sent(out) / _sent(state["out"][ids])))
 
 
 def _sent(out: Array) -> Array:

@@ -333,10 +333,9 @@ def to_networkx(graph: Structure) -> Any:
     result = getattr(networkx, kind)()
     names = graph.vertex_names
     labels = range(graph.vertex_count) if names is None else _plain(names)
-    living = range(graph.vertex_count)
-    if graph.living is not None:
-        living = np.flatnonzero(graph.living).tolist()
-    result.add_nodes_from(labels[v] for v in living)
+    living = graph.living
+    is_living = np.ones(len(labels), np.bool_) if living is None else living
+    result.add_nodes_from(labels[v] for v in np.flatnonzero(is_living).tolist())
     ends = ((labels[i], labels[j]) for i, j in zip(u.tolist(), v.tolist(), strict=True))
     if graph.weights is None:
         result.add_edges_from(ends)

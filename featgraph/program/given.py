@@ -259,16 +259,15 @@ def vertex_values(graph: Graph, given: Any, fill: Any = 0) -> Any:
     """
     here = graph.rows_here(given)
     values = here.copied() if isinstance(here, Borrowed) else here
-    return values if graph.living is None else _without_dead(graph, values, fill)
+    return _without_dead(graph.living, values, fill)
 
 
-def _without_dead(graph: Graph, values: Any, fill: Any) -> Any:
+def _without_dead(living: Array | None, values: Any, fill: Any) -> Any:
     """Return values with `fill` in the entries of dead vertices."""
     is_uniform = isinstance(values, Filled) and values.apart is None
-    if is_uniform and np.all(values.value == fill):
+    if living is None or (is_uniform and np.all(values.value == fill)):
         return values
     made = host_values(values)
-    living: Any = graph.living
     made[~living] = fill
     return made
 

@@ -219,6 +219,7 @@ def check_dead(name: str, target: str) -> Any:
     return found
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("name", CALLS)
 def test_dead_vertices_change_no_answer(name: str) -> None:
     found = check_dead(name, "cpu")
@@ -228,6 +229,7 @@ def test_dead_vertices_change_no_answer(name: str) -> None:
         CLAIMS[name](verify, Side(emptied), found)
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("name", ["bfs", "sssp", "sswp", "k_core"])
 def test_loops_over_few_vertices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worklist, "SMALLEST_GRAPH", 0)
@@ -235,6 +237,7 @@ def test_loops_over_few_vertices(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     check_dead(name, "cpu")
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(
     ("name", "options"),
     [

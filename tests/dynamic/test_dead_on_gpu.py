@@ -50,7 +50,7 @@ def drawn_graph(*, directed: bool) -> fg.Graph:
     return with_dead(made, living)
 
 
-@pytest.mark.drawn(6)
+@pytest.mark.drawn(12)
 @pytest.mark.parametrize("name", BY_NAME)
 def test_programs(gpu: Gpu, name: str) -> None:
     check_program(name)
@@ -159,6 +159,7 @@ def test_a_planted_fault_is_caught(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) ->
         check_loops(gpu)
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 @pytest.mark.parametrize(
     "name",

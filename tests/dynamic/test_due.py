@@ -11,7 +11,7 @@ import pytest
 
 import featgraph as fg
 from featgraph import reference
-from featgraph.runtime.loops import pending
+from featgraph.runtime.loops import pending, worklist
 from featgraph.runtime.superstep import catch_up
 from tests.dynamic.logged import Batched, Logged, drawn_batch
 
@@ -239,6 +239,15 @@ def check_going_on(
             wanted = begin_anew(name, graph, interpreted=number == count - 1)
             wanted[~living_of(graph.graph)] = BIG
             np.testing.assert_array_equal(state["y"], wanted)
+
+
+@pytest.mark.parametrize("name", ["active", "edges"])
+def test_the_loop_over_few_vertices_goes_on(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worklist, "SMALLEST_GRAPH", 0)
+    check_going_on(name, 6, way="copies")
+    check_trimming("active", 3)
 
 
 def rows_of(graph: Logged, edges: Any, along: str) -> dict[int, list[Any]]:

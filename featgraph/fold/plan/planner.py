@@ -54,6 +54,7 @@ from featgraph.fold.plan.pulled_edges import pull_edges
 from featgraph.fold.plan.rounded import check_wire_dtype
 from featgraph.fold.plan.schedules import choose_mapping
 from featgraph.fold.plan.traits import SUM_BLOCK, GraphTraits
+from featgraph.fold.plan.worklist import why_not_queued
 from featgraph.fold.schedules.exclusive import is_exclusive
 from featgraph.fold.schedules.intersect_edges import passed_edges_intersected
 from featgraph.fold.schedules.mapping import INTERSECTIONS
@@ -232,7 +233,7 @@ def _finish(
         )
     phases = [in_order(phase, analysis, options, traits) for phase in phases]
     phases = _start_at_edges(_with_edges(phases, analysis), analysis, options, traits)
-    phases = _numbered(phases, analysis)
+    phases = _numbered(phases, analysis, options, traits)
     return _sum_in_trees(phases, functions, options)
 
 
@@ -266,7 +267,9 @@ def _with_edges(phases: Sequence[Phase], analysis: Analysis) -> list[Phase]:
     return found
 
 
-def _numbered(phases: list[Phase], analysis: Analysis) -> list[Phase]:
+def _numbered(
+    phases: list[Phase], analysis: Analysis, options: Options, traits: GraphTraits
+) -> list[Phase]:
     """Return phases that number edges by slot, if all edge values are of columns.
 
     Columns of a graph have values by slot, too, of the rows along some edges. Where
@@ -280,6 +283,9 @@ def _numbered(phases: list[Phase], analysis: Analysis) -> list[Phase]:
         and not any(analysis.functions[i].twin_operations for i in p.functions)
         for p in finding
     )
+    # The loop over few vertices of the CPU target, which is in the same module, pushes.
+    pushes = options.target == "cpu" and not why_not_queued(analysis, phases, options)
+    fits = fits and (traits.undirected or not pushes)
     if not fits or any(p.kind.sweeps_edges or p.kind.intersects for p in phases):
         return phases
     return [dataclasses.replace(p, by_slot=p.finds_edges) for p in phases]

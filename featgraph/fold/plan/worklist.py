@@ -59,7 +59,8 @@ def as_worklist(plan: FoldPlan) -> FoldPlan:
     [phase] = plan.phases
     width = phase.width
     mapping = Mapping(1, width, 1, False, "thread", stride=phase.mapping.stride)
-    phase = replace(phase, mapping=mapping)
+    by_slot = phase.by_slot and plan.traits.undirected  # it pushes
+    phase = replace(phase, mapping=mapping, by_slot=by_slot)
     return replace(plan, phases=(phase,), form=WORKLIST)
 
 

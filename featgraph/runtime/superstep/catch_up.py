@@ -31,6 +31,7 @@ from featgraph.fold.plan.layout import REVERSED
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import ActiveSet
 from featgraph.program.following import Put, Seen, log_since
+from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import arrays_for
@@ -223,18 +224,22 @@ def _add_put(added: Added, plan: FoldPlan, state: State, put: Put) -> None:
 
 def warn_of_losses(plan: FoldPlan, state: State, since: Seen) -> None:
     """Warn where extremes go on that may come from edges which are gone."""
-    extremes = [g.name for g in plan.facts.gathers if g.combine.rules.order]
+    extremes = [g for g in plan.facts.gathers if g.combine.rules.order]
     if not extremes or state.trimmed >= state.follow().version:
         return
     changes = log_since(state.graph, max(since.version, state.trimmed))
-    if changes is None or not (len(changes.deleted[0]) or len(changes.changed[0])):
+    if changes is None:
+        return
+    of_edges = {n for n, t in state.types if t.kind is PropertyKind.EDGE}
+    reads_edges = any(of_edges.intersection(g.anywhere) for g in extremes)
+    if not (len(changes.deleted[0]) or (reads_edges and len(changes.changed[0]))):
         return
     warnings.warn(
-        f"{extremes[0]} goes on behind edges that were deleted or changed: values that "
-        "came along them stay. Call fg.trim(state, source=..., reset=...) first, or "
-        "assign initial values",
+        f"{extremes[0].name} goes on behind edges that were deleted or changed: values "
+        "that came along them stay. Call fg.trim(state, source=..., reset=...) first, "
+        "or assign initial values",
         StaleSourcesWarning,
-        stacklevel=6,
+        stacklevel=7,
     )
 
 
