@@ -16,16 +16,18 @@ import featgraph as fg
 from featgraph.algorithms import connected_components, triangle_count
 from featgraph.arrays import memory
 from featgraph.dynamic import gpu_pools, kernels_cpu, views
+from featgraph.dynamic.store import EdgeStore
 from featgraph.fold.plan import traits
 from featgraph.runtime.devices import bound, cuda_device, cuda_sets
 from tests.bank import BY_NAME
-from tests.dynamic.pairs import check_batches
+from tests.dynamic.pairs import check_batches, require_same
 from tests.dynamic.test_programs import ran
 from tests.simt.emulator import EmulationError
-from tests.simt.gpu import Gpu, emulated_gpu
+from tests.simt.gpu import Gpu, emulated_gpu, pauses
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 HUB = 66
+SPEC = {"weight": (np.dtype(np.float64), None)}
 
 
 @pytest.fixture
@@ -38,6 +40,23 @@ def gpu() -> Iterator[Gpu]:
 def test_batches(gpu: Gpu, seed: int) -> None:
     rng = np.random.default_rng(seed)
     check_batches(rng, int(rng.integers(1, 12)), 4, [1, 2, 5, 33])
+
+
+def test_lanes_in_drawn_orders(gpu: Gpu) -> None:
+    """One row gets everything; no answer depends on which lane comes first."""
+    both = [
+        EdgeStore(40, duplicates="last", columns=SPEC, target=target)
+        for target in ("cpu", "cuda")
+    ]
+    rng = np.random.default_rng(4)
+    with pauses(5):
+        for _ in range(3):
+            ends = np.stack([rng.integers(0, 5, 40), np.full(40, 7)])
+            weights = {"weight": rng.random(40)}
+            for store in both:
+                kinds = np.arange(40) % 3 > 0
+                store.apply(store.checked(*ends, kinds, weights, 40))
+    require_same(both)
 
 
 #: What is replaced by what, and the batches that find it.
