@@ -20,7 +20,7 @@ RADIX_BITS = 8
 #: Blocks of a kernel whose blocks take a chunk each: 8 a multiprocessor of an H200.
 _BLOCKS = 1056
 #: So many values are added up by one block.
-_FEW = 8192
+_FEW = 2048
 
 
 def sort_stably(keys: Any, bound: int, values: Any = None) -> tuple[Any, Any]:

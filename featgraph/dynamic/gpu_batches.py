@@ -18,9 +18,8 @@ from featgraph.dynamic.batches import Array, Batch, Spec, require_choice
 from featgraph.dynamic.gpu_queues import bits_of, part_of, read_back
 from featgraph.dynamic.kernels_cpu import COMBINE, KEEP
 from featgraph.dynamic.pools import Updates
-from featgraph.dynamic.store import _Step
 
-__all__ = ["GpuStep", "batch_there"]
+__all__ = ["OnGpu", "batch_there"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,16 +75,24 @@ def batch_there(
 _MISSING = ("ignore", "error")
 
 
-class GpuStep(_Step):
-    """One batch on its way into a store on the GPU."""
+class OnGpu:
+    """What differs in a batch, `store._Step`, that goes into a store on the GPU."""
+
+    store: Any
+    batch: Any
+    updates: Updates
+    vertices: Array
+    counts: list[int]
+    _policy: Any
+    _id_room: Any
 
     def _updates(self) -> Updates:
         store, batch = self.store, self.batch
         if not isinstance(batch, _GpuBatch):
-            return super()._updates()
+            return super()._updates()  # type: ignore[misc,no-any-return]
         if store.loops != "keep" and batch.loop_count and batch.is_new:
             self.batch = batch.on_host()
-            return super()._updates()
+            return super()._updates()  # type: ignore[misc,no-any-return]
         self.dropped, size = 0, batch.sources.size
         policy, copies = self._policy()
         return Updates(
@@ -98,7 +105,7 @@ class GpuStep(_Step):
     def _refuse(self, first: int) -> None:
         if isinstance(self.batch, _GpuBatch):
             self.batch = self.batch.on_host()
-        super()._refuse(first)
+        super()._refuse(first)  # type: ignore[misc]
 
     def _left(self, plan: Any, is_logged: bool) -> tuple[Any, ...]:
         """Return rows, ends, numbers and ids of edges that leave."""

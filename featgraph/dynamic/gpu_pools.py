@@ -36,6 +36,9 @@ from featgraph.dynamic.rows import Array, Queue, Spec, Threads, edges_of
 
 __all__ = ["GpuPlan", "GpuRowPool", "highest"]
 
+#: Most blocks of a kernel that counts: 8 a multiprocessor of an H200.
+_COUNTING_BLOCKS = 1056
+
 
 @dataclass(eq=False)
 class GpuPlan:
@@ -430,13 +433,13 @@ class GpuRowPool(RowPool):
         into = plan.fates, plan.heads, plan.sources
         left = updates.outcomes, plan.summary
         if has_copies:
-            memory.launch_over(
+            _launch_few(
                 passes.decide_copies, count, count, first, order, plan.order, sides,
                 entry_of, kinds, updates.copies, found, *into, *left,
             )  # fmt: skip
         else:
             plan.places = memory.empty((plan.entries,), np.int64)
-            memory.launch_over(
+            _launch_few(
                 passes.decide_single, count, count, first, order, sides, entry_of,
                 kinds, updates.policy, found, places, *into, plan.places, *left,
             )  # fmt: skip
@@ -453,7 +456,7 @@ class GpuRowPool(RowPool):
         copied = memory.empty((count + 1,), np.int64)
         taken_from, freed = (memory.empty((count,), np.int32) for _ in range(2))
         hubs = [memory.empty((min(most_hubs, count),), np.int64) for _ in range(2)]
-        memory.launch_over(
+        _launch_few(
             passes.plan_rows, count + 1, plan.rows, count, plan.first, plan.starts,
             plan.stops, plan.classes, plan.appended, plan.entries, plan.at, plan.marks,
             plan.before, has_marks, plan.is_dense, plan.lengths, plan.chosen, copied,
@@ -748,6 +751,13 @@ class GpuRowPool(RowPool):
         made.length_counts = self.length_counts.copy()
         made.queues, made.degrees, made.out_degrees = self.queues.copy(), None, None
         return made
+
+
+def _launch_few(kernel: Any, count: int, *arguments: Any) -> None:
+    """Launch a kernel whose blocks add up what they have counted, in few blocks."""
+    if count:
+        blocks = min(-(-count // memory.BLOCK), _COUNTING_BLOCKS)
+        memory.launch(kernel, blocks, *arguments)
 
 
 def _uploaded(array: Any) -> Any:

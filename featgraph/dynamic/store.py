@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import contextmanager
 from copy import copy
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -191,10 +191,7 @@ class EdgeStore:
 
     def _step(self, batch: Batch) -> _Step:
         """Begin a batch."""
-        kind = _Step
-        if self.target == "cuda":
-            from featgraph.dynamic.gpu_batches import GpuStep as kind  # loads Numba
-        return kind(self, batch)
+        return (_gpu_step() if self.target == "cuda" else _Step)(self, batch)
 
     @property
     def is_sided(self) -> bool:
@@ -691,6 +688,14 @@ class _Step:
         made[:before] = True if living is None else living[:before]
         made[before:count] = living is None
         return made
+
+
+@cache
+def _gpu_step() -> type[_Step]:
+    """Return the class of batches on their way into a store on the GPU."""
+    from featgraph.dynamic.gpu_batches import OnGpu  # imports the dialect
+
+    return type("GpuStep", (OnGpu, _Step), {})
 
 
 def _padded(count: int) -> int:

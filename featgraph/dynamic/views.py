@@ -422,7 +422,11 @@ class RunArrays:
         if self._store.target != "cuda":
             return {}
         pools: Any = self._store.pools
-        return {a: p.hubs.tobytes() + p.hub_lengths.tobytes() for a, p in pools.items()}
+        return {
+            along: pool.hubs.tobytes() + pool.hub_lengths.tobytes()
+            for along, pool in pools.items()
+            if pool.hubs.size
+        }
 
     def holds_exact(self, names: Iterable[str]) -> bool:
         """Whether some of these arrays have other sizes in other versions."""

@@ -13,7 +13,7 @@ from featgraph.dynamic.batches import Batch, checked_batch
 from featgraph.dynamic.store import EdgeStore
 from featgraph.errors import GraphInputError
 
-__all__ = ["check_batches"]
+__all__ = ["check_batches", "require_same"]
 
 Rng = np.random.Generator
 _SHARES = (8, 4), (0, 0), (0, 0), (0, 1)

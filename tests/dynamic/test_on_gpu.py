@@ -13,17 +13,21 @@ if not _cuda.is_installed():
     pytest.skip("needs numba-cuda, the dialect", allow_module_level=True)
 
 import featgraph as fg
+from featgraph.algorithms import connected_components, triangle_count
+from featgraph.arrays import memory
 from featgraph.dynamic import gpu_pools, kernels_cpu, views
+from featgraph.dynamic.store import EdgeStore
 from featgraph.fold.plan import traits
 from featgraph.runtime.devices import bound, cuda_device, cuda_sets
 from tests.bank import BY_NAME
-from tests.dynamic.pairs import check_batches
+from tests.dynamic.pairs import check_batches, require_same
 from tests.dynamic.test_programs import ran
 from tests.simt.emulator import EmulationError
-from tests.simt.gpu import Gpu, emulated_gpu
+from tests.simt.gpu import Gpu, emulated_gpu, pauses
 
 pytestmark = pytest.mark.filterwarnings("ignore::featgraph.ConvergenceWarning")
 HUB = 66
+SPEC = {"weight": (np.dtype(np.float64), None)}
 
 
 @pytest.fixture
@@ -36,6 +40,23 @@ def gpu() -> Iterator[Gpu]:
 def test_batches(gpu: Gpu, seed: int) -> None:
     rng = np.random.default_rng(seed)
     check_batches(rng, int(rng.integers(1, 12)), 4, [1, 2, 5, 33])
+
+
+def test_lanes_in_drawn_orders(gpu: Gpu) -> None:
+    """One row gets everything; no answer depends on which lane comes first."""
+    both = [
+        EdgeStore(40, duplicates="last", columns=SPEC, target=target)
+        for target in ("cpu", "cuda")
+    ]
+    rng = np.random.default_rng(4)
+    with pauses(5):
+        for _ in range(3):
+            ends = np.stack([rng.integers(0, 5, 40), np.full(40, 7)])
+            weights = {"weight": rng.random(40)}
+            for store in both:
+                kinds = np.arange(40) % 3 > 0
+                store.apply(store.checked(*ends, kinds, weights, 40))
+    require_same(both)
 
 
 #: What is replaced by what, and the batches that find it.
@@ -118,3 +139,48 @@ def test_programs(short_hubs: Callable[[str], None], name: str) -> None:
             np.testing.assert_allclose(
                 found[1][value], wanted, 1e-4, 1e-4, err_msg=value
             )
+
+
+def test_results_follow(gpu: Gpu) -> None:
+    rng = np.random.default_rng(1)
+    graph = fg.DynamicGraph.from_edges(
+        *rng.integers(0, 30, (2, 60)), vertex_count=30, directed=False,
+        duplicates="last", loops="drop", target="cuda",
+    )  # fmt: skip
+    parts, triangles = connected_components(graph), triangle_count(graph)
+    for _ in range(2):
+        graph.update(*rng.integers(0, 30, (2, 8)), rng.random(8) < 0.5)
+        parts.update()
+        triangles.update()
+        frozen = graph.freeze()
+        np.testing.assert_array_equal(parts.labels, connected_components(frozen).labels)
+        np.testing.assert_array_equal(
+            triangles.triangles, triangle_count(frozen).triangles
+        )
+    graph.delete_vertices([3])
+    assert not graph.contains(np.full(30, 3), np.arange(30)).any()
+    assert graph.neighbors(4).size == graph.in_degree[4]
+    graph.audit()
+
+
+def test_arrays_of_the_gpu(gpu: Gpu) -> None:
+    """Batches that lie on the GPU do not pass the host."""
+    rng = np.random.default_rng(2)
+    ends = rng.integers(0, 20, (2, 90)).astype(np.int32)
+    weights, graphs, came = rng.random(90).astype(np.float32), [], []
+    for place in (np.asarray, memory.upload):
+        graph = fg.DynamicGraph.from_edges(
+            place(ends[0, :50]), place(ends[1, :50]), weights=place(weights[:50]),
+            vertex_count=20, duplicates="last", target="cuda",
+        )  # fmt: skip
+        more = [place(array[50:]) for array in (*ends, weights)]
+        gpu.downloads.clear()
+        came.append(graph.insert_edges(*more[:2], weights=more[2]))
+        assert 160 not in gpu.downloads
+        graph.delete_edges(place(ends[0, :9]), place(ends[1, :9]))
+        with pytest.raises(fg.GraphInputError, match="there is no such edge"):
+            graph.delete_edges(*more[:2][::-1], missing="error")
+        graph.audit()
+        graphs.append(graph)
+    assert came[0].outcomes.tolist() == came[1].outcomes.tolist()
+    assert graphs[0].digest == graphs[1].digest
