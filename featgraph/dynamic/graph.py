@@ -56,6 +56,7 @@ from featgraph.graph._structure import require_fixed
 from featgraph.graph.building.check import checked_count, flat_array, vertex_ids
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.views.view import Aspect, Sizes
+from featgraph.program.column import Insertions
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory.graph_arrays import graph_arrays
 
@@ -500,7 +501,8 @@ missing=0, vertices=0)
         try:
             return store.apply(batch)
         finally:
-            if store.version != self.version:  # also where an interrupt came behind it
+            is_other = store.version != self.version  # also behind an interrupt
+            if is_other or store.numberings != self._edges.numbering:
                 with deferred_interrupts():
                     if self._names is not None:
                         self._names.drop(batch.deaths)
@@ -756,9 +758,31 @@ missing=0, vertices=0)
         return self._store.living_count
 
     @property
-    def insertions(self) -> Array:
-        """Numbers of edges that stay the same in all versions, by edge id, (E,)."""
-        return self._edges.numbers
+    def insertions(self) -> Insertions:
+        """The numbers by which edges are found in later versions."""
+        return Insertions(self._edges.numbers, self._edges.numbering)
+
+    def insertions_of(self, then: Insertions) -> Array | None:
+        """Return numbers of an earlier version as edges have them now.
+
+        Those of edges that are gone may be -1. None where edges were numbered anew more
+        than once since.
+        """
+        store, numbers = self._store, then.numbers.astype(np.int64)
+        if then.numbering == store.numberings:
+            return numbers
+        if then.numbering < store.numberings - 1:
+            return None
+        known, insertion = np.append(store.known, -1), numbers >> 1
+        at = np.searchsorted(store.known, insertion)
+        return np.where(known[at] == insertion, at << 1 | numbers & 1, -1)
+
+    def turned_since(self, version: int) -> Array:
+        """Return the vertices that were deleted, or whose ids were given out again."""
+        turned = self._store.turned
+        if turned is None:
+            return np.empty(0, np.int64)
+        return np.flatnonzero(turned[: self.vertex_count] > version)
 
     def target_of(self, target: str) -> str:
         """Return the target of the graph.

@@ -73,6 +73,8 @@ class EdgeStore:
         Edges, and directed edges: twins are counted, too.
     living : ndarray of bool, (vertex capacity,), or None
         None until a vertex dies.
+    turned : ndarray of int64, (vertex capacity,), or None
+        The version at which each vertex was last inserted or deleted since one died.
     living_count : int
     version : int
         How many batches have changed something.
@@ -80,6 +82,10 @@ class EdgeStore:
         How often arrays have moved or grown, and vertices have come or died.
     next_number : int
         The number of the next insertion.
+    numberings : int
+        How often edges were numbered anew.
+    known : ndarray of int64
+        The numbers of all edges just before the last time, ascending.
     next_id, id_capacity : int
         Ids that were given out are below the first, and ids to come below the second.
     pools : dict of str to RowPool
@@ -113,12 +119,14 @@ class EdgeStore:
         self.vertex_count, self.vertex_capacity = vertex_count, _padded(vertex_count)
         self.capacity, self.living_count = capacity, vertex_count
         self.living: Array | None = None
+        self.turned: Array | None = None
         self.given_count = self.edge_count = self.version = self.moves = 0
         self.lives = 0
         self.pools = {"in": self._empty("in", not directed, capacity or 0)}
         self.pools["in"].length_counts[0] = vertex_count
         self.pools["in"].vertex_count = vertex_count
-        self.next_number = 0
+        self.next_number = self.numberings = 0
+        self.known = np.empty(0, np.int64)
         #: Updates since rows were laid out.
         self._aged = 0
         self._log = Log()
@@ -381,6 +389,8 @@ class EdgeStore:
             for along, numbers in made.items():
                 self.pools[along].put("numbers", numbers)
             self.next_number = known.size
+            self.numberings += 1
+            self.known = known.astype(np.int64)
             self._log.add(None, 0)
 
     def copy(self) -> EdgeStore:
@@ -388,6 +398,7 @@ class EdgeStore:
         made = copy(self)
         made.pools = {along: pool.copy() for along, pool in self.pools.items()}
         made.living = None if self.living is None else self.living.copy()
+        made.turned = None if self.turned is None else self.turned.copy()
         made._log, made.free_vertices = self._log.copy(), self.free_vertices.copy()
         if self.free_ids is not None:
             made.free_ids = self.free_ids.copy()
@@ -569,7 +580,7 @@ class _Step:
         for along, pool in store.pools.items():
             pool.prepare(plans[along], updates)
         record = self._record(plan, left) if is_logged else None
-        living = self._living()
+        living, turned = self._living()
         freed = len(store.free_vertices.next(batch.births))
         store.free_vertices.reserve(batch.deaths.size)
         moved = capacity != store.id_capacity or self.room[1] != store.vertex_capacity
@@ -579,10 +590,11 @@ class _Step:
                 along: pool.apply(plans[along]) for along, pool in store.pools.items()
             }
             store.vertex_count, store.vertex_capacity = self.room
-            store.living = living
-            if living is not None:
+            store.living, store.turned = living, turned
+            if living is not None and turned is not None:
                 living[self.vertices] = True
                 living[batch.deaths] = False
+                turned[self.vertices] = turned[batch.deaths] = version
             store.living_count += batch.births - batch.deaths.size
             store.free_vertices.drop(freed)
             store.free_vertices.put(batch.deaths)
@@ -676,18 +688,21 @@ class _Step:
         rows = plan.rows[np.searchsorted(plan.first, entries, "right") - 1]
         return pool.ends[slots], rows, pool.numbers[slots]
 
-    def _living(self) -> Array | None:
-        """Return the array of living vertices, not changed yet, with room for all."""
-        living, (count, capacity) = self.store.living, self.room
+    def _living(self) -> tuple[Array | None, Array | None]:
+        """Return `living` and `turned`, not changed yet, with room for all."""
+        living, turned = self.store.living, self.store.turned
+        count, capacity = self.room
         if living is None and not self.batch.deaths.size:
-            return None
+            return None, None
         if living is not None and living.size == capacity:
-            return living
-        made = np.zeros(capacity, np.bool_)
+            return living, turned
+        made, turns = np.zeros(capacity, np.bool_), np.zeros(capacity, np.int64)
         before = self.store.vertex_count
         made[:before] = True if living is None else living[:before]
         made[before:count] = living is None
-        return made
+        if turned is not None:
+            turns[:before] = turned[:before]
+        return made, turns
 
 
 @cache

@@ -74,12 +74,17 @@ class LivingEdges(EdgeList):
     store : EdgeStore
     names : object or None
         What has the names of all vertices of the version, `of`.
+
+    Attributes
+    ----------
+    numbering : int
+        How often edges had been numbered anew.
     """
 
     def __init__(self, store: EdgeStore, names: Any = None) -> None:
         self.store, self.directed, self._names = store, store.directed, names
         self.vertex_count, self.given_count = store.vertex_count, store.given_count
-        self.edge_count = store.edge_count
+        self.edge_count, self.numbering = store.edge_count, store.numberings
         self.sides, self.is_given_on_gpu = None, False
         self._weights = None
         self.weights_dtype = store.columns.get("weight", (None,))[0]

@@ -8,6 +8,7 @@ holds them in memory of a device. All writes go through the column and advance i
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -19,7 +20,7 @@ from featgraph.graph.inputs.take import storage_array
 from featgraph.graph.views.view import Stamp
 from featgraph.program.signature import PropertyKind, PropertyType
 
-__all__ = ["Column"]
+__all__ = ["Column", "Insertions"]
 
 Array = npt.NDArray[Any]
 #: Counts versions of all columns: a column that replaces another has a later version.
@@ -46,6 +47,27 @@ class Place(Protocol):
     def renew_ghosts(self) -> None: ...
 
 
+@dataclass(frozen=True, eq=False)
+class Insertions:
+    """Edges of a graph that changes, by the numbers of their insertions.
+
+    Attributes
+    ----------
+    numbers : ndarray of uint32, (E,)
+        By edge id; the number of a twin is one more.
+    numbering : int
+        How often all edges had been numbered anew.
+    """
+
+    numbers: Array
+    numbering: int
+
+    @property
+    def size(self) -> int:
+        """How many edges there are."""
+        return int(self.numbers.size)
+
+
 class Column:
     """The owner of a property's memory.
 
@@ -69,9 +91,8 @@ class Column:
         The place that holds the values, and their name there.
     edges : Stamp or None
         The version of a State's graph whose edges have the values; None for others.
-    insertions : ndarray or None
-        Of a graph that changes: the number of the insertion of each edge that has a
-        value, by which it is found in later versions.
+    insertions : Insertions or None
+        Of a graph that changes: the edges that have the values.
     fill : scalar or ndarray
         The value of entries of new and of dead vertices, and of new edges.
     """
@@ -85,7 +106,7 @@ class Column:
         self.held: tuple[Place, str] | None = None
         self.borrowed: Array | None = None
         self.edges: Stamp | None = None
-        self.insertions: Array | None = None
+        self.insertions: Insertions | None = None
         self.fill = fill
         self._memory: Array | None = None
         self.put(values)

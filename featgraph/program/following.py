@@ -132,10 +132,9 @@ def follow(state: Any, then: Seen, now: Seen) -> None:
     if state.residency is not None:
         state.residency.make_room()
     count = graph.vertex_count
-    if changes is None:  # which ids were given out again is forgotten
-        living = getattr(graph, "living", None)
-        dead = np.zeros(0, np.int64) if living is None else np.flatnonzero(~living)
-        filled = np.union1d(dead, np.arange(min(state.vertices_seen, count), count))
+    if changes is None:
+        seen = np.arange(min(state.vertices_seen, count), count)
+        filled = np.union1d(graph.turned_since(then.version), seen)
     else:
         filled = np.union1d(changes.born, changes.dead).astype(np.int64)
     for column in state._columns.values():
@@ -144,21 +143,35 @@ def follow(state: Any, then: Seen, now: Seen) -> None:
             if filled.size:
                 write_rows(column, filled, column.fill)
         elif column.insertions is not None:
-            _carry(column, graph.insertions)
+            _carry(column, graph)
     state.vertices_seen = count
 
 
-def _carry(column: Column, now: Any) -> None:
-    """Have values of edges stay with their edges; new edges get `fill`."""
-    then: Any = column.insertions
+def _carry(column: Column, graph: Any) -> None:
+    """Have values of edges stay with their edges; new edges get `fill`.
+
+    Raises
+    ------
+    StateError
+        If edges were numbered anew so often that they cannot be found.
+    """
+    now = graph.insertions
+    then = graph.insertions_of(column.insertions)
+    if then is None:
+        raise StateError(
+            "values of edges are of a version that is too long ago",
+            got=f"edges were numbered anew {now.numbering} times",
+            expected="a State that is read or run in between",
+            fix="make a State of the graph as it is now",
+        )
     values = column.on_host()
     order = np.argsort(then)
     made = np.empty((now.size, *values.shape[1:]), values.dtype)
     made[...] = column.fill
     if then.size:
-        places = np.minimum(np.searchsorted(then, now, sorter=order), then.size - 1)
-        found = order[places]
-        is_old = then[found] == now
+        places = np.searchsorted(then, now.numbers, sorter=order)
+        found = order[np.minimum(places, then.size - 1)]
+        is_old = then[found] == now.numbers
         made[is_old] = values[found[is_old]]
     column.put(made)
     column.insertions = now

@@ -74,6 +74,10 @@ class Logged(fg.Graph):
         self.version += 1
         self._kept.append((self.count, dict(self.edges)))
 
+    def turned_since(self, version: int) -> Any:
+        """Return the vertices that were deleted, or came again: none."""
+        return np.zeros(0, np.int64)
+
     def changes(self, since: int) -> Any:
         """Return the differences between a version and this one."""
         if self.version - since > self.remembers:

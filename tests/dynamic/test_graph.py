@@ -387,3 +387,43 @@ def test_a_batch_waits_for_no_superstep_of_another_thread() -> None:
     assert (graph.version, graph.vertex_count) == (1, 4)
     insert()
     assert graph.version == 2
+
+
+def test_values_stay_with_edges_that_are_numbered_anew() -> None:
+    graph = fg.DynamicGraph.from_edges(
+        [0, 1, 2, 3], [1, 2, 3, 0], directed=False, target="cpu"
+    )
+    state = fg.State(graph, note=fg.edge_property(np.array([5, 6, 7, 8]), fill=-1))
+    graph.delete_edges([1], [2])
+    graph._store._renumber()  # what 2 ** 31 insertions make it do
+    graph.insert_edges([2, 0], [0, 0])
+    assert state["note"].tolist() == [5, 7, 8, -1, -1]
+    graph._store._renumber()
+    assert graph.delete_edges([0], [1]).deleted == 1
+    assert state["note"].tolist() == [7, 8, -1, -1]
+    for _ in range(2):
+        graph._store._renumber()
+        graph.insert_edges([3], [1])
+    with pytest.raises(fg.StateError, match="too long ago"):
+        _ = state["note"]
+
+
+def test_a_batch_that_numbers_edges_anew_and_changes_nothing_is_followed() -> None:
+    graph = fg.DynamicGraph.from_edges([0, 1], [1, 2], target="cpu")
+    state = fg.State(graph, note=fg.edge_property(np.array([5, 6]), fill=-1))
+    assert graph.insertions.size == 2
+    graph._store.next_number = 2**31 - 1
+    assert graph.delete_edges([0, 0], [2, 2]).missing == 2
+    assert graph.insertions.numbering == 1
+    graph.insert_edges([2], [0])
+    assert state["note"].tolist() == [5, 6, -1]
+
+
+def test_ids_that_were_given_out_again_are_filled_behind_the_log() -> None:
+    graph = fg.DynamicGraph.from_edges([0, 1, 2], [1, 2, 3], target="cpu")
+    state = fg.State(graph, x=fg.vertex_property([1, 2, 3, 4], fill=9))
+    graph.delete_vertices([1, 3])
+    graph.insert_vertices(1)
+    graph.insert_edges(np.zeros(9000, int), np.full(9000, 2))
+    assert graph.changes(since=0) is None
+    assert state["x"].tolist() == [1, 9, 3, 9]
