@@ -36,6 +36,8 @@ from featgraph.dynamic.inputs import (
     ends_there,
     listed,
     of_one_length,
+    require_target,
+    updates_of,
     with_born,
 )
 from featgraph.dynamic.rows import edges_of
@@ -49,7 +51,7 @@ from featgraph.dynamic.views import (
     find_pairs,
     freeze_living,
 )
-from featgraph.errors import DeviceError, GraphInputError
+from featgraph.errors import GraphInputError
 from featgraph.fold.plan.traits import GraphTraits, set_traits
 from featgraph.graph import Graph
 from featgraph.graph._structure import require_fixed
@@ -395,9 +397,7 @@ missing=0, vertices=0)
         ['deleted', 'inserted', 'deleted']
         """
         if targets is None:
-            given, insert = sources, sources.insert
-            sources, targets = given.sources, given.targets
-            weights, columns, copies = given.weights, given.columns, given.copies
+            sources, targets, insert, weights, columns, copies = updates_of(sources)
         store, fresh = self._store, list[Any]()
         with self._writing("a batch of edges"):
             known = store.vertex_count
@@ -643,9 +643,9 @@ missing=0, vertices=0)
         >>> state["time"].tolist(), np.asarray(graph.column("time")).tolist()
         ([9, 12], [9, 12])
         """
-        if name not in self._store.columns:
+        if not isinstance(name, str) or name not in self._store.columns:
             raise GraphInputError(
-                "there is no such column",
+                "the graph has no column of this name",
                 where="graph.column",
                 got=shown(name),
                 expected=", ".join(self._store.columns) or "a graph with columns",
@@ -763,26 +763,12 @@ missing=0, vertices=0)
         return Insertions(self._edges.numbers, self._edges.numbering)
 
     def insertions_of(self, then: Insertions) -> Array | None:
-        """Return numbers of an earlier version as edges have them now.
-
-        Those of edges that are gone may be -1. None where edges were numbered anew more
-        than once since.
-        """
-        store, numbers = self._store, then.numbers.astype(np.int64)
-        if then.numbering == store.numberings:
-            return numbers
-        if then.numbering < store.numberings - 1:
-            return None
-        known, insertion = np.append(store.known, -1), numbers >> 1
-        at = np.searchsorted(store.known, insertion)
-        return np.where(known[at] == insertion, at << 1 | numbers & 1, -1)
+        """Return numbers as edges have them now: see `EdgeStore.numbers_now`."""
+        return self._store.numbers_now(then.numbers, then.numbering)
 
     def turned_since(self, version: int) -> Array:
         """Return the vertices that were deleted, or whose ids were given out again."""
-        turned = self._store.turned
-        if turned is None:
-            return np.empty(0, np.int64)
-        return np.flatnonzero(turned[: self.vertex_count] > version)
+        return self._store.turned_since(version)
 
     def target_of(self, target: str) -> str:
         """Return the target of the graph.
@@ -792,14 +778,7 @@ missing=0, vertices=0)
         DeviceError
             If another one is asked for.
         """
-        if target in {"cpu", "cuda"} - {self._target}:
-            raise DeviceError(
-                "the graph lives on another target",
-                where="target=",
-                got=target,
-                expected=f"'auto' or {self._target!r}",
-                fix="DynamicGraph.from_graph(graph.freeze(), target=...)",
-            )
+        require_target(target, self._target)
         return self._target if target == "auto" else target
 
     def column_of(self, values: object) -> ColumnValues | None:

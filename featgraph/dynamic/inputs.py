@@ -7,15 +7,17 @@ keeps batches and the supersteps of other threads apart.
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from featgraph._arguments import shown
-from featgraph.errors import GraphInputError, StateError
+from featgraph.arrays.values import is_on_gpu
+from featgraph.errors import DeviceError, GraphInputError, StateError
 from featgraph.graph.building.names import factorise
+from featgraph.graph.inputs.numbers import number_array
 
 __all__ = [
     "Names",
@@ -160,11 +162,66 @@ def listed(names: Any) -> list[Any]:
 
 
 def all_columns(weights: Any, columns: Any) -> dict[str, Any]:
-    """Return all columns by name."""
-    given = dict(columns or {})
-    if weights is not None:
-        given = {"weight": weights, **given}
+    """Return all columns by name, as arrays.
+
+    Raises
+    ------
+    GraphInputError
+        If `columns` is no mapping of names, or values are no numbers or no list.
+    """
+    if not isinstance(columns, Mapping | None) or not all(
+        isinstance(name, str) for name in columns or ()
+    ):
+        raise GraphInputError(
+            "columns are arrays by their names",
+            where="columns=",
+            got=shown(columns),
+            expected='a mapping such as {"time": [9, 12]}',
+        )
+    given = {**({} if weights is None else {"weight": weights}), **(columns or {})}
+    for name, values in given.items():
+        where = "weights" if name == "weight" else f"columns[{name!r}]"
+        if not is_on_gpu(values):
+            given[name] = values = number_array(values, where)
+        if not values.shape:
+            raise GraphInputError(
+                "each edge has a value in each column",
+                where=where,
+                got=shown(values),
+                expected="an array with one entry for each edge",
+            )
     return given
+
+
+def updates_of(batch: Any) -> tuple[Any, ...]:
+    """Return what `DynamicGraph.update` takes, in its order, of a batch of a window.
+
+    Raises
+    ------
+    GraphInputError
+        If it is something else.
+    """
+    if not hasattr(batch, "targets"):
+        raise GraphInputError(
+            "edges are two arrays, of sources and of targets",
+            where="targets=",
+            got=f"{shown(batch)}, and no targets",
+            expected="as many targets, or a batch of a window",
+        )
+    names = "sources", "targets", "insert", "weights", "columns", "copies"
+    return tuple(getattr(batch, name) for name in names)
+
+
+def require_target(target: str, own: str) -> None:
+    """Raise DeviceError for another target than that of the graph."""
+    if target in {"cpu", "cuda"} - {own}:
+        raise DeviceError(
+            "the graph lives on another target",
+            where="target=",
+            got=target,
+            expected=f"'auto' or {own!r}",
+            fix="DynamicGraph.from_graph(graph.freeze(), target=...)",
+        )
 
 
 def of_one_length(sources: Array, targets: Array) -> tuple[Array, Array]:

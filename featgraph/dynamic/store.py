@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._arguments import require_integer
 from featgraph._interrupts import deferred_interrupts
 from featgraph.dynamic.batches import (
     Batch,
@@ -46,6 +47,8 @@ Array: TypeAlias = NDArray[Any]
 MERGE_SHARE, COMPACT_SHARE = 8, 4
 #: Insertions are numbered below this.
 NUMBERS = 2**31
+#: More slots than any memory has room for.
+_MOST_SLOTS = 2**44
 #: Fewest entries of the log.
 _LOG = 4096
 _CHOICES = {"all": 0, "first": 1, "last": 2}
@@ -117,12 +120,15 @@ class EdgeStore:
                 expected="'keep', 'error', 'first' or 'last'",
             )
         self.vertex_count, self.vertex_capacity = vertex_count, _padded(vertex_count)
+        if capacity is not None:
+            capacity = require_integer("capacity", capacity, 0, _MOST_SLOTS)
         self.capacity, self.living_count = capacity, vertex_count
         self.living: Array | None = None
         self.turned: Array | None = None
         self.given_count = self.edge_count = self.version = self.moves = 0
         self.lives = 0
-        self.pools = {"in": self._empty("in", not directed, capacity or 0)}
+        with _host_memory():
+            self.pools = {"in": self._empty("in", not directed, capacity or 0)}
         self.pools["in"].length_counts[0] = vertex_count
         self.pools["in"].vertex_count = vertex_count
         self.next_number = self.numberings = 0
@@ -392,6 +398,27 @@ class EdgeStore:
             self.numberings += 1
             self.known = known.astype(np.int64)
             self._log.add(None, 0)
+
+    def numbers_now(self, numbers: Array, numbering: int) -> Array | None:
+        """Return the numbers of insertions as edges have them now.
+
+        Those of edges that are gone may be -1. None where edges were numbered anew more
+        than once since the numbering of `numbers`.
+        """
+        numbers = numbers.astype(np.int64)
+        if numbering == self.numberings:
+            return numbers
+        if numbering < self.numberings - 1:
+            return None
+        known, insertion = np.append(self.known, -1), numbers >> 1
+        at = np.searchsorted(self.known, insertion)
+        return np.where(known[at] == insertion, at << 1 | numbers & 1, -1)
+
+    def turned_since(self, version: int) -> Array:
+        """Return the vertices that were deleted, or whose ids were given out again."""
+        if self.turned is None:
+            return np.empty(0, np.int64)
+        return np.flatnonzero(self.turned[: self.vertex_count] > version)
 
     def copy(self) -> EdgeStore:
         """Return a store with the same edges, version and log."""
@@ -754,7 +781,7 @@ def _host_memory() -> Iterator[None]:
         raise
     except MemoryError as error:
         raise DeviceMemoryError(
-            "the host has not enough memory for the batch",
+            "the host has not enough memory for the edges",
             got=str(error) or None,
             expected="the graph is as before",
             fix="give smaller batches",

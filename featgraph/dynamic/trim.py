@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._arguments import require_choice, require_flag, shown
-from featgraph.errors import StateError
+from featgraph.errors import ArgumentError, StateError
 from featgraph.program.following import log_since, put_entries
 from featgraph.program.functions import gather, vertex
 from featgraph.program.signature import PropertyKind
@@ -117,6 +117,25 @@ def trim(
     """
     require_choice("along", along, tuple(_lose))
     require_flag("values", values)
+    if not isinstance(reset, dict):
+        raise ArgumentError(
+            "values are reset by the names of properties",
+            where="reset=",
+            got=shown(reset),
+            expected='a dict such as {"distance": numpy.inf}',
+        )
+    unknown = [
+        name
+        for name in (source, *reset)
+        if not isinstance(name, str) or name not in state
+    ]
+    if unknown:
+        raise StateError(
+            "this State has no such property",
+            where="source=" if unknown[0] is source else "reset=",
+            got=shown(unknown[0]),
+            expected="a property of vertices",
+        )
     with state.in_use.hold("fg.trim"):
         for name in (source, *reset):
             column = state._column(name)

@@ -461,7 +461,7 @@ def require_fixed(graph: Structure, where: str) -> None:
     ------
     GraphInputError
     """
-    if graph.changing is not None:
+    if getattr(graph, "changing", None) is not None:
         raise GraphInputError(
             "the graph changes in batches",
             where=where,

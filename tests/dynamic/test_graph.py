@@ -246,7 +246,7 @@ def test_columns_are_read_only() -> None:
 
     with pytest.raises(fg.StateError, match="read-only"):
         fg.edgemap(write)(state)
-    with pytest.raises(fg.GraphInputError, match="no such column"):
+    with pytest.raises(fg.GraphInputError, match="no column of this name"):
         graph.column("time")
     graph.insert_edges([2], [0], weights=[5.0], columns={"kind": [[7, 8]]})
     assert state["w"].tolist() == [1.0, 2.0, 5.0]

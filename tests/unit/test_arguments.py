@@ -99,6 +99,26 @@ SEEDS = [0, -1, -1, 1]
 ONES = np.ones((4, 2), np.float32)
 
 
+def call_on_dynamic(name: str) -> Any:
+    """Return what calls a method on a graph that changes."""
+
+    def call(**given: Any) -> Any:
+        graph = fg.DynamicGraph.from_edges(*ENDS, weights=[1.0, 2, 3, 4], target="cpu")
+        return getattr(graph, name)(**given)
+
+    return call
+
+
+def trimmed_state() -> fg.State:
+    graph = fg.DynamicGraph.from_edges(*ENDS, target="cpu")
+    state = fg.State(
+        graph, x=fg.vertex_property(np.ones(4)),
+        previous=fg.vertex_property(np.array([-1, 0, 1, 2])),
+    )  # fmt: skip
+    graph.delete_edges([0], [1])
+    return state
+
+
 def make_state() -> fg.State:
     return fg.State(DIRECTED, x=fg.vertex_property(np.ones(4), iterated=True))
 
@@ -173,6 +193,39 @@ OTHERS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "config": (configure, {}),
     "Graph.from_edges": (fg.Graph.from_edges, {"sources": [0, 1], "targets": [1, 2]}),
+    "DynamicGraph.from_edges": (
+        fg.DynamicGraph.from_edges, {"sources": [0, 1], "targets": [1, 2]}
+    ),
+    "DynamicGraph.from_graph": (fg.DynamicGraph.from_graph, {"graph": GRAPH}),
+    **{
+        f"DynamicGraph.{name}": (call_on_dynamic(name), given)
+        for name, given in {
+            "insert_edges": {"sources": [0], "targets": [1], "weights": [1.0]},
+            "delete_edges": {"sources": [0], "targets": [1], "copies": "all",
+                             "missing": "ignore"},
+            "update": {"sources": [0], "targets": [1], "insert": [True],
+                       "weights": [1.0]},
+            "insert_vertices": {"vertices": 2},
+            "delete_vertices": {"vertices": [1]},
+            "contains": {"sources": [0], "targets": [1]},
+            "neighbors": {"vertex": 1},
+            "changes": {"since": 0},
+            "column": {"name": "weight"},
+        }.items()
+    },
+    "TemporalEdges": (
+        fg.TemporalEdges,
+        {"s": [0, 1], "t": [1, 2], "times": [1, 2], "weights": [1.0, 2.0]},
+    ),
+    "TemporalEdges.window": (
+        fg.TemporalEdges([0, 1], [1, 2], [1, 2]).window,
+        {"length": 2, "step": 1, "start": 1},
+    ),
+    "read_temporal": (fg.read_temporal, {"path": "events.txt"}),
+    "trim": (
+        lambda **given: fg.trim(trimmed_state(), **given),
+        {"source": "previous", "reset": {"x": 1.0}},
+    ),
     "Graph.from_biadjacency": (fg.Graph.from_biadjacency, {"matrix": RATINGS}),
     "Graph.from_networkx": (
         fg.Graph.from_networkx, {"source": nx.Graph([(0, 1)])}
