@@ -202,6 +202,7 @@ def whole(*shape: int) -> Any:
     return sparse.coo_matrix(np.arange(1.0, 1 + np.prod(shape)).reshape(shape))
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("ratings", "more"),
     [

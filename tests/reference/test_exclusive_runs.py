@@ -72,7 +72,7 @@ CASES = [
 ]
 
 
-@pytest.mark.drawn(6)
+@pytest.mark.drawn(12)
 @pytest.mark.parametrize(("name", "kind", "schedule"), CASES)
 def test_runs_are_serialisable(
     name: str, kind: str, schedule: str, target: str, rng: np.random.Generator
@@ -231,6 +231,7 @@ def test_threads_that_wait_for_too_long_end_with_an_error(
     np.testing.assert_array_equal(state["x"], before)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("edges", [[], [(0, 0)], [(1, 1), (1, 1)]])
 def test_small_graphs(edges: list[tuple[int, int]], target: str) -> None:
     ends = np.array(edges, np.int64).reshape(-1, 2)
@@ -240,6 +241,7 @@ def test_small_graphs(edges: list[tuple[int, int]], target: str) -> None:
         check_run("mix", state, told)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("k", [1, 4, 16, 17, 40])
 def test_learns(k: int, target: str) -> None:
     graph = graph_of("undirected", 33, 90, k)
@@ -251,6 +253,7 @@ def test_learns(k: int, target: str) -> None:
         np.testing.assert_array_equal(found[0][name], found[1][name])
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("k", [1, 4, 16])
 def test_large_graphs_agree_with_the_cpu(k: int, target: str) -> None:
     """Blocks of a GPU wait for each other: small graphs have work for one of them."""
@@ -311,6 +314,7 @@ def test_functions_may_be_called_as_kernels_call_theirs(target: str) -> None:
         np.testing.assert_array_equal(state["x"], [x[0] + x[1], x[0]])
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("schedule", [*ANY, "blocks", "rows"])
 def test_names_of_kernels_are_reserved(schedule: str, given: bool) -> None:

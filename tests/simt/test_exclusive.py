@@ -65,7 +65,7 @@ CASES = [
 ]
 
 
-@pytest.mark.drawn(6)
+@pytest.mark.drawn(12)
 @pytest.mark.parametrize(("name", "kind", "schedule"), CASES)
 def test_runs_are_serialisable(
     name: str, kind: str, schedule: str, rng: np.random.Generator
@@ -166,6 +166,7 @@ SLOW = ("levels", "serial", "matching_edges", "edge_locked", "ticketed",
         "node_locked", "hybrid", "hubs apart")  # fmt: skip
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("schedule", SLOW)
 @pytest.mark.parametrize("k", [1, 8])
 def test_lanes_that_take_their_time(schedule: str, k: int) -> None:
@@ -230,6 +231,7 @@ def _alter(old: str, new: str, patch: pytest.MonkeyPatch) -> None:
     patch.setitem(PROGRAMS, "mix_all", step)
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("fault", _FAULTS)
 def test_faults_of_locks_are_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     more, old, new = _FAULTS[fault]
@@ -245,6 +247,7 @@ def test_faults_of_locks_are_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -
             check_run("mix_all", state, told)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("loops", [False, True])
 @pytest.mark.parametrize(
     ("schedule", "old", "new", "why"),

@@ -205,6 +205,7 @@ def test_what_no_neighbor_reads_needs_one_buffer_on_any_graph(gpu: Gpu) -> None:
     np.testing.assert_allclose(state["share"], reference["share"], rtol=1e-5)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("steps", "options"),
     [

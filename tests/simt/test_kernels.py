@@ -155,6 +155,7 @@ def test_a_warp_packs_vertices_of_several_words(
     Run(case, 3, size=size, share=share, form="packed", **options).check()
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("k", WIDTHS)
 def test_label_propagation_at_every_width(k: int) -> None:
     Run(BY_NAME["label_propagation"], k).check()

@@ -116,6 +116,7 @@ def check_loops(gpu: Gpu, how: str) -> None:
             np.testing.assert_array_equal(found, wanted_shares(edges, most))
 
 
+@pytest.mark.drawn(2)
 @CHANGES
 def test_loops_follow(gpu: Gpu, how: str) -> None:
     check_loops(gpu, how)
@@ -267,6 +268,7 @@ FAULTS: dict[str, tuple[Any, str, Any, str]] = {
 }
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(
     fault: str, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
