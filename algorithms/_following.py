@@ -31,7 +31,7 @@ FEW = 4096
 
 @dataclass(frozen=True)
 class Update:
-    """What an update of a result has done.
+    """A report on an update of a result.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class Following:
         return Update(version, done, fresh.supersteps)
 
     def changes(self, share: int) -> Any:
-        """Return what has changed since, or why that is not gone on from.
+        """Return the changes of the graph since, or the reason to begin anew.
 
         Parameters
         ----------
@@ -137,7 +137,7 @@ class Following:
 def follow(
     version: Any, call: Callable[..., Any], args: Any, kwargs: dict[str, Any]
 ) -> Following | None:
-    """Return what a result keeps of a call; None where its graph does not change."""
+    """Return the call that a result keeps; None where its graph does not change."""
     arguments = inspect.signature(call).bind(*args, **kwargs)
     graph = next(iter(arguments.arguments.values()), None)
     if not isinstance(graph, fg.DynamicGraph):

@@ -83,7 +83,7 @@ def come_nearer(f, v, d):  # type: ignore[no-untyped-def]
     return True
 
 
-#: What updates run: levels of vertices that a search has not reached are `FAR` there.
+#: The superstep of updates: unreached vertices have level `FAR` there.
 follow_levels = fg.foldmap(nearest_neighbors, come_nearer)
 FAR = 1 << 30
 

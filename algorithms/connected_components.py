@@ -155,7 +155,7 @@ def adopt_from(f, v, d):  # type: ignore[no-untyped-def]
     return is_smaller
 
 
-#: What keeps for each vertex the neighbor that gave it its label.
+#: The superstep that stores the neighbor that each label came from.
 follow_labels = fg.foldmap(smallest_around, adopt_from)
 #: An update begins anew behind more changes than one for so many edges, or where more
 #: vertices than one of so many get another label: then a pass that links is shorter.

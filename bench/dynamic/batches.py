@@ -32,7 +32,7 @@ from bench.dynamic.contenders import (
     keys_of,
 )
 from bench.graphs import SEED, make_graph
-from bench.record import Recorder
+from bench.record import Recorder, gpu_name
 from bench.timing import wait_for_gpu
 
 DEFAULTS = {
@@ -56,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time each contender on each size and kind of batch."""
+    recorder.device = gpu_name() if arguments.target == "cuda" else None
     for name in arguments.graph:
         named = make_graph(name)
         base, count = edges_once(named.graph), named.graph.vertex_count
@@ -124,7 +125,7 @@ def draw_batch(base: Edges, count: int, size: int, kind: str) -> Edges:
 
 
 def lengths_and_sum(edges: Edges, count: int) -> tuple[Any, float]:
-    """Return what `Holder.rows` does, of edges."""
+    """Return edges in the form of `Holder.rows`."""
     lengths = np.bincount(edges.targets, minlength=count)
     return lengths, float(edges.weights.sum(dtype=np.float64))
 

@@ -1,4 +1,4 @@
-"""What inserts and deletes batches of edges: the dynamic graph, and ways around it.
+"""Contenders that insert and delete batches: the dynamic graph, and ways around it.
 
 All keep directed edges with one weight, in one direction, each edge once. An insertion
 is of edges that are not there, and a deletion of edges that are: what each contender

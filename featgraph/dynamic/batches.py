@@ -70,7 +70,7 @@ class Batch:
 
 
 class UpdateResult:
-    """What came of a batch.
+    """The outcomes of a batch.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class UpdateResult:
 
     @cached_property
     def outcomes(self) -> Array:
-        """What came of each update: "inserted", "replaced", "ignored" and so on."""
+        """The outcome of each update: "inserted", "replaced", "ignored" and so on."""
         return OUTCOMES[on_host(self._codes)]
 
     def __repr__(self) -> str:
@@ -241,7 +241,7 @@ def _require_numbers(weights: Array) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """What a batch has changed.
+    """The changes of one batch.
 
     Attributes
     ----------
@@ -304,7 +304,7 @@ class Changes:
 
 
 class Log:
-    """What the latest batches have changed."""
+    """The log of changes: those of the latest batches."""
 
     def __init__(self) -> None:
         self._records: deque[Record] = deque()
@@ -331,7 +331,7 @@ class Log:
         return made
 
     def since(self, since: int, version: int) -> Changes | None:
-        """Return what has changed; None where some of it is forgotten."""
+        """Return the net changes; None where some of them are forgotten."""
         count = version - since
         if count > len(self._records):
             return None

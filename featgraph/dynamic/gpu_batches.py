@@ -179,7 +179,7 @@ _TRIPLE = np.int32, np.int32, np.uint32
 
 @dataclass(eq=False)
 class _GpuRecord:
-    """What a batch has changed, on the GPU until the host asks: see `Record`."""
+    """The changes of one batch, on the GPU until the host reads them: see `Record`."""
 
     version: int
     number: int

@@ -94,7 +94,6 @@ def find_fault(fault: str) -> None:
                 raise SystemExit(FOUND) from error
 
 
-@pytest.mark.drawn(3)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault: str) -> None:
     """In a process of its own: a faulty kernel stays in caches."""

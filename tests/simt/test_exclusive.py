@@ -231,7 +231,6 @@ def _alter(old: str, new: str, patch: pytest.MonkeyPatch) -> None:
     patch.setitem(PROGRAMS, "mix_all", step)
 
 
-@pytest.mark.drawn(3)
 @pytest.mark.parametrize("fault", _FAULTS)
 def test_faults_of_locks_are_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     more, old, new = _FAULTS[fault]

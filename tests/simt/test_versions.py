@@ -268,7 +268,6 @@ FAULTS: dict[str, tuple[Any, str, Any, str]] = {
 }
 
 
-@pytest.mark.drawn(3)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(
     fault: str, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
