@@ -298,16 +298,18 @@ class Degrees:
 
     def _count(self, array: Array, changes: Changes) -> None:
         """Add to the out-degrees what has changed."""
-        rows = np.unique(np.append(changes.inserted[0], changes.deleted[0]))
-        before = array[rows]
-        np.add.at(array, changes.inserted[0], 1)
-        np.subtract.at(array, changes.deleted[0], 1)
-        counts, after = self._counts, array[rows]
-        more = int(after.max(initial=0)) - counts.size + 1
-        if more > 0:
-            self._counts = counts = np.append(counts, np.zeros(more, np.int64))
-        np.subtract.at(counts, before, 1)
-        np.add.at(counts, after, 1)
+        for ends, sign in ((changes.inserted[0], 1), (changes.deleted[0], -1)):
+            ends = np.sort(ends)
+            first = np.flatnonzero(np.diff(ends, prepend=-1))
+            rows, times = ends[first], np.diff(first, append=ends.size)
+            before = array[rows]
+            array[rows] = after = (before + sign * times).astype(np.int32)
+            more = int(after.max(initial=0)) - self._counts.size + 1
+            if more > 0:
+                self._counts = np.append(self._counts, np.zeros(more, np.int64))
+            _add_counts(self._counts, before, -1)
+            _add_counts(self._counts, after, 1)
+        counts = self._counts
         counts[0] += self.store.vertex_count - int(counts.sum())
 
     def traits(self) -> GraphTraits:
@@ -338,6 +340,14 @@ class Degrees:
     def _longest_out(self) -> tuple[int, int]:
         """Return the greatest out-degree, of all and below hubs."""
         return _longest(self._counts)
+
+
+def _add_counts(counts: Array, degrees: Array, sign: int) -> None:
+    """Add 1 or -1 to the count of each degree, as often as it comes."""
+    if degrees.size < counts.size:
+        np.add.at(counts, degrees, sign)
+    else:
+        counts += sign * np.bincount(degrees, minlength=counts.size)
 
 
 class GpuDegrees(Degrees):
