@@ -176,7 +176,9 @@ class Forms:
             at, c = draw.number(0, self.k - 1), self.of("real", 0)
             if not c.uniform:
                 return c
-            text = f"fg.normalize({c} if f == {at} else 0.0)"
+            # Compilers may multiply by 1 / sum: exact where the sum is a power of two.
+            one = f"(4.0 if {c} > 0.0 else 0.0)"
+            text = f"fg.normalize({one} if f == {at} else 0.0)"
             return Expression(text, "real", 1, 0, False)
         x = self.of(type_, depth)
         if name == "argmax":
