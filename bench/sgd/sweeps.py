@@ -25,11 +25,13 @@ import featgraph as fg
 from bench.record import Recorder, gpu_name
 from bench.sgd.shapes import make_matrix
 from bench.timing import time_call, wait_for_gpu
+from featgraph.device.queue_cuda import ARRIVED
 from featgraph.errors import PlanError
 from featgraph.fold.plan.exclusive import sweep_of
 from featgraph.fold.plan.options import parse_options
 from featgraph.fold.plan.traits import graph_sizes
 from featgraph.fold.schedules.table import SCHEDULES
+from featgraph.runtime.superstep.kinds import WORDS_OF_TURNS
 
 #: Cells whose options are not ``schedule=`` and their name.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -176,10 +178,21 @@ def _measure(
         fields["schedule"], trials, **fields, first_call_ms=1e3 * taken,
         prepare_ms=1e3 * first.seconds, prepared_bytes=first.bytes, prepared=told,
         groups=int(groups[1].replace(",", "")) if groups else None,
+        passes=_passes(state, asked),
         gb_per_s=round(edges * (12 + 16 * k) / best / 1e6, 1),
         m_updates_per_s=round(edges / best / 1e3, 1),
         checks={"ok": bool(np.isfinite(np.asarray(state["x"])).all())},
     )  # fmt: skip
+
+
+def _passes(state: fg.State, asked: dict[str, Any]) -> int | None:
+    """Return how often all blocks of the last sweep met: behind each turn and pass."""
+    if asked["target"] == "cpu":
+        return None
+    buffers, [phase] = state.residency, step.fold(state, **asked).plan.phases
+    words = buffers.temporary("arrived", "int64", (WORDS_OF_TURNS,))
+    blocks = buffers.device.multiprocessors * phase.mapping.resident
+    return int(buffers.device.download(words)[ARRIVED]) // blocks
 
 
 def _known(recorder: Recorder) -> set[tuple[str, int, str]]:
