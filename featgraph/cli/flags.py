@@ -49,7 +49,7 @@ def speaking_of_flags(parser: argparse.ArgumentParser) -> Iterator[None]:
 
 
 def in_flags(error: FeatGraphError, parser: argparse.ArgumentParser) -> CommandError:
-    """Return an error with flags; a fix that only a program can make is left out."""
+    """Return an error with flags; fixes that apply only to programs are left out."""
     flags = _flags_of(parser)
 
     def said(text: object) -> Any:
@@ -70,7 +70,7 @@ def in_flags(error: FeatGraphError, parser: argparse.ArgumentParser) -> CommandE
 
 
 def _flags_of(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
-    """Return by name of an option its flag, and the one that says no to it."""
+    """Return, by option name, its flag and its negative flag."""
     found = {}
     for action in parser._actions:
         flags = [flag for flag in action.option_strings if flag.startswith("--")]
