@@ -74,7 +74,7 @@ def from_networkx(source: Any, weight: str | None) -> EdgeList:
 
 
 def _are_own_numbers(nodes: list[Hashable]) -> bool:
-    """Say whether the names are 0..V-1 in any order: then a name is its vertex."""
+    """Whether the names are 0..V-1 in any order: then a name is its vertex."""
     return all(
         type(name) is int and 0 <= name < len(nodes) for name in nodes
     )  # names are distinct already, so this many in this range are all of them
@@ -164,7 +164,7 @@ def from_biadjacency(matrix: Any, target: object = None) -> EdgeList:
 def _sides_on_gpu(
     matrix: Any, sides: tuple[int, int], target: object
 ) -> EdgeList | None:
-    """Return the edges of two sides where a GPU makes them of a compressed matrix."""
+    """Return the edges of two sides, if a GPU builds them from a compressed matrix."""
     if target is None or matrix.format not in ("csr", "csc"):
         return None
     offsets = _checked_pointer(matrix)

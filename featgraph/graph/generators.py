@@ -1,4 +1,4 @@
-"""Graphs made by rule: random ones repeat with their seed, on every machine."""
+"""Generators of graphs; random ones are determined by their seed, on every machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
     "uniform",
 ]
 
-#: From so many edges on, a GPU that draws them makes rows at once, and no list: a list,
+#: From so many edges on, a GPU that draws them makes rows directly: a list of edges,
 #: sorted, takes three times the memory.
 MANY_DRAWN = 1 << 28
 
@@ -119,7 +119,7 @@ def drawing_of_rmat(
     *,
     seed: int,
 ) -> Drawing:
-    """Return the edges of an R-MAT graph, for what draws some of them: see `rmat`."""
+    """Return the edges of an R-MAT graph, any of which can be drawn: see `rmat`."""
     scale = _count(scale, "scale", 0, 30)
     edges = _count(edge_factor, "edge_factor", 0, 2**40) << scale
     seed = _count(seed, "seed", 0, 2**63)
@@ -189,7 +189,7 @@ def uniform(
 
 
 def drawing_of_uniform(vertex_count: int, edge_count: int, *, seed: int) -> Drawing:
-    """Return the edges of a uniform graph, for what draws some: see `uniform`."""
+    """Return the edges of a uniform graph, any of which can be drawn: see `uniform`."""
     n = _count(vertex_count, "vertex_count", 1, MAX_VERTEX_COUNT)
     edges = _count(edge_count, "edge_count", 0, 2**40)
     seed = _count(seed, "seed", 0, 2**63)
@@ -228,7 +228,7 @@ def erdos_renyi(
     if 2 * m <= pairs:
         key = _draw_distinct(generator, pairs, m)
     else:
-        # Drawing until nearly all pairs were seen takes long: draw what is left out.
+        # Drawing until nearly all pairs were found takes long: draw the excluded ones.
         is_in = np.ones(pairs, np.bool_)
         is_in[_draw_distinct(generator, pairs, pairs - m)] = False
         key = generator.permutation(np.flatnonzero(is_in))
@@ -378,7 +378,7 @@ def _drawn(
     duplicates: object,
     parted: tuple[object, object] = (None, "both"),
 ) -> Graph:
-    """Make a graph of edges that are drawn where `target` says; see `rmat`."""
+    """Make a graph of edges that are drawn on `target`; see `rmat`."""
     is_directed = require_flag("directed", directed)
     default = "cuda" if drawing.count >= MANY_EDGES else "cpu"
     chosen = chosen_target(target, default)
@@ -399,7 +399,7 @@ def _drawn(
         return Graph(DrawnRowEdges(drawing, is_directed))
     u, v, weights = drawn(chosen, drawing)
     if is_kept:
-        # No second copy of what was made here.
+        # The arrays were made here, and are not copied.
         ends = u, v, weights, drawing.vertex_count, is_directed
         return Graph(EdgeList(*ends, sides=drawing.sides))
     there = [a.array if isinstance(a, DeviceValues) else a for a in (u, v, weights)]

@@ -1,4 +1,4 @@
-"""The graph that everything else runs on: immutable, on the host or on a GPU."""
+"""Graphs: immutable, on the host or on a GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Graph(Structure):
     """A directed or undirected graph with V vertices; multi-edges and loops allowed.
 
     Make one with `from_edges`, `from_networkx`, `from_scipy`, `from_pandas`, a reader
-    or a generator. Every array that it hands out is read-only. Adjacencies and edge
+    or a generator. Every array that it returns is read-only. Adjacencies and edge
     maps are built on first use, and kept.
 
     An undirected edge u, v that is no self-loop counts as two directed edges: the edge
@@ -75,7 +75,7 @@ class Graph(Structure):
         directed : bool
             False: each given edge stands for itself and its twin.
         duplicates : {"keep", "sum", "min", "max", "first", "last", "error"}
-            What becomes of an edge given again. "keep": multi-edges count as many. The
+            The treatment of repeated edges. "keep": multi-edges count as many. The
             others combine the weights into one edge at the place of the first (without
             weights they all drop repeats); integers are summed as 64 bits. In an
             undirected graph (u, v) and (v, u) are one edge.
@@ -282,23 +282,23 @@ class Graph(Structure):
         Parameters
         ----------
         order : {"given", "spread", "locality", "metis"} or array_like, shape (V,)
-            What ranges are ranges of. "given": vertices as they are numbered. "spread":
-            degrees dealt out, so that all ranges are alike. "locality": a breadth-first
-            sweep, for graphs that are far wider than dense, such as meshes and roads.
-            "metis": as METIS cuts them (the extra ``featgraph[metis]``). An array: the
-            vertex at each place.
+            The order that is cut into ranges. "given": by vertex id. "spread": high
+            degrees are spread evenly over the ranges. "locality": breadth-first, for
+            graphs of large diameter, such as meshes and road networks. "metis": the
+            parts of METIS (the extra ``featgraph[metis]``). An array: the vertex at
+            each place.
         parts : int
             P, the number of shards. More than ``V / 32`` leave some without vertices.
         cuts : array_like of integers, shape (P + 1,), optional
             Instead of `parts`: range r has the places ``cuts[r]`` to ``cuts[r + 1]``.
         balance : tuple of 3 float, optional
-            What an in-edge, a vertex and a ghost weigh, where cuts are chosen: at
+            Weights of an in-edge, a vertex and a ghost, where cuts are chosen: at
             multiples of 32, so that all parts weigh about the same. Default: (1, 3, 0).
-            Of a graph with `sides` each is cut by itself, at any vertex, and a part has
-            a range of each, but with order="metis". Ghosts weigh nothing then, and by
-            default in-edges alone count: parts have them within a few percent of equal.
+            Each of a graph's `sides` is cut separately, at any vertex, and a part has a
+            range of each, except with order="metis". Ghosts have no weight then, and by
+            default only in-edges count: they are equal within a few percent.
         along : {"in", "both"}, optional
-            "both": with all edges out of them, too, which are the twins of those of an
+            "both": also with all edges out of them, which are the twins in an
             undirected graph.
 
         Returns
@@ -316,8 +316,7 @@ class Graph(Structure):
 
         Notes
         -----
-        O(V + E), once more for each of about 16 bounds that are tried where a ghost
-        weighs something.
+        O(V + E) time; if ghosts have a weight, this is repeated for about 16 bounds.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""Graphs in parts are asked for here, and made by the layer of ranks above."""
+"""Requests for distributed graphs, which the layer of ranks above makes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Asked", "Maker", "makers", "require_asked"]
 
 @dataclass(frozen=True)
 class Maker:
-    """What makes a graph of which each rank has a part.
+    """The functions that make distributed graphs.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Maker:
     alone: Callable[[], None]
 
 
-#: What the layer of ranks has set up.
+#: Registered by the layer of ranks.
 makers: list[Maker] = []
 
 _ORDERS = ("given", "spread", "locality", "metis")
@@ -40,7 +40,7 @@ _ORDERS = ("given", "spread", "locality", "metis")
 
 @dataclass(frozen=True)
 class Asked:
-    """How a graph is to be cut, checked.
+    """A checked request for a partition.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Asked:
 def require_asked(
     partition: object, order: object, along: object, ranks: object = None
 ) -> Asked | None:
-    """Return how a graph is to be cut; None where it is not.
+    """Return the request for a partition; None without one.
 
     Raises
     ------

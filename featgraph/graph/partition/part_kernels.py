@@ -1,4 +1,4 @@
-"""Loops over edges that lie on any rank, before and behind their way to the owners.
+"""Loops over edges on any rank, before and after they are sent to their owners.
 
 Which vertices a rank has beside its own is found in two bits of memory a vertex: a
 bitvector says which they are, and a count for each of its words how many stand before
@@ -24,7 +24,7 @@ _Array: TypeAlias = NDArray[Any]
 def add_into(
     sources: _Array, targets: _Array, is_directed: bool, shift: int, counts: _Array
 ) -> None:
-    """Count edges by targets, shifted by some bits; twins, too, of undirected ones."""
+    """Count edges by targets, shifted by some bits, with twins of undirected ones."""
     for i in range(targets.size):
         counts[targets[i] >> shift] += 1
         if not is_directed and sources[i] != targets[i]:
@@ -33,7 +33,7 @@ def add_into(
 
 @jit
 def count_own(ends: _Array, counts: _Array) -> None:
-    """Count how often each own vertex, by local number, is an end."""
+    """Count the edge ends at each own vertex, by local number."""
     for v in ends:
         if v < counts.size:
             counts[v] += 1
@@ -125,7 +125,7 @@ def _ones(word: Any) -> int:
 
 @jit
 def count_words(words: _Array, before: _Array) -> int:
-    """Store how many bits stand before each word; return how many there are."""
+    """Store the number of set bits before each word; return the total."""
     total = 0
     for i in range(words.size):
         before[i] = total
@@ -147,7 +147,7 @@ def list_members(words: _Array, found: _Array) -> None:
 
 @jit
 def localize(ends: _Array, words: _Array, before: _Array) -> None:
-    """Turn vertices into how many bits are set before their own, in place.
+    """Replace each vertex by the number of bits set before its own.
 
     `before` has that of each word, in whatever order words are counted.
     """

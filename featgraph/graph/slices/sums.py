@@ -17,14 +17,14 @@ from featgraph.graph.building.jit import jit
 
 _Array: TypeAlias = NDArray[Any]
 
-#: How many sums there are, and the place of each, or of the first of two. The kernel
+#: The number of sums, and the index of each, or of the first of two. The kernel
 #: `add_slots` of the GPU has the same places.
 SUMS = 12
 GIVEN, TWINS, GIVEN_WEIGHTS, TWIN_WEIGHTS, ROWS, OUTS, STARTS, DESCENTS = (
     0, 2, 4, 6, 8, 9, 10, 11,
 )  # fmt: skip
-#: Slots that are looked at together: few enough for the first cache, and in loops
-#: without branches, of which a compiler makes vector code.
+#: Slots that are processed together: they fit the L1 cache, in loops without branches,
+#: which the compiler vectorizes.
 _TOGETHER = 1024
 
 
@@ -203,7 +203,7 @@ def _sum_of_sources(sources: _Array) -> Any:
 
 @jit
 def _descents(targets: _Array, numbers: _Array) -> Any:
-    """Count slots whose edge does not come behind that of the slot before."""
+    """Count slots whose edge does not follow that of the slot before."""
     found = 0
     for i in range(targets.size - 1):
         is_same = targets[i] == targets[i + 1]
