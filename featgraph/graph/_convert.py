@@ -203,18 +203,18 @@ def _entries(matrix: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
 
 
 def _expand_pointer(matrix: Any) -> NDArray[np.int64]:
-    """Return the row of each entry, or the column where it is by these."""
+    """Return the row of each entry of CSR, or its column of CSC."""
     steps = np.diff(_checked_pointer(matrix))
     return np.repeat(np.arange(steps.size), steps)
 
 
 def _checked_pointer(matrix: Any) -> NDArray[np.int64]:
-    """Return where rows begin, or columns.
+    """Return the checked row pointer of CSR, or the column pointer of CSC.
 
     Raises
     ------
     GraphInputError
-        If they begin elsewhere than at the first entry, or end behind the last one.
+        If it does not begin at 0, descends, or exceeds the number of entries.
     """
     pointer = np.asarray(matrix.indptr).astype(np.int64)
     stored = min(len(matrix.indices), len(matrix.data))

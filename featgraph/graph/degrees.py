@@ -44,7 +44,7 @@ def most_edges(
 
 
 def short_counts(graph: Structure, side: str, target: str) -> NDArray[np.int64]:
-    """Return how many vertices have 0, 1, ... `SHORT` - 1 edges; see `most_edges`."""
+    """Count the vertices with 0, 1, ... `SHORT` - 1 edges; see `most_edges`."""
     if _are_on_gpu(graph, target):
         return gpu_edges(graph).short_counts(side).astype(np.int64)
     degrees = _on_host(graph, side)

@@ -96,7 +96,7 @@ class DrawnRowEdges(GpuRowEdgeList):
 
     @property
     def given_count(self) -> int:  # type: ignore[override]
-        """How many edges are drawn."""
+        """The number of edges that are drawn."""
         return self._drawing.count
 
     @property

@@ -70,17 +70,16 @@ def rmat(
     duplicates : str
         As in `Graph.from_edges`.
     weighted : bool
-        Draw weights, too: float32, multiples of 2**-24 in (0, 1].
+        Whether to draw weights: float32, multiples of 2**-24 in (0, 1].
     target : {"auto", "cpu", "cuda"}
-        Where edges are drawn, which changes none of them: edge i is a function of seed
-        and i. On a GPU they stay there. "auto" draws on a GPU, if there is one, what
-        has many edges.
+        The device that draws and stores the edges. They are the same on each: edge i is
+        a function of seed and i. "auto" selects a GPU, if there is one, for many edges.
     partition : {None, "edges"}, optional
-        "edges": all ranks call it, and each keeps its part of the graph, as of
-        `Graph.from_edges`; `duplicates` are kept. On a GPU a rank has no more than its
-        part and what an eighth of it takes to sort.
+        "edges": all ranks call it, and each stores its part of the graph, as of
+        `Graph.from_edges`; requires ``duplicates="keep"``. A GPU needs memory for its
+        part, and to sort an eighth of it.
     along : str, optional
-        Of a graph in parts: see `read_graph`.
+        An option of a distributed graph: see `read_graph`.
 
     Returns
     -------
@@ -91,7 +90,7 @@ def rmat(
     GraphInputError
         Arguments out of range.
     DeviceError, PlanError
-        A target that is not here, or is none.
+        If the target is not available, or unknown.
 
     Notes
     -----
@@ -199,7 +198,7 @@ def drawing_of_uniform(vertex_count: int, edge_count: int, *, seed: int) -> Draw
 def erdos_renyi(
     vertex_count: int, edge_count: int, seed: int, *, directed: bool = False
 ) -> Graph:
-    """Draw a graph uniformly among those with so many edges, G(n, m).
+    """Draw a graph uniformly among those with `edge_count` edges, G(n, m).
 
     No self-loops and no repeats; the edges come in random order.
 
@@ -292,7 +291,7 @@ def ratings(
     partition: str | None = None,
     along: str = "both",
 ) -> Graph:
-    """Draw ratings of items by users: a graph of two sides, as matrices give it.
+    """Draw ratings of items by users: a graph of two sides, as from a matrix.
 
     Users rate about as many items each. Of n items, the k-th is rated about
     ``sqrt(n / k) / 2`` times the mean.
@@ -302,7 +301,7 @@ def ratings(
     user_count, item_count : int
         Users are the first vertices.
     rating_count : int
-        Ratings, those that are given again included: integers from 1 to 5, float32.
+        The number of ratings, repeats included: integers from 1 to 5, float32.
     seed : int
     target, partition, along
         As for `rmat`. Ranks have a share of the users, and one of the items.
@@ -317,7 +316,7 @@ def ratings(
     GraphInputError
         Arguments out of range.
     DeviceError, PlanError
-        A target that is not here, or is none.
+        If the target is not available, or unknown.
 
     Examples
     --------

@@ -1,13 +1,13 @@
 """Arrays of numbers: the rules for every array that a caller passes.
 
-A value is never changed on the way in, rounding of floats apart. Text, dates, complex
-numbers and objects are refused, and so is a value that the wanted type turns into
-another one: an integer or a bool that it cannot hold exactly, a finite number that
+A value is never changed by a conversion, except for rounding of floats. Text, dates,
+complex numbers and objects raise an error, and so does a value that the requested type
+cannot represent: an integer or a bool that it cannot hold exactly, a finite number that
 becomes infinite, and a number that becomes zero. Errors name the position.
 
-`host_array` brings the array to the host and refuses masks, missing entries and ragged
-rows; `number_array` refuses what is no number. The same rules hold for arrays that stay
-on the GPU (`featgraph.arrays.foreign`).
+`host_array` copies the array to the host and raises for masks, missing entries and
+ragged rows; `number_array` raises for anything but numbers. The same rules hold for
+arrays that stay on the GPU (`featgraph.arrays.foreign`).
 """
 
 from __future__ import annotations

@@ -19,10 +19,10 @@ class Maker:
     Attributes
     ----------
     of_edges, of_matrix, of_file, of_drawing : callable
-        Take an `Asked`, and what a constructor, the reader or a generator was given.
-        They return None where there is a single rank, which then has all of it.
+        Take an `Asked`, and the arguments of a constructor, the reader or a generator.
+        They return None on a single rank, which then has the whole graph.
     alone : callable
-        Is told that a State is made of a graph that a rank has for itself.
+        Called when a State is made of a graph that is on one rank only.
     """
 
     of_edges: Callable[..., Any]
@@ -47,7 +47,7 @@ class Asked:
     along : str
         "in" or "both".
     ranks : object
-        How many ranks get vertices, as the caller said.
+        The number of ranks that get vertices, as given.
     """
 
     along: str
@@ -62,7 +62,7 @@ def require_asked(
     Raises
     ------
     GraphInputError
-        For what cannot be done without the whole graph, and what says nothing.
+        For options that require the whole graph, or have no effect.
     """
     if not isinstance(along, str) or along not in ("both", "in"):
         raise GraphInputError(

@@ -40,9 +40,9 @@ class Counts:
     columns : int
         c.
     edges, own, ghosts, partials : ndarray of int64
-        What a rank has.
+        The number of each on a rank.
     ghosts_elsewhere, partials_elsewhere : ndarray of int64
-        How often other ranks have vertices of its own so.
+        The number of copies of a rank's vertices that are such on other ranks.
     """
 
     vertex_count: int

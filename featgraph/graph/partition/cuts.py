@@ -104,7 +104,7 @@ def even_cuts(
     Parameters
     ----------
     edges_before : ndarray of float64
-        How many in-edges the vertices have before each of `word_places`.
+        The number of in-edges of all vertices before each of `word_places`.
     vertex_count, parts : int
     balance : Balance
     """
@@ -133,8 +133,8 @@ def _fill_parts(
 ) -> NDArray[np.int64]:
     """Find the least bound on the work of a part, and fill parts up to it.
 
-    How many ghosts a range has is no sum over its vertices, so that there is no work
-    before a place. O(E) for each bound that is tried.
+    The number of ghosts of a range is not a sum over its vertices, so that prefix sums
+    of work do not apply. O(E) for each bound that is tried.
     """
     from featgraph.graph.partition import kernels  # loads Numba
 

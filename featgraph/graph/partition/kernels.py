@@ -68,7 +68,7 @@ def list_ghosts(
     Parameters
     ----------
     vertices : array of int32
-        All of them, those of one owner behind the other.
+        All of them, owner by owner.
     seen : array of int32
         Of each vertex the rank that has it last; -1 at first.
     found : array of int32, shape (N, 2)
@@ -160,7 +160,7 @@ def fill_parts(
     """Assign each part as many words as fit into `bound`; return whether all fit.
 
     `work` is that of an edge, a vertex and a ghost, and the size of a word. `mark`
-    tells, by place, for which part a vertex was last a ghost: stamps are new ones.
+    has, by place, the part for which a vertex was last a ghost: stamps are new ones.
     """
     part, first, begin = 0, 0, 0
     word, done, ghosts = int(work[3]), 0.0, 0
@@ -235,7 +235,7 @@ def count_row(
 def deal(work: _Array, parts: int, last: int, part: _Array) -> None:
     """Assign each vertex in turn to the part with least work so far.
 
-    The `last` vertices are given to all parts in equal numbers before.
+    The `last` vertices are first divided equally among all parts.
     """
     given = np.zeros(parts)
     for i in range(work.size - last, work.size):

@@ -27,7 +27,7 @@ class Ordered(NamedTuple):
     order : ndarray of int32, shape (V,), or None
         None: the vertices as they are numbered.
     cuts : ndarray of int64, shape (P + 1,), or None
-        None: wherever work is balanced.
+        None: cuts that balance the work.
     """
 
     order: NDArray[np.int32] | None

@@ -1,8 +1,8 @@
 """Loops over edges on any rank, before and after they are sent to their owners.
 
-Which vertices a rank has beside its own is found in two bits of memory a vertex: a
-bitvector says which they are, and a count for each of its words how many stand before
-it. The local number of a vertex is the sum of that and of the bits below its own.
+The vertices that a rank has besides its own are stored in two bits for each vertex: a
+bitvector of them, and for each of its words the number of bits set before it. The local
+number of a vertex is the sum of that and of the bits below its own.
 Words have one owner, since ranges of ranks begin at multiples of 32: no loop has a
 branch that depends on where the other end of an edge is. Import this module inside
 functions only: it loads Numba.
@@ -52,7 +52,7 @@ def list_by_owner(
 ) -> None:
     """List the places of ends, from `first` on, by owner.
 
-    `bounds` has where each owner's are stored. It is used up: behind this, it has where
+    `bounds` has where each owner's are stored. It is modified: afterwards, it has where
     each owner's end.
     """
     for i in range(ends.size):
@@ -149,7 +149,7 @@ def list_members(words: _Array, found: _Array) -> None:
 def localize(ends: _Array, words: _Array, before: _Array) -> None:
     """Replace each vertex by the number of bits set before its own.
 
-    `before` has that of each word, in whatever order words are counted.
+    `before` has that of each word, in any order of words.
     """
     for i in range(ends.size):
         u = ends[i]

@@ -22,7 +22,7 @@ __all__ = ["Partition"]
 class Partition:
     """Ranges of vertices, one for each rank.
 
-    The vertices stand in an order, and rank r owns those at the places ``cuts[r]`` to
+    Vertices have an order, and rank r owns those at the places ``cuts[r]`` to
     ``cuts[r + 1]``. A rank may own none.
 
     Parameters

@@ -259,9 +259,9 @@ def _joined(graph: Structure, one: _Edges, other: _Edges) -> _Edges:
 
 
 def _undirected(graph: Structure, partition: Partition, into: Any) -> _Edges:
-    """Return the edges as given that stand at own vertices, by places.
+    """Return the given edges at own vertices, by places.
 
-    `into` are the ids of all edges into these: each such edge, or its twin, or both.
+    `into` are the ids of all edges into these: given edges, twins, or both.
     """
     ids = np.asarray(into, graph.twins.dtype)
     given, count = graph.given_index[ids], graph.given_edge_count

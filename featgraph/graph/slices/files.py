@@ -293,5 +293,5 @@ class _Blocks:
 
 
 def _threads() -> int:
-    """Return how many threads read a file."""
+    """Return the number of threads that read a file."""
     return int(import_whole("numba").get_num_threads())

@@ -75,7 +75,7 @@ class PlacedRows:
 
     @property
     def size(self) -> int:
-        """How many edges there are."""
+        """The number of edges."""
         return sum(end - begin for begin, end in self.spans)
 
     def vertices(self, name: str) -> Array:

@@ -1,8 +1,8 @@
 """Sums over edges by which slices are checked; import this inside functions only.
 
-They are numbers of 64 bits, and those of parts are added up. The sums over the edges
-that were given, and those over their twins and self-loops, are each made as `digests`
-has it; other sums are differences, which are zero of a sound folder.
+They are 64-bit numbers, and sums of parts are added up. The sums over given edges, and
+those over twins and self-loops, are each computed as in `digests`; other sums are
+differences, which are zero for a valid folder.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def add_outs(outs: _Array, first: int) -> Any:
 
 @jit
 def add_starts(starts: _Array, degrees: _Array, vertices: _Array) -> Any:
-    """Return the sum over vertices and their first edges, less that over what follows.
+    """Return the sum over vertices and first edges, less that over their successors.
 
     The edges of the next vertex follow those of each: only the first vertex and the end
     of the last one are left over.

@@ -1,6 +1,6 @@
-"""Rows of a folder of slices on the GPU: no array of the host has all of them.
+"""Rows of a folder of slices on the GPU, without a copy of all of them on the host.
 
-What a reader of the host checks of edges is added up on the GPU.
+The sums by which edges are checked are computed on the GPU.
 Import this module inside functions only: it imports the dialect.
 """
 
@@ -70,7 +70,7 @@ class RowsThere(PlacedRows):
     Attributes
     ----------
     degrees : array of int32
-        How many edges each row has.
+        The number of edges of each row.
     """
 
     degrees: Array
@@ -161,7 +161,7 @@ class RowsThere(PlacedRows):
         ----------
         name : str
         more : int
-            For how many edges there is room.
+            The number of edges for which there is room.
 
         Raises
         ------

@@ -1,11 +1,11 @@
 """A folder of slices, written of edges in given order, or of those of a graph.
 
-Edges are stored by target, and in the order given within a row: as kernels take them.
-Twins of an undirected graph are stored, too, so that a rank finds its rows whole.
+Edges are stored by target, and in given order within a row, as kernels use them. Twins
+of an undirected graph are stored, too, so that a rank reads complete rows.
 
-Edges in given order, of any number, are grouped by target with a counting sort on the
-disk: they go into files of their own, a range of targets each, that are so small that
-each can be sorted in memory; appended to each other, these are the whole.
+Edges in given order, of any number, are grouped by target with a counting sort on disk:
+they are distributed to files, one for each range of targets, small enough to be sorted
+in memory, and the sorted files are concatenated.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Rows:
     ----------
     in_edges : Adjacency
     given_index : ndarray of integers, shape (E,)
-        The row in given order of each edge; twins have others, behind all given ones.
+        The row in given order of each edge; twins have others, after all given ones.
     weights : ndarray, shape (E,), or None
     out_degree : ndarray, shape (V,), or None
         None if out-degrees are in-degrees.
@@ -196,9 +196,9 @@ class _Counted:
     ----------
     given : int
     into : ndarray of int64, shape (V,)
-        Edges into each vertex, twins, too.
+        Edges into each vertex, twins included.
     out : ndarray of int64, shape (V,), or None
-        Edges out of each vertex, if these are others.
+        Edges out of each vertex, if directed.
     """
 
     def __init__(self, edges: Edges) -> None:
@@ -238,7 +238,7 @@ def _places(order: Array | None) -> Array | None:
 
 
 def _fill(sorter: Sorter, edges: Edges, places: Array | None, given: int) -> str:
-    """Hand all edges to a sorter, by places, and twins behind what they are twins of.
+    """Pass all edges to a sorter, by places, each twin after its edge.
 
     Returns their digest.
     """
@@ -311,12 +311,12 @@ class Sorter:
     Parameters
     ----------
     folder : Path
-        For files meanwhile.
+        The folder for temporary files.
     in_counts : ndarray of int64, shape (V,)
         The in-degree of each vertex.
     weights_dtype : dtype or None
     most : int
-        Edges that are sorted at a time; those into one vertex are not parted.
+        Edges that are sorted at a time; those into one vertex are not separated.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ class Stamp:
     """The identity of one aspect of a graph, until that changes.
 
     Stamps are compared by identity. A weak dictionary that is keyed by a stamp loses
-    the entry when another stamp takes its place.
+    the entry when the stamp is replaced.
     """
 
     __slots__ = ("__weakref__",)
@@ -107,9 +107,9 @@ class Sizes:
     Attributes
     ----------
     vertices, edges : int
-        Capacities: how many of each its arrays have room for.
+        Capacities of its arrays.
     counts : pair of int, or array
-        How many of each there are in a version; an array of two may be in device
+        The numbers of each in a version; an array of two may be in device
         memory, and is read once a version.
     """
 
@@ -275,7 +275,7 @@ class GraphView:
             self.forget(then, now)
 
     def forget(self, then: Stamps, now: Stamps) -> None:
-        """Drop what depends on a stamp that differs between `then` and `now`."""
+        """Drop entries that depend on a stamp that differs between `then` and `now`."""
         raise NotImplementedError
 
     @property
