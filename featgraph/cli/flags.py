@@ -1,8 +1,8 @@
 """Errors on the command line: options of Python become flags of the command.
 
 Readers and algorithms name their options as Python has them: ``names=True``,
-``duplicates="first"``. The parser of a command knows its flags, so that nothing else
-says how an option is called there.
+``duplicates="first"``. The flags are taken from the parser of a command, so that option
+names are defined only there.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def in_flags(error: FeatGraphError, parser: argparse.ArgumentParser) -> CommandE
     flags = _flags_of(parser)
 
     def said(text: object) -> Any:
-        # What is quoted was given by the user.
+        # Quoted text was given by the user.
         if not isinstance(text, str) or text.startswith(("'", '"')):
             return text
         text = _OPTION.sub(lambda match: _flag(match, flags), text)
