@@ -133,7 +133,7 @@ def foretell_works(
     k: int = 1,
     itemsize: int = 4,
 ) -> Foretold:
-    """Return the supersteps of a run whose work is known: see `foretell`."""
+    """Return the supersteps of a run from known work: see `foretell`."""
     machine, named = on
     link = named if isinstance(named, Link) else named_link(named, machine.links)
     times, kinds, turns = [], [], len(run.kernels)
