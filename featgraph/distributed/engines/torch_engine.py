@@ -471,7 +471,7 @@ class _Links:
         return dict(_open_sockets().items() - self._before.items())
 
     def leave(self, is_whole: bool) -> None:
-        """Close the connections; `is_whole` says whether no rank was lost."""
+        """Close the connections; `is_whole`: whether no rank was lost."""
         if not is_whole:
             self._sever()
             self._leave_gpus()
