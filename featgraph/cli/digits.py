@@ -1,4 +1,4 @@
-"""Handwritten digits: what ``featgraph demo`` works on, and how it is judged."""
+"""Handwritten digits: the data of ``featgraph demo``, and measures of its results."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Digits:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What one method made of one split.
+    """The result of one method on one split.
 
     Attributes
     ----------

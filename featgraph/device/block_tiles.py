@@ -38,7 +38,7 @@ _ENTRIES = SIDE * SIDE
 
 @device_function
 def lower_place(thread, count, shares):
-    """Return which share of the rows, and which tile, a thread has of a symmetric sum.
+    """Return a thread's share of the rows, and its tile of a symmetric sum.
 
     Of `count` tiles a side; each of `shares` groups of threads has all of them. They
     are in order of columns, so that a factorisation leaves whole warps idle.
@@ -72,7 +72,7 @@ def zeros(zero):
 
 @device_function
 def add_products(tile, rows, columns, share, count, shares, row, column):
-    """Add the products of every `shares`-th of `count` rows that wait."""
+    """Add the products of every `shares`-th of `count` loaded rows."""
     if row >= 0:
         for n in range(share, count, shares):
             a = load_piece(rows, n, row * SIDE, SIDE)
@@ -100,7 +100,7 @@ def put_together(matrix, tile, share, shares, row, column, adds, mirrors):
 
 @device_function
 def members(words, first, last):
-    """Return how many vertices from `first` to before `last` are in a set."""
+    """Return the number of vertices from `first` to before `last` in a set."""
     count = int32(0)
     for word in range(first >> 5, (last + 31) >> 5):
         left, right = max(first - (word << 5), 0), min(last - (word << 5), 32)
@@ -137,7 +137,7 @@ def add_shares(tile, box, share, shares, place, tiles):
 
 @device_function
 def leave_part(partials, part, tile, share, place, adds):
-    """Leave what a block comes to; where it `adds`, beside what it has left before."""
+    """Store the sum of a block; where it `adds`, added to its earlier sum."""
     if share == 0:
         if adds:
             tile = plus_piece(tile, partials, part, place * _ENTRIES, _ENTRIES)
@@ -146,7 +146,7 @@ def leave_part(partials, part, tile, share, place, adds):
 
 @device_function
 def leave_lower(reduced, k, count, entry, value):
-    """Leave an entry of the tiles of a symmetric sum where it is read, and its mirror.
+    """Store an entry of the tiles of a symmetric sum, and its mirror.
 
     Entries are those of one tile after the other, in the order of `lower_place`.
     """
@@ -160,7 +160,7 @@ def leave_lower(reduced, k, count, entry, value):
 
 @device_function
 def leave_whole(reduced, k, count, entry, value):
-    """Do the same for a sum that is not symmetric."""
+    """Store an entry of the tiles of a sum that is not symmetric."""
     _, row, column = whole_place(entry // _ENTRIES, count, 1)
     i, f = row * SIDE + entry % _ENTRIES // SIDE, column * SIDE + entry % SIDE
     if i < k and f < k:
@@ -169,7 +169,7 @@ def leave_whole(reduced, k, count, entry, value):
 
 @device_function
 def plus_matrix(tile, matrix, row, column):
-    """Add the tile of a matrix of whole tiles that is in a thread's place."""
+    """Add the tile of a matrix of whole tiles at a thread's place."""
     if row >= 0:
         tile = plus_tile(tile, matrix, row * SIDE, column * SIDE, SIDE)
     return tile
@@ -185,7 +185,7 @@ def plus_band(tile, panel, band, row, column):
 
 @device_function
 def plus_diagonal(tile, shift, one, row, column, k):
-    """Add a number to the diagonal of a matrix; beyond k columns there stands `one`."""
+    """Add a number to the diagonal of a matrix; beyond k columns set it to `one`."""
     if row == column and row >= 0:
         left = k - row * SIDE
         tile = on_diagonal(
@@ -244,7 +244,7 @@ def _solve_rows(panel, half, place, size, thread, threads):
 
 @device_function
 def _take_solved(panel, half, place, size, thread, threads):
-    """Take what is solved off the rest of the right-hand side."""
+    """Subtract the products of solved unknowns from the rest of the right-hand side."""
     for row in range(place + SIDE + thread, size, threads):
         value = panel[2 * SIDE, row]
         for n in range(SIDE):

@@ -267,7 +267,7 @@ def _clock_ns(typing_context):
 
 @_njit
 def _wait(polls, begun):
-    """Give way to other threads; return when the wait began, as it was first looked at.
+    """Yield to other threads; return the begin of the wait, by the first clock read.
 
     The clock is looked at in one of `POLLS` calls, which `polls` counts.
     """
@@ -282,7 +282,7 @@ def _wait(polls, begun):
 
 @_njit
 def hold(locks, first, second):
-    """Wait until two locks can be taken, or one if they are one; none is kept alone."""
+    """Wait until two locks, or one if they are equal, can be taken at once."""
     polls, begun = 0, int64(0)
     while True:
         if _try_lock(locks, first):
@@ -295,7 +295,7 @@ def hold(locks, first, second):
 
 @_njit
 def release(locks, first, second):
-    """Let go of what `hold` has taken."""
+    """Release the locks that `hold` has taken."""
     _unlock(locks, first)
     if first != second:
         _unlock(locks, second)
@@ -303,7 +303,7 @@ def release(locks, first, second):
 
 @_njit
 def wait_for(counts, v, turn):
-    """Wait until so many edges have passed a vertex; what they wrote is seen then."""
+    """Wait until so many edges have passed a vertex; their writes are visible then."""
     polls, begun = 0, int64(0)
     while _count_at(counts, v) != turn:
         polls += 1
@@ -312,7 +312,7 @@ def wait_for(counts, v, turn):
 
 @_njit
 def pass_on(counts, v):
-    """Note that one more edge has passed a vertex, behind what it wrote."""
+    """Count one more edge that has passed a vertex, after its writes."""
     _count_on(counts, v)
 
 

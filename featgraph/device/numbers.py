@@ -1,4 +1,4 @@
-"""Arithmetic that Numba has otherwise than Python, as plain Python for both targets.
+"""Arithmetic in which Numba differs from Python, as plain Python for both targets.
 
 `for_target` compiles the functions: `featgraph.device.numbers_cpu` and
 `featgraph.device.numbers_cuda` have them. `i`, `a` and `b` are integers and become

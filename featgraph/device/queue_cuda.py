@@ -1,4 +1,4 @@
-"""Lists of vertices that supersteps of few vertices hand on, on a GPU.
+"""Lists of vertices passed from superstep to superstep of few vertices, on a GPU.
 
 What a loop of supersteps in one kernel does that does not depend on the program. All
 blocks of the grid run it together, and meet between its parts. As in
@@ -103,7 +103,7 @@ EDGES = (1 << EDGE_BITS) - 1
 
 @device_function
 def meet(lists, meets):
-    """Let all threads of the grid see what the others have written.
+    """Synchronize the grid: all threads see the writes of the others.
 
     `meets` is how often they have met before; return it for the next time.
     """
@@ -147,7 +147,7 @@ def wait_for_all(words, meets, ends):
 
 @device_function
 def ask_for(array, first, count):
-    """Ask for some neighboring entries that are read soon."""
+    """Prefetch some neighboring entries."""
     for place in range(0, count, ENTRIES_OF_A_SECTOR):
         prefetch(array, first + place)
 
@@ -183,7 +183,7 @@ def wait_begun(polls, begun):
 
 @device_function
 def hold(locks, first, second, tries):
-    """Take two locks, or one if they are one, and tell whether that could be done.
+    """Try to take two locks, or one if they are equal; return whether it succeeded.
 
     What those who had them before have written is seen then. No lane waits here.
     """
@@ -201,7 +201,7 @@ def hold(locks, first, second, tries):
 
 @device_function
 def release(locks, first, second):
-    """Let go of two locks, or of one, behind what lanes wrote before they met."""
+    """Release two locks, or one, after all writes of the lanes before a barrier."""
     fence()
     cuda.atomic.exch(locks, first, int32(0))
     if first != second:
@@ -210,13 +210,13 @@ def release(locks, first, second):
 
 @device_function
 def has_turn(counts, place, turn):
-    """Tell whether so many edges have passed a vertex; what they wrote is seen then."""
+    """Return whether so many edges have passed a vertex; their writes are visible."""
     return acquire(counts, place) == turn
 
 
 @device_function
 def is_clerk():
-    """Tell whether this thread keeps the books: that which has edges last of all."""
+    """Return whether this thread updates the counters: the last one to get edges."""
     return cuda.grid(1) == cuda.gridsize(1) - 1
 
 
@@ -228,7 +228,7 @@ def half_of(array, number):
 
 @device_function
 def sizes_of(lists, number):
-    """Return how many sources have edges, how many have none, and the edges."""
+    """Return the numbers of sources with edges, of sources without, and of edges."""
     turn = number & (TURNS - 1)
     packed = lists.words[ROWS + turn]
     rows, leaves = packed >> EDGE_BITS, lists.words[LEAVES + turn]
@@ -247,7 +247,7 @@ def goes_on(lists, number):
 
 @device_function
 def goes_on_near(lists, far, number):
-    """Tell that where vertices wait, and note the limit of superstep `number`."""
+    """Return `goes_on` with waiting vertices, and note the limit of the superstep."""
     if is_clerk():
         far.limits[uint32(LIMITS + number)] = far.limits[NEAR]
     return goes_on_from(lists, number, lists.words[PASSED + (number & (TURNS - 1))])
@@ -274,7 +274,7 @@ def goes_on_from(lists, number, committed):
 
 @device_function
 def clear(lists, number):
-    """Empty the lists that the superstep behind `number` hands on, or fills."""
+    """Empty the lists that the superstep after `number` passes on, or fills."""
     if is_clerk():
         turn = (number + 2) & (TURNS - 1)
         lists.words[ROWS + turn] = lists.words[LEAVES + turn] = 0
@@ -283,13 +283,13 @@ def clear(lists, number):
 
 @device_function
 def end_behind(lists, number):
-    """Have the loop end behind superstep `number`, or before the first: -1."""
+    """End the loop after superstep `number`; -1: before the first."""
     lists.words[ENDS] = number + 2
 
 
 @device_function
 def watch(lists, number):
-    """Have the loop end behind superstep `number` if it has taken its time.
+    """End the loop after superstep `number` if it has run for long enough.
 
     To be called before all threads meet for the last time.
     """
@@ -310,7 +310,7 @@ def leave(lists, number):
 
 @device_function
 def claim(lists, v):
-    """Tell whether this thread is the first to meet a vertex."""
+    """Return whether this thread is the first to reach a vertex."""
     if lists.marks[uint32(v)] != 0:
         return False
     return cuda.atomic.cas(lists.marks, uint32(v), int32(0), int32(1)) == 0
@@ -416,7 +416,7 @@ def put_chunks(row, begin, edges, lists, number):
 
 @device_function
 def edge_of(lists, chunk, rows, edges, number):
-    """Return whose edge a lane has of a chunk, its place in the row, and if it has one.
+    """Return the row of a lane's edge of a chunk, its place there, and if it has one.
 
     Lanes behind the last edge have that one.
     """
@@ -444,14 +444,14 @@ def source_of(lists, place, rows, leaves, number):
 
 @device_function
 def clear_first(lists, far):
-    """Forget the first key of those that wait, to be found when none is near."""
+    """Clear the first key of waiting vertices; it is found again if none is near."""
     if is_clerk():
         lists.words[SOME], far.limits[FIRST] = 0, math.inf
 
 
 @device_function
 def watch_far(lists, far, side, number):
-    """Have the loop end where a list might not have room for two more supersteps."""
+    """End the loop if a list may not have room for two more supersteps."""
     words, room = lists.words, far.vertices.shape[1]
     if is_clerk() and words[FARS + side] + lists.sources.size > room:
         end_behind(lists, number)
@@ -459,7 +459,7 @@ def watch_far(lists, far, side, number):
 
 @device_function
 def append_far(flag, v, lists, far, side):
-    """Add the vertices of a warp's lanes where `flag` is set to a list of waiting."""
+    """Add the vertices of a warp's lanes where `flag` is set to the waiting list."""
     bits = warp.group_bits(flag, 32)
     if bits != 0:  # the whole warp
         leader, first = warp.trailing_zeros(bits), int64(0)
@@ -475,7 +475,7 @@ def append_far(flag, v, lists, far, side):
 
 @device_function
 def wait(flag, near, v, lists, far, side):
-    """Have the vertices of a warp's lanes where `flag` is set wait, but for near ones.
+    """Make the vertices of a warp's lanes where `flag` is set wait, unless near.
 
     No other thread has the same vertex.
     """
@@ -528,13 +528,13 @@ def move_limit(lists, far, side):
 
 @device_function
 def stops_waiting(near, v, far):
-    """Tell whether a vertex that waits does so no more, to one who asks."""
+    """Return whether a waiting vertex stops waiting, to one caller only."""
     return near and cuda.atomic.cas(far.waits, uint32(v), int32(1), int32(0)) == 1
 
 
 @device_function
 def leave_far(lists, far, side):
-    """Add what waits to `left`; it waits no more."""
+    """Move the waiting vertices to `left`."""
     count = int64(0)
     for place in range(cuda.grid(1), lists.words[FARS + side], cuda.gridsize(1)):
         v = far.vertices[uint32(side), uint32(place)]

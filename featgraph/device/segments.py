@@ -33,7 +33,7 @@ FULL_WARP = 0xFFFFFFFF
 
 @device_function
 def places_before(count, width):
-    """Return how many edges the rows of earlier groups have, and all rows together."""
+    """Return the number of edges of earlier groups' rows, and of all rows."""
     total = int32(count)
     own = total
     offset = int32(width)
@@ -97,12 +97,12 @@ def row_at(begins, first, last, place):
 
 @device_function
 def of_row(x, row, width):
-    """Return what the lane of the same features has in the group of a row."""
+    """Return the value of the lane with the same features in the group of a row."""
     own = uint32(cuda.laneid) & uint32(width - 1)
     return cuda.shfl_sync(FULL_WARP, x, int32(uint32(row) * uint32(width) + own))
 
 
 @device_function
 def from_left(x, lanes):
-    """Return what the lane `lanes` before this one has."""
+    """Return the value of the lane `lanes` before this one."""
     return cuda.shfl_up_sync(FULL_WARP, x, int32(lanes))

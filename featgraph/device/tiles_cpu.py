@@ -244,7 +244,7 @@ def add_products(matrix, left, right, count, symmetric):
 
 @_njit
 def subtract_panel(work, k, first, panel):
-    """Subtract from the upper triangle behind `first` what 16 rows above it make.
+    """Subtract the products of 16 rows from the upper triangle behind `first`.
 
     ``work[panel : panel + n]`` has the negative multiples, ``work[first - n : first]``
     the rows, n the elements of a vector.

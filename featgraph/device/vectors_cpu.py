@@ -49,7 +49,7 @@ class Vector(types.Type):
 
     @property
     def key(self):
-        """What tells it from other vectors."""
+        """The identity of the type: element type and size."""
         return self.dtype, self.size
 
 
@@ -161,7 +161,7 @@ def _negative(context, builder, signature_, arguments):
 
 
 def _address(context, builder, array_type, array, index_type, index, vector):
-    """Return where a vector of an array stands."""
+    """Return the address of a vector in an array."""
     is_tuple = isinstance(index_type, types.BaseTuple)
     given = cgutils.unpack_tuple(builder, index) if is_tuple else [index]
     of_types = list(index_type) if is_tuple else [index_type]
@@ -339,7 +339,7 @@ either = _make_logic(ir.IRBuilder.or_)
 
 @intrinsic
 def negated(typing_context, mask):
-    """Return the opposite of each element."""
+    """Return the elements with the opposite sign."""
     if not _is_mask(mask):
         return None
 
@@ -368,7 +368,7 @@ def where(typing_context, mask, a, b):
 
 @_njit
 def multiply(matrix, rows, source, target, k):
-    """Leave ``matrix @ rows[source]`` in ``rows[target]``.
+    """Store ``matrix @ rows[source]`` in ``rows[target]``.
 
     Four rows of the matrix are gone through at once: a sum has to wait for itself.
     """
@@ -398,7 +398,7 @@ def multiply(matrix, rows, source, target, k):
 
 @_njit
 def multiply_turned(matrix, rows, source, target, k):
-    """Leave ``matrix.T @ rows[source]`` in ``rows[target]``.
+    """Store ``matrix.T @ rows[source]`` in ``rows[target]``.
 
     Four vectors of columns are summed at once, down all rows.
     """

@@ -222,7 +222,7 @@ def _give(keeps_first, first, second, offset):
 
 @device_function
 def _collect(x, width):
-    """Return what the lanes hold that `_give` has dealt four values to."""
+    """Return the four values of the lanes among which `_give` has dealt them."""
     own = uint32(cuda.laneid)
     first = int32(own - (own & uint32(3 * width)))
     return (

@@ -31,9 +31,9 @@ class Topology:
     Attributes
     ----------
     vertex_count, given : int
-        V, and how many edges were given.
+        V, and the number of given edges.
     directed : bool
-        False where every edge has a twin.
+        False if every edge has a twin.
     source, target : list of int
         Ends of each row.
     rows : list of int
@@ -95,8 +95,8 @@ class Topology:
     def gathered(self, v: int, along: str) -> list[tuple[int, int]]:
         """Return (row, u) of each edge that `v` gathers along, u at its other end.
 
-        An edge comes once: a self-loop is in both lists, and of an undirected edge both
-        directions are at hand, of which one is as good as both.
+        Each edge occurs once, although a self-loop is in both lists, and an undirected
+        edge has two directions.
         """
         found = []
         if along in {"in", "both"}:
