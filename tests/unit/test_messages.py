@@ -9,6 +9,7 @@ import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ LINE = (
 
 
 @fg.vertex
-def doubled(f, v, d):
+def doubled(f: Any, v: Any, d: Any) -> bool:
     d.y[v, f] = 2 * d.x[v, f]
     return False
 
@@ -91,9 +92,11 @@ def test_no_line(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, why: str) 
     stream: io.StringIO | None = terminal
     if why == "a file":
         stream = io.StringIO()
-        monkeypatch.setattr(disk_cache.sys, "stderr", stream)
+        monkeypatch.setattr("featgraph.fold.compiling.disk_cache.sys.stderr", stream)
     elif why == "no stream":  # as in a program without a console
-        monkeypatch.setattr(disk_cache.sys, "stderr", stream := None)
+        monkeypatch.setattr(
+            "featgraph.fold.compiling.disk_cache.sys.stderr", stream := None
+        )
     elif why == "turned off":
         monkeypatch.setattr(fg.config, "messages", False)
     else:
@@ -120,8 +123,8 @@ def test_the_log_names_what_is_compiled_and_loaded(
     ]
 
 
-class File:
-    """The name of a function, in place of a checked file."""
+class File(disk_cache.CheckedFile):
+    """The name of a function, without files."""
 
     def __init__(self, name: str) -> None:
         self.name, self.target, self.folder = name, "GPU", Path("/")
