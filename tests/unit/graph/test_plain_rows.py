@@ -14,10 +14,9 @@ from featgraph.graph.formats.fields import COMMENT, SEPARATOR, marks_of
 
 PLAIN = st.integers(0, 10**18 - 1).map(str) | st.integers(0, 99).map(str)
 #: Numbers that are long, signed or none, and what is no number.
-ODD = st.sampled_from(
-    '+1 -2 00 - 1.5 x "3" 1_0 \u0663'.split(" ")
-    + ["", "0" * 18, "1" * 19, "9" * 18, str(2**63 - 1), str(2**63)]
-)
+LONG = ["0" * 18, "1" * 19, "9" * 18, str(2**63 - 1), str(2**63)]
+WORDS = ["", "+1", "-2", "00", "-", "1.5", "x", '"3"', "1_0", "\u0663"]
+ODD = st.sampled_from([*LONG, *WORDS])
 BETWEEN = {" ": [" ", "\t", "\v", "  ", " \r"], ",": [",", ", "], "\t": ["\t", " \t"]}
 ENDS = ["\n", "\r\n", " \n", "\r", "\n\n", "\n# 1 2\n", "\n%", "", "\n \n", "\r\r\n"]
 
