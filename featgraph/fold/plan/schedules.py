@@ -199,8 +199,7 @@ def _items_of(
 
 def _multiplies(members: Sequence[Analysed]) -> bool:
     """Whether a matrix is multiplied by something along the edges."""
-    along = [f for f in members if f.kind.along_edges]
-    return any(OPERATIONS[name].multiplies for f in along for name in f.operations)
+    return any(f.kind.along_edges and f.multiplies for f in members)
 
 
 def _sweeps_edges(kind: PhaseKind, members: Sequence[Analysed]) -> bool:

@@ -177,8 +177,15 @@ class DeviceArray(GivenArray):
 
     def logs(self) -> GivenArray:
         """Return the logs of float64 that is not negative; -inf for zero."""
+        return self._replaced_by(elements.take_logs)
+
+    def exps(self, shift: float) -> GivenArray:
+        """Return exp(x - shift) of float64; 0 for -inf."""
+        return self._replaced_by(elements.take_exps, np.float64(shift))
+
+    def _replaced_by(self, kernel: Any, *arguments: Any) -> GivenArray:
         made = _copy(self.values, self.dtype)
-        memory.launch_over(elements.take_logs, self.size, flat(made))
+        memory.launch_over(kernel, self.size, flat(made), *arguments)
         return DeviceArray(made)
 
 
