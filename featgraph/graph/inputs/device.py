@@ -177,16 +177,18 @@ class DeviceArray(GivenArray):
 
     def logs(self) -> GivenArray:
         """Return the logs of float64 that is not negative; -inf for zero."""
-        return self._replaced_by(elements.take_logs)
+        return _replaced(self.values, elements.take_logs)
 
     def exps(self, shift: float) -> GivenArray:
         """Return exp(x - shift) of float64; 0 for -inf."""
-        return self._replaced_by(elements.take_exps, np.float64(shift))
+        return _replaced(self.values, elements.take_exps, np.float64(shift))
 
-    def _replaced_by(self, kernel: Any, *arguments: Any) -> GivenArray:
-        made = _copy(self.values, self.dtype)
-        memory.launch_over(kernel, self.size, flat(made), *arguments)
-        return DeviceArray(made)
+
+def _replaced(values: Any, kernel: Any, *arguments: Any) -> DeviceArray:
+    """Return what a kernel makes of each value of float64."""
+    made = DeviceArray(_copy(values, np.dtype(np.float64)))
+    memory.launch_over(kernel, made.size, flat(made.values), *arguments)
+    return made
 
 
 def _seen(array: Any) -> Any:
