@@ -22,8 +22,8 @@ so. A message announces itself where it moved by more than epsilon, and a vertex
 one arrived, even if its belief is the same: two that cancel out change both cavities.
 With damping a message depends on itself, and its source waits until it has settled.
 
-A superstep costs E * K**2 exponentials (max-product: additions) and reads that many
-potentials. J. Pearl, "Probabilistic Reasoning in Intelligent Systems", 1988; J.
+A superstep costs E * K exponentials, logarithms, and K**2 products (max: additions), of
+as many potentials. J. Pearl, "Probabilistic Reasoning in Intelligent Systems", 1988; J.
 Yedidia, W. Freeman and Y. Weiss, "Constructing free-energy approximations and
 generalized belief propagation algorithms", IEEE Trans. Inf. Theory 51, 2005, section 3;
 the per-feature form is that of Onyx.
@@ -460,9 +460,6 @@ def belief_propagation(
     if is_log:
         require_held_logs(given, "unary", real)
         require_held_logs(psi, "pairwise", real)
-    tables = {"psi": psi.astype(real)}
-    if mode == "sum-product":
-        tables["weight"] = weights_of(psi).astype(real)
     of_vertices, is_any = observation(evidence, *given.shape)
     is_shared, where = psi.ndim == 2, around_of(options)
     step = steps[mode, is_shared, damping > 0, history]
@@ -477,12 +474,7 @@ def belief_propagation(
             is_log=is_log,
             observed=of_vertices,
             log=fg.vertex_property(np.float64(0)),
-            **{
-                name: table.on_host()
-                if is_shared
-                else fg.edge_property(table.values, copy=False)
-                for name, table in tables.items()
-            },
+            **tables_of(psi, real, mode),
         )
         begin[is_shared](made, **where)
         return made
@@ -549,10 +541,18 @@ def message_state(
     )
 
 
-def weights_of(psi: fg.GivenArray) -> fg.GivenArray:
-    """Return what psi are the logs of, divided by the largest."""
-    top = psi.matrix().largest_of_columns().max() if len(psi) else 0.0
-    return psi.exps(top if np.isfinite(top) else 0.0)
+def tables_of(psi: fg.GivenArray, real: np.dtype[Any], mode: str) -> dict[str, Any]:
+    """Return properties: logs of potentials, and for sums weights, the largest 1."""
+    tables = {"psi": psi.astype(real)}
+    if mode == "sum-product":
+        top = psi.matrix().largest_of_columns().max() if len(psi) else 0.0
+        tables["weight"] = psi.exps(top if np.isfinite(top) else 0.0).astype(real)
+    if psi.ndim == 2:
+        return {name: table.on_host() for name, table in tables.items()}
+    return {
+        name: fg.edge_property(table.values, copy=False)
+        for name, table in tables.items()
+    }
 
 
 def _require_undirected(graph: fg.Graph) -> None:
