@@ -22,8 +22,8 @@ so. A message announces itself where it moved by more than epsilon, and a vertex
 one arrived, even if its belief is the same: two that cancel out change both cavities.
 With damping a message depends on itself, and its source waits until it has settled.
 
-A superstep costs E * K**2 exponentials (max-product: additions) and reads that many
-potentials. J. Pearl, "Probabilistic Reasoning in Intelligent Systems", 1988; J.
+A superstep costs E * K exponentials, logarithms, and K**2 products (max: additions), of
+as many potentials. J. Pearl, "Probabilistic Reasoning in Intelligent Systems", 1988; J.
 Yedidia, W. Freeman and Y. Weiss, "Constructing free-energy approximations and
 generalized belief propagation algorithms", IEEE Trans. Inf. Theory 51, 2005, section 3;
 the per-feature form is that of Onyx.
@@ -144,8 +144,61 @@ def settle(new, old, damping):  # type: ignore[no-untyped-def]
     return damping * old + (1 - damping) * level if is_finite else level
 
 
-def sender(semiring: str, is_shared: bool, damped: bool) -> Any:
-    """Return what sends messages: sums or maxima, by a potential an edge or for all.
+#: Sums of weights below it may have lost terms that float32 does not hold.
+LEAST = 1e-30
+
+
+@fg.collaborative
+def weigh(c):  # type: ignore[no-untyped-def]
+    """Return weights of which c are the logs, the largest 1; zeros if all are -inf."""
+    top = fg.feature_max(c)
+    return math.exp(c - top) if top > -math.inf else 0.0
+
+
+def adder(is_shared: bool, damped: bool) -> Any:
+    """Return what sends sums, by a potential an edge or for all; see `maximizer`.
+
+    The product is that of weights, at most 1, with one exponential and one logarithm a
+    state; its scale does not matter, since `mix` normalises. Where a sum is too small
+    or zero, the product is that of logs, with an exponential a pair of states.
+    """
+    mix = settle if damped else renew
+
+    @fg.edge
+    def send_sums(f, u, v, e, d):  # type: ignore[no-untyped-def]
+        """Say about state f of v what u knows without what v told it."""
+        if u == v:
+            return False
+        turned = not fg.is_twin(e)
+        c = without(d.belief[u, f], d.msg[fg.reverse(e), f])
+        sums = fg.matvec(d.weight[e], weigh(c), transpose=turned)
+        new = math.log(max(sums, LEAST))
+        if fg.feature_min(sums) < LEAST:
+            new = fg.matvec(d.psi[e], c, transpose=turned, semiring="log_plus")
+        m = mix(new, d.msg[e, f], d.damping)
+        d.msg_next[e, f] = m
+        return fg.any_feature(distance(m, d.msg[e, f]) > d.epsilon)
+
+    @fg.edge
+    def send_sums_by_shared(f, u, v, e, d):  # type: ignore[no-untyped-def]
+        """Do as `send_sums`, with one potential for all edges."""
+        if u == v:
+            return False
+        turned = not fg.is_twin(e)
+        c = without(d.belief[u, f], d.msg[fg.reverse(e), f])
+        sums = fg.matvec(d.weight, weigh(c), transpose=turned)
+        new = math.log(max(sums, LEAST))
+        if fg.feature_min(sums) < LEAST:
+            new = fg.matvec(d.psi, c, transpose=turned, semiring="log_plus")
+        m = mix(new, d.msg[e, f], d.damping)
+        d.msg_next[e, f] = m
+        return fg.any_feature(distance(m, d.msg[e, f]) > d.epsilon)
+
+    return send_sums_by_shared if is_shared else send_sums
+
+
+def maximizer(is_shared: bool, damped: bool) -> Any:
+    """Return what sends maxima, by a potential an edge or for all.
 
     Only damped ones depend on what they were.
     """
@@ -157,7 +210,7 @@ def sender(semiring: str, is_shared: bool, damped: bool) -> Any:
         if u == v:
             return False
         c = without(d.belief[u, f], d.msg[fg.reverse(e), f])
-        new = fg.matvec(d.psi[e], c, transpose=not fg.is_twin(e), semiring=semiring)
+        new = fg.matvec(d.psi[e], c, transpose=not fg.is_twin(e), semiring="max_plus")
         m = mix(new, d.msg[e, f], d.damping)
         d.msg_next[e, f] = m
         return fg.any_feature(distance(m, d.msg[e, f]) > d.epsilon)
@@ -168,7 +221,7 @@ def sender(semiring: str, is_shared: bool, damped: bool) -> Any:
         if u == v:
             return False
         c = without(d.belief[u, f], d.msg[fg.reverse(e), f])
-        new = fg.matvec(d.psi, c, transpose=not fg.is_twin(e), semiring=semiring)
+        new = fg.matvec(d.psi, c, transpose=not fg.is_twin(e), semiring="max_plus")
         m = mix(new, d.msg[e, f], d.damping)
         d.msg_next[e, f] = m
         return fg.any_feature(distance(m, d.msg[e, f]) > d.epsilon)
@@ -225,14 +278,14 @@ def make_step(send: Any, *, damped: bool, recorded: bool) -> fg.FoldMap:
     )
 
 
-SEMIRINGS = {"sum-product": "log_plus", "max-product": "max_plus"}
+SENDERS = {"sum-product": adder, "max-product": maximizer}
 #: By mode, whether psi is shared, whether messages are damped, and recorded.
 steps = {
     (mode, shared, damped, recorded): make_step(send, damped=damped, recorded=recorded)
-    for mode, semiring in SEMIRINGS.items()
+    for mode, sender in SENDERS.items()
     for shared in (False, True)
     for damped in (False, True)
-    for send in [sender(semiring, shared, damped)]
+    for send in [sender(shared, damped)]
     for recorded in (False, True)
 }
 step = steps["sum-product", False, False, False]
@@ -407,7 +460,6 @@ def belief_propagation(
     if is_log:
         require_held_logs(given, "unary", real)
         require_held_logs(psi, "pairwise", real)
-    psi = psi.astype(real)
     of_vertices, is_any = observation(evidence, *given.shape)
     is_shared, where = psi.ndim == 2, around_of(options)
     step = steps[mode, is_shared, damping > 0, history]
@@ -422,9 +474,7 @@ def belief_propagation(
             is_log=is_log,
             observed=of_vertices,
             log=fg.vertex_property(np.float64(0)),
-            psi=psi.on_host()
-            if is_shared
-            else fg.edge_property(psi.values, copy=False),
+            **tables_of(psi, real, mode),
         )
         begin[is_shared](made, **where)
         return made
@@ -489,6 +539,20 @@ def message_state(
         epsilon=float(epsilon),
         **properties,
     )
+
+
+def tables_of(psi: fg.GivenArray, real: np.dtype[Any], mode: str) -> dict[str, Any]:
+    """Return properties: logs of potentials, and for sums weights, the largest 1."""
+    tables = {"psi": psi.astype(real)}
+    if mode == "sum-product":
+        top = psi.matrix().largest_of_columns().max() if len(psi) else 0.0
+        tables["weight"] = psi.exps(top if np.isfinite(top) else 0.0).astype(real)
+    if psi.ndim == 2:
+        return {name: table.on_host() for name, table in tables.items()}
+    return {
+        name: fg.edge_property(table.values, copy=False)
+        for name, table in tables.items()
+    }
 
 
 def _require_undirected(graph: fg.Graph) -> None:

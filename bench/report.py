@@ -396,6 +396,13 @@ TABLES["loading-cpu"] = {
     "most bytes over these": _text("peak_over_final"),
     **CHECK,
 }
+TABLES["readers-cpu"] = {
+    "from": _text("contender"),
+    **TIME,
+    "CPU ms": _text("cpu_ms"),
+    "bytes": _text("file_bytes"),
+    **CHECK,
+}
 TABLES["large-gpu"] = {
     "graph": _graph,
     "call": _text("contender"),

@@ -65,6 +65,7 @@ BENCHES = {
     "overlap-cpu": "bench.distributed.overlap",
     "overlap-gpu": "bench.distributed.overlap",
     "ranks-cpu": "bench.distributed.ranks_cpu",
+    "readers-cpu": "bench.classics.readers_cpu",
     "loading-cpu": "bench.distributed.loading_cpu",
     "loading-gpu": "bench.distributed.loading_gpu",
     "checkpoints": "bench.distributed.checkpoints",

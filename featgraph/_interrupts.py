@@ -32,6 +32,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 __all__ = [
+    "BACKGROUND",
     "Stopped",
     "compiled_aside",
     "deferred_interrupts",
@@ -144,6 +145,10 @@ _AGAIN_S = 0.25
 _in_compiler: weakref.WeakKeyDictionary[threading.Thread, Callable[[], bool]] = (
     weakref.WeakKeyDictionary()
 )
+
+
+#: The name of the thread that compiles behind calls, for which nobody waits.
+BACKGROUND = "featgraph compiler"
 
 
 class Stopped(BaseException):

@@ -95,6 +95,10 @@ class Config:
         ``"engine"``, messages over NCCL; ``"host"``, by way of the host's memory; or
         ``"auto"``, the first of these that all ranks can. Alike on all ranks.
         ``FEATGRAPH_GPU_LINKS``.
+    messages : bool
+        Write a line to stderr, once in a process and only on a terminal, where a call
+        waits for its kernels to compile for more than 2 s. ``FEATGRAPH_MESSAGES``,
+        default on.
     memory_limit : int, str or None
         How much memory of its GPU this process may take for graphs and States, in bytes
         or as text: ``"8 GB"``. Edges for which that is too little stay in the host's
@@ -119,6 +123,9 @@ class Config:
     )
     compile_behind: bool = field(
         default_factory=lambda: os.environ.get("FEATGRAPH_COMPILE_BEHIND", "1") != "0"
+    )
+    messages: bool = field(
+        default_factory=lambda: os.environ.get("FEATGRAPH_MESSAGES", "1") != "0"
     )
     memory_limit: int | str | None = field(
         default_factory=lambda: os.environ.get("FEATGRAPH_MEMORY_LIMIT") or None
@@ -171,6 +178,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "replay": require_flag,
     "gpu_links": partial(require_choice, choices=("auto", "windows", "engine", "host")),
     "compile_behind": require_flag,
+    "messages": require_flag,
     "memory_limit": _limit,
 }
 config = Config()

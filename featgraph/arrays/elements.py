@@ -176,3 +176,10 @@ def take_logs(values):  # type: ignore[no-untyped-def]
     for place in range(cuda.grid(1), values.size, cuda.gridsize(1)):
         value = values[place]
         values[place] = math.log(value) if value > 0 else -math.inf
+
+
+@kernel(cache=True)
+def take_exps(values, shift):  # type: ignore[no-untyped-def]
+    """Replace each value by exp(value - shift); -inf by 0."""
+    for place in range(cuda.grid(1), values.size, cuda.gridsize(1)):
+        values[place] = math.exp(values[place] - shift)

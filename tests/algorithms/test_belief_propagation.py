@@ -106,8 +106,10 @@ def check_supersteps(
     mode: str,
     damping: float = 0.0,
     supersteps: tuple[int, ...] = (1, 2, 6),
+    size: float = 1.0,
     **options: Any,
 ) -> None:
+    """Compare with the recurrence; `size` is that of the logs, which are rounded."""
     graph, unary, pairwise = model
     for count in supersteps:
         result = belief_propagation(
@@ -124,7 +126,7 @@ def check_supersteps(
         # A log of a message sums up to K terms and up to D messages, each rounded.
         degree = np.bincount(np.concatenate([graph.sources, graph.targets])).max()
         k = unary.shape[1]
-        tolerance = 32 * np.finfo(np.float32).eps * (degree + k) * count
+        tolerance = 32 * np.finfo(np.float32).eps * (degree + k) * count * size
         assert np.array_equal(np.isneginf(result.messages), np.isneginf(msg))
         finite = np.isfinite(msg)
         assert np.abs(result.messages - msg)[finite].max(initial=0) <= tolerance
@@ -151,6 +153,27 @@ def test_modes_and_shared_potentials(
 
 
 @pytest.mark.drawn(3)
+@limit_is_meant
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+@pytest.mark.parametrize("k", [2, 4, 17])
+def test_potentials_of_all_sizes(
+    k: int, shared: bool, target: str, rng: np.random.Generator
+) -> None:
+    """Weights and sums of them that float32 does not hold, in some or all states."""
+    graph, unary, pairwise = random_model(rng, k, shared=shared)
+    unary = unary * 10 ** rng.uniform(-30, 0, unary.shape)
+    pairwise = pairwise * 10 ** rng.uniform(-60, 40, pairwise.shape)
+    check_supersteps((graph, unary, pairwise), MODES[0], target=target, size=200)
+
+
+def test_sums_that_vanish_keep_their_order(target: str) -> None:
+    """States that are 1e-60 as likely as others are told apart where that matters."""
+    unary = [[1, 1e-35, 1e-36], [1, 1, 1], [0, 1, 1]]
+    result = belief_propagation(path(3), unary, np.eye(3), target=target)
+    assert result.marginals[0] == pytest.approx([0, 1 / 1.1, 0.1 / 1.1], rel=1e-4)
+    assert result.marginals[0, 0] == 0
+
+
 @limit_is_meant
 @pytest.mark.parametrize(("damping", "history"), [(0.3, False), (0.3, True), (0, True)])
 def test_damping_mixes_logs(

@@ -378,6 +378,7 @@ def test_what_follows_from_arrays_is_rounded_as_on_the_host() -> None:
         (elements.part_held, (source, reals, mask, numbers)),
         (elements.fill_rows, (reals, mask, reals)),
         (elements.take_logs, (reals,)),
+        (elements.take_exps, (reals, types.float64)),
     ):
         ptx = _cuda.compile_ptx(kernel, signature, (9, 0))
         if kernel in (elements.scale_columns, elements.scale_rows):

@@ -235,6 +235,14 @@ def test_runs_in_any_order_end_alike(tmp_path: Path) -> None:
     assert all(line["edges_evaluated"] > 0 for line in lines)
 
 
+def test_readers_of_text_agree(tmp_path: Path) -> None:
+    lines = run_bench(tmp_path, "readers-cpu", "--repeat", "1", "--lines", "100")
+    assert {line["contender"] for line in lines} >= {
+        "featgraph, columns", "featgraph, graph", "numpy.loadtxt"
+    }  # fmt: skip
+    assert all(line["checks"]["ok"] for line in lines)
+
+
 def test_mappings_are_checked_on_a_sample_and_fit() -> None:
     problem = Problem(make_graph("rmat-8-8").graph, 8)
     sample = mapping_gpu.Sample(problem)

@@ -192,6 +192,19 @@ class Analysed:
         """What it asks of edges that only an undirected graph can answer."""
         return tuple(n for n in sorted(self.operations) if OPERATIONS[n].edge_array)
 
+    @property
+    def multiplies(self) -> bool:
+        """Whether it multiplies a matrix by something."""
+        return any(OPERATIONS[name].multiplies for name in self.operations)
+
+    @property
+    def is_inlined(self) -> bool:
+        """Whether the compiler must inline it: it multiplies on each edge (CPU).
+
+        All arrays are arguments of a call, which takes as long as such a product.
+        """
+        return self.multiplies and self.kind.writes_edges
+
     def updates(self, name: str) -> frozenset[str]:
         """Return the atomic operations that it does on a property."""
         nodes = [n for s in self.body for n in ast.walk(s) if isinstance(n, Atomic)]

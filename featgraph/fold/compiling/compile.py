@@ -37,7 +37,7 @@ from featgraph._trust import (
 )
 from featgraph.config import config
 from featgraph.errors import CacheWarning, FeatGraphError, UserFunctionError
-from featgraph.fold.compiling.disk_cache import guard_disk_cache
+from featgraph.fold.compiling.disk_cache import COMPILATION, guard_disk_cache
 from featgraph.fold.printing.module import KernelSource
 
 __all__ = ["check_module", "explain_numba_error", "load_module"]
@@ -66,6 +66,10 @@ class Source(Protocol):
     def stem(self) -> str:
         """Start of its file's name."""
 
+    @property
+    def program(self) -> str:
+        """Whose it is, for messages; "" where all programs share it."""
+
 
 def load_module(source: Source) -> ModuleType:
     """Store the module's text and import it from there.
@@ -73,6 +77,7 @@ def load_module(source: Source) -> ModuleType:
     Tracebacks, profilers and Numba's disk cache then work as for any file.
     """
     check_module(source.text)
+    COMPILATION.program = source.program or COMPILATION.program
     path = module_path(source.text, source.stem)
     name = f"featgraph_kernel_{path.stem}"
     import_whole("numba")  # with the first kernel, not with featgraph

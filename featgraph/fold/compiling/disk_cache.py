@@ -3,13 +3,22 @@
 Numba trusts what it finds: a cut or flipped file ends in an error of `pickle`, or in
 machine code that computes something else, and a file of another user runs whatever that
 user likes. Here such a file counts as absent.
+
+The compiler looks for a function here before it compiles it, and stores it here behind:
+`COMPILATION` logs both, and says once in a process what a call waits for.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import os
 import pickle
+import re
+import sys
+import threading
+import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,12 +26,89 @@ from types import ModuleType
 from typing import Any
 
 from featgraph._files import load_json, replace_private
+from featgraph._interrupts import BACKGROUND
 from featgraph._trust import DistrustedError, read_private, why_distrusted
+from featgraph.config import config
 from featgraph.errors import CacheWarning
 
-__all__ = ["CheckedFile", "guard_disk_cache", "is_stored"]
+__all__ = ["COMPILATION", "CheckedFile", "guard_disk_cache", "is_stored"]
 
 _SUM_BYTES = hashlib.sha256().digest_size
+
+#: Seconds of compiling behind which the message is written.
+_PATIENCE_S = 2.0
+_LOG = logging.getLogger("featgraph")
+
+
+class Compilation:
+    """Log what is compiled and loaded, and write one message where that takes long.
+
+    Seconds of functions that are compiled within another one count once. The elapsed
+    time is checked before each function: there is no thread that watches it.
+
+    Attributes
+    ----------
+    program : str
+        Whose module was loaded last, for the message.
+    seconds : float
+        Of all compiling so far, that in the background left out.
+    is_announced : bool
+        Whether the message was written.
+    """
+
+    def __init__(self) -> None:
+        self.program = "a program"
+        self.seconds = 0.0
+        self.is_announced = False
+        #: On each thread: function and types -> when it began, and `seconds` then. The
+        #: thread of a call that fails ends, and what it has begun with it.
+        self._begun = threading.local()
+
+    def begin(self, file: CheckedFile, key: str) -> None:
+        """Note that a function is compiled from now on."""
+        now, begun = time.perf_counter(), vars(self._begun)
+        first, before = min(begun.values(), default=(now, self.seconds))
+        if now - first + before >= _PATIENCE_S and not _is_in_background():
+            self._announce(file)
+        begun[file.name + key] = now, self.seconds
+
+    def end(self, file: CheckedFile, key: str) -> None:
+        """Note that a function was compiled."""
+        now = time.perf_counter()
+        begun, before = vars(self._begun).pop(file.name + key, (now, self.seconds))
+        took = now - begun - (self.seconds - before)
+        if not _is_in_background():
+            self.seconds += took
+        _LOG.info("compiled %s for the %s in %.2f s", file.name, file.target, took)
+
+    def _announce(self, file: CheckedFile) -> None:
+        if self.is_announced or not config.messages or not _is_terminal(sys.stderr):
+            return
+        self.is_announced = True
+        store = os.path.realpath(config.cache_dir)
+        kept = "for this process only"
+        if config.cache and file.folder.is_relative_to(store):
+            home = os.path.expanduser("~")
+            if store.startswith(home + os.sep):
+                store = "~" + store.removeprefix(home)
+            kept = f"once per machine; kept in {store}"
+        print(
+            f"featgraph: compiling kernels of {self.program} "
+            f"for the {file.target} ({kept})",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip
+
+
+def _is_in_background() -> bool:
+    return threading.current_thread().name == BACKGROUND
+
+
+def _is_terminal(stream: Any) -> bool:
+    return stream is not None and bool(stream.isatty())
+
+
+#: That of this process.
+COMPILATION = Compilation()
 
 
 class CheckedFile:
@@ -39,12 +125,22 @@ class CheckedFile:
         What Numba, or its dialect for CUDA, would read and write with.
     folder : Path
         Where the files are.
+
+    Attributes
+    ----------
+    name : str
+        The module's and the function's, without digests.
+    target : str
+        "CPU" or "GPU".
     """
 
     def __init__(self, replaced: Any, folder: Path) -> None:
         self._replaced = replaced
-        self._folder = folder
+        self.folder = folder
         self._index = folder / replaced._index_name
+        self.name = re.sub(r"(_[0-9a-f]{32})|(-\d+\..*)", "", replaced._index_name)
+        is_for_gpu = "cuda" in type(replaced).__module__
+        self.target = "GPU" if is_for_gpu else "CPU"
 
     def flush(self) -> None:
         """Forget all that is kept."""
@@ -53,6 +149,7 @@ class CheckedFile:
     def save(self, key: Any, data: Any) -> None:
         """Keep what was compiled for a signature."""
         names, known = self._load_index(), repr(key)
+        COMPILATION.end(self, known)
         try:
             if known not in names:
                 taken, number = set(names.values()), 1
@@ -61,7 +158,7 @@ class CheckedFile:
                 names[known] = self._replaced._data_name(number)
                 self._write(self._index, self._index_content(names), b"")
             content = self._replaced._dump(data)
-            self._write(self._folder / names[known], content, known.encode())
+            self._write(self.folder / names[known], content, known.encode())
         except OSError as error:
             warnings.warn(
                 f"{self._index} cannot be written ({error}); "
@@ -74,15 +171,17 @@ class CheckedFile:
         """Return what is kept for a signature, or None."""
         known = repr(key)
         name = self._load_index().get(known)
-        if name is None:
+        content = name and self._read(self.folder / name, known.encode())
+        if not content:
+            COMPILATION.begin(self, known)
             return None
-        content = self._read(self._folder / name, known.encode())
-        return None if content is None else pickle.loads(content)  # noqa: S301
+        _LOG.debug("loaded %s for the %s", self.name, self.target)
+        return pickle.loads(content)  # noqa: S301
 
     def has(self, key: Any) -> bool:
         """Whether something is kept for a signature; it is not read."""
         name = self._load_index().get(repr(key))
-        return name is not None and (self._folder / name).is_file()
+        return name is not None and (self.folder / name).is_file()
 
     def _index_content(self, names: dict[str, str]) -> bytes:
         return json.dumps([*self._made_by(), names]).encode()
@@ -104,7 +203,7 @@ class CheckedFile:
     def _read(self, path: Path, salt: bytes) -> bytes | None:
         """Return the contents of a file, or None where they must not be used."""
         try:
-            problem = why_distrusted(self._folder)
+            problem = why_distrusted(self.folder)
             if problem:
                 raise DistrustedError(f"is not to be trusted: {problem}")
             content = read_private(path)
@@ -125,7 +224,7 @@ class CheckedFile:
 
         Nothing is written to a folder of others.
         """
-        if why_distrusted(self._folder):
+        if why_distrusted(self.folder):
             return
         digest = hashlib.sha256(salt + content).digest()
         replace_private(path, [content, digest])

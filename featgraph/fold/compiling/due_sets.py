@@ -22,6 +22,8 @@ class DueSetKernel:
     """
 
     facts: SetFacts
+    #: The module of its program: all have it.
+    program = ""
 
     @property
     def name(self) -> str:

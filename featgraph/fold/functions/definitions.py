@@ -49,7 +49,9 @@ def defined(facts: FunctionFacts) -> Define:
     if form in {"feature", "triangle"}:
         roles = tuple(r for r in function.declared.roles if _is_taken(facts, r))
     in_vectors = form in {"vectorized", "columns"} and not function.kind.writes_vertices
-    decorator = "njit(**INNER)" if in_vectors else decorator_of(facts.context.cuda)
+    cuda = facts.context.cuda
+    is_inner = in_vectors or (function.is_inlined and not cuda)
+    decorator = "njit(**INNER)" if is_inner else decorator_of(cuda)
     varying = function.varying
     return Define(function.name, form, roles, body, given, varying, decorator=decorator)
 

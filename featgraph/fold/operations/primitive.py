@@ -48,6 +48,8 @@ class Primitive:
     takes_area: ClassVar[bool] = False
     #: Whether it multiplies by a matrix, entry by entry.
     multiplies: ClassVar[bool] = False
+    #: Whether it compares features one by one: named copies take long to compile.
+    compares: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -58,6 +60,11 @@ class Primitive:
     def takes_matrix(self) -> bool:
         """Whether its first operand is a k x k matrix."""
         return bool(self.operation.matrix)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether its bits do not depend on the order in which features come."""
+        return self.compares
 
     def typed(self, call: Operate, types: Types) -> str:
         """Type the operands of a call, which it changes; return the type it gives.

@@ -88,6 +88,11 @@ class Reduction(Primitive):
     vector: str = ""
     word: str = ""
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is a vote: sums are rounded, and a largest may pass over nan."""
+        return bool(self.word)
+
     def typed(self, call: Operate, types: Types) -> str:
         """Take conditions, or numbers; a sum of int32 is wider."""
         if self.word:

@@ -25,6 +25,8 @@ _BEATS = "if X > {0} or ({0} != {0} and X == X):"
 class Argmax(Primitive):
     """The feature of the largest value, the first among equals."""
 
+    compares = True
+
     def typed(self, call: Operate, types: Types) -> str:
         """Take numbers."""
         call.args[0], _ = types.number(call.args[0])

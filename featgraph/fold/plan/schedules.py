@@ -64,7 +64,7 @@ def choose_mapping(
         return rows_intersected(options.schedule, on_gpu, *of_graph)
     asked, given = SCHEDULES.get(options.schedule), dict(options.of_schedule)
     if options.target == "cpu":
-        mapping = map_chunks(width)
+        mapping = map_chunks(width, in_loops=all(map(_chooses, members)))
         if asked is None or options.target not in asked.targets:
             return mapping
         work = Work(kind.from_sources, width, _sweeps_edges(kind, members))
@@ -197,10 +197,17 @@ def _items_of(
     return {(t.kind, t.item_shape) for t in types if t.kind in of}
 
 
+def _chooses(function: Analysed) -> bool:
+    """Whether a function of vertices compares features, and its bits are exact."""
+    operations = [OPERATIONS[name] for name in function.operations]
+    is_exact = all(operation.is_exact for operation in operations)
+    compares = any(operation.compares for operation in operations)
+    return function.kind.writes_vertices and compares and is_exact
+
+
 def _multiplies(members: Sequence[Analysed]) -> bool:
     """Whether a matrix is multiplied by something along the edges."""
-    along = [f for f in members if f.kind.along_edges]
-    return any(OPERATIONS[name].multiplies for f in along for name in f.operations)
+    return any(f.kind.along_edges and f.multiplies for f in members)
 
 
 def _sweeps_edges(kind: PhaseKind, members: Sequence[Analysed]) -> bool:

@@ -72,7 +72,8 @@ def constants(plan: FoldPlan) -> list[str]:
             "# What is combined has been rounded: it may come from other ranks.",
             'IN_A_TREE = {**SWEEP, "fastmath": FAST - {"reassoc", "contract"}}',
         ]
-    if any(p.mapping.is_looped for p in plan.phases) or is_queued(plan):
+    is_inlined = any(f.is_inlined for f in plan.analysis.functions)
+    if is_inlined or any(p.mapping.is_looped for p in plan.phases) or is_queued(plan):
         lines += [
             "# Within loops over edges: what they return stays in registers.",
             'INNER = {**INLINE, "forceinline": True}',

@@ -220,6 +220,13 @@ class KernelSource:
         """What the module's file is called, for people."""
         return self.plan.analysis.functions[-1].name
 
+    @property
+    def program(self) -> str:
+        """The module of its functions, without its packages; in a script their name."""
+        last = self.plan.analysis.functions[-1]
+        module = last.declared.__module__.rpartition(".")[2]
+        return last.name if module == "__main__" else module
+
     def arguments_of(self, entry: Entry) -> tuple[Argument, ...]:
         """Return what the runtime must pass to an entry."""
         return self._arguments[entry.name]

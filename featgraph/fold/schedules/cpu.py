@@ -124,7 +124,10 @@ class CpuSchedule(Schedule):
         return code(f"pending = {node.words}[word]") + loop
 
 
-def map_chunks(width: int) -> Mapping:
-    """Return how a thread has the features of a vertex: as copies, or in loops."""
-    loops = width > MOST_COPIES
+def map_chunks(width: int, in_loops: bool) -> Mapping:
+    """Return how a thread has the features of a vertex: as copies, or in loops.
+
+    Few features are copies, unless loops are asked for, which compile faster.
+    """
+    loops = width > (1 if in_loops else MOST_COPIES)
     return Mapping(1, 1 if loops else width, 1, loops, CpuSchedule.name)

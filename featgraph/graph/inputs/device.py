@@ -177,9 +177,18 @@ class DeviceArray(GivenArray):
 
     def logs(self) -> GivenArray:
         """Return the logarithms of float64 values >= 0; -inf for zero."""
-        made = _copy(self.values, self.dtype)
-        memory.launch_over(elements.take_logs, self.size, flat(made))
-        return DeviceArray(made)
+        return _replaced(self.values, elements.take_logs)
+
+    def exps(self, shift: float) -> GivenArray:
+        """Return exp(x - shift) of float64 values; 0 for -inf."""
+        return _replaced(self.values, elements.take_exps, np.float64(shift))
+
+
+def _replaced(values: Any, kernel: Any, *arguments: Any) -> DeviceArray:
+    """Return the results of a kernel for each value of a float64 array."""
+    made = DeviceArray(_copy(values, np.dtype(np.float64)))
+    memory.launch_over(kernel, made.size, flat(made.values), *arguments)
+    return made
 
 
 def _seen(array: Any) -> Any:

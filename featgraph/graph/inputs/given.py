@@ -207,6 +207,10 @@ class GivenArray(ABC):
     def logs(self) -> GivenArray:
         """Return the logarithms of float64 values >= 0; -inf for zero."""
 
+    @abstractmethod
+    def exps(self, shift: float) -> GivenArray:
+        """Return exp(x - shift) of float64; 0 for -inf."""
+
 
 class HostArray(GivenArray):
     """An array of the host."""
@@ -320,6 +324,11 @@ class HostArray(GivenArray):
         """Return the logarithms of float64 values >= 0; -inf for zero."""
         with np.errstate(divide="ignore"):
             return HostArray(np.log(self.values))
+
+    def exps(self, shift: float) -> GivenArray:
+        """Return exp(x - shift) of float64; 0 for -inf."""
+        with np.errstate(over="ignore", under="ignore"):
+            return HostArray(np.exp(self.values - shift))
 
 
 def _sums_of_rows(x: Array) -> Array:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from featgraph._interrupts import (
+    BACKGROUND,
     Stopped,
     deferred_interrupts,
     stop_threads,
@@ -33,8 +34,6 @@ LONG = 32
 #: So long, in s, runs have compiled nothing when a job begins that is told what they
 #: do. A call of an algorithm soon runs what it runs behind its loop.
 QUIET_S = 0.25
-#: The name of the thread.
-_THREAD = "featgraph compiler"
 #: So long, in s, the thread keeps the interpreter while others want it. A search
 #: on a GPU lets go of it a hundred times, and waited 5 ms each time it wanted it back.
 _KEEPS_S = 1e-4
@@ -194,7 +193,7 @@ class BehindRuns:
                 return
             # A daemon, so that Python's end reaches `stop` and does not wait for it.
             self._thread = threading.Thread(
-                target=self._work, name=_THREAD, daemon=True
+                target=self._work, name=BACKGROUND, daemon=True
             )
             stops_at_exit(self._thread, lambda: self._current is not None)
             self._thread.start()
