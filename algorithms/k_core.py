@@ -8,14 +8,15 @@ finds it. With ``degree(v)`` the number of neighbors that have no core number ye
     core(v)    = k, where degree(v) is more than k before, and not behind: v falls
 
 is repeated for one k until nothing more falls. Then k rises to the smallest degree that
-is left, and those that have it have fallen, with core number k (``then=rise``). What is
+is left, and those that have it have fallen, with core number k (``then=``). What is
 active is always what has just fallen. A superstep looks at that and at its neighbors.
 
 State: ``core`` and ``degree`` (V,), which is -1 where v has fallen; a reduce leaves
-``k`` where supersteps run. Pushed, an edge is passed once
-from either end in the whole run. For each k that occurs, all degrees are tested
-once: so O(E + V * number of different core numbers), and the overhead of a superstep
-for each round of falling. A path of n vertices falls from its ends, in n / 2 rounds.
+``k`` where supersteps run. Pushed, an edge is passed once from either end in the whole
+run. For each k that occurs, the degrees of the vertices that are left, and of some that
+fell lately, are tested: so O(E + V * number of different core numbers) at most, and the
+overhead of a superstep for each round of falling. A path of n vertices falls from its
+ends, in n / 2 rounds.
 
 V. Batagelj, M. Zaversnik, "An O(m) Algorithm for Cores Decomposition of Networks",
 2003, arXiv:cs/0310049. N. S. Dasari, R. Desh, M. Zubair, "ParK: An Efficient Algorithm
@@ -41,6 +42,8 @@ Array = npt.NDArray[Any]
 
 #: More than any degree.
 NO_VERTEX_LEFT = 2**31 - 1
+#: The set of those that have not fallen is found anew once one in so many of it has.
+RENEWED = 8
 #: What stands for the degree of a vertex that has a core number.
 FALLEN = -1
 
@@ -106,6 +109,7 @@ def largest_number(f, v, d):  # type: ignore[no-untyped-def]
 
 
 begin = fg.vertexmap(count_neighbors)
+remain = fg.vertexmap(is_left)
 rise = fg.foldmap(least_degree, fall_first)
 step = fg.foldmap(is_left, fallen, fall)
 end = fg.foldmap(stay, largest_number)
@@ -202,12 +206,22 @@ def k_core(
         degree=fg.vertex_property(np.int32(0)),
     )
     begin(state, **where)
+    rising, remaining, left_count, seen = rise, remain, graph.vertex_count, 0
+
+    def rise_among_left(run: fg.Run, state: fg.State) -> fg.ActiveSet:
+        nonlocal rising, remaining, left_count, seen
+        if sum(run.active_counts[seen:]) * RENEWED >= left_count:
+            left = remaining(state, **where)
+            rising, remaining = rise.on(left), remain.on(left)
+            left_count, seen = len(left), run.supersteps
+        return rising(state, **where)
+
     run = fg.iterate(
         step,
         state,
         active=rise(state, **where),
         max_supersteps=max_supersteps,
-        then=rise,
+        then=rise_among_left,
         **options,
     )
     end(state, **where)

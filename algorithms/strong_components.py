@@ -26,6 +26,10 @@ On an undirected graph the weak components are strong, and each round takes away
 Components that colours have found are named at last, by spreading their numbers as if
 these were colours, and the groups components.
 
+On a CPU, a depth-first search on one thread takes the place of colours; with less than
+eight threads it takes the place of everything (`Graph.strong_components`). Options for
+supersteps, ranks, and graphs that change, leave it out.
+
 A superstep costs the edges of what has changed. There are as many as the longest of the
 shortest paths that are followed, and as a chain has vertices; on the CPU they run in a
 compiled loop. Colours first go on at once to vertices whose turn is still to come
@@ -70,6 +74,9 @@ GONE = -(2**31)
 #: Supersteps in which colours go on at once to vertices whose turn is still to come:
 #: most are settled then. A long path is left to supersteps of few vertices.
 SWEEPS = 8
+#: With so many threads of a CPU, trimming and the pivot together are faster than one
+#: thread that searches depth-first.
+MANY_THREADS = 8
 #: Orders of the vertices are functions of it, and of the round.
 SEED = 2020
 
@@ -412,11 +419,19 @@ def strongly_connected_components(
     """
     graph = fg.as_graph(graph)
     search = _Search(graph, options)
+    if search.goes_deep():
+        labels: Any = graph.strong_components(fewer_threads=MANY_THREADS)
+        if labels is not None:
+            return search.result(labels, np.sum(labels == np.arange(labels.size)), 0)
     most = range(graph.vertex_count + 1)  # each finds a component at least
     for rounds in fg.rounds(most, search.state, search.runs):
         if not rounds:
             search.trim(find_alone)
         if not len(search.find_left()):
+            break
+        if rounds and search.goes_deep():
+            known = search.state["label"]
+            search.state["label"] = graph.strong_components(known)
             break
         if rounds:
             search.take_colours(rounds)
@@ -424,15 +439,8 @@ def strongly_connected_components(
             search.take_pivot()
         search.trim(find_alone_in_group.on(search.left))
     search.name(rounds)
-    labels: Any = search.state.view("label")
-    return StrongComponentsResult(
-        run=joined(search.runs),
-        residuals=np.empty(0),
-        vertex_names=graph.vertex_names,
-        labels=labels,
-        count=int(search.state["roots"][0]),
-        rounds=max(rounds - 1, 0),
-    )
+    labels, count = search.state.view("label"), search.state["roots"][0]
+    return search.result(labels, count, max(rounds - 1, 0))
 
 
 class _Search:
@@ -473,6 +481,28 @@ class _Search:
             factor=1,
             inverse=1,
         )
+
+    def result(self, labels: Any, count: Any, rounds: int) -> StrongComponentsResult:
+        """Return the answer, and the record of all runs as one."""
+        return StrongComponentsResult(
+            run=joined(self.runs),
+            residuals=np.empty(0),
+            vertex_names=self.graph.vertex_names,
+            labels=labels,
+            count=int(count),
+            rounds=rounds,
+        )
+
+    def goes_deep(self) -> bool:
+        """Whether a thread of the CPU may search: no option is for runs."""
+        graph = self.graph
+        if graph.ranks is not None or graph.changing is not None:
+            return False
+        if not set(self.options) <= {"target"}:
+            return False
+        if not self.runs:
+            self.settle(trim_behind, [])  # nothing is due: it says where runs are
+        return self.runs[0].target == "cpu"
 
     def settle(self, step: Any, active: Any, **options: Any) -> fg.Run:
         """Repeat a foldmap until nothing changes."""

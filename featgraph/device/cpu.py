@@ -47,7 +47,7 @@ PACKED_NONE_FLOAT32 = ordering.PACKED_NONE_FLOAT32
 PACKED_NONE_INT32 = ordering.PACKED_NONE_INT32
 
 # Never nnan or ninf: inf and nan must stay testable. Nothing here gains from the rest.
-_njit = njit(cache=True, error_model="numpy")
+_njit = njit(cache=True, error_model="numpy", _nrt=False)
 
 wins_min = _njit(ordering.wins_min)
 wins_max = _njit(ordering.wins_max)
@@ -325,7 +325,7 @@ def atomic_product(array, index, value):
         old, done = _exchange_if(array, index, old, old * value)
 
 
-@njit(error_model="numpy")
+@njit(error_model="numpy", _nrt=False)
 def atomic_combine(array, index, value, combine):
     """Replace an entry by ``combine(entry, value)``."""
     done = False

@@ -12,7 +12,7 @@ from numba import float64, int64, njit
 
 __all__ = ["refresh", "split"]
 
-_njit = njit(cache=True, error_model="numpy")
+_njit = njit(cache=True, error_model="numpy", _nrt=False)
 
 
 @_njit

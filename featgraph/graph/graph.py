@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from featgraph._arguments import shown
+from featgraph._interrupts import import_whole
 from featgraph.errors import GraphInputError
 from featgraph.graph import _convert
-from featgraph.graph._structure import Structure, require_fixed
+from featgraph.graph._structure import Structure, out_columns, require_fixed
 from featgraph.graph.building.edges import edge_list
 from featgraph.graph.partition.asked import makers, require_asked
 from featgraph.graph.partition.choose import choose_partition
@@ -334,6 +338,66 @@ class Graph(Structure):
                 expected="'in' or 'both'",
             )
         return make_shards(self, partition, along)
+
+    def strong_components(
+        self, labels: Any = None, *, fewer_threads: int | None = None
+    ) -> NDArray[np.int32] | None:
+        """Label each vertex with the smallest one of its strong component.
+
+        One thread of the host searches depth-first, in O(V + E).
+
+        Parameters
+        ----------
+        labels : array_like of int, optional
+            Shape (V,): labels of whole components that are known, and -1.
+        fewer_threads : int, optional
+            Return None where kernels of the CPU run on so many threads, or more.
+
+        Returns
+        -------
+        ndarray of int32, shape (V,)
+
+        Raises
+        ------
+        GraphInputError
+            If the graph is on ranks or changes in batches, or labels have another
+            shape.
+
+        Examples
+        --------
+        >>> import featgraph as fg
+        >>> graph = fg.Graph.from_edges([3, 2, 1, 1, 4], [2, 1, 3, 0, 1])
+        >>> graph.strong_components().tolist()
+        [0, 1, 1, 1, 4]
+        """
+        where = "Graph.strong_components"
+        require_fixed(self, where)
+        if self.ranks is not None:
+            raise GraphInputError(
+                "no rank has the whole graph",
+                where=where,
+                got=repr(self),
+                fix="use featgraph.algorithms.strongly_connected_components",
+            )
+        found = np.full(self.vertex_count, -1, np.int32)
+        if labels is not None:
+            given = np.asarray(labels)
+            if given.shape != found.shape or given.dtype.kind not in "iu":
+                raise GraphInputError(
+                    "a label for each vertex",
+                    where=f"{where}, labels=",
+                    got=f"{given.dtype} of shape {given.shape}",
+                    expected=f"integers of shape {found.shape}",
+                )
+            found[:] = given
+        if fewer_threads is not None:
+            threads = import_whole("numba").get_num_threads()
+            if threads >= fewer_threads:
+                return None
+        rows = out_columns(self)
+        search = import_whole("featgraph.graph.building.depth_first")
+        search.label_strong_components(rows.row_offsets, rows.column_indices, found)
+        return found
 
     def to_networkx(self) -> Any:
         """Return a networkx graph: nodes are the names, weights attribute "weight".

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,15 @@ from featgraph.algorithms.strong_components import (
 from tests.strategies import examples, graphs, seeds
 
 Array = npt.NDArray[Any]
+GOES_DEEP = module._Search.goes_deep
+
+
+@pytest.fixture(autouse=True, scope="module")
+def colours_on_all_targets() -> Iterator[None]:
+    """Have the CPU find components in the ways of GPUs, but where a test says so."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module._Search, "goes_deep", lambda search: False)
+        yield
 
 
 def scipys(graph: fg.Graph) -> Array:
@@ -200,3 +210,44 @@ def test_a_real_network(target: str, data_dir: Path) -> None:
     graph = fg.Graph.from_edges(given_graph.sources, given_graph.targets)
     found = strongly_connected_components(graph, target=target)
     assert np.array_equal(found.labels, scipys(graph))
+
+
+@examples(60, 1000)
+@given(graphs(max_edges=200), seeds)
+def test_a_depth_first_search_finds_the_same(graph: fg.Graph, seed: int) -> None:
+    """Also what is left where some components have been found."""
+    expected = scipys(graph)
+    found = graph.strong_components()
+    assert found is not None
+    assert found.dtype == np.int32
+    assert np.array_equal(found, expected)
+    is_known = np.random.default_rng(seed).random(graph.vertex_count) < 0.5
+    known = np.where(is_known[expected], expected, -1)
+    assert np.array_equal(graph.strong_components(known), expected)
+
+
+@pytest.mark.parametrize("threads", [1, 1 << 30])
+def test_a_depth_first_search_is_for_all_or_for_the_rest(
+    threads: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module._Search, "goes_deep", GOES_DEEP)
+    monkeypatch.setattr(module, "MANY_THREADS", threads)
+    for _ in range(4):
+        graph = rings([1, 1, 9, 4, 1, 6, 30, 5, 1, 7, 1, 4, 1], rng)
+        found = strongly_connected_components(graph, target="cpu")
+        assert np.array_equal(found.labels, scipys(graph))
+        assert (found.count, found.rounds, found.run.target) == (13, 0, "cpu")
+        assert (found.supersteps > 0) == (threads == 1)
+        verify_strongly_connected_components(graph, found.labels)
+
+
+def test_long_paths_and_known_labels_of_a_depth_first_search() -> None:
+    ends = np.arange(200_000)
+    ring = fg.Graph.from_edges(ends, (ends + 1) % ends.size)
+    assert not np.any(ring.strong_components())
+    assert ring.strong_components(fewer_threads=1) is None
+    for labels in ([0, 1], np.zeros(ends.size)):
+        with pytest.raises(fg.GraphInputError, match="a label for each vertex"):
+            ring.strong_components(labels)
+    with pytest.raises(fg.GraphInputError, match=r"graph\.freeze"):
+        fg.DynamicGraph.from_graph(ring).strong_components()

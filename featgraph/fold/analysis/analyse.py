@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
+from featgraph._cached import cached_property
 from featgraph.fold.analysis.access import AccessRecord, check_accesses, find_accesses
 from featgraph.fold.analysis.checks import (
     check_features,
@@ -265,6 +266,17 @@ class Analysis:
         if base is None:
             return name
         return self.temporaries[base].into + name.removeprefix(base)
+
+    @cached_property
+    def has_reals(self) -> bool:
+        """Whether functions read, hold, return or fill real numbers."""
+        types = {t.type for t in self.temporaries.values()}
+        for function in self.functions:
+            used = (*(a.name for a in function.accesses), *function.scalars)
+            given = [self.signature[n] for n in used if n in self.signature]
+            types |= {function.returns, *function.variables.values()}
+            types |= {"real" for type_ in given if type_.is_real}
+        return not types.isdisjoint({"real", "float32", "float64"})
 
     def uses_numbers(self, *, cuda: bool) -> bool:
         """Whether generated code calls `featgraph.device.numbers`."""

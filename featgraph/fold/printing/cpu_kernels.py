@@ -12,7 +12,7 @@ from featgraph.fold.lowering.blocks import finished
 from featgraph.fold.lowering.passes import lower
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.worklist import is_queued
-from featgraph.fold.printing.cpu import in_parallel, unsigned_vertices
+from featgraph.fold.printing.cpu import compiled, in_parallel, unsigned_vertices
 from featgraph.fold.printing.cpu_queue import print_queue
 from featgraph.fold.printing.module import Entry
 from featgraph.fold.printing.phase import PhaseToPrint
@@ -30,6 +30,11 @@ DECORATOR = "njit(**INLINE)"
 #: What the compiler may do to reals. With a reciprocal for a division ("arcp") the last
 #: bit depends on what it moves out of a loop, too, and not on the order of a sum alone.
 FAST = ("reassoc", "contract", "nsz", "arcp", "afn")
+#: In modules without reals.
+_UNCOUNTED = [
+    "# Arrays are the caller's, who counts references to them.",
+    'CODE |= {"_nrt": False}',
+]
 
 
 def imports(plan: FoldPlan) -> list[str]:
@@ -60,6 +65,7 @@ def constants(plan: FoldPlan) -> list[str]:
         "# nnan and ninf are never allowed: inf and nan stay testable.",
         "FAST = {" + ", ".join(f'"{flag}"' for flag in FAST) + "}",
         'CODE = {"error_model": "numpy", "fastmath": FAST, "no_cfunc_wrapper": True}',
+        *([] if plan.analysis.has_reals else _UNCOUNTED),
         "# Called by compiled code alone: no entries from Python are compiled.",
         'INLINE = {**CODE, "no_cpython_wrapper": True}',
         "# What Python calls; its other threads, which may hand over bytes, go on.",
@@ -101,8 +107,9 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     body = lower(facts)
     if not phase.kind.intersects:  # whose loops over pairs of rows take longer for it
         body = unsigned_vertices(body, facts.plan.traits.wide_offsets)
-    title = phase.kind.title(facts)
-    made = make_function(f"njit(**{flags})", sweep, facts.arguments, title, body)
+    title, plan = phase.kind.title(facts), facts.plan
+    sweeps = compiled(flags, body, plan)
+    made = make_function(sweeps, sweep, facts.arguments, title, body)
     print_function(writer, made)
     all_chunks = in_parallel(sweep, inner, phase.kind.in_turns)
     made = make_function("njit(**CALLED)", name, arguments, "", all_chunks)
@@ -112,6 +119,7 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     if phase.kind.reduces and not phase.in_a_tree:
         in_blocks = bool(facts.summed and facts.binding.block)
         body = finished(facts.accumulators[facts.reduced], in_blocks)
-        doc, decorator = "Combine the partial results in order.", "**CODE, cache=True"
-        entries.append(one.finish(f"{name}_finish", f"njit({decorator})", doc, body))
+        doc = "Combine the partial results in order."
+        decorator = compiled("CALLED", body, plan)
+        entries.append(one.finish(f"{name}_finish", decorator, doc, body))
     return entries

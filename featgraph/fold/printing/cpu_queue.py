@@ -9,7 +9,7 @@ from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.passes import lower
 from featgraph.fold.lowering.worklists.cpu import CpuWorklist
 from featgraph.fold.plan.plan import FoldPlan
-from featgraph.fold.printing.cpu import unsigned_vertices
+from featgraph.fold.printing.cpu import compiled, unsigned_vertices
 from featgraph.fold.printing.module import Field, Queue
 from featgraph.fold.printing.statements import make_function, print_function
 from featgraph.fold.printing.writer import Writer
@@ -106,7 +106,8 @@ class _QueuePrinter:
         form: str = "INNER",
     ) -> None:
         body = unsigned_vertices(body, self.facts.plan.traits.wide_offsets)
-        made = make_function(f"njit(**{form})", name, arguments, doc, body)
+        decorator = compiled(form, body, self.facts.plan)
+        made = make_function(decorator, name, arguments, doc, body)
         print_function(self.writer, made)
 
     def _types(self) -> tuple[tuple[str, str, tuple[int, ...]], ...]:

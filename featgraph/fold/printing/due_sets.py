@@ -19,7 +19,7 @@ _HEADS = {
         "",
         "from featgraph.device import cpu",
         "",
-        'CODE = {"error_model": "numpy", "no_cfunc_wrapper": True}',
+        'CODE = {"error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": False}',
         'CALLED = {**CODE, "cache": True, "nogil": True}',
     ],
     "cuda": [

@@ -268,14 +268,16 @@ class CpuQueue:
         values = [known[name] for name in self.queue.arguments]
         try:
             try:
-                left = self._call(values)
+                self._call(values)
             finally:  # also behind an interrupt
                 # Of two buffers, the loop leaves both equal.
                 stale = dict.fromkeys(self.queue.commits, ALL if in_place else None)
                 buffers.end_in_place(stale, int(sizes[0]))
             number, size, far_count, edges = sizes.tolist()
             words = np.zeros(word_count(count), np.uint32)
-            self._loops.fill_set(left, size, words)
+            # Where none wait, lists change places as each superstep begins.
+            left = "passed" if self._key < 0 and number % 2 == 0 else "sources"
+            self._loops.fill_set(arrays[left], size, words)
             if waiting is not None:
                 fill = self._loops.fill_waiting
                 size += fill(arrays["far"], far_count, arrays["waits"], words)
@@ -293,11 +295,11 @@ class CpuQueue:
         done = counts[:number].tolist()
         return QueueRun(done, seconds, thresholds, words, size, edges)
 
-    def _call(self, values: list[Any]) -> Any:
-        """Run the loop; return the list of the vertices that are due behind it."""
+    def _call(self, values: list[Any]) -> None:
+        """Run the loop, which leaves a list of the vertices that are due behind it."""
         kernel = self.superstep.kernel
         try:
-            return kernel.queue(*values)
+            kernel.queue(*values)
         except Exception as error:
             told = explained(kernel, self.queue.name, error)
             if told is error:

@@ -59,7 +59,6 @@ while True:
 sizes[1], sizes[2], sizes[3] = source_count, far_count, work
 limits[number] = limit
 END
-return sources
 """
 _SPLIT = """
 if key == {key}:
@@ -202,7 +201,7 @@ class CpuWorklist(Worklist):
         row = layout.row("u") + code(f"edges += {layout.degree}")
         count = code("edges = 0") + _each_source("u", row)
         end = noted(code("sizes[0] = number"), "last: what is told stands")
-        out = when([" or ".join(unlike)], code("return passed")) if unlike else []
+        out = when([" or ".join(unlike)], code("return")) if unlike else []
         return out + exchange + code(
             _LOOP, BUFFERS=buffers, SPLIT=split, COUNT=count,
             CALL=code(f"passed_count = {call}"), END=end,
