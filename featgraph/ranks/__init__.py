@@ -1,4 +1,4 @@
-"""Runs on a graph of which each rank has a part."""
+"""Graphs distributed over ranks: partitions, loading, and exchanges between ranks."""
 
 from featgraph.ranks.distribute import distribute
 from featgraph.ranks.graph import DistributedGraph

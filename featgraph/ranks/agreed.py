@@ -1,4 +1,4 @@
-"""What one rank finds wrong is raised on all of them, as what it is."""
+"""Raise an error found on one rank on all ranks, with its type and message."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["on_all", "require_same"]
 
 _R = TypeVar("_R")
 
-#: Parts of an error of ours that are told to other ranks.
+#: Attributes of a FeatGraphError that are sent to other ranks.
 _PARTS = ("what", "where", "got", "expected", "fix")
-#: Errors of Python that are raised as what they are.
+#: Built-in errors that keep their type on other ranks.
 _PLAIN = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 
 def on_all(engine: Engine, function: Callable[[], _R], about: str) -> _R:
-    """Run a function on each rank; where some fail, raise what the first did on all.
+    """Run a function on each rank; if any fails, raise the first rank's error on all.
 
-    The function makes no exchange. Errors of ours and of files have their own type on
-    every rank, others are `DistributedError` on those whose they are not.
+    The function must not exchange anything. A FeatGraphError or OSError has the same
+    type on every rank; any other error becomes a DistributedError on the other ranks.
     """
     error: Exception | None = None
     try:
@@ -44,7 +44,7 @@ def on_all(engine: Engine, function: Callable[[], _R], about: str) -> _R:
 
 
 def require_same(engine: Engine, text: str, what: str, fix: str, about: str) -> None:
-    """Raise GraphInputError on all ranks if they do not say the same."""
+    """Raise GraphInputError on all ranks if `text` differs between ranks."""
     own = np.frombuffer(text.encode(), np.uint8)
     found = engine.all_gather(own, about=about)
     other = next((r for r, d in enumerate(found) if not np.array_equal(d, found[0])), 0)

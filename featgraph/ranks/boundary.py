@@ -1,4 +1,4 @@
-"""The vertices that other ranks have as ghosts, in ranges that are swept in turn."""
+"""Boundary vertices of a rank (ghosts elsewhere), cut into ranges swept one by one."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from featgraph.runtime.devices.protocol import Device
 __all__ = ["Boundary", "Pieces", "within"]
 
 Words = Any
-#: Bytes of rows that are worth a piece, by target. An exchange over Gloo takes half a
+#: Least bytes of rows per piece, by target. An exchange over Gloo takes half a
 #: millisecond, in which 10 Gb/s move a third of that; one through windows is two
-#: launches, and NVLink moves so much in a tenth of a millisecond.
+#: launches, and NVLink moves this many bytes in a tenth of a millisecond.
 PIECE_BYTES = {"cpu": 1 << 20, "cuda": 1 << 24}
-#: What is exposed are the first sweep and the last rows: a sixteenth of each, or more.
+#: The first sweep and the last exchange are not hidden: a sixteenth of each, or more.
 MOST_PIECES = 16
 
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """Own vertices in pieces: those that others have as ghosts, range by range.
+    """Own vertices in pieces: the boundary vertices range by range, and the rest.
 
     Attributes
     ----------
     words : tuple of words
         The vertices of each range, as a set.
     rest : words or None
-        The vertices that nobody has as ghosts; None where all are had.
+        The vertices that are ghosts on no rank; None if there are none.
     listed : tuple of arrays of int32
         On GPUs, the vertices of each range, and those of the rest, as lists.
     sent, taken : tuple of list of (int, int)
@@ -55,7 +55,7 @@ class Pieces:
 
 
 class Boundary:
-    """The vertices of a rank that others have as ghosts.
+    """The vertices of a rank that are ghosts on other ranks.
 
     Parameters
     ----------
@@ -76,9 +76,9 @@ class Boundary:
         self._piece_bytes = PIECE_BYTES[device.name]
 
     def pieces(self, row_bytes: int) -> Pieces:
-        """Return own vertices in pieces that are worth an exchange each.
+        """Return own vertices in pieces, each large enough for an exchange of its own.
 
-        All ranks call it; so all have as many.
+        All ranks call it, and get the same number of pieces.
         """
         rows = self.most_rows * row_bytes
         count = min(max(rows // self._piece_bytes, 1), MOST_PIECES)
@@ -87,16 +87,16 @@ class Boundary:
         return self._known[count]
 
     def may_pay(self, row_bytes: int) -> bool:
-        """Whether a rank may have rows that are worth a piece: all say the same.
+        """Whether rows of some rank may fill a piece; the same on all ranks.
 
-        They know how many vertices each has, without an exchange.
+        This needs no exchange: the cuts give the number of vertices of each rank.
         """
         most = int(np.diff(self._shard.partition.cuts).max(initial=0))
         return most * row_bytes >= self._piece_bytes
 
     @cached_property
     def _mask(self) -> npt.NDArray[np.bool_]:
-        """Which own vertices others have as ghosts."""
+        """Which own vertices are ghosts on other ranks."""
         mask = np.zeros(self._shard.own, np.bool_)
         for listed in self._shard.send_lists:
             mask[listed] = True
@@ -104,7 +104,7 @@ class Boundary:
 
     @cached_property
     def most_rows(self) -> int:
-        """The most rows that others have of any rank."""
+        """The largest number of boundary vertices of any rank."""
         own = np.array([np.count_nonzero(self._mask)], np.int64)
         about = "vertices that others have as ghosts"
         return int(self._engine.all_reduce(own, "max", about=about)[0])
@@ -125,7 +125,7 @@ class Boundary:
         listed: list[Any] = []
         if self._device.name != "cpu":  # where sweeps pass over words of others
             found = (np.flatnonzero(mask).astype(np.int32) for mask in (*masks, rest))
-            # Kernels take no array without entries; where one is not due, none is run.
+            # Kernels take no empty array; if no vertex of a piece is due, none runs.
             listed = [upload(v if v.size else np.zeros(1, np.int32)) for v in found]
         return Pieces(
             tuple(upload(packed(mask)) for mask in masks),
@@ -136,7 +136,7 @@ class Boundary:
         )
 
     def _cuts(self, count: int) -> npt.NDArray[np.int64]:
-        """Return where own vertices are cut: whole words, of about equal work."""
+        """Return cuts of the own vertices at whole words, into about equal work."""
         rows = self._shard.local.in_edges.row_offsets[: self._shard.own + 1]
         work = np.where(self._mask, np.diff(rows) + Balance().vertex, 0)
         before = np.concatenate([[0], np.cumsum(work)])

@@ -1,4 +1,4 @@
-"""Graphs of which each rank keeps a part."""
+"""`distribute`: partition a graph over ranks, or give a distributed graph new cuts."""
 
 from __future__ import annotations
 
@@ -33,41 +33,40 @@ def distribute(
     after: Run | None = None,
     engine: Engine | None = None,
 ) -> Graph:
-    """Keep this rank's part of a graph, which all ranks have been given.
+    """Distribute a graph over all ranks: each keeps its own vertices and their edges.
 
-    All ranks call it with the same graph. What runs on it then runs on all of them.
-    Of a graph that is in parts already, ranks hand each other edges, and keep the parts
-    between other cuts.
+    All ranks call it with the same graph. Programs on the result run on all ranks.
+    A graph that is distributed already is moved to other cuts: ranks send each other
+    the edges.
 
     Parameters
     ----------
     graph : Graph
-        It may be let go of afterwards.
+        The result does not keep it alive.
     order : {"given", "spread", "locality", "metis"} or array_like, shape (V,)
-        In which order vertices are dealt out: see `Graph.partition`.
+        The order in which vertices are assigned to ranks: see `Graph.partition`.
     cuts : array_like of int, shape (P + 1,), or Machine, optional
-        Where the ranges of ranks begin and end in that order. By default they are
-        balanced. A graph in parts needs them, and keeps its order. Of a whole graph
-        also what `distributed.calibrate` says of the target that this rank will run on:
-        ranges are those with which supersteps are shortest by the model of
-        `distributed.forecast`, however ranks differ. Ranks with which they are not get
-        no vertices.
+        The bounds of the ranges of ranks in that order. By default they are
+        balanced. A distributed graph needs them, and keeps its order. For a whole graph
+        also this rank's Machine from `distributed.calibrate`: the ranges then minimize
+        the time of a superstep by the model of `distributed.forecast`, also if machines
+        differ. A rank that would make supersteps slower gets no vertices.
     along : {"both", "in"}, optional
         "in": keep the edges into own vertices only, which saves up to half of the
-        memory. Programs that gather along out-edges, or ask for the reverse of an edge,
-        are refused.
+        memory. Programs that gather along out-edges, or read the reverse of an edge,
+        raise an error.
     ranks : int or "auto", optional
-        How many ranks get vertices, the first ones. "auto": as many as have supersteps
-        take the shortest time, in which every vertex is active, by the model of
-        `distributed.forecast` with the constants of `distributed.calibrate`: of a small
-        graph, what one rank does takes less than an exchange. The others make the same
-        calls and get the same results, but have nothing to do; where one rank works,
-        nothing is exchanged within a run. Default: all.
+        How many ranks get vertices, the first ones. "auto": the number for which a
+        superstep with all vertices active is shortest, by the model of
+        `distributed.forecast` with the constants of `distributed.calibrate`; on a small
+        graph, the work of one rank takes less time than an exchange. The other ranks
+        make the same calls and get the same results without any work; if one rank
+        works, a run exchanges nothing. Default: all.
     after : Run, optional
-        With ``ranks="auto"``, for a graph in parts: what has run on it. Its supersteps
-        say what the functions of a program take, which the model does not know.
+        With ``ranks="auto"``, for a distributed graph: a run on it. The model is
+        corrected by the measured times of its supersteps.
     engine : Engine, optional
-        By what ranks hand each other bytes. Default: `distributed.current_engine`.
+        The transport between ranks. Default: `distributed.current_engine`.
 
     Returns
     -------
@@ -77,15 +76,15 @@ def distribute(
     Raises
     ------
     GraphInputError
-        If ranks were given different graphs, orders or cuts, or cuts do not fit; if a
-        graph in parts is asked for another order, engine or edges, or without cuts or
-        ranks; if `ranks` is no number of them, or there are cuts, too.
+        If graphs, orders or cuts differ between ranks, or cuts do not fit the graph or
+        the ranks; if a distributed graph gets another order, engine or `along`, or
+        neither cuts nor ranks; if `ranks` is invalid, or given together with cuts.
 
     Notes
     -----
-    A rank looks for its own edges in the list of all, twice, and sorts these alone: on
-    the GPU, if the graph's edges are there. The whole has no rows, unless an order
-    takes them.
+    Each rank selects its own edges from the whole list in two passes, and sorts only
+    these: on the GPU, if the graph's edges are there. No rows (CSR) of the whole graph
+    are built, unless the order needs them.
     """
     if cuts is not None and ranks is not None:
         raise GraphInputError(
@@ -125,12 +124,12 @@ def distribute(
 def _partition_for(
     engine: Engine, graph: Graph, order: Any, cuts: Any, ranks: Any
 ) -> tuple[Partition, bool]:
-    """Return who owns which vertices, and whether some ranks are to own none."""
+    """Return the partition, and whether some ranks are to own no vertices."""
     working = engine.size
     if hasattr(cuts, "to_json"):
         from featgraph.ranks.expected.shared import partition_for_machines
 
-        # Not idle for good: what ranks take may say otherwise.
+        # Ranks without vertices may get some later, by measured times.
         return partition_for_machines(engine, graph, order, cuts), False
     if cuts is not None:
         chosen = choose_partition(graph, order, cuts=cuts)
@@ -156,7 +155,7 @@ def _partition_for(
 def _again(
     graph: DistributedGraph, order: Any, cuts: Any, along: str, engine: Any
 ) -> DistributedGraph:
-    """Return a graph in parts with other cuts."""
+    """Return a distributed graph with other cuts."""
     if cuts is None or not _is_same(graph, order, along, engine):
         raise GraphInputError(
             "a graph in parts can have other cuts, and nothing else",
@@ -169,14 +168,14 @@ def _again(
 
 
 def _is_same(graph: DistributedGraph, order: Any, along: str, engine: Any) -> bool:
-    """Whether a graph in parts is asked for as it is, but for its cuts."""
+    """Whether order, along and engine are those that the distributed graph has."""
     is_order = isinstance(order, str) and order == "given"
     is_along = along in (graph.along, "both")
     return is_order and is_along and engine in (None, graph.engine)
 
 
 def _of_ranks(graph: DistributedGraph, ranks: Any, after: Run | None) -> Graph:
-    """Return a graph in parts of which other ranks have vertices."""
+    """Return a distributed graph with vertices on another number of ranks."""
     engine, size = graph.engine, (graph.vertex_count, graph.edge_count)
     run_on = None if after is None else (graph, after)
     working = working_ranks(engine, ranks, size, after=run_on)

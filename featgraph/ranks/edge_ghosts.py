@@ -1,8 +1,8 @@
-"""Entries of edges that other ranks own: when they are sent, and which of them.
+"""Ghost entries of edges: which are sent to other ranks, and when.
 
-What edge functions have written waits at its owner until a phase reads it at the
-reverse of an edge, or at an edge out of a vertex. An entry that arrives is stored for
-the next superstep, too: so both buffers have the same ghosts, wherever none waits.
+Entries that edge functions have written stay unsent at their owner until a phase reads
+them at the reverse of an edge, or at an out-edge. An entry that arrives is stored in
+the current and the next buffer: both have the same ghosts if no entry is unsent.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ __all__ = ["EdgeCarrier", "EdgeGhosts", "send_waiting"]
 
 Values = Any
 Words = Any
-#: Which of the own edges that other ranks have as ghosts; of the carrier.
+#: A set of own edges that are ghosts on other ranks; its type depends on the carrier.
 Marks = Any
 
 
 class EdgeCarrier(Protocol):
-    """What hands entries of edges to other ranks; all of them call `share`.
+    """The exchange of edge entries between ranks; all ranks call `share` together.
 
-    Values are as `PropertyRows.held` returns them. What is marked are own edges that
-    other ranks have as ghosts.
+    Values are as `PropertyRows.held` returns them. Marks are sets of own edges that
+    are ghosts on other ranks.
     """
 
     def all(self) -> Marks:
         """Mark all of them."""
 
     def out_of(self, sources: Words) -> Marks:
-        """Mark those that lead out of some vertices."""
+        """Mark the edges that lead out of some vertices."""
 
     def marked(self, members: Words, also: Marks | None = None) -> Marks:
-        """Mark those of a set of own edges, beside others."""
+        """Mark the edges of a set of own edges, and those of `also`."""
 
     def passed(self, state: Any, wide: Any, also: Marks | None) -> Marks:
-        """Mark those that passed, beside others.
+        """Mark the edges that passed, and those of `also`.
 
         Parameters
         ----------
         state : array
-            What became of edges: see `BoundState.edge_state`.
+            The state of edges: see `BoundState.edge_state`.
         wide : array
-            Told the same of own edges that passed, and that no other has.
+            The same, written here for own edges that passed and are ghosts nowhere.
         also : marks or None
         """
 
     def union(self, a: Marks, b: Marks) -> Marks:
-        """Return what either has."""
+        """Return the union of two sets of marks."""
 
     def that_differ(self, marks: Marks, now: Values, before: Values) -> Marks:
-        """Return those of some edges whose bytes differ between two buffers."""
+        """Return the marked edges whose bytes differ between two buffers."""
 
     def share(
         self,
@@ -71,23 +71,23 @@ class EdgeCarrier(Protocol):
         values : sequence of values
             Buffers of properties, in which the entries of ghosts are replaced.
         marks : marks
-            What to send.
+            The edges whose entries are sent.
         others : sequence of values or None
             For each property another buffer in which they are replaced.
         sending : Sending
-            In which form; "all" is "ms" here.
+            The form of messages; "all" means "ms" here.
         """
 
     def empty_outbox(self, outbox: Values, operation: str) -> None:
-        """Make all entries such that combining them changes nothing."""
+        """Set all entries to the identity of the operation."""
 
     def deliver(self, outbox: Values, values: Values, operation: str) -> Words:
-        """Combine the entries of an outbox into those of edges, at their owners.
+        """Combine the entries of an outbox into the property of the edges' owners.
 
         Parameters
         ----------
         outbox : values
-            What this rank has for the edges of its part.
+            This rank's entries for the edges of its part.
         values : values
             The buffer of the property.
         operation : str
@@ -96,7 +96,7 @@ class EdgeCarrier(Protocol):
         Returns
         -------
         words
-            Own edges for which anything has come.
+            Own edges for which entries have arrived.
         """
 
 
@@ -124,7 +124,7 @@ class EdgeGhosts:
         return self._carrier.all()
 
     def refresh(self, buffers: Buffers, number: int) -> None:
-        """Bring entries up to date that a phase reads, and empty its outboxes."""
+        """Refresh the ghost entries that a phase reads, and empty its outboxes."""
         names = [n for n in self._halos[number].reads if n in buffers.unsent]
         send_waiting(self._carrier, buffers, names, self._sending)
         for name, of, operation in self._halos[number].outboxes:
@@ -132,7 +132,7 @@ class EdgeGhosts:
             self._carrier.empty_outbox(outbox, operation)
 
     def refresh_next(self, buffers: Buffers, number: int) -> None:
-        """Bring ``_next`` entries up to date that a phase reads: all of them."""
+        """Refresh all ghosts of ``_next`` entries that a phase reads."""
         names = self._halos[number].reads_next
         if names:
             values = [buffers.held(name, buffers.next_of(name)) for name in names]
@@ -140,7 +140,7 @@ class EdgeGhosts:
             self._carrier.share(values, marks, others, self._sending)
 
     def note(self, buffers: Buffers, number: int, sources: Words) -> None:
-        """Remember what a phase has written, on out-edges of sources and at twins."""
+        """Record what a phase has written, on out-edges of sources and at twins."""
         halo = self._halos[number]
         for name, of, operation in halo.outboxes:
             outbox = buffers.held(of, buffers.everywhere(name, of))
@@ -162,7 +162,7 @@ class EdgeGhosts:
                 known[name] = marks if is_new else self._carrier.union(before, marks)
 
     def announce(self, buffers: Buffers) -> None:
-        """Remember what was committed: entries that are not what they were."""
+        """Record the committed entries whose values have changed as unsent."""
         written, self._written = self._written, {}
         for name, marks in written.items():
             known = buffers.unsent.get(name)
@@ -176,8 +176,8 @@ class EdgeGhosts:
             )
 
     def _changed(self, buffers: Buffers, name: str, marks: Marks) -> Marks:
-        """Return those of some edges whose entries differ from what they were."""
-        if isinstance(buffers.stale[name], str):  # nobody knows what they were
+        """Return the marked edges whose entries differ from those before the commit."""
+        if isinstance(buffers.stale[name], str):  # the entries before are not kept
             return marks
         now = buffers.held(name, buffers.property(name))
         before = buffers.held(name, buffers.next[name])
@@ -190,7 +190,7 @@ def send_waiting(
     names: Sequence[str],
     sending: Sending = AS_FITS,
 ) -> None:
-    """Send what was written of some properties since other ranks have had it."""
+    """Send the unsent entries of some edge properties to other ranks."""
     if names:
         marks = reduce(carrier.union, [buffers.unsent.pop(name) for name in names])
         values = [buffers.held(name, buffers.property(name)) for name in names]

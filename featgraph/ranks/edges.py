@@ -1,9 +1,9 @@
-"""The edges of a part: those into own vertices, and entries of other ranks' edges.
+"""The edges of a part: edges into own vertices, and ghosts of other ranks' edges.
 
-An edge belongs to the owner of its target. The owner of its source has its entry, too,
-as a ghost: of a directed graph for gathers along out-edges, of an undirected one also
-because the edge is the twin of one of its own. Both find by themselves, in the same
-order, which entries these are.
+An edge belongs to the owner of its target. The owner of its source has a ghost of it:
+in a directed graph for gathers along out-edges, in an undirected graph also because the
+edge is the twin of one of its own. Both ranks compute the lists of these entries in the
+same order, without an exchange.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from featgraph.ranks.lists import Lists
 __all__ = ["LazyArray", "PartEdges"]
 
 Array = npt.NDArray[Any]
-#: An array, or what makes it where it is needed.
+#: An array, or a function that returns it when it is first needed.
 LazyArray = Array | Callable[[], Array]
 
 
@@ -36,7 +36,7 @@ class PartEdges:
     ----------
     shard : Shard
     along : str
-        Which edges at its vertices a rank has: with "in", no entries of others.
+        Which edges at its vertices a rank has: with "in", no ghosts.
     given_rows : ndarray of integers, or a function that returns it
         Row in given order of each edge of the part, by its edge id here.
     starts : ndarray of integers, shape (own,)
@@ -45,9 +45,9 @@ class PartEdges:
     Attributes
     ----------
     own : int
-        How many edges lead into own vertices: they have the first edge ids.
+        The number of edges into own vertices: they have the first edge ids.
     count : int
-        How many it has.
+        The number of edges of the part, ghosts included.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class PartEdges:
         return rows() if callable(rows) else rows
 
     def of(self, shard: Shard) -> PartEdges:
-        """Return them as of another division of the same vertices among ranks."""
+        """Return these edges for another partition of the same vertices among ranks."""
         along = "both" if self._has_ghosts else "in"
         return PartEdges(shard, along, self._given_rows, self.starts)
 
@@ -104,7 +104,7 @@ class PartEdges:
 
     @cached_property
     def lists(self) -> Lists:
-        """Which entries ranks hand to each other; they find it by themselves.
+        """The entries that ranks send each other, computed without an exchange.
 
         Ghosts of each rank are ordered by target and then as given, as it lists them.
         """
@@ -122,7 +122,7 @@ class PartEdges:
 
     @cached_property
     def _parts(self) -> list[Array]:
-        """The own edges that each rank has as ghosts: those from its vertices.
+        """By rank, the own edges that are ghosts there: those from its vertices.
 
         Ascending, edges are ordered by target and then as given, as ghosts are.
         """

@@ -1,4 +1,4 @@
-"""What a rank does together with the others: sets, results, rows of ghosts."""
+"""Exchanges between ranks: vertex sets, results of reduces, and ghost rows."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ HostArray = npt.NDArray[Any]
 
 
 class RankExchange:
-    """What runs on a device do together with those of other ranks.
+    """Exchange of vertex sets, reduce results and ghost rows with other ranks.
 
     Parameters
     ----------
     shard : Shard
-        What this rank has.
+        The part of this rank.
     edges : PartEdges
-        Which of its edges are its own.
+        The own and ghost edges of the part.
     engine : Engine
     device : Device
     triangles : callable
@@ -60,11 +60,11 @@ class RankExchange:
     Attributes
     ----------
     targets : tuple of str
-        Those of all ranks that hand anything over.
+        The targets of all ranks that take part in exchanges.
     is_mixed : bool
-        Whether some of these are others.
+        Whether these targets differ.
     check : callable
-        Raises PlanError where ranks of these do not run a plan together.
+        Raises PlanError if ranks of these targets cannot run a plan together.
     """
 
     def __init__(
@@ -78,14 +78,14 @@ class RankExchange:
         self._triangles = triangles
         self.shard, self.engine, self.device = shard, engine, device
         self._edges = edges
-        #: Where rank 0 has all vertices, the others are told of its results later, and
-        #: each has its rows as if it were alone.
+        #: If rank 0 has all vertices, it sends its results to the others later, and
+        #: each rank stores rows as if it were alone.
         self._is_led = shard.partition.is_led
         self._combined_by = led(engine) if self._is_led else engine
         own = np.arange(shard.numbers.size) < shard.own
         self._own = device.sets.upload(packed(own))
         self.holder = Members(shard, engine, device, self)
-        #: Where rank 0 has all vertices, the targets of others are nothing to it.
+        #: If rank 0 has all vertices, the targets of other ranks do not matter.
         self.targets: tuple[str, ...] = (device.name,)
         if not self._is_led:
             self.targets = targets_of(engine, device.name)
@@ -99,12 +99,12 @@ class RankExchange:
 
     @property
     def stays_on_device(self) -> bool:
-        """Whether a superstep is told to other ranks without the host."""
+        """Whether supersteps are announced to other ranks without the host."""
         return self._together is not None
 
     @cached_property
     def _together(self) -> Any:
-        """What takes numbers to others on the device; None where the host does."""
+        """The exchange of counts and results on the device; None if on the host."""
         return self._carrier.together
 
     @cached_property
@@ -112,7 +112,7 @@ class RankExchange:
         return self._over(self._edges.lists)
 
     def _over(self, lists: Lists, stays: bool = True) -> EdgeCarrier:
-        """Return what hands over entries: see `Carrier`."""
+        """Return the exchange of entries of edges: see `Carrier.over`."""
         lists = lists.alone() if self._is_led else lists
         made: EdgeCarrier = self._carrier.over(lists, stays)
         return made
@@ -124,21 +124,21 @@ class RankExchange:
 
     @property
     def waited_s(self) -> float:
-        """Seconds that this rank has spent in exchanges, from the beginning."""
+        """Seconds that this rank has spent in exchanges, since the start."""
         return self.engine.waited_s
 
     @property
     def forms(self) -> Mapping[str, int]:
-        """Messages of rows that this rank has sent, from the beginning, by form."""
+        """Number of row messages that this rank has sent since the start, by form."""
         found: Mapping[str, int] = self._carrier.forms
         return found
 
     @property
     def sent_bytes(self) -> dict[str, npt.NDArray[np.int64]]:
-        """Bytes that this rank has sent to each, from the beginning.
+        """Bytes that this rank has sent since the start, by target rank: shape (P,).
 
-        "messages" are those that the engine has handed over. The others are what
-        kernels have stored in windows of GPUs, which is read from the device.
+        "messages" counts what the engine has sent. The other entries count the bytes
+        that kernels have stored in windows of GPUs; they are read from the device.
         """
         carrier: Any = self._carrier
         stored = carrier.sent_bytes() if hasattr(carrier, "sent_bytes") else {}
@@ -146,10 +146,10 @@ class RankExchange:
 
     @property
     def spent_s(self) -> dict[str, float]:
-        """Seconds of this rank's exchanges, from the beginning, by what took them.
+        """Seconds of this rank's exchanges since the start, by activity.
 
-        "wait" is what it has spent within them, "moved" how long they were under way;
-        on the CPU also what messages of rows took: see `HostRows`.
+        "wait" is the time spent within them, "moved" the time that data was in flight;
+        on the CPU also the times of row messages: see `HostRows`.
         """
         engine = self.engine
         own: Mapping[str, float] = getattr(self._carrier, "spent_s", {})
@@ -157,7 +157,7 @@ class RankExchange:
 
     @property
     def sent_behind(self) -> int:
-        """Pieces of rows that have gone while others were swept."""
+        """Number of pieces of rows sent while other vertices were swept."""
         found: int = self._carrier.sent_behind
         return found
 
@@ -175,29 +175,29 @@ class RankExchange:
         return self.device.sets.upload(packed(np.arange(count) < self._edges.own))
 
     def among_own(self, words: Words) -> Words:
-        """Return what of a set this rank owns."""
+        """Return the vertices of a set that this rank owns."""
         return self.device.sets.intersection(words, self._own)
 
     def with_ghosts(self, words: Words) -> Words:
-        """Return own vertices, with the ghosts that their owners call this with."""
+        """Return a set of own vertices, and the ghosts that their owners pass here."""
         return self.device.sets.union(words, self.share([], words))
 
     def share(self, values: Sequence[Any], changed: Words) -> Words:
-        """Send rows of own vertices to the ranks that have them: see `Carrier`."""
+        """Send rows of own vertices to the ranks with their ghosts: see `Carrier`."""
         return self._carrier.share(values, changed)
 
     def all_reduce(self, values: HostArray, operator: str) -> HostArray:
-        """Return numbers of the host, combined over all ranks."""
+        """Return an array on the host, combined over all ranks entry by entry."""
         about = "numbers of all ranks"
         return self._combined_by.all_reduce(values, operator, about=about)
 
     def catch_up(self) -> None:
-        """Have all ranks know what rank 0 has found, where they follow it."""
+        """Broadcast the results of rank 0 if the other ranks follow it."""
         if self._is_led:
             self.engine.catch_up()  # type: ignore[attr-defined]
 
     def first_fault(self, fault: HostArray) -> tuple[HostArray, str]:
-        """Return what a checked kernel has recorded on the first rank that has any."""
+        """Return the fault recorded by a checked kernel on the first rank with one."""
         told, edges = fault.copy(), self._edges
         if told[0]:
             _, _, vertex, edge, _, _ = fault.tolist()
@@ -207,13 +207,13 @@ class RankExchange:
         found = self.engine.all_gather(told, about="checks of indices")
         rank = next((r for r, other in enumerate(found) if other[0]), 0)
         first = found[rank]
-        if first[0] and first[3] >= 0:  # its owner knows the edge id
+        if first[0] and first[3] >= 0:  # only its owner has the edge id
             own = np.array([edges.id_of_given(int(first[3]))], np.int64)
             first[3] = self.engine.all_reduce(own, "max", about="an edge id")[0]
         return first, f", on rank {rank}"
 
     def owned_rows(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return which rows of this rank a mask of all vertices means."""
+        """Return a mask of all vertices as one of this rank's rows, without ghosts."""
         numbers = self.shard.numbers
         found: npt.NDArray[np.bool_] = mask[numbers]
         found[self.shard.own :] = False
@@ -228,7 +228,7 @@ class RankExchange:
         return RankGhosts(plan, carrier, edges, own, sets, triangles, self.engine)
 
     def rows_for(self, phase: Phase, arrays: GraphArrays) -> Mapping[str, Array]:
-        """Return the arrays of the graph for a phase, of those of the part.
+        """Return the arrays of the part that a phase reads.
 
         Edge functions run on the edges into vertices that this rank owns.
         """
@@ -238,7 +238,7 @@ class RankExchange:
         return _OwnEdges(arrays, own)
 
     def renew(self, buffers: Buffers) -> None:
-        """Send all that waits: then ghosts are as their owners have them."""
+        """Send all unsent rows and entries: ghosts then equal their owners' values."""
         for name in buffers.rounded:
             buffers.unsent[name] = self._own
         buffers.rounded.clear()
@@ -251,20 +251,20 @@ class RankExchange:
             buffers.ghosts_came([name], ghosts)
 
     def count(self, words: Words) -> int:
-        """Return how many vertices a set has on all ranks."""
+        """Return the number of vertices of a set on all ranks."""
         return self.count_and_look(words, ())[0]
 
     def check_count(self, number: int) -> None:
-        """Raise if a count says that a rank is lost, or that a value does not fit."""
+        """Raise an error if a count is negative: a rank is lost, or a value unfit."""
         if number < 0:
             together = self._together
             known = None if together is None else together.rounding_error(number)
             raise known or lost_rank(self.engine, number)
 
     def check_rounded(self, words: Words) -> None:
-        """Raise if rows behind a superstep, which has told a set, did not fit.
+        """Raise an error if values sent behind a superstep did not fit `wire_dtype`.
 
-        Where messages are written by the host, that has raised.
+        Messages written by the host have raised it before.
         """
         if self._together is not None:
             self.count(words)
@@ -290,17 +290,17 @@ class RankExchange:
         return int(self._combined_by.all_reduce(counts, "sum", about=about)[0]), seen
 
     def begin_timed(self) -> None:
-        """Begin a superstep whose work is timed without its waits, on the device."""
+        """Begin a superstep whose work is timed on the device, without waits."""
         if self._together is not None:
             self._together.begin_timed()
 
     def count_and_time(
         self, words: Words, results: Sequence[tuple[Array, bool]], seconds: float
     ) -> tuple[int, list[float], list[float]]:
-        """Return that, and the seconds that each rank calls it with.
+        """Return `count_and_look`, and the `seconds` passed by each rank.
 
-        They go with the count, in the same exchange. Where a superstep stays on the
-        device, its clock tells instead how long that has worked since `begin_timed`.
+        Both are sent in one exchange. If supersteps stay on the device, the seconds are
+        instead those that the device has worked since `begin_timed`.
         """
         if self._together is not None:
             number, seen = self.count_and_look(words, results)
@@ -318,9 +318,9 @@ class RankExchange:
     def combine(
         self, result: Array, combine: Combine, behind: Callable[[], None] | None = None
     ) -> None:
-        """Make the result of a reduce that of all ranks, in place.
+        """Combine the result of a reduce over all ranks, in place.
 
-        That is followed by `behind`, wherever it waits.
+        `behind` is called after that, also if the exchange is deferred.
         """
         operator = combine.rules.exchange
         together = self._together
@@ -340,23 +340,23 @@ class RankExchange:
             behind()
 
     def settle(self) -> None:
-        """See that results of reduces are those of all ranks: they are read next."""
+        """Complete deferred combines of reduce results, before they are read."""
         if self._together is not None:
             self._together.settle()
 
     def forget(self) -> None:
-        """Have no result wait, behind a superstep that has failed."""
+        """Drop deferred results after a superstep that has failed."""
         if self._together is not None:
             self._together.numbers.forget()
 
     def turns_in_a_tree(
         self, entries: Callable[[str], list[Any]], given: dict[str, Any]
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
-        """Give what runs a reduce over words of vertices: see `BlocksOfUsers`."""
+        """Yield the slices of a reduce over words of vertices: see `BlocksOfUsers`."""
         yield from self._blocks.turns(entries, given)
 
     def combine_in_a_tree(self, given: Mapping[str, Any], combine: Combine) -> None:
-        """Make a result of partial ones, of words of vertices, on all ranks."""
+        """Combine partial results, one per word of vertices, over all ranks."""
         self._blocks.combine(given, combine)
 
     @cached_property
@@ -369,7 +369,7 @@ class RankExchange:
 
 
 class _OwnEdges(Mapping[str, Array]):
-    """The arrays of a part, but out-edges that lead into own vertices only."""
+    """The arrays of a part, with only those out-edges that lead into own vertices."""
 
     def __init__(self, part: GraphArrays, own: GraphArrays) -> None:
         self._part, self._own = part, own
@@ -379,7 +379,7 @@ class _OwnEdges(Mapping[str, Array]):
         return (self._own if goes_out else self._part)[name]
 
     def kernel(self, name: str, along: str) -> RowKernel:
-        """Return a kernel over sets that goes along some of these rows."""
+        """Return a kernel over vertex sets that sweeps these rows."""
         return (self._own if along == "out" else self._part).kernel(name, along)
 
     def __iter__(self) -> Iterator[str]:
@@ -390,7 +390,7 @@ class _OwnEdges(Mapping[str, Array]):
 
 
 def _alone(shard: Shard) -> Shard:
-    """Return the part of a rank that has all vertices, or none, without the others."""
+    """Return the shard of a rank with all vertices, or none, without other ranks."""
     whole = Partition.of_nothing()
     if shard.own:
         whole = Partition.of_known([0, shard.own], shard.partition.order)
@@ -406,9 +406,9 @@ def _alone(shard: Shard) -> Shard:
 def _carrier_on(
     shard: Shard, engine: Engine, device: Device, is_mixed: bool = False
 ) -> Any:
-    """Return what hands rows over from where a device has them.
+    """Return the carrier of rows for a device.
 
-    Where ranks have several targets, GPUs do it as ranks of the CPU.
+    If targets differ between ranks, GPUs send rows through the host.
     """
     if device.name == "cpu":
         return HostRows(shard, engine, device, sends_behind=not is_mixed)
@@ -422,7 +422,7 @@ def _carrier_on(
 
 
 def targets_of(engine: Engine, own: str) -> tuple[str, ...]:
-    """Return the target of each rank; all of them call it with theirs."""
+    """Return the target of each rank; all ranks call it with their own."""
     told = np.frombuffer(own.encode(), np.uint8)
     about = "the target of each rank, where a graph is first run on it"
     found = engine.all_gather(told, about=about)
@@ -430,7 +430,7 @@ def targets_of(engine: Engine, own: str) -> tuple[str, ...]:
 
 
 def check_plan(plan: FoldPlan, targets: tuple[str, ...]) -> None:
-    """Refuse what ranks of these targets do not do together; all of them call it.
+    """Check that ranks of these targets can run a plan together; all ranks call it.
 
     Raises
     ------
@@ -467,7 +467,7 @@ def check_plan(plan: FoldPlan, targets: tuple[str, ...]) -> None:
 
 
 def _said(targets: tuple[str, ...]) -> str:
-    """Return which ranks run on which target."""
+    """Return the targets with their ranks, as text for an error."""
     if len(set(targets)) == 1:
         return f"target={targets[0]!r}"
     parts = []

@@ -1,12 +1,12 @@
-"""Rows of vertices that other ranks own: when they are sent, and what of them.
+"""Ghost rows of vertices: which are sent to other ranks, and when.
 
-What was written waits at its owner until a phase reads it at a neighbor, and is sent
-before that phase; what a superstep commits and its own kernels read goes with the bits
-that tell other ranks which vertices it has committed.
+A written row stays unsent at its owner until a phase reads it at a neighbor, and is
+sent before that phase. Rows that a superstep commits and its own kernels read are sent
+together with the set of committed vertices.
 
-Sweeps may go piece by piece, each of which is sent while the next one is swept.
-Vertices that other ranks have as ghosts come first, range by range; others are swept
-while the last rows are on their way (docs/design/0065-behind-work.md).
+A sweep may be cut into pieces, each sent while the next one is swept. Boundary vertices
+come first, range by range; the others are swept while the last rows are in flight
+(docs/design/0065-behind-work.md).
 """
 
 from __future__ import annotations
@@ -38,49 +38,48 @@ Words = Any
 
 
 class Together(Protocol):
-    """What carries all that is known behind a superstep in one exchange.
+    """One exchange behind a superstep for the active set, rows, counts and results.
 
-    What is posted early may be taken late: the set of what is active is whole then, and
-    how many own vertices it has on all ranks is known to who counts it next.
+    `take_told` may be called long after `post_told`. Then the active set is complete,
+    and its size on all ranks is stored for the next count.
     """
 
     def post_told(
         self, told: Any, waiting: Any | None, sending: Sending = AS_FITS
     ) -> Any:
-        """Post what is active, and what was written before, each with its rows.
+        """Post the active vertices and those written before, each set with its rows.
 
-        Both are pairs: the vertices, and values of properties. The latter is None where
-        nothing waits.
+        Both are pairs of a vertex set and the values of properties. `waiting` is None
+        if there are no unsent rows.
         """
 
     def take_told(
         self, posted: Any, others: Sequence[Values | None] = ()
     ) -> tuple[Words, Words]:
-        """Take the same of others; rows go to other buffers of properties, too.
+        """Receive the sets and rows posted by other ranks.
 
-        `others` has one for each that was posted, or None.
-
-        Returns what is active, with the ghosts that are; and the ghosts whose rows have
-        come besides.
+        `others` has for each posted property a second buffer for its rows, or None.
+        Returns the active vertices, ghosts included, and the ghosts whose rows have
+        come with `waiting`.
         """
         ...
 
 
 class Carrier(Protocol):
-    """What hands rows to other ranks; all of them call it.
+    """The exchange of rows between ranks; all ranks call each method together.
 
     Values are as `PropertyRows.held` returns them: arrays of the host, or of a device.
 
     Attributes
     ----------
     forms : Counter of str
-        Messages of rows that have been sent, by their form.
+        Number of row messages sent, by form.
     together : Together or None
-        What hands over more than rows at a time.
+        The exchange of sets, counts and results with rows.
     sends_behind : bool
-        Whether rows can go while others are swept.
+        Whether rows can be sent while other vertices are swept.
     sent_behind : int
-        Pieces that have gone so.
+        Number of pieces sent during a sweep.
     """
 
     forms: Counter[str]
@@ -89,15 +88,15 @@ class Carrier(Protocol):
 
     @property
     def together(self) -> Any:
-        """What hands over more than rows at a time; None if nothing does."""
+        """The exchange of sets, counts and results with rows; None if there is none."""
 
     def require(self, sending: Sending) -> None:
-        """Raise where rows are not sent so; all ranks call it."""
+        """Raise PlanError if rows cannot be sent like this; all ranks call it."""
 
     def over(self, lists: Lists, stays: bool = True) -> EdgeCarrier:
-        """Return what hands over entries of edges, or of others, likewise.
+        """Return the exchange of the entries of some lists, of edges or others.
 
-        `stays` says whether it will do so again and again.
+        `stays` says whether it will be used many times.
         """
         ...
 
@@ -113,7 +112,7 @@ class Carrier(Protocol):
         changed : words
             The vertices to send.
         sending : Sending
-            How.
+            The form of messages, and the dtype of reals in them.
 
         Returns
         -------
@@ -138,7 +137,7 @@ class Carrier(Protocol):
             As for `share`.
         pieces : Pieces
         number : int
-            Which of them. Those before have begun.
+            The index of the piece. The pieces before it have begun.
 
         Returns
         -------
@@ -149,43 +148,43 @@ class Carrier(Protocol):
         ...
 
     def join(self) -> None:
-        """Have what is done next wait for the rows of all pieces that were finished.
+        """Make later work wait for the rows of all finished pieces.
 
-        The sets that `finish` has returned are not looked at before.
+        The sets that `finish` has returned must not be read before.
         """
 
     def clock(self) -> float:
-        """Return the time at which all that was launched has been done."""
+        """Wait for all launched work, and return the time in seconds."""
         ...
 
     def begin_wire(self) -> None:
-        """Have `wire_s` count from here."""
+        """Reset the measurement of `wire_s`."""
 
     def wire_s(self, row_bytes: int) -> float:
-        """Return the most seconds that rows of so many bytes took on their way."""
+        """Return the longest time in flight of rows of `row_bytes`, in seconds."""
         ...
 
     def collect(self, values: Values, mirror: Values, changed: Words) -> None:
-        """Store rows of own vertices at the user's numbers in the mirrors of all ranks.
+        """Store rows of own vertices, by given vertex id, in the mirrors of all ranks.
 
         Parameters
         ----------
         values, mirror : values
             The buffer of the property, and the rows of all vertices.
         changed : words
-            The vertices whose rows are not there yet.
+            The vertices whose rows in mirrors are outdated.
         """
 
     def empty_outbox(self, outbox: Values, operation: str) -> None:
-        """Make all rows of an outbox such that combining them changes nothing."""
+        """Set all rows of an outbox to the identity of the operation."""
 
     def deliver(self, outbox: Values, values: Values, operation: str) -> Words:
-        """Combine the rows of an outbox into those that vertices have at their owners.
+        """Combine the rows of an outbox into the property at the vertices' owners.
 
         Parameters
         ----------
         outbox : values
-            What this rank has for the vertices of the whole graph.
+            This rank's rows for the vertices of the whole graph.
         values : values
             The buffer of the property.
         operation : str
@@ -194,7 +193,7 @@ class Carrier(Protocol):
         Returns
         -------
         words
-            Own vertices for which anything has come.
+            Own vertices for which rows have arrived.
         """
         ...
 
@@ -207,12 +206,12 @@ class RankGhosts:
     plan : FoldPlan
     carrier : Carrier
     edges : EdgeGhosts
-        The same of edges.
+        Ghosts of edges.
     own : words
         The vertices of this rank.
     sets : VertexSets
     triangles : TriangleTurns
-        What runs its triangle functions.
+        Runs the triangle functions of the plan.
     engine : Engine
     """
 
@@ -240,17 +239,17 @@ class RankGhosts:
             for name in plan.facts.writes_next
             if signature[name].kind is PropertyKind.VERTEX
         ]
-        #: Committed properties that may go with the bits.
+        #: Committed properties whose rows may be sent with the committed set.
         self._sent = plan.facts.sent_rows
-        #: Properties of which a phase has had rows that were not committed yet.
+        #: Properties of which a phase reads ghost rows before they are committed.
         self._ahead = {name for halo in self._halos for name in halo.reads_next}
 
     def refresh_all(self, buffers: Buffers) -> None:
-        """Bring rows up to date that phases read as they are now, of neighbors."""
+        """Refresh the ghost rows of current values that any phase reads."""
         self._send_waiting(buffers, sorted({n for h in self._halos for n in h.reads}))
 
     def refresh(self, buffers: Buffers, number: int) -> None:
-        """Bring rows up to date that a phase reads, and empty its outboxes."""
+        """Refresh the ghost rows that a phase reads, and empty its outboxes."""
         buffers.read_at_ghosts.update(self._halos[number].reads)
         self._send_waiting(buffers, self._halos[number].reads)
         for name, of in self._halos[number].mirrors:
@@ -267,7 +266,7 @@ class RankGhosts:
         self._edges.refresh(buffers, number)
 
     def refresh_next(self, buffers: Buffers, number: int) -> None:
-        """Bring ``_next`` rows up to date that a phase reads: all of them."""
+        """Refresh all ghosts of ``_next`` rows that a phase reads."""
         names = self._halos[number].reads_next
         if names:
             rows = [buffers.held(n, buffers.next_of(n)) for n in names]
@@ -281,7 +280,7 @@ class RankGhosts:
     def note(
         self, buffers: Buffers, number: int, vertices: Words | None, sources: Words
     ) -> None:
-        """Remember what a phase has written: see `Ghosts`."""
+        """Record the rows written by a phase: see `Ghosts`."""
         halo = self._halos[number]
         self._wait(buffers, halo.writes, self._own if vertices is None else vertices)
         self._edges.note(buffers, number, sources)
@@ -292,22 +291,22 @@ class RankGhosts:
             self._wait(buffers, [of], reached)
 
     def announce(self, buffers: Buffers, committed: Words | None, told: Words) -> Words:
-        """Tell which vertices were committed, if any function could, and are active.
+        """Send the committed and the active vertices to other ranks.
 
-        Returns the latter with the ghosts that are, too.
+        Returns the active vertices, ghosts included.
         """
         self._edges.announce(buffers)
-        # Rows go with the bits where these say which vertices they are of.
+        # Rows are sent with a set only if it is the set of their vertices.
         sent = self._sent if told is committed else []
         for name in self._written:
-            # What another phase has had of it may never have been committed.
+            # Ghosts read ahead by another phase may never have been committed.
             changed = self._own if name in self._ahead else committed
             if name in sent:
                 self._outdate(buffers, name, committed)
             else:
                 self._wait(buffers, [name], changed)
         ghosts = self._behind.came
-        if ghosts is not None:  # they are in the buffers that are current by now
+        if ghosts is not None:  # their rows are in the buffers that are now current
             self._refresh_late(buffers, dict.fromkeys(sent, ghosts))
             buffers.ghosts_came(sent, ghosts)
             sent = []
@@ -323,7 +322,7 @@ class RankGhosts:
 
     @staticmethod
     def _refresh_late(buffers: Buffers, came: Mapping[str, Words]) -> None:
-        """Refresh ghosts that the superstep has left, but for those that have come."""
+        """Refresh the late ghosts of the superstep, except those whose rows came."""
         late, buffers.late_ghosts = buffers.late_ghosts, {}
         for name, ghosts in late.items():
             current, before = buffers.property(name), buffers.next_of(name)
@@ -333,9 +332,9 @@ class RankGhosts:
     def _tell_together(
         self, buffers: Buffers, sent: Sequence[str], told: Words
     ) -> Words:
-        """Tell what is active, with all rows that kernels read of ghosts.
+        """Send the active set with all ghost rows that kernels read.
 
-        Their results, and the count of what is active, go with them.
+        Reduce results and the size of the active set are sent in the same exchange.
         """
         read = buffers.read_at_ghosts & buffers.unsent.keys()
         waiting = {name: buffers.unsent.pop(name) for name in read}
@@ -349,7 +348,7 @@ class RankGhosts:
         together = self._carrier.together
         waits = parts[1] if also else None
         posted = together.post_told(parts[0], waits, self._sending)
-        # Rows go to both buffers of a property: in neither a ghost is stale by that.
+        # Rows are stored in both buffers of a property, so that no ghost gets stale.
         others = [
             buffers.held(name, buffers.next[name]) if name in buffers.next else None
             for name in (*sent, *also)
@@ -365,7 +364,7 @@ class RankGhosts:
         return [buffers.held(name, buffers.property(name)) for name in names]
 
     def have_wait(self, buffers: Buffers, names: Iterable[str]) -> None:
-        """Have all rows of some properties wait, and none of any other."""
+        """Mark all rows of some properties as unsent, and of all others as sent."""
         types = buffers.state.signature
         buffers.mirrored.clear()
         buffers.unsent = {
@@ -377,7 +376,7 @@ class RankGhosts:
 
     def _send_waiting(self, buffers: Buffers, names: Sequence[str]) -> None:
         wire = self._sending.wire_dtype
-        for name in names:  # what ghosts have depends on no run before
+        for name in names:  # ghosts must not depend on the rounding of earlier runs
             if buffers.rounded.get(name) != wire:
                 self._wait(buffers, [name], self._own)
                 buffers.rounded.pop(name, None)
@@ -390,7 +389,7 @@ class RankGhosts:
 
     @staticmethod
     def _everywhere(buffers: Buffers, name: str, of: str) -> Values:
-        """Return values of a property at all vertices."""
+        """Return the values of a property at all vertices of the whole graph."""
         return buffers.held(of, buffers.everywhere(name, of))
 
     def _wait(self, buffers: Buffers, names: Sequence[str], words: Words) -> None:
@@ -399,13 +398,13 @@ class RankGhosts:
             known = buffers.unsent.get(name)
             kept = self._sets.snapshot(words)
             if known is not None and name not in buffers.read_at_ghosts:
-                kept = self._own  # no kernel may ever read it: all is rather sent once
+                kept = self._own  # kernels may never read it: rather send all rows once
             elif known is not None:
                 kept = self._sets.union(known, kept)
             buffers.unsent[name] = kept
 
     def _outdate(self, buffers: Buffers, name: str, words: Words) -> None:
-        """Remember that rows were written which are in no mirror of theirs yet."""
+        """Record written rows as outdated in the mirrors of their property."""
         for (mirror, of), known in buffers.mirrored.items():
             if of == name:
                 kept = self._sets.snapshot(words)
@@ -423,20 +422,20 @@ class RankGhosts:
 
 Given = dict[str, Any]
 Turn = tuple[Any, Given]
-#: Whether supersteps are cut that are tried, one behind the other. The first of each
-#: kind compiles, or makes pieces, and does not count.
+#: Whether each of the first supersteps, which are timed, is cut. The first of each kind
+#: compiles, or makes pieces, and does not count.
 _TRIED = (False, False, True, True, False, True)
 _COUNTED = {False: (1, 4), True: (3, 5)}
-#: Behind so many it is known what can be hidden at most: the wire, or the sweep.
+#: After so many supersteps the most that overlap can hide is known: wire or sweep.
 _LOOK_AT = 2
-#: Pieces are kept where they save a share of the time at least.
+#: The least fraction of the time that pieces must save.
 _LEAST_GAIN = 0.03
 
 
 class Choice:
-    """Whether a sweep is cut in pieces: as asked for, or as was measured.
+    """The choice whether sweeps are cut into pieces: fixed by an option, or measured.
 
-    All ranks choose alike.
+    It is the same on all ranks.
 
     Parameters
     ----------
@@ -446,23 +445,23 @@ class Choice:
     Attributes
     ----------
     best : bool or None
-        What has been measured to be faster; None as long as that is not known.
+        Whether pieces are faster; None until that has been measured.
     """
 
     def __init__(self, asked: bool | str, engine: Engine) -> None:
         self._asked, self._engine = asked, engine
         self.best: bool | None = asked if isinstance(asked, bool) else None
-        #: Seconds of what has been tried, and since when the one at hand is.
+        #: Seconds of the timed supersteps, and when the current one began.
         self._seconds: list[float] = []
         self._begun: float | None = None
 
     def take(self, clock: Callable[[], float], may_pay: bool) -> bool:
-        """Return whether the superstep at hand is cut.
+        """Return whether the current superstep is cut into pieces.
 
         Parameters
         ----------
         clock : callable
-            Returns the time at which all that was launched has been done.
+            Waits for all launched work, and returns the time in seconds.
         may_pay : bool
             Whether many vertices are due, so that it is worth a trial.
         """
@@ -476,18 +475,18 @@ class Choice:
         return self.best
 
     def forget(self) -> None:
-        """Have no superstep be tried: one that has begun, if any, has failed."""
+        """Drop the timing of a superstep that has begun and failed."""
         self._begun = None
 
     def end(self, clock: Callable[[], float], wire_s: Callable[[], float]) -> None:
-        """Note that the rows of the superstep at hand have come.
+        """Note that all rows of the current superstep have arrived.
 
         Parameters
         ----------
         clock : callable
             As for `take`.
         wire_s : callable
-            Returns the most seconds that they have taken on their way.
+            Returns the longest time in flight of these rows, in seconds.
         """
         if self._begun is None:
             return
@@ -495,7 +494,7 @@ class Choice:
         self._begun = None
         known = len(self._seconds)
         if known == _LOOK_AT:
-            # No more than the lesser of wire and sweep goes behind the other.
+            # Overlap hides at most the shorter of wire time and sweep.
             told = np.array([self._seconds[-1], wire_s()])
             about = "what a superstep took, and its rows on their way"
             whole, wire = self._engine.all_reduce(told, "max", about=about)
@@ -510,7 +509,7 @@ class Choice:
 
 
 class Behind:
-    """Sends what a superstep commits while it sweeps.
+    """Overlap of a sweep with the exchange of the rows that it commits.
 
     Parameters
     ----------
@@ -523,8 +522,8 @@ class Behind:
     Attributes
     ----------
     came : words or None
-        The ghosts whose rows have come in the superstep at hand, which are in the next
-        buffers; None where they go behind it.
+        The ghosts whose rows have come during the current superstep, into the next
+        buffers; None if rows are sent behind the superstep.
     """
 
     def __init__(
@@ -537,7 +536,7 @@ class Behind:
     ) -> None:
         self._carrier, self._sets, self._sending = carrier, sets, sending
         self._names, self._phase = plan.facts.sent_rows, plan.facts.split.phase
-        # Later runs of the same kernels go on with what was found.
+        # Later runs of the same kernels continue with the choice of earlier ones.
         choices = carrier.boundary.choices
         if plan not in choices:
             choices[plan] = Choice(plan.options.overlap, engine)
@@ -549,7 +548,7 @@ class Behind:
     def turns(
         self, buffers: Buffers, own: Any, frontier: Any, given: Given
     ) -> Iterator[Turn] | None:
-        """Give what sweeps a phase piece by piece; None where it is swept whole."""
+        """Return the turns of a phase's sweep in pieces; None to sweep it whole."""
         if own.number != self._phase:
             return None
         self.came = None
@@ -569,19 +568,19 @@ class Behind:
         return self._in_pieces(own, given, values, row)
 
     def end(self) -> None:
-        """Note that all rows have come."""
+        """Note that all rows have arrived."""
         self.came = None
         self._choice.end(self._carrier.clock, self._wire_s)
 
     def _wire_s(self) -> float:
-        """Return the seconds that the rows of the superstep at hand were on their way.
+        """Return the time in flight of the current superstep's rows, in seconds.
 
-        Through windows it is what the model has of a link: no host sees stores.
+        Through windows it is the model's time of the link: the host sees no stores.
         """
         return float(self._carrier.wire_s(self._row))
 
     def _may_pay(self, buffers: Buffers, frontier: Any, row: int) -> bool:
-        """Whether many vertices are due, and rows are worth a piece each."""
+        """Whether many vertices are due, with enough bytes of rows for pieces."""
         vertices = buffers.state.graph.vertex_count
         many = frontier.all_due or are_many(frontier.active_count, vertices)
         return many and self._carrier.boundary.may_pay(row)
@@ -608,7 +607,7 @@ class Behind:
                     break
                 if begun is not None:
                     came.append(begun.finish())
-                # Whatever passed an earlier phase was due in this one, too.
+                # Every vertex that passed an earlier phase is due in this one, too.
                 begun = self._carrier.begin(
                     values, found, self._sending, pieces, number
                 )

@@ -1,7 +1,7 @@
-"""A graph in parts: what every rank knows of the whole, and the part that it has.
+"""Distributed graphs: facts of the whole graph on every rank, and the rank's part.
 
-The rows of the whole graph can be read on one rank, piece by piece: no rank ever has
-them all.
+`Pieces` sends the rows of the whole graph to rank 0 piece by piece, so that no rank
+ever stores them all.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """What every rank knows of a graph of which each has a part.
+    """Facts of a whole distributed graph, the same on all ranks.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Whole:
     names : vertex names or None
     digest, weights_digest : str
     traits : GraphTraits
-        Of all of it: all ranks plan alike.
+        Traits of the whole graph, so that all ranks choose the same plans.
     sides : tuple of int or None
     """
 
@@ -67,16 +67,16 @@ class Whole:
     traits: GraphTraits
     sides: tuple[int, ...] | None = None
 
-    # No kernel and no State takes edges of the whole from here.
+    # No kernel and no State reads edges of the whole graph here.
     is_given_on_gpu = is_built_on_gpu = False
     weights = None
 
     def there(self, array: object) -> None:
-        """Return None: no GPU has the weights of the whole by edge id."""
+        """Return None: no GPU has the weights of the whole graph."""
 
     @classmethod
     def of(cls, graph: Graph) -> Whole:
-        """Return it of a graph that is here."""
+        """Return the facts of a graph that this rank has as a whole."""
         edges = graph._edges
         return cls(
             edges.vertex_count,
@@ -94,18 +94,18 @@ class Whole:
 
 @dataclass(frozen=True, eq=False)
 class Here:
-    """What a rank knows of its part of a graph, beside the shard.
+    """Facts of a rank's part of a graph, beside the shard.
 
     Attributes
     ----------
     along : str
         Which edges at its vertices the rank has: "in" or "both".
     given_rows : ndarray of integers, or a function that returns it
-        Row in given order of each edge, by its edge id here.
+        Row in given order of each edge, by its edge id in the part.
     starts : ndarray of integers
-        As `PartEdges` has them.
+        See `PartEdges`.
     degrees : tuple of 2 ndarrays
-        In- and out-degrees of its vertices in the whole graph, ghosts' too.
+        In- and out-degrees of its vertices and ghosts in the whole graph.
     """
 
     along: str
@@ -117,24 +117,25 @@ class Here:
 class DistributedGraph(Graph):
     """A graph of which each rank has a part.
 
-    Vertices have the user's numbers everywhere, and counts are those of the whole
-    graph. Algorithms, `State`, foldmaps and `iterate` take it as they take any graph:
-    then all ranks make the same calls in the same order, and get the same results.
+    Vertices have their given ids on all ranks, and counts are those of the whole graph.
+    Algorithms, `State`, foldmaps and `iterate` take it as any other graph; all ranks
+    make the same calls in the same order, and get the same results.
 
     Attributes
     ----------
     shard : Shard
         The part of this rank.
     engine : Engine
-        By what ranks hand each other bytes.
+        The transport between ranks.
     along : str
         Which edges at its vertices the rank has: "in" or "both".
     edges : PartEdges
-        Which of the edges that the rank has are its own.
+        The own and ghost edges of the rank.
     keeps_idle : bool
-        Whether ranks without vertices are to stay so: ``ranks=`` has said that.
+        Whether ranks without vertices stay without any, because of ``ranks=``.
     chooses : bool
-        Whether the model says how many have any, ``ranks="auto"``: also within runs.
+        Whether the cost model chooses how many ranks have vertices, also during runs:
+        ``ranks="auto"``.
     """
 
     __slots__ = (
@@ -171,26 +172,26 @@ class DistributedGraph(Graph):
 
     @property
     def whole(self) -> Whole:
-        """What every rank knows of it."""
+        """Facts of the whole graph."""
         return self._edges  # type: ignore[return-value]
 
     @property
     def part(self) -> Graph:
-        """The edges into the vertices of this rank, in numbers of its own."""
+        """The part of this rank as a graph, with vertex ids of its own."""
         return self.shard.local  # type: ignore[no-any-return]
 
     @property
     def ranks(self) -> DistributedGraph:
-        """What is done together with other ranks."""
+        """The graph itself: its collective operations."""
         return self
 
     def compare(self, given: str) -> None:
-        """Have ranks compare what they were given, with what they call next."""
+        """Have the next exchange check that `given` is the same on all ranks."""
         if self.engine.size > 1:
             self.engine.given.append(given)
 
     def exchange(self, device: Device) -> RankExchange:
-        """Return how runs on a device exchange rows with those of other ranks."""
+        """Return the exchange with other ranks for runs on a device."""
         if device not in self._exchanges:
             made = RankExchange(
                 self.shard, self.edges, self.engine, device, self._triangles
@@ -202,11 +203,11 @@ class DistributedGraph(Graph):
         return self._exchanges[device]
 
     def losses(self) -> AbstractContextManager[None]:
-        """Have errors of this rank's GPU name a lost rank, if there is one."""
+        """Return a context in which errors of this rank's GPU name a lost rank."""
         return of_lost_rank(self.engine)
 
     def orient(self, target: object = "auto") -> None:
-        """Have what it takes to find triangles: see `Graph`; all ranks call it."""
+        """Prepare the edges for triangles: see `Graph.orient`; all ranks call it."""
         if self.directed:
             refuse_directed()
         self._triangles()
@@ -224,7 +225,7 @@ class DistributedGraph(Graph):
 
     @property
     def self_loops(self) -> Array:
-        """Rows in given order of the edges from a vertex to itself; of all ranks."""
+        """Rows in given order of the self-loops of all ranks, which all call it."""
         if "self_loops" not in self._cache:
             own = self.edges.given_rows[self.edges.loops].astype(np.int64)
             parts = self.engine.all_gather(own, about="loops")
@@ -233,9 +234,9 @@ class DistributedGraph(Graph):
 
     @property
     def weights(self) -> Array | None:
-        """Weights of all edges in given order, put together; all ranks ask for them.
+        """Weights of all edges in given order, gathered; all ranks call it.
 
-        Those of this rank's edges are ``part.weights``.
+        The weights of this rank's edges are ``part.weights``.
         """
         part = self.part
         own = part.weights
@@ -249,16 +250,15 @@ class DistributedGraph(Graph):
         return freeze(self.collect_edge_values(weights))
 
     def weights_as(self, dtype: Any) -> Array | None:
-        """Return the weights of this rank's edges in another type, for a `State`.
+        """Return the weights of this rank's edges in another dtype, for a `State`.
 
-        As an edge property of a `State` of this graph, they are its weights: see
-        `Graph.weights_as`.
+        A `State` of this graph takes them as an edge property: see `Graph.weights_as`.
         """
         return self.part.weights_as(dtype)
 
     @property
     def own_vertices(self) -> Array:
-        """Numbers of the vertices that this rank owns, int64."""
+        """Ids of the vertices that this rank owns, int64."""
         return self.shard.numbers[: self.shard.own].astype(np.int64)
 
     @property
@@ -267,7 +267,7 @@ class DistributedGraph(Graph):
         return self.edges.given_rows[: self.edges.own]
 
     def rows_here(self, values: Any) -> Any:
-        """Return the values of this rank's vertices, and of its ghosts."""
+        """Return the rows of this rank's vertices and ghosts, from those of all."""
         numbers = self.shard.numbers
         if isinstance(values, Borrowed):
             return values.rows(Rows(self.shard, numbers.size, lambda: numbers))
@@ -299,7 +299,7 @@ class DistributedGraph(Graph):
         return result
 
     def _collected(self, per_direction: bool) -> tuple[int, Array, Array]:
-        """Return how many values there are, which edges have them here, and rows."""
+        """Return the number of values, the own edges with a value, and their rows."""
         given, own = self.given_edge_count, self.edges.own
         rows, chosen = self.edges.given_rows[:own], np.arange(own)
         if per_direction:  # a loop is its own twin
@@ -311,15 +311,15 @@ class DistributedGraph(Graph):
         return count, chosen[is_wanted], rows[is_wanted]
 
     def set_here(self, words: Any) -> Any:
-        """Return the part of a set of vertices."""
+        """Return a set of all vertices as one of this rank's vertices and ghosts."""
         return packed(unpacked(words)[self.shard.numbers])
 
     def pieces_of_vertices(self, stored: Any) -> Pieces:
-        """Return the rows of all vertices, piece by piece; all ranks go through it."""
+        """Return the rows of all vertices as pieces; all ranks iterate over them."""
         return self._of_vertices(host_values(stored), as_set=False)
 
     def pieces_of_set(self, words: Any) -> Pieces:
-        """Return the words of a set of vertices likewise."""
+        """Return the words of a set of vertices as pieces; all ranks iterate."""
         return self._of_vertices(unpacked(words), as_set=True)
 
     def _of_vertices(self, rows: Array, as_set: bool) -> Pieces:
@@ -329,7 +329,7 @@ class DistributedGraph(Graph):
         return Pieces(self.engine, self.vertex_count, numbers, own, as_set)
 
     def pieces_of_edges(self, stored: Any, per_direction: bool) -> Pieces:
-        """Return the values of all edges in given order likewise."""
+        """Return the values of all edges in given order, as pieces; all iterate."""
         count, chosen, places = self._collected(per_direction)
         rows = np.take(np.asarray(stored), chosen, axis=0)
         places = places.astype(np.int64)
@@ -338,15 +338,15 @@ class DistributedGraph(Graph):
     def gather_first(
         self, first: Callable[[], Any], others: Callable[[], Any], about: str
     ) -> None:
-        """Have rank 0 run what goes through pieces of rows: see `pieces`."""
+        """Run a function that iterates over `Pieces` on rank 0: see `gather_first`."""
         gather_first(self.engine, first, others, about)
 
     def on_all(self, function: Callable[[], Any], about: str) -> Any:
-        """Run a function on each rank; where one fails, raise on all."""
+        """Run a function on each rank; if one fails, raise on all."""
         return on_all(self.engine, function, about)
 
     def expand_edge_values(self, values: object) -> Array:
-        """Refuse: no rank has the edges of the whole graph."""
+        """Raise GraphInputError: no rank has the edges of the whole graph."""
         raise self._apart("edge ids")
 
     def _degree(self, side: str) -> Array:
@@ -365,7 +365,7 @@ class DistributedGraph(Graph):
 
 
 def _refused(name: str) -> property:
-    """Return an attribute of graphs that no rank has for the whole one."""
+    """Return a property that raises GraphInputError: no rank has the whole array."""
 
     def refuse(self: DistributedGraph) -> Any:
         raise self._apart(name)
@@ -378,28 +378,28 @@ for _name in ("sources", "targets", "in_edges", "out_edges", "incident_edges",
     setattr(DistributedGraph, _name, _refused(_name))
 
 
-#: Bytes of a piece, about.
+#: Approximate bytes of a piece.
 PIECE_BYTES = 1 << 24
-#: Rows of a piece are a multiple: a set is whole words then.
+#: Rows of a piece are a multiple of this, so that sets have whole words.
 _ROWS = 32
 
 
 class Pieces:
-    """Rows that ranks have, in the order of the whole: a piece in each turn.
+    """An iterator over the rows of all ranks, in global order, piece by piece.
 
-    All ranks go through it, once. The first one is given the pieces, others nothing.
+    All ranks iterate over it, once. Rank 0 gets the pieces, the others nothing.
 
     Parameters
     ----------
     engine : Engine
     count : int
-        How many rows there are.
+        Number of rows in all.
     places : array of int64
-        Which of them this rank has, in any order; some may be on several ranks.
+        The global indices of this rank's rows, in any order; ranks may share some.
     rows : array
-        These.
+        The rows of this rank.
     as_set : bool
-        Whether rows are truth values of which a bitvector is made.
+        Whether rows are booleans, to be packed into words of 32 bits.
     """
 
     def __init__(
@@ -446,9 +446,9 @@ class Pieces:
 def gather_first(
     engine: Engine, first: Callable[[], Any], others: Callable[[], Any], about: str
 ) -> None:
-    """Run a function on rank 0 that goes through `Pieces`, and one on the others.
+    """Run `first`, which iterates over `Pieces`, on rank 0, and `others` elsewhere.
 
-    What the first one raises is raised, and told to the others, which raise, too.
+    An error of `first` is raised on rank 0, and as DistributedError on the others.
     """
     if engine.rank:
         others()
@@ -468,12 +468,12 @@ def _bytes(rows: Array) -> Array:
 
 
 def _to_first(engine: Engine, message: Array) -> list[Array]:
-    """Hand rank 0 a message; return what it gets.
+    """Send a message to rank 0; return the received ones.
 
     Raises
     ------
     DistributedError
-        On the others, if it has called `_tell_others`.
+        On other ranks, if rank 0 has called `_tell_others`.
     """
     nothing = np.empty(0, np.uint8)
     messages = [nothing if rank else message for rank in range(engine.size)]

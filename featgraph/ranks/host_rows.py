@@ -1,7 +1,4 @@
-"""Rows of ghosts in memory of the host: packed, handed over and stored there.
-
-Entries of cut edges go the same way.
-"""
+"""Exchange of ghost rows and ghost edge entries in memory of the host."""
 
 from __future__ import annotations
 
@@ -34,26 +31,26 @@ from featgraph.runtime.devices.protocol import Device, Words
 
 __all__ = ["MIRROR", "ROWS", "HostRows", "about_rows"]
 
-#: What rows are told to be about that are handed over where they changed.
+#: Names of the exchanges of changed rows.
 ROWS, MIRROR = "rows of ghosts", "a mirror"
 
 
 def about_rows(sending: Sending, about: str = ROWS) -> str:
-    """Return what a call says that hands such rows over."""
+    """Return the name of an exchange of rows, with their wire dtype."""
     wire = sending.wire_dtype
     return about if wire is None else f"{about} in {wire}"
 
 
 @dataclass(frozen=True, eq=False)
 class _Links:
-    """What this rank sends to each rank, and what each sends to this one.
+    """The send lists of this rank, and those of each rank to this one.
 
     Attributes
     ----------
     sent, taken : list of SendList
         By rank.
     firsts : list of int
-        The place that what each rank's list to this one brings begins with.
+        The first row of this rank for the rows of each rank's list.
     """
 
     sent: list[SendList]
@@ -63,7 +60,7 @@ class _Links:
     def within(
         self, sent: Sequence[tuple[int, int]], taken: Sequence[tuple[int, int]]
     ) -> _Links:
-        """Return what there is of some entries of the lists of each rank."""
+        """Return the lists cut to a range of entries for each rank."""
         return _Links(
             [_cut(link, *ends) for link, ends in zip(self.sent, sent, strict=True)],
             [_cut(link, *ends) for link, ends in zip(self.taken, taken, strict=True)],
@@ -76,14 +73,14 @@ def _cut(link: SendList, begin: int, end: int) -> SendList:
 
 
 class _Sharing:
-    """Rows that are on their way; `finish` returns the ghosts that have come."""
+    """Rows in flight; `finish` waits and returns the ghosts whose rows have come."""
 
     def __init__(self, finish: Callable[[], Words]) -> None:
         self.finish = finish
 
 
 class HostRows:
-    """Hands rows to other ranks and takes theirs: a `Carrier`.
+    """Exchange of rows with other ranks through the engine: a `Carrier`.
 
     Parameters
     ----------
@@ -91,22 +88,22 @@ class HostRows:
     engine : Engine
     device : CpuDevice
     sends_behind : bool
-        Whether rows may go while others are swept.
+        Whether rows may be sent while other vertices are swept.
 
     Attributes
     ----------
     forms : Counter of str
-        Messages of rows that have been sent, by their form.
+        Number of row messages sent, by form.
     boundary : Boundary
         The vertices whose rows are sent.
     sent_behind : int
-        Pieces that have been sent while others were swept.
+        Number of pieces sent while other vertices were swept.
     spent_s : dict of str to float
-        Seconds spent on messages of rows: "choose" their forms, "encode" rows, and
-        "store" what has come. The last two are within exchanges.
+        Seconds spent on row messages: to "choose" forms, to "encode", and to "store".
+        The last two are within exchanges.
     """
 
-    together = None  # ranks of the CPU tell each other one thing after the other
+    together = None  # on the CPU, sets, rows and results have an exchange each
     clock = staticmethod(time.perf_counter)
 
     def __init__(
@@ -128,24 +125,24 @@ class HostRows:
         self.spent_s = dict.fromkeys(("choose", "encode", "store"), 0.0)
 
     def begin_wire(self) -> None:
-        """Have `wire_s` count from here."""
+        """Reset the measurement of `wire_s`."""
         self._moved_s = self._engine.moved_s
 
     def wire_s(self, row_bytes: int) -> float:
-        """Return the seconds that exchanges have taken, with waits for other ranks."""
+        """Return the seconds of exchanges since `begin_wire`, waits included."""
         return self._engine.moved_s - self._moved_s
 
     def require(self, sending: Sending) -> None:
-        """Rows are sent in every form."""
+        """Accept all forms and wire dtypes."""
 
     def over(self, lists: Lists, stays: bool = True) -> HostEdges:
-        """Return what hands over entries of edges likewise."""
+        """Return the exchange of the entries of some lists of edges."""
         return HostEdges(lists, self._engine, self._device, self.forms)
 
     def share(
         self, values: Sequence[Array], changed: Words, sending: Sending = AS_FITS
     ) -> Words:
-        """Send rows of own vertices to the ranks that have them: see `Carrier`."""
+        """Send rows of own vertices to the ranks with their ghosts: see `Carrier`."""
         return self._begin(values, changed, sending, self._links, "").finish()
 
     def collect(self, values: Array, mirror: Array, changed: Words) -> None:
@@ -166,7 +163,7 @@ class HostRows:
 
     @cached_property
     def _everyone(self) -> _Links:
-        """Own vertices to each other rank, and all of these."""
+        """Lists of all own vertices for each other rank, and of all of theirs."""
         cuts, rank = self._shard.partition.cuts, self._engine.rank
         lists = [SendList(np.arange(n, dtype=np.int32), n) for n in np.diff(cuts)]
         nothing = SendList(np.empty(0, np.int32), self._shard.own)
@@ -202,7 +199,7 @@ class HostRows:
         links: _Links,
         told: str,
     ) -> _Sharing:
-        """Write the rows of changed vertices, and return what takes the others'."""
+        """Begin to send the rows of changed vertices."""
         ghosts = np.zeros(self._shard.numbers.size, np.bool_)
 
         def put(rank: int, arrived: Arrived) -> None:
@@ -228,7 +225,11 @@ class HostRows:
         about: str,
         put: Callable[[int, Arrived], None],
     ) -> Callable[[], None]:
-        """Write the rows of changed vertices; return what has the others' be put."""
+        """Begin an exchange of changed rows; return a function that finishes it.
+
+        That calls `put` for each received message, and raises DivergenceError if an own
+        value did not fit the wire dtype.
+        """
         begun = time.perf_counter()
         wire, failed = sending.wire_dtype, []
         sizes, form = row_bytes(values, wire), sending.exchange
@@ -241,7 +242,7 @@ class HostRows:
             begun = time.perf_counter()
             try:
                 encode(links.sent[rank], chosen[rank], values, message, wire)
-            except DivergenceError as error:  # the others have a whole message
+            except DivergenceError as error:  # raised when the message is sent
                 failed.append(error)
             self._spend("encode", begun)
 
@@ -264,13 +265,13 @@ class HostRows:
         self.spent_s[on] += time.perf_counter() - begun
 
     def empty_outbox(self, outbox: Array, operation: str) -> None:
-        """Make all rows of an outbox such that combining them changes nothing."""
+        """Set all rows of an outbox to the identity of the operation."""
         outbox.fill(identity(operation, outbox.dtype))
 
     def deliver(self, outbox: Array, values: Array, operation: str) -> Words:
         """Combine the rows of an outbox at the owners of vertices: see `Carrier`.
 
-        What ranks have is combined in their order.
+        Contributions are combined in the order of ranks.
         """
         partition, messages = self._shard.partition, []
         for begin, end in pairwise(partition.cuts.tolist()):
@@ -288,7 +289,7 @@ class HostRows:
 
 
 def _lists_taken(shard: Shard) -> list[SendList]:
-    """Return the send list of each rank to this one, in that rank's numbers."""
+    """Return the send list of each rank to this one, in row numbers of that rank."""
     partition, found = shard.partition, []
     for rank, (begin, end) in enumerate(pairwise(shard.ghosts)):
         places = shard.numbers[begin:end]
@@ -300,14 +301,14 @@ def _lists_taken(shard: Shard) -> list[SendList]:
     return found
 
 
-#: What an edge's state is where it has passed: see `BoundState.edge_state`.
+#: The state of an edge that has passed: see `BoundState.edge_state`.
 PASSED = 2
-#: A truth value for each of `Lists.every`.
+#: A boolean for each entry of `Lists.every`.
 Mask = npt.NDArray[np.bool_]
 
 
 class HostEdges:
-    """Hands entries of edges to other ranks and takes theirs: an `EdgeCarrier`.
+    """Exchange of edge entries with other ranks by the engine: an `EdgeCarrier`.
 
     Parameters
     ----------
@@ -315,7 +316,7 @@ class HostEdges:
     engine : Engine
     device : CpuDevice
     forms : Counter of str
-        Where messages are counted, by their form.
+        The counter of messages, by form.
     """
 
     def __init__(
@@ -329,22 +330,22 @@ class HostEdges:
         self._forms = forms
 
     def all(self) -> Mask:
-        """Mark all of them."""
+        """Mark all edges of the lists."""
         return np.ones(self._lists.every.size, np.bool_)
 
     def out_of(self, sources: Words) -> Mask:
-        """Mark those that lead out of some vertices."""
+        """Mark the edges that lead out of some vertices."""
         members = unpacked(self._device.download(sources))
         found: Mask = members[self._lists.sources]
         return found
 
     def marked(self, members: Words, also: Mask | None = None) -> Mask:
-        """Mark those of a set of own edges, beside others."""
+        """Mark the edges of a set of own edges, and those of `also`."""
         found: Mask = unpacked(members)[self._lists.every]
         return found if also is None else found | also
 
     def passed(self, state: Array, wide: Array, also: Mask | None) -> Mask:
-        """Mark those that passed, beside others: see `EdgeCarrier`."""
+        """Mark the edges that passed, and those of `also`: see `EdgeCarrier`."""
         own = self._lists.own
         wide.fill(0)
         np.copyto(wide[:own], PASSED, where=state[:own] == PASSED)
@@ -352,11 +353,11 @@ class HostEdges:
         return found if also is None else found | also
 
     def union(self, a: Mask, b: Mask) -> Mask:
-        """Return what either has."""
+        """Return the union of two sets of marks."""
         return a | b
 
     def that_differ(self, marks: Mask, now: Array, before: Array) -> Mask:
-        """Return those of some edges whose bytes differ between two buffers."""
+        """Return the marked edges whose bytes differ between two buffers."""
         at = np.flatnonzero(marks)
         ids = self._lists.every[at]
         differs = (_bytes(now[ids]) != _bytes(before[ids])).any(axis=1)
@@ -371,10 +372,10 @@ class HostEdges:
         others: Sequence[Array | None],
         sending: Sending = AS_FITS,
     ) -> None:
-        """Send entries of own edges to the ranks that have them: see `EdgeCarrier`."""
+        """Send entries of own edges to the ranks with ghosts: see `EdgeCarrier`."""
         lists, sizes, messages = self._lists, row_bytes(values), []
         both = zip(lists.links, lists.bounds, strict=True)
-        # An owner's own edges are no range that a receiver could take: only its list.
+        # Form "all" would need the owner's edges as a range: only its list is sent.
         form = "ms" if sending.exchange == "all" else sending.exchange
         for rank, (link, (begin, end)) in enumerate(both):
             listed = SendList(np.arange(end - begin, dtype=np.int32), end - begin)
@@ -391,13 +392,13 @@ class HostEdges:
                     other[there.positions] = rows
 
     def empty_outbox(self, outbox: Array, operation: str) -> None:
-        """Make all entries such that combining them changes nothing."""
+        """Set all entries to the identity of the operation."""
         outbox.fill(identity(operation, outbox.dtype))
 
     def deliver(self, outbox: Array, values: Array, operation: str) -> Words:
         """Combine the entries of an outbox at their owners: see `EdgeCarrier`.
 
-        What ranks have is combined in their order.
+        Contributions are combined in the order of ranks.
         """
         lists, rank = self._lists, self._engine.rank
         there, here = list(lists.taken), list(lists.sent)
@@ -418,7 +419,7 @@ def _places(count: int) -> npt.NDArray[np.int32]:
 
 
 def _bytes(rows: Array) -> npt.NDArray[np.uint8]:
-    """Return rows as bytes: 0.0 and -0.0 are not the same."""
+    """Return a view of rows as bytes, in which 0.0 and -0.0 differ."""
     shape = rows.shape[0], row_bytes([rows])[0]
     found: npt.NDArray[np.uint8] = rows.reshape(-1).view(np.uint8).reshape(shape)
     return found

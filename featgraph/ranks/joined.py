@@ -1,6 +1,6 @@
-"""Rows that ranks have, put together on every rank: in pieces, straight to their place.
+"""Gathering of rows of all ranks on every rank, piece by piece.
 
-A rank takes the result, which is everybody's, and beside it no more than some pieces.
+Pieces are stored straight into the result, so memory is needed for a few pieces only.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from featgraph.graph.partition.partition import Partition
 __all__ = ["join_at", "join_rows"]
 
 Array = npt.NDArray[Any]
-#: Writes what the rank has from a row on to a message of so many rows; reads the rows
-#: of a rank from one on.
+#: ``write(begin, count, message)`` and ``read(rank, begin, count, message)``: write own
+#: rows to a message, and store the rows of a rank from a message.
 _Write = Callable[[int, int, Array], None]
 _Read = Callable[[int, int, int, Array], None]
-#: Bytes of a piece, about: so many that an exchange costs little beside them, even over
-#: Gloo, and so few that each is written where the last one was, and not to fresh pages.
+#: Approximate bytes of a piece: so many that the latency of an exchange is small beside
+#: them, even over Gloo, and so few that memory of the last piece is reused.
 PIECE_BYTES = 1 << 23
-#: Rows of a piece are a multiple, so that what is behind them begins at one, too.
+#: Rows of a piece are a multiple of this, so that the places behind them are aligned.
 _ROWS = 8
 
 
@@ -41,9 +41,9 @@ def join_rows(
     own : array
         Rows of the vertices that this rank owns, in the order of places.
     out : array
-        By the user's number of vertices, of the same dtype.
+        The result, by given vertex id, of the same dtype.
     about : str
-        What they are.
+        A name of the values, for errors.
     """
     cuts, order = partition.cuts.tolist(), partition.order
 
@@ -65,19 +65,19 @@ def join_rows(
 def join_at(
     engine: Engine, places: Array, stored: Array, chosen: Array, out: Array, about: str
 ) -> None:
-    """Fill an array with rows that come with their places; all ranks call it.
+    """Fill an array with rows of all ranks at given indices; all ranks call it.
 
     Parameters
     ----------
     engine : Engine
     places : array of integers
-        Where in the result each row of this rank belongs.
+        The index in the result of each row of this rank.
     stored, chosen : array
-        Of which ``stored[chosen]`` are the rows.
+        ``stored[chosen]`` are the rows of this rank.
     out : array
-        Of the dtype of `stored`.
+        The result, of the dtype of `stored`.
     about : str
-        What they are.
+        A name of the values, for errors.
     """
     number = np.dtype(np.int32 if len(out) < 1 << 31 else np.int64)
     row = _row_bytes(stored)
@@ -106,7 +106,7 @@ def _hand_pieces(
     read: _Read,
     about: str,
 ) -> None:
-    """Hand the rows of each rank to all others, a piece of each in every exchange."""
+    """Send the rows of each rank to all others, a piece of each in every exchange."""
     step = max(PIECE_BYTES // max(row_bytes, 1) // _ROWS, 1) * _ROWS
     for begin in range(0, max(counts), step):
         left = [min(max(count - begin, 0), step) for count in counts]
@@ -126,10 +126,10 @@ def _row_bytes(array: Array) -> int:
 
 
 def _rows(message: Array, like: Array) -> Array:
-    """Return bytes as rows like those of an array."""
+    """Return a view of bytes as rows with the dtype and shape of an array's rows."""
     return message.view(like.dtype).reshape(-1, *like.shape[1:])
 
 
 def _said(about: str, rows: Array) -> str:
-    """Return what a call is about, with all that ranks must agree on."""
+    """Return the name of an exchange, with the dtype and shape of rows."""
     return f"{about}, {rows.dtype}{list(rows.shape[1:])}"

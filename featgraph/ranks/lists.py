@@ -1,4 +1,4 @@
-"""Entries that several ranks have: where they are the owner's, and where copies."""
+"""Lists of the entries that ranks send each other, at the owner and at the copies."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """Which entries ranks hand to each other: of edges, or of vertices.
+    """The entries that ranks send each other, of edges or of vertices.
 
     Attributes
     ----------
     own : int
-        How many this rank owns: they have the first numbers.
+        Number of entries that this rank owns, the first ones.
     count : int
-        How many it has.
+        Number of entries that it has.
     sent : list of array of int32 or int64
-        The own ones that each rank has, in the order in which it lists them.
+        By rank, the own entries that it has a copy of, in the order of its list.
     taken : list of array
-        Where it has those that each rank owns.
+        By rank, the copies of entries that it owns.
     find_sources : callable, optional
-        Of edges: returns the source of each one that is sent.
+        For edges: returns the source of each entry that is sent.
     """
 
     own: int
@@ -44,28 +44,28 @@ class Lists:
 
     @cached_property
     def every(self) -> Array:
-        """All that are sent, by rank."""
+        """All entries that are sent, by rank."""
         return np.concatenate(self.sent)
 
     @cached_property
     def sources(self) -> Array:
-        """The source of each of these edges."""
+        """The source of each edge of `every`."""
         if self.find_sources is None:
             raise TypeError("these are not the edges of a part")
         return self.find_sources()
 
     @cached_property
     def bounds(self) -> list[tuple[int, int]]:
-        """Where those for each rank stand among all that are sent."""
+        """The range of each rank's entries in `every`."""
         counts = np.concatenate(([0], np.cumsum([part.size for part in self.sent])))
         return list(pairwise(counts.tolist()))
 
     @cached_property
     def links(self) -> list[SendList]:
-        """What is sent to each rank, as messages say it."""
+        """The send list for each rank."""
         return [SendList(part, self.own) for part in self.sent]
 
     def alone(self) -> Lists:
-        """Return them where ranks have no entries of each other's, as one rank does."""
+        """Return the lists of a single rank, which sends nothing."""
         none = [self.every[:0]]
         return Lists(self.own, self.count, none, none, self.find_sources)

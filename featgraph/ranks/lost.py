@@ -1,4 +1,4 @@
-"""Ranks that do not post what a kernel of this one waits for."""
+"""Errors of lost ranks, for whose posts a kernel of this rank waits."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _LOST_FIX = (
     "what that rank wrote last tells more; if it was still computing, "
     "fg.distributed.init(timeout=) with more seconds"
 )
-#: Seconds that a kernel waits for another rank, where the engine has no limit.
+#: Seconds that a kernel waits for another rank if the engine has no limit.
 _TIMEOUT = 30.0
 
 
 def lost_rank(engine: Engine, number: int) -> WorkerLostError:
-    """Return the error for a count that says that a rank has posted nothing in time.
+    """Return the error for a negative count: -1 - the rank that has not posted in time.
 
-    A watch knows more of it.
+    It is that of the engine's watch, if that has found the loss.
     """
     rank, watch = -1 - number, watch_of(engine)
     known = None if watch is None else watch.word_of_loss()
@@ -38,9 +38,9 @@ def lost_rank(engine: Engine, number: int) -> WorkerLostError:
 
 @contextmanager
 def of_lost_rank(engine: Engine) -> Iterator[None]:
-    """Have an error of this rank's GPU be that of a lost rank, if one is.
+    """Replace an error of this rank's GPU by that of a lost rank, if there is one.
 
-    Memory that kernels store into goes with the rank that has it.
+    Windows of a lost rank are unmapped, so that kernels that store into them fail.
     """
     try:
         yield
@@ -57,11 +57,11 @@ def _is_of_gpu(error: Exception) -> bool:
 
 
 def timeout_of(engine: Engine) -> float:
-    """Return how many seconds a kernel waits for another rank."""
+    """Return the limit of a kernel's wait for another rank, in seconds."""
     return float(getattr(engine, "timeout", _TIMEOUT))
 
 
 def watch_of(engine: Engine) -> Watching | None:
-    """Return what tells an engine of lost ranks; None where nothing does."""
+    """Return the engine's watch of lost ranks; None if it has none."""
     found: Watching | None = getattr(engine, "watch", None)
     return found

@@ -1,4 +1,4 @@
-"""Active sets of the user's, in parts: each rank has its own bits, and ghosts'."""
+"""Active sets of distributed graphs: each rank has bits of own vertices and ghosts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def packed(mask: Mask) -> npt.NDArray[np.uint32]:
-    """Return a mask as a bitvector."""
+    """Return a mask as words of 32 bits, padded with zeros."""
     padded = np.zeros(word_count(mask.size) * WORD_BITS, np.bool_)
     padded[: mask.size] = mask
     words = np.packbits(padded, bitorder="little").view("<u4")
@@ -29,27 +29,27 @@ def packed(mask: Mask) -> npt.NDArray[np.uint32]:
 
 
 def unpacked(words: npt.NDArray[np.uint32]) -> Mask:
-    """Return a bitvector as a mask; behind the last vertex it is False."""
+    """Return words of 32 bits as a mask; its size is a multiple of 32."""
     bytes_ = np.ascontiguousarray(words.astype("<u4", copy=False)).view(np.uint8)
     return np.unpackbits(bytes_, bitorder="little").astype(np.bool_)
 
 
 class Counter(Protocol):
-    """What counts sets."""
+    """The count of sets over all ranks."""
 
     def count(self, words: Words) -> int:
-        """Return how many vertices a set has on all ranks."""
+        """Return the number of vertices of a set on all ranks."""
         ...
 
     def catch_up(self) -> None:
-        """Have all ranks know it."""
+        """Broadcast the results of rank 0 if the other ranks follow it."""
 
 
 class Members:
-    """Holds active sets of a graph in parts: a `Holder`, and the sets of it.
+    """Active sets of a distributed graph: a `Holder` that is its own `sets`.
 
-    Words are of the part: own vertices, then ghosts. All ranks call the same methods in
-    the same order.
+    Words are those of the part: own vertices, then ghosts. All ranks call the same
+    methods in the same order.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class Members:
         Counts sets on all ranks.
     """
 
-    is_scarce = False  # where a set goes to the host, all ranks take part
+    is_scarce = False  # a download is collective
 
     def __init__(
         self, shard: Shard, engine: Engine, device: Device, counter: Counter
@@ -70,19 +70,19 @@ class Members:
 
     @property
     def sets(self) -> Members:
-        """What is done with them."""
+        """The object itself: it implements the operations on sets, too."""
         return self
 
     def snapshot(self, words: Words) -> Words:
-        """Return a set that stays as it is, whatever runs next."""
+        """Return a copy of a set that later runs do not change."""
         return self._device.sets.snapshot(words)
 
     def upload(self, words: npt.NDArray[np.uint32]) -> Words:
-        """Return the part of a set of the whole graph."""
+        """Return this rank's part of a set of the whole graph, on the device."""
         return self._device.sets.upload(packed(unpacked(words)[self._shard.numbers]))
 
     def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
-        """Return the part of a set of the whole graph, by its words with bits."""
+        """Return this rank's part of a set, given by its nonzero words in `apart`."""
         given = apart or {}
         numbers = np.fromiter(given, np.int64, len(given))
         bits = unpacked(np.fromiter(given.values(), np.uint32, len(given)))
@@ -96,7 +96,7 @@ class Members:
         return self._device.sets.empty(word_count(self._shard.numbers.size), here)
 
     def download(self, words: Words) -> npt.NDArray[np.uint32]:
-        """Return a set of the whole graph."""
+        """Return the set of the whole graph on the host; all ranks call it."""
         own = unpacked(self._device.download(words))[: self._shard.own]
         partition = self._shard.partition
         mask = np.empty(partition.vertex_count, np.bool_)
@@ -104,7 +104,7 @@ class Members:
         return packed(mask)
 
     def count(self, words: Words) -> int:
-        """Return how many vertices a set has on all ranks."""
+        """Return the number of vertices of a set on all ranks."""
         number = self._counter.count(words)
         self._counter.catch_up()
         return number

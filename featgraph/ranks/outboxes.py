@@ -1,8 +1,8 @@
-"""Atomic operations at vertices of other ranks: combined here first, then there.
+"""Atomic operations at vertices of other ranks, by way of outboxes.
 
 A rank has an outbox for each property and operation: a row for every vertex of the
-graph, which changes nothing at first. Kernels combine into it as if it were the
-property. Behind the phase, owners get the rows in which there is anything.
+graph, initialized to the identity. Kernels combine into it as if it were the property.
+After the phase, rows with other values are sent to the owners, and combined there.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from featgraph.ranks.members import packed
 __all__ = ["combine_rows", "identity", "in_outbox"]
 
 Rows = npt.NDArray[Any]
-#: What an operation does with two arrays; a value that is NaN changes nothing, as in
-#: the atomics of the CPU.
+#: Operation -> ufunc. Minimum and maximum ignore NaN, as atomics of the CPU do.
 _COMBINES: dict[str, np.ufunc] = {"add": np.add, "min": np.fmin, "max": np.fmax}
 
 
 def identity(operation: str, dtype: np.dtype[Any]) -> Any:
-    """Return the value that changes nothing; -0.0 is one for sums, and 0.0 is none."""
+    """Return the identity of an operation; for sums -0.0, since -0.0 + 0.0 is 0.0."""
     if dtype.kind == "f":
         return dtype.type({"add": -0.0, "min": np.inf, "max": -np.inf}[operation])
     limits = np.iinfo(dtype)
@@ -33,7 +32,7 @@ def identity(operation: str, dtype: np.dtype[Any]) -> Any:
 
 
 def in_outbox(rows: Rows, operation: str) -> npt.NDArray[np.uint8]:
-    """Return the message to an owner with the rows of its vertices that have any."""
+    """Return the message to an owner with the rows that differ from the identity."""
     nothing = identity(operation, rows.dtype)
     changed = (rows != nothing).any(axis=tuple(range(1, rows.ndim)))
     link = _whole_range(len(rows))
@@ -44,7 +43,7 @@ def in_outbox(rows: Rows, operation: str) -> npt.NDArray[np.uint8]:
 def combine_rows(
     message: npt.NDArray[np.uint8], own: Rows, operation: str
 ) -> npt.NDArray[np.int32]:
-    """Combine what a rank has sent into the owner's rows; return which of them."""
+    """Combine received rows into the owner's; return the indices of these rows."""
     arrived = decode(_whole_range(len(own)), message, [own])
     positions = arrived.positions
     own[positions] = _COMBINES[operation](own[positions], arrived.rows[0])

@@ -1,4 +1,4 @@
-"""How many ranks work on a graph: as asked, or as the model of time says."""
+"""The number of ranks that work on a graph: given, or chosen by the cost model."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ def working_ranks(
     whole: tuple[Graph, Any] | None = None,
     after: tuple[DistributedGraph, Any] | None = None,
 ) -> int:
-    """Return how many ranks work; all of them call it.
+    """Return how many ranks work; all ranks call it.
 
     Parameters
     ----------
     engine : Engine
     asked : None, "auto" or int
-        All of them; as many as make a superstep shortest; or so many.
+        None: all ranks; "auto": the number with the shortest superstep; or a number.
     size : (vertices, edges)
     whole : (Graph, order), optional
-        The graph, where a rank has all of it: its cut edges are counted if they matter.
+        The whole graph, if ranks have it: its cut edges are counted if they matter.
     after : (DistributedGraph, Run), optional
-        What has run, and on what: its supersteps correct the model.
+        A run and its graph, whose supersteps correct the model.
 
     Raises
     ------
     GraphInputError
-        On all ranks, if it is no number of them, or differs between them.
+        On all ranks, if `asked` is invalid, or differs between ranks.
     """
     if asked is None:
         return engine.size
@@ -61,13 +61,13 @@ def working_ranks(
 
 
 def with_idle(cuts: npt.ArrayLike, size: int) -> Cuts:
-    """Return cuts for so many ranks, of which the last ones have no vertices."""
+    """Return cuts for `size` ranks, of which the last ones have no vertices."""
     given = np.asarray(cuts, np.int64)
     return np.pad(given, (0, size + 1 - given.size), mode="edge")
 
 
 def cuts_for(graph: DistributedGraph, working: int) -> Cuts:
-    """Return balanced cuts of a graph in parts for so many ranks; all call it."""
+    """Return balanced cuts of a distributed graph for `working` ranks; all call it."""
     shard, engine = graph.shard, graph.engine
     first = int(shard.partition.cuts[engine.rank])
     degrees = np.asarray(graph.part.in_degree[: shard.own], np.int64)

@@ -1,1 +1,1 @@
-"""What ranks would take, by the model of time, and what they have done (0059)."""
+"""Choices by the cost model: the number of ranks, and cuts for unequal machines."""

@@ -1,4 +1,4 @@
-"""How many ranks make a superstep shortest, by the model of time."""
+"""The number of ranks that makes a superstep shortest, by the cost model."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ def chosen_ranks(
     whole: tuple[Graph, Any] | None,
     after: tuple[DistributedGraph, Any] | None,
 ) -> int:
-    """Return how many ranks work: see `working_ranks`; all of them call it."""
+    """Return how many ranks work: see `working_ranks`; all ranks call it."""
     machine = calibrate(engine=engine)
     link = machine.links[-1] if machine.links else named_link("gloo")
     taught = None if after is None else _taught(engine, machine, link, *after)
     choice = Choice(machine, link, engine.size, taught)
-    # Where no rank has the graph, sources may have any order.
+    # If no rank has the whole graph, the order of sources is unknown.
     found = choice.for_size(*size)[0] if whole is None else choice.for_graph(*whole)
-    # All have the same constants; with one of them deciding, nothing hangs on that.
+    # All ranks have the same constants; rank 0 decides in case they ever differ.
     about = "how many ranks work"
     return int(engine.broadcast(np.array([found]), 0, about=about)[0])
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """How many ranks are right for a program, by its first supersteps.
+    """The number of ranks chosen for a program, by its first supersteps.
 
     Attributes
     ----------
     number : int
     now_s, then_s : float
-        Seconds of a superstep in which every vertex is active, as ranks work now, and
-        on so many.
+        Seconds of a superstep in which every vertex is active, on the ranks that work
+        now, and on `number` ranks.
     """
 
     number: int
@@ -56,15 +56,15 @@ class Chosen:
 
 
 def chosen_again(graph: DistributedGraph, run: Any, since: int = 0) -> Chosen:
-    """Return how many ranks should work on a graph in parts; all of them call it.
+    """Return how many ranks should work on a distributed graph; all ranks call it.
 
     Parameters
     ----------
     graph : DistributedGraph
     run : Run
-        On it.
+        A run on the graph.
     since : int
-        The first superstep that ran on it, between its cuts.
+        The first superstep of the run with the present cuts.
     """
     engine = graph.engine
     machine = calibrate(engine=engine)
@@ -90,7 +90,7 @@ def _taught(
     run: Any,
     since: int = 0,
 ) -> Correction:
-    """Return what a run says of the model, from what all ranks have taken."""
+    """Return the correction of the cost model by the measured times of a run."""
     own = np.zeros((6, engine.size), np.int64)
     shard = graph.shard
     sent = sum(listed.size for listed in shard.send_lists)
@@ -100,7 +100,7 @@ def _taught(
     about = "what ranks have taken"
     parts = engine.all_reduce(own, "sum", about=about)
     seconds = np.array(run.seconds[since:])
-    if shard.partition.is_led:  # the others wait for what it tells
+    if shard.partition.is_led:  # the times of other ranks are waits for rank 0
         parts = parts[:, :1]
         seconds = engine.broadcast(seconds, 0, about=about)
     else:

@@ -1,4 +1,4 @@
-"""Cuts by what the machine of each rank is expected to take."""
+"""Cuts that balance the expected times of unequal machines."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ __all__ = ["partition_for_machines"]
 def partition_for_machines(
     engine: Engine, graph: Graph, order: Any, machine: Any
 ) -> Partition:
-    """Return ranges with which a superstep is shortest; all ranks call it.
+    """Return the partition with the shortest superstep by the model; all ranks call it.
 
     Parameters
     ----------
     engine : Engine
     graph : Graph
-        The whole, the same on all ranks.
-    order : as `distribute` has it
+        The whole graph, the same on all ranks.
+    order : str or array_like
+        See `distribute`.
     machine : Machine
-        That of this rank.
+        The machine of this rank.
     """
     about = "the machines of ranks"
 
@@ -56,6 +57,6 @@ def partition_for_machines(
     into = np.asarray(graph.in_degree)
     if chosen.order is not None:
         into = into[chosen.order]
-    # Clocks of one rank decide for all.
+    # Measured constants differ between ranks: rank 0 decides for all.
     found = engine.broadcast(share_out(into, machines, link).cuts, 0, about=about)
     return Partition.of_known(found, chosen.order)

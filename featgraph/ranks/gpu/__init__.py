@@ -1,1 +1,1 @@
-"""How ranks on GPUs hand rows, entries and numbers to each other."""
+"""Exchange of rows, edge entries and numbers between ranks on GPUs."""

@@ -1,11 +1,11 @@
-"""How ranks on GPUs hand rows and numbers over: the first way that all of them can.
+"""Carriers of rows and numbers on GPUs: windows, messages, or both.
 
-Where some GPUs reach each other, rows of ghosts go through windows and as messages.
-
-See docs/design/0055-windows.md and 0064: a rank posts, by a kernel that stores at all
-others, and takes, by one that waits for what they have posted. How much that is stays
-on the device. Rows of a piece of the vertices go the same way, beside what the GPU
-sweeps.
+`GpuCarrier` uses windows (GPU memory mapped by other ranks) if all GPUs reach each
+other, messages if none do; if only some do, ghost rows go through windows between
+these and as messages between the others (docs/design/0055-windows.md, 0064). To post, a
+kernel stores into the windows of all other ranks; to take, a kernel waits for what they
+have posted. Counts stay on the device. Rows of a piece of the vertices go the same way,
+while the GPU sweeps the next piece.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Pair = tuple[Words, Sequence[DeviceValues]]
 
 
 class WindowRows:
-    """Hands rows to other ranks through windows: a `Carrier`.
+    """Exchange of rows with other ranks through windows: a `Carrier`.
 
     Parameters
     ----------
@@ -70,14 +70,14 @@ class WindowRows:
         self._launch: Any = device.launches  # type: ignore[attr-defined]
         self._word_count = -(-shard.numbers.size // 32)
         self.numbers = WindowNumbers(device, shard.own)
-        #: Whether what this rank works is timed, superstep by superstep.
+        #: Whether the work of this rank is timed, superstep by superstep.
         self.is_timed = False
-        #: What reals were rounded to last.
+        #: The dtype to which reals were rounded last.
         self._wire: str | None = None
-        #: The set whose count is where sets are counted, until that is asked for: as
-        #: long as it is held, its memory is no other set's.
+        #: The set whose size the device has already counted, until the size is read.
+        #: Holding it keeps its memory from being reused by another set.
         self._counted: Words | None = None
-        #: What has posted what is known behind a superstep.
+        #: The channel of the last `post_told`.
         self._told: Channel
 
     def share(
@@ -86,9 +86,9 @@ class WindowRows:
         changed: Words,
         sending: Sending = AS_FITS,
     ) -> Words:
-        """Send rows of own vertices to the ranks that have them: see `Carrier`.
+        """Send rows of own vertices to the ranks with their ghosts: see `Carrier`.
 
-        Numbers that wait go with them.
+        Deferred numbers are sent with them.
         """
         self._wire = sending.wire_dtype or self._wire
         channel = self._rows(sending)
@@ -99,20 +99,23 @@ class WindowRows:
     def post_told(
         self, told: Pair, waiting: Pair | None, sending: Sending = AS_FITS
     ) -> Posted:
-        """Store what is known behind a superstep: see `Together`."""
+        """Post the active set with rows and results: see `Together`."""
         self._wire = sending.wire_dtype or self._wire
         parts = [Part(*told)] if waiting is None else [Part(*told), Part(*waiting)]
         self._told = self._rows(sending)
         return self._told.post(parts, counts=True, sending=sending)
 
     def take_told(self, posted: Posted, others: Others = ()) -> tuple[Words, Words]:
-        """Take what others have stored: see `Together`."""
+        """Receive the sets and rows of other ranks: see `Together`."""
         told, came = self._told.take(posted, others=others)
         self._counted = told
         return told, came
 
     def rounding_error(self, number: int) -> DivergenceError | None:
-        """Return the error for a count that says that a value did not fit, or None."""
+        """Return the error for a count that flags a value too large for `wire_dtype`.
+
+        Returns None for any other count.
+        """
         if number > -(kernels.TOO_LARGE // 2):
             return None
         notes = self._device.download(self.numbers.notes)
@@ -125,24 +128,24 @@ class WindowRows:
         return does_not_fit("a property", got, str(self._wire))
 
     def begin_timed(self) -> None:
-        """Have what is launched from here on be timed, but for its waits."""
+        """Start the device clock, which counts work without waits."""
         self.is_timed = True
         self._launch(kernels.begin_clock, 1, 32, (self.numbers.notes,))
 
     def worked_ns(self) -> int:
-        """Return how long this rank has worked since, up to the last exchange."""
+        """Return the work from `begin_timed` to the last exchange, in nanoseconds."""
         self.is_timed = False
         return int(self._device.download(self.numbers.notes)[kernels.WORK])
 
     def settle(self) -> None:
-        """Combine the numbers that wait."""
+        """Combine the deferred numbers."""
         if self.numbers.any_wait:
             self._ghosts.take(self._ghosts.post([]))
 
     def leave_known(self, words: Words) -> bool:
-        """Leave how many vertices a set has, where sets are counted, if that was told.
+        """Return whether the size of a set on all ranks is on the device already.
 
-        It is told once. Numbers that wait are combined then, too.
+        That holds once for each set. Deferred numbers are combined then, too.
         """
         counted, self._counted = self._counted, None
         if counted is not words:
@@ -151,7 +154,7 @@ class WindowRows:
         return True
 
     def leave_count(self, words: Words) -> None:
-        """Leave how many vertices sets of all ranks have together."""
+        """Store the size of a set, summed over all ranks, on the device."""
         own = self._device.own  # type: ignore[attr-defined]
         self._device.sets.leave_count(words, ())  # type: ignore[attr-defined]
         self.numbers.add(own.total, "sum", 1)
@@ -166,7 +169,7 @@ class WindowRows:
         channel.take(posted, [mirror])
 
     def empty_outbox(self, outbox: DeviceValues, operation: str) -> None:
-        """Make all rows of an outbox such that combining them changes nothing."""
+        """Set all rows of an outbox to the identity of the operation."""
         self._device.fill(outbox.array, identity(operation, outbox.dtype))
 
     def deliver(
@@ -185,12 +188,12 @@ class WindowRows:
         return reached
 
     def _rows(self, sending: Sending) -> Channel:
-        """Return what rows of ghosts go through: as "all", with all others."""
+        """Return the channel of ghost rows; with exchange "all", that of all rows."""
         return self._everything if sending.exchange == "all" else self._ghosts
 
     @cached_property
     def _everything(self) -> Channel:
-        """All vertices of a rank for each other, of which it takes its ghosts."""
+        """A channel for all own vertices, of which each rank stores its ghosts."""
         shard, engine = self._shard, self._engine
         cuts = shard.partition.cuts
         sent = [np.arange(shard.own, dtype=np.int32)] * engine.size
@@ -218,7 +221,7 @@ class WindowRows:
 
     @cached_property
     def _mirrors(self) -> Channel:
-        """Own vertices for each rank, and those of each by the user's numbers."""
+        """A channel from own vertices to the mirrors of all ranks."""
         own = [np.arange(self._shard.own)] * self._engine.size
         owned = self._owned()
         numbers = WindowNumbers(self._device, beside=self.numbers)
@@ -226,14 +229,14 @@ class WindowRows:
 
     @cached_property
     def _outboxes(self) -> Channel:
-        """All vertices by their owners, and own ones for each rank."""
+        """A channel from the vertices of the whole graph to their owners."""
         own = [np.arange(self._shard.own)] * self._engine.size
         given = self._engine, self._device, "atomic operations"
         numbers = WindowNumbers(self._device, beside=self.numbers)
         return Channel(self._owned(), own, *given, numbers)
 
     def _owned(self) -> list[npt.NDArray[Any]]:
-        """Return the user's numbers of each rank's vertices."""
+        """Return the given vertex ids of each rank's vertices."""
         partition = self._shard.partition
         order = partition.order
         numbers = np.arange(partition.cuts[-1]) if order is None else order
@@ -241,11 +244,11 @@ class WindowRows:
 
 
 class WindowPieces:
-    """Posts rows piece by piece, and takes those of others, on a stream of its own.
+    """Exchange of rows through windows, piece by piece, on a stream of its own.
 
-    That stream is urgent: blocks that store at other GPUs are few, and begin before
-    those of a sweep that have not begun. What it does waits for what was launched
-    before, and the default stream waits for it when all pieces have come.
+    The stream has high priority: its few blocks start before pending blocks of a
+    sweep. It waits for earlier launches on the default stream, which in turn waits for
+    it in `join`.
 
     Parameters
     ----------
@@ -253,7 +256,7 @@ class WindowPieces:
     engine : Engine
     device : CudaDevice
     numbers : WindowNumbers
-        Those of the rows that go behind a sweep.
+        The numbers of the rank's `WindowRows`.
     """
 
     def __init__(
@@ -278,7 +281,7 @@ class WindowPieces:
         pieces: Pieces,
         number: int,
     ) -> PostedPiece:
-        """Post the rows of a piece behind what has been launched."""
+        """Post the rows of a piece after all earlier launches."""
         key = pieces, number
         if key not in self._channels:
             self._channels[key] = self._channel(pieces, number)
@@ -290,13 +293,13 @@ class WindowPieces:
         return PostedPiece(channel, posted, self._held)
 
     def join(self) -> None:
-        """Have what is launched next wait for all that has come."""
+        """Make the default stream wait for the rows of all pieces."""
         self._driver.mark(self._taken, self._stream)
         self._driver.hold(0, self._taken)
         self._held.clear()
 
     def _channel(self, pieces: Pieces, number: int) -> Channel:
-        """Return what posts and takes the rows of a piece."""
+        """Return the channel for the rows of a piece."""
         shard = self._shard
         ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
         sent = within(shard.send_lists, pieces.sent[number])
@@ -310,33 +313,36 @@ class WindowPieces:
 
 
 class PostedPiece:
-    """Rows of a piece that are on their way; `finish` returns the ghosts that come.
+    """Rows of a piece in flight; `finish` returns the ghosts whose rows arrive.
 
-    They are there behind `WindowPieces.join`.
+    The rows may be read after `WindowPieces.join`.
     """
 
     def __init__(self, channel: Channel, posted: Posted, held: list[Words]) -> None:
         self._channel, self._posted, self._held = channel, posted, held
 
     def finish(self) -> Words:
-        """Take what the others have posted."""
+        """Receive the rows that other ranks have posted; return their vertices."""
         came: Words = self._channel.take(self._posted).first
         self._held.append(came)
         return came
 
 
 _WAYS = ("auto", "windows", "engine", "host")
-#: Engine -> which of its ranks store at each other.
+#: Engine -> which of its ranks can store into each other's windows.
 _known: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def have_windows(engine: Engine, device: Device) -> bool:
-    """Whether all ranks store at each other; all of them call it."""
+    """Whether all ranks can store into each other's windows; all ranks call it."""
     return engine.size > 1 and bool(near_ranks(engine, device).all())
 
 
 def near_ranks(engine: Engine, device: Device) -> npt.NDArray[np.bool_]:
-    """Return which ranks store at each other, (P, P); all of them call it."""
+    """Return which ranks can store into each other's windows: bool, shape (P, P).
+
+    All ranks call it. Raises ArgumentError if `config.gpu_links` is unknown.
+    """
     way = config.gpu_links
     if way not in _WAYS:
         raise ArgumentError(
@@ -354,11 +360,11 @@ def near_ranks(engine: Engine, device: Device) -> npt.NDArray[np.bool_]:
 
 
 class GpuCarrier:
-    """Hands rows over through windows, or as messages: a `Carrier`.
+    """Exchange of rows through windows or as messages: a `Carrier`.
 
-    Which it is, is found out when all ranks send something, for each pair of them. Only
-    where all reach each other do numbers go through windows, too; else rows of ghosts
-    do, and all else goes as messages.
+    The way is found for each pair of ranks at the first exchange. Only if all ranks
+    reach each other, numbers go through windows, too; else windows carry ghost rows
+    between near ranks, and messages carry everything else.
 
     Parameters
     ----------
@@ -369,11 +375,11 @@ class GpuCarrier:
     Attributes
     ----------
     forms : Counter of str
-        Messages of rows that have been sent, by their form.
+        Number of row messages sent, by form.
     boundary : Boundary
         The vertices whose rows are sent.
     sent_behind : int
-        Pieces that have been sent while others were swept.
+        Number of pieces sent while other vertices were swept.
     """
 
     def __init__(self, shard: Shard, engine: Engine, device: Device) -> None:
@@ -383,7 +389,7 @@ class GpuCarrier:
         self.sent_behind = 0
 
     def require(self, sending: Sending) -> None:
-        """Raise where rows are not sent so; all ranks call it."""
+        """Raise PlanError if rows cannot be sent like this; all ranks call it."""
         asked, wire = sending.exchange, sending.wire_dtype
         if (asked, wire) == ("auto", None) or self.together is not None:
             return
@@ -406,18 +412,18 @@ class GpuCarrier:
 
     @cached_property
     def together(self) -> WindowRows | None:
-        """What takes rows, counts and results in one exchange; None without windows."""
+        """The exchange of rows, counts and results at once; None without windows."""
         if not have_windows(self._engine, self._device):
             return None
         return WindowRows(self._shard, self._engine, self._device)
 
     @cached_property
     def _numbers(self) -> WindowNumbers:
-        """Those of windows between some pairs of ranks: none, but bytes are counted."""
+        """The counters of windows between some pairs of ranks; no numbers are sent."""
         return WindowNumbers(self._device)
 
     def sent_bytes(self) -> dict[str, npt.NDArray[np.int64]]:
-        """Return the bytes that kernels have stored at each rank: see `Carrier`."""
+        """Return the bytes that kernels have stored in windows, by target rank."""
         engine = self._engine
         if self.together is not None:
             return self.together.numbers.stored(engine.size).read(engine.rank)
@@ -427,27 +433,27 @@ class GpuCarrier:
 
     @property
     def sends_behind(self) -> bool:
-        """Whether rows can go while others are swept: where there are other ranks.
+        """Whether rows can be sent while other vertices are swept.
 
-        But not where a GPU times work, which would then have waits within.
+        Not if the device clock is on: the timed work would include waits.
         """
         is_timed = self.together is not None and self.together.is_timed
         return self._engine.size > 1 and not is_timed
 
     def clock(self) -> float:
-        """Return the time at which the GPU has done all; no recording could."""
+        """Wait for the GPU, and return the time in seconds; this ends any recording."""
         self._device.driver.note(*OPAQUE)  # type: ignore[attr-defined]
         self._device.synchronize()
         return time.perf_counter()
 
     def begin_wire(self) -> None:
-        """Nothing is measured: kernels store rows while the host goes on."""
+        """Do nothing: the host cannot time the stores of kernels."""
 
     def wire_s(self, row_bytes: int) -> float:
-        """Return the most seconds that rows take on their way: see `Carrier`.
+        """Return the longest time in flight of rows, in seconds: see `Carrier`.
 
-        They are those of all rows that others have, at half of NVLink's rate, which
-        rows at random places do not fall below (0055). Of messages they are not known.
+        Through windows it is an estimate: all boundary rows at half of NVLink's rate,
+        the least measured for rows at random places (0055). For messages it is inf.
         """
         if self.together is None:
             return math.inf
@@ -472,7 +478,7 @@ class GpuCarrier:
 
     @cached_property
     def _ghosts(self) -> WindowRows | GpuRows | MixedRows:
-        """What shares rows of ghosts."""
+        """The carrier of ghost rows."""
         near, alone = near_ranks(self._engine, self._device), self._engine.size
         if self.together is not None or near.sum() == alone:
             return self._rows
@@ -480,9 +486,9 @@ class GpuCarrier:
         return MixedRows(*given, near, self.forms, self._numbers)
 
     def over(self, lists: Lists, stays: bool = True) -> GpuEdges:
-        """Return what hands over entries of edges likewise.
+        """Return the exchange of the entries of some lists of edges.
 
-        Windows pay where they are used again and again.
+        Windows are used only if it stays, since they are expensive to set up.
         """
         if stays and self.together is not None:
             numbers = WindowNumbers(self._device, beside=self.together.numbers)
@@ -495,7 +501,7 @@ class GpuCarrier:
         changed: Words,
         sending: Sending = AS_FITS,
     ) -> Words:
-        """Send rows of own vertices to the ranks that have them: see `Carrier`."""
+        """Send rows of own vertices to the ranks with their ghosts: see `Carrier`."""
         return self._ghosts.share(values, changed, sending)
 
     def begin(
@@ -511,7 +517,7 @@ class GpuCarrier:
         return self._pieces.begin(values, changed, sending, pieces, number)
 
     def join(self) -> None:
-        """Have what is done next wait for the rows of all pieces."""
+        """Make later work wait for the rows of all pieces."""
         self._pieces.join()
 
     def collect(
@@ -521,7 +527,7 @@ class GpuCarrier:
         self._rows.collect(values, mirror, changed)
 
     def empty_outbox(self, outbox: DeviceValues, operation: str) -> None:
-        """Make all rows of an outbox such that combining them changes nothing."""
+        """Set all rows of an outbox to the identity of the operation."""
         self._rows.empty_outbox(outbox, operation)
 
     def deliver(
@@ -532,10 +538,10 @@ class GpuCarrier:
 
 
 class MixedRows:
-    """Shares rows through windows with near ranks, and as messages with the others.
+    """Exchange of rows through windows with near ranks, by messages with the others.
 
-    Rows for near ranks are stored first, messages go, and then is taken what near ranks
-    have stored: no rank waits for one before it has given all that it has.
+    Rows for near ranks are stored first, then messages are exchanged, then rows of near
+    ranks are taken: no rank waits for another before it has sent all of its own rows.
 
     Parameters
     ----------
@@ -545,9 +551,9 @@ class MixedRows:
     near : array of bool, shape (P, P)
         See `find_near`.
     forms : Counter of str
-        Where messages are counted, by their form.
+        The counter of messages, by form.
     numbers : WindowNumbers
-        Those of the rank: none go through these windows.
+        The rank's numbers, of which none go through these windows.
     """
 
     def __init__(
@@ -566,7 +572,7 @@ class MixedRows:
         about = "rows of ghosts of this host"
         self._near = Channel(sent, taken, engine, device, about, numbers)
         self._near.near = near
-        #: Less than 0 where a kernel has waited in vain.
+        #: Negative if a kernel has waited in vain.
         self._told = device.upload(np.zeros(1, np.int64))
 
     def share(
@@ -575,11 +581,11 @@ class MixedRows:
         changed: Words,
         sending: Sending = AS_FITS,
     ) -> Words:
-        """Send rows of own vertices to the ranks that have them: see `Carrier`."""
+        """Send rows of own vertices to the ranks with their ghosts: see `Carrier`."""
         posted = self._near.post([Part(changed, values)], sending=sending)
         far = self._far.share(values, changed, sending)
         near = self._near.take(posted, told=self._told).first
-        # Counts are told by the engine, to which that kernel says nothing.
+        # Counts go through the engine, which does not see the failure of this kernel.
         found = int(self._device.download(self._told)[0])
         if found < 0:
             raise lost_rank(self._engine, found)

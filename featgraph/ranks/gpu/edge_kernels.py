@@ -1,21 +1,22 @@
-"""Kernels that mark the entries of cut edges (CUDA): a lane has a place of a list.
+"""Kernels (CUDA) that mark and combine entries of cut edges, by position in a list.
 
-The lists are those of `featgraph.ranks.gpu.links`. A warp takes a word.
+The lists are those of `featgraph.ranks.gpu.links`. A warp takes a word of 32 positions,
+a lane one position.
 """
 
 from featgraph._cuda import cuda, device_function, int32, int64, kernel, uint8, uint32
 from featgraph.device import warp
 from featgraph.ranks.gpu.row_copies import combine_entry
 
-#: What an edge's state is where it has passed: see `BoundState.edge_state`.
+#: The state of an edge that has passed: see `BoundState.edge_state`.
 _PASSED = 2
 
 
 @kernel(cache=True)
 def mark_members(members, numbers, also, marks):  # type: ignore[no-untyped-def]
-    """Mark the places of lists at which there is a number that a set has.
+    """Mark the positions of lists whose number is in a set, and those marked in `also`.
 
-    Where a list ends within a word, numbers are negative. Marks begin with others.
+    Behind the end of a list, the numbers of its last word are negative.
     """
     lane = int32(cuda.laneid)
     for word in range(cuda.grid(1) >> 5, marks.size, cuda.gridsize(1) >> 5):
@@ -28,10 +29,9 @@ def mark_members(members, numbers, also, marks):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def mark_passed(edge_state, own, numbers, also, wide, marks):  # type: ignore[no-untyped-def]
-    """Mark the places of lists at which there is an edge that passed.
+    """Mark the positions of lists whose edge passed, and those marked in `also`.
 
-    Marks begin with others. `wide` says of own edges whether they have passed, and of
-    others not yet.
+    `wide` gets the state of each own edge that passed, and 0 for all other edges.
     """
     lane = int32(cuda.laneid)
     for word in range(cuda.grid(1) >> 5, marks.size, cuda.gridsize(1) >> 5):
@@ -49,9 +49,9 @@ def mark_passed(edge_state, own, numbers, also, wide, marks):  # type: ignore[no
 
 @kernel(cache=True)
 def mark_differing(marks, numbers, now, before, width, found):  # type: ignore[no-untyped-def]
-    """Of marked places, mark those whose rows differ between two buffers.
+    """Of marked positions, mark those whose rows differ between two buffers.
 
-    Rows have `width` entries, unsigned integers of their size: 0.0 is not -0.0.
+    Rows have `width` entries, compared as unsigned integers: 0.0 differs from -0.0.
     """
     lane = int32(cuda.laneid)
     for word in range(cuda.grid(1) >> 5, marks.size, cuda.gridsize(1) >> 5):
@@ -94,10 +94,10 @@ def list_passed(edge_state, edge_twin, edges, count):  # type: ignore[no-untyped
 
 @kernel(cache=True)
 def note_changed(reached, twins, own, changed):  # type: ignore[no-untyped-def]
-    """Add own edges to a set that were reached, and the other directions of these.
+    """Add the reached own edges and their twins to a set.
 
-    Those whose other direction is another rank's are added in any case: whether that
-    was reached is not known here.
+    Own edges whose twin belongs to another rank are always added: this rank cannot see
+    whether the twin was reached.
     """
     lane, words = int32(cuda.laneid), (own + int32(31)) >> 5
     for word in range(cuda.grid(1) >> 5, words, cuda.gridsize(1) >> 5):
@@ -126,11 +126,12 @@ def _combine(values, row, width, source, place, operation):  # type: ignore[no-u
 def combine_listed(  # type: ignore[no-untyped-def]
     values, width, outbox, used, landed, came, begins, listed, operation, reached
 ):
-    """Combine what ranks have of own entries, in their order.
+    """Combine the contributions of all ranks to own entries, in the order of ranks.
 
-    `listed` has, from where an entry begins, where each of them has put it in `landed`;
-    -1 for the `outbox` of this rank. `used` and `came` say which of these are there,
-    and `reached` is told of which entry any is.
+    ``listed[begins[e]:begins[e + 1]]`` has the positions of entry e in `landed`, one a
+    rank; -1 stands for its place in the `outbox` of this rank. The sets `used` and
+    `came` mark valid entries of `outbox` and `landed`; `reached` gets the set of
+    entries with a contribution.
     """
     lane, own = int32(cuda.laneid), int32(begins.size - 1)
     words = (own + int32(31)) >> 5

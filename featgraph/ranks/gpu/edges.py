@@ -1,4 +1,4 @@
-"""Entries of edges on the GPU: packed, handed over, stored and combined there."""
+"""Exchange of edge entries on the GPU: packed, sent, stored and combined there."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ __all__ = ["GpuEdges"]
 
 Array = Any
 Words = Any
-#: Kernels over lists number edges by int32.
+#: Kernels over lists index edges by int32.
 _MOST_EDGES = 1 << 31
 _ABOUT, _ABOUT_OUTBOXES = "entries of edges", "entries of outboxes"
 
 
 class GpuEdges:
-    """Hands entries of edges to other ranks and takes theirs: an `EdgeCarrier`.
+    """Exchange of entries of edges with other ranks: an `EdgeCarrier`.
 
-    Marks are words: a bit for each edge of the list of each rank, and each list begins
-    with a word.
+    Marks are words with a bit for each edge of the lists of all ranks; each list begins
+    at a whole word.
 
     Parameters
     ----------
     lists : Lists
     rows : GpuRows
-        What swaps lists of rows, of vertices or of edges.
+        Exchanges listed rows, of vertices or of edges, as messages.
     device : CudaDevice
     windows : (Engine, WindowNumbers), optional
-        Of ranks that have windows: then entries go through these.
+        If given, entries go through windows.
 
     Raises
     ------
@@ -91,7 +91,7 @@ class GpuEdges:
         return self._sent.along([lists.sources[b:e] for b, e in lists.bounds])
 
     def all(self) -> Words:
-        """Mark all of them."""
+        """Mark all edges of the lists."""
         return self._everything
 
     @cached_property
@@ -101,17 +101,17 @@ class GpuEdges:
         return self._device.upload(words.astype(np.uint32))
 
     def out_of(self, sources: Words) -> Words:
-        """Mark those that lead out of some vertices."""
+        """Mark the edges that lead out of some vertices."""
         given = sources, self._sources, self._nothing
         return self._marked(kernels.mark_members, *given)
 
     def marked(self, members: Words, also: Words | None = None) -> Words:
-        """Mark those of a set of own edges, beside others."""
+        """Mark the edges of a set of own edges, and those of `also`."""
         given = members, self._sent.numbers
         return self._marked(kernels.mark_members, *given, self._or_nothing(also))
 
     def passed(self, state: Array, wide: Array, also: Words | None) -> Words:
-        """Mark those that passed, beside others: see `EdgeCarrier`."""
+        """Mark the edges that passed, and those of `also`: see `EdgeCarrier`."""
         marks = self._device.sets.empty(self._count)
         size = max(32 * self._count, wide.size)
         if size:
@@ -128,19 +128,19 @@ class GpuEdges:
         return self._device.upload(np.zeros(max(self._count, 1), np.uint32))
 
     def union(self, a: Words, b: Words) -> Words:
-        """Return what either has."""
+        """Return the union of two sets of marks."""
         return self._device.sets.union(a, b)
 
     def that_differ(
         self, marks: Words, now: DeviceValues, before: DeviceValues
     ) -> Words:
-        """Return those of some edges whose bytes differ between two buffers."""
+        """Return the marked edges whose bytes differ between two buffers."""
         one, other = Entries.of(now), Entries.of(before)
         given = marks, self._sent.numbers, one.array, other.array, one.width
         return self._marked(kernels.mark_differing, *given)
 
     def _marked(self, kernel: Any, *given: Any) -> Words:
-        """Return the words that a kernel marks, of which a warp takes one."""
+        """Launch a kernel that marks a word per warp; return these words."""
         marks = self._device.sets.empty(self._count)
         if self._count:
             blocks = blocks_for(32 * self._count)
@@ -154,7 +154,7 @@ class GpuEdges:
         others: Sequence[DeviceValues | None],
         sending: Sending = AS_FITS,
     ) -> None:
-        """Send entries of own edges to the ranks that have them: see `EdgeCarrier`."""
+        """Send entries of own edges to the ranks with ghosts: see `EdgeCarrier`."""
         if self._channel is not None:
             if sending.exchange == "all":
                 sending = replace(sending, exchange="ms")
@@ -174,7 +174,7 @@ class GpuEdges:
                         scatter(came.message, first, own, listed, count)
 
     def empty_outbox(self, outbox: DeviceValues, operation: str) -> None:
-        """Make all entries such that combining them changes nothing."""
+        """Set all entries to the identity of the operation."""
         self._device.fill(outbox.array, identity(operation, outbox.dtype))
 
     def deliver(
@@ -182,7 +182,7 @@ class GpuEdges:
     ) -> Words:
         """Combine the entries of an outbox at their owners: see `EdgeCarrier`.
 
-        What ranks have is combined in their order.
+        Contributions are combined in the order of ranks.
         """
         return self._returns.deliver(outbox, values, operation)
 
@@ -192,15 +192,15 @@ class GpuEdges:
 
 
 class _Returns:
-    """The way back: what ranks have combined goes to the owners of entries.
+    """The exchange of outboxes: entries combined on other ranks return to their owners.
 
-    It comes into places of its own, by rank, and is combined from there. So each entry
-    is combined in the order of ranks, whichever of them have it.
+    They arrive in memory of their own, by rank, and are combined from there. So each
+    entry is combined in the order of ranks, whichever ranks contribute.
 
     Parameters
     ----------
     lists, rows, device, windows
-        As of `GpuEdges`.
+        As for `GpuEdges`.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class _Returns:
             self._channel, rank = Channel(lists.taken, places, *told), engine.rank
         begins, listed = _by_entry(lists, rank)
         self._begins, self._listed = device.upload(begins), device.upload(listed)
-        #: Where entries come to, by type and shape.
+        #: Memory for entries that arrive, by shape and dtype.
         self._memory: dict[Any, DeviceValues] = {}
 
     def deliver(
@@ -254,7 +254,7 @@ class _Returns:
     def _swapped(
         self, outbox: DeviceValues, landed: DeviceValues, used: Words
     ) -> Words:
-        """Send used entries to their owners; return the places that have any."""
+        """Send used entries to their owners; return the positions that have arrived."""
         if self._channel is not None:
             posted = self._channel.post([Part(used, [outbox])], rows=self._size)
             return self._channel.take(posted, [landed]).first
@@ -268,7 +268,7 @@ class _Returns:
         return came
 
     def _memory_of(self, outbox: DeviceValues) -> DeviceValues:
-        """Return memory for all entries that may come, alike those of an outbox."""
+        """Return memory for all entries that may arrive, with the outbox's dtype."""
         shape, dtype = outbox.shape[1:], name_of(outbox.dtype)
         if (shape, dtype) not in self._memory:
             rows = self._device.rows
@@ -281,9 +281,9 @@ class _Returns:
 def _by_entry(
     lists: Lists, rank: int
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Return where the places of each own entry begin, and these, by rank.
+    """Return the positions of own entries among those that arrive, as offsets and list.
 
-    Where this rank has it itself, that is -1.
+    The position is -1 in the list of this rank itself.
     """
     sent = list(lists.sent)
     places = [np.arange(begin, end) for begin, end in lists.bounds]
@@ -292,6 +292,6 @@ def _by_entry(
     order = np.argsort(entries, kind="stable")
     begins = np.zeros(lists.own + 1, np.int32)
     np.cumsum(np.bincount(entries, minlength=lists.own), out=begins[1:])
-    # Kernels take no array without entries.
+    # Kernels take no empty array.
     listed = np.append(np.concatenate(places)[order], -1)
     return begins, listed.astype(np.int32)

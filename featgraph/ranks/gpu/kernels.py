@@ -1,9 +1,8 @@
 """Kernels over send lists, bits and rows (CUDA).
 
-A *link* is a list of vertices of one rank, in the order in which the other rank has
-them; a *position* is a place in it. The links of a rank stand one behind the other,
-each from a whole word of 32 positions on. A warp takes a *chunk*, which has 32 words of
-a link or fewer.
+A *link* is a list of vertices for one other rank, in the same order on both ranks; a
+*position* is an index into it. The links of a rank are concatenated, each padded to
+whole words of 32 positions. A warp takes a *chunk*: up to 32 words of one link.
 """
 
 from featgraph._cuda import cuda, int32, int64, kernel, uint32
@@ -13,9 +12,9 @@ from featgraph.ranks.gpu.row_copies import combine_entry
 
 @kernel(cache=True)
 def mark_changed(changed, numbers, chunks, bits, counts):  # type: ignore[no-untyped-def]
-    """Set the bits of positions whose vertices changed, and count those of a chunk.
+    """Set the bits of positions whose vertices changed, and count them by chunk.
 
-    Where a link ends within a word, numbers are negative.
+    Behind the end of a link, the numbers of its last word are negative.
     """
     lane, chunk = int32(cuda.laneid), uint32(cuda.grid(1) >> 5)
     if chunk >= counts.size:  # the whole warp
@@ -34,7 +33,7 @@ def mark_changed(changed, numbers, chunks, bits, counts):  # type: ignore[no-unt
 
 @kernel(cache=True)
 def take_bits(message, chunks, first, last, bits, counts):  # type: ignore[no-untyped-def]
-    """Take the bits of a link's chunks from a message, and count those of each."""
+    """Copy the bits of a link's chunks from a message, and count them by chunk."""
     lane, chunk = int32(cuda.laneid), uint32(first + (cuda.grid(1) >> 5))
     if chunk >= last:  # the whole warp
         return
@@ -51,9 +50,10 @@ def take_bits(message, chunks, first, last, bits, counts):  # type: ignore[no-un
 
 @kernel(cache=True)
 def add_up_links(links, counts, totals):  # type: ignore[no-untyped-def]
-    """Put in the place of each chunk's count the sum of those before it in its link.
+    """Replace the counts of chunks by their exclusive prefix sums within each link.
 
-    A block of one warp takes a link, of which ``links`` says where its chunks begin.
+    A block of one warp takes a link; ``links`` has the first chunk of each link, and
+    ``totals`` gets the sums.
     """
     lane, link = int32(cuda.laneid), uint32(cuda.blockIdx.x)
     last, before = links[uint32(link + uint32(1))], int32(0)
@@ -71,10 +71,10 @@ def add_up_links(links, counts, totals):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def list_marked(bits, numbers, chunks, begins, before, first, last, taken, positions):  # type: ignore[no-untyped-def]
-    """List the marked vertices of chunks, and their positions, from each link's begin.
+    """List the marked vertices of chunks and their positions, from each link's begin.
 
-    `begins` has the word with which a chunk's link begins; `before`, how many of its
-    positions are marked ahead of the chunk.
+    `begins` has the first word of each chunk's link; `before` counts the marked
+    positions of the link before the chunk.
     """
     lane, chunk = int32(cuda.laneid), uint32(first + (cuda.grid(1) >> 5))
     if chunk >= last:  # the whole warp
@@ -93,7 +93,7 @@ def list_marked(bits, numbers, chunks, begins, before, first, last, taken, posit
 
 @kernel(cache=True)
 def pick_listed(numbers, begin, message, count, taken):  # type: ignore[no-untyped-def]
-    """List the vertices at the positions that a message has."""
+    """List the vertices at the positions stored in a message."""
     for row in range(cuda.grid(1), count, cuda.gridsize(1)):
         taken[uint32(begin + row)] = numbers[uint32(begin + message[uint32(row)])]
 
@@ -107,10 +107,9 @@ def copy_words(source, begin, count, message):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def gather_rows(source, width, numbers, begin, count, message, first):  # type: ignore[no-untyped-def]
-    """Copy the rows of listed vertices into a message, one behind the other.
+    """Copy the rows of listed vertices into a message, from its entry `first` on.
 
-    Rows have `width` entries; those of `source` may be longer. They begin at entry
-    `first` of the message.
+    Rows have `width` entries; those of `source` may have a larger stride.
     """
     for entry in range(cuda.grid(1), count * width, cuda.gridsize(1)):
         row = entry // width
@@ -120,7 +119,7 @@ def gather_rows(source, width, numbers, begin, count, message, first):  # type: 
 
 @kernel(cache=True)
 def scatter_rows(message, first, width, numbers, begin, count, target):  # type: ignore[no-untyped-def]
-    """Copy rows of a message to listed vertices: `gather_rows`, the other way."""
+    """Copy rows of a message to listed vertices: the inverse of `gather_rows`."""
     for entry in range(cuda.grid(1), count * width, cuda.gridsize(1)):
         row = entry // width
         v = uint32(numbers[begin + row])

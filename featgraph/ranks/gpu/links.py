@@ -1,4 +1,4 @@
-"""What a rank sends to each other, or takes from it, as lists on the GPU."""
+"""Send and receive lists on the GPU: vertices or edges by rank, with marks as bits."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _CHUNK_WORDS = 32
 
 
 def blocks_for(threads: int) -> int:
-    """Return how many blocks go over so many entries, at least one."""
+    """Return the number of blocks for so many threads: 1 to MOST_BLOCKS."""
     return max(1, min(-(-threads // BLOCK), MOST_BLOCKS))
 
 
 class Listed:
-    """Lists of vertices, one a rank, one behind the other.
+    """Lists of vertices, one a rank, concatenated; each begins at a whole word.
 
     Parameters
     ----------
     lists : sequence of array of int
-        Numbers of vertices here, by rank.
+        Row numbers of vertices on this rank, by rank.
     device : CudaDevice
     chunk_words : int
         Words of a chunk, at most.
@@ -44,15 +44,15 @@ class Listed:
     sizes : list of int
         Vertices of each list.
     begins : list of int
-        Where each begins in `numbers`.
+        Where each list begins in `numbers`.
     words : list of int
-        How many words of bits each has.
+        Number of words of bits of each list.
     numbers : array of int32
-        The lists themselves; negative where a list ends within a word.
+        The lists themselves; -1 behind the end of a list in its last word.
     ends : ndarray of int32
-        The word with which each chunk begins, and the one behind the last.
+        The first word of each chunk, and the end of the last one.
     links : list of int
-        The chunk with which each list begins, and how many there are.
+        The first chunk of each list, and the number of chunks.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class Listed:
         self.ends = np.array(chunks, np.int32)
 
     def along(self, lists: Sequence[npt.NDArray[np.integer]]) -> Array:
-        """Return a number for each vertex of the lists; -1 behind the end of one."""
-        # Kernels take no array without entries.
+        """Upload a number per entry of the lists, padded with -1 to whole words."""
+        # Kernels take no empty array.
         padded = np.full(32 * max(sum(self.words), 1), -1, np.int32)
         for begin, numbers in zip(self.begins, lists, strict=True):
             padded[begin : begin + numbers.size] = numbers
@@ -91,19 +91,19 @@ class GpuLinks(Listed):
     Parameters
     ----------
     lists : sequence of array of int
-        Numbers of vertices here, by rank.
+        Row numbers of vertices on this rank, by rank.
     device : CudaDevice
     stream : stream of the dialect, optional
-        Where kernels are launched. Default: the default stream.
+        The stream of launches. Default: the default stream.
 
     Attributes
     ----------
     chunks : array of int32
         `ends`, on the GPU.
     taken, positions : arrays of int32 and uint32
-        From each list's begin on: marked vertices, and where they stand in the list.
+        From each list's begin on: the marked vertices, and their positions in the list.
     totals : array of int32
-        How many of each list are marked.
+        Number of marked vertices of each list.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class GpuLinks(Listed):
         begin_of_chunk = np.repeat(self.firsts[:-1], np.diff(self.links))
         self._begins = device.upload(begin_of_chunk.astype(np.int32))
         self._on_device = device.upload(np.array(self.links, np.int32))
-        #: Of each list, as `add_up_links` takes a single one.
+        #: The range of chunks of each list, as `add_up_links` takes a single list.
         self._pairs = [
             device.upload(np.array(pair, np.int32)) for pair in pairwise(self.links)
         ]
@@ -131,14 +131,14 @@ class GpuLinks(Listed):
         self.positions = device.empty((positions,), "uint32")
 
     def mark(self, changed: Words) -> list[int]:
-        """Mark the vertices of a set; return how many of each list; waits for that."""
+        """Mark the vertices of a set; wait, and return the marked ones of each list."""
         if self.count == 0:
             return [0] * len(self.sizes)
         self.leave_marks(changed, self._stream)
         return self._device.download(self.totals).tolist()  # type: ignore[no-any-return]
 
     def leave_marks(self, changed: Words, stream: Any) -> None:
-        """Mark the vertices of a set on a stream, and leave `totals` there."""
+        """Mark the vertices of a set on a stream, and update `totals` on the GPU."""
         if self.count:
             self._mark(changed, stream)
             sums = self._on_device, self._before, self.totals
@@ -149,11 +149,11 @@ class GpuLinks(Listed):
         self._over_chunks(kernels.mark_changed, self.count, given, stream)
 
     def list_all(self) -> None:
-        """List what is marked in all lists."""
+        """Fill `taken` and `positions` for all lists."""
         self._list(0, self.count)
 
     def take_bits(self, rank: int, message: Words) -> None:
-        """Mark and list what the bits of a message say, in one list."""
+        """Mark and list the vertices of one list by the bits of a message."""
         first, last = self.links[rank : rank + 2]
         given = message, self.chunks, first, last, self.bits, self._before
         self._over_chunks(kernels.take_bits, last - first, given)
@@ -162,7 +162,7 @@ class GpuLinks(Listed):
         self._list(first, last)
 
     def take_positions(self, rank: int, message: Words, count: int) -> None:
-        """List the vertices at the positions that a message has, of one list."""
+        """List the vertices of one list at the positions stored in a message."""
         given = self.numbers, self.begins[rank], message, count, self.taken
         blocks = blocks_for(count)
         self._launch(kernels.pick_listed, blocks, BLOCK, given, self._stream)
@@ -183,7 +183,7 @@ class GpuLinks(Listed):
 
 
 class EdgeLinks(GpuLinks):
-    """Lists of edges: what is marked is said by the place in a list, not by number."""
+    """Lists of edges, marked by sets of positions in the lists, not of edge numbers."""
 
     def _mark(self, changed: Words, stream: Any) -> None:
         given = changed, self.chunks, 0, self.count, self.bits, self._before

@@ -1,4 +1,4 @@
-"""Rows of a piece of the vertices, as messages, beside what the GPU sweeps."""
+"""Rows of pieces of the vertices, sent as messages while the GPU sweeps."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from featgraph.runtime.devices.protocol import Device
 __all__ = ["MessagePieces", "SentPiece"]
 
 Words = Any
-#: Messages begin at multiples of so many bytes.
+#: Alignment of messages, in bytes.
 _ALIGNMENT = 256
 
 
 class MessagePieces:
-    """Sends rows piece by piece, as messages, while the GPU sweeps the next piece.
+    """Exchange of rows as messages, piece by piece, while the GPU sweeps the next one.
 
-    When a piece begins, what changed is marked and counted behind its sweep, on a
-    stream of its own. When it is finished, the next sweep has been launched: the host
-    waits for the counts, tells them to the others, and has messages packed, handed over
-    and stored on a second stream. So the host waits for no sweep but that of the piece
-    itself, and the counts of a piece wait for no rows of the one before.
+    `begin` marks and counts the changed vertices of a piece after its sweep, on a
+    stream of its own. When the piece is finished, the next sweep has been launched: the
+    host waits for the counts, sends them, and has messages packed, exchanged and stored
+    on a second stream. So the host waits only for the sweep of the piece itself, and
+    the counts of a piece do not wait for the rows of the one before.
 
     Parameters
     ----------
     shard : Shard
     device : CudaDevice
     rows : GpuRows
-        What swaps what has been marked.
+        Exchanges the marked rows.
     """
 
     def __init__(self, shard: Shard, device: Device, rows: GpuRows) -> None:
@@ -70,9 +70,9 @@ class MessagePieces:
         pieces: Pieces,
         number: int,
     ) -> SentPiece:
-        """Begin to count the rows of a piece behind what has been launched."""
+        """Begin to count the rows of a piece after all earlier launches."""
         entries = [Entries.of(one) for one in values]
-        if number == 0:  # nothing is on its way
+        if number == 0:  # no piece is in flight
             self._make_room(pieces, entries)
         key = pieces, number
         if key not in self._known:
@@ -99,7 +99,7 @@ class MessagePieces:
         about: str,
         sending: Sending,
     ) -> Words:
-        """Send rows that were counted; take those of others; return their ghosts."""
+        """Exchange the counted rows; return the ghosts whose rows have come."""
         aside, moving = self._driver.aside, self._streams.moving
         aside.wait(piece.marked)
         aside.hold(moving.handle, piece.marked)
@@ -111,7 +111,7 @@ class MessagePieces:
         return ghosts
 
     def join(self) -> None:
-        """Have what is launched next wait for all that has come."""
+        """Make the default stream wait for the rows of all pieces."""
         aside = self._driver.aside
         for stream in self._streams:
             aside.mark(self._moved, stream.handle)
@@ -119,7 +119,7 @@ class MessagePieces:
         self._held.clear()
 
     def _make_room(self, pieces: Pieces, entries: Sequence[Entries]) -> None:
-        """Have room for the messages of any piece, in any form."""
+        """Reserve memory for the messages of any piece, in any form."""
         row = 4 + sum(one.width * one.item for one in entries)
         for room, bounds in ((self._out, pieces.sent), (self._into, pieces.taken)):
             room.reserve(
@@ -131,9 +131,9 @@ class MessagePieces:
 
 
 class SentPiece:
-    """Rows of a piece that are on their way; `finish` returns the ghosts that come.
+    """Rows of a piece in flight; `finish` returns the ghosts whose rows arrive.
 
-    They are there behind `MessagePieces.join`.
+    The rows may be read after `MessagePieces.join`.
     """
 
     def __init__(self, finish: Any) -> None:
@@ -141,7 +141,7 @@ class SentPiece:
 
 
 class _Piece:
-    """Lists of what is sent of a piece, and where the counts of it land."""
+    """The send and receive lists of a piece, and host memory for its counts."""
 
     def __init__(
         self, shard: Shard, device: Device, pieces: Pieces, number: int
@@ -157,10 +157,10 @@ class _Piece:
 
 
 class _Room:
-    """Memory of the GPU for the messages of one piece, which the next one reuses.
+    """GPU memory for the messages of one piece, reused by the next one.
 
-    Memory of the pool is given out in the order of the default stream, where sweeps are
-    that messages are not to wait for.
+    Memory from the pool would be ordered by the default stream, and messages would
+    wait for its sweeps.
     """
 
     def __init__(self, device: Device) -> None:
@@ -168,7 +168,7 @@ class _Room:
         self._memory: Any = device.empty((1,), "uint8")
 
     def reserve(self, nbytes: int) -> None:
-        """Have room for so many bytes; nothing is on its way."""
+        """Reserve `nbytes` bytes, while no message is in flight."""
         if self._memory.size < nbytes:
             self._memory = self._device.empty((nbytes,), "uint8")
 
@@ -177,13 +177,13 @@ class _Room:
         self._at = 0
 
     def units(self, nbytes: int, item: int) -> Any:
-        """Return memory of so many bytes, as unsigned integers of some size."""
+        """Return `nbytes` bytes of memory as unsigned integers of `item` bytes."""
         begin, self._at = self._at, -(-(self._at + nbytes) // _ALIGNMENT) * _ALIGNMENT
         return piece_of(self._memory, begin, nbytes, item)
 
 
 class _Stream:
-    """A stream: the driver's handle of it, and what the dialect launches on."""
+    """A stream: its handle for the driver, and its object for the dialect."""
 
     def __init__(self, aside: Any) -> None:
         made = aside.make_stream(is_urgent=True)
@@ -192,14 +192,14 @@ class _Stream:
 
 
 class _Streams(NamedTuple):
-    """What ranks of one process have in common: one stores what another has packed.
+    """Streams shared by all ranks of a process, which store each other's messages.
 
     Attributes
     ----------
     marking : _Stream
-        Where what changed is marked and counted.
+        Marks and counts changed vertices.
     moving : _Stream
-        Where rows are packed, handed over and stored.
+        Packs, exchanges and stores rows.
     """
 
     marking: _Stream

@@ -1,14 +1,14 @@
 """Rows of several properties as one message in the memory of a GPU.
 
-A message has which vertices changed, as words of 32 bits, and the rows of each property
-behind them, those of the widest entries first. What form it has, and how many rows, its
-receiver is told beforehand: from that both sides know where everything stands.
+A message has the set of changed vertices, in words of 32 bits, followed by the rows of
+each property, those with the widest entries first. Its form and number of rows are sent
+beforehand; from these, both sides compute where everything stands.
 
 ========= =====================================================
 form      which vertices changed
 ========= =====================================================
 none      none of them, and the message has no bytes
-ms        all of them: nothing is said
+ms        all of them, without a list
 vr        a bit for each vertex of the send list
 vr-list   their positions in the send list
 ========= =====================================================
@@ -35,18 +35,18 @@ FORMS = ("none", "ms", "vr", "vr-list")
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """The values of a property, as kernels copy them.
+    """The values of a property as unsigned integers, for kernels that copy rows.
 
     Attributes
     ----------
     array : array of uint8 to uint64
-        Of shape (N, stride).
+        Shape (N, stride).
     width : int
         Entries of a row.
     item : int
         Bytes of an entry.
     dtype : dtype
-        Of the values.
+        The dtype of the values.
     """
 
     array: Any
@@ -56,7 +56,7 @@ class Entries:
 
     @classmethod
     def of(cls, values: DeviceValues) -> Entries:
-        """Return values as entries, without a copy."""
+        """Return a view of values as entries."""
         found = _known.get(values.array)
         if found is None:
             item = values.array.dtype.itemsize
@@ -72,38 +72,38 @@ _known: weakref.WeakKeyDictionary[Any, Entries] = weakref.WeakKeyDictionary()
 
 
 def as_rows(array: Any) -> Any:
-    """Return an array as a matrix of rows, without a copy."""
+    """Return a view of an array as a matrix with the same rows."""
     rows = array.shape[0]
     return array.reshape((rows, array.size // max(rows, 1)))
 
 
 def in_units(message: Any, item: int) -> Any:
-    """Return a message as unsigned integers of so many bytes, without a copy."""
+    """Return a view of a message as unsigned integers of `item` bytes."""
     unit = unit_of(item)
     return message if message.dtype == unit else message.view(unit)
 
 
 def unit_of(item: int) -> np.dtype[Any]:
-    """Return the unsigned integers of so many bytes."""
+    """Return the dtype of unsigned integers of `item` bytes."""
     return np.dtype(f"u{item}")
 
 
 @dataclass(frozen=True)
 class Outline:
-    """What a message has, and where.
+    """The layout of a message.
 
     Attributes
     ----------
     form : str
         One of `FORMS`.
     count : int
-        How many rows of each property.
+        Number of rows of each property.
     words : int
-        How many words say which.
+        Number of words for the set of vertices.
     firsts : tuple of int
-        Of each property, the entry with which its rows begin.
+        The index of each property's first entry, in units of its entries.
     item : int
-        Bytes of the narrowest entries that it has.
+        Bytes of the narrowest entries.
     nbytes : int
         Bytes of the message: a multiple of 8.
     """
@@ -119,7 +119,7 @@ class Outline:
     def of(
         cls, form: str, count: int, words: int, entries: Sequence[Entries]
     ) -> Outline:
-        """Return the outline of a message of so many rows; the list has `words`."""
+        """Return the outline of a message of `count` rows of a list."""
         words = {"vr": words, "vr-list": count}.get(form, 0)
         at, firsts = -(-4 * words // 8) * 8, [0] * len(entries)
         for which in sorted(range(len(entries)), key=lambda w: -entries[w].item):
@@ -133,10 +133,10 @@ class Outline:
     def choose(
         cls, count: int, size: int, entries: Sequence[Entries], form: str = "auto"
     ) -> Outline:
-        """Return an outline, where so many rows of a list changed.
+        """Return the outline of a message of `count` changed rows of a list.
 
-        It is of fewest bytes, or says which rows these are as `form` does, "vr" or
-        "vr-list", unless they are all or none.
+        With form "auto" it has the fewest bytes; else it has this form, "vr" or
+        "vr-list", unless all rows of the list changed, or none.
         """
         words = -(-size // 32)
         if count == 0:
@@ -147,19 +147,19 @@ class Outline:
 
     @property
     def told(self) -> npt.NDArray[np.int64]:
-        """What the receiver is told of it."""
+        """The announcement for the receiver: form and count, int64, shape (2,)."""
         return np.array([FORMS.index(self.form), self.count], np.int64)
 
     @classmethod
     def read(
         cls, told: npt.NDArray[np.int64], size: int, entries: Sequence[Entries]
     ) -> Outline:
-        """Return the outline of a message that a receiver was told of.
+        """Return the outline of an announced message.
 
         Raises
         ------
         DistributedError
-            If it is of no such list.
+            If it does not fit a list of `size` vertices.
         """
         form, count = told.tolist()
         fits = 0 < count < size if form > 1 else count == (0, size)[max(form, 0)]

@@ -1,4 +1,4 @@
-"""Rows written into messages on a GPU, and stored out of them, on one stream."""
+"""Packing of rows into messages on a GPU, and unpacking, on one stream."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Words = Any
 
 @dataclass(frozen=True, eq=False)
 class Came:
-    """A message that has come.
+    """A received message.
 
     Attributes
     ----------
     outline : Outline
     message : array or None
-        None where it has no bytes.
-    listed : array and int
-        The vertices whose rows it has, and where they begin there.
+        None if it has no bytes.
+    listed : (array, int)
+        A list of vertices, and the index of the first one with a row in the message.
     """
 
     outline: Outline
@@ -36,20 +36,20 @@ class Came:
 
     @property
     def count(self) -> int:
-        """How many rows it has."""
+        """Number of rows of each property."""
         return self.outline.count
 
 
 class Packer:
-    """Writes messages of rows, and stores rows of those that come.
+    """Packing of rows into messages, and unpacking of received messages.
 
     Parameters
     ----------
     device : CudaDevice
     stream : stream of the dialect, optional
-        Where that is done. Default: the default stream.
+        The stream of launches. Default: the default stream.
     make : callable, optional
-        ``make(nbytes, item)`` returns memory of so many bytes, as unsigned integers of
+        ``make(nbytes, item)`` returns `nbytes` bytes of memory as unsigned integers of
         `item` bytes. Default: a new array.
     """
 
@@ -71,7 +71,7 @@ class Packer:
         self._on(kernel, blocks, BLOCK, given, self._stream)
 
     def message(self, outline: Outline) -> Array | None:
-        """Return memory for a message; None where it has no bytes."""
+        """Return memory for a message; None if it has no bytes."""
         return self._make(outline.nbytes, outline.item) if outline.nbytes else None
 
     def encode(
@@ -81,7 +81,7 @@ class Packer:
         outline: Outline,
         entries: Sequence[Entries],
     ) -> Array | None:
-        """Return a message of rows; None where it has no bytes."""
+        """Return a message of marked rows for a rank; None if it has no bytes."""
         message = self.message(outline)
         if message is None:
             return None
@@ -99,7 +99,7 @@ class Packer:
     def came(
         self, links: GpuLinks, rank: int, outline: Outline, message: Array | None
     ) -> Came:
-        """Return a message that has come, with the vertices whose rows it has."""
+        """Return a received message with the list of its vertices."""
         numbers = links.numbers
         if message is not None and outline.words:
             words, numbers = in_units(message, 4), links.taken
@@ -117,7 +117,7 @@ class Packer:
         message: Array,
         first: int,
     ) -> None:
-        """Copy rows of what is listed into a message, from an entry on."""
+        """Copy the listed rows of `source` into a message, from entry `first` on."""
         blocks, to = blocks_for(count * source.width), in_units(message, source.item)
         given = source.array, source.width, *listed, count, to, first
         self.launch(kernels.gather_rows, blocks, given)
@@ -130,7 +130,7 @@ class Packer:
         listed: tuple[Array, int],
         count: int,
     ) -> None:
-        """Store rows of a message, from an entry on, at what is listed."""
+        """Store rows of a message, from entry `first` on, as the listed rows."""
         blocks = blocks_for(count * target.width)
         given = in_units(message, target.item), first, target.width, *listed, count
         self.launch(kernels.scatter_rows, blocks, (*given, target.array))
@@ -142,6 +142,6 @@ class Packer:
         self.add(came, words)
 
     def add(self, came: Came, words: Words) -> None:
-        """Add the vertices whose rows came to a set."""
+        """Add the vertices of a message to a set."""
         given = *came.listed, came.count, words
         self.launch(kernels.add_vertices, blocks_for(came.count), given)

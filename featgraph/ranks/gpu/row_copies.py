@@ -1,7 +1,7 @@
-"""What kernels of windows copy: rows of vertices into slots, and out of them (CUDA).
+"""Device functions that copy rows of vertices into and out of windows' slots (CUDA).
 
-`columns` has a row for each property, and `notes` what the host asks for, of which
-`FAULT` is known here. `slot` is the address of the row of a word's first position.
+`columns` has a row for each property; `notes` are values that the host reads, of which
+`FAULT` is set here. `slot` is the address of the row of a word's first position.
 """
 
 from featgraph._cuda import (
@@ -20,23 +20,22 @@ from featgraph.device import warp
 
 __all__ = ["FAULT", "OPERATIONS", "combine_entry", "copy_all", "copy_unit"]
 
-#: The entry of `notes` that is 1 + the number of a vertex with a value that is too
-#: large to be rounded, or 0.
+#: The entry of `notes` that is 1 + the row number of a vertex with a value too large
+#: for the wire dtype, or 0.
 FAULT = 0
-#: Columns of `columns`, which has a row for each property: the address of its rows,
-#: bytes from one to the next, bytes of a row in a slot, those of an entry that is
-#: copied at a time, bytes of a row of all properties before it, the part that it
-#: belongs to, bits of the fraction of what reals are rounded to, or 0, and the address
-#: of other rows where what comes is stored, too, or 0.
+#: The columns of `columns`, which has a row for each property: address of its rows,
+#: bytes from one row to the next, bytes of a row in a slot, bytes copied at a time,
+#: bytes of a row of all properties before it, its part, fraction bits of the wire dtype
+#: (0: not rounded), and address of the second buffer for received rows (0: none).
 _ADDRESS, _STRIDE, _ROW, _UNIT, _BEFORE, _PART, _WIRE, _OTHER = 0, 1, 2, 3, 4, 5, 6, 7
 
-#: Atomic operations, by their places here, as kernels are given them.
+#: Atomic operations; kernels take them by index.
 OPERATIONS = ("add", "min", "max")
 
 
 @device_function
 def combine_entry(target, v, f, value, operation):  # type: ignore[no-untyped-def]
-    """Add to an entry, lower it or raise it; NaN lowers and raises nothing."""
+    """Combine a value into an entry: add (0), min (1) or max (2), which skip NaN."""
     known = target[v, f]
     if operation == 0:
         target[v, f] = known + value
@@ -49,7 +48,7 @@ def combine_entry(target, v, f, value, operation):  # type: ignore[no-untyped-de
 
 @device_function
 def copy_unit(source, target, unit):  # type: ignore[no-untyped-def]
-    """Copy a unit from one address to another."""
+    """Copy `unit` bytes (1, 2, 4 or 8) from one address to another."""
     if unit == 8:
         store_at(target, load_at(source, uint64), uint64)
     elif unit == 4:
@@ -62,7 +61,7 @@ def copy_unit(source, target, unit):  # type: ignore[no-untyped-def]
 
 @device_function
 def _copy_twice(source, target, other, unit):  # type: ignore[no-untyped-def]
-    """Copy a unit from one address to two others."""
+    """Copy `unit` bytes (1, 2, 4 or 8) from one address to two others."""
     if unit == 8:
         wide = load_at(source, uint64)
         store_at(target, wide, uint64)
@@ -78,10 +77,10 @@ def _copy_twice(source, target, other, unit):  # type: ignore[no-untyped-def]
 
 @device_function
 def _round(source, target, unit, wire):  # type: ignore[no-untyped-def]
-    """Store a real of `unit` bytes in 16 bits, to the nearest, ties to even.
+    """Round a real of `unit` bytes to 16 bits, to nearest, ties to even, and store it.
 
-    By integers, as `featgraph.distributed.rows.rounding` does. Returns whether it is
-    finite and too large.
+    Integer arithmetic as in `featgraph.distributed.rows.rounding`. Returns whether the
+    real is finite but too large.
     """
     bits, from_fraction, from_exponent = int64(0), int64(23), int64(8)
     if unit == 8:
@@ -126,7 +125,7 @@ def _round(source, target, unit, wire):  # type: ignore[no-untyped-def]
 
 @device_function
 def _widen(source, target, unit, wire):  # type: ignore[no-untyped-def]
-    """Store a real of 16 bits in `unit` bytes: exactly."""
+    """Store a real of 16 bits as one of `unit` bytes, exactly."""
     bits, fraction_bits, exponent_bits = (
         int64(load_at(source, uint16)),
         int64(23),
@@ -159,7 +158,7 @@ def _widen(source, target, unit, wire):  # type: ignore[no-untyped-def]
 
 @device_function
 def _copy_entry(v, into_slot, entry, f, address, columns, column, slot, notes):  # type: ignore[no-untyped-def]
-    """Copy an entry of a vertex's row into a slot, or out of it."""
+    """Copy an entry of a vertex's row into a slot, or out of a slot."""
     unit, wire = int32(columns[column, _UNIT]), columns[column, _WIRE]
     size = int32(2) if wire else unit
     from_row = v * columns[column, _STRIDE] + int64(f) * unit
@@ -183,10 +182,10 @@ def _copy_entry(v, into_slot, entry, f, address, columns, column, slot, notes): 
 
 @device_function
 def _copy_rows(found, number, columns, column, slot, into_slot, notes):  # type: ignore[no-untyped-def]
-    """Copy the rows of a word's positions into a slot, or out of it; a whole warp.
+    """Copy the rows of a word's positions into a slot, or out of it, by a whole warp.
 
     `number` is the vertex at a lane's position, and `slot` the address of the row of
-    the first position. Lanes go through the entries of all rows side by side.
+    the first position. Consecutive lanes copy consecutive entries.
     """
     address, lane = columns[column, _ADDRESS], int32(cuda.laneid)
     size = int32(2) if columns[column, _WIRE] else int32(columns[column, _UNIT])
@@ -218,7 +217,7 @@ def _copy_rows(found, number, columns, column, slot, into_slot, notes):  # type:
 
 @device_function
 def _moved(row, f, rows, features, width):  # type: ignore[no-untyped-def]
-    """Return the row of an entry that comes so much later, and its place there."""
+    """Return row and index of the entry that is `rows` rows and `features` later."""
     row, f = int32(row + rows), int32(f + features)
     if f >= width:
         row, f = int32(row + 1), int32(f - width)
@@ -227,7 +226,7 @@ def _moved(row, f, rows, features, width):  # type: ignore[no-untyped-def]
 
 @device_function
 def _place_of(found, number, row, f, stride, unit):  # type: ignore[no-untyped-def]
-    """Return whether an entry is copied, and where it is among the rows of vertices."""
+    """Return whether an entry is copied, and its byte offset from the first row."""
     lane = row & int32(31)
     v = int64(warp.broadcast(number, lane, 32))
     is_copied = row < 32 and (found >> uint32(lane)) & uint32(1) != 0
@@ -236,9 +235,9 @@ def _place_of(found, number, row, f, stride, unit):  # type: ignore[no-untyped-d
 
 @device_function
 def _copy_whole(lent, kind, unit):  # type: ignore[no-untyped-def]
-    """Copy rows of entries of a type; of four entries of a lane all are on their way.
+    """Copy rows of unrounded entries of one type, four entries of a lane at a time.
 
-    One behind the other they would take as long as memory does, each.
+    The four loads are issued before any store, which hides their latency.
     """
     found, number, width, address, stride, other, slot, into_slot = lent
     lane = int32(cuda.laneid)
@@ -277,13 +276,13 @@ def _copy_whole(lent, kind, unit):  # type: ignore[no-untyped-def]
 
 @device_function
 def _loaded(is_copied, address, kind):  # type: ignore[no-untyped-def]
-    """Return what is at an address, if it is to be copied."""
+    """Return the value at an address if it is copied, else 0."""
     return load_at(address, kind) if is_copied else kind(0)
 
 
 @device_function
 def _stored(is_copied, address, beside, value, kind):  # type: ignore[no-untyped-def]
-    """Store what is copied, and so many bytes beside it, too, if these are any."""
+    """Store a copied value, and again `beside` bytes further unless that is 0."""
     if is_copied:
         store_at(address, value, kind)
         if beside != 0:
@@ -294,9 +293,9 @@ def _stored(is_copied, address, beside, value, kind):  # type: ignore[no-untyped
 def copy_all(  # type: ignore[no-untyped-def]
     found, part, number, columns, count, rows, words, place, into_slot, notes
 ):
-    """Copy the rows of a word's positions of all properties of a part.
+    """Copy the rows of a word's positions, for all properties of a part.
 
-    Returns the bytes of one row of each.
+    Returns the bytes of one row of all these properties.
     """
     size = int32(0)
     for column in range(count):

@@ -1,4 +1,4 @@
-"""Rows of ghosts on the GPU: packed, handed over and stored there."""
+"""Exchange of ghost rows as messages between GPUs: packed and stored there."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Numbers = list[npt.NDArray[np.integer]]
 
 
 class Post(Protocol):
-    """What hands messages of rows to other ranks, and takes theirs."""
+    """The exchange of messages of rows between ranks."""
 
     def hand_over(
         self,
@@ -47,27 +47,27 @@ class Post(Protocol):
         sending: Sending,
         beside: Beside | None = None,
     ) -> list[tuple[Outline, Array | None]]:
-        """Hand a message to each rank; return those of each, with their outlines.
+        """Send a message to each rank; return those received, with outlines, by rank.
 
         Parameters
         ----------
         sent : sequence of (Outline, array or None)
             By rank.
         links : pair of GpuLinks
-            The lists that messages are of: those that are sent, and others'.
+            The send lists and the receive lists.
         entries : sequence of Entries
-            What rows are of.
+            The properties of the rows.
         about, sending, beside
-            As of `GpuRows.swap_marked`.
+            As for `GpuRows.swap_marked`.
         """
         ...
 
 
 class GpuRows:
-    """Hands rows to other ranks and takes theirs: a `Carrier`.
+    """Exchange of rows with other ranks as messages: a `Carrier`.
 
-    The host learns how many rows of each list changed, and the other rank's host is
-    told; all else stays on the GPU where the engine hands over arrays from there.
+    The host reads the number of changed rows of each list, and sends it to the other
+    rank's host. All else stays on the GPU if the engine can send arrays from there.
 
     Parameters
     ----------
@@ -75,18 +75,18 @@ class GpuRows:
     engine : Engine
     device : CudaDevice
     forms : Counter of str
-        Where messages are counted, by their form.
+        The counter of messages, by form.
     others : array of bool, shape (P,), optional
-        The ranks with which rows of ghosts are shared. Default: all.
+        The ranks with which ghost rows are exchanged. Default: all.
     post : Post, optional
-        What hands messages over. Default: to GPUs alone, as they are.
+        The exchange of messages. Default: unchanged, between GPUs only.
 
     Attributes
     ----------
     packer : Packer
-        What writes and stores messages on the default stream.
+        Writes and stores messages on the default stream.
     rank : int
-        This one.
+        This rank.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class GpuRows:
         self._word_count = -(-shard.numbers.size // 32)
 
     def over(self, lists: Lists) -> GpuEdges:
-        """Return what hands over entries of edges likewise."""
+        """Return the exchange of the entries of some lists of edges."""
         return GpuEdges(lists, self, self._device)
 
     def share(
@@ -116,7 +116,7 @@ class GpuRows:
         changed: Words,
         sending: Sending = AS_FITS,
     ) -> Words:
-        """Send rows of own vertices to the ranks that have them: see `Carrier`."""
+        """Send rows of own vertices to the ranks with their ghosts: see `Carrier`."""
         entries = [Entries.of(one) for one in values]
         ghosts = self._device.sets.empty(self._word_count)
         links = self._sent, self._taken
@@ -134,7 +134,7 @@ class GpuRows:
             self.packer.scatter(came.message, first, whole, came.listed, came.count)
 
     def empty_outbox(self, outbox: DeviceValues, operation: str) -> None:
-        """Make all rows of an outbox such that combining them changes nothing."""
+        """Set all rows of an outbox to the identity of the operation."""
         self._device.fill(outbox.array, identity(operation, outbox.dtype))
 
     def deliver(
@@ -142,7 +142,7 @@ class GpuRows:
     ) -> Words:
         """Combine the rows of an outbox at the owners of vertices: see `Carrier`.
 
-        What ranks have is combined in their order.
+        Contributions are combined in the order of ranks.
         """
         every, own = Entries.of(outbox), Entries.of(values)
         nothing = identity(operation, outbox.dtype)
@@ -163,7 +163,7 @@ class GpuRows:
 
     @cached_property
     def courier(self) -> GpuEngine | ThroughHost:
-        """What hands arrays over; found out when all ranks send something."""
+        """The transport of arrays, determined by all ranks at the first exchange."""
         return courier_of(self._engine, self._device)
 
     def _find_courier(self) -> GpuEngine | ThroughHost:
@@ -171,7 +171,7 @@ class GpuRows:
 
     @cached_property
     def _ends(self) -> tuple[GpuLinks, GpuLinks]:
-        """All vertices by their owners, and own ones for each rank."""
+        """Lists of all vertices by owner, and of the own vertices for each rank."""
         partition, shard = self._shard.partition, self._shard
         order = partition.order
         numbers = np.arange(partition.cuts[-1]) if order is None else order
@@ -187,7 +187,7 @@ class GpuRows:
         about: str,
         sending: Sending = AS_FITS,
     ) -> Iterator[Came]:
-        """Send rows of what is marked in lists; give what has come, by rank."""
+        """Send the listed rows of a set; yield the received messages, by rank."""
         counts = links[0].mark(changed)
         yield from self.swap_marked(self.packer, links, entries, counts, about, sending)
 
@@ -201,7 +201,7 @@ class GpuRows:
         sending: Sending,
         beside: Beside | None = None,
     ) -> Iterator[Came]:
-        """Send rows of what has been marked in lists, so many of each: see `swap`."""
+        """Send the marked rows of lists, with their counts by list: see `swap`."""
         (sent, taken), form = links, sending.exchange
         both = zip(counts, sent.sizes, strict=True)
         outlines = [Outline.choose(*pair, entries, form) for pair in both]
@@ -220,7 +220,7 @@ class GpuRows:
 
 
 class _AsTheyAre:
-    """Hands messages to GPUs, whose hosts are told form and count of each: a `Post`."""
+    """Exchange of messages between GPUs, and of outlines between hosts: a `Post`."""
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ class _AsTheyAre:
         sending: Sending,
         beside: Beside | None = None,
     ) -> list[tuple[Outline, Array | None]]:
-        """Hand a message to each rank; return those of each: see `Post`."""
+        """Send a message to each rank; return the received ones: see `Post`."""
         outlines = [outline for outline, _ in sent]
         others = (o for r, o in enumerate(outlines) if r != self._engine.rank)
         self._forms.update(one.form for one in others)
@@ -256,9 +256,9 @@ class _AsTheyAre:
 def lists_of(
     shard: Shard, others: Sequence[bool] | None = None
 ) -> tuple[Numbers, Numbers]:
-    """Return the vertices that each rank gets, and those that come from it.
+    """Return the send lists and the receive lists of ghost rows, by rank.
 
-    Those of some ranks only, if these are given.
+    With `others`, the lists of all other ranks are empty.
     """
     ghosts = [np.arange(*pair, dtype=np.int32) for pair in pairwise(shard.ghosts)]
     sent: Numbers = list(shard.send_lists)

@@ -1,4 +1,4 @@
-"""Arrays of a GPU over an engine that knows of the host's only."""
+"""Exchange of GPU arrays over an engine that sends memory of the host only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def courier_of(engine: Engine, device: Device) -> GpuEngine | ThroughHost:
-    """Return what hands arrays of GPUs to other ranks; all ranks call it."""
+    """Return the engine if it can send GPU arrays, else `ThroughHost`; all call it."""
     may_reach = isinstance(engine, GpuEngine) and config.gpu_links != "host"
 
     def make(size: int) -> GpuArray:
@@ -38,7 +38,7 @@ def courier_of(engine: Engine, device: Device) -> GpuEngine | ThroughHost:
 
 
 class ThroughHost:
-    """Hands over messages of a GPU by way of page-locked memory of the host.
+    """Exchange of GPU arrays through page-locked memory of the host.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class ThroughHost:
     def __init__(self, engine: Engine, device: Device) -> None:
         self._engine, self._device = engine, device
         self._driver: Any = device.driver  # type: ignore[attr-defined]
-        #: What leaves, and what has come.
+        #: Memory for sent and for received messages.
         self._out, self._into = _Landing(), _Landing()
         self._event: Any = None
 
@@ -61,9 +61,9 @@ class ThroughHost:
         about: str = "",
         beside: Beside | None = None,
     ) -> list[GpuArray | None]:
-        """Hand an array to each rank: see `GpuEngine`.
+        """Send an array to each rank: see `GpuEngine`.
 
-        Waits for the stream that they come from, and for no other.
+        Waits for the stream of `beside` (the default stream) only.
         """
         own, (stream, make) = self._engine.rank, beside or Beside(0, self._make)
         leaving = [array if r != own else None for r, array in enumerate(arrays)]
@@ -87,10 +87,9 @@ class ThroughHost:
         return made
 
     def fetch(self, arrays: Sequence[GpuArray | None], stream: int = 0) -> list[Bytes]:
-        """Return what is in some arrays, until this is called again.
+        """Return the bytes of some arrays; valid until the next call.
 
-        Waits for the stream that they come from; then all that was `put` on it is
-        there, too.
+        Waits for the stream, and so also for all earlier `put` calls on it.
         """
         out, aside = self._out.parts(list(map(bytes_of, arrays))), self._driver.aside
         for array, landed in zip(arrays, out, strict=True):
@@ -101,11 +100,11 @@ class ThroughHost:
         return out
 
     def room(self, sizes: Sequence[int]) -> list[Bytes]:
-        """Return memory for messages that come, until the `fetch` behind the next."""
+        """Return memory for received messages, valid until the second next `fetch`."""
         return self._into.parts(sizes)
 
     def put(self, landed: Bytes, array: GpuArray | None, stream: int = 0) -> None:
-        """Begin to copy what has come to an array."""
+        """Begin to copy a received message to an array."""
         address = int(landed.ctypes.data)
         self._driver.aside.start_write(address_of(array), address, landed.size, stream)
 
@@ -113,7 +112,7 @@ class ThroughHost:
         return self._device.empty((size,), "uint8")
 
     def _wait(self, aside: Any, stream: int) -> None:
-        """Have the host wait for a stream."""
+        """Wait on the host for a stream."""
         if self._event is None:
             self._event = aside.make_event()
         aside.mark(self._event, stream)
@@ -124,11 +123,11 @@ class _Landing:
     """Page-locked memory that grows."""
 
     def __init__(self) -> None:
-        # The dialect makes none without bytes.
+        # The dialect makes no empty array.
         self._memory: Bytes = cuda.pinned_array(1, np.uint8)
 
     def parts(self, sizes: Sequence[int]) -> list[Bytes]:
-        """Return memory for messages of some sizes, one behind the other."""
+        """Return memory for messages of these sizes, in bytes, aligned to 16 bytes."""
         ends = np.cumsum([-(-size // 16) * 16 for size in sizes]).tolist()
         if self._memory.size < ends[-1]:
             self._memory = cuda.pinned_array(ends[-1], np.uint8)

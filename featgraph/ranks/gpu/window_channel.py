@@ -1,4 +1,4 @@
-"""What ranks post at each other at a time, and take: sets, rows and numbers (0055)."""
+"""Exchanges through windows: sets, rows and numbers posted and taken at once (0055)."""
 
 from __future__ import annotations
 
@@ -27,45 +27,45 @@ __all__ = ["Channel", "Part", "Posted"]
 
 Array = Any
 Words = Any
-#: Words of a chunk, at most, and warps that there are before a chunk has more than one:
-#: so many run at a time, and a warp goes through its words in turn, but has to find
-#: where they are first.
+#: Most words of a chunk, and the number of warps from which chunks have more than one
+#: word. So many warps run at a time; a warp takes its words in turn, and each chunk
+#: costs it a search.
 _CHUNK_WORDS, _WARPS = 16, 1 << 12
-#: Words of sets, at most, that are looked at before a chunk's positions are: eight for
-#: each lane, which is less than the words of a chunk take.
+#: Most words of sets that are tested before the positions of a chunk: eight for each
+#: lane, which costs less than the words of a chunk.
 _MOST_LOOKED = 256
 #: Tables of properties that a channel keeps.
 _MOST_TABLES = 64
-#: Other buffers of properties, of each that is sent; None where there is none.
+#: The second buffer of each property that is sent, or None.
 Others = Sequence[DeviceValues | None]
 
 
 class Part(NamedTuple):
-    """Vertices of which something is sent, and the properties whose rows are."""
+    """A set of vertices to send, and the properties whose rows are sent with it."""
 
     changed: Words
     values: Sequence[DeviceValues] = ()
 
 
 class Posted(NamedTuple):
-    """What was posted, as it is taken from the other ranks.
+    """A posted exchange, from which the parts of other ranks are taken.
 
     Attributes
     ----------
     boxes : Mailboxes
     parts : sequence of Part
     came : pair of words
-        Sets that the vertices of what comes are added to, of each part. The first has
-        the own ones, too, if they were counted.
+        By part, the set to which received vertices are added. The first has the own
+        vertices, too, if they are counted.
     counts : bool
-        Whether they were.
+        Whether the vertices of the first part are counted on all ranks.
     columns : (array, int)
-        A table of properties, and how many they are.
+        The table of properties, and its number of rows.
     numbers : NumbersSent
     wire : str or None
-        What reals were rounded to.
+        The dtype to which reals are rounded.
     behind : sequence of callable
-        What is launched when its numbers have been combined.
+        Launches to make after the numbers have been combined.
     """
 
     boxes: Mailboxes
@@ -79,22 +79,22 @@ class Posted(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """Two sets, as kernels take them."""
+    """Two sets, as a tuple argument of kernels."""
 
     first: Words
     second: Words
 
 
 class _Lists(NamedTuple):
-    """Lists of vertices, as kernels take them."""
+    """Lists of vertices, as a tuple argument of kernels."""
 
     numbers: Array
     links: Array
     count: Any
 
 
-#: What is asked for -> how windows have it. No list of positions has fewer bytes than
-#: what is stored of the bits where zeros are not (0077).
+#: Option `exchange` -> form in windows. Lists of positions never have fewer bytes than
+#: bits of which only nonzero words are stored (0077).
 _FORMS = {
     "all": kernels.ALL,
     "ms": kernels.MS,
@@ -102,20 +102,20 @@ _FORMS = {
     "vr-list": kernels.LISTED,
     "auto": kernels.LISTED,
 }
-#: What reals are rounded to -> bits of its fraction.
+#: Wire dtype -> bits of its fraction.
 _FRACTIONS = {"float16": 10, "bfloat16": 7}
 
 
 class _Row(NamedTuple):
-    """Where rows of a property are, and what they are in a slot: see `window_kernels`.
+    """The layout of a property's rows in memory and in a slot: see `window_kernels`.
 
     Attributes
     ----------
     address : int
     stride, size, unit : int
-        Bytes from one row to the next, of one in a slot, and of an entry of it.
+        Bytes from one row to the next, of a row in a slot, and copied at a time.
     wire : int
-        Bits of the fraction of what it is rounded to; 0 where it stays as it is.
+        Fraction bits of the wire dtype; 0 if values are not rounded.
     """
 
     address: int
@@ -126,7 +126,7 @@ class _Row(NamedTuple):
 
 
 def _row_of(values: DeviceValues, wire_dtype: str | None) -> _Row:
-    """Return where rows of a property are, and what they are in a slot."""
+    """Return the layout of a property's rows in memory and in a slot."""
     array, count = values.array, math.prod(values.shape[1:])
     item = int(array.dtype.itemsize)
     stride = array.size // max(array.shape[0], 1) * item
@@ -141,10 +141,10 @@ def _row_of(values: DeviceValues, wire_dtype: str | None) -> _Row:
 def _words_of_sets(
     lists: Sequence[npt.NDArray[np.integer]], listed: Listed
 ) -> npt.NDArray[np.int64]:
-    """Return, of each chunk, the first word of sets that it looks at, and how many.
+    """Return for each chunk the first word of sets it reads, and how many.
 
-    The first is -1 where these are more than are looked at to know that nothing of a
-    chunk has changed.
+    int64, shape (chunks, 2). The first is -1 if they are too many to be tested before
+    the positions of the chunk.
     """
     found = [np.empty((0, 2), np.int64)]
     begins = 32 * np.asarray(listed.ends[:-1], np.int64)
@@ -165,30 +165,31 @@ def _words_of_sets(
 class Channel:
     """Exchanges of one kind with all ranks, through windows.
 
-    Rows are those of some vertices of this rank, for vertices of others. What is posted
-    is taken by the next call of the same channel, whatever other work comes between.
+    Rows of listed vertices of this rank are stored for listed vertices of others. Each
+    `post` is followed by one `take` or `combine` of the same channel; other work may
+    come between.
 
     Parameters
     ----------
     sent, taken : sequence of array of int
-        By rank: vertices here whose rows it gets, and those that it has the rows of, in
-        the order in which it lists them.
+        By rank: the vertices whose rows it gets, and those whose rows it sends, in the
+        same order as on that rank.
     engine : Engine
     device : CudaDevice
     about : str
-        What is sent.
+        A name of the exchange, for errors.
     numbers : WindowNumbers, optional
-        Arrays that go with the rows.
+        Arrays that are sent with the rows.
     are_places : bool
-        Whether sets are those of places in what is sent, a word for each 32 of a list.
+        Whether sets are of positions in the lists, in place of vertices.
 
     Attributes
     ----------
     stream : stream of the dialect
-        Where its kernels are launched; 0 is the default stream.
+        The stream of launches; 0 is the default stream.
     near : array of bool, shape (P, P), or None
-        Which ranks exchange at all, set before any does: see `Mailboxes`. The lists of
-        others are empty. None: all.
+        Which ranks exchange with each other, set before the first exchange: see
+        `Mailboxes`. The lists of other ranks are empty. None: all.
     """
 
     def __init__(
@@ -211,18 +212,18 @@ class Channel:
         self._to = self._lists(taken)
         self._numbers = numbers or WindowNumbers(device)
         self._stored = self._numbers.stored(engine.size).places
-        #: Bytes of numbers, and of rows, that there is room for.
+        #: Bytes of numbers, and of a row, for which there is room.
         self._room = (0, -1)
         self._boxes: Mailboxes | None = None
         self._tables: OrderedDict[Any, tuple[Array, int, int]] = OrderedDict()
-        #: Stands for a set that is not asked for.
+        #: Stands for a set that is not used.
         self._nothing = device.upload(np.zeros(1, np.uint32))
 
     def _lists(self, lists: Sequence[npt.NDArray[np.integer]]) -> _Lists:
-        """Return lists, and what `window_kernels` has of each chunk of them.
+        """Return lists with the table of their chunks: see `window_kernels`.
 
-        Chunks of lists alternate, by how far each list has got: so a rank stores at all
-        others at a time, and not at one that all others store at.
+        Chunks are ordered by their relative position in their lists, so that a rank
+        stores to all others at the same time, and not all ranks to one.
         """
         words = sum(-(-numbers.size // 32) for numbers in lists)
         size = min(max(words // _WARPS, 1), _CHUNK_WORDS)
@@ -238,14 +239,14 @@ class Channel:
             rows += list(_words_of_sets(lists, listed).T)
         reached = (listed.ends[1:] - rows[1]) / np.maximum(rows[2], 1)
         order = np.argsort(reached, kind="stable")
-        # Kernels take no array without entries.
+        # Kernels take no empty array.
         table = np.zeros((max(order.size, 1), len(rows)), np.int64)
         table[: order.size] = np.stack(rows, axis=1)[order]
         links = self._device.upload(table)
         return _Lists(listed.numbers, links, np.int64(listed.count))
 
     def _boxes_for(self, numbers: int, row: int) -> Mailboxes:
-        """Return mailboxes with room for all that; all ranks call it alike."""
+        """Return mailboxes with room for so many bytes; all ranks call it."""
         room = max(numbers, self._room[0]), max(row, self._room[1])
         if self._boxes is None or room != self._room:
             self._room = room
@@ -253,7 +254,7 @@ class Channel:
                 room[0] + 32 * n * room[1] + 2 * (-(-4 * n // 16) * 16)
                 for n in self._words
             ]
-            self._boxes = None  # its memory is given back with what is made now
+            self._boxes = None  # its memory is released when the new one is made
             about, near = self._about, self.near
             self._boxes = Mailboxes(self._engine, self._device, sizes, about, near)
         return self._boxes
@@ -261,9 +262,9 @@ class Channel:
     def _columns(
         self, parts: Sequence[Part], wire: str | None, others: Others = ()
     ) -> tuple[Array, int, int]:
-        """Return a table of properties, how many they are, and bytes of their rows.
+        """Return the table of properties, its number of rows, and the bytes of a row.
 
-        What comes goes to the others, too, of which there is one for each of the first.
+        `others` has a second buffer for the received rows of each property, or None.
         """
         rows = tuple(
             (_row_of(values, wire), number)
@@ -279,7 +280,7 @@ class Channel:
                 (*row[:4], before[n], part, row.wire, other.address if other else 0)
                 for n, ((row, part), other) in enumerate(pairs)
             ]
-            # Kernels take no array without entries.
+            # Kernels take no empty array.
             uploaded = self._device.upload(np.array(made or [(0,) * 8], np.int64))
             self._tables[rows, more] = table = uploaded, len(made), int(before[-1])
             if len(self._tables) > _MOST_TABLES:
@@ -294,19 +295,19 @@ class Channel:
         rows: int = 0,
         sending: Sending = AS_FITS,
     ) -> Posted:
-        """Store rows of up to two parts, and numbers that wait; let others do so.
+        """Store rows of up to two parts, and deferred numbers, in other ranks' windows.
 
         Parameters
         ----------
         parts : sequence of Part
         counts : bool
-            Whether the own vertices of the first part are counted on all ranks. What
-            comes is added to that, then.
+            Whether the own vertices of the first part are counted on all ranks. They
+            are then in the received set, too.
         rows : int
-            How many vertices there are where rows are taken; default as many as here.
+            Size of the received sets, in vertices; default: that of the sent set.
         sending : Sending
-            As "all" or "ms", rows that did not change are stored, too; else those that
-            did. What is listed is the caller's. Reals may be rounded.
+            With "all" or "ms", all listed rows are stored, else those that changed.
+            Reals are rounded to `wire_dtype`.
         """
         numbers = self._numbers.send(counts)
         table, columns, row = self._columns(parts, sending.wire_dtype)
@@ -343,18 +344,18 @@ class Channel:
         told: Array = None,
         others: Others = (),
     ) -> _Pair:
-        """Copy the rows that have come, and combine numbers; return the sets.
+        """Wait for the posts of other ranks, copy rows, combine numbers; return sets.
 
         Parameters
         ----------
         posted : Posted
         values : sequence of values, optional
-            Where rows go, if not to the properties that were posted.
+            The buffers for rows. Default: the properties that were posted.
         told : array of int64, optional
-            A count that is told, less than 0, if a rank is lost: default that of the
-            first part, if it was counted.
+            A count that is set to a negative number if a rank is lost. Default: that of
+            the first part, if it is counted.
         others : sequence of values or None, optional
-            Where rows of each of the values go, too.
+            A second buffer for the rows of each property.
         """
         columns, count = posted.columns
         parts = posted.parts if values is None else [Part(None, values)]
@@ -371,8 +372,8 @@ class Channel:
             boxes.alarm, boxes.limit_ns, self._numbers.notes,
         )  # fmt: skip
         if self.stream:
-            # One block waits: as many as run at a time would take all registers, and
-            # what is swept beside would wait, too.
+            # One block waits: blocks on all multiprocessors would take the registers
+            # that a concurrent sweep needs.
             self._launch(kernels.take, 1, BLOCK, given, self.stream)
         self._launch(kernels.take, blocks, BLOCK, given, self.stream)
         for launch in posted.behind:
@@ -382,9 +383,9 @@ class Channel:
     def combine(
         self, values: DeviceValues, posted: Posted, words: Words, operation: str
     ) -> None:
-        """Combine rows that have come, in the order of ranks, and note where any has.
+        """Combine received rows in the order of ranks; add their vertices to `words`.
 
-        All ranks list the same vertices here.
+        The lists of all ranks must have the same vertices of this rank.
         """
         boxes = posted.boxes
         target, own = as_rows(values.array), boxes.own

@@ -1,29 +1,28 @@
-"""Kernels that store into windows of other ranks, and take what has come there (CUDA).
+"""Kernels that post to the windows of other ranks, and take from the own one (CUDA).
 
-A *window* is memory of one rank into which all ranks store. Each has a place of its
-own there, a *mailbox*, of two *slots*, and a flag. Exchanges are numbered by a
-*generation*, which is counted on the device: it says which slot is written, and what
-the flag shows when that is whole. A rank posts generation g + 2 behind its taking g + 1
-from all, which these have posted behind their taking g: so a slot is free when it is
-written again.
+A *window* is memory of one rank into which all ranks store. Each rank has a *mailbox*
+in it, of two *slots*, and a flag. Exchanges are numbered by a *generation*, counted on
+the device: its lowest bit selects the slot, and the flag is set to it when the slot is
+complete. A rank posts generation g + 2 after it has taken g + 1 from all ranks, which
+they have posted after they have taken g: so a slot is free before it is written again.
 
 `there` and `here` have a row for each rank: the address of a mailbox, bytes of a slot,
 and the address of the flag; in the windows of others, and in the rank's own. `own` has
-`GENERATION`, `DONE`, `LOST` and `COUNT`, and `notes` what the host asks for: `FAULT`,
-`WORK` and `SINCE`.
+`GENERATION`, `DONE`, `LOST` and `COUNT`; `notes` has the values that the host reads:
+`FAULT`, `WORK` and `SINCE`.
 
-A slot has *numbers*, which are combined with those of all ranks, and up to two *parts*,
-each with a set of vertices and rows of these. Behind the numbers comes, of each
-property of a part, a row for each position of a link, whether it changed or not. So no
-row waits for how many there are before it. The place of a row that did not change is
-not written. The slot ends with a bit for each position, of both parts, in whole words.
-These are zero until they are posted, and whoever takes them makes them so again, before
-it posts the next exchange: so zeros need not be posted.
+A slot has *numbers*, which are combined over all ranks, and up to two *parts*, each a
+set of vertices with rows. Behind the numbers, each property of a part has a row for
+each position of a link, changed or not, so that the place of a row does not depend on
+the number of changed rows before it. Rows that did not change are not written. The slot
+ends with a bit for each position, of both parts, in whole words. These bits are zero
+before they are posted, and the receiving rank clears them again before it posts the
+next exchange: so zeros need not be posted.
 
-Forms (0077): `ALL` and `MS` post all rows and all bits, `VR` rows that changed and all
-bits, `LISTED` rows that changed, and the bytes of bits that are not zero. `stored` adds
-up the bytes, by form and rank, in `STRIPES` places, so that chunks do not wait for each
-other's additions; what goes to all ranks as `NUMBERS` has a form of its own.
+Forms (0077): `ALL` and `MS` post all rows and all bits, `VR` changed rows and all bits,
+`LISTED` changed rows, and the nonzero bytes of bits. `stored` sums the bytes by form
+and rank, in `STRIPES` places to reduce contention of atomics; `NUMBERS` counts as a
+form of its own.
 """
 
 from featgraph._cuda import (
@@ -75,51 +74,51 @@ __all__ = [
     "take",
 ]
 
-#: Threads of a block, and blocks of a multiprocessor: as many as registers suffice for.
+#: Threads of a block, and blocks of a multiprocessor, as many as registers allow.
 _BOUNDS, _BOUNDS_TAKING = (256, 3), (256, 2)
-#: Forms, and what else is stored.
+#: Forms of rows, and the row of numbers in `stored`.
 ALL, MS, VR, LISTED, NUMBERS = 0, 1, 2, 3, 4
-#: Places in which the bytes of a form for a rank are added up.
+#: Counters over which the bytes of a form and rank are spread.
 STRIPES = 64
 #: Columns of `there` and `here`.
 BASE, BYTES, FLAG = 0, 1, 2
-#: Entries of `own`: the exchange that was posted last, blocks that have posted theirs,
-#: 1 + the rank that did not post in time, or 0, and vertices that were counted.
+#: Entries of `own`: the generation posted last, blocks that are done with posting,
+#: 1 + a lost rank (0: none), and the counted vertices.
 GENERATION, DONE, LOST, COUNT = 0, 1, 2, 3
-#: Entries of `notes` beside `FAULT`: how long, in ns, this rank has worked, without
-#: waits; since when.
+#: Entries of `notes` beside `FAULT`, in ns: how long this rank has worked, without
+#: waits, and the time up to which that is counted.
 WORK, SINCE = 1, 2
-#: Columns of `links`, which has a row for each chunk: the rank, the word with which its
-#: link begins, words of the link, the words that the chunk has, and the words of sets
-#: between which its vertices are: the first, -1 where they are many, and how many.
+#: Columns of `links`, which has a row for each chunk: the rank, first word and number
+#: of words of its link, first word and end of the chunk, and the range of words of sets
+#: with its vertices: the first (-1: too many to be tested), and how many.
 _LINK, _FIRST, _WORDS, _FROM, _TO, _IN_SETS, _OF_SETS = 0, 1, 2, 3, 4, 5, 6
-#: Columns of `numbers`, which has a row for each array: its address, how many entries,
-#: bytes of one, the place of their type in `KINDS`, the operator's in (sum, product,
-#: minimum, maximum), and where they stand in a slot.
+#: Columns of `numbers`, which has a row for each array: its address, number of entries,
+#: bytes of an entry, index of its type in `KINDS`, index of the operator in (sum,
+#: product, minimum, maximum), and byte offset in a slot.
 _VALUES, _ENTRIES, _ITEM, _KIND, _OPERATOR, _BEGIN = 0, 1, 2, 3, 4, 5
 #: Types of numbers.
 KINDS = (
     "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16",
     "uint32", "uint64",
 )  # fmt: skip
-#: How often a flag is looked at before the alarm is, which is memory of the host.
+#: Reads of a flag for each read of the alarm, which is in memory of the host.
 _LOOKS = 16
-#: How long, in ns, a warp pauses between looks at first, and at last.
+#: First and longest pause of a warp between two reads of a flag, in ns.
 _FIRST_PAUSE, _LAST_PAUSE = 64, 1024
-#: How long, in ns, a warp has waited when it tells the host so.
+#: The wait, in ns, after which a warp reports it to the host.
 _TOLD_NS = 100_000_000
-#: Blocks that go over the words of sets, at most.
+#: Most blocks that initialize the words of sets.
 SET_BLOCKS = 528
-#: What a count is less by where a value does not fit into what it is rounded to.
+#: Subtracted from a count if a value is too large for the wire dtype.
 TOO_LARGE = 1 << 48
 
 
 @device_function
 def _raise_flags(there, own):  # type: ignore[no-untyped-def]
-    """Tell all ranks that what was stored is whole; one thread, behind all others.
+    """Raise the flags of a complete slot on all ranks, by one thread after all others.
 
-    One fence is for all that this GPU has stored: what other threads have is behind a
-    barrier of theirs, and, of other blocks, behind the count of those that are done.
+    One fence covers all stores of this GPU: those of other threads precede a barrier of
+    their block, and those of other blocks precede their increments of `DONE`.
     """
     generation = own[GENERATION] + int64(1)
     own[GENERATION] = generation
@@ -130,12 +129,12 @@ def _raise_flags(there, own):  # type: ignore[no-untyped-def]
 
 @device_function
 def _wait(here, rank, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
-    """Have a warp wait for what a rank has posted, or note that it is lost.
+    """Wait for the post of a rank, by a whole warp, or note that the rank is lost.
 
-    It is if it takes too long, or if the host rings the alarm meanwhile, at an address
-    of the host's memory. That is read by one thread after the other, so only the first
-    block looks. It says there, too, for which rank it has waited for a while. What the
-    compiler takes for a plain load, as `cuda.ldcv`, it reads once, before the loop.
+    It is lost after `limit_ns`, or if the host sets the alarm, which is in its memory.
+    Reads of that are serialized, so only the first block reads it; behind it that block
+    reports for which rank it waits. A load that the compiler takes for a plain one, as
+    `cuda.ldcv`, would be hoisted out of the loop.
     """
     if cuda.laneid == 0:
         flag, generation = here[rank, FLAG], own[GENERATION]
@@ -160,7 +159,7 @@ def _wait(here, rank, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
                     break
                 looks += int32(1)
                 cuda.nanosleep(uint32(pause))
-                if cuda.blockIdx.x != 0:  # thousands of warps ask the same memory
+                if cuda.blockIdx.x != 0:  # thousands of warps poll the same memory
                     pause = min(2 * pause, _LAST_PAUSE)
             if has_told:
                 raise_at(waits, int64(0))
@@ -169,14 +168,14 @@ def _wait(here, rank, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
 
 @device_function
 def _bits_of(mailboxes, rank, slot, words):  # type: ignore[no-untyped-def]
-    """Return where the bits of a slot's first part begin: those of both end it."""
+    """Return the address of the bits of a slot's first part."""
     end = mailboxes[rank, BASE] + (slot + int64(1)) * mailboxes[rank, BYTES]
     return end - int64(2) * _aligned(words)
 
 
 @device_function
 def _aligned(words):  # type: ignore[no-untyped-def]
-    """Return the bytes that so many words of bits take."""
+    """Return the bytes of so many words of bits, a multiple of 16."""
     return (int64(words) * 4 + 15) // 16 * 16
 
 
@@ -188,7 +187,7 @@ def _is_in(words, number):  # type: ignore[no-untyped-def]
 
 @device_function
 def _store_bits(found, address, form):  # type: ignore[no-untyped-def]
-    """Store the bits of a word, in a form; a whole warp. Returns how many bytes."""
+    """Store the bits of a word in a form, by a whole warp; return the bytes stored."""
     lane, size = uint32(cuda.laneid), int32(4)
     if form == LISTED:
         octet = uint32(0)
@@ -204,10 +203,10 @@ def _store_bits(found, address, form):  # type: ignore[no-untyped-def]
 
 @device_function
 def _begin_sets(changed, told, came, counts, own_count, own):  # type: ignore[no-untyped-def]
-    """Begin the sets of what comes, and count the own vertices of what is told.
+    """Initialize the received sets, and count the own vertices of the first sent set.
 
-    The first set begins with what is told, if it `counts`, and the other one is empty.
-    The first blocks do: each of their warps adds to one number.
+    With `counts`, the first received set starts as a copy of the sent set; the other
+    set is empty. Only the first blocks work, since each warp adds to the same counter.
     """
     if cuda.blockIdx.x >= SET_BLOCKS:
         return
@@ -233,9 +232,10 @@ def _begin_sets(changed, told, came, counts, own_count, own):  # type: ignore[no
 
 @device_function
 def _is_idle(sets, parts, form, links, chunk):  # type: ignore[no-untyped-def]
-    """Whether a chunk has nothing to post, as far as few words of sets tell; a warp.
+    """Return whether the words of sets for a chunk are all zero, by a whole warp.
 
-    Where few vertices have changed, most chunks have nothing.
+    If few vertices have changed, most chunks have nothing to post. False is returned
+    for chunks with too many words of sets, too.
     """
     begin = links[chunk, _IN_SETS]
     if form != LISTED or begin < 0:
@@ -255,12 +255,12 @@ def post(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Store rows of changed vertices, and numbers, at all ranks; raise flags.
 
-    ``sets[0]`` and ``sets[1]`` are the sets of one or two parts, and `came` where those
-    begin that `take` adds to; or, if they `are_places`, the first one is of places in
-    the lists. Rows go in a `form`, and `stored` is told of their bytes. With `counts`
-    the first number is `total`: how many own vertices the first set has, and less by
-    `TOO_LARGE` where there is a fault. A warp takes one of the chunks of `lists`. The
-    last block to end stores numbers, in `room` bytes, and raises the flags.
+    ``sets[0]`` and ``sets[1]`` are the sets of one or two parts, and `came` the sets to
+    which `take` adds; with `are_places`, the first set is of positions in the lists.
+    Rows are stored in a `form`, and their bytes are added to `stored`. With `counts`
+    the first number is `total`: the number of own vertices of the first set, less
+    `TOO_LARGE` after a fault. A warp takes one of the chunks of `lists`. The last block
+    to finish stores the numbers, in `room` bytes, and raises the flags.
     """
     lane, chunk = int32(cuda.laneid), uint32(cuda.grid(1) >> 5)
     links = lists.links
@@ -280,7 +280,7 @@ def post(  # type: ignore[no-untyped-def]
         if first + 1 < end:
             following = lists.numbers[uint32((first + 1) * 32 + lane)]
         for word in range(first, end):
-            # Of the words behind this one a set and numbers are on their way.
+            # Loads for the next words are in flight: their bits, and vertex numbers.
             follows, behind = False, following
             if word + 1 < end and not are_places:
                 follows = _is_in(sets[0], following)
@@ -294,7 +294,7 @@ def post(  # type: ignore[no-untyped-def]
                 elif part == 1:
                     is_set = _is_in(sets[1], number)
                 found = warp.group_bits(is_set, 32)
-                # Asked for again each time: to be kept they would take registers.
+                # Computed again each time, to save registers.
                 bits = _bits_of(there, link, slot, words) + part * _aligned(words)
                 size = _store_bits(found, bits + place * 4, form)
                 if form <= MS:
@@ -313,7 +313,7 @@ def post(  # type: ignore[no-untyped-def]
             number, is_changed, following = following, follows, behind
     cuda.syncthreads()
     is_last = int32(0)
-    if cuda.threadIdx.x == 0:  # its fence is for the stores of the block, too
+    if cuda.threadIdx.x == 0:  # its fence covers the stores of the whole block
         cuda.threadfence()
         before_it = cuda.atomic.add(own, DONE, int64(1))
         if before_it == cuda.gridDim.x - 1:
@@ -334,9 +334,9 @@ def post(  # type: ignore[no-untyped-def]
 
 @device_function
 def _post_numbers(numbers, count, there, own, stored):  # type: ignore[no-untyped-def]
-    """Store numbers of this rank at all ranks, itself included; a block does.
+    """Store the numbers of this rank at all ranks, itself included, by one block.
 
-    A warp takes an array for a rank, so that none waits for another's loads.
+    A warp takes one array for one rank, so that loads of several arrays overlap.
     """
     slot = (own[GENERATION] + int64(1)) & int64(1)
     lane, ranks = int32(cuda.laneid), int32(there.shape[0])
@@ -358,13 +358,11 @@ def take(  # type: ignore[no-untyped-def]
     came, parts, are_places, tells, lists, columns, column_count, numbers,
     number_count, room, total, here, own, alarm, limit_ns, notes,
 ):  # fmt: skip
-    """Copy rows that have come to listed vertices, and add these to the sets of parts.
+    """Copy received rows to listed vertices, and add these to the sets of parts.
 
-    But where sets were those of places.
-
-    The first block waits for each rank, whether that has rows for this one or not, and
-    combines the numbers. With `tells`, `total` is less than 0 where a rank is lost:
-    -1 - rank. A warp of the others takes one of the chunks of `lists`.
+    With `are_places`, sets stay as they are. The first block waits for every rank, even
+    without rows for this one, and combines the numbers. With `tells`, `total` becomes
+    -1 - rank if a rank is lost. A warp of the other blocks takes a chunk of `lists`.
     """
     if cuda.blockIdx.x == 0:
         _take_numbers(numbers, number_count, here, own, alarm, limit_ns)
@@ -387,7 +385,7 @@ def take(  # type: ignore[no-untyped-def]
     rows = here[link, BASE] + slot * here[link, BYTES] + room
     first, end = int32(links[chunk, _FROM]), int32(links[chunk, _TO])
     for part in range(parts):
-        # A lane takes the bits of a word: a chunk has no more words than a warp lanes.
+        # A lane takes the bits of a word: a chunk has at most 32 words.
         bits = uint32(0)
         if first + lane < end:
             place = int64(first + lane) - links[chunk, _FIRST]
@@ -398,7 +396,7 @@ def take(  # type: ignore[no-untyped-def]
             following = lists.numbers[uint32(first * 32 + lane)]
         for word in range(first, end):
             number, found, coming = following, coming, uint32(0)
-            if word + 1 < end:  # what is on its way while this word is dealt with
+            if word + 1 < end:  # these loads are in flight during this word
                 coming = uint32(
                     warp.broadcast(int32(bits), int32(word + 1 - first), 32)
                 )
@@ -406,7 +404,7 @@ def take(  # type: ignore[no-untyped-def]
                 following = lists.numbers[uint32((word + 1) * 32 + lane)]
             if found == 0:
                 continue
-            # Of the rows of all vertices there, those of ghosts.
+            # Form `ALL` has rows of all vertices: keep those of ghosts.
             found &= warp.group_bits(number >= 0, 32)
             if not are_places and part == 0:
                 _add_listed(came[0], found, number)
@@ -421,9 +419,9 @@ def take(  # type: ignore[no-untyped-def]
 
 @device_function
 def _add_listed(words, found, number):  # type: ignore[no-untyped-def]
-    """Add the vertices at some positions of a word of a list; a whole warp.
+    """Add the vertices at marked positions of a word of a list, by a whole warp.
 
-    Ghosts of a rank have numbers that follow each other: then two words have them all.
+    Ghosts of a rank have consecutive numbers, which fit into two words of the set.
     """
     lane = int32(cuda.laneid)
     is_set = (found >> uint32(lane)) & uint32(1) != 0
@@ -445,7 +443,7 @@ def _add_listed(words, found, number):  # type: ignore[no-untyped-def]
 
 @device_function
 def _taken(address):  # type: ignore[no-untyped-def]
-    """Return a word of bits, and make it zero; a lane does."""
+    """Return a word of bits, and clear it, by one lane."""
     found = load_at(address, uint32)
     if found != 0:
         store_at(address, uint32(0), uint32)
@@ -454,7 +452,7 @@ def _taken(address):  # type: ignore[no-untyped-def]
 
 @device_function
 def _take_numbers(numbers, count, here, own, alarm, limit_ns):  # type: ignore[no-untyped-def]
-    """Wait for all ranks, and combine the numbers of all in their order; a block."""
+    """Wait for all ranks, and combine their numbers in rank order, by one block."""
     warps = cuda.blockDim.x >> 5
     for rank in range(cuda.threadIdx.x >> 5, here.shape[0], warps):
         _wait(here, rank, own, alarm, limit_ns)
@@ -486,7 +484,7 @@ def _take_numbers(numbers, count, here, own, alarm, limit_ns):  # type: ignore[n
 
 @device_function
 def _combine_all(numbers, number, here, own, dtype):  # type: ignore[no-untyped-def]
-    """Combine the entries of an array of some type."""
+    """Combine the entries of an array over all ranks, in rank order."""
     slot, item = own[GENERATION] & int64(1), numbers[number, _ITEM]
     operator, begin = numbers[number, _OPERATOR], numbers[number, _BEGIN]
     values, entries = numbers[number, _VALUES], numbers[number, _ENTRIES]
@@ -501,7 +499,7 @@ def _combine_all(numbers, number, here, own, dtype):  # type: ignore[no-untyped-
 
 @device_function
 def _combined(first, second, operator):  # type: ignore[no-untyped-def]
-    """Return two numbers combined: their sum, product, minimum or maximum."""
+    """Return the sum (0), product (1), minimum (2) or maximum (3); NaN propagates."""
     if operator == 0:
         return first + second
     if operator == 1:
@@ -515,7 +513,7 @@ def _combined(first, second, operator):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def begin_clock(notes):  # type: ignore[no-untyped-def]
-    """Have what is launched next count as work, and nothing that was before."""
+    """Reset the clock: only later launches count as work."""
     if cuda.grid(1) == 0:
         notes[WORK], notes[SINCE] = int64(0), clock_ns()
 
@@ -526,8 +524,9 @@ def combine_rows(  # type: ignore[no-untyped-def]
 ):
     """Combine rows that ranks have posted for own vertices, in the order of ranks.
 
-    All ranks list the own vertices, of `count` words, of which a warp takes one.
-    `operation` is a place in `OPERATIONS`. `words` is told for which anything has come.
+    The list of each rank has all own vertices, in `count` words; a warp takes a word.
+    `operation` is an index into `OPERATIONS`; `words` gets the set of vertices for
+    which rows have arrived.
     """
     lane, word = int32(cuda.laneid), int32(cuda.grid(1) >> 5)
     for rank in range(here.shape[0]):

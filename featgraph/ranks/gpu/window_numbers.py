@@ -1,7 +1,6 @@
-"""Numbers that are to be combined with those of all ranks, on the device.
+"""Arrays combined over all ranks on the device, and counters of stored bytes.
 
-They wait until something is posted: an exchange carries all that is known by then.
-
+Combines are deferred until the next post of their channel, which sends them all.
 Kernels count the bytes that they have stored in the windows of other ranks (0077).
 """
 
@@ -23,26 +22,26 @@ from featgraph.runtime.devices.protocol import Device
 __all__ = ["MOST_NUMBERS", "NumbersSent", "WindowNumbers"]
 
 Array = Any
-#: Bytes of a result that is combined on the device; larger ones go by the host.
+#: Most bytes of a result combined on the device; larger ones go through the host.
 MOST_NUMBERS = 1 << 16
-#: Tables of arrays that are kept.
+#: Most tables of arrays that are kept.
 _MOST_TABLES = 64
-#: In a slot, numbers stand at multiples of so many bytes.
+#: Alignment of numbers in a slot, in bytes.
 _ALIGNMENT = 16
 _OPERATORS = ("sum", "product", "min", "max")
 
 
 class NumbersSent(NamedTuple):
-    """Numbers of one exchange.
+    """The numbers of one exchange.
 
     Attributes
     ----------
     table : array of int64
         See `window_kernels`.
     arrays : int
-        How many these are.
+        Number of arrays.
     room : int
-        Bytes that they take of a slot.
+        Their bytes in a slot.
     """
 
     table: Array
@@ -51,23 +50,23 @@ class NumbersSent(NamedTuple):
 
 
 class WindowNumbers:
-    """Arrays that wait to be combined with those of other ranks.
+    """Arrays whose combine over all ranks is deferred until the next post.
 
     Parameters
     ----------
     device : CudaDevice
     own : int
-        How many vertices this rank owns, which come first where a set is counted.
+        Number of vertices that this rank owns, the first ones of a set.
     beside : WindowNumbers, optional
-        Those of another channel of the rank, of which kernels tell the same host.
+        Numbers of another channel of the rank, whose notes and counters are shared.
 
     Attributes
     ----------
     own : int64
     notes : array of int64
-        What kernels tell the host: see `window_kernels`.
+        Values that kernels set for the host: see `window_kernels`.
     total : array of int64
-        Where a count is left: where the device leaves those of the thread at hand.
+        The count of the device for the current thread.
     """
 
     def __init__(
@@ -88,11 +87,11 @@ class WindowNumbers:
 
     @property
     def total(self) -> Array:
-        """Where a count is left."""
+        """The count of the device for the current thread: int64, on the GPU."""
         return self._device.own.total  # type: ignore[attr-defined]
 
     def stored(self, ranks: int) -> StoredBytes:
-        """Return what is counted of the bytes that kernels store at other ranks."""
+        """Return the counters of the bytes that kernels store at other ranks."""
         if self._beside is not None:
             return self._beside.stored(ranks)
         if self._stored is None:
@@ -101,11 +100,11 @@ class WindowNumbers:
 
     @property
     def any_wait(self) -> bool:
-        """Whether any array waits."""
+        """Whether any combine is deferred."""
         return bool(self._waiting)
 
     def can_combine(self, array: Array, operator: str) -> bool:
-        """Whether an array of one axis is combined here."""
+        """Whether a one-dimensional array can be combined on the device."""
         size = array.size * array.dtype.itemsize
         if array.dtype == np.bool_:
             return operator in {"or", "and"} and 0 < size <= MOST_NUMBERS
@@ -119,9 +118,9 @@ class WindowNumbers:
         count: int | None = None,
         behind: Callable[[], None] | None = None,
     ) -> None:
-        """Have the first entries of an array combined in place; default all.
+        """Defer the in-place combine of the first `count` entries; default all.
 
-        What is launched `behind` that is asked for when they have been.
+        `behind` is called after the exchange that combines them.
         """
         if behind is not None:
             self._behind.append(behind)
@@ -135,17 +134,17 @@ class WindowNumbers:
         self._waiting.append((array, entries, _OPERATORS.index(operator)))
 
     def forget(self) -> None:
-        """Have no array wait."""
+        """Drop all deferred combines."""
         self._waiting.clear()
         self._behind.clear()
 
     def take_behind(self) -> Sequence[Callable[[], None]]:
-        """Return what is launched behind all that wait, once."""
+        """Return the calls to make after the deferred combines, and clear them."""
         behind, self._behind = self._behind, []
         return behind
 
     def send(self, counts: bool) -> NumbersSent:
-        """Return all that wait, behind `total` if it `counts`; none waits any more."""
+        """Return the deferred numbers, after `total` with `counts`, and clear them."""
         waiting = [(self.total, 1, 0)] * counts + self._waiting
         self._waiting = []
         key = tuple(
@@ -166,20 +165,20 @@ class WindowNumbers:
             item = np.dtype(dtype).itemsize
             rows.append((address, entries, item, KINDS.index(dtype), operator, begin))
             begin += -(-entries * item // _ALIGNMENT) * _ALIGNMENT
-        # Kernels take no array without entries.
+        # Kernels take no empty array.
         table = self._device.upload(np.array(rows or [(0,) * 6], np.int64))
         return NumbersSent(table, len(rows), begin)
 
 
-#: What is counted apart, in the order in which kernels number it.
+#: Names of the forms, in the order in which kernels number them.
 _NAMES = ("all", "ms", "vr", "vr-list", "numbers")
 
 
 class StoredBytes:
     """Bytes by form and rank, counted on the device by the kernels that store them.
 
-    So supersteps that are replayed, or run in a loop of the device, are counted, and
-    nothing waits for that. Flags are not counted.
+    This counts supersteps that are replayed or run in a loop on the device, without a
+    wait of the host. Flags are not counted.
 
     Parameters
     ----------
@@ -198,14 +197,14 @@ class StoredBytes:
         self.places: Any = device.upload(np.zeros(np.prod(shape), np.int64))
 
     def read(self, rank: int) -> dict[str, npt.NDArray[np.int64]]:
-        """Return the bytes for each rank, by form, from the beginning.
+        """Return the bytes stored at each rank since the start, by form.
 
-        What a rank stores in its own window counts for nothing. This waits for the GPU.
+        Bytes in the rank's own window do not count. Waits for the GPU.
 
         Parameters
         ----------
         rank : int
-            Of those who stored them.
+            The storing rank.
         """
         places = self._device.download(self.places)
         found = places.reshape(len(_NAMES), kernels.STRIPES, self._ranks).sum(axis=1)

@@ -1,10 +1,9 @@
-"""Memory of a GPU that other ranks of the host store into, and its mailboxes.
+"""Windows: memory of a GPU into which other ranks of the host store.
 
-A window is memory that the driver has allocated by itself: of memory of a pool there is
-no handle. Ranks of one process have each other's addresses, those of several processes
-map each other's memory by the driver's handles. A mapping is to be closed before the
-memory is given back, so windows that are not used any more are kept until all ranks
-have said so.
+A window is an allocation of its own, since memory of a pool has no handle. Ranks of one
+process use each other's addresses; ranks of several processes map each other's memory
+by handles of the driver. A mapping must be closed before the memory is freed, so unused
+windows are kept until all ranks have dropped them.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ from featgraph.runtime.recording.cuda_trace import TURN
 
 __all__ = ["Mailboxes", "ThroughWindows", "find_near"]
 
-#: Which ranks reach each other: (P, P), of truth values.
+#: Which ranks reach each other: bool, shape (P, P).
 Near = npt.NDArray[np.bool_]
-#: What stands for itself in memory of a GPU, so that no two are written in one sector.
+#: Distance of two flags in bytes, so that they are in different sectors.
 _APART = 128
-#: What the driver maps at a time: a smaller window would share it with other memory.
+#: The driver's unit of mappings, in bytes: a smaller window would share it.
 _MAPPED = 2 << 20
-#: For how many ns a kernel waits where a watch says that a rank is lost.
+#: The limit of a kernel's waits, in ns, if a watch finds lost ranks.
 _NO_LIMIT = np.int64(2**62)
-#: Bytes that slots are multiples of.
+#: Alignment of slots, in bytes.
 _ALIGNMENT = 256
 
 
 def find_near(engine: Engine, device: Device) -> Near:
-    """Return which ranks can store into each other's memory; all of them call it.
+    """Return which ranks can store into each other's memory; all ranks call it.
 
-    Those of one process can, and those on different GPUs of one host that reach each
-    other. A rank is near itself.
+    These are ranks of one process, and ranks of one host on different GPUs that reach
+    each other. A rank is near itself.
 
     Returns
     -------
@@ -65,16 +64,16 @@ def find_near(engine: Engine, device: Device) -> Near:
 
 
 def place_of_rank() -> str:
-    """Return what tells the host, the process and the GPU of this rank from others."""
+    """Return identifiers of this rank's host, process and GPU, one per line."""
     host = f"{socket.gethostname()}/{_system()}"
     return f"{host}\n{os.getpid()}\n{uuid_of_current()}"
 
 
 def _may_reach(places: Sequence[Sequence[str]]) -> Near:
-    """Return which ranks at hosts, in processes and with GPUs may map their memory.
+    """Return which ranks may map each other's memory, by host, process and GPU.
 
-    Processes that share a GPU take turns there: one would wait in vain for another. So
-    no rank of their host is near another one.
+    Processes that share a GPU run one at a time, so a waiting kernel would block the
+    other process: no two ranks of their host are near each other.
     """
     hosts = np.array([place[0] for place in places])
     near = hosts[:, None] == hosts
@@ -88,7 +87,7 @@ def _may_reach(places: Sequence[Sequence[str]]) -> Near:
 
 
 def _system() -> str:
-    """Return what tells this system, and its numbers of processes, from others."""
+    """Return an identifier of this boot and process namespace; "" if unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
@@ -97,23 +96,23 @@ def _system() -> str:
 
 
 def _takes_turns(engine: Engine | None) -> bool:
-    """Whether ranks share a process, and run one at a time."""
+    """Whether ranks share a process and run one at a time."""
     return bool(getattr(engine, "takes_turns", False))
 
 
 class _Window(NamedTuple):
-    """Memory that ranks have mapped.
+    """A window of this rank, and its addresses of the windows of near ranks.
 
     Attributes
     ----------
     number : int
         The same on all ranks.
     memory : array of uint8
-        Of this one.
+        The window of this rank.
     addresses : list of int
-        Of all ranks', here; 0 of those that are not near.
+        By rank, the address of its window in this process; 0 if it is not mapped.
     opened : Near
-        Of each rank, whose memory it has an address of.
+        Which ranks have mapped which windows.
     """
 
     number: int
@@ -123,34 +122,34 @@ class _Window(NamedTuple):
 
 
 def _awaited(alarm: npt.NDArray[np.int64]) -> str:
-    """Return what a kernel has waited for, for a while; empty if for nothing."""
+    """Return a text about the rank for which a kernel waits; "" if there is none."""
     ranks = np.flatnonzero(alarm[1:]).tolist()
     return f"what rank {ranks[0]} stores, in a kernel" if ranks else ""
 
 
 class _Registry:
-    """The windows of a rank, by numbers that all ranks give them alike."""
+    """The windows of a rank, by numbers that are the same on all ranks."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = weakref.ref(engine)
         self._count = 0
-        #: Number -> memory, and mappings of the others'.
+        #: Number -> memory, and mappings of other ranks' windows.
         self._windows: dict[int, tuple[Any, list[Any]]] = {}
         self._dropped: set[int] = set()
-        #: Memory of the host: whether a rank is lost, and, behind that, for which ranks
-        #: a kernel waits.
+        #: Memory of the host: whether a rank is lost, then for each rank whether a
+        #: kernel waits for it.
         self.alarm = alarm = cuda.mapped_array(1 + engine.size, np.int64)
         alarm[:] = 0
         watch = watch_of(engine)
         if watch is not None:
             watch.when_lost(lambda: alarm.__setitem__(0, 1))
-            # At the end of the process memory goes while the watch still asks.
+            # At exit the memory is freed while the watch still reads it.
             atexit.register(watch.ask_too(lambda: _awaited(alarm)))
 
     def map(self, size: int, device: Device, near: Near) -> _Window:
-        """Return a window of zeros that near ranks have mapped; all ranks call it.
+        """Return a zeroed window that near ranks have mapped; all ranks call it.
 
-        Where not all could, it is given back.
+        If a mapping has failed on any rank, the window is dropped.
         """
         engine = self._engine()
         if engine is None:
@@ -183,11 +182,11 @@ class _Registry:
         return _Window(number, memory, addresses, opened)
 
     def drop(self, number: int) -> None:
-        """Note that a window is not used any more."""
+        """Note that this rank has no more use for a window."""
         self._dropped.add(number)
 
     def _give_back(self, engine: Engine, device: Device) -> None:
-        """Give windows back that no rank uses: first the mappings, then the memory."""
+        """Free windows that all ranks have dropped: first mappings, then memory."""
         own = np.array(sorted(self._dropped.copy()), np.int64)
         found = engine.all_gather(own, about="windows that are not used any more")
         gone = set.intersection(*({int(n) for n in one} for one in found))
@@ -223,11 +222,10 @@ class Mailboxes:
     sizes : sequence of int
         Bytes of a slot in this rank's window, by the rank that stores there.
     about : str
-        What is stored.
+        A name of the exchange, for errors.
     near : array of bool, shape (P, P), optional
-        Which ranks store at each other; see `find_near`. Default: all. A rank stands in
-        for those that are not near: it raises their flags in its own window, and takes
-        no rows of them.
+        Which ranks store at each other; see `find_near`. Default: all. For ranks that
+        are not near, this rank raises the flags in its own window, and takes no rows.
 
     Attributes
     ----------
@@ -235,12 +233,12 @@ class Mailboxes:
         Where this rank stores at each, and where each stores at this one: see
         `window_kernels`.
     own : array of int64
-        What the kernels of this rank count.
+        Counters of this rank's kernels.
     alarm : int64
-        Address of memory of the host, by which kernels that wait hear that a rank is
-        lost, and tell for which they wait.
+        Address of memory of the host with a flag for a lost rank, which waiting kernels
+        read, and a flag for each rank, set by kernels that wait for it.
     limit_ns : int64
-        How long they wait.
+        The limit of a kernel's waits.
     """
 
     def __init__(
@@ -251,7 +249,7 @@ class Mailboxes:
         about: str,
         near: Near | None = None,
     ) -> None:
-        # What combines numbers for an engine is kept as long as that.
+        # A strong reference would keep the engine alive.
         self._engine = weakref.ref(engine)
         self._device, self._about = device, about
         slots = [-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes]
@@ -279,16 +277,16 @@ class Mailboxes:
         self.there, self.here = device.upload(there), device.upload(here)
         self.own = device.upload(np.zeros(4, np.int64))
         self.alarm = np.int64(address_of(_registry_of(engine).alarm))
-        # A watch says when a rank is lost: one that compiles may take its time.
+        # With a watch no limit is needed, so that another rank may compile for long.
         watched = watch_of(engine) is not None
         self.limit_ns = _NO_LIMIT if watched else np.int64(1e9 * timeout_of(engine))
         self._memory: npt.NDArray[Any] | Any = memory
 
     def turn(self) -> None:
-        """Let ranks that take turns with this one post, too.
+        """Let ranks that share the thread of this one post, too.
 
-        Behind what a rank posts, and before it takes what others have. Where each rank
-        has a process, nothing is to be done. A recording does it again.
+        Called between a rank's post and its take. Does nothing if each rank has a
+        process. A recording repeats the call.
         """
         takes_turns = _takes_turns(self._engine())
         if takes_turns:
@@ -303,9 +301,9 @@ class Mailboxes:
 
 
 class ThroughWindows:
-    """Hands over messages of GPUs that all store at each other, as a `GpuEngine` does.
+    """Exchange of GPU messages through windows, as a `GpuEngine` does.
 
-    A rank has a window with a slot for each rank, in which that leaves its message.
+    Each rank has a window with a slot for the message of every other rank.
 
     Parameters
     ----------
@@ -325,11 +323,11 @@ class ThroughWindows:
         *,
         about: str = "",
     ) -> list[Any | None]:
-        """Hand an array of bytes to each rank: see `GpuEngine`; waits for the GPU."""
+        """Send an array of bytes to each rank: see `GpuEngine`; waits for the GPU."""
         engine, device, own = self._engine, self._device, self._engine.rank
         driver: Any = device.driver  # type: ignore[attr-defined]
         most = max(0 if array is None else int(array.size) for array in arrays)
-        device.synchronize()  # what came last has been taken, on all ranks then
+        device.synchronize()  # the last messages have been taken, then on all ranks
         found = engine.all_reduce(np.array([most], np.int64), "max", about=about)
         window = self._of(int(found[0]))
         for rank, array in enumerate(arrays):
@@ -348,7 +346,7 @@ class ThroughWindows:
         return made
 
     def _of(self, size: int) -> _Window:
-        """Return the windows, whose slots have room for a message; all ranks ask."""
+        """Return windows whose slots have `size` bytes or more; all ranks call it."""
         if self._window is None or size > self._slot:
             registry, ranks = _registry_of(self._engine), self._engine.size
             if self._drop is not None:

@@ -1,1 +1,1 @@
-"""Graphs that are made in parts: no rank ever has the whole."""
+"""Building of distributed graphs from edges of all ranks; no rank ever has them all."""

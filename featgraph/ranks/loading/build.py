@@ -1,4 +1,4 @@
-"""A graph in parts, made of the edges that each rank happens to have."""
+"""Building of a distributed graph from any edges given to each rank."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ Array = npt.NDArray[Any]
 def build(
     engine: Engine, given: Given, along: str, ranks: object = None
 ) -> DistributedGraph:
-    """Make a graph of which each rank gets its part; all ranks call it.
+    """Build a distributed graph; all ranks call it.
 
     Parameters
     ----------
     engine : Engine
     given : Given
-        What this rank has; its edges have rows, and it is let go of.
+        The edges given to this rank, with row numbers; they are released.
     along : {"both", "in"}
         Which edges at its vertices a rank gets.
     ranks : optional
-        How many ranks get vertices: see `working_ranks`.
+        The number of ranks that get vertices: see `working_ranks`.
 
     Notes
     -----
-    A rank has the edges that it was given, then those at its own vertices, and messages
-    of `ROUND_EDGES`; of vertices it has a count for each word of 32, and two bits of
-    each, with which ghosts are found. Where the graph has sides, it has a count of each
-    vertex while it is cut, and two numbers.
+    Memory of a rank: its given edges, then those at its own vertices, and messages of
+    `ROUND_EDGES` edges; a count for each word of 32 vertices, and two bits for each
+    vertex, to find ghosts. A graph with sides needs a count for each vertex during the
+    cut, and two numbers for each vertex.
     """
     kind = kind_of(engine, given, along)
     counted = Counted.of_all(engine, count_edges(given, kind), kind)
@@ -66,7 +66,7 @@ def build(
 
 
 def kind_of(engine: Engine, given: Given, along: str) -> Kind:
-    """Return what ranks know of the edges that they were given; all call it."""
+    """Return the facts of the edges given to all ranks; all ranks call it."""
     counts = np.array([given.size], np.int64)
     total = engine.all_reduce(counts, "sum", about="given edges")
     known = given.directed, along, given.weights_dtype, given.sides
@@ -74,7 +74,7 @@ def kind_of(engine: Engine, given: Given, along: str) -> Kind:
 
 
 def number_rows(engine: Engine, given: Given) -> None:
-    """Have the edges of this rank follow those of the ranks before it."""
+    """Set the rows of this rank's edges, behind those of the ranks before it."""
     sizes = engine.all_gather(np.array([given.size], np.int64), about="given edges")
     row = int(np.concatenate(sizes)[: engine.rank].sum())
     for i, chunk in enumerate(given.chunks):
@@ -83,7 +83,7 @@ def number_rows(engine: Engine, given: Given) -> None:
 
 
 def count_edges(given: Given, kind: Kind) -> Counted:
-    """Count the edges that a rank has."""
+    """Count the in-edges given to this rank, and add up their digest."""
     from featgraph.graph.building import digests  # loads Numba
     from featgraph.graph.partition import part_kernels
 
@@ -105,7 +105,7 @@ def part_of_edges(
     along: str,
     out: Array | None,
 ) -> Found:
-    """Return the part of a rank of a division, of the edges that have come."""
+    """Return the part of a rank, built of the received edges."""
     own = at[0].own(at[1])
     if along == "in":
         arrived = _by_target(arrived, *own, whole)
@@ -122,7 +122,7 @@ def part_of_edges(
 
 
 def _by_target(arrived: Arrived, first: int, last: int, whole: Whole) -> Arrived:
-    """Return the edges into own vertices, row by row, and twins as edges."""
+    """Return the edges into own vertices by target, with twins as edges."""
     u, v, rows = arrived.sources, arrived.targets, arrived.rows
     into = np.flatnonzero((v >= first) & (v < last))
     twins = np.empty(0, np.int64)
@@ -130,7 +130,7 @@ def _by_target(arrived: Arrived, first: int, last: int, whole: Whole) -> Arrived
         twins = np.flatnonzero((u >= first) & (u < last) & (u != v))
     which = np.concatenate((into, twins))
     targets = np.concatenate((v[into], u[twins]))
-    # Of edges and twins in one row, that comes first which was given first.
+    # Within a row, edges and twins are in the order in which they were given.
     order = np.lexsort((which, targets))
     which = which[order]
     weights = arrived.weights
@@ -144,7 +144,7 @@ def _by_target(arrived: Arrived, first: int, last: int, whole: Whole) -> Arrived
 
 
 def _given_rows(whole: Whole, local: Graph, rows: Array) -> Array:
-    """Return the row in given order of each slot."""
+    """Return the row in given order of each edge slot of the part."""
     slots = local.given_index
     found: Array
     if local.directed:

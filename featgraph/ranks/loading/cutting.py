@@ -1,7 +1,7 @@
-"""What ranks know of a graph before its edges are with their owners, and how it is cut.
+"""Cuts of a graph by counts of its in-edges, before edges are sent to their owners.
 
-Of a graph without sides in-edges are counted by words of vertices, at which it is cut;
-one with sides is cut at any vertex, and counted by vertices.
+A graph without sides is counted by words of 32 vertices, and cut at words; a graph with
+sides is counted by vertex, and cut at any vertex.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Kind:
-    """What ranks know of a graph before they look at edges.
+    """Facts of a graph that ranks have before they read any edge.
 
     Attributes
     ----------
@@ -49,30 +49,30 @@ class Kind:
 
     @property
     def shift(self) -> int:
-        """By how many bits a vertex is shifted to where its in-edges are counted."""
+        """Right shift from a vertex to the index of its counter."""
         return 0 if self.sides is not None else WORD.bit_length() - 1
 
     @property
     def counters(self) -> int:
-        """How many counts of in-edges there are."""
+        """Number of counters of in-edges."""
         return -(-self.vertex_count // (1 << self.shift))
 
     @property
     def both_ends(self) -> bool:
-        """Whether the owners of sources have an edge, too."""
+        """Whether an edge is stored at the owner of its source, too."""
         return self.along == "both" or not self.directed
 
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """What is counted of edges.
+    """Counts and digest of edges.
 
     Attributes
     ----------
     into : ndarray of int64
-        In-edges of each word of 32 vertices; of each vertex, of a graph with sides.
+        In-edges of each word of 32 vertices; with sides, of each vertex.
     sums : ndarray of uint64, shape (4,)
-        Of ends, and of weights, for digests.
+        Sums over ends, and over weights, for digests.
     """
 
     into: npt.NDArray[np.int64]
@@ -80,13 +80,13 @@ class Counted:
 
     @classmethod
     def of_all(cls, engine: Engine, own: Counted, kind: Kind) -> Counted:
-        """Add up what ranks have counted of their edges; all of them call it."""
+        """Return the sums of the counts of all ranks; all ranks call it."""
         into = engine.all_reduce(own.into, "sum", about="in-edges")
         sums = engine.all_reduce(own.sums, "sum", about="the digest of a graph")
         return cls(into, sums)
 
     def whole(self, kind: Kind) -> Whole:
-        """Return what is known of the graph, but for its traits."""
+        """Return the facts of the whole graph, with default traits."""
         from featgraph.graph.building import digests  # loads Numba
 
         ends, weights = (digests.text_of(self.sums[i : i + 2]) for i in (0, 2))
@@ -107,7 +107,7 @@ class Counted:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """A division of vertices among ranks, by what was counted.
+    """A partition of vertices among ranks by counts of edges.
 
     Attributes
     ----------
@@ -115,8 +115,8 @@ class Cut:
     is_idle : bool
         Whether some ranks are to have no vertices.
     begins : ndarray of int64, shape (V,), or None
-        The edge id of the first in-edge of each vertex; None where ranks have vertices
-        in the order of their numbers, from which it follows.
+        The edge id of the first in-edge of each vertex; None if the partition keeps the
+        order of vertices, from which it follows.
     """
 
     partition: Partition
@@ -124,7 +124,7 @@ class Cut:
     begins: npt.NDArray[np.int64] | None
 
     def starts(self, rank: int) -> npt.NDArray[np.int64] | None:
-        """Return those of a rank's own vertices."""
+        """Return `begins` of a rank's own vertices, or None."""
         if self.begins is None or self.partition.order is None:
             return None
         first, last = map(int, self.partition.cuts[rank : rank + 2])
@@ -142,9 +142,9 @@ def cut_evenly(
     engine : Engine
     kind : Kind
     counted : Counted
-        Of all edges.
+        The counts of all ranks.
     ranks : optional
-        How many ranks get vertices: see `working_ranks`.
+        The number of ranks that get vertices: see `working_ranks`.
     """
     count, into = kind.vertex_count, counted.into
     working = working_ranks(engine, ranks, (count, int(into.sum())))

@@ -1,9 +1,8 @@
-"""Who owns which vertices, as loops over edges find it: by words of 32 numbers.
+"""Owners of vertices by words of 32 numbers, for loops over edges.
 
-A word has one owner, so that no loop looks for the range that an end is in. Where
-ranges of a partition do not begin at words, vertices have other numbers while edges are
-on their way to owners: each range begins at the next word, and some numbers are
-those of no vertex.
+Each word has one owner, so that loops need no search for the range of an end. If the
+ranges of a partition do not begin at words, vertices get other numbers while edges are
+sent to their owners: each range begins at the next word, and some numbers stay unused.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Division:
-    """Numbers of vertices, of which each rank owns whole words.
+    """A numbering of vertices in which each rank owns whole words.
 
     Attributes
     ----------
     partition : Partition
     firsts : ndarray of int64, shape (P + 1,)
-        The number of the first vertex of each rank, at a word, and more than any.
+        The first number of each rank, a multiple of 32, and the end of all numbers.
     numbers : ndarray of int32, shape (V,), or None
-        The number of each vertex, by what ends of edges are; None: these are numbers.
+        The number of each vertex, by end of an edge; None: ends are numbers already.
     """
 
     partition: Partition
@@ -43,14 +42,14 @@ class Division:
 
     @classmethod
     def of(cls, partition: Partition, places: Array | None = None) -> Division:
-        """Return that of a partition.
+        """Return the division of a partition.
 
         Parameters
         ----------
         partition : Partition
         places : ndarray of int32, shape (V,), optional
-            The place in its order of each vertex, by what ends of edges are. Default:
-            ends are places.
+            The place of each vertex in the order of the partition, by end of an edge.
+            Default: ends are places already.
         """
         cuts, count = partition.cuts, partition.vertex_count
         if bool(((cuts % WORD == 0) | (cuts == count)).all()):
@@ -63,18 +62,18 @@ class Division:
 
     @property
     def size(self) -> int:
-        """How many numbers there are."""
+        """The end of all numbers."""
         return int(self.firsts[-1])
 
     @property
     def owners(self) -> npt.NDArray[np.int32]:
-        """Which rank owns the vertices of each word."""
+        """The rank that owns the vertices of each word."""
         words = np.diff(-(-self.firsts // WORD))
         return np.repeat(np.arange(words.size, dtype=np.int32), words)
 
     @property
     def vertices(self) -> npt.NDArray[np.int32] | None:
-        """The vertex of each number, if some have another one; 0 of those of none."""
+        """The vertex of each number, 0 for unused ones; None if they are equal."""
         order, firsts = self.partition.order, self.firsts
         if firsts is self.partition.cuts:
             return order
@@ -87,12 +86,12 @@ class Division:
         return made
 
     def own(self, rank: int) -> tuple[int, int]:
-        """Return the first number of a rank's vertices, and that behind the last."""
+        """Return the first number of a rank's vertices, and the end of its numbers."""
         first, cuts = int(self.firsts[rank]), self.partition.cuts
         return first, first + int(cuts[rank + 1] - cuts[rank])
 
     def renumbered(self, chunk: Chunk) -> Chunk:
-        """Return edges whose ends are numbers."""
+        """Return a chunk whose ends are replaced by their numbers."""
         numbers = self.numbers
         if numbers is None:
             return chunk
@@ -100,10 +99,10 @@ class Division:
         return Chunk(*ends, chunk.weights, chunk.rows)
 
     def places(self, numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-        """Return the places in the order of the partition of ascending numbers."""
+        """Return the places, in the partition's order, of ascending numbers."""
         cuts, firsts = self.partition.cuts, self.firsts
         if firsts is cuts:
             return numbers
-        # In their own type, or all of them would be converted.
+        # In the dtype of `numbers`, or all of them would be converted.
         counts = np.diff(np.searchsorted(numbers, firsts.astype(numbers.dtype)))
         return numbers + np.repeat((cuts - firsts)[:-1].astype(np.int32), counts)

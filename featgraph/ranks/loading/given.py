@@ -1,4 +1,4 @@
-"""The edges that a rank happens to have, before they are with their owners."""
+"""The edges given to a rank, before they are sent to their owners."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Chunk:
     sources, targets : ndarray of integers
     weights : ndarray or None
     rows : int or ndarray of int64
-        Row in given order of each edge, or of the first, if others follow it.
+        Row in given order of each edge, or of the first one if rows are consecutive.
     """
 
     sources: Array
@@ -33,7 +33,7 @@ class Chunk:
 
     @property
     def size(self) -> int:
-        """How many edges there are."""
+        """Number of edges."""
         return int(self.sources.size)
 
     @property
@@ -44,14 +44,14 @@ class Chunk:
         return self.rows
 
     def at(self, places: Array) -> Chunk:
-        """Return those at some places."""
+        """Return the edges at some indices."""
         weights = None if self.weights is None else self.weights[places]
         first, rows = self.rows, places
         rows = first[places] if isinstance(first, np.ndarray) else first + places
         return Chunk(self.sources[places], self.targets[places], weights, rows)
 
     def part(self, begin: int, end: int) -> Chunk:
-        """Return some of them."""
+        """Return the edges from `begin` up to `end`."""
         some = slice(begin, end)
         weights = None if self.weights is None else self.weights[some]
         rows = self.rows
@@ -65,18 +65,18 @@ class Chunk:
 
 @dataclass(eq=False)
 class Given:
-    """What a rank has been given of a graph.
+    """The edges of a graph that were given to this rank.
 
     Attributes
     ----------
     chunks : list of Chunk
-        Checked: their ends are vertices. They are let go of when they are sent.
+        Checked edges, whose ends are vertices. They are released when they are sent.
     vertex_count : int
     directed : bool
     weights_dtype : dtype or None
     sides : tuple of int, or None
     is_on_gpu : bool
-        Whether arrays are the dialect's.
+        Whether the arrays are on the GPU.
     """
 
     chunks: list[Chunk]
@@ -88,17 +88,17 @@ class Given:
 
     @property
     def size(self) -> int:
-        """How many edges this rank has."""
+        """Number of edges given to this rank."""
         return sum(chunk.size for chunk in self.chunks)
 
     def parts(self, most: int) -> Iterator[Chunk]:
-        """Yield all edges, as many at a time as given."""
+        """Yield all edges in chunks of at most `most`."""
         for chunk in self.chunks:
             for begin in range(0, chunk.size, most):
                 yield chunk.part(begin, min(begin + most, chunk.size))
 
     def take(self, most: int) -> Iterator[Chunk]:
-        """Yield them likewise, and let go of them."""
+        """Yield all edges in chunks of at most `most`, and release them."""
         self.chunks.reverse()
         while self.chunks:
             chunk = self.chunks.pop()

@@ -1,7 +1,7 @@
-"""Parts that are made on the GPUs of ranks: of edges that pass by, or are given there.
+"""Parts built on the GPUs of ranks, of streamed edges or of edges given there.
 
-What ranks tell each other of a graph is the same for all edges. Edges that a rank has
-on its GPU go to the GPUs of their owners, in rounds of bounded memory.
+Streamed edges pass through every rank, which keeps its own. Edges given on a rank's GPU
+are sent to the GPUs of their owners, in rounds of bounded memory.
 """
 
 from __future__ import annotations
@@ -55,27 +55,27 @@ __all__ = [
 Array = Any
 HostArray = npt.NDArray[Any]
 
-#: Edges that a rank sends in a round: messages take up to 20 bytes of each, twice.
+#: Edges that a rank sends in a round: messages have up to 20 bytes of each, twice.
 ROUND_EDGES = 1 << 23
 _ABOUT = "edges of a graph"
 
 
 def surveyed(engine: Engine, pieces: Pieces, kind: Kind) -> Counted:
-    """Count edges that pass by on the GPUs of all ranks; all of them call it."""
+    """Count streamed edges on the GPUs of all ranks; all ranks call it."""
     own = survey(pieces, kind.counters, kind.shift, kind.directed)
     sums = np.concatenate((own.ends, own.weights))
     return Counted.of_all(engine, Counted(own.into, sums), kind)
 
 
 def between(pieces: Pieces, partition: Partition) -> Pieces:
-    """Return what gives the same edges, between places in a partition's order."""
+    """Return the same stream of edges, with places in a partition's order as ends."""
     if partition.places is None:
         return pieces
     return renumbered(pieces, memory.upload(partition.places))
 
 
 def wanted_of(engine: Engine, kind: Kind, partition: Partition, given: int) -> Wanted:
-    """Return which entries this rank has of so many edges that pass by."""
+    """Return the entries that this rank keeps of `given` streamed edges."""
     first, last = map(int, partition.cuts[engine.rank : engine.rank + 2])
     count, is_both = kind.vertex_count, kind.along == "both"
     return Wanted(first, last, count, given, is_both, kind.directed)
@@ -89,7 +89,7 @@ def finish_there(
     numbers: Callable[[], HostArray],
     out: HostArray | None = None,
 ) -> DistributedGraph:
-    """Make the graph of the parts that ranks have on their GPUs.
+    """Return the graph of the parts that ranks have on their GPUs; all ranks call it.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def finish_there(
     numbers : callable
         Returns the row in given order of each edge.
     out : ndarray, optional
-        Out-degrees of own vertices. Default: what has passed by has all of them.
+        Out-degrees of own vertices. Default: those counted in the stream.
     """
     (part, edges), partition = made, cut.partition
     out = part.out if out is None else out
@@ -118,16 +118,16 @@ def finish_there(
 def build_there(
     engine: Engine, given: Given, along: str, ranks: object = None
 ) -> DistributedGraph:
-    """Make a graph of edges that ranks have on their GPUs; all ranks call it.
+    """Build a graph of edges given on the GPUs of ranks; all ranks call it.
 
     Parameters
     ----------
     engine : Engine
     given : Given
-        A chunk whose arrays are the dialect's; it is let go of.
+        Chunks with arrays on the GPU; they are released.
     along : {"both", "in"}
     ranks : optional
-        How many ranks get vertices: see `working_ranks`.
+        The number of ranks that get vertices: see `working_ranks`.
     """
     kind = kind_of(engine, given, along)
     counted = surveyed(engine, lambda: _pieces(given), kind)
@@ -138,7 +138,7 @@ def build_there(
     arrived = _exchanged(engine, given, kind, partition)
     size = arrived.size
     wanted = wanted_of(engine, kind, partition, size)
-    # A number is the place of the edge among those that have arrived, which ascend.
+    # Edges are numbered by their index among those that have arrived, in given order.
     part = Part(lambda: arrived.pieces(PIECE_EDGES), wanted)
     edges, places = _edges_of(part, kind.weights_dtype)
     arrived.let_go()
@@ -158,7 +158,7 @@ def build_there(
 def cut_there(
     engine: Engine, graph: Graph, cut: Cut, whole: Whole, along: str
 ) -> DistributedGraph:
-    """Make this rank's part of a graph whose edges its GPU has; all ranks call it."""
+    """Build this rank's part of a whole graph on its GPU; all ranks call it."""
     edges, partition = gpu_edges(graph), cut.partition
     weights = graph._edges.weights_on_gpu()
     columns, count = (edges.sources, edges.targets, weights), graph.given_edge_count
@@ -176,7 +176,7 @@ def cut_there(
 
 
 def _edges_of(part: Part, dtype: Any) -> tuple[GpuRowEdgeList, Array]:
-    """Return the edges of a part, with weights of a type, and the number of each."""
+    """Return the edges of a part, with weights of a dtype, and their numbers."""
     ends, weights = part.rows(dtype)
     places, wanted = part.numbers(), part.wanted
     directed = wanted.directed or not wanted.is_both
@@ -192,7 +192,7 @@ def _edges_of(part: Part, dtype: Any) -> tuple[GpuRowEdgeList, Array]:
 
 
 def _sources_of_all(engine: Engine, given: Given, partition: Partition) -> HostArray:
-    """Return how many edges of all ranks lead out of each own vertex."""
+    """Return the out-degrees of own vertices, summed over the edges of all ranks."""
     counts = memory.filled((given.vertex_count,), 0, np.int32)
     for chunk in given.chunks:
         sources = chunk.sources
@@ -215,7 +215,7 @@ def _pieces(given: Given) -> Iterator[Piece]:
 def _cut(
     columns: tuple[Array, Array, Array | None], first: int, most: int
 ) -> Iterator[Piece]:
-    """Yield columns of edges, of which the first has a number, piece by piece."""
+    """Yield columns of edges in pieces of at most `most`, numbered from `first`."""
     count = columns[0].size
     for begin in range(0, count, most):
         size = min(most, count - begin)
@@ -230,12 +230,12 @@ def _cut(
 
 
 class _Arrived:
-    """Edges that have come, in given order.
+    """Received edges, in given order.
 
     Attributes
     ----------
     rows : ndarray of int32 or int64
-        Row in given order of each.
+        Row in given order of each edge.
     """
 
     def __init__(self, columns: tuple[Array, Array, Array | None], rows: Any) -> None:
@@ -244,22 +244,22 @@ class _Arrived:
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of edges."""
         return int(self.rows.size)
 
     def pieces(self, most: int) -> Iterator[Piece]:
-        """Yield them, numbered by their places."""
+        """Yield the edges in pieces, numbered from 0."""
         return _cut(self._columns, 0, most)
 
     def let_go(self) -> None:
-        """Let go of all but the rows."""
+        """Release all arrays but the rows."""
         self._columns = None
 
 
 def _exchanged(
     engine: Engine, given: Given, kind: Kind, partition: Partition
 ) -> _Arrived:
-    """Hand each edge to the owners of its ends; what each was given is let go of."""
+    """Send each edge to the owners of its ends; release the given edges."""
     courier = courier_for(engine)
     bounds, is_both = list(pairwise(partition.cuts.tolist())), kind.both_ends
     passing = between(lambda: _pieces(given), partition)
@@ -297,9 +297,9 @@ def _exchanged(
 
 
 def courier_for(engine: Engine) -> Any:
-    """Return what hands edges on GPUs to other ranks; all of them call it.
+    """Return the transport of edges between GPUs; all ranks call it.
 
-    By windows where all ranks store at each other.
+    It uses windows if all ranks can store into each other's.
     """
     device = choose_device("cuda")
     if have_windows(engine, device):
@@ -314,17 +314,18 @@ def take_columns(
     coming: HostArray,
     at: HostArray,
 ) -> None:
-    """Hand columns of edges to other ranks, and store what comes; all ranks call it.
+    """Send columns of edges to other ranks, and store theirs; all ranks call it.
 
     Parameters
     ----------
-    courier : as `courier_for` returns it
+    courier : GpuEngine, ThroughHost or ThroughWindows
+        See `courier_for`.
     sent : list of list of array
-        By rank, the columns that it gets; none of them without edges.
+        By rank, the columns that it gets; an empty list without edges.
     stores : list of (array, int)
-        Of each column, where what comes is stored, and from which place on.
-    coming, at : ndarray of int64
-        How many edges come from each rank, and how many are stored before them.
+        By column, the array for received values, and the index of its first one.
+    coming, at : ndarray of int64, shape (P,)
+        Number of edges received from each rank, and of those stored before them.
     """
     for column, (store, first) in enumerate(stores):
         messages = [_as_message(some, column) for some in sent]
@@ -340,7 +341,7 @@ def take_columns(
 def _flagged(
     piece: Piece, bound: tuple[int, int], is_both: bool
 ) -> tuple[Array, Array, int]:
-    """Return which edges a range has, sums before them, and how many these are."""
+    """Return flags of a range's edges, prefix sums of these, and their number."""
     size = piece.targets.size
     flags = memory.empty((size,), np.uint8)
     ends = piece.sources, piece.targets
@@ -352,7 +353,7 @@ def _flagged(
 def _columns_for(
     piece: Piece, bound: tuple[int, int], is_both: bool, dtypes: list[np.dtype[Any]]
 ) -> list[Array]:
-    """Return the ends, numbers and weights of the edges that a range has."""
+    """Return the ends, numbers and weights of a range's edges; [] if it has none."""
     flags, places, count = _flagged(piece, bound, is_both)
     if not count:
         return []
@@ -367,5 +368,5 @@ def _columns_for(
 
 
 def _as_message(columns: list[Array], number: int) -> Array | None:
-    """Return a column as bytes; None without edges."""
+    """Return a view of a column as bytes; None without edges."""
     return columns[number].view(np.dtype(np.uint8)) if columns else None

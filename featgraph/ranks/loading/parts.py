@@ -1,4 +1,4 @@
-"""What a rank has found of its part, made a graph: ghosts, degrees and traits."""
+"""The last steps of building a part: local ids, ghosts, degrees and traits."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ Array = npt.NDArray[Any]
 
 
 class Teller(Protocol):
-    """How ranks tell each other of their ghosts; all of them make these calls."""
+    """The exchange of ghosts and their degrees; all ranks make these calls."""
 
     def asked_of_own(
         self, ghosts: Array, bounds: npt.NDArray[np.int64], first: int
     ) -> tuple[npt.NDArray[np.int32], ...]:
-        """Return which own vertices each rank has as ghosts, by local number.
+        """Return the send lists: by rank, own vertices that are ghosts there.
 
         Parameters
         ----------
         ghosts : ndarray of int32
-            Their places.
+            The places of this rank's ghosts, ascending.
         bounds : ndarray of int64, shape (P + 1,)
-            Where those of each rank begin among them.
+            The index of the first ghost of each rank among them.
         first : int
             The place of the first own vertex.
         """
@@ -58,16 +58,16 @@ class Teller(Protocol):
     def degrees(
         self, values: Any, bounds: npt.NDArray[np.int64], dtype: np.dtype[Any]
     ) -> Array:
-        """Return a degree of own vertices, and of ghosts, which their owners tell.
+        """Return a degree of own vertices and ghosts, the latter from their owners.
 
-        Behind `asked_of_own`.
+        Call `asked_of_own` before.
 
         Parameters
         ----------
         values : array
-            Of own vertices.
+            The degree of own vertices.
         bounds : ndarray of int64, shape (P + 1,)
-            Where the ghosts of each rank begin.
+            The index of the first ghost of each rank.
         dtype : dtype
         """
 
@@ -79,19 +79,18 @@ class Found:
     Attributes
     ----------
     local : Graph
-        In local numbers.
+        These edges between local numbers.
     ghosts : ndarray of int32
-        Places of vertices that it has beside its own, ascending.
+        Places of the ghosts, ascending.
     rows : ndarray of integers, or a function that returns it
         Row in given order of each edge, by its edge id in `local`.
     degrees : tuple of 2 ndarrays
-        In- and out-degrees of own vertices; arrays of the dialect, if `teller` takes
-        these.
+        In- and out-degrees of own vertices; on the GPU if `teller` takes them there.
     starts : ndarray of int64 or None
-        Of each own vertex, the edge id of its first in-edge; None where these follow
-        from the order of ranks.
+        Of each own vertex, the edge id of its first in-edge; None if these follow from
+        the order of ranks.
     teller : Teller, optional
-        Tells ranks of ghosts. Default: from the host.
+        The exchange of ghosts. Default: by the host.
     """
 
     local: Graph
@@ -105,7 +104,7 @@ class Found:
 def cuts_of_words(
     words: npt.NDArray[np.int64], vertex_count: int, parts: int
 ) -> npt.NDArray[np.int64]:
-    """Return balanced cuts, given the in-edges of each word of vertices."""
+    """Return balanced cuts at words, from the number of in-edges of each word."""
     before = np.zeros(words.size + 1, np.float64)
     np.cumsum(words, out=before[1:])
     return even_cuts(before, vertex_count, parts, Balance())
@@ -114,7 +113,7 @@ def cuts_of_words(
 def localized(
     ends: tuple[Array, Array], division: Division, rank: int
 ) -> npt.NDArray[np.int32]:
-    """Turn numbers of a division into local ones, in place.
+    """Replace numbers of a division by local ones, in place.
 
     Returns the places of the ghosts, ascending.
     """
@@ -126,7 +125,7 @@ def localized(
     lock = threading.Lock()
     for end in ends:
         mark = partial(_mark, end, words, lock)
-        # Each piece has words of its own, which are to be fewer than its ends.
+        # Each thread has words of its own: these should be fewer than its ends.
         in_pieces(end.size, end.nbytes if end.size > 32 * words.size else 0, mark)
     own = slice(-(-first // WORD), -(-last // WORD))
     words[own] = 0
@@ -161,13 +160,13 @@ def _localize(ends: Array, words: Array, before: Array, begin: int, end: int) ->
 def made_graph(
     engine: Engine, whole: Whole, partition: Partition, along: str, found: Found
 ) -> DistributedGraph:
-    """Make the graph of what each rank has found; all ranks call it.
+    """Return the graph of the edges that each rank has found; all ranks call it.
 
     Parameters
     ----------
     engine : Engine
     whole : Whole
-        But for its traits.
+        Facts of the whole graph; its traits are replaced.
     partition : Partition
     along : {"both", "in"}
     found : Found
@@ -175,7 +174,7 @@ def made_graph(
     rank, ghosts = engine.rank, found.ghosts
     first, last = map(int, partition.cuts[rank : rank + 2])
     own = last - first
-    # In their own type, or all of them would be converted.
+    # In the dtype of `ghosts`, or all of them would be converted.
     bounds = np.searchsorted(ghosts, partition.cuts.astype(ghosts.dtype))
     teller = found.teller or _HostTeller(engine)
     send_lists = teller.asked_of_own(ghosts, bounds, first)
@@ -219,7 +218,7 @@ def made_graph(
 
 
 class _HostTeller:
-    """Tells ranks of ghosts by messages, piece by piece on several threads."""
+    """The exchange of ghosts by messages of the host, on several threads."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -271,7 +270,7 @@ class _HostTeller:
 
 
 def copy_to(target: Array, values: Array) -> None:
-    """Copy values to the first places of an array, on several threads if it pays."""
+    """Copy values to the begin of an array, on several threads if they are many."""
 
     def put(begin: int, end: int) -> None:
         target[begin:end] = values[begin:end]
@@ -280,14 +279,14 @@ def copy_to(target: Array, values: Array) -> None:
 
 
 def _traits(engine: Engine, whole: Whole, degrees: tuple[Array, ...]) -> GraphTraits:
-    """Return the traits of the whole graph, of which each rank knows its part.
+    """Return the traits of the whole graph from the degrees on all ranks.
 
     Parameters
     ----------
     engine : Engine
     whole : Whole
     degrees : tuple of ndarrays
-        Of own vertices: in-degrees, and out-degrees of a directed graph.
+        In-degrees of own vertices, and out-degrees if the graph is directed.
     """
     counted = [_counted(side) for side in degrees]
     longest, below = np.max([most for most, _ in counted], axis=0)
@@ -298,7 +297,7 @@ def _traits(engine: Engine, whole: Whole, degrees: tuple[Array, ...]) -> GraphTr
 
 
 def _counted(degrees: Array) -> tuple[Array, Array]:
-    """Return the longest row, and that below hubs; how many rows have few edges."""
+    """Return the largest degree, overall and below hubs; and counts of low degrees."""
     from featgraph.graph.partition import part_kernels  # loads Numba
 
     found: list[tuple[Array, Array]] = []

@@ -1,11 +1,10 @@
-"""What constructor and readers ask for: graphs in parts, made by all ranks together.
+"""Makers of distributed graphs for `Graph`, readers and generators.
 
-Edges that are a function of their numbers are drawn: on the CPU each rank draws its
-share, and edges go to the owners of their ends. On a GPU each rank draws all of them,
-piece by piece, as often as it takes, and keeps its own: nothing travels but counts. A
-GPU draws some 5e9 edges a second, which is more than a link to another one carries.
-
-Of a graph in slices each rank reads its own rows, and no others.
+Generated edges are functions of their indices. On the CPU each rank generates a share
+of them, and they are sent to the owners of their ends. On a GPU each rank generates all
+edges, piece by piece and several times, and keeps its own: only counts are exchanged. A
+GPU generates about 5e9 edges a second, more than a link to another GPU carries. From a
+folder of slices each rank reads only its own rows.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ Array = npt.NDArray[Any]
 
 
 def _engine() -> Engine | None:
-    """Return the engine of several ranks; None on the only one."""
+    """Return the engine of several ranks; None if there is one rank only."""
     if not is_begun():
         raise DistributedError(
             "a graph in parts takes ranks, and there are none",
@@ -106,17 +105,17 @@ def _engine() -> Engine | None:
 def edges_in_parts(
     asked: Asked, sources: object, targets: object, **options: Any
 ) -> Graph | None:
-    """Make a graph of the edges that each rank has; see `Graph.from_edges`."""
+    """Return a graph of the edges given to each rank; see `Graph.from_edges`."""
     engine = _engine()
     if engine is None:
         return None
-    with doing("loading", ABOUT):  # others wait for the rank that has most
+    with doing("loading", ABOUT):  # others wait for the rank with the most edges
         given = edges_of(engine, sources, targets, options)
         return _made(engine, asked, given, options["vertex_count"])
 
 
 def matrix_in_parts(asked: Asked, matrix: Any, target: object) -> Graph | None:
-    """Make a graph of the entries that each rank has; see `Graph.from_biadjacency`."""
+    """Return a graph of the entries given to each rank: `Graph.from_biadjacency`."""
     engine = _engine()
     if engine is None:
         return None
@@ -128,7 +127,7 @@ def matrix_in_parts(asked: Asked, matrix: Any, target: object) -> Graph | None:
 def _made(
     engine: Engine, asked: Asked, given: Given, vertex_count: object
 ) -> DistributedGraph:
-    """Make a graph of what ranks were given, where it is."""
+    """Build a graph of given edges, on the GPU if they are there."""
     agree(engine, given, vertex_count)
     number_rows(engine, given)
     if not given.is_on_gpu:
@@ -141,7 +140,7 @@ def _made(
 def drawing_in_parts(
     asked: Asked, drawing: Drawing, directed: bool, target: str
 ) -> Graph | None:
-    """Draw a graph of which each rank keeps its part; see `rmat`."""
+    """Generate a distributed graph; see `rmat`."""
     engine = _engine()
     if engine is None:
         return None
@@ -159,7 +158,7 @@ def file_in_parts(
     options: dict[str, Any],
     target: object,
 ) -> Graph | None:
-    """Read a graph of which each rank keeps its part; see `read_graph`."""
+    """Read a distributed graph from a file; see `read_graph`."""
     engine = _engine()
     if engine is None:
         return None
@@ -221,7 +220,7 @@ def _read_range(engine: Engine, layout: Layout, seen: Seen) -> list[Chunk]:
 
 
 def _named(layout: Layout, got: str) -> FileFormatError:
-    # Words have no gaps.
+    # Ids that are words have no gaps.
     gaps = "names=False: gaps are vertices without edges; or "
     gaps = "" if layout.are_words else gaps
     return FileFormatError(
@@ -241,7 +240,7 @@ def _named(layout: Layout, got: str) -> FileFormatError:
 def _require_numbers(
     engine: Engine, layout: Layout, chunks: list[Chunk], count: int
 ) -> None:
-    """Raise on all ranks unless each of so many ids occurs: then none is a name."""
+    """Raise FileFormatError on all ranks unless all ids from 0 to count - 1 occur."""
     from featgraph.graph.partition import part_kernels  # loads Numba
 
     ends = sum(2 * chunk.size for chunk in chunks)
@@ -260,7 +259,7 @@ def _require_numbers(
 
 
 def _check_all(engine: Engine, layout: Layout, seen: Seen, about: str) -> int:
-    """Check what can only be seen in all ranges; return the highest id plus one."""
+    """Check the file over all ranges; return the highest id plus one."""
     own = np.array([seen.count, seen.above, seen.below], np.int64)
     found = np.stack(engine.all_gather(own, about=about))
     total = int(found[:, 0].sum())
@@ -272,7 +271,7 @@ def _check_all(engine: Engine, layout: Layout, seen: Seen, about: str) -> int:
 
 
 def _one_type_of_weights(engine: Engine, layout: Layout, given: Given) -> None:
-    """Have weights be reals on all ranks where they are on any."""
+    """Convert weights on all ranks to one dtype: reals if any rank has reals."""
     if not layout.has_weights:
         return
     kinds = {chunk.weights.dtype.kind for chunk in given.chunks if chunk.size}  # type: ignore[union-attr]
@@ -292,7 +291,7 @@ _has_warned: list[bool] = []
 
 
 def warn_alone() -> None:
-    """Say, once, that what runs on a graph of this rank is done by each rank."""
+    """Warn, once, that a graph without `partition` belongs to its rank alone."""
     if _has_warned or not engine_of_process or engine_of_process[0].size == 1:
         return
     if current_engine() is not engine_of_process[0]:
@@ -308,7 +307,7 @@ def warn_alone() -> None:
 
 
 def set_up() -> None:
-    """Have constructor and readers know what makes graphs in parts."""
+    """Register the makers of distributed graphs with `Graph` and the readers."""
     made = edges_in_parts, matrix_in_parts, file_in_parts, drawing_in_parts
     makers[:] = [Maker(*made, warn_alone)]
 
@@ -316,7 +315,7 @@ def set_up() -> None:
 def draw_parts(
     engine: Engine, drawing: Drawing, directed: bool, along: str, target: str
 ) -> DistributedGraph:
-    """Make a graph of drawn edges, of which each rank gets its part; all call it."""
+    """Build a distributed graph of generated edges; all ranks call it."""
     bounds = [drawing.count * r // engine.size for r in range(engine.size + 1)]
     share = bounds[engine.rank], bounds[engine.rank + 1]
     if target == "cuda":
@@ -336,7 +335,7 @@ def _draw_there(
     along: str,
     share: tuple[int, int],
 ) -> DistributedGraph:
-    """Make it on the GPUs of all ranks."""
+    """Build a distributed graph of generated edges on the GPUs of all ranks."""
     from featgraph.arrays import memory  # imports the dialect
     from featgraph.ranks.loading.on_gpu import finish_there, surveyed, wanted_of
 
@@ -370,25 +369,23 @@ def load_slices(
     ----------
     engine : Engine
     how : Asked
-        Which edges at its vertices a rank gets, and how many ranks get any.
+        Which edges at its vertices a rank gets, and how many ranks get vertices.
     path : path
     asked : (directed, options)
-        What the caller of the reader says of the graph, which the folder knows.
+        The reader's arguments, which the folder fixes: they are only checked.
     target : optional
-        Where parts are made, as `read_graph` has it.
+        Where parts are built: see `read_graph`.
 
     Raises
     ------
     FileFormatError
-        On all ranks, where slices are missing or altered, or contradict each other.
+        On all ranks, if slices are missing, altered or inconsistent.
 
     Notes
     -----
-    A rank checks what it reads as `read_slices` does, and ranks add up their sums over
-    edges.
-
-    A rank has the edges at its own vertices, once more the sources of those into them,
-    and messages of `ROUND_EDGES`; of vertices as `build` has it.
+    A rank checks its slices as `read_slices` does; sums over edges are added up over
+    all ranks. Memory of a rank: the edges at its own vertices, the sources of in-edges
+    a second time, messages of `ROUND_EDGES` edges, and counts as for `build`.
     """
     about = f"reading {require_path(path)}"
 
@@ -435,18 +432,18 @@ def load_slices(
 
 @dataclass(eq=False)
 class _Read:
-    """What a rank reads of its own vertices.
+    """The slices that a rank reads for its own vertices.
 
     Attributes
     ----------
     own : OwnRows or OwnThere
-        Sources are places in the folder.
+        The own edges, whose sources are places in the folder.
     rows : StoredRows or RowsThere
-        Where they are.
+        The rows of the folder.
     names : ndarray, tuple of str, or None
-        Names of all vertices; integers in their file.
+        Names of all vertices; integers are mapped from their file.
     sums : ndarray of uint64
-        Sums over own vertices for `require_sums`; those over edges are added when these
+        Sums over own vertices for `require_sums`; sums over edges are added when edges
         are read.
     """
 
@@ -457,7 +454,7 @@ class _Read:
 
     @classmethod
     def of(cls, slices: Slices, engine: Engine, working: int, is_there: bool) -> _Read:
-        """Read it, to the GPU or not, and map what all vertices have."""
+        """Read own rows, to the GPU or the host, and map arrays of all vertices."""
         manifest, rank = slices.manifest, engine.rank
         division, ranges = _divided(slices, engine.size, rank, working)
         names = read_names(slices, maps=True)
@@ -515,7 +512,7 @@ def _there(slices: Slices, ranges: list[tuple[int, int]]) -> RowsThere:
 def _divided(
     slices: Slices, size: int, rank: int, working: int
 ) -> tuple[Division, list[tuple[int, int]]]:
-    """Return how vertices are divided among ranks, and which places are a rank's."""
+    """Return the division of vertices among ranks, and a rank's ranges of places."""
     manifest = slices.manifest
     order = None
     if "order" in manifest.arrays:
@@ -529,7 +526,7 @@ def _divided(
     bounds = side_bounds(manifest.sides)
     every = StoredRows.of(slices, [(0, manifest.vertex_count)])
     degrees = np.diff(every.offsets)
-    # The folder has a side behind the other, each in the order of its own.
+    # The folder stores the sides one after the other, each in its own order.
     cuts, at = cut_each_side(degrees, manifest.sides, None, working)
     cuts = with_idle(cuts, size)
     first, last = map(int, cuts[rank : rank + 2])

@@ -1,4 +1,4 @@
-"""Edges go to the owners of their ends, so many at a time."""
+"""Exchange of edges: each is sent to the owners of its ends, in rounds."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
-#: Edges that a rank sends in a round: messages take up to 24 bytes of each, twice.
+#: Edges that a rank sends in a round: messages have up to 24 bytes of each, twice.
 ROUND_EDGES = 1 << 18
 _ABOUT = "edges of a graph"
 
 
 @dataclass(frozen=True, eq=False)
 class Arrived:
-    """The edges at a rank's own vertices, in given order; all arrays are its own.
+    """The edges at a rank's own vertices, in given order, in arrays of its own.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Arrived:
         Numbers of a division.
     weights : ndarray or None
     rows : ndarray of int32 or int64
-        Row in given order of each.
+        Row in given order of each edge.
     """
 
     sources: npt.NDArray[np.int32]
@@ -49,7 +49,7 @@ class Arrived:
     rows: Array
 
     def reorder(self, index: Array) -> None:
-        """Put them into another order, an array at a time."""
+        """Permute the edges in place, one array at a time."""
         for array in (self.sources, self.targets, self.weights, self.rows):
             if array is not None:
                 array[:] = array[index]
@@ -58,9 +58,9 @@ class Arrived:
 def exchange_edges(
     engine: Engine, given: Given, division: Division, given_count: int, both_ends: bool
 ) -> Arrived:
-    """Hand each edge to the owner of its target, and to that of its source.
+    """Send each edge to the owner of its target, and to that of its source.
 
-    All ranks call it. What each has been given is let go of on the way.
+    All ranks call it. The given edges are released as they are sent.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def exchange_edges(
     given : Given
     division : Division
     given_count : int
-        How many edges all ranks have.
+        Number of edges of all ranks.
     both_ends : bool
         Whether the owners of sources get edges, too.
     """
@@ -106,7 +106,7 @@ def exchange_edges(
 
 
 def count_sources(engine: Engine, given: Given, division: Division) -> Array:
-    """Return how many edges lead out of each vertex that this rank owns."""
+    """Return the out-degrees of own vertices, int64; all ranks call it."""
     from featgraph.graph.partition import part_kernels  # loads Numba
 
     first, last = division.own(engine.rank)
@@ -122,7 +122,7 @@ def count_sources(engine: Engine, given: Given, division: Division) -> Array:
 
 
 def by_owner(ends: Array, owners: Array, ranks: int) -> list[Array]:
-    """Return the places of the ends that each rank owns, ascending."""
+    """Return, by rank, the indices of the ends that it owns, ascending."""
     from featgraph.graph.partition import part_kernels  # loads Numba
 
     counted: dict[int, Array] = {}
@@ -136,7 +136,7 @@ def by_owner(ends: Array, owners: Array, ranks: int) -> list[Array]:
     begins = sorted(counted)
     counts = np.stack([counted[begin] for begin in begins])
     stops = np.cumsum(counts.sum(axis=0))
-    # Of each owner, what stands in earlier pieces comes before.
+    # The places of an owner in earlier pieces come first.
     before = stops - counts.sum(axis=0) + np.cumsum(counts, axis=0) - counts
     bounds = dict(zip(begins, before, strict=True))
     found = np.empty(ends.size, np.int64)
@@ -149,7 +149,7 @@ def by_owner(ends: Array, owners: Array, ranks: int) -> list[Array]:
 
 
 def _rounds(engine: Engine, given: Given) -> int:
-    """Return how many rounds the rank takes that has most edges."""
+    """Return the largest number of rounds of any rank; all ranks call it."""
     own = sum(-(-chunk.size // ROUND_EDGES) for chunk in given.chunks)
     found = engine.all_reduce(np.array([own]), "max", about="rounds of edges")
     return int(found[0])
@@ -161,22 +161,22 @@ def hand_over(
     which: Sequence[Array],
     at: Array,
 ) -> None:
-    """Send columns of edges, and store what comes where the sender's stand.
+    """Send columns of edges to other ranks, and store the received ones.
 
     Parameters
     ----------
     engine : Engine
     columns : sequence of (ndarray, ndarray)
-        Values of edges here, and where what comes is stored.
+        Values of own edges, and the array for received values.
     which : sequence of P ndarrays of int64
         The edges that each rank gets.
-    at : ndarray of int64, shape (P,), changed
-        Where what comes from each rank is stored next.
+    at : ndarray of int64, shape (P,)
+        The index for the next edge of each rank; changed in place.
 
     Notes
     -----
-    A message has the columns one behind the other, the widest first, so that none
-    begins between its elements. Threads write it where it passes, and read it there.
+    A message has the columns one after the other, the widest first, so that each is
+    aligned. Several threads write and read it in the memory of the engine.
     """
     widest = sorted(columns, key=lambda pair: -pair[1].dtype.itemsize)
     width = sum(store.dtype.itemsize for _, store in widest)
@@ -217,7 +217,7 @@ def _no_edges(given: Given) -> Chunk:
 
 
 def _receivers(chunk: Chunk, owners: Array, ranks: int, both_ends: bool) -> list[Array]:
-    """Return which edges each rank gets, ascending."""
+    """Return the edges that each rank gets, ascending."""
     from featgraph.graph.partition import part_kernels  # loads Numba
 
     if not both_ends:
@@ -231,7 +231,7 @@ def _receivers(chunk: Chunk, owners: Array, ranks: int, both_ends: bool) -> list
 
 
 def _in_given_order(arrived: Arrived) -> Arrived:
-    """Sort edges by row, unless they are: those of senders are, one by one."""
+    """Sort edges by row unless they are sorted; those of each sender are."""
     rows = arrived.rows
     if rows.size > 1 and not bool((rows[1:] > rows[:-1]).all()):
         from featgraph.graph.building import sorting  # loads Numba

@@ -1,7 +1,6 @@
-"""A rank's part made of the rows of its own vertices, as kernels take them.
+"""Parts built from rows (CSR) of a rank's own vertices, without sorting.
 
-Rows of ghosts come from their owners, who have them in the order in which they are
-needed: nothing is sorted.
+Rows of ghosts are received from their owners in the order in which they are needed.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from featgraph.ranks.loading.rounds import ROUND_EDGES, by_owner, hand_over
 __all__ = ["OwnRows", "part_of_rows"]
 
 Array = npt.NDArray[Any]
-#: Most rounds. Where there would be more, each has more edges than `ROUND_EDGES`: a
-#: 32nd of what stays, and long enough for several threads.
+#: Most rounds. If there would be more, each has more edges than `ROUND_EDGES`: a 32nd
+#: of all own edges, and enough for several threads.
 _MOST_ROUNDS = 32
 
 
@@ -44,18 +43,19 @@ class OwnRows:
     offsets : ndarray of int64
         Where each row begins, and the last one ends.
     sources : ndarray of int32
-        Numbers of the division; let go of when they are among those of all edges.
+        Numbers of the division; released when they are copied to those of all edges.
     read : callable
-        Puts rows in given order, and weights if there are any, into arrays; sources are
-        still numbers of the division.
+        Reads rows in given order, and weights if there are any, into arrays; called
+        while sources are numbers of the division.
     weights_dtype : dtype or None
     given_count : int
-        Of the whole graph: twins have rows from there on.
+        Number of given edges of the whole graph; rows of twins begin there.
     directed : bool
     out : ndarray of integers, or None
-        Out-degrees; None where they are the in-degrees.
+        Out-degrees; None if they equal the in-degrees.
     starts : ndarray of int64, or None
-        The edge id of the first in-edge of each, where it does not follow from ranks.
+        The edge id of each vertex's first in-edge; None if it follows from the order of
+        ranks.
     """
 
     division: Division
@@ -71,16 +71,16 @@ class OwnRows:
 
     @property
     def size(self) -> int:
-        """How many edges there are."""
+        """Number of edges."""
         return int(self.offsets[-1])
 
     def has_inside(self, begin: int, end: int, low: int, high: int) -> bool:
-        """Whether some of the sources are in a range."""
+        """Whether any source of the edges `begin` to `end` is from `low` to `high`."""
         found = self.sources[begin:end]
         return bool(((found >= low) & (found < high)).any())
 
     def renumber(self) -> None:
-        """Have sources, which are places, be numbers of the division."""
+        """Replace sources, which are places, by numbers of the division."""
         numbers = self.division.numbers
         if numbers is not None:
             self.sources = numbers[self.sources]
@@ -93,16 +93,16 @@ def part_of_rows(engine: Engine, own: OwnRows, along: str, about: str) -> Found:
 
 @dataclass(frozen=True, eq=False)
 class _Edges:
-    """The edges into own vertices, and behind them those that have come.
+    """The edges into own vertices, followed by the received ones.
 
     Attributes
     ----------
     sources : ndarray of int32
         Numbers of the division.
     targets : ndarray of int32
-        Likewise, of those that have come.
+        Numbers of the division, for the received edges.
     rows : ndarray of integers
-        In given order.
+        Rows in given order.
     weights : ndarray or None
     """
 
@@ -113,7 +113,7 @@ class _Edges:
 
 
 def _with_ghosts(engine: Engine, own: OwnRows, along: str, about: str) -> _Edges:
-    """Read what else is known of edges, and hand those that are cut to other ends."""
+    """Read rows and weights, and send cut edges to the owners of their sources."""
     from featgraph.graph.partition import part_kernels  # loads Numba
 
     owners = own.division.owners
@@ -152,7 +152,7 @@ def _with_ghosts(engine: Engine, own: OwnRows, along: str, about: str) -> _Edges
 def _exchange(
     engine: Engine, own: OwnRows, edges: _Edges, owners: Array, coming: Array
 ) -> None:
-    """Hand cut edges to the owners of their sources, some at a time."""
+    """Send cut edges to the owners of their sources, in rounds."""
     size = own.size
     rounds = np.array([-(-size // ROUND_EDGES)])
     most = engine.all_reduce(rounds, "max", about="rounds of edges")
@@ -174,7 +174,7 @@ def _exchange(
 
 
 def _targets(own: OwnRows, some: slice) -> npt.NDArray[np.int32]:
-    """Return the targets of some of the edges into own vertices."""
+    """Return the targets of a range of edges into own vertices."""
     offsets, at = own.offsets, own.division.own(own.rank)[0]
     found = np.empty(some.stop - some.start, np.int32)
 
@@ -191,7 +191,7 @@ def _targets(own: OwnRows, some: slice) -> npt.NDArray[np.int32]:
 
 
 def _found(own: OwnRows, edges: _Edges, along: str) -> Found:
-    """Return the part of this rank."""
+    """Return the part of this rank, with local numbers."""
     from featgraph.graph.building import kernels  # loads Numba
 
     both = edges.sources, edges.targets

@@ -1,7 +1,7 @@
-"""A rank's part made of rows that its GPU has read: nothing is sorted.
+"""Parts built on the GPU from rows (CSR) of a rank's own vertices, without sorting.
 
-As `rows` has it, with what is long on the GPU: cut edges go from one to the next in
-rounds, sources become local numbers there, and the host has what ranks tell each other.
+As in `rows`, with all long arrays on the GPU: cut edges are sent from GPU to GPU in
+rounds, and sources are replaced by local numbers there. The host has counts and ghosts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HostArray = npt.NDArray[Any]
 #: An array of the dialect.
 Array = Any
 
-#: Slots that a rank looks through in a round: messages take 4 or 8 bytes of each.
+#: Edge slots per round: messages have 4 or 8 bytes of each.
 ROUND_EDGES = 1 << 24
 _ABOUT = "edges of a graph"
 
@@ -48,14 +48,15 @@ class OwnThere:
     rank : int
     rows : RowsThere
     sources : array of int32
-        Places in the folder, and behind `renumber` numbers of the division; let go of
-        when they are among those of all edges.
+        Places in the folder, and after `renumber` numbers of the division; released
+        when they are copied to those of all edges.
     out : array of int64, or None
-        Out-degrees; None where they are the in-degrees.
+        Out-degrees; None if they equal the in-degrees.
     starts : ndarray of int64, or None
-        The edge id of the first in-edge of each, where it does not follow from ranks.
+        The edge id of each vertex's first in-edge; None if it follows from the order of
+        ranks.
     sums : ndarray of uint64
-        Sums over edges are added when all of these are read.
+        Sums for `require_sums`; those over edges are added when all edges are read.
     """
 
     division: Division
@@ -67,11 +68,11 @@ class OwnThere:
     sums: npt.NDArray[np.uint64]
 
     def has_inside(self, begin: int, end: int, low: int, high: int) -> bool:
-        """Whether some of the sources are in a range."""
+        """Whether any source of the edges `begin` to `end` is from `low` to `high`."""
         return bool(count_inside(self.sources, begin, end, low, high))
 
     def renumber(self) -> None:
-        """Have sources be numbers of the division."""
+        """Replace sources, which are places, by numbers of the division."""
         numbers = self.division.numbers
         if numbers is not None:
             self.sources = taken(memory.upload(numbers), self.sources)
@@ -79,19 +80,19 @@ class OwnThere:
 
 @dataclass(frozen=True, eq=False)
 class _Edges:
-    """The edges into own vertices, and behind them those that have come.
+    """The edges into own vertices, followed by the received ones.
 
     Attributes
     ----------
     ends : array of int32
         Sources.
     targets : array of int32
-        Of those that have come.
+        Targets of the received edges.
     numbers : array of integers, or None
-        Rows in given order; None where the host has them.
+        Rows in given order; None if they are on the host.
     weights : array or None
     on_host : ndarray of integers, or None
-        Those rows, of a part along in-edges.
+        Rows in given order, for a part along in-edges only.
     """
 
     ends: Array
@@ -134,7 +135,7 @@ def part_there(engine: Engine, own: OwnThere, along: str, about: str) -> Found:
 def _with_ghosts(
     engine: Engine, courier: Any, own: OwnThere, how: tuple[bool, str]
 ) -> _Edges:
-    """Read what else is known of edges, and hand those that are cut to other ends."""
+    """Read rows and weights, and send cut edges to the owners of their sources."""
     is_both, about = how
     size, ranks = own.rows.size, engine.size
     rounds = np.array([-(-size // ROUND_EDGES) if is_both else 0])
@@ -169,7 +170,7 @@ def _with_ghosts(
 
 
 def _counted(own: OwnThere, rounds: int, ranks: int) -> npt.NDArray[np.int64]:
-    """Return how many sources each other rank has, of the slots of each round."""
+    """Return the number of sources of each other rank by round: shape (rounds, P)."""
     found = memory.filled((max(rounds * ranks, 1),), 0, np.int64)
     for turn in range(rounds):
         begin, end = _slots_of(turn, own.rows.size)
@@ -192,7 +193,7 @@ def _exchange(
     edges: _Edges,
     counts: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
 ) -> None:
-    """Hand cut edges to the owners of their sources, some at a time."""
+    """Send cut edges to the owners of their sources, in rounds."""
     going, coming = counts
     size, offsets = own.rows.size, closed_offsets(own.rows.degrees)
     at = np.cumsum(coming.sum(axis=0)) - coming.sum(axis=0)
@@ -217,7 +218,7 @@ def _cut(
     rank: int,
     count: int,
 ) -> list[Array]:
-    """Return source, target, number and weight of the edges with a rank's sources."""
+    """Return the columns of the edges whose source a rank owns, of a round's slots."""
     begin, size = slots[0], slots[1] - slots[0]
     flags = memory.empty((size,), np.uint8)
     bounds = own.division.own(rank)
@@ -240,14 +241,14 @@ def _cut(
 
 
 def _localized(own: OwnThere, edges: _Edges) -> tuple[Array, Array]:
-    """Turn sources into local numbers; return ghosts, and where all rows begin."""
+    """Replace sources by local numbers; return ghosts, and offsets of all rows."""
     (first, last), size = own.division.own(own.rank), own.division.size
     marks = memory.filled((size,), 0, np.uint8)
     for ends in (edges.ends, edges.targets):
         memory.launch_over(kernels.mark_others, ends.size, ends, first, last, marks)
     ghosts = marked(marks)
     del marks
-    # Rows of ghosts have what has come, own rows what was read.
+    # Rows of ghosts have the received edges, own rows the read ones.
     degrees = memory.filled((size,), 0, np.int32)
     memory.launch_over(
         kernels.count_entries, edges.targets.size, edges.targets, degrees
@@ -265,16 +266,17 @@ def _localized(own: OwnThere, edges: _Edges) -> tuple[Array, Array]:
 
 
 class _Teller:
-    """Tells ranks of ghosts from GPU to GPU: see `Teller`.
+    """The exchange of ghosts from GPU to GPU: see `Teller`.
 
     Parameters
     ----------
     engine : Engine
-    courier : as `courier_for` returns it
+    courier : GpuEngine, ThroughHost or ThroughWindows
+        See `courier_for`.
     ghosts : array of int32
         Numbers of the division.
     first : int
-        That of the first own vertex.
+        The number of the first own vertex.
     """
 
     def __init__(self, engine: Engine, courier: Any, ghosts: Array, first: int) -> None:
@@ -297,7 +299,7 @@ class _Teller:
         self._lists, lists = [], []
         for message in came:
             listed = None
-            if message is not None:  # which is only read
+            if message is not None:  # messages are read-only
                 listed = memory.copy_of(message.view(np.dtype(np.int32)))
                 memory.launch_over(kernels.lower, listed.size, listed, self._first)
             self._lists.append(listed)

@@ -1,6 +1,6 @@
-"""The edges that each rank gives, checked, on the host or on GPUs.
+"""Checks of the edges given to each rank, on the host or on GPUs.
 
-They are taken on GPUs where all ranks have them there, or ask for it.
+They are checked on GPUs if all ranks have them there, or by `target`.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from featgraph.ranks.loading.given import Chunk, Given
 __all__ = ["ABOUT", "agree", "edges_of", "entries_of", "target_of"]
 
 Array = npt.NDArray[Any]
-#: What ranks tell each other while they take edges.
+#: A name of these exchanges, for errors.
 ABOUT = "edges of a graph"
 
 
 def edges_of(
     engine: Engine, sources: object, targets: object, options: dict[str, Any]
 ) -> Given:
-    """Return the edges that this rank gives; all ranks call it.
+    """Return the checked edges given to this rank; all ranks call it.
 
     Parameters
     ----------
     engine : Engine
     sources, targets : object
     options : dict
-        As `Graph.from_edges` has them.
+        See `Graph.from_edges`.
     """
     columns = [sources, targets, options["weights"]]
     is_there = all(is_on_gpu(c) for c in columns if c is not None)
@@ -59,14 +59,15 @@ def edges_of(
 
 
 def entries_of(engine: Engine, matrix: Any, target: object) -> Given:
-    """Return the edges that the entries of this rank's matrix are; all ranks call it.
+    """Return the edges of the entries of this rank's matrix; all ranks call it.
 
     Parameters
     ----------
     engine : Engine
     matrix : scipy.sparse array or matrix
         Of the same shape on all ranks.
-    target : as `Graph.from_biadjacency` has it
+    target : str or None
+        See `Graph.from_biadjacency`.
     """
     size = int(getattr(matrix, "nnz", 0))
     where = _target_of(engine, target, size, is_there=False)
@@ -86,16 +87,16 @@ def entries_of(engine: Engine, matrix: Any, target: object) -> Given:
 
 
 def _target_of(engine: Engine, target: object, size: int, is_there: bool) -> str:
-    """Return where all ranks take their edges.
+    """Return the target on which all ranks check their edges.
 
     Parameters
     ----------
     target : object
-        As asked for; all ranks ask for the same.
+        The caller's target, the same on all ranks.
     size : int
-        How many edges this rank has.
+        Number of edges of this rank.
     is_there : bool
-        Whether it has them on a GPU.
+        Whether they are on a GPU.
     """
     total = engine.all_reduce(np.array([size], np.int64), "sum", about=ABOUT)
     return target_of(engine, target, int(total[0]), is_there)
@@ -104,16 +105,16 @@ def _target_of(engine: Engine, target: object, size: int, is_there: bool) -> str
 def target_of(
     engine: Engine, target: object, total: int, is_there: bool = False
 ) -> str:
-    """Return where all ranks take so many edges; all of them call it.
+    """Return the target on which all ranks check `total` edges; all ranks call it.
 
     Parameters
     ----------
     target : object
-        As asked for; all ranks ask for the same.
+        The caller's target, the same on all ranks.
     total : int
-        Edges of all ranks.
+        Number of edges of all ranks.
     is_there : bool
-        Whether this rank has its own on a GPU.
+        Whether the edges of this rank are on a GPU.
     """
     require_same(
         engine,
@@ -130,7 +131,7 @@ def target_of(
 
 
 def _all_say(engine: Engine, own: bool) -> bool:
-    """Whether all ranks say so."""
+    """Return whether `own` is true on all ranks; all ranks call it."""
     found = engine.all_reduce(np.array([own], np.int64), "min", about=ABOUT)
     return bool(found[0])
 
@@ -143,7 +144,7 @@ def _size(values: object) -> int:
 
 
 def _edges_there(columns: list[object], options: dict[str, Any]) -> Given | None:
-    """Copy edges to the GPU; None where they are wrong, which the host says."""
+    """Copy edges to the GPU, and check them; None if the host must raise an error."""
     from featgraph.arrays import edges, memory  # imports the dialect
     from featgraph.arrays.parts import passing
 
@@ -175,7 +176,7 @@ def _edges_there(columns: list[object], options: dict[str, Any]) -> Given | None
 
 
 def _edges_here(sources: object, targets: object, options: dict[str, Any]) -> Given:
-    """Check the edges of this rank, and take them as they are."""
+    """Return the checked edges of this rank, on the host."""
     weights, sides = options["weights"], _checked_options(options)
     directed = require_flag("directed", options["directed"])
     ends = flat_array(sources, "sources"), flat_array(targets, "targets")
@@ -192,7 +193,7 @@ def _edges_here(sources: object, targets: object, options: dict[str, Any]) -> Gi
     if sides is not None:
         require_between_sides(*ends, sides)
     own = None if weights is None else checked_weights(weights, ends[0].size)
-    if ends[0].size:  # kernels take arrays in the order of bytes of the machine
+    if ends[0].size:  # kernels take arrays in native byte order
         u, v = (a.astype(a.dtype.newbyteorder("="), copy=False) for a in ends)
         highest = max(int(u.max()), int(v.max()))
     else:  # NumPy makes [] real
@@ -202,7 +203,7 @@ def _edges_here(sources: object, targets: object, options: dict[str, Any]) -> Gi
 
 
 def _checked_options(options: dict[str, Any]) -> tuple[int, ...] | None:
-    """Raise GraphInputError for what no rank can do; return the sides."""
+    """Raise GraphInputError for options that need the whole graph; return the sides."""
     refused = {
         "duplicates": options["duplicates"] != "keep",
         "names": bool(options["names"]),
@@ -221,7 +222,7 @@ def _checked_options(options: dict[str, Any]) -> tuple[int, ...] | None:
 
 
 def _vertex_count(options: dict[str, Any], sides: tuple[int, ...] | None) -> int | None:
-    """Return how many vertices there are, if that is said."""
+    """Return the number of vertices by the options; None if they do not give it."""
     if sides is not None:
         return sum(sides)
     count = options["vertex_count"]
@@ -229,14 +230,18 @@ def _vertex_count(options: dict[str, Any], sides: tuple[int, ...] | None) -> int
 
 
 def agree(engine: Engine, given: Given, count: object) -> None:
-    """Have all ranks know how many vertices there are, and make one kind of graph."""
+    """Agree on one kind of graph and its number of vertices; all ranks call it.
+
+    Sets ``given.vertex_count`` and ``given.weights_dtype`` alike on all ranks. Raises
+    GraphInputError if ranks differ, or there are no vertices.
+    """
     dtype = given.weights_dtype
     kinds = f"directed={given.directed}, vertex_count={count}, sides={given.sides}"
     kinds += f", {'no' if dtype is None else 'with'} weights"
     fix = "give all ranks the same arguments, and all or none of them weights"
     what, about = "ranks make different graphs", "what kind of graph it is"
     require_same(engine, kinds, what, fix, about)
-    # A rank without edges has no type of weights to speak of.
+    # The dtype of weights on a rank without edges does not count.
     told = f"{dtype}" if given.size else ""
     types = engine.all_gather(np.frombuffer(told.encode(), np.uint8), about=about)
     found = sorted({t.tobytes().decode() for t in types if t.size})

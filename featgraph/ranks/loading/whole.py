@@ -1,4 +1,4 @@
-"""A rank's part of a graph of which it has all edges: none are sent."""
+"""Parts of a graph whose edges each rank has in full: none are sent."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ Array = npt.NDArray[Any]
 def part_of_whole(
     engine: Engine, graph: Graph, partition: Partition, along: str, is_idle: bool
 ) -> DistributedGraph:
-    """Make the graph that ranks have together, of one that each has; all call it.
+    """Return a distributed graph from a whole graph on each rank; all ranks call it.
 
     Parameters
     ----------
     engine : Engine
     graph : Graph
-        The whole, the same on all ranks.
+        The whole graph, the same on all ranks.
     partition : Partition
     along : {"both", "in"}
     is_idle : bool
-        Whether ranks without vertices are to stay so.
+        Whether ranks without vertices stay without any.
     """
     whole, begins = Whole.of(graph), None
     if partition.order is not None:
@@ -61,13 +61,13 @@ def part_of_whole(
 
 
 def _own(partition: Partition, rank: int) -> Any:
-    """Return the vertices of a rank, as an index."""
+    """Return an index of the vertices of a rank: a slice or an array."""
     own = slice(*map(int, partition.cuts[rank : rank + 2]))
     return own if partition.order is None else partition.order[own]
 
 
 def _at_own(graph: Graph, division: Division, rank: int, both_ends: bool) -> Arrived:
-    """Return the edges at own vertices, in given order, between numbers."""
+    """Return the edges at own vertices, in given order; ends are numbers."""
     from featgraph.graph.partition import part_kernels  # loads Numba
 
     weights, dtype = graph.weights, graph._edges.weights_dtype
@@ -95,7 +95,7 @@ def _at_own(graph: Graph, division: Division, rank: int, both_ends: bool) -> Arr
 
 
 def _joined(parts: list[Any], total: int, dtype: Any) -> Array:
-    """Return arrays one behind the other, which are let go of on the way."""
+    """Concatenate arrays, and release each as soon as it is copied."""
     made = np.empty(total, dtype)
     end = total
     while parts:

@@ -1,1 +1,1 @@
-"""Other cuts in the midst of a run: when they pay, and what moves (0062)."""
+"""Repartitioning during a run: when it pays, and what is moved (0062)."""

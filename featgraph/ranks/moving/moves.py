@@ -1,20 +1,19 @@
-"""Moves of a run on ranks: measured, decided by all alike, and made (0062).
+"""Repartitioning of a run: times of ranks, the decision, and the move (0062).
 
-A State goes to other owners with its values, its sets, and what is due.
+A move sends a State to new owners: its values, sets, and pending vertices.
 
-Whether ranks should own other ranges follows from the time that theirs have taken.
-Lux's way: partial sums of measured work are exact at the cuts; between them the work
-that is expected of in-edges and vertices interpolates. New cuts are where the sum is
-i / P of the whole. Behind a move the work is one that agrees with what was measured
-before it, too, so that each move knows more than the one before.
+Cuts are found as in Lux: prefix sums of measured work are exact at the cuts, and
+interpolated between them by the work expected of in-edges and vertices. New cuts are
+where the sum is i / P of the whole. After a move, the work agrees with the measurements
+before it, too, so that estimates improve from move to move.
 
-Noise moves nothing: a gain must be beyond the spread of what ranks take. A load that
-wanders, such as the wave of a search, is not chased: cuts found from older supersteps
-must do better on nearly all later ones, too; and a move that has not brought half of
-what it promised has the next one wait for four times as many supersteps.
+A gain must exceed the spread of the times of ranks. A moving load, such as the frontier
+of a search, is not followed: cuts found from older supersteps must be faster on nearly
+all later ones, too; and after a move that gained less than half of its estimate, four
+times as many supersteps are observed before the next one.
 
-Ranks of a host share its range anew before hosts do: that costs less, and behind it
-work is known better. What a move costs is measured for either kind by itself.
+Ranges are first changed between ranks of one host, then between hosts: the former is
+cheaper, and improves the estimate of work. The costs of both are measured separately.
 """
 
 from __future__ import annotations
@@ -53,23 +52,22 @@ from featgraph.runtime.memory.buffers import Buffers
 __all__ = ["ASSUMED_S", "RankMoves", "move_state", "overlap_of"]
 
 Cuts = npt.NDArray[np.int64]
-#: Seconds that moving takes for each edge and vertex of a rank, until one was measured:
-#: 0.4 to 1.1e-7 s of processor time, the most where there are few edges a vertex (AMD
-#: EPYC, 2026-11-27).
+#: Seconds of a move for each edge and vertex of a rank, until one was measured: 0.4 to
+#: 1.1e-7 s of processor time, the most with few edges a vertex (AMD EPYC, 2026-11-27).
 ASSUMED_S = 1e-7
-#: The first superstep compiles, and the first behind a move has fresh memory.
+#: The first superstep compiles, and the first after a move allocates memory.
 _NOT_TIMED = 1
 
 
 class RankMoves:
-    """Measures the ranks of a run, and moves its State: see `Moves`.
+    """Moves of a run's State by the measured times of its ranks: see `Moves`.
 
     Parameters
     ----------
     state : State
-        Of a graph in parts.
+        A State of a distributed graph.
     most : int or None
-        How many moves there may be.
+        Most moves of the run; None: no limit.
     """
 
     def __init__(self, state: State, most: int | None) -> None:
@@ -80,11 +78,11 @@ class RankMoves:
         self._balancer = Balancer(cuts, self._expected, ASSUMED_S * size)
         self._untimed = _NOT_TIMED
 
-    #: Ranks tell each other what supersteps have taken.
+    #: Ranks exchange the times of supersteps.
     times_ranks = True
 
     def add(self, seconds: Sequence[float]) -> None:
-        """Note what each rank has taken for a superstep, without waits."""
+        """Note the seconds of each rank for a superstep, without waits."""
         if self._untimed:
             self._untimed -= 1
         else:
@@ -95,7 +93,8 @@ class RankMoves:
     ) -> Callable[[Agenda], None] | None:
         """Move the State of a run if that pays: see `Moves`.
 
-        How many supersteps come is not known: as many as have run, at most.
+        The number of supersteps to come is unknown; as many as have run are assumed, or
+        `left` if that is less.
         """
         if len(run.partitions) >= self._most:
             return None
@@ -116,7 +115,7 @@ class RankMoves:
         return begin
 
     def end(self, run: Run) -> None:
-        """Have the record of a run complete."""
+        """Complete the record of a run."""
         self._balancer.settle()
         self._note(run)
 
@@ -140,7 +139,7 @@ class RankMoves:
             run.partitions[-1].gained_s = self._balancer.found_s
 
     def _expected(self) -> Expected:
-        """Return the work that the graph has, and on which host each rank is."""
+        """Return the expected work of the graph, and the host of each rank."""
         graph: Any = self._state.graph
         engine = graph.engine
         return Expected(work_of(graph), hosts_of(engine))
@@ -149,9 +148,9 @@ class RankMoves:
 def move_state(
     state: State, run: Run, agenda: Agenda, cuts: Cuts
 ) -> Callable[[Agenda], None]:
-    """Move the State of a run; return what hands over what is pending.
+    """Move the State of a run; return a function that restores pending vertices.
 
-    All ranks call it; what it returns is given the agenda of the moved State.
+    All ranks call it. The returned function takes the agenda of the moved State.
     """
     with doing("loading", "what has other owners"):
         graph = state.graph
@@ -166,7 +165,7 @@ def move_state(
 
 
 def work_of(graph: DistributedGraph) -> Work:
-    """Return the work that cuts of a graph make even by default; all ranks call it."""
+    """Return the work that default cuts of a graph balance; all ranks call it."""
     engine, shard, weights = graph.engine, graph.shard, Balance()
     cuts = shard.partition.cuts
     first, last = cuts[engine.rank : engine.rank + 2].tolist()
@@ -179,7 +178,7 @@ def work_of(graph: DistributedGraph) -> Work:
 
 
 def overlap_of(before: Cuts, after: Cuts) -> int:
-    """Return how many vertices stay with their owners."""
+    """Return the number of vertices that keep their owner."""
     begin = np.maximum(before[:-1], after[:-1])
     end = np.minimum(before[1:], after[1:])
     return int(np.maximum(end - begin, 0).sum())
@@ -190,10 +189,10 @@ Words = npt.NDArray[np.uint32]
 
 
 class StateMover:
-    """Moves what belongs to vertices and edges of one graph in parts to another one.
+    """Moves of values and sets of a distributed graph to the same graph recut.
 
-    All ranks call the same methods in the same order. What owners have is moved;
-    ghosts are sent by their new owners.
+    All ranks call the same methods in the same order. Values are sent by old owners to
+    new ones, and then by these to ghosts.
 
     Parameters
     ----------
@@ -207,13 +206,13 @@ class StateMover:
         self._mover = Mover(after.engine, *cuts)
 
     def move(self, state: State) -> None:
-        """Have a State be of the other graph; it is unchanged if anything fails."""
+        """Move a State to the other graph; it is unchanged if an error is raised."""
         types = state.signature.items()
         columns = {name: self._column(state, name, type_.kind) for name, type_ in types}
         version, entries = state.left
         if version != state.version:
             entries = {}
-        # Others than the run's, which does not know of them.
+        # Pending vertices of foldmaps outside of the run.
         lefts = {key: self.left(known.on_host()) for key, known in entries.items()}
         with deferred_interrupts():
             if isinstance(state.residency, Buffers):
@@ -224,14 +223,14 @@ class StateMover:
                 kept.clear()
 
     def set(self, words: Words) -> Words:
-        """Return a set of vertices, with ghosts."""
+        """Return a set of vertices with the other cuts, ghosts included."""
         own = unpacked(words)[: self._before.shard.own]
         return packed(
             with_ghosts(self._engine, self._after.shard, self._mover.rows(own))
         )
 
     def left(self, left: Left) -> Left:
-        """Return what a foldmap has not seen."""
+        """Return the pending vertices of a foldmap with the other cuts."""
         words, also = (
             None if words is None else self.set(words)
             for words in (left.words, left.left)
@@ -239,7 +238,7 @@ class StateMover:
         return Left(words, also, left.scalars)
 
     def hand_over(self, sets: Sequence[ActiveSet], device: Device) -> None:
-        """Have sets that the old graph holds on a device be with the other one."""
+        """Move active sets on a device from the old graph to the other one."""
         old, new = (g.exchange(device).holder for g in (self._before, self._after))
 
         def move(words: Any) -> Any:
@@ -260,7 +259,7 @@ class StateMover:
 
     def _vertex_values(self, state: State, name: str, column: Column) -> Any:
         shard = self._after.shard
-        if isinstance(column.values, Filled):  # no kernel has asked for it yet
+        if isinstance(column.values, Filled):  # no kernel has used it yet
             shape = (shard.numbers.size, *column.values.shape[1:])
             return Filled(column.values.value, shape)
         own = state.stored(name)[: self._before.shard.own]
@@ -277,29 +276,28 @@ class StateMover:
         return with_ghost_edges(self._engine, self._after.edges, moved)
 
 
-#: How much longer than the mean the slowest rank may take: at least 0.92 of the speed
-#: of ranks that take the same.
+#: Tolerated excess of the slowest rank's time over the mean, as a fraction.
 TOLERATED = 0.08
-#: What share of a superstep a move must save: less is noise of a clock.
+#: The least fraction of a superstep that a move must save: less is noise of a clock.
 LEAST_GAIN = 0.05
-#: Supersteps that are looked at before a move: so many at least, and at most.
+#: Least and most supersteps whose times are used for a move.
 WINDOW, _MOST_SEEN = 8, 32
-#: A move is looked for each time behind so many more; behind a share of all more where
-#: none was found: looking takes some milliseconds for a million vertices.
+#: A move is searched after every 4 supersteps; after a search that found none, only
+#: after 1/8 of all supersteps more: it takes milliseconds for a million vertices.
 _EVERY, _SHARE = 4, 8
-#: A gain must be so many times its standard error.
+#: Least ratio of a gain to its standard error.
 _SIGNIFICANT = 3.0
-#: Of a normal distribution: the standard deviation over the median deviation, and the
-#: standard error of a median over that of a mean.
+#: For a normal distribution: the ratio of standard to median deviation, and of the
+#: standard errors of median and mean.
 _DEVIATION, _OF_MEDIAN = 1.4826, 1.2533
-#: How many times as many they are behind a move that has not brought half of its gain.
+#: The factor on `WINDOW` after a move that gained less than half of its estimate.
 _PATIENCE = 4
-#: Moves whose measurements are kept.
+#: Most moves whose measurements are kept.
 _MOST_KNOWN = 6
-#: In all later supersteps but so large a share of them, a move must gain.
+#: The largest fraction of later supersteps in which a move may not gain.
 _EXCEPT = 0.25
-#: A move within hosts comes first where it gains so much of what any move would; where
-#: it gains less, the one between hosts would follow at once.
+#: A move within hosts is preferred if it has this fraction of the gain of any move;
+#: otherwise a move between hosts would follow at once.
 _ENOUGH = 0.7
 
 Numbers = NDArray[np.int64]
@@ -308,14 +306,14 @@ Reals = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """What is known before anything was measured.
+    """Work and hosts before any measurement.
 
     Attributes
     ----------
     work : Work
-        Of vertices, in any unit.
+        Work of vertices, in any unit.
     hosts : sequence of int
-        On which host each rank is; those of one host stand together.
+        The host of each rank; ranks of one host are consecutive.
     """
 
     work: Work
@@ -324,15 +322,15 @@ class Expected:
 
 @dataclass(frozen=True, eq=False)
 class Move:
-    """Ranges that ranks are to own instead.
+    """A proposal of other cuts.
 
     Attributes
     ----------
     cuts : ndarray of int64, shape (P + 1,)
     before_s : float
-        Seconds that the slowest rank has taken of late.
+        Recent seconds of the slowest rank for a superstep.
     gain_s : float
-        Seconds that a superstep is expected to take less.
+        Seconds of a superstep that the move is expected to save.
     is_within : bool
         Whether each host keeps its range.
     """
@@ -344,23 +342,22 @@ class Move:
 
 
 class Balancer:
-    """Looks at what ranks take, and says when they should own other ranges.
+    """The decision to move, from the times of ranks.
 
-    All ranks give it the same numbers, and so decide alike.
+    All ranks add the same times, and so get the same decisions.
 
     Parameters
     ----------
     cuts : ndarray of int64, shape (P + 1,)
     expected : callable
-        Returns what is `Expected`; it is called once, on all ranks, when it is first
-        needed.
+        Returns an `Expected`; called once, on all ranks, when it is first needed.
     cost_s : float
-        What a move is expected to take, until one has been measured.
+        Expected seconds of a move, until one has been measured.
 
     Attributes
     ----------
     found_s : float
-        What the last move has saved of a superstep; NaN until that is known.
+        Seconds of a superstep saved by the last move; NaN until that is measured.
     """
 
     def __init__(
@@ -372,24 +369,24 @@ class Balancer:
         self._window, self._added = WINDOW, 0
         self._look_at = 0
         self._seen: list[Reals] = []
-        #: Cuts, and what ranks have typically taken, before each move.
+        #: Cuts, and the typical seconds of ranks, before each move.
         self._measured: list[tuple[Numbers, Reals]] = []
-        #: The last move, until it is known what it has brought.
+        #: The last move, until its gain is measured.
         self._last: Move | None = None
         self.found_s = math.nan
 
     def add(self, seconds: Sequence[float]) -> None:
-        """Note what each rank has taken in a superstep, without waits."""
+        """Add the seconds of each rank for a superstep, without waits."""
         self._added += 1
         self._seen.append(np.asarray(seconds, np.float64))
         del self._seen[: -max(self._window, _MOST_SEEN)]
 
     def forget(self) -> None:
-        """Look at later supersteps only."""
+        """Drop the times of supersteps so far."""
         self._seen.clear()
 
     def proposal(self, supersteps_left: float) -> Move | None:
-        """Return a move that pays within so many supersteps; None if none does."""
+        """Return a move that pays within `supersteps_left`; None if none does."""
         if self.cuts.size < 3 or len(self._seen) < self._window:
             return None
         if (
@@ -399,11 +396,11 @@ class Balancer:
         ):
             return None
         seen = np.array(self._seen)
-        # Medians, for a rank that was held up once is not slow.
+        # Medians: a rank that was delayed once is not slow.
         typical = np.median(seen, axis=0)
         if self._has_broken_its_promise(float(typical.max())):
             return None
-        # No cuts gain more than this.
+        # The upper bound of any gain.
         excess = float(typical.max() - typical.mean())
         is_even = excess <= TOLERATED * typical.mean()
         if is_even or excess * supersteps_left <= self._costs.least_s:
@@ -414,7 +411,7 @@ class Balancer:
         return found
 
     def moved(self, move: Move, took_s: float) -> None:
-        """Note that ranks own the ranges of a move, and what moving took."""
+        """Note that a move was made, and its seconds."""
         typical = np.median(self._seen, axis=0)
         self._measured.append((self.cuts, typical))
         del self._measured[:-_MOST_KNOWN]
@@ -424,7 +421,7 @@ class Balancer:
         self.forget()
 
     def _found(self, seen: Reals, typical: Reals, left: float) -> Move | None:
-        """Return a move that pays: within hosts, or else between them."""
+        """Return a move that pays, within hosts if possible; None if none does."""
         older, later = np.array_split(seen, 2)
         before, work = self._work(np.median(older, axis=0)), self._work(typical)
         spread = np.median(np.abs(seen - typical).max(axis=1)) * _DEVIATION
@@ -434,7 +431,7 @@ class Balancer:
         moves = [self._move(work, slowest, within) for within in self._kinds]
         enough = _ENOUGH * moves[-1].gain_s
         for move in moves:
-            # What it would have gained in supersteps that it is not of.
+            # The gain of cuts found from older supersteps, in later ones.
             gains = self._gains(self._cuts(before, move.is_within), before, later)
             gain = min(move.gain_s, float(np.median(gains)))
             stays = (gains <= 0).sum() <= _EXCEPT * gains.size
@@ -444,25 +441,25 @@ class Balancer:
         return None
 
     def _move(self, work: Work, slowest: float, is_within: bool) -> Move:
-        """Return the best move of a kind."""
+        """Return the best move, within hosts or between them."""
         cuts = self._cuts(work, is_within)
         gain = slowest - float(work.between(cuts).max())
         return Move(cuts, slowest, gain, is_within)
 
     @property
     def _kinds(self) -> tuple[bool, ...]:
-        """Whether moves stay within hosts; of a single one all do."""
+        """The kinds of moves, by `is_within`; a single host has only one kind."""
         return (True, False)[: len(set(self._known().hosts))]
 
     def _gains(self, cuts: Numbers, before: Work, later: Reals) -> Reals:
-        """Return what cuts would have saved of supersteps, by work known before."""
+        """Return the seconds that cuts would have saved of each later superstep."""
         before = before.only_at(np.union1d(self.cuts, cuts))
         after = [before.measured(self.cuts, one).between(cuts).max() for one in later]
         gains: Reals = later.max(axis=1) - np.array(after)
         return gains
 
     def _work(self, seconds: Reals) -> Work:
-        """Return the work that has made ranks take so long now."""
+        """Return the work that explains the present times and all measured ones."""
         return agreeing(self._known().work, [*self._measured, (self.cuts, seconds)])
 
     def _known(self) -> Expected:
@@ -471,7 +468,7 @@ class Balancer:
         return self._expected
 
     def _cuts(self, work: Work, is_within: bool) -> Numbers:
-        """Return the best cuts, of those that leave each host its range or of all."""
+        """Return the best cuts; with `is_within`, hosts keep their ranges."""
         last, ranks = int(self.cuts[-1]), self.cuts.size - 1
         allowed, sizes = word_places(last), [ranks]
         if is_within and len(self._kinds) > 1:
@@ -484,14 +481,17 @@ class Balancer:
         return np.concatenate(found)
 
     def settle(self) -> None:
-        """Find what the last move has brought, as far as that is known by now."""
+        """Set `found_s` by the supersteps since the last move, if there are any."""
         if self._last is not None and self._seen:
             self.found_s = self._last.before_s - float(
                 np.median(self._seen, axis=0).max()
             )
 
     def _has_broken_its_promise(self, slowest: float) -> bool:
-        """Look once, behind a move, at what it has brought; wait longer if little."""
+        """Set `found_s`, once after a move; return whether it is too small.
+
+        If it is less than half of the estimate, later windows are longer.
+        """
         last, self._last = self._last, None
         if last is None:
             return False
@@ -502,13 +502,13 @@ class Balancer:
 
 
 class _Costs:
-    """What moves take, within hosts and between them.
+    """Seconds of moves, within hosts and between them.
 
     Parameters
     ----------
     cost_s : float
-        What is expected of either, until it is measured. One between hosts never counts
-        for less than one within them.
+        Expected seconds of either, until it is measured. A move between hosts never
+        counts less than one within them.
     """
 
     def __init__(self, cost_s: float) -> None:
@@ -516,11 +516,11 @@ class _Costs:
         self._measured_s: dict[bool, float] = {}
 
     def note(self, is_within: bool, took_s: float) -> None:
-        """Note what a move has taken."""
+        """Note the seconds of a move."""
         self._measured_s[is_within] = took_s
 
     def of(self, is_within: bool) -> float:
-        """Return what a move would take, within hosts or between them."""
+        """Return the expected seconds of a move, within hosts or between them."""
         within = self._measured_s.get(True, self._expected_s)
         if True not in self._measured_s and False in self._measured_s:
             within = min(within, self._measured_s[False])
@@ -530,5 +530,5 @@ class _Costs:
 
     @property
     def least_s(self) -> float:
-        """What the cheapest move takes."""
+        """Expected seconds of the cheapest move."""
         return self.of(True)

@@ -1,7 +1,7 @@
-"""How many ranks work, decided anew within a run by its first supersteps (0067).
+"""The number of working ranks, revised during a run by its supersteps (0067).
 
-A graph that was distributed with ``ranks="auto"`` has as many ranks at work as the
-model says, which does not know what functions cost. Behind a few supersteps it does.
+For a graph distributed with ``ranks="auto"`` the cost model chooses the number, first
+without the cost of the program's functions. A few supersteps measure it.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from featgraph.runtime.loops.run import Repartition, Run
 
 __all__ = ["FIRST_LOOK", "RankNumbers"]
 
-#: Behind so many supersteps the number is looked at, and then behind so many times as
-#: many each time. The first one compiles, and teaches nothing.
+#: Supersteps before the first revision, and the factor from one revision to the next.
+#: The first superstep compiles, and does not count.
 FIRST_LOOK, _LATER = 5, 4
 
 
 class RankNumbers:
-    """Chooses how many ranks work on the State of a run: see `Moves`.
+    """The choice of the number of working ranks in a run: see `Moves`.
 
-    Where all of them do, ranges are balanced as for any graph.
+    While all ranks work, their ranges are balanced, too.
 
     Parameters
     ----------
     state : State
-        Of a graph that was distributed with ``ranks="auto"``.
+        A State of a graph that was distributed with ``ranks="auto"``.
     most : int or None
-        How many moves there may be.
+        Most moves of the run; None: no limit.
     """
 
     def __init__(self, state: State, most: int | None) -> None:
@@ -47,18 +47,18 @@ class RankNumbers:
 
     @property
     def times_ranks(self) -> bool:
-        """Whether ranks tell each other what supersteps have taken."""
+        """Whether ranks exchange the times of supersteps."""
         return self._balanced is not None
 
     def add(self, seconds: Sequence[float]) -> None:
-        """Note what each rank has taken for a superstep, without waits."""
+        """Note the seconds of each rank for a superstep, without waits."""
         if self._balanced is not None:
             self._balanced.add(seconds)
 
     def move(
         self, run: Run, agenda: Agenda, left: int
     ) -> Callable[[Agenda], None] | None:
-        """Have other ranks work if that pays: see `Moves`."""
+        """Change the number of working ranks if that pays: see `Moves`."""
         if run.supersteps >= self._look_at and len(run.partitions) < self._most:
             self._look_at = _LATER * run.supersteps
             found = self._found(run, left)
@@ -73,12 +73,12 @@ class RankNumbers:
         return go_on
 
     def end(self, run: Run) -> None:
-        """Have the record of a run complete."""
+        """Complete the record of a run."""
         if self._balanced is not None:
             self._balanced.end(run)
 
     def _balance(self) -> None:
-        """Balance ranges where all ranks have vertices."""
+        """Start balancing ranges if all ranks have vertices."""
         partition = self._state.graph.shard.partition  # type: ignore[attr-defined]
         self._balanced: RankMoves | None = None
         if partition.working == partition.parts:
@@ -86,11 +86,11 @@ class RankNumbers:
             self._balanced = RankMoves(self._state, most)
 
     def _found(self, run: Run, left: int) -> Chosen | None:
-        """Return another number of ranks that pays within so many supersteps."""
+        """Return another number of ranks if it pays within `left` supersteps."""
         graph = self._state.graph
         found = chosen_again(graph, run, since=self._begun)  # type: ignore[arg-type]
         working = graph.shard.partition.working  # type: ignore[attr-defined]
-        # As many are expected as have run, at most.
+        # No more supersteps are assumed to come than have run.
         gain_s = (found.now_s - found.then_s) * min(left, run.supersteps)
         if found.number == working or gain_s <= ASSUMED_S * graph.edge_count:
             return None

@@ -1,4 +1,4 @@
-"""A graph in parts, cut otherwise: edges and rows go to those who own them then."""
+"""`recut`: a distributed graph with other cuts, and the exchange of its rows."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from featgraph.ranks.loading.rows import OwnRows, part_of_rows
 __all__ = ["Mover", "recut"]
 
 Array = npt.NDArray[Any]
-#: Ranks whose cuts an error shows.
+#: Most ranks whose cuts an error shows.
 MOST_SHOWN = 8
 
 
 class Mover:
-    """Hands rows of vertices and edges to those who own them between other cuts.
+    """Exchange of rows of vertices and edges between owners before and after a recut.
 
     All ranks call the same methods in the same order.
 
@@ -37,23 +37,23 @@ class Mover:
     ----------
     engine : Engine
     before, after : Partition
-        In one order.
+        Two partitions of the same order of vertices.
     """
 
     def __init__(self, engine: Engine, before: Partition, after: Partition) -> None:
         self._engine = engine
         own = before.cuts[engine.rank : engine.rank + 2]
-        #: Which of its rows this rank hands to each.
+        #: The own rows that this rank sends to each rank.
         bounds = np.clip(after.cuts, *own) - own[0]
         self._sent = [slice(begin, end) for begin, end in pairwise(bounds.tolist())]
 
     def rows(self, own: Array) -> Array:
-        """Return the rows of vertices that this rank owns behind it."""
+        """Return the rows of the vertices that this rank owns after the move."""
         parts = [np.ascontiguousarray(own[some]) for some in self._sent]
         return self._handed(parts)
 
     def slots(self, offsets: Array, values: Array) -> Array:
-        """Return rows likewise that vertices have several of, between offsets."""
+        """Return the rows of the slots of these vertices, given by CSR offsets."""
         ends = [
             (int(offsets[some.start]), int(offsets[some.stop])) for some in self._sent
         ]
@@ -66,38 +66,38 @@ class Mover:
 
 
 def with_ghosts(engine: Engine, shard: Shard, own: Array) -> Array:
-    """Return rows of own vertices, and of ghosts, which their owners send."""
+    """Return rows of own vertices, followed by those of ghosts from their owners."""
     told = [own[listed] for listed in shard.send_lists]
     found = engine.all_to_allv(told, about="rows of ghosts")
     return np.concatenate((own, *found))
 
 
 def with_ghost_edges(engine: Engine, edges: PartEdges, own: Array) -> Array:
-    """Return entries of own edges, and of those that other ranks own."""
+    """Return entries of own edges, followed by those of ghosts from their owners."""
     told = [own[listed] for listed in edges.lists.sent]
     found = engine.all_to_allv(told, about="entries of edges")
     return np.concatenate((own, *found))
 
 
 def recut(graph: DistributedGraph, cuts: object) -> DistributedGraph:
-    """Return a graph in parts with other cuts; all ranks call it.
+    """Return a distributed graph with other cuts; all ranks call it.
 
-    It is what `distribute` makes of the whole graph with these cuts, in the same order
-    of the vertices. Rows go to their new owners as they are, and nothing is sorted.
-    While they are on their way a rank has them once more, beside its two parts.
+    The result equals that of `distribute` on the whole graph with these cuts and the
+    same order of vertices. Rows are sent as they are, and nothing is sorted. During the
+    exchange a rank stores its rows once more, beside both parts.
 
     Parameters
     ----------
     graph : DistributedGraph
-        It stays as it is.
+        It is not changed.
     cuts : array_like of int, shape (P + 1,)
-        At words, as graphs that are loaded in parts have them.
+        Multiples of 32, but for the last one, V.
 
     Raises
     ------
     GraphInputError
-        If they are no cuts of this graph for as many ranks, or not at multiples of 32,
-        or others on other ranks.
+        If cuts do not fit the graph or the number of ranks, are no multiples of 32, or
+        differ between ranks.
     """
     engine, before = graph.engine, graph.shard.partition
     after = Partition.of_known(cuts, before.order)
@@ -133,7 +133,7 @@ def recut(graph: DistributedGraph, cuts: object) -> DistributedGraph:
 
 
 def _moved(graph: DistributedGraph, mover: Mover, division: Division) -> OwnRows:
-    """Return the edges into the vertices that this rank owns behind it."""
+    """Return the edges into the vertices that this rank owns after the move."""
     shard, edges, part = graph.shard, graph.edges, graph.part
     partition, rows = shard.partition, part.in_edges
     offsets = np.asarray(rows.row_offsets[: shard.own + 1])
@@ -170,7 +170,7 @@ def _moved(graph: DistributedGraph, mover: Mover, division: Division) -> OwnRows
 
 
 def _weights_by_id(graph: DistributedGraph) -> Array | None:
-    """Return the weight of each edge of the part."""
+    """Return the weights of the part by edge id; None without weights."""
     part = graph.part
     if isinstance(part._edges, RowEdges):
         return part._edges.by_id

@@ -1,4 +1,4 @@
-"""Cuts of a range of vertices, found from what its parts have taken."""
+"""Work of vertices as a prefix sum: fitted to measured times, and cut evenly."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from featgraph.graph.partition.cuts import TOLERANCE
 
 __all__ = ["Work", "agreeing", "cut_evenly", "joined"]
 
-#: How often measurements are gone through: what is left of their disagreement then is
-#: below that of clocks.
+#: Passes of the fit over all measurements; what remains of their disagreement is below
+#: the noise of clocks.
 _PASSES = 16
 
 Numbers = NDArray[np.int64]
@@ -22,14 +22,14 @@ Reals = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """Work before some places of an order of vertices; between them it is even.
+    """Prefix sums of work at some places of an order of vertices, linear between them.
 
     Attributes
     ----------
     places : ndarray of int64, shape (N,)
         Ascending, from 0 to V.
     before : ndarray of float64, shape (N,)
-        In any unit; it does not fall.
+        Work before each place, in any unit; nondecreasing.
     """
 
     places: Numbers
@@ -45,38 +45,38 @@ class Work:
         return np.diff(self.at(cuts))
 
     def measured(self, cuts: Numbers, seconds: Reals) -> Work:
-        """Return what ranges have taken: exact at cuts, as here between them.
+        """Return work that equals measured seconds at cuts, and is scaled between them.
 
         Parameters
         ----------
         cuts : ndarray of int64, shape (P + 1,)
-            The ranges; ends that are no places become some.
+            The ranges; their ends are added to the places.
         seconds : ndarray of float64, shape (P,)
-            What each has taken; of an empty one it counts for nothing.
+            Seconds of each range; those of an empty range are ignored.
         """
         places = joined(self.places, cuts)
         inside = np.diff(self.at(places))
         ranges = np.searchsorted(cuts, places[:-1], "right") - 1
         parts = len(seconds)
         expected = np.bincount(ranges, inside, parts)
-        # Where nothing was expected: the same of each vertex.
+        # If no work is expected of a range, its vertices get equal shares.
         inside = np.where(expected[ranges] > 0, inside, np.diff(places))
         share = inside / np.bincount(ranges, inside, parts)[ranges]
         return Work(places, _summed(seconds[ranges] * share))
 
     def only_at(self, places: Numbers) -> Work:
-        """Return it at some places alone, the first and the last among them."""
+        """Return the work at some places only, the first and the last among them."""
         return Work(places, self.at(places))
 
     def smooth(self, expected: Work) -> Work:
-        """Return the same work at its places, at those of another one smooth.
+        """Return the same work at its places, interpolated at the places of another.
 
-        A monotone cubic of what was expected: at a cut, work of a vertex is between
-        what it is on both sides, so that a dense range that ends within a part is found
-        in fewer moves than by lines.
+        By a monotone cubic of the expected work: at a cut, the work of a vertex is
+        between that on both sides, so that a dense range that ends within a part is
+        found in fewer moves than by linear interpolation.
         """
         places = joined(expected.places, self.places)
-        # Ascending, where nothing is expected of some vertices, too.
+        # Strictly ascending, even if no work is expected of some vertices.
         of = expected.at(places) + 1e-9 * expected.before[-1] * places / places[-1]
         at = of[np.searchsorted(places, self.places)]
         if not at[-1] > 0:
@@ -85,9 +85,9 @@ class Work:
 
 
 def _monotone(x: Reals, y: Reals, at: Reals) -> Reals:
-    """Return a cubic through points of which neither coordinate falls, at some x.
+    """Return the monotone cubic interpolant of nondecreasing points at `at`.
 
-    It does not fall, either. SciPy has it, too, but takes longer to import than a move.
+    SciPy has it, too, but its import takes longer than a move.
 
     References
     ----------
@@ -120,10 +120,9 @@ def _monotone(x: Reals, y: Reals, at: Reals) -> Reals:
 
 
 def joined(places: Numbers, others: Numbers) -> Numbers:
-    """Return ascending places with a few others among them, each of them once.
+    """Return the ascending union of ascending places and a few others.
 
-    Nothing that is as long as all places is sorted: looking for a move must not take
-    longer than one.
+    It does not sort all places: the search for a move must not take longer than a move.
     """
     few = np.unique(others)
     at = np.searchsorted(places, few)
@@ -137,10 +136,10 @@ def _summed(work: Reals) -> Reals:
 
 
 def agreeing(expected: Work, measured: Sequence[tuple[Numbers, Reals]]) -> Work:
-    """Return work that agrees with what ranges have taken under several cuts.
+    """Return work that agrees with the measured seconds of ranges under several cuts.
 
-    Iterative proportional fitting, between all cuts; what a rank has done at another
-    time, or at another speed, may disagree. The last measurement holds exactly.
+    Iterative proportional fitting between all cuts. Measurements may contradict each
+    other, since loads and speeds change; the last one holds exactly.
 
     Parameters
     ----------
@@ -159,15 +158,15 @@ def agreeing(expected: Work, measured: Sequence[tuple[Numbers, Reals]]) -> Work:
 def cut_evenly(
     work: Work, allowed: Numbers, parts: int, first: int, last: int
 ) -> Numbers:
-    """Return cuts of a range at allowed places: the least that the most work can be.
+    """Return cuts of a range at allowed places that minimize the largest work.
 
-    Of two such, the one with cuts near to equal work is taken.
+    Cuts nearest to equal work are kept if no others are better.
 
     Parameters
     ----------
     work : Work
     allowed : ndarray of int64
-        Places at which cuts may be, ascending.
+        Allowed places of cuts, ascending.
     parts : int
     first, last : int
         The range.
@@ -183,7 +182,7 @@ def cut_evenly(
     # The place whose work before it is nearest to the goal.
     nearest = np.searchsorted((before[:-1] + before[1:]) / 2, goals)
     near = np.concatenate(([0], nearest, [places.size - 1]))
-    # One behind the other, ranges are filled up to a bound.
+    # Bisection: ranges are filled one after the other up to a bound.
     low, high = (before[-1] - before[0]) / parts, np.diff(before[near]).max()
     while high - low > TOLERANCE * low:
         bound = (low + high) / 2

@@ -1,1 +1,1 @@
-"""Ranks of several targets: what they tell each other, and how."""
+"""Exchange of rows between ranks with different targets."""

@@ -1,9 +1,8 @@
-"""Rows of ghosts on a GPU, in a group of ranks of which some have none.
+"""Exchange of ghost rows on a GPU with ranks on GPUs and CPUs.
 
-A message of a GPU and one of its host differ in form: both say which entries of a list
-have come, and their rows. Between a GPU and its host the one is made of the other, and
-other ranks receive what a rank on the CPU sends
-(`featgraph.distributed.rows.messages`).
+Messages of a GPU and of the host have different layouts for the same data: a set of
+entries of a list, and their rows. Messages of a GPU are translated on its host, and
+sent as those of a rank on the CPU (`featgraph.distributed.rows.messages`).
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ Words = Any
 
 
 class TranslatedRows:
-    """Hands rows of a GPU to ranks of any target, and takes theirs: a `Carrier`.
+    """Exchange of rows of a GPU with ranks of any target: a `Carrier`.
 
-    Rows are packed and stored on the GPU; in between they go as ranks of the CPU send
-    them. Nothing goes while others are swept, and numbers go by the host.
+    Rows are packed and stored on the GPU, and sent as messages of the host. They are
+    not sent during sweeps; numbers are combined by the host.
 
     Parameters
     ----------
@@ -54,7 +53,7 @@ class TranslatedRows:
     Attributes
     ----------
     forms : Counter of str
-        Messages of rows that have been sent, by their form.
+        Number of row messages sent, by form.
     boundary : Boundary
         The vertices whose rows are sent.
     """
@@ -76,14 +75,14 @@ class TranslatedRows:
         return GpuRows(*given, post=HostMessages(*given[1:]))
 
     def require(self, sending: Sending) -> None:
-        """Do nothing: see `check_plan`, which all ranks call."""
+        """Do nothing: `check_plan` has checked the options."""
 
     def wire_s(self, row_bytes: int) -> float:
-        """Return 0: nothing goes while others are swept."""
+        """Return 0: no rows are sent during sweeps."""
         return 0.0
 
     def over(self, lists: Lists, stays: bool = True) -> GpuEdges:
-        """Return what hands over entries of edges likewise."""
+        """Return the exchange of the entries of some lists of edges."""
         return self._rows.over(lists)
 
     def share(
@@ -92,7 +91,7 @@ class TranslatedRows:
         changed: Words,
         sending: Sending = AS_FITS,
     ) -> Words:
-        """Send rows of own vertices to the ranks that have them: see `Carrier`."""
+        """Send rows of own vertices to the ranks with their ghosts: see `Carrier`."""
         return self._rows.share(values, changed, sending)
 
 
@@ -102,14 +101,14 @@ _NONE = Outline.of("none", 0, 0, ())
 
 
 class HostMessages:
-    """Hands messages of a GPU to ranks of any target: a `Post`.
+    """Exchange of messages of a GPU with ranks of any target: a `Post`.
 
     Parameters
     ----------
     engine : Engine
     device : CudaDevice
     forms : Counter of str
-        Where messages are counted, by their form.
+        The counter of messages, by form.
     """
 
     def __init__(self, engine: Engine, device: Device, forms: Counter[str]) -> None:
@@ -126,7 +125,7 @@ class HostMessages:
         sending: Sending,
         beside: Beside | None = None,
     ) -> list[tuple[Outline, Array | None]]:
-        """Hand a message to each rank; return those of each: see `Post`."""
+        """Send a message to each rank; return the received ones: see `Post`."""
         own = self._engine.rank
         outlines, arrays = ([*each] for each in zip(*sent, strict=True))
         kept, outlines[own], arrays[own] = sent[own], _NONE, None
@@ -155,7 +154,7 @@ class HostMessages:
         return [kept if r == own else found[r] for r in range(len(sent))]
 
     def _whole(self, size: int) -> SendList:
-        """Return a list of so many entries, by their places in it."""
+        """Return the list of the indices 0 to size - 1."""
         known = self._lists.get(size)
         if known is None:
             known = SendList(np.arange(size, dtype=np.int32), size)
@@ -176,7 +175,7 @@ class HostMessages:
         about: str,
         sending: Sending,
     ) -> None:
-        """Hand messages over in the call that ranks of the CPU make for them."""
+        """Exchange messages by the same engine call as ranks on the CPU."""
         if about not in {ROWS, MIRROR}:
             received = self._engine.all_to_allv([m.write() for m in made], about=about)
             for rank, message in enumerate(received):
@@ -187,7 +186,7 @@ class HostMessages:
         def write(rank: int, message: Bytes) -> None:
             try:
                 made[rank].write(message)
-            except DivergenceError as error:  # the others have a whole message
+            except DivergenceError as error:  # raised when the message is sent
                 failed.append(error)
 
         counts = [one.chosen.nbytes for one in made]
@@ -199,15 +198,15 @@ class HostMessages:
 
 
 class _Made:
-    """A message to one rank that is to be written.
+    """A message for one rank, before it is written.
 
     Parameters
     ----------
     chosen : Chosen
     link : SendList
-        Which row is that of an entry of the list, if it is sent.
+        The index of the row of each entry of the list that is sent.
     rows : list of array
-        By property.
+        Rows by property.
     wire_dtype : str or None
     """
 
@@ -222,7 +221,7 @@ class _Made:
         self._link, self._rows, self._wire = link, rows, wire_dtype
 
     def write(self, message: Bytes | None = None) -> Bytes:
-        """Write it where it is to be, or to memory of its own."""
+        """Write the message to `message`, or to new memory; return it."""
         return encode(self._link, self.chosen, self._rows, message, self._wire)
 
 
@@ -233,9 +232,9 @@ def _made_of(
     entries: Sequence[Entries],
     sending: Sending,
 ) -> _Made:
-    """Return a message to a rank, of one that has been fetched from the GPU.
+    """Return the host's message for a rank, from one fetched from the GPU.
 
-    `whole` are the entries of its list, by their places.
+    `whole` lists the indices of all entries.
     """
     rows = [
         message[first * one.item :][: outline.count * one.width * one.item]
@@ -257,7 +256,7 @@ def _made_of(
             changed = packed(mask)
         elif outline.form == "none":
             changed = packed(np.zeros(size, np.bool_))
-        # Rows stand one behind the other, whichever entries they are of.
+        # The rows of the sent entries are contiguous.
         numbers = np.cumsum(unpacked(changed)[:size], dtype=np.int32)
         np.maximum(numbers - 1, 0, out=numbers)
         link = SendList(numbers, max(outline.count, 1))
@@ -269,7 +268,7 @@ def _made_of(
 def write_arrived(
     arrived: Arrived, size: int, entries: Sequence[Entries], room: Bytes
 ) -> tuple[Outline, Bytes]:
-    """Write what has come for the GPU; return the outline of it, and its bytes."""
+    """Write received rows as a message for the GPU; return its outline and bytes."""
     positions = arrived.positions
     outline = Outline.choose(positions.size, size, entries)
     message = room[: outline.nbytes]
@@ -288,5 +287,5 @@ def write_arrived(
 
 
 def most_bytes(size: int, entries: Sequence[Entries]) -> int:
-    """Return the most bytes of a message of a list, in any form."""
+    """Return the most bytes of a message of a list of `size` entries, in any form."""
     return Outline.of("vr", size, -(-size // 32), entries).nbytes

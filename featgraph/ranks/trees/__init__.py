@@ -1,1 +1,1 @@
-"""Reduces of all ranks in one tree: see `featgraph.runtime.trees`."""
+"""Reduces over all ranks in one fixed tree: see `featgraph.runtime.trees`."""

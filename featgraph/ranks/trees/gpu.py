@@ -1,9 +1,9 @@
-"""Reduces of reals over blocks of 32 of the users' numbers, on ranks of GPUs.
+"""Reduces of reals over ranks on GPUs, in a tree over blocks of 32 given vertex ids.
 
-Where ranges of ranks begin with whole blocks of numbers, a word of a rank's vertices is
-a block. A rank combines what is whole there; of the nodes that are left, fewer than 64
-a level, all ranks get all, as one sum of integers in which each has its own and zeros.
-Elsewhere what each vertex contributes goes to all ranks, and each makes the whole tree.
+If the ranges of ranks begin at whole blocks of ids, a word of own vertices is a block.
+Each rank then combines the subtrees that it owns; the roots of these, fewer than 64 a
+level, are gathered as a sum of integers in which a rank has its own nodes and zeros.
+Otherwise all ranks gather the contributions of all vertices, and combine all blocks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Entries = Callable[[str], list[Any]]
 
 
 class Together(Protocol):
-    """What combines arrays of all ranks."""
+    """The combine of arrays over all ranks."""
 
     def own(self, everyone: Array) -> Array:
         """Return the vertices that this rank owns."""
@@ -36,11 +36,11 @@ class Together(Protocol):
     def combine(
         self, result: Array, combine: Combine, behind: Callable[[], None]
     ) -> None:
-        """Make an array that of all ranks, in place, and launch what comes behind."""
+        """Combine an array over all ranks, in place, and then call `behind`."""
 
 
 class GpuBlocks:
-    """Combines what reduces leave of a rank's vertices in the tree of all vertices.
+    """Combines of partial results of ranks in the tree of all vertices.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class GpuBlocks:
         self._shard, self._device = shard, device
         self._ranks, self._carrier = ranks, carrier
         self._are_words = are_words_blocks(shard.partition)
-        #: Numbers -> the same memory as integers, of which sums round nothing.
+        #: Array -> a view of it as integers, whose sums are exact.
         self._bits: weakref.WeakKeyDictionary[Array, Array] = (
             weakref.WeakKeyDictionary()
         )
@@ -64,7 +64,7 @@ class GpuBlocks:
     def turns(
         self, entries: Entries, given: dict[str, Any]
     ) -> Iterator[tuple[Entries, Mapping[str, Any]]]:
-        """Give what runs a reduce: over words, or over vertices."""
+        """Yield the one slice of a reduce: over words, or over vertices."""
         own = self._shard.own
         parts = {"together": BRANCHES, "part_count": -(-own // BRANCHES)}
         if not self._are_words:
@@ -73,9 +73,9 @@ class GpuBlocks:
         yield entries, {**given, **parts}
 
     def combine(self, given: Mapping[str, Any], combine: Combine) -> None:
-        """Combine partial results of all ranks; all of them call it.
+        """Combine partial results over all ranks; all ranks call it.
 
-        That waits for the next exchange, as other results do.
+        The combine is deferred to the next exchange, as those of other results.
         """
         if self._are_words:
             self._combine_words(given, combine.rules.tree)
@@ -83,7 +83,7 @@ class GpuBlocks:
             self._combine_vertices(given, combine.rules.tree)
 
     def _combine_words(self, given: Mapping[str, Any], pair: Any) -> None:
-        """Combine blocks as far as they go, then the nodes of all ranks."""
+        """Combine the subtrees of this rank, then the nodes of all ranks."""
         joined, trees, rank = self._joined, self._device.trees, self._shard.rank
         partials, result = given["partials"], given["reduced"]
         width, first = int(result.size), joined.firsts[rank]
@@ -94,13 +94,13 @@ class GpuBlocks:
         self._add_up(nodes, lambda: trees.join(nodes, work, tables, result, pair))
 
     def _combine_vertices(self, given: Mapping[str, Any], pair: Any) -> None:
-        """Give all ranks what vertices contribute, by the users' numbers."""
+        """Gather the contributions of all vertices, and combine the whole tree."""
         partition, result = self._shard.partition, given["reduced"]
         count, copy = partition.vertex_count, self._device.copy
         if not partition.is_led:
             self._combine_all(given, count, result, pair)
             return
-        # Rank 0 has all vertices, and tells the others what they come to.
+        # Rank 0 has all vertices, and sends the result to the others.
         found = given["memory"]("root", (int(result.size),))
         self._device.fill(found, 0)
         if self._shard.own:
@@ -118,7 +118,7 @@ class GpuBlocks:
         self._device.trees.combine(every, count, result, pair)
 
     def _add_up(self, own: Array, behind: Callable[[], None]) -> None:
-        """Have all ranks have what one of them has, and the others zeros for."""
+        """Gather an array by a sum of bits: each entry is nonzero on one rank only."""
         bits = self._bits.get(own)
         if bits is None:
             self._bits[own] = bits = own.view(f"i{own.dtype.itemsize}")
@@ -126,7 +126,7 @@ class GpuBlocks:
 
     @cached_property
     def _subtrees(self) -> list[Subtree]:
-        """What each rank can combine."""
+        """The subtree of each rank."""
         ends = (-(-self._shard.partition.cuts // BRANCHES)).tolist()
         return [Subtree(begin, end, ends[-1]) for begin, end in pairwise(ends)]
 
@@ -139,7 +139,7 @@ class GpuBlocks:
         return JoinTables.of(self._joined, self._device)
 
     def _contributions(self, given: Mapping[str, Any]) -> Array:
-        """Return memory for what each own vertex contributes."""
+        """Return memory for the contribution of each own vertex."""
         shape = max(self._shard.own, 1), int(given["reduced"].size)
         found: Array = given["memory"]("contributions", shape)
         return found

@@ -1,9 +1,8 @@
-"""Reduces of reals over blocks of 32 of the users' numbers, whoever owns them.
+"""Reduces of reals over ranks on CPUs, in a tree over blocks of 32 given vertex ids.
 
-Where ranges of ranks begin with whole blocks of numbers, a word of a rank's vertices is
-a block. Elsewhere each vertex is reduced by itself, and blocks are put together on a
-rank that has a range of them. Nodes of the tree that are whole on a rank are combined
-there, and the few others gathered.
+If the ranges of ranks begin at whole blocks of ids, a word of own vertices is a block.
+Otherwise each vertex is reduced by itself, and each rank assembles a range of blocks.
+Subtrees that are complete on a rank are combined there, and the other nodes gathered.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ from featgraph.runtime.trees.fixed import BRANCHES, Nodes
 __all__ = ["BlocksOfUsers", "are_words_blocks"]
 
 Array = npt.NDArray[Any]
-#: Bits of the place of a node in its level.
+#: Bits of a node's index in its level.
 _PLACE_BITS = 40
 
 
 def are_words_blocks(partition: Partition) -> bool:
-    """Whether a word of each rank's vertices is a block of the users' numbers."""
+    """Whether each word of a rank's vertices is a block of 32 given vertex ids."""
     cuts = partition.cuts
     ends = (cuts % BRANCHES == 0) | (cuts == partition.vertex_count)
     return partition.order is None and bool(ends.all())
 
 
 class BlocksOfUsers:
-    """Combines what reduces leave of a rank's vertices in the tree of all vertices.
+    """Combines of partial results of ranks in the tree of all vertices.
 
     Parameters
     ----------
@@ -49,9 +48,9 @@ class BlocksOfUsers:
         self._shard, self._engine = shard, engine
         partition = shard.partition
         self._count = -(-partition.vertex_count // BRANCHES)
-        #: Whether a word of own vertices is a block of the users' numbers.
+        #: Whether a word of own vertices is a block of given vertex ids.
         self._are_words = are_words_blocks(partition)
-        #: Where the blocks of each rank begin, if not.
+        #: If not, the first block that each rank assembles.
         self._begins = np.arange(engine.size + 1) * self._count // engine.size
         self._of_vertices: Array = np.empty((0, 0, 0))
         self._due: Array = np.empty(0, np.uint32)
@@ -59,7 +58,7 @@ class BlocksOfUsers:
     def turns(
         self, entries: Callable[[str], list[Any]], given: dict[str, Any]
     ) -> Iterator[tuple[Callable[[str], list[Any]], Mapping[str, Any]]]:
-        """Give what runs a reduce: once, or once for each bit of a word."""
+        """Yield the slices of a reduce: one, or one for each bit of a word."""
         if self._are_words:
             yield entries, given
             return
@@ -75,7 +74,7 @@ class BlocksOfUsers:
             yield entries, {**given, "due": due, "partials": rows}
 
     def combine(self, given: Mapping[str, Any], combine: Combine) -> None:
-        """Combine partial results of all ranks; all of them call it."""
+        """Combine partial results over all ranks; all ranks call it."""
         partials, how = given["partials"], combine.rules.tree
         if self._are_words:
             first = int(self._shard.partition.cuts[self._engine.rank]) // BRANCHES
@@ -89,12 +88,12 @@ class BlocksOfUsers:
 
     @cached_property
     def _homes(self) -> Array:
-        """The rank on which the block of each own vertex is put together."""
+        """The rank that assembles the block of each own vertex."""
         blocks = self._shard.numbers[: self._shard.own] // BRANCHES
         return np.searchsorted(self._begins, blocks, "right") - 1
 
     def _put_together(self, how: Any) -> Array:
-        """Return this rank's range of blocks, of what all ranks have of vertices."""
+        """Return this rank's range of blocks, from the vertices of all ranks."""
         shard, engine, rows = self._shard, self._engine, self._of_vertices
         bits = self._due.astype("<u4", copy=False).view(np.uint8)
         due = np.flatnonzero(np.unpackbits(bits, bitorder="little")[: shard.own])
@@ -111,7 +110,7 @@ class BlocksOfUsers:
         return fixed.combine_groups(found, how)
 
     def _of_all_ranks(self, own: list[Nodes], like: Array) -> list[Nodes]:
-        """Return the nodes that ranks have."""
+        """Return the nodes of all ranks, gathered."""
         keys = [
             (node.level << _PLACE_BITS) + node.first + np.arange(len(node.rows))
             for node in own

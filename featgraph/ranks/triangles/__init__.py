@@ -1,1 +1,1 @@
-"""Triangles of a graph in parts: rows of other ranks, fetched in batches (0058)."""
+"""Triangles of distributed graphs: rows of other ranks, fetched in batches (0058)."""

@@ -1,4 +1,4 @@
-"""The batches of a part on a device: arrays that kernels take, and ways to others.
+"""The batches of a part on a device: their arrays for kernels, and their exchanges.
 
 Triangle kernels take the arrays of a part, with the oriented rows of a batch.
 """
@@ -26,35 +26,35 @@ from featgraph.runtime.devices.protocol import Device
 
 __all__ = ["BatchHere", "TrianglesHere"]
 
-#: Returns what hands over entries of some lists, and whether it is to stay.
+#: ``over(lists, stays)`` returns the exchange of the entries of some lists.
 Over = Callable[[Lists, bool], EdgeCarrier]
 
 
 class BatchHere:
-    """A batch on a device; it goes with the part, or the superstep.
+    """A batch on a device; kept with the part, or for one superstep.
 
     Parameters
     ----------
     batch : Batch
     over : callable
-        Makes what hands over entries; all ranks call it.
+        Makes exchanges of entries; all ranks call it.
     device : Device
 
     Attributes
     ----------
     carrier : EdgeCarrier
-        Of edges of the part, and of the batch.
+        The exchange of entries of the part's edges and the batch's.
     """
 
     def __init__(self, batch: Batch, over: Over, device: Device) -> None:
         self.batch, self._device = batch, device
         self.carrier = over(batch.lists, batch.stays)
         self._arrays: dict[bool, BatchArrays] = {}
-        #: What never changes: the same of all entries that this rank has.
+        #: Constant edge arrays, for all entries that this rank has.
         self.constants: dict[str, Any] = {}
 
     def arrays(self, part: Mapping[str, Any], sweeps_rows: bool) -> BatchArrays:
-        """Return the arrays that kernels take, of those of the part."""
+        """Return the arrays for kernels, based on those of the part."""
         found = self._arrays.get(sweeps_rows)
         if found is None or found.part is not part:
             found = BatchArrays(part, self.batch, self._device, sweeps_rows)
@@ -69,9 +69,9 @@ class TrianglesHere:
     ----------
     part : TrianglePart
     edges : EdgeCarrier
-        What hands over entries of the part's edges.
+        The exchange of entries of the part's edges.
     over : callable
-        Makes what hands over entries; all ranks call it.
+        Makes exchanges of entries; all ranks call it.
     device : Device
 
     Attributes
@@ -79,7 +79,7 @@ class TrianglesHere:
     part : TrianglePart
     edges : EdgeCarrier
     vertices : EdgeCarrier
-        What hands over rows of vertices likewise.
+        The exchange of rows of vertices.
     """
 
     def __init__(
@@ -102,17 +102,17 @@ class TrianglesHere:
 
 
 Array = npt.NDArray[Any]
-#: What names of arrays begin with that are not those of the part.
+#: Prefixes of the names of arrays that the batch replaces.
 _OF_BATCH = frozenset({"upper", "lower", "both", "order", "degree", "triangle"})
 _OF_EDGES = frozenset({"edge_twin", "in_sources", "edge_chunks"})
 
 
 class BatchArrays(Mapping[str, Any]):
-    """The arrays of a part, but oriented rows, ends and twins are those of a batch.
+    """The arrays of a part, with oriented rows, ends and twins of a batch.
 
-    Kernels of a GPU sweep all rows. So for these each vertex stands twice in the order:
-    they sweep the first of both, which have the rows of own vertices; all ends are
-    among the second, which have those of the middle.
+    Kernels of a GPU sweep all rows, so for them the order has each vertex twice: the
+    first copies have the rows of own vertices, which are swept; the second copies have
+    the rows of middle vertices, and all ends refer to them.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class BatchArrays(Mapping[str, Any]):
     batch : Batch
     device : Device
     sweeps_rows : bool
-        Whether kernels sweep rows, and not edges that passed.
+        Whether kernels sweep rows; else they sweep edges that passed.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class BatchArrays(Mapping[str, Any]):
 
 
 def _doubled(rows: BatchRows) -> dict[str, Array]:
-    """Return arrays of an order in which each vertex stands twice, by their names."""
+    """Return, by name, the arrays of an order that has each vertex twice."""
     edges: Any = rows.upper.edge_ids
     places: Any = rows.lower.edge_ids
     offsets, count = rows.upper.row_offsets, rows.vertices.size

@@ -1,9 +1,9 @@
-"""The edges of a part, turned towards the end of higher degree, and rows of others.
+"""The edges of a part, oriented to the end of higher degree, and rows of other ranks.
 
-A triangle is found by the rank that owns its first vertex by (degree, number). That
-rank has both edges at it. Whether the other two vertices are neighbors stands in the
-row of the second one, which its owner has: such rows are fetched, a batch at a time.
-They depend on the graph alone, so that batches stay, as far as there is memory.
+A triangle is found by the rank that owns its first vertex by (degree, id), which has
+both edges at that vertex. The third edge is in the row of the second vertex, which may
+belong to another rank: such rows are fetched, a batch at a time. They depend on the
+graph alone, so batches are kept as far as memory allows.
 """
 
 from __future__ import annotations
@@ -27,22 +27,21 @@ from featgraph.ranks.lists import Lists
 __all__ = ["Batch", "BatchRows", "TrianglePart"]
 
 Array = npt.NDArray[Any]
-#: Bytes that the rows of a batch take, about, with what is made of them; and those of
-#: all batches that stay.
+#: Approximate bytes of a batch, with the arrays made from it; and of all kept batches.
 BATCH_BYTES, KEPT_BYTES = 1 << 28, 1 << 30
-#: Bytes of an edge in a batch: ends, ids and slots, both directions, their places in
-#: lists at both ends of the way, and values. And of an edge of the part, in each batch.
+#: Bytes of an edge in a batch: ends, ids and slots, both directions, places in lists of
+#: the sender and the receiver, and values. And of an edge of the part, in each batch.
 _EDGE_BYTES, _OWN_BYTES = 128, 48
 
 
 @dataclass(frozen=True, eq=False)
 class BatchRows:
-    """What kernels are given of an oriented graph: see `Oriented`.
+    """The rows of an oriented graph for kernels: see `Oriented`.
 
     Attributes
     ----------
     is_own, is_middle : array of bool
-        By degree order: vertices of this rank, and those in the middle of triangles.
+        By degree order: vertices of this rank, and middle vertices of triangles.
     """
 
     vertices: Array
@@ -55,7 +54,7 @@ class BatchRows:
 
     @cached_property
     def both(self) -> Adjacency:
-        """All neighbors, ascending; `edge_ids` are those of lower to higher ones."""
+        """All neighbors, ascending; `edge_ids` are of the edges to higher ends."""
         count, upper = self.vertices.size, self.upper
         low = np.repeat(np.arange(count), np.diff(upper.row_offsets))
         high, edges = upper.column_indices, np.asarray(upper.edge_ids)
@@ -69,9 +68,9 @@ class BatchRows:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Rows that were fetched, among those of this rank.
+    """Fetched rows, merged with those of this rank.
 
-    Edges between others' vertices have ids behind those of the part, by their owner.
+    Edges between vertices of other ranks have ids behind those of the part, by owner.
 
     Attributes
     ----------
@@ -79,12 +78,12 @@ class Batch:
     stays : bool
         Whether it is kept from one superstep to the next.
     rows : BatchRows
-        Rows of own vertices, and of the ghosts whose rows have come. Those below list
-        own vertices only, and those of this batch's middle vertices.
+        Rows of own vertices, and of ghosts whose rows were fetched. Rows of `lower`
+        have own vertices only, for this batch's middle vertices.
     lists : Lists
-        Which entries ranks have of each other's edges: of the part, and of the batch.
+        The entries of edges that ranks exchange: of the part, and of the batch.
     twins, sources : array
-        The other direction of each edge, and where it begins.
+        The twin and the source of each edge.
     """
 
     number: int
@@ -96,21 +95,21 @@ class Batch:
 
 
 class TrianglePart:
-    """The oriented edges of a part; all ranks make it, and ask it for batches.
+    """The oriented edges of a part; all ranks make it, and call `batch` together.
 
     Parameters
     ----------
     shard : Shard
-        Of an undirected graph, cut along "both".
+        The part of an undirected graph, distributed along "both".
     edges : PartEdges
     engine : Engine
 
     Attributes
     ----------
     rounds : int
-        How many batches there are: as many on each rank.
+        Number of batches, the same on all ranks.
     vertices, edges : Lists
-        Which vertices, and edges, of the part ranks have of each other's.
+        The vertices, and the entries of edges, that ranks exchange.
 
     Raises
     ------
@@ -133,7 +132,7 @@ class TrianglePart:
         self._kept: dict[int, Batch] = {}
 
     def batch(self, number: int) -> Batch:
-        """Return a batch; all ranks fetch the rows of one that is not kept."""
+        """Return a batch, fetched by all ranks unless it is kept."""
         found = self._kept.get(number)
         if found is None:
             found = self._made(number)
@@ -142,9 +141,10 @@ class TrianglePart:
         return found
 
     def _turned(self, up: bool) -> tuple[Array, Array, Array]:
-        """Return edges from own to higher vertices, or lower: ends by order, and ids.
+        """Return the edges from own vertices to higher ones, or to lower ones.
 
-        Ends come from lower to higher, and so do edges; ids are those from own ones.
+        Returns both ends by degree order, the lower one first, and the ids of the edges
+        that lead out of own vertices; sorted by ends.
         """
         rows, order = self._shard.local.out_edges, self._order
         offsets = np.asarray(rows.row_offsets)[: self._shard.own + 1]
@@ -176,7 +176,7 @@ class TrianglePart:
             )
 
     def _ask(self) -> None:
-        """Ask owners for the rows of ghosts, and tell which come in which batch."""
+        """Request rows of ghosts from their owners, and divide them into batches."""
         shard, engine, low, high = self._shard, self._engine, self._low, self._high
         is_followed = np.append(low[1:] == low[:-1], False)[: low.size]
         middle = np.unique(self._vertices[high[is_followed]])
@@ -211,19 +211,19 @@ class TrianglePart:
         self._cuts_asked = engine.all_to_allv(self._cuts, about="rows of neighbors")
 
     def _count_kept(self, sizes: Array, cuts: Array) -> None:
-        """Find how many batches stay, the same on all ranks."""
+        """Set the number of batches to keep, the same on all ranks."""
         before = np.concatenate([[0], np.cumsum(sizes)])[cuts[1:]] * _EDGE_BYTES
         taken = before + np.arange(1, cuts.size) * self._low.size * _OWN_BYTES
         fits = np.count_nonzero(taken <= KEPT_BYTES)
-        # Those that others have besides are empty here.
+        # Further batches of other ranks are empty here.
         own = np.array([self.rounds if fits == taken.size else fits], np.int64)
         found = self._engine.all_reduce(own, "min", about="rows of neighbors")
-        #: The first batches stay; a single one does.
+        #: The first batches are kept; a single one always is.
         self._stay = max(int(found[0]), self.rounds == 1)
 
     @cached_property
     def _offsets(self) -> Array:
-        """Where own rows begin, by degree order."""
+        """Offsets of own rows, by degree order."""
         return np.searchsorted(self._low, np.arange(self._order.size + 1))
 
     def _made(self, number: int) -> Batch:
@@ -249,11 +249,11 @@ class TrianglePart:
     def _fetched(self, number: int) -> tuple[Array, Array, Array, Array]:
         """Return the middle vertices of a batch, and the edges of their rows.
 
-        These are, for each to a vertex that is here, its row, that vertex, and what
-        its owner calls both directions: see `_listed`.
+        For each edge to a vertex of this part: its row, that vertex, and the numbers of
+        both directions on the sending rank: see `_listed`.
         """
         shard, order, lists = self._shard, self._order, self.edges
-        # Ghosts are told by their places in the list of their owner.
+        # Ghost edges are sent as positions in the list of their owner.
         begins = [int(one[0]) if one.size else 0 for one in lists.taken]
         ends = [b + one.size for b, one in zip(begins, lists.taken, strict=True)]
         local_twins, sent = np.asarray(shard.local.twins), []
@@ -281,12 +281,12 @@ class TrianglePart:
         return middle, row[kept], places[kept], told[1:, kept]
 
     def _owners(self, vertices: Array) -> Array:
-        """Return the ranks that own some vertices here."""
+        """Return the owners of some vertices of this part."""
         found = np.searchsorted(self._shard.ghosts, vertices, side="right") - 1
         return np.where(vertices < self._shard.own, self._engine.rank, found)
 
     def _known_edges(self, low: Array, high: Array) -> Array:
-        """Return edges of the part from others' vertices to own ones, by order."""
+        """Return the part's edges from ghosts to own vertices, by degree order."""
         lower, upper, edges = self._downward
         count = np.int64(self._order.size)
         keys = lower.astype(np.int64) * count + upper
@@ -301,16 +301,16 @@ class TrianglePart:
     def _listed(
         self, row: Array, of: Array, told: Array, chosen: Array
     ) -> tuple[Lists, Array, Array]:
-        """Have owners list the entries of some edges, in both directions.
+        """Add the entries of some edges, in both directions, to the lists of owners.
 
-        The rank that has sent a row calls the way back by its own id, for it owns that,
-        and so the way there, if it is its own, too; else by its place in the list that
-        the owner has for it. So an entry is asked for by that rank, and that number.
+        A rank that has sent a row owns the edges back, and numbers them by its edge
+        ids. It numbers the edges there by edge id if it owns them, else by position in
+        the owner's list for it. So entries are requested as pairs (rank, number).
 
         Returns
         -------
         lists, ahead, behind
-            With those of the part; and the ids of both directions here.
+            The lists with those of the part; and the ids of both directions here.
         """
         lists = self.edges
         via = self._owners(self._vertices[row[chosen]])
@@ -337,7 +337,7 @@ class TrianglePart:
         return Lists(lists.own, count, sent, taken), *np.split(ids, 2)  # type: ignore[return-value]
 
     def _meant(self, via: Array, numbers: Array) -> Array:
-        """Return the own edges that ranks mean by what they call them."""
+        """Return the own edges with some numbers on the ranks `via`."""
         found = numbers.copy()
         for rank, listed in enumerate(self.edges.sent):
             is_its = (via == rank) & (via != self._engine.rank)
@@ -345,7 +345,7 @@ class TrianglePart:
         return found
 
     def _slots(self, rows: Array) -> Array:
-        """Return the places of the edges of some rows, one row behind the other."""
+        """Return the indices of the edges of some rows, row by row."""
         begins, ends = self._offsets[rows], self._offsets[rows + 1]
         sizes = ends - begins
         before = np.cumsum(sizes) - sizes
@@ -353,7 +353,7 @@ class TrianglePart:
         return slots
 
     def _places_of(self, numbers: Array) -> Array:
-        """Return which vertices here have some numbers; -1 where none has."""
+        """Return the local vertices with some ids; -1 for ids that are not here."""
         sorter = self._by_number
         own = self._shard.numbers[sorter]
         places = np.minimum(np.searchsorted(own, numbers), own.size - 1)
@@ -366,7 +366,7 @@ class TrianglePart:
     def _joined(
         self, low: Array, high: Array, edges: Array, middle: Array, with_own: bool
     ) -> BatchRows:
-        """Return own rows and others; own vertices are in the middle, too, or not."""
+        """Return own and fetched rows; `with_own` adds own vertices as middle ones."""
         count, own = self._vertices.size, self._shard.own
         dtype = self._shard.local.in_edges.row_offsets.dtype
         is_own = np.repeat([True, False], [self._low.size, low.size])
@@ -392,7 +392,7 @@ class TrianglePart:
 
 
 def _cut(sizes: Sequence[int] | Array, most: int) -> Array:
-    """Return where to cut rows so that a piece has `most` entries, or one row."""
+    """Return cuts of rows into pieces of at most `most` entries, or of one row."""
     before, cuts = np.concatenate([[0], np.cumsum(sizes)]), [0]
     while cuts[-1] < before.size - 1:
         fits = np.searchsorted(before, before[cuts[-1]] + most, side="right") - 1

@@ -1,10 +1,9 @@
-"""Triangle functions on ranks: what they read of others' edges, and what they add.
+"""Triangle functions on ranks, a batch of fetched rows at a time.
 
-Kernels are those of one rank. What they read of edges is a copy here, with entries of
-the batch's edges, too: of it, owners send what is not what they sent last. A property
-that they update is an outbox, which is combined at the owners behind a batch.
-
-Arrays of edges are on the host or on a GPU, where kernels have them.
+Kernels are those of a single rank. They read copies of edge properties that are
+extended by the batch's edges; owners send the entries that have changed since the last
+time. They update properties in outboxes, which are combined at the owners after a
+batch. Arrays of edges are on the host or on the GPU, where the kernels run.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ __all__ = ["TriangleTurns"]
 Array = Any
 Marks = Any
 Given = Mapping[str, Any]
-#: What a kernel is given, by where it comes from and the property.
+#: Arrays for a kernel, by source and property.
 Fields = dict[tuple[str, str], Array]
 
 
 class TriangleTurns:
-    """Runs the triangle functions of a plan, a batch of rows at a time.
+    """Runs of the triangle functions of a plan, a batch of rows at a time.
 
     Parameters
     ----------
@@ -54,13 +53,13 @@ class TriangleTurns:
         }
         self._device, self._find_here = device, here
         self._memory = memory_of(device)
-        #: What runs a phase on a batch that stays, by the numbers of both.
+        #: The entries of a phase on a kept batch, by the numbers of both.
         self._bound: dict[tuple[int, int], tuple[Any, list[Any]]] = {}
 
     def over(
         self, buffers: Buffers, own: Any, given: Given, fields: Any
     ) -> Iterator[tuple[Callable[[str], list[Any]], Given]]:
-        """Give what runs a phase on each batch: see `Ghosts.turns`."""
+        """Yield the entries and arguments of a phase for each batch: `Ghosts.turns`."""
         halo, here = self._halos[own.number], self._find_here()
         whole: dict[str, Array] = {}
         for number in range(here.part.rounds):
@@ -92,7 +91,7 @@ class TriangleTurns:
                         self._memory.note(reached, twins, count, given[SET])
 
     def _entries(self, own: Any, on: BatchHere, arrays: Any) -> Any:
-        """Return the entries of a phase with the arrays of a batch in place."""
+        """Return the entries of a phase with the arrays of a batch."""
         if not on.batch.stays:
             return own.entries_on(arrays)
         key = own.number, on.batch.number
@@ -103,7 +102,7 @@ class TriangleTurns:
         return lambda form: entries
 
     def _read(self, room: _Room, halo: Any, state: Any, fields: Any) -> Fields:
-        """Return what is read of edges, with entries of the batch's."""
+        """Return the edge arrays that a phase reads, extended by the batch's edges."""
         found: Fields = {}
         shared: list[Any] = []
         changed: list[Marks] = []
@@ -129,7 +128,7 @@ class TriangleTurns:
         return found
 
     def _boxes(self, room: _Room, halo: Any) -> dict[str, Array]:
-        """Return outboxes of what is updated at edges, in which there is nothing."""
+        """Return empty outboxes for the edge properties that a phase updates."""
         carrier, updates = room.on.carrier, halo.updates
         of_edges = [each for each in updates if each[0] in self._of_edges]
         return {
@@ -140,7 +139,7 @@ class TriangleTurns:
     def _boxes_of_vertices(
         self, room: _Room, here: TrianglesHere, halo: Any
     ) -> dict[str, Array]:
-        """Return the same at vertices, for all batches."""
+        """Return empty outboxes for vertex properties, used by all batches."""
         carrier, count = here.vertices, here.part.vertices.count
         of_vertices = [each for each in halo.updates if each[0] not in self._of_edges]
         return {
@@ -151,9 +150,9 @@ class TriangleTurns:
     def _deliver(
         self, room: _Room, here: TrianglesHere, update: tuple[str, str], box: Array
     ) -> Any:
-        """Combine what ranks have of a property at its owners, in their order.
+        """Combine the outboxes of all ranks at the owners, in the order of ranks.
 
-        Returns where anything has come.
+        Returns the own edges or vertices for which entries have arrived.
         """
         (name, operation), buffers = update, room.buffers
         both = buffers.held(name, box), buffers.held(name, buffers.property(name))
@@ -173,7 +172,7 @@ class TriangleTurns:
 class _Room:
     """Memory of a State for the edges of a batch.
 
-    Of a batch that stays it does, too: what ranks have been sent is known from it.
+    For a kept batch it is kept, too, as a record of the entries sent last.
 
     Parameters
     ----------
@@ -184,7 +183,7 @@ class _Room:
     Attributes
     ----------
     count : int
-        How many edges there are, of the part and of the batch.
+        Number of edges of the part and the batch.
     """
 
     def __init__(self, buffers: Buffers, on: BatchHere, device: Device) -> None:
@@ -192,19 +191,19 @@ class _Room:
         self.count = on.batch.lists.count
 
     def array(self, use: str, dtype: str, shape: tuple[int, ...]) -> Array:
-        """Return memory for some use."""
+        """Return memory for some use, the same each time for a kept batch."""
         if self.on.batch.stays:
             return self.buffers.temporary(f"triangles: {use}", dtype, shape)
         return self._device.working_memory(shape, dtype)
 
     def numbers(self, use: str, count: int) -> Array:
-        """Return memory for so many numbers, at least one."""
+        """Return an int32 array of `count` entries, at least one."""
         return self.array(use, "int32", (max(count, 1),))
 
     def outbox(
         self, name: str, operation: str, carrier: EdgeCarrier, count: int
     ) -> Array:
-        """Return an outbox of a property, with so many rows."""
+        """Return an empty outbox of a property, with `count` rows."""
         values = self.buffers.property(name)
         shape, dtype = (count, *values.shape[1:]), name_of(values.dtype)
         box = self.array(f"outbox of {name}", dtype, shape)
@@ -212,9 +211,9 @@ class _Room:
         return box
 
     def renewed(self, source: str, name: str, memory: Any) -> tuple[Array, Marks]:
-        """Return entries of a property, and which of them owners have to send.
+        """Return the extended entries of a property, and the own ones to be sent.
 
-        They are sent by who calls this: then others have what there is now.
+        The caller must send them: they are recorded as sent.
         """
         buffers, carrier = self.buffers, self.on.carrier
         of = buffers.property if source == "property" else buffers.next_of
@@ -231,7 +230,7 @@ class _Room:
         return wide, marks
 
     def constant(self, name: str, memory: Any) -> Array:
-        """Return an array of edges of the part, with those of the batch."""
+        """Return a constant edge array, extended by the batch's edges."""
         constants, carrier = self.on.constants, self.on.carrier
         if name not in constants:
             values = self.buffers.graph[name]
@@ -245,22 +244,22 @@ class _Room:
 
 
 class HostMemory:
-    """Arrays of the host."""
+    """Operations on edge arrays of the host."""
 
     def copy(self, source: Any, own: int, target: Any) -> None:
         """Copy the rows of own edges."""
         target[:own] = source[:own]
 
     def listed(self, wide: Array, twins: Array, edges: Any) -> dict[str, Array]:
-        """Return what kernels are given of the edges that passed besides: nothing."""
+        """Return no arguments: kernels of the host take no list of passed edges."""
         return {}
 
     def note(self, reached: Any, twins: Array, own: int, changed: Any) -> None:
-        """Do nothing: no kernel of the host goes by a set of changed edges."""
+        """Do nothing: kernels of the host use no set of changed edges."""
 
 
 class GpuMemory(HostMemory):
-    """Arrays of a GPU.
+    """Operations on edge arrays of a GPU.
 
     Parameters
     ----------
@@ -268,7 +267,7 @@ class GpuMemory(HostMemory):
     """
 
     def __init__(self, device: Device) -> None:
-        # The dialect is imported where there is a GPU.
+        # The dialect is imported only if there is a GPU.
         from featgraph.ranks.gpu import edge_kernels, links, messages
 
         self._device, self._kernels = device, edge_kernels
@@ -281,24 +280,24 @@ class GpuMemory(HostMemory):
         self._over(self._kernels.copy_rows, own, (both[0], np.int32(own), both[1]))
 
     def listed(self, wide: Array, twins: Array, edges: Any) -> dict[str, Array]:
-        """Return a list of the edges that passed, and how many they are."""
+        """Return the list of the edges that passed, and their number, as arguments."""
         listed, count = edges("passed_edges", wide.size), edges("passed_count", 1)
         self._device.fill(count, 0)
         self._over(self._kernels.list_passed, wide.size, (wide, twins, listed, count))
         return {"passed_edges": listed, "passed_count": count}
 
     def note(self, reached: Any, twins: Array, own: int, changed: Any) -> None:
-        """Note the own edges of which something has changed, in either direction."""
+        """Add the own edges whose entries have changed, or their twins', to a set."""
         given = reached, twins, np.int32(own), changed
         self._over(self._kernels.note_changed, own, given)
 
     def _over(self, kernel: Any, size: int, given: tuple[Any, ...]) -> None:
-        """Launch a kernel over entries."""
+        """Launch a kernel over `size` entries."""
         if size:
             blocks = self._links.blocks_for(size)
             self._launch(kernel, blocks, self._links.BLOCK, given)
 
 
 def memory_of(device: Device) -> HostMemory:
-    """Return what is done with arrays of a device."""
+    """Return the operations on edge arrays of a device."""
     return HostMemory() if device.name == "cpu" else GpuMemory(device)
