@@ -1,8 +1,8 @@
-"""Ranks: which ones there are, and how they hand each other bytes.
+"""Ranks and their engines, which exchange arrays of bytes and numbers.
 
-It knows of no graph: what is sent, and when, is decided by those who call it. What
-users ask before there are ranks, `forecast` and `calibrate`, is the model's (0059), and
-loaded when it is asked for.
+Nothing here depends on graphs: callers decide which data is sent, and when. The cost
+model's `forecast` and `calibrate` (0059) are public names here, too; they are imported
+at the first use.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load what the model has: it stands above the runtime."""
+    """Import names of the cost model at the first use: it stands above the runtime."""
     if name == "calibrate":
         from featgraph.model.calibrate import calibrate
 

@@ -1,4 +1,4 @@
-"""Which engine the code that runs belongs to."""
+"""The engine of the current rank."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from featgraph.distributed.engines.protocol import Engine
 
 __all__ = ["current_engine", "engine_of_context", "engine_of_process", "is_begun"]
 
-#: Set where several ranks run in one process.
+#: The engine of a loopback rank, if several ranks run in one process.
 engine_of_context: ContextVar[Engine] = ContextVar("featgraph_engine")
 
-#: What `init` made, if it was called: one engine, on all threads.
+#: The engine made by `init`, if it was called, for all threads.
 engine_of_process: list[Engine] = []
 
 _ALONE = NullEngine()
 
 
 def is_begun() -> bool:
-    """Whether there was an `init`, or this code runs on a loopback rank."""
+    """Whether `init` was called, or this code runs on a loopback rank."""
     return bool(engine_of_process) or engine_of_context.get(None) is not None
 
 
 def current_engine() -> Engine:
-    """Return the engine of the rank that this code runs on.
+    """Return the engine of the current rank.
 
-    It is that of the loopback rank whose function calls it; else that of the process,
-    if there was an `init`; else one of a single rank.
+    Within `run_ranks`, it is the engine of the calling loopback rank; after `init`, the
+    engine of the process; else an engine of a single rank.
 
     Examples
     --------

@@ -1,10 +1,9 @@
-"""Several ranks in one process: a thread each, of which one at a time runs.
+"""Several ranks in one process, with a thread each, one of which runs at a time.
 
-Ranks run in turn, from the first to the last, each until its next exchange. When the
-last one has come to its own, messages are copied, and the first goes on. So a run
-repeats, whatever the system does with threads. It takes as long as all ranks take one
-after the other: loopback is for tests, and to try how a program or a graph behaves on
-several ranks.
+Ranks run in order, each until its next exchange. When the last one has reached its
+exchange, messages are copied, and the first continues. So runs are reproducible,
+whatever the scheduling of threads. A run takes the time of all ranks together: loopback
+is for tests, and to try how a program or a graph behaves on several ranks.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from featgraph.errors import ArgumentError, DistributedError, WorkerLostError
 __all__ = ["run_ranks"]
 
 _R = TypeVar("_R")
-#: Ranks that threads of one process stand for, at most.
+#: Most ranks of a process.
 _MOST = 1 << 10
 
 
@@ -42,36 +41,36 @@ def run_ranks(
 ) -> list[_R]:
     """Run a function on ranks of this process, and return their results by rank.
 
-    Each rank has a thread, of which one at a time runs: they take turns at each
-    exchange. Within the function `current_engine` returns the rank's engine.
+    Each rank has a thread; one thread runs at a time, up to its next exchange. Within
+    the function, `current_engine` returns the rank's engine.
 
     Parameters
     ----------
     size : int
-        How many ranks, 1 or more.
+        Number of ranks, 1 to 1024.
     function : callable
         Takes the engine of its rank.
     hosts : sequence of str, optional
-        The host that each rank is to believe to be on, to try what ranks of several
-        hosts do. Default: this one.
+        A host name for each rank, to simulate ranks of several hosts. Default: this
+        host.
 
     Returns
     -------
     list
-        What the function returned on each rank.
+        The result of the function on each rank.
 
     Raises
     ------
     ArgumentError
-        No such number of ranks; hosts of more ranks, or of fewer.
+        If `size`, `function` or the number of hosts is invalid.
     Exception
-        What the function raised on a rank, with a note that names it. All other ranks
-        raise `WorkerLostError` in their exchanges.
+        The error that the function raised on a rank, with a note that names the rank.
+        All other ranks raise `WorkerLostError` in their exchanges.
     RankMismatchError
-        On all ranks, where they went different ways.
+        On all ranks, if their calls differ.
     KeyboardInterrupt
-        Behind Ctrl-C, when all ranks have come to an exchange and ended there; behind
-        a second one at once.
+        After Ctrl-C, when all ranks have reached an exchange and ended there; at once
+        after a second one.
 
     Examples
     --------
@@ -122,11 +121,11 @@ def run_ranks(
 
 
 def _run_threads(run: Callable[[int], None], baton: _Baton) -> None:
-    """Start a thread a rank, hand the baton to the first, and wait for all."""
+    """Start a thread for each rank, pass the baton to the first, and wait for all."""
     try:
         with deferred_interrupts():
             for rank in range(baton.size):
-                # With NumPy's error state, among others.
+                # The context has NumPy's error state, among others.
                 context = contextvars.copy_context()
                 threading.Thread(
                     target=context.run,
@@ -144,10 +143,9 @@ def _run_threads(run: Callable[[int], None], baton: _Baton) -> None:
 
 
 def _wait(event: threading.Event) -> None:
-    """Wait for an event, and let interrupts in.
+    """Wait for an event, with a timeout so that interrupts are handled.
 
-    One that comes just before a wait begins does not end it: Python sees to it behind
-    the wait, so that has to end by itself.
+    An interrupt just before a wait does not end it: Python handles it after the wait.
     """
     while not event.wait(0.1):
         pass
@@ -156,7 +154,7 @@ def _wait(event: threading.Event) -> None:
 class _LoopbackEngine(MessageEngine):
     """The engine of one of several ranks in this process."""
 
-    #: What a kernel of one rank waits for is launched when that rank has its turn.
+    #: Kernels must not wait for launches of ranks that run later.
     takes_turns = True
 
     def __init__(self, rank: int, size: int, baton: _Baton) -> None:
@@ -176,9 +174,9 @@ class _LoopbackEngine(MessageEngine):
         about: str = "",
         beside: Beside | None = None,
     ) -> list[GpuArray | None]:
-        """Hand arrays of the GPU that all ranks share to them: see `GpuEngine`.
+        """Exchange arrays of the GPU that all ranks share: see `GpuEngine`.
 
-        What ranks launch on one stream runs in the order in which they launch it.
+        Launches of all ranks on one stream run in the order of the launches.
         """
         call = self._next("hand_over(arrays of a GPU)", about)
         begun = time.perf_counter()
@@ -204,22 +202,22 @@ class _LoopbackEngine(MessageEngine):
 
 
 class _Baton:
-    """Which rank runs, what each one calls, and why all are to end.
+    """The running rank, the call of each rank, and the error that ends all of them.
 
-    Only the rank that has the baton touches anything, but for `refusal` behind Ctrl-C.
+    Only the rank with the baton uses it, but for `refusal` after Ctrl-C.
 
     Attributes
     ----------
     size : int
-        How many ranks.
+        Number of ranks.
     done : threading.Event
-        All ranks have ended.
+        Set when all ranks have ended.
     ended : dict
-        How many exchanges each rank had that has ended.
+        Number of exchanges of each rank that has ended.
     failed : int or None
         The rank that failed first.
     refusal : BaseException or None
-        What every exchange raises from now on.
+        The error that every later exchange raises.
     """
 
     def __init__(self, size: int) -> None:
@@ -234,16 +232,16 @@ class _Baton:
         self._received: dict[int, list[Any]] = {}
 
     def begin(self) -> None:
-        """Hand the baton to the first rank."""
+        """Pass the baton to the first rank."""
         self._turns[0].release()
 
     def wait(self, rank: int) -> None:
-        """Return when a rank has the baton."""
+        """Wait until a rank has the baton."""
         self._turns[rank].acquire()
         self._raise_refusal()
 
     def swap(self, rank: int, call: Call, messages: Sequence[Any]) -> list[Any]:
-        """Let all ranks come to an exchange; return what they handed to this one."""
+        """Let all ranks reach an exchange; return the messages to this rank."""
         self._raise_refusal()
         self._calls[rank], self._sent[rank] = call, messages
         self._pass_on(rank)
@@ -251,7 +249,7 @@ class _Baton:
         return self._received.pop(rank)
 
     def end(self, rank: int, exchanges: int, error: BaseException | None) -> None:
-        """Let the others go on without a rank, which returned or failed."""
+        """Continue without a rank, which has returned or failed."""
         self.ended[rank] = exchanges
         if error is not None and self.refusal is None:
             self.failed = rank
@@ -269,7 +267,7 @@ class _Baton:
             raise copy.copy(self.refusal)
 
     def _pass_on(self, rank: int) -> None:
-        """Hand the baton to the next rank; behind the last one, to the first."""
+        """Pass the baton to the next rank; after the last one, to the first."""
         running = [r for r in range(self.size) if r not in self.ended]
         later = [r for r in running if r > rank]
         if not later:
@@ -280,7 +278,7 @@ class _Baton:
             self.done.set()
 
     def _deliver(self) -> None:
-        """Deliver all messages, if all ranks have made one call."""
+        """Deliver all messages, if all ranks have made the same call."""
         if self._calls and self.refusal is None:
             self.refusal = mismatch(self._calls, self.ended)
         if self.refusal is None:
@@ -292,5 +290,5 @@ class _Baton:
 
 
 def _taken(message: Any) -> Any:
-    """Return a message as the receiver's own; arrays of a GPU were given away."""
+    """Return a message for its receiver: a copy, but GPU arrays themselves."""
     return message.copy() if isinstance(message, np.ndarray) else message

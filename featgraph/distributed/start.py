@@ -1,10 +1,9 @@
-"""Joining the other processes of a run, as a launcher's variables say.
+"""`init`: joining the other processes of a run by the variables of a launcher.
 
-All processes come to the same engine.
+All processes choose the same engine.
 
-A thread of its own hears from the launcher, and tells it that the rank lives and what
-it does, so that it also speaks while kernels are compiled or files are read. Without a
-launcher of ours there is none.
+With ``featgraph launch``, a thread of its own receives messages of the launcher, and
+sends it the activity of the rank, also while kernels are compiled or files are read.
 """
 
 from __future__ import annotations
@@ -46,30 +45,29 @@ from featgraph.errors import (
 
 __all__ = ["init", "restart_count"]
 
-#: Which process called `init`.
+#: The id of the process that called `init`.
 _process: list[int] = []
 
 
 def init(*, timeout: float = 30.0, engine: str = "auto") -> Engine:
     """Join the ranks that were started with this process, and return its engine.
 
-    A launcher, ``featgraph launch`` or torchrun, says in variables which rank this is:
-    ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` (127.0.0.1 if it is not there) and
-    ``MASTER_PORT``. Without ``RANK`` and ``WORLD_SIZE``, and for a single rank, nothing
-    is imported and nobody is looked for. From then on `current_engine` returns the
-    engine; it is closed when the process ends.
+    A launcher, ``featgraph launch`` or torchrun, sets the environment variables
+    ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` (default 127.0.0.1) and ``MASTER_PORT``.
+    Without ``RANK`` and ``WORLD_SIZE``, and for a single rank, nothing is imported, and
+    no connection is made. From then on `current_engine` returns the engine; it is
+    closed when the process ends.
 
     Parameters
     ----------
     timeout : float
-        Seconds that ranks wait for each other, here and in each exchange. With
+        Seconds, over 0, that ranks wait for each other, here and in each exchange. With
         ``featgraph launch``, a rank that compiles, loads or writes may take longer.
     engine : str
-        "shared": memory that ranks of one host share, on Linux. "gloo": PyTorch's
-        Gloo, which needs the extra ``distributed``. "auto": the first if all ranks are
-        on one host, as ``LOCAL_WORLD_SIZE`` says, or else a loopback address in
-        ``MASTER_ADDR``, unless ``fg.config.gpu_links`` asks for NCCL. The same on all
-        ranks.
+        "shared": shared memory of one host, on Linux. "gloo": PyTorch's Gloo, which
+        needs the extra ``distributed``. "auto": "shared" if all ranks are on one host,
+        by ``LOCAL_WORLD_SIZE`` or else by a loopback address in ``MASTER_ADDR``, unless
+        ``fg.config.gpu_links`` is "engine"; else "gloo". The same on all ranks.
 
     Returns
     -------
@@ -78,22 +76,22 @@ def init(*, timeout: float = 30.0, engine: str = "auto") -> Engine:
     Raises
     ------
     DistributedError
-        Behind another `init`, in a forked child of a process that called it, on a
-        loopback rank, where ranks do not find each other, where an engine is not there.
+        After another `init`, in a forked child of a process that called it, or on a
+        loopback rank; if ranks do not find each other, or an engine is not available.
     WorkerLostError
-        If a rank ends before it has come here, or does not come in time.
+        If a rank ends before it has called `init`, or does not call it in time.
     RankMismatchError
         If ranks have different versions of featgraph.
     ArgumentError
-        For variables, a timeout or the name of an engine that say nothing.
+        If a variable, the timeout or the name of the engine is invalid.
 
     Notes
     -----
-    Memory is shared with processes of the same user alone, has no name, and is gone
-    with the last of them, however they end. Over Gloo ranks talk at loopback addresses
-    unless ``MASTER_ADDR`` is another one, or ``GLOO_SOCKET_IFNAME`` names an interface.
-    Nothing is encrypted there, and whoever can reach the port is trusted: use it within
-    a host or a private network.
+    Memory is shared with processes of the same user only, has no name, and is freed
+    with the last of them, however they end. Over Gloo, ranks listen at loopback
+    addresses unless ``MASTER_ADDR`` is another one, or ``GLOO_SOCKET_IFNAME`` names an
+    interface. Gloo does not encrypt, and trusts every process that can reach the port:
+    use it within a host or a private network.
 
     Examples
     --------
@@ -131,7 +129,7 @@ def init(*, timeout: float = 30.0, engine: str = "auto") -> Engine:
 
 
 def restart_count() -> int:
-    """Return how often the launcher has started all ranks again: 0 at first.
+    """Return how often the launcher has restarted all ranks: 0 in the first attempt.
 
     Examples
     --------
@@ -148,7 +146,7 @@ def restart_count() -> int:
 def _engine_for(
     name: str, rank: int, size: int, timeout: float, watch: Watch | None
 ) -> SharedEngine | TorchEngine:
-    """Return the engine that joins the ranks of a launcher's variables."""
+    """Return the engine for the variables of a launcher."""
     address = os.environ.get("MASTER_ADDR", "127.0.0.1")
     port = _number("MASTER_PORT", least=1, below=1 << 16)
     made = engine_class(name, size, address)
@@ -179,7 +177,7 @@ def _is_launched() -> bool:
 
 
 def _number(name: str, *, least: int, below: int | None = None) -> int:
-    """Return a variable of the launcher."""
+    """Return a variable of the launcher as a number from `least` to below `below`."""
     text = os.environ.get(name)
     try:
         number = int(text or "")
@@ -198,7 +196,7 @@ def _number(name: str, *, least: int, below: int | None = None) -> int:
 
 
 class _Ending:
-    """Has the other ranks told when the process ends, and of what ends it.
+    """Handlers that report the end of the process, or its error, to other ranks.
 
     Parameters
     ----------
@@ -207,7 +205,7 @@ class _Ending:
     Attributes
     ----------
     engine : SharedEngine, TorchEngine or None
-        What is closed.
+        The engine to close.
     """
 
     def __init__(self, watch: Watch | None) -> None:
@@ -233,7 +231,7 @@ class _Ending:
             if error is None:
                 watch.end()
             else:
-                # All ranks raise some errors, which name the rank that they are of.
+                # Errors that are raised on all ranks name the rank that caused them.
                 is_shared = isinstance(error, FeatGraphError | OSError)
                 rank = getattr(error, "rank", None) if is_shared else None
                 watch.fail(f"{type(error).__name__}: {error}", rank)
@@ -251,7 +249,7 @@ ENGINES = ("auto", "shared", "gloo")
 
 
 def require_engine(name: str) -> None:
-    """Raise where no engine has this name, on one rank, too."""
+    """Raise ArgumentError unless an engine has this name, also on a single rank."""
     if name not in ENGINES:
         raise ArgumentError(
             "no engine of this name", got=repr(name), expected=", ".join(ENGINES)
@@ -261,12 +259,12 @@ def require_engine(name: str) -> None:
 def engine_class(
     name: str, size: int, address: str
 ) -> type[SharedEngine | TorchEngine]:
-    """Return the engine for so many ranks, of which the first one is at an address.
+    """Return the class of engine for `size` ranks, of which the first is at an address.
 
-    "auto" shares memory where all ranks are on this host: where the launcher says that
-    it has started all of them here, or, if it says nothing, where ranks meet at a
-    loopback address. Each rank finds the same, without asking. Where rows are to go
-    over NCCL (`config.gpu_links`), only the engine of PyTorch hands them over.
+    "auto" is shared memory if all ranks are on this host: if ``LOCAL_WORLD_SIZE`` is
+    their number, or, without that variable, if the address is a loopback address. Each
+    rank finds the same, without an exchange. Only PyTorch's engine sends rows over NCCL
+    (`config.gpu_links`).
     """
     if name == "auto":
         here = os.environ.get("LOCAL_WORLD_SIZE")
@@ -283,12 +281,12 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
-#: Seconds in which the launcher says who was lost, where a connection has ended.
+#: Seconds to wait for the launcher's report of a loss, after a connection has ended.
 _WORD_S = 3.0
 
 
 class Watch:
-    """The launcher, as a rank sees it.
+    """The connection of a rank with the launcher, and its watch of lost ranks.
 
     Parameters
     ----------
@@ -296,9 +294,9 @@ class Watch:
     timeout : float
         Seconds that ranks wait for each other.
     talk : socket
-        To the launcher.
+        The socket to the launcher.
     activity : Activity, optional
-        What the rank does.
+        The activity of the rank.
     """
 
     def __init__(
@@ -316,9 +314,9 @@ class Watch:
         self._are_present = self._is_over = False
         self._offers: dict[str, str] = {}
         self._wakes: list[Callable[[], None]] = []
-        #: Other things for which the rank may wait, such as kernels.
+        #: Functions that report other waits, such as those of kernels.
         self._asked: list[Callable[[], str]] = []
-        #: The exchange that the rank waits in; what it did last, and since when.
+        #: The exchange that the rank waits in; its last activity, and since when.
         self._call: object = None
         self._last: tuple[Any, ...] = ()
         self._since = time.monotonic()
@@ -326,12 +324,12 @@ class Watch:
         self._process = os.getpid()
 
     def start(self) -> None:
-        """Begin to talk, and return when all ranks do.
+        """Connect with the launcher, and wait until all ranks have.
 
         Raises
         ------
         WorkerLostError
-            If one does not come.
+            If a rank does not connect in time.
         """
         self._say({"is": "hello", "timeout": self._timeout})
         threading.Thread(target=self._run, name="featgraph watch", daemon=True).start()
@@ -342,11 +340,11 @@ class Watch:
         self.raise_lost()
         _tell_of_compilation(self._activity)
 
-    # -- what the rank does
+    # -- activity of the rank
 
     @contextmanager
     def waiting(self, call: object) -> Iterator[None]:
-        """Say that the rank waits for the others in a block."""
+        """Report the rank as waiting in a call, within the block."""
         self._call = call
         try:
             yield
@@ -354,9 +352,9 @@ class Watch:
             self._call = None
 
     def ask_too(self, awaited: Callable[[], str]) -> Callable[[], None]:
-        """Have something asked what else the rank waits for, with each beat.
+        """Register a function that reports other waits, called before each message.
 
-        It returns that, or nothing. What is returned ends it.
+        It returns a text, "" without a wait. Returns a function that removes it.
         """
         self._asked.append(awaited)
 
@@ -367,11 +365,11 @@ class Watch:
         return end
 
     def offer(self, name: str, text: str) -> None:
-        """Give all ranks something to know."""
+        """Send a text to all ranks, under a name."""
         self._say({"is": "offer", "name": name, "text": text})
 
     def ask(self, name: str) -> str:
-        """Wait for the message of a rank, and return it.
+        """Wait for a text that a rank offers under a name, and return it.
 
         Raises
         ------
@@ -386,7 +384,7 @@ class Watch:
         return self._offers[name]
 
     def fail(self, text: str, of: int | None = None) -> None:
-        """Say why the rank ends, and which rank caused it, if that is another one."""
+        """Report the error by which the rank ends, and the rank `of` that caused it."""
         self._say(self._beat(time.monotonic()))
         told: dict[str, Any] = {"is": "failed", "text": text[: MOST_BYTES // 8]}
         if of is not None:
@@ -394,13 +392,13 @@ class Watch:
         self._say(told)
 
     def end(self) -> None:
-        """Say that the rank ends as it should."""
+        """Report that the rank ends without an error."""
         self._say({"is": "ending"})
 
-    # -- what it hears
+    # -- messages of the launcher
 
     def when_lost(self, wake: Callable[[], None]) -> None:
-        """Have something called, on another thread, when a rank is lost."""
+        """Register a function to be called, on another thread, when a rank is lost."""
         with self._changed:
             self._wakes.append(wake)
             is_late = self._loss is not None
@@ -408,7 +406,7 @@ class Watch:
             wake()
 
     def raise_lost(self) -> None:
-        """Raise the error of a rank that was lost, if one was.
+        """Raise the error of a lost rank, if there is one.
 
         Raises
         ------
@@ -420,7 +418,7 @@ class Watch:
             raise DistributedError("the launcher has ended", where=f"rank {self.rank}")
 
     def word_of_loss(self) -> WorkerLostError | None:
-        """Return who was lost; soon after, None where the launcher knows of no one."""
+        """Wait up to 3 s for a report of a loss; return its error, or None."""
         with self._changed:
             self._changed.wait_for(lambda: self._loss or self._is_over, _WORD_S)
         return None if self._loss is None else self._error(self._loss)
@@ -474,7 +472,7 @@ class Watch:
             wake()
 
     def _beat(self, now: float) -> dict[str, Any]:
-        """Return the activity of the rank, and its duration."""
+        """Return a message with the rank's activity and its duration."""
         activity, call = self._activity, self._call
         for awaited in [] if call is not None else list(self._asked):
             call = call or awaited() or None
@@ -507,13 +505,13 @@ class Watch:
                 wakes = list(self._wakes)
             self._changed.notify_all()
         if self._loss is not None and wakes and self._call is None:
-            # It may compute for long before it comes to an exchange, and raises.
+            # The rank may compute for long before its next exchange raises the error.
             print(f"featgraph: {self._error(self._loss)}", file=sys.stderr, flush=True)
         for wake in wakes:
             wake()
 
     def _say(self, told: Mapping[str, Any]) -> None:
-        if self._process != os.getpid():  # a forked child is no rank
+        if self._process != os.getpid():  # in a forked child
             return
         data = json.dumps(told).encode() + b"\n"
         with self._sends, suppress(OSError):  # the launcher has gone
@@ -521,7 +519,7 @@ class Watch:
 
 
 def watch_of_process(rank: int, size: int, timeout: float) -> Watch | None:
-    """Return the launcher that has started this process; None without one of ours."""
+    """Return the watch of ``featgraph launch``; None if that has not started us."""
     told = os.environ.get(INHERITED)
     if told is None:
         return None
@@ -543,7 +541,7 @@ def watch_of_process(rank: int, size: int, timeout: float) -> Watch | None:
 
 
 def _newest(checkpoints: str | None) -> str | None:
-    """Return the newest checkpoint of a folder, which its names tell."""
+    """Return the path of the newest checkpoint in a folder, by its number, or None."""
     if checkpoints is None:
         return None
     try:
@@ -555,7 +553,7 @@ def _newest(checkpoints: str | None) -> str | None:
 
 
 def _tell_of_compilation(activity: Activity) -> None:
-    """Have the compiler say when it works, on whichever thread."""
+    """Count running compilations in `activity`, on all threads."""
     event: Any = import_whole("numba.core.event")
 
     class Listener(event.Listener):  # type: ignore[misc]

@@ -1,1 +1,1 @@
-"""Engines: how the ranks of a run hand each other bytes."""
+"""Engines: exchanges of bytes and arrays between the ranks of a run."""

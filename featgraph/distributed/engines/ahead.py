@@ -1,8 +1,7 @@
-"""Rank 0 works, and the others follow: they get its results some exchanges later.
+"""Runs in which rank 0 works alone, and the other ranks get its results in batches.
 
-Where one rank has all vertices of a graph, nothing that it sends is of use to others,
-and nothing comes from them: they need to know the results only by which a run goes on.
-It goes ahead, and tells them several at once.
+If rank 0 has all vertices of a graph, the other ranks need only the results that decide
+how a run continues. Rank 0 does not wait for them, and sends several results at once.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from featgraph.errors import RankMismatchError
 
 __all__ = ["led"]
 
-#: How many results rank 0 has found, at most, or for how many seconds it has gone
-#: ahead, when it tells the others: they are not to wait longer than for an exchange.
+#: Most results of rank 0, and seconds since the first of them, before it sends them:
+#: other ranks should not wait longer than for an ordinary exchange.
 MOST_RESULTS, MOST_S = 256, 0.25
 
 
 class _Ahead:
-    """What rank 0 has not told the others yet, and what they have not asked for yet.
+    """The queue of results: not yet sent on rank 0, not yet used on other ranks.
 
-    There is one for each engine of all ranks, for exchanges have one order.
+    There is one for each engine, since its exchanges have one order.
     """
 
     def __init__(self, engine: MessageEngine) -> None:
@@ -43,7 +42,7 @@ class _Ahead:
         self._is_telling = False
 
     def result(self, said: str, array: Array) -> Array:
-        """Return what rank 0 has found; `array` is that on rank 0."""
+        """Return the next result of rank 0, which is `array` there."""
         engine = self._of()
         if engine.rank:
             if not self._results:
@@ -61,7 +60,7 @@ class _Ahead:
         return array.copy()
 
     def catch_up(self) -> None:
-        """Have the others told all, before ranks do anything else together."""
+        """Send all results to other ranks, before any other exchange."""
         if self._results and not self._is_telling:
             engine = self._of()
             if engine.rank:
@@ -88,10 +87,10 @@ class _Ahead:
 
 
 def led(engine: Engine) -> Engine:
-    """Return the engine of ranks of which only the first one has anything to do.
+    """Return an engine for ranks of which only rank 0 works.
 
-    Results of its `all_reduce` are those of rank 0, whatever the others call it with.
-    All other calls are those of `engine`, behind what rank 0 has found by then.
+    Its `all_reduce` returns the array of rank 0; arrays of other ranks are ignored. All
+    other calls are those of `engine`, after pending results of rank 0 have been sent.
     """
     if not isinstance(engine, MessageEngine):
         return engine
@@ -99,7 +98,7 @@ def led(engine: Engine) -> Engine:
 
 
 class _LedEngine:
-    """See `led`."""
+    """An engine for ranks of which only rank 0 works: see `led`."""
 
     def __init__(self, engine: MessageEngine) -> None:
         if engine.ahead is None:
@@ -110,7 +109,7 @@ class _LedEngine:
         self.broadcast, self.barrier = engine.broadcast, engine.barrier
 
     def __getattr__(self, name: str) -> Any:
-        # The rank, their number, traffic, timeouts.
+        # Rank, size, traffic, timeouts.
         return getattr(self._engine, name)
 
     def all_reduce(self, array: Array, operator: str, *, about: str = "") -> Array:
@@ -123,7 +122,7 @@ class _LedEngine:
         return found
 
 
-#: How long what comes before the arrays is.
+#: The length of the header before the arrays.
 _HEAD = struct.Struct("<q")
 
 

@@ -1,8 +1,8 @@
-"""Calls of a library that cannot be interrupted, on a thread beside those who wait.
+"""Blocking calls that cannot be interrupted, made on a thread of their own.
 
-Gloo waits for a transfer within itself, and not everything that fails ends such a wait:
-what had begun to be sent or received when its connection broke is forgotten, and waited
-for until the timeout. So nobody but a thread that can be left there waits within it.
+Gloo blocks within a transfer, and not every failure ends the wait: a transfer that had
+begun when its connection broke is waited for until the timeout. So only a thread that
+can be abandoned waits within Gloo.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ _T = TypeVar("_T")
 
 
 class Released(Exception):
-    """A call is waited for no more; its thread may be within it for ever."""
+    """The wait for a call was abandoned; its thread may block in it forever."""
 
 
 class Aside:
-    """A thread that makes calls, one at a time, for those who wait for their results.
+    """A thread that makes blocking calls, one at a time.
 
-    Whoever waits can be interrupted, and released by another thread.
+    The thread that waits for a result can be interrupted, and released by another one.
 
     Parameters
     ----------
     name : str
-        Of the thread, which begins with the first call.
+        The name of the thread, which is started by the first call.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._thread: threading.Thread | None = None
         self._asked: SimpleQueue[tuple[int, Callable[[], Any]] | None] = SimpleQueue()
-        #: Number of a call, what it returned and what it raised; None: wait no more.
+        #: Number, result and error of a call; None: stop waiting.
         self._answers: SimpleQueue[tuple[int, Any, BaseException | None] | None]
         self._answers = SimpleQueue()
         self._numbers = itertools.count()
         self._is_released = False
 
     def run(self, function: Callable[[], _T]) -> _T:
-        """Return what a function returns, or raise what it raises.
+        """Call a function on the thread; return its result, or raise its error.
 
         Raises
         ------
         Released
-            Where `release` has been called, before or meanwhile.
+            If `release` has been called, before or during the call.
         """
         if threading.current_thread() is self._thread:  # within another call
             return function()
         return self.answer(self.ask(function))  # type: ignore[no-any-return]
 
     def ask(self, function: Callable[[], Any]) -> int:
-        """Have a function called, and return its number for `answer`."""
+        """Begin to call a function; return the number of the call for `answer`."""
         if self._is_released:
             raise Released
         if self._thread is None:
@@ -69,24 +69,24 @@ class Aside:
         return asked
 
     def answer(self, asked: int) -> Any:
-        """Return what a function returns that was asked for last, or raise likewise."""
+        """Return the result of the last call begun by `ask`, or raise its error."""
         while (answer := self._answers.get()) is not None:
             number, result, error = answer
-            if number == asked:  # not of one whose wait was interrupted
+            if number == asked:  # else of a call whose wait was interrupted
                 if error is not None:
                     raise error
                 return result
         raise Released
 
     def release(self) -> None:
-        """Have `run` raise, now and from now on; on any thread."""
+        """Make present and later calls of `run` raise Released; from any thread."""
         self._is_released = True
         self._answers.put(None)
 
     def close(self, seconds: float) -> None:
-        """End the thread, and wait for it for so long.
+        """End the thread, and wait for it for at most `seconds`.
 
-        One that is within a call that does not return is left there.
+        A thread in a call that does not return is abandoned.
         """
         self.release()
         self._asked.put(None)
@@ -98,13 +98,13 @@ class Aside:
             pass
 
     def _serve_one(self) -> bool:
-        """Make one call. Nothing of it is kept: it may have large arrays."""
+        """Make one call, and keep no reference to it: it may have large arrays."""
         asked = self._asked.get()
         if asked is None:
             return False
         number, function = asked
         try:
             self._answers.put((number, function(), None))
-        except BaseException as error:  # for whoever asked
+        except BaseException as error:  # raised by `answer`
             self._answers.put((number, None, error))
         return True

@@ -17,7 +17,7 @@ from featgraph.errors import ArgumentError, RankMismatchError
 
 __all__ = ["Call", "lent", "mismatch", "ragged", "whole"]
 
-#: Booleans, integers, real and complex numbers: what is bytes on every machine.
+#: Booleans, integers, real and complex numbers.
 KINDS = "biufc"
 
 
@@ -28,7 +28,7 @@ class Call:
     Attributes
     ----------
     number : int
-        How many calls the rank had made, this one included.
+        The number of calls the rank had made, this one included.
     text : str
         The call with what must agree: operator, root, dtype, sizes.
     about : str
@@ -91,11 +91,11 @@ def mismatch(
     """
     does: dict[Call | None, list[int]] = {}
     for rank in sorted({*calls, *ended}):
-        # Ranks that have ended did so alike, whatever they had called before.
+        # All ranks that have ended are in one group, whatever they had called before.
         does.setdefault(None if rank in ended else calls[rank], []).append(rank)
     if len(does) == 1:
         return None
-    # What most ranks do is right, or else what the lowest does.
+    # The largest group is taken as right; of equal ones, that of the lowest rank.
     groups = sorted(does.items(), key=lambda group: (-len(group[1]), group[1][0]))
     (known, ranks), *others = groups
     culprit = min(other for _, group in others for other in group)
@@ -137,7 +137,7 @@ def _named(ranks: Sequence[int]) -> str:
 
 
 def _told(call: Call | None, ranks: Sequence[int], ended: Mapping[int, int]) -> str:
-    """Describe in one clause the call that ranks are at, or that they have ended."""
+    """Return a clause with the call that ranks make, or saying that they have ended."""
     is_one = len(ranks) == 1
     if call is not None:
         return f"{_named(ranks)} {'calls' if is_one else 'call'} {call}"

@@ -1,10 +1,10 @@
-"""Words of memory that several processes see: loads, stores and waits, in order.
+"""Words of memory shared by processes: ordered loads, stores and waits.
 
-Compiled, and imported when first needed. What a process has written before it publishes
-a number is seen by whoever has read that number: a store with *release*, a load with
-*acquire*, which plain stores of Python are not on every machine.
+Compiled, and imported when first needed. A number is published by a store with
+*release*, and read by a load with *acquire*: a process that has read it sees all stores
+before it. Plain stores of Python do not guarantee that on every machine.
 
-A word has one process that writes it.
+Each word is written by one process only.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from numba.np import arrayobj
 __all__ = ["lie_down", "publish", "spin", "store"]
 
 _OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy"}
-#: Words of this process, and of others. Types are given, so that what is compiled is
-#: there when the module is: ranks are not waited for meanwhile.
+#: Words of this process, and of others. With types given, functions are compiled at
+#: import, and not while other ranks wait.
 _OWN = types.Array(types.int64, 1, "C")
 _THEIRS = types.Array(types.int64, 1, "C", readonly=True)
 _PLACE = types.int64
 
-#: What tells a core that it waits, by machine: an intrinsic of LLVM, and its operands.
+#: The pause instruction by machine: an intrinsic of LLVM, and its operands.
 _PAUSES = {"x86_64": ("llvm.x86.sse2.pause", []), "aarch64": ("llvm.aarch64.hint", [1])}
 
 
@@ -50,7 +50,7 @@ def _is_word(words, place):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def _load(typing_context, words, place):  # type: ignore[no-untyped-def]
-    """Load a word; nothing behind it is read before."""
+    """Load a word with acquire."""
     if not _is_word(words, place):  # type: ignore[no-untyped-call]
         return None
 
@@ -63,7 +63,7 @@ def _load(typing_context, words, place):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def _store(typing_context, words, place, value):  # type: ignore[no-untyped-def]
-    """Store a word; all that was written before is seen by those who see it."""
+    """Store a word with release."""
     if not (_is_word(words, place) and words.mutable):  # type: ignore[no-untyped-call]
         return None
 
@@ -77,7 +77,7 @@ def _store(typing_context, words, place, value):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def _fence(typing_context):  # type: ignore[no-untyped-def]
-    """Have all stores before seen by others before anything behind is loaded."""
+    """Order all earlier stores before all later loads."""
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         builder.fence("seq_cst")
@@ -88,7 +88,7 @@ def _fence(typing_context):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def _pause(typing_context):  # type: ignore[no-untyped-def]
-    """Leave the core to its other thread for a moment."""
+    """Execute the core's pause instruction, which yields to its other thread."""
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         name, numbers = _PAUSES.get(platform.machine(), ("", []))
@@ -104,13 +104,13 @@ def _pause(typing_context):  # type: ignore[no-untyped-def]
 
 @njit(types.void(_OWN, _PLACE, types.int64), **_OPTIONS)
 def store(words, place, value):  # type: ignore[no-untyped-def]
-    """Store a word behind all that was written before."""
+    """Store a word after all earlier stores."""
     _store(words, place, value)
 
 
 @njit(types.boolean(_OWN, _PLACE, types.int64, _THEIRS, _PLACE), **_OPTIONS)
 def publish(words, place, value, theirs, asleep):  # type: ignore[no-untyped-def]
-    """Store a word; return whether the process that waits for it is to be woken."""
+    """Store a word; return whether the process that waits for it sleeps."""
     _store(words, place, value)
     _fence()
     return _load(theirs, asleep) != 0
@@ -118,9 +118,9 @@ def publish(words, place, value, theirs, asleep):  # type: ignore[no-untyped-def
 
 @njit(types.void(_OWN, _PLACE), **_OPTIONS)
 def lie_down(words, asleep):  # type: ignore[no-untyped-def]
-    """Say that this process sleeps, before it looks for the last time.
+    """Set the flag that this process sleeps, before its last read of a word.
 
-    Either it sees then what the other one has published, or that one sees this.
+    Either this process then sees the published word, or its publisher sees the flag.
     """
     _store(words, asleep, 1)
     _fence()
@@ -128,15 +128,15 @@ def lie_down(words, asleep):  # type: ignore[no-untyped-def]
 
 @njit(types.int64(_THEIRS, _PLACE, _PLACE, types.int64, types.int64), **_OPTIONS)
 def spin(words, place, last, least, rounds):  # type: ignore[no-untyped-def]
-    """Look at a word until it has come to a number, or another one is not 0 any more.
+    """Poll until a word is `least` or more, or the word `last` is nonzero.
 
-    Returns 1 for the one, 2 for the other, and 0 if neither comes in so many rounds.
+    Returns 1 for the former, 2 for the latter, and 0 if neither holds after `rounds`.
     """
     for _ in range(rounds + 1):
         if _load(words, place) >= least:
             return 1
         if _load(words, last) != 0:
-            # What was said before the last word may have come meanwhile.
+            # A number published before the last word may have arrived meanwhile.
             return 1 if _load(words, place) >= least else 2
         _pause()
     return 0

@@ -1,4 +1,4 @@
-"""On which host each rank is: ranks of one host are a group of their engine."""
+"""The host of each rank."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["host_of_process", "hosts_of"]
 
 
 def host_of_process() -> str:
-    """Return the name of the host that the launcher has started this process on.
+    """Return the name of the host on which the launcher has started this process.
 
-    `featgraph launch` says it as in its file of hosts, torchrun numbers its nodes;
-    without either it is what the system calls itself. Several nodes of one machine are
-    several hosts then: whoever started them so wants them apart.
+    With `featgraph launch` it is the name in the hosts file, with torchrun the number
+    of the node, else the system's host name. Several nodes of torchrun on one machine
+    count as several hosts.
     """
     if "FEATGRAPH_HOST" in os.environ:
         return os.environ["FEATGRAPH_HOST"]
@@ -28,7 +28,7 @@ def host_of_process() -> str:
 
 
 def hosts_of(engine: Engine) -> npt.NDArray[np.int64]:
-    """Return the number of each rank's host, by rank; all ranks call it.
+    """Return the number of each rank's host: int64, shape (P,); all ranks call it.
 
     Hosts are numbered in the order of their first ranks.
     """

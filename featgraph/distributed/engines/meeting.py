@@ -1,13 +1,12 @@
-"""How ranks of one host find each other's memory, without a file of any name.
+"""Rendezvous of ranks on one host: exchange of descriptors of their shared memory.
 
-Rank 0 listens at a name that the kernel keeps (an abstract socket), made of the user,
-the place that the launcher has chosen, and which start of the program it is. It is gone
-when its process ends, so nothing is left over. The others hand their memory to it as
-descriptors; it deals them out, with a connection for each pair of ranks. Processes of
-another user are sent away.
+Rank 0 listens at an abstract socket, whose name is a hash of the user, the launcher's
+address and the number of the start. It vanishes with the process, and leaves no file.
+The other ranks send it descriptors of their memory; it distributes them, with a
+connection for each pair of ranks. Processes of other users are refused.
 
-A connection is a bell, to wake a rank that sleeps, and tells at once when its other end
-has died.
+A connection serves as a bell that wakes a sleeping rank, and is closed by the kernel as
+soon as its other end dies.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ __all__ = ["Met", "is_possible", "meet"]
 
 #: Ends with the version of the protocol.
 _MAGIC = b"fgm1"
-#: Magic, how many ranks, which one, its process.
+#: Magic, number of ranks, rank, process id.
 _HELLO = struct.Struct("<4siiq")
 _REFUSAL = b"no: "
 #: Descriptors of a rank's memory.
 _FILES = 3
 _MESSAGE_BYTES = 4096
 _RETRY_S = 0.01
-#: What launchers say of the start of a program that is begun again.
+#: Variables of launchers that identify the start of a program.
 _STARTS = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
 
 
@@ -47,11 +46,11 @@ class Met:
     Attributes
     ----------
     process : int
-        As the kernel names it to rank 0.
+        Its id, as the kernel reports it to rank 0.
     files : tuple of int
         Descriptors of its memory.
     bell : socket
-        The connection with it, which does not wait.
+        The connection with it, non-blocking.
     """
 
     process: int
@@ -60,24 +59,29 @@ class Met:
 
 
 def is_possible() -> bool:
-    """Whether this system has what ranks need to share memory."""
+    """Whether this system supports shared memory between ranks."""
     return sys.platform == "linux" and hasattr(os, "memfd_create")
 
 
 def meet(
     rank: int, size: int, place: str, files: Sequence[int], timeout: float
 ) -> dict[int, Met]:
-    """Meet the other ranks, and return them.
+    """Connect with the other ranks of this host, and return them by rank.
 
     Parameters
     ----------
     rank, size : int
     place : str
-        What the launcher has chosen for these ranks.
+        A text that is unique to these ranks, the same on all of them.
     files : sequence of int
         Descriptors of this rank's memory.
     timeout : float
-        Seconds that it may take.
+        Limit in seconds.
+
+    Raises
+    ------
+    DistributedError
+        If the ranks do not find each other in time, or are inconsistent.
     """
     name = _name_of(place)
     until = time.monotonic() + timeout
@@ -116,7 +120,7 @@ def _left(until: float) -> float:
 def _receive_all(
     name: str, size: int, files: Sequence[int], until: float
 ) -> dict[int, Met]:
-    """Wait for all other ranks, and deal out what each of them needs."""
+    """Wait for all other ranks, and send each the descriptors of the others."""
     met: dict[int, Met] = {}
     try:
         with _socket() as listener:
@@ -143,7 +147,7 @@ def _receive_all(
 
 
 def _bind(listener: socket.socket, name: str, until: float) -> None:
-    """Take the name; a rank 0 of an earlier start may be about to end."""
+    """Bind the name; retry while a rank 0 of an earlier start still has it."""
     while True:
         try:
             return listener.bind(name)
@@ -154,7 +158,7 @@ def _bind(listener: socket.socket, name: str, until: float) -> None:
 
 
 def _welcome(bell: socket.socket, size: int, met: dict[int, Met], until: float) -> None:
-    """Take in a rank that has connected."""
+    """Check a rank that has connected, and add it to `met`."""
     process, user = _other_end(bell)
     if user != os.getuid():
         bell.close()
@@ -178,13 +182,13 @@ def _welcome(bell: socket.socket, size: int, met: dict[int, Met], until: float) 
 
 
 def _refuse(bell: socket.socket, why: str) -> None:
-    with suppress(OSError):  # where it has gone itself
+    with suppress(OSError):  # the peer may have ended
         bell.send((_REFUSAL + why.encode())[:_MESSAGE_BYTES])
     bell.close()
 
 
 def _deal_out(size: int, files: Sequence[int], met: Mapping[int, Met]) -> None:
-    """Hand each rank the memory of the others, and a connection with each."""
+    """Send each rank the descriptors of the others, and a connection with each."""
     for rank, known in met.items():
         _send(known.bell, _HELLO.pack(_MAGIC, size, 0, os.getpid()), files)
         for other in range(rank + 1, size):
@@ -198,7 +202,7 @@ def _deal_out(size: int, files: Sequence[int], met: Mapping[int, Met]) -> None:
 def _join(
     name: str, rank: int, size: int, files: Sequence[int], until: float
 ) -> dict[int, Met]:
-    """Hand rank 0 this rank's memory, and take that of the others."""
+    """Send this rank's descriptors to rank 0, and receive those of the others."""
     first = _connected(name, until)
     met: dict[int, Met] = {}
     try:
@@ -220,7 +224,7 @@ def _join(
 
 
 def _connected(name: str, until: float) -> socket.socket:
-    """Connect with rank 0, as soon as it listens."""
+    """Connect to rank 0, as soon as it listens."""
     while True:
         first = _socket()
         try:
@@ -239,7 +243,7 @@ def _connected(name: str, until: float) -> socket.socket:
 
 
 def _other_end(bell: socket.socket) -> tuple[int, int]:
-    """Return the process and the user at the other end of a connection."""
+    """Return process id and user id at the other end of a connection."""
     data = bell.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     process, user, _ = struct.unpack("3i", data)
     return process, user
@@ -251,7 +255,7 @@ def _send(bell: socket.socket, data: bytes, files: Sequence[int]) -> None:
 
 
 def _receive(bell: socket.socket) -> tuple[bytes, list[int]]:
-    """Return a message, and the descriptors that came with it."""
+    """Receive a message and the descriptors sent with it."""
     files = array.array("i")
     room = socket.CMSG_SPACE((_FILES + 1) * files.itemsize)
     data, parts, _, _ = bell.recvmsg(_MESSAGE_BYTES, room, socket.MSG_CMSG_CLOEXEC)

@@ -1,4 +1,4 @@
-"""The calls of an engine, by one: every rank hands each rank some bytes."""
+"""The calls of an engine, on top of one exchange: every rank sends bytes to each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["NOTHING", "Bytes", "Finish", "MessageEngine"]
 
 Bytes = npt.NDArray[np.uint8]
 
-#: By operator, what it is of two arrays, and of which kinds.
+#: Operator -> ufunc, and the kinds of dtypes that it takes.
 OPERATORS: dict[str, tuple[np.ufunc, str]] = {
     "sum": (np.add, "iufc"),
     "product": (np.multiply, "iufc"),
@@ -36,38 +36,38 @@ OPERATORS: dict[str, tuple[np.ufunc, str]] = {
     "or": (np.bitwise_or, "biu"),
     "and": (np.bitwise_and, "biu"),
 }
-#: Arrays of more bytes are combined by pieces, one on each rank, so that no rank takes
-#: more than twice the bytes of one array; smaller ones by all, in a single exchange.
+#: Larger arrays are combined by pieces, one on each rank, so that no rank receives more
+#: than twice the bytes of an array; smaller ones on all ranks, in a single exchange.
 WHOLE_BYTES = 1 << 16
 
 NOTHING = np.empty(0, np.uint8)
 
 
-#: Hands over messages whose exchange has begun, and reads the others'.
+#: Finishes an exchange that has begun: reads the messages of other ranks.
 Finish = Callable[[], None]
 
 
 class Begin(Protocol):
-    """Writes the messages of a call, and returns what finishes it."""
+    """A function that writes the messages of a call, and returns its `Finish`."""
 
     def __call__(self, call: Call, /, *, read: Read) -> Finish: ...
 
 
 class MessageEngine(ABC):
-    """An engine over an exchange of bytes; see `Engine` for what its calls do.
+    """Base class of engines, on top of one exchange of bytes; see `Engine`.
 
     Attributes
     ----------
     rank, size, host, traffic
-        As `Engine` has them.
+        See `Engine`.
     exchanges : int
-        How many exchanges there have been.
+        Number of exchanges so far.
     ahead : object or None
-        What `led` keeps of this engine.
+        The queue of rank 0's results: see `led`.
     waited_s : float
-        Seconds spent in them.
+        Seconds spent in exchanges.
     moved_s : float
-        Seconds in which they were under way.
+        Seconds in which exchanges were in flight.
     """
 
     def __init__(self, rank: int, size: int) -> None:
@@ -77,26 +77,23 @@ class MessageEngine(ABC):
         self.traffic = Traffic.none(size)
         self.exchanges = 0
         self.waited_s = self.moved_s = 0.0
-        #: What is under way, or was last.
+        #: The exchange in flight, or the last one.
         self._begun: Begun = _Begun(self, _nothing)
-        #: What rank 0 has found ahead of the others, where it leads them.
+        #: The queue of rank 0's results, if other ranks follow it.
         self.ahead: Any = None
         self.given: list[str] = []
 
     def catch_up(self) -> None:
-        """Have all ranks know what rank 0 has found ahead of them."""
+        """Send pending results of rank 0 to all ranks."""
         if self.ahead is not None:
             self.ahead.catch_up()
 
     def _next(self, text: str, about: str) -> Call:
-        """Return the call that comes next, behind what is under way.
-
-        And behind what rank 0 has found.
-        """
+        """Finish the exchange in flight, send pending results; return the next call."""
         self._begun.finish()
         self.catch_up()
         self.exchanges += 1
-        # Where rank 0 leads, the others come by the same calls later.
+        # If other ranks follow rank 0, they make the same calls later.
         given = "" if self.ahead is not None else "; ".join(self.given)
         self.given.clear()
         return Call(self.exchanges, text, about, given)
@@ -105,10 +102,10 @@ class MessageEngine(ABC):
     def _start(
         self, call: Call, messages: Sequence[Bytes]
     ) -> Callable[[], list[Bytes]]:
-        """Hand each rank a message, and return what returns those of all to this one.
+        """Begin to send a message to each rank; return a function for those received.
 
-        Messages are only read, and may be one array; what is returned is the caller's.
-        Raises on all ranks where their calls differ.
+        Messages are only read, and may share memory; the returned ones belong to the
+        caller. Raises RankMismatchError on all ranks if their calls differ.
         """
 
     def all_reduce(self, array: Array, operator: str, *, about: str = "") -> Array:
@@ -134,7 +131,7 @@ class MessageEngine(ABC):
         return [_rows(part, array) for part in parts]
 
     def all_to_allv(self, arrays: Sequence[Array], *, about: str = "") -> list[Array]:
-        """Hand an array to each rank, and return what each rank handed to this one."""
+        """Send an array to each rank, and return the received ones, by rank."""
         arrays = [lent(array) for array in arrays]
         if len(arrays) != self.size:
             raise ArgumentError(
@@ -166,20 +163,20 @@ class MessageEngine(ABC):
         return parts[root].view(array.dtype).reshape(array.shape)
 
     def barrier(self, *, about: str = "") -> None:
-        """Return when all ranks have called it."""
+        """Wait until all ranks have called it."""
         self._exchange("barrier()", about, [NOTHING] * self.size)
 
     def hand_bytes(
         self, sizes: Sequence[int], write: Write, read: Read, *, about: str = ""
     ) -> None:
-        """Hand each rank a message that is written and read where it passes."""
+        """Send each rank a message, written and read in memory of the engine."""
         begin = partial(self._begin, sizes=sizes, write=write)
         self._in_place("hand_bytes()", about, sizes, read, begin).finish()
 
     def begin_bytes(
         self, sizes: Sequence[int], write: Write, read: Read, *, about: str = ""
     ) -> Begun:
-        """Begin to hand each rank a message; return what finishes it."""
+        """Begin to send each rank a message; return the exchange in flight."""
         begin = partial(self._begin, sizes=sizes, write=write)
         return self._in_place("begin_bytes()", about, sizes, read, begin)
 
@@ -191,7 +188,7 @@ class MessageEngine(ABC):
         *,
         about: str = "",
     ) -> None:
-        """Hand all other ranks one message of bytes, which is written once."""
+        """Send one message to all other ranks, which is written once."""
 
         def read_others(rank: int, message: Bytes) -> None:
             if rank != self.rank:
@@ -204,7 +201,7 @@ class MessageEngine(ABC):
     def _in_place(
         self, text: str, about: str, sizes: Sequence[int], read: Read, begin: Begin
     ) -> Begun:
-        """Begin to hand over messages in a call, and count them."""
+        """Begin a call with messages in memory of the engine, and count their bytes."""
 
         def read_counted(rank: int, message: Bytes) -> None:
             if rank != self.rank:
@@ -223,10 +220,10 @@ class MessageEngine(ABC):
     def _begin(
         self, call: Call, sizes: Sequence[int], write: Write, read: Read
     ) -> Finish:
-        """Have messages written, and return what hands them over and reads others.
+        """Write the messages, and return the function that finishes the exchange.
 
-        See `Engine.begin_bytes`. An engine whose ranks see each other's memory has them
-        written there.
+        See `Engine.begin_bytes`. Overridden by engines whose ranks share memory, where
+        messages are written in place.
         """
         messages = []
         for rank, size in enumerate(sizes):
@@ -237,9 +234,9 @@ class MessageEngine(ABC):
     def _begin_to_all(
         self, call: Call, nbytes: int, write: Callable[[Bytes], None], read: Read
     ) -> Finish:
-        """Have one message written, and return what hands it to all: see `_begin`.
+        """Write one message for all ranks: see `_begin`.
 
-        What is read of the rank itself has no bytes.
+        The message of a rank to itself is empty.
         """
         message = np.empty(nbytes, np.uint8)
         write(message)
@@ -261,14 +258,14 @@ class MessageEngine(ABC):
 
 
 class _Begun:
-    """An exchange of an engine that is under way: see `Begun`."""
+    """An exchange of an engine in flight: see `Begun`."""
 
     def __init__(self, engine: MessageEngine, finish: Finish) -> None:
         self._engine = weakref.ref(engine)
         self._finish = finish
 
     def finish(self) -> None:
-        """Read what the others hand over, if nothing has done so."""
+        """Wait for the messages of other ranks and read them, once."""
         finish, self._finish = self._finish, _nothing
         engine, begun = self._engine(), time.perf_counter()
         if engine is not None and finish is not _nothing:
@@ -277,7 +274,7 @@ class _Begun:
 
 
 def _reading(received: Callable[[], list[Bytes]], read: Read) -> Finish:
-    """Return what reads messages when they are there."""
+    """Return a function that waits for messages, and reads them."""
 
     def finish() -> None:
         for rank, message in enumerate(received()):
@@ -287,11 +284,11 @@ def _reading(received: Callable[[], list[Bytes]], read: Read) -> Finish:
 
 
 def _nothing() -> None:
-    """Finish what has been finished."""
+    """Finish an exchange that is finished already."""
 
 
 def _spend(engine: MessageEngine, begun: float) -> None:
-    """Count what an exchange has taken by now."""
+    """Add the seconds since `begun` to the times of an engine."""
     seconds = time.perf_counter() - begun
     engine.waited_s += seconds
     engine.moved_s += seconds
@@ -312,15 +309,15 @@ def _combine_of(operator: str, array: Array) -> np.ufunc:
 
 
 def _in_order(combine: np.ufunc, arrays: Sequence[Array]) -> Array:
-    """Combine arrays from first to last; their dtype stays."""
+    """Combine arrays from first to last, in their dtype."""
     return np.asarray(reduce(combine, arrays))
 
 
 def _bytes(array: Array) -> Bytes:
-    """Return the memory of an array in C order as bytes."""
+    """Return a view of an array in C order as bytes."""
     return array.reshape(-1).view(np.uint8)
 
 
 def _rows(message: Bytes, like: Array) -> Array:
-    """Return bytes as rows like those of an array."""
+    """Return a view of bytes as rows with the dtype and shape of an array's rows."""
     return message.view(like.dtype).reshape(-1, *like.shape[1:])

@@ -12,7 +12,7 @@ __all__ = ["NullEngine"]
 
 
 class NullEngine(MessageEngine):
-    """One rank, which hands everything to itself.
+    """The engine of a single rank: every call returns the rank's own arrays.
 
     Examples
     --------
@@ -32,7 +32,7 @@ class NullEngine(MessageEngine):
         return lambda: [messages[0].copy()]
 
     def reach_gpus(self, gpu: str, make: Callable[[int], GpuArray]) -> bool:
-        """Return True: what is handed over is here already."""
+        """Return True: arrays need not be sent."""
         return True
 
     def hand_over(
@@ -43,5 +43,5 @@ class NullEngine(MessageEngine):
         about: str = "",
         beside: Beside | None = None,
     ) -> list[GpuArray | None]:
-        """Return what is handed over: see `GpuEngine`."""
+        """Return the arrays themselves: see `GpuEngine`."""
         return list(arrays)

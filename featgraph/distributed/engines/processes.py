@@ -1,4 +1,4 @@
-"""What is raised where ranks that are processes are lost, and their last words."""
+"""Errors of ranks that are processes, and the last records that they send."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["broken_off", "failed", "last_word", "lost", "require_usable"]
 def require_usable(
     rank: int, call: Call, process: int, refusal: DistributedError | None, is_open: bool
 ) -> None:
-    """Raise where the engine of a process takes no more calls, or not from this one."""
+    """Raise DistributedError if the engine is closed, failed, or of another process."""
     if process != os.getpid():
         raise DistributedError(
             f"a forked child uses the engine of rank {rank}",
@@ -31,7 +31,7 @@ def require_usable(
 
 
 def lost(why: Mapping[int, str], size: int, where: str) -> WorkerLostError:
-    """Return what to raise of ranks of which nothing comes; the first is named."""
+    """Return the error for lost ranks, with the reason of each; it names the first."""
     rank, got = next(iter(why.items()))
     others = ", ".join(str(r) for r in why if r != rank)
     return WorkerLostError(
@@ -46,7 +46,7 @@ def lost(why: Mapping[int, str], size: int, where: str) -> WorkerLostError:
 
 
 def broken_off(rank: int, error: BaseException) -> DistributedError:
-    """Return why an engine takes no more calls behind an interrupt within one."""
+    """Return the error for calls after an exchange that was interrupted."""
     return DistributedError(
         f"an exchange of rank {rank} was broken off",
         got=f"{type(error).__name__}: {error}",
@@ -54,7 +54,7 @@ def broken_off(rank: int, error: BaseException) -> DistributedError:
 
 
 def failed(record: Record, size: int, told_by: int) -> WorkerLostError:
-    """Return what to raise of a rank that failed, as one of them has said."""
+    """Return the error for a failed rank, as reported by rank `told_by`."""
     by = "" if told_by == record.rank else f", as rank {told_by} found"
     return WorkerLostError(
         f"rank {record.rank} of {size} failed{by}", rank=record.rank, got=record.text
@@ -67,16 +67,16 @@ def last_word(
     refusal: BaseException | None,
     error: BaseException | None,
 ) -> Record | None:
-    """Return what a rank says as it ends; None where all ranks know it.
+    """Return the last record of a rank; None if all ranks have seen its error.
 
     Parameters
     ----------
     rank, exchanges : int
-        The rank, and how many exchanges it had.
+        The rank, and its number of exchanges.
     refusal : BaseException or None
-        Why its engine takes no more calls, if that is so.
+        The error that has disabled its engine, if any.
     error : BaseException or None
-        What ends the process.
+        The error that ends the process, if any.
     """
     if isinstance(refusal, RankMismatchError):
         return None

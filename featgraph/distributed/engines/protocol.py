@@ -1,4 +1,4 @@
-"""What moves bytes between ranks, and how much it has moved."""
+"""The interface of engines, and counters of the bytes that they send."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-#: Writes the message to a rank; reads the one from a rank.
+#: ``write(rank, message)`` writes the message to a rank; ``read`` reads one from it.
 Write = Callable[[int, npt.NDArray[np.uint8]], None]
 Read = Callable[[int, npt.NDArray[np.uint8]], None]
-#: An array of the dialect, of one axis of unsigned integers.
+#: A one-dimensional array of unsigned integers on a GPU.
 GpuArray = Any
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a rank has handed to each rank and taken from it, in bytes.
+    """Bytes that a rank has sent to each rank, and received from it.
 
-    Counted are the contents of messages: not what engines say to each other beside
-    them, and nothing that a rank hands to itself.
+    Only the contents of messages count, not the headers of engines, nor messages of a
+    rank to itself.
 
     Attributes
     ----------
@@ -48,11 +48,11 @@ class Traffic:
 
     @classmethod
     def none(cls, size: int) -> Traffic:
-        """Return counters of so many ranks, at zero."""
+        """Return counters for `size` ranks, at zero."""
         return cls(np.zeros(size, np.int64), np.zeros(size, np.int64))
 
     def copy(self) -> Traffic:
-        """Return what has been counted up to now."""
+        """Return a copy of the counters."""
         return Traffic(self.sent.copy(), self.received.copy())
 
     def __sub__(self, before: Traffic) -> Traffic:
@@ -60,26 +60,25 @@ class Traffic:
 
 
 class Begun(Protocol):
-    """An exchange that is under way."""
+    """An exchange in flight."""
 
     def finish(self) -> None:
-        """Wait for what the others hand over, and read it; once, however often asked.
+        """Wait for the messages of other ranks, and read them; later calls do nothing.
 
-        Raises what the exchange raises.
+        Raises the errors of the exchange.
         """
 
 
 class Engine(Protocol):
-    """The calls by which the ranks of a run hand each other arrays.
+    """The collective calls by which the ranks of a run exchange arrays.
 
-    All ranks make the same calls in the same order. Where they do not, each of them
-    raises `RankMismatchError`, which names two ranks and what they called. A rank that
-    fails has all others raise `WorkerLostError`. After either, an engine takes no more
-    calls.
+    All ranks make the same calls in the same order. If they do not, each of them raises
+    `RankMismatchError`, which names two ranks and their calls. If a rank fails, all
+    others raise `WorkerLostError`. After either, every call of the engine raises.
 
-    Arrays are NumPy's, of booleans, integers or real numbers, and are not changed. What
-    a call returns is the caller's own, on one rank, too. `about` is said of each call:
-    ranks must agree on it, and errors quote it.
+    Arrays are NumPy arrays of booleans or numbers, and are not changed. Returned arrays
+    belong to the caller, also on a single rank. `about` names the purpose of a call: it
+    must be the same on all ranks, and errors quote it.
     """
 
     @property
@@ -89,7 +88,7 @@ class Engine(Protocol):
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """Number of ranks."""
         ...
 
     @property
@@ -99,82 +98,82 @@ class Engine(Protocol):
 
     @property
     def traffic(self) -> Traffic:
-        """Bytes by rank, counted from the beginning."""
+        """Bytes sent and received by rank, since the start."""
         ...
 
     @property
     def waited_s(self) -> float:
-        """Seconds spent in exchanges, from the beginning."""
+        """Seconds spent in exchanges, since the start."""
         ...
 
     @property
     def moved_s(self) -> float:
-        """Seconds in which bytes were under way, from the beginning, and ranks awaited.
+        """Seconds in which exchanges were in flight, waits included, since the start.
 
-        Those in which the rank computed meanwhile are not in `waited_s`.
+        Unlike `waited_s`, it includes time in which this rank computed meanwhile.
         """
         ...
 
     @property
     def given(self) -> list[str]:
-        """What this rank was given since its last call; all compare it in the next.
+        """The arguments of this rank since its last call, as texts.
 
-        A call in which it differs is a `RankMismatchError`, as one that differs.
+        The next call raises RankMismatchError if they differ between ranks.
         """
         ...
 
     def all_reduce(self, array: Array, operator: str, *, about: str = "") -> Array:
         """Combine the arrays of all ranks, entry by entry, in the order of ranks.
 
-        So the result has the same bits on every rank and engine.
+        The result has the same bits on every rank and with every engine.
 
         Parameters
         ----------
         array : array
-            Of the same shape and dtype on all ranks; the result has them, too.
+            Of the same shape and dtype on all ranks, as is the result.
         operator : str
-            "sum" or "product" of numbers; "min" or "max", which NaN passes through;
-            "or" or "and" of booleans, or of the bits of integers.
+            "sum" or "product" of numbers; "min" or "max", which propagate NaN; "or" or
+            "and" of booleans, or of the bits of integers.
         about : str
-            What the call is for.
+            The purpose of the call.
         """
         ...
 
     def all_gather(self, array: Array, *, about: str = "") -> list[Array]:
         """Return the arrays of all ranks, by rank.
 
-        They have one dtype, and as many dimensions; only the first may differ in size.
+        They have the same dtype and shape, but for the size of the first dimension.
         """
         ...
 
     def all_to_allv(self, arrays: Sequence[Array], *, about: str = "") -> list[Array]:
-        """Hand an array to each rank, and return what each rank handed to this one.
+        """Send an array to each rank, and return the received ones, by rank.
 
-        All of them, on all ranks, have one dtype, and as many dimensions; only the
-        first may differ in size. The one for the rank itself is returned as a copy.
+        All arrays, on all ranks, have the same dtype and shape, but for the size of the
+        first dimension. The array for the rank itself is returned as a copy.
         """
         ...
 
     def hand_bytes(
         self, sizes: Sequence[int], write: Write, read: Read, *, about: str = ""
     ) -> None:
-        """Hand each rank a message of bytes, written and read where it passes.
+        """Send each rank a message of bytes, written and read in memory of the engine.
 
-        As `all_to_allv` of bytes, without arrays of their own: between ranks that share
-        memory, nothing is copied.
+        As `all_to_allv` of bytes, without arrays for the messages: between ranks that
+        share memory, nothing is copied.
 
         Parameters
         ----------
         sizes : sequence of int
-            The bytes for each rank, itself included.
+            Bytes of the message for each rank, itself included.
         write : callable
-            Called with each rank once, in any order, and an array of so many bytes to
-            write the message to. It begins at a multiple of 16.
+            ``write(rank, message)`` writes the message for a rank to an array of uint8,
+            aligned to 16 bytes; called once for each rank, in any order.
         read : callable
-            Called with each rank, in their order, and the message from it, which is
-            only read, and only within the call. It begins at a multiple of 16.
+            ``read(rank, message)`` reads the message from a rank, aligned to 16 bytes
+            and valid within the call; called for each rank, in their order.
         about : str
-            What the call is for.
+            The purpose of the call.
         """
         ...
 
@@ -186,62 +185,61 @@ class Engine(Protocol):
         *,
         about: str = "",
     ) -> None:
-        """Hand all other ranks one message of bytes, which is written once.
+        """Send one message of bytes to all other ranks, which is written once.
 
-        As `hand_bytes` of the same bytes for each; nothing goes to the rank itself.
+        As `hand_bytes` of the same bytes for each, but not to the rank itself.
 
         Parameters
         ----------
         nbytes : int
-            Of the message of this rank; ranks may have different ones.
+            Bytes of this rank's message; sizes may differ between ranks.
         write : callable
-            Called once with an array of so many bytes to write the message to.
+            ``write(message)`` writes the message to an array of uint8; called once.
         read : callable
-            Called with each other rank, in their order, and the message from it, which
-            is only read, and only within the call.
+            ``read(rank, message)`` reads the message from another rank, valid within
+            the call; called for each of them, in their order.
         about : str
-            What the call is for.
+            The purpose of the call.
 
         Notes
         -----
-        Both arrays begin at multiples of 16.
+        Both arrays are aligned to 16 bytes.
         """
         ...
 
     def begin_bytes(
         self, sizes: Sequence[int], write: Write, read: Read, *, about: str = ""
     ) -> Begun:
-        """Begin what `hand_bytes` does, and return what finishes it.
+        """Begin a `hand_bytes`, and return the exchange in flight.
 
-        Messages are written within this call. What comes is read when it is finished,
-        at the latest within the next call, which finishes it first: at most one
-        exchange is under way. All ranks make the calls in the same order, begin and
-        finish included.
+        Messages are written within this call. Received ones are read by `finish`, at
+        the latest by the next call, which calls it first: at most one exchange is in
+        flight. All ranks begin and finish in the same order.
         """
         ...
 
     def broadcast(self, array: Array, root: int, *, about: str = "") -> Array:
         """Return the array of rank `root`.
 
-        Those of the others have its shape and dtype, and nothing else of them counts.
+        Arrays of the other ranks give only its shape and dtype.
         """
         ...
 
     def barrier(self, *, about: str = "") -> None:
-        """Return when all ranks have called it."""
+        """Wait until all ranks have called it."""
         ...
 
 
 class Beside(NamedTuple):
-    """Where arrays of a GPU are handed over beside what its default stream does.
+    """A stream for the exchange of GPU arrays, concurrent with the default stream.
 
     Attributes
     ----------
     stream : int
-        The driver's handle of a stream: what has been launched there is waited for, and
-        what is launched there next finds what came.
+        The driver's handle of the stream: the exchange waits for earlier launches on
+        it, and later ones see the received arrays.
     make : callable
-        ``make(nbytes)`` returns memory for what comes, which that stream may write.
+        ``make(nbytes)`` returns memory for received arrays, usable on that stream.
     """
 
     stream: int
@@ -250,17 +248,17 @@ class Beside(NamedTuple):
 
 @runtime_checkable
 class GpuEngine(Engine, Protocol):
-    """An engine that may hand over arrays of GPUs, too, without the host."""
+    """An engine that can send arrays of GPUs, too, without the host."""
 
     def reach_gpus(self, gpu: str, make: Callable[[int], GpuArray]) -> bool:
-        """Whether it hands over arrays of the ranks' GPUs; all ranks call it.
+        """Return whether arrays of the ranks' GPUs can be sent; all ranks call it.
 
         Parameters
         ----------
         gpu : str
-            What tells this rank's GPU from all others.
+            A unique identifier of this rank's GPU.
         make : callable
-            ``make(nbytes)`` returns an array of bytes there, with any contents.
+            ``make(nbytes)`` returns an uninitialized array of bytes on this GPU.
         """
         ...
 
@@ -272,28 +270,27 @@ class GpuEngine(Engine, Protocol):
         about: str = "",
         beside: Beside | None = None,
     ) -> list[GpuArray | None]:
-        """Hand an array to each rank, and return what each rank handed to this one.
+        """Send an array to each rank, and return the received ones, by rank.
 
-        They are given away: nothing writes them any more, but, where ranks make another
-        exchange in between, what is launched on the same stream. What comes is only
-        read, and may be what was handed over itself. Nothing waits for the GPU: what is
-        launched on the default stream behind the call finds the arrays there.
+        Sent arrays must not be written afterwards, except, after another exchange, by
+        launches on the same stream. Received arrays are read-only, and may be the sent
+        ones themselves. The host does not wait for the GPU: later launches on the
+        default stream see the received arrays.
 
         Parameters
         ----------
         arrays : sequence of array or None
             By rank, itself included; None for no bytes.
         sizes : sequence of int
-            How many bytes each rank hands to this one.
+            Bytes that each rank sends to this one.
         about : str
-            What the call is for.
+            The purpose of the call.
         beside : Beside, optional
-            Another stream, in the place of the default one. Ranks of one process have
-            one in common.
+            A stream in place of the default one; ranks of one process share it.
         """
         ...
 
 
 def bytes_of(array: GpuArray | None) -> int:
-    """Return how many bytes are handed over."""
+    """Return the bytes of an array; 0 for None."""
     return 0 if array is None else int(array.size) * int(array.dtype.itemsize)

@@ -1,8 +1,8 @@
-"""What ranks of several processes say to each other ahead of each exchange.
+"""Records: headers of fixed size that processes send before each message.
 
-A record has a fixed size, so that ranks that went different ways can still read what
-the others called: what it is, which call, and how many bytes follow. Short messages
-are within it, and take no second step.
+A record has the kind, the call, and the number of bytes that follow. Its size is fixed,
+so that ranks with different calls can still read each other's records. Short messages
+are stored within it, and need no second transfer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from featgraph.errors import DistributedError
 __all__ = ["INLINE_BYTES", "RECORD_BYTES", "Record", "called", "pack", "unpack"]
 
 RECORD_BYTES = 512
-#: Messages of so many bytes are within their record.
+#: Messages of at most so many bytes are stored within their record.
 INLINE_BYTES = 192
 
 #: Ends with the version of the protocol.
@@ -32,20 +32,20 @@ _KINDS = ("call", "ended", "failed")
 
 @dataclass(frozen=True)
 class Record:
-    """What a rank says to another.
+    """A header sent from one rank to another.
 
     Attributes
     ----------
     kind : str
-        "call"; "ended": it has come to its end; "failed": `rank` failed.
+        "call"; "ended": the rank has ended; "failed": `rank` has failed.
     number : int
-        Its exchanges, this one included.
+        Number of its exchanges, this one included.
     text, about, given : str
-        Of a call, as `Call` has them; why it failed.
+        Of a call: see `Call`. Of a failure, `text` is the reason.
     rank : int
         The rank that failed first, else -1.
     nbytes : int
-        Bytes of the message that it came with.
+        Bytes of the message with this record.
     """
 
     kind: str
@@ -58,17 +58,17 @@ class Record:
 
     @property
     def call(self) -> Call:
-        """The call, as it can be compared with those of other ranks."""
+        """The call of this record."""
         return Call(self.number, self.text, self.about, self.given)
 
 
 def called(call: Call) -> Record:
-    """Return what a rank says of its call."""
+    """Return the record of a call."""
     return Record("call", call.number, call.text, call.about, given=call.given)
 
 
 def pack(record: Record, message: Bytes) -> Bytes:
-    """Return a record as bytes, with the message if that is short."""
+    """Return a record as bytes, with the message if it is short."""
     said = "\0".join([record.text, record.about, record.given]).encode()
     if len(said) > _TEXT_BYTES:
         # Long texts that differ must stay different.
@@ -85,7 +85,10 @@ def pack(record: Record, message: Bytes) -> Bytes:
 
 
 def unpack(data: Bytes, peer: int) -> tuple[Record, Bytes]:
-    """Return what a rank said, and its message, if that is short enough to be there."""
+    """Return the record of a rank, and its message if that is stored in the record.
+
+    Raises DistributedError if the bytes are no record.
+    """
     magic, kind, number, nbytes, rank, length = _HEAD.unpack(bytes(data[: _HEAD.size]))
     if magic != _MAGIC or kind >= len(_KINDS) or nbytes < 0 or length > _TEXT_BYTES:
         raise DistributedError(

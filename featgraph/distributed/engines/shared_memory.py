@@ -1,11 +1,10 @@
-"""Ranks that are processes of one host, over memory that they share, without PyTorch.
+"""The engine of ranks that are processes of one host, over shared memory.
 
-In each exchange every rank writes a record for each other rank, and behind it, in a
-window, what does not fit there; then it publishes a number. A rank that has seen the
-numbers of all others reads their records, and takes their messages. Two windows take
-turns: whoever tells something for the third time has heard that everyone has taken what
-was told first. Whoever waits looks for some microseconds, then sleeps until a peer
-rings, or has died.
+In each exchange, every rank writes a record for each other rank, and longer messages to
+a window; then it publishes the number of the exchange. A rank that has read the numbers
+of all others reads their records and messages. Two windows alternate: when a rank
+publishes exchange n + 2, all others have read exchange n. A waiting rank polls for some
+microseconds, and then sleeps until a peer rings its bell, or dies.
 """
 
 from __future__ import annotations
@@ -68,9 +67,9 @@ __all__ = ["SharedEngine"]
 
 #: The module of compiled loads and stores.
 FLAGS = "featgraph.distributed.engines.flags"
-#: Looks at a word before a rank sleeps: 20 to 100 microseconds.
+#: Polls of a word before a rank sleeps: 20 to 100 microseconds.
 LOOKS = 2000
-#: Results of `hear`: the rank has told the number, or has ended.
+#: Results of a poll: the rank has published the number, or its last record.
 _TOLD, _LAST = 1, 2
 
 
@@ -80,24 +79,24 @@ def flags() -> Any:
 
 
 class Peers:
-    """The other ranks, and what they have told.
+    """The other ranks of this host: their published numbers, records and messages.
 
-    What ranks tell has numbers from 1 on, the same on all of them.
+    Exchanges are numbered from 1 on, alike on all ranks.
 
     Parameters
     ----------
     rank : int
-        This one.
+        This rank.
     layout : Layout
-        Of the memory of each rank.
+        The layout of each rank's memory.
     own : OwnMemory
     met : mapping
-        The others, by rank.
+        The other ranks, by rank.
     timeout : float
-        Seconds to wait for them.
+        Limit of waits, in seconds.
     watch : Watching, optional
-        What knows of ranks that are lost, and when to wait no more: as long as it says
-        nothing, ranks are waited for.
+        The watch of lost ranks, which replaces the limit: waits end when it reports a
+        loss.
     """
 
     def __init__(
@@ -121,33 +120,33 @@ class Peers:
             self._bells.register(file, select.POLLIN)
         if watch is not None:
             watch.when_lost(self._alarm.ring)
-        # With fewer cores than ranks, those that look keep others from going on.
+        # With fewer cores than ranks, polling ranks would keep others from running.
         enough = len(os.sched_getaffinity(0)) > len(met)
         self._looks = LOOKS if enough else 0
 
     def tell(self, rank: int, number: int) -> None:
-        """Say that what has this number is there for a rank."""
+        """Publish the number of an exchange to a rank."""
         self._publish(rank, self._layout.told(rank), number)
 
     def say_last(self, number: int) -> None:
-        """Say that the last record is there, for all."""
+        """Publish the last record to all ranks."""
         for rank in self._met:
             self._publish(rank, self._layout.last, number)
 
     def hear(self, number: int) -> tuple[dict[int, bool], dict[int, str]]:
-        """Wait until all have told what has this number.
+        """Wait until all ranks have published this number.
 
         Returns
         -------
         heard : dict
-            By rank, whether it has said its last word instead.
+            By rank, whether it has published its last record instead.
         lost : dict
-            By rank, why nothing comes from it.
+            By lost rank, the reason.
 
         Raises
         ------
         WorkerLostError
-            Of a rank that the watch knows to be lost.
+            If the watch reports a lost rank.
         """
         until = math.inf if self._watch else time.monotonic() + self._timeout
         heard: dict[int, bool] = {}
@@ -159,19 +158,19 @@ class Peers:
         return heard, {}
 
     def record(self, rank: int, number: int, is_last: bool) -> Bytes:
-        """Return the record of what a rank has told, or its last one."""
+        """Return the record of a rank for an exchange, or its last one."""
         layout = self._layout
         place = layout.record(number % 2, self._rank)
         return self._memory[rank].control[layout.last_record if is_last else place]
 
     def message(self, rank: int, number: int, nbytes: int) -> Bytes:
-        """Return the message that goes with it, in the memory of the rank."""
+        """Return the message of a rank for an exchange, in the memory of that rank."""
         memory, turn = self._memory[rank], number % 2
         offset = int(memory.words[self._layout.offset(turn, self._rank)])
         return memory.message(turn, offset, nbytes)
 
     def close(self) -> None:
-        """Let go of all of them."""
+        """Close the memory of all ranks, and the connections with them."""
         self._alarm.close()
         for one in self._met.values():
             one.bell.close()
@@ -185,7 +184,7 @@ class Peers:
                 self._met[rank].bell.send(b"!", socket.MSG_NOSIGNAL)
 
     def _look(self, rank: int, number: int, looks: int = 0) -> int:
-        """Return the flag of a rank, 0 while it has told nothing."""
+        """Poll a rank; return `_TOLD` or `_LAST`, or 0 if it has published neither."""
         layout = self._layout
         found: int = self._flags.spin(
             self._memory[rank].words,
@@ -197,7 +196,7 @@ class Peers:
         return found
 
     def _wait(self, rank: int, number: int, until: float) -> int:
-        """Wait for a rank; return 0 where that, or another one, is lost."""
+        """Wait for a rank; return as `_look` does, 0 if it or another one is lost."""
         found = self._look(rank, number, self._looks)
         if found:
             return found
@@ -216,7 +215,7 @@ class Peers:
             self._flags.store(self._own.words, asleep, 0)
 
     def _sleep(self, seconds: float) -> None:
-        """Sleep until a peer rings or ends, or the watch knows of a loss."""
+        """Sleep until a peer rings or ends, or the watch reports a loss."""
         for file, _ in self._bells.poll(math.ceil(min(seconds, 1e6) * 1000)):
             if file == self._alarm.file:
                 continue
@@ -229,7 +228,7 @@ class Peers:
                 self._ended.add(rank)
 
     def _unsaid(self, ranks: set[int], number: int) -> list[int]:
-        """Return which of some ranks have told nothing of this number."""
+        """Return the ranks that have published neither this number nor an end."""
         return [r for r in sorted(ranks) if not self._look(r, number)]
 
     def _lost(self, number: int) -> dict[int, str]:
@@ -244,12 +243,12 @@ class Peers:
 
 
 class Alarm:
-    """Wakes a rank that sleeps, for good.
+    """An event that wakes a sleeping rank, and stays set.
 
     Attributes
     ----------
     file : int
-        A descriptor that can be read from once it has rung.
+        A descriptor that is readable once the event is set.
     """
 
     def __init__(self) -> None:
@@ -258,20 +257,20 @@ class Alarm:
         self._turn = threading.Lock()
 
     def ring(self) -> None:
-        """Wake it; on any thread, and also when there is nothing to be woken."""
+        """Set the event; from any thread, also after `close`."""
         with self._turn:
             if self._is_open:
                 os.eventfd_write(self.file, 1)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         with self._turn:
             self._is_open = False
             os.close(self.file)
 
 
 def _state_of(process: int) -> str:
-    """Say whether a process is stopped, if that can be seen."""
+    """Return a text if a process is stopped; "" if not, or if that is unknown."""
     try:
         text = Path(f"/proc/{process}/stat").read_text()
     except OSError:
@@ -280,30 +279,30 @@ def _state_of(process: int) -> str:
     return ", which is stopped" if is_stopped else ""
 
 
-#: Those of this process, of which a forked child must let go.
+#: The engines of this process, which a forked child must close.
 _open_engines: weakref.WeakSet[SharedEngine] = weakref.WeakSet()
 
 
 class SharedEngine(MessageEngine):
-    """A rank that is a process, one of several of one host.
+    """The engine of a rank that is a process, over shared memory of one host.
 
     Parameters
     ----------
     rank, size : int
-        Its number, and how many there are.
+        The rank, and the number of ranks.
     address : str
     port : int
-        What the launcher has chosen for these ranks; nobody listens there.
+        The launcher's address for these ranks, used as a name only.
     timeout : float
         Seconds that an exchange may wait for a rank.
     watch : Watching, optional
-        What says which rank is lost, and when to wait no more. Ranks then meet at a
-        place that rank 0 tells by it, and time alone ends no exchange.
+        The watch of lost ranks. Ranks then meet at a name that rank 0 offers by it, and
+        no exchange ends by the timeout.
 
     Raises
     ------
     DistributedError
-        Where the system is not Linux, or the ranks do not find each other in time.
+        If the system is not Linux, or the ranks do not find each other in time.
     """
 
     def __init__(
@@ -322,7 +321,7 @@ class SharedEngine(MessageEngine):
                 "ranks share memory on Linux only",
                 fix="fg.distributed.init(engine='gloo')",
             )
-        flags()  # which takes a second where it is not compiled yet
+        flags()  # takes a second if it is not compiled yet
         self._layout = Layout(size)
         self._own = OwnMemory(self._layout)
         try:
@@ -332,12 +331,12 @@ class SharedEngine(MessageEngine):
             else:
                 met = _meet_watched(rank, size, self._own.files, timeout, watch)
         except BaseException:
-            if watch is None:  # else a thread may still be about to hand it out
+            if watch is None:  # else a thread may still be sending its descriptors
                 self._own.close()
             raise
         self._peers = Peers(rank, self._layout, self._own, met, timeout, watch)
         self.watch = watch
-        #: How often this rank has told the others something.
+        #: The number of the exchange published last.
         self._told = 0
         self._process = os.getpid()
         self._refusal: DistributedError | None = None
@@ -346,7 +345,7 @@ class SharedEngine(MessageEngine):
         _open_engines.add(self)
 
     def close(self, error: BaseException | None = None) -> None:
-        """Tell the other ranks that this one ends, and why if it fails."""
+        """Publish the end of this rank, or the error by which it ends; close memory."""
         if not self._is_open or self._process != os.getpid():
             return
         said = last_word(self.rank, self.exchanges, self._refusal, error)
@@ -355,9 +354,9 @@ class SharedEngine(MessageEngine):
         self.let_go()
 
     def let_go(self) -> None:
-        """Close what leads to the others, without a word.
+        """Close memory and connections without a last record.
 
-        A child that has been forked would keep them from seeing that this rank ends.
+        In a forked child they would hide the end of this rank from the others.
         """
         if self._is_open:
             self._is_open = False
@@ -394,7 +393,7 @@ class SharedEngine(MessageEngine):
         return self._take(call, lambda: self._tell_all(call, nbytes, write), read)
 
     def _take(self, call: Call, tell: Callable[[], Bytes], read: Read) -> Finish:
-        """Tell the others what they are to take; return what reads what they tell."""
+        """Publish own messages by `tell`; return a function that reads the others'."""
         self._require_usable(call)
         with _breaking_off(self):
             own = tell()
@@ -415,10 +414,10 @@ class SharedEngine(MessageEngine):
             self.watch.raise_lost()
 
     def _tell(self, call: Call, sizes: Sequence[int], write: Write) -> Bytes:
-        """Write what the others are to take; return the message to this rank itself."""
+        """Write and publish all messages; return the message to this rank itself."""
         self._told += 1
         turn, places, end = self._told % 2, {}, 0
-        for step in range(1, self.size):  # each rank begins with another one
+        for step in range(1, self.size):  # each rank begins with a different one
             rank = (self.rank + step) % self.size
             places[rank] = end
             if sizes[rank] > INLINE_BYTES:
@@ -437,7 +436,7 @@ class SharedEngine(MessageEngine):
     def _tell_all(
         self, call: Call, nbytes: int, write: Callable[[Bytes], None]
     ) -> Bytes:
-        """Write what all others are to take; return nothing, for this rank itself."""
+        """Write and publish one message for all; return the empty message to itself."""
         self._told += 1
         is_short = nbytes <= INLINE_BYTES
         window = self._own.window(self._told % 2, 0 if is_short else nbytes)
@@ -448,17 +447,17 @@ class SharedEngine(MessageEngine):
         return NOTHING
 
     def _publish(self, call: Call, rank: int, place: int, message: Bytes) -> None:
-        """Have a rank see a message, which is long and in the window, or short."""
+        """Publish a message to a rank: in the window, or in its record if short."""
         turn, said = self._told % 2, called(call)
         self._own.words[self._layout.offset(turn, rank)] = place
         self._own.control[self._layout.record(turn, rank)] = pack(said, message)
         self._peers.tell(rank, self._told)
 
     def _hear(self, call: Call, own: Bytes) -> list[Bytes]:
-        """Return the messages of all ranks, where they have made this call, too."""
+        """Wait for all ranks; return their messages if they have made the same call."""
         heard, absent = self._peers.hear(self._told)
         calls, ended, found = {self.rank: call}, {}, {self.rank: (own.size, own)}
-        # As the others read it, whatever its length.
+        # The call as other ranks read it: long texts are cut.
         said = called(call)
         calls = {self.rank: unpack(pack(said, NOTHING), self.rank)[0].call}
         for rank, is_last in heard.items():
@@ -484,7 +483,7 @@ class SharedEngine(MessageEngine):
         ]
 
     def _say_last(self, record: Record) -> None:
-        """Say the last word, once: others may be reading it from then on."""
+        """Publish the last record, once: others may be reading it from then on."""
         if self._has_said_last:
             return
         self._has_said_last = True
@@ -494,7 +493,7 @@ class SharedEngine(MessageEngine):
 
 @contextmanager
 def _breaking_off(engine: SharedEngine) -> Iterator[None]:
-    """Take no more calls behind an error, and tell the others of one of our own."""
+    """Disable the engine after an error; publish an error that is this rank's own."""
     try:
         yield
     except DistributedError as error:
@@ -510,12 +509,12 @@ def _breaking_off(engine: SharedEngine) -> Iterator[None]:
 def _meet_watched(
     rank: int, size: int, files: Sequence[int], timeout: float, watch: Watching
 ) -> dict[int, Met]:
-    """Meet ranks that are all there, at a place that nobody else can know.
+    """Connect with ranks that are all running, at a random name of rank 0.
 
     Raises
     ------
     WorkerLostError
-        Of a rank that is lost meanwhile, at once.
+        If a rank is lost meanwhile, at once.
     """
     if rank == 0:
         watch.offer(MEETING, f"the place {secrets.token_hex(16)}")

@@ -1,16 +1,16 @@
-"""Ranks that are processes: their bytes are moved by PyTorch, over Gloo and NCCL.
+"""The engine of ranks that are processes, by PyTorch over Gloo and NCCL.
 
 The only module that imports PyTorch, when the first such engine is made.
 
-In each exchange every rank first hands every other a record of fixed size, then the
-messages that do not fit in it, whose sizes both sides know by then: Gloo ends a process
-whose peer sends another number of bytes. Each transfer is of one rank to one other, so
-that what fails says whose it was. A thread beside waits within Gloo, so that whoever
-waits for the exchange can be interrupted, and leaves when a watch knows of a loss.
+In each exchange, every rank first sends every other a record of fixed size, then the
+messages that do not fit in it, whose sizes both sides have by then: Gloo ends a process
+whose peer sends another number of bytes. Transfers are point to point, so that a
+failure names its rank. A thread of its own waits within Gloo, so that the caller can be
+interrupted, and returns as soon as a watch reports a loss.
 
-Arrays of GPUs go over NCCL, in a group beside it, where each rank has a GPU of its own.
-Sizes are known to both sides. A transfer that does not end within the timeout is given
-up, on whatever GPU waits for it, and the next exchange over Gloo says which rank it is.
+Arrays of GPUs are sent over NCCL, in a second group, if each rank has a GPU of its own.
+Both sides pass the sizes. A transfer that does not end within the timeout is aborted on
+all GPUs that wait for it, and the next exchange over Gloo finds the lost rank.
 """
 
 from __future__ import annotations
@@ -60,33 +60,33 @@ __all__ = ["TorchEngine"]
 _T = TypeVar("_T")
 
 NOTHING = np.empty(0, np.uint8)
-#: Where a launcher says who is lost, Gloo does not: a rank may compile for long.
+#: The limit of transfers if a launcher reports lost ranks: a rank may compile for long.
 _NO_LIMIT = timedelta(days=365)
-#: Seconds in which transfers end whose sockets have been shut down.
+#: Seconds in which transfers end after their sockets have been shut down.
 _LEAVES_S = 1.0
 
 
 class TorchEngine(MessageEngine):
-    """A rank that is a process, one of several that were started together.
+    """The engine of a rank that is a process, over Gloo and NCCL.
 
     Parameters
     ----------
     rank, size : int
-        Its number, and how many there are.
+        The rank, and the number of ranks.
     address : str
-        Of rank 0. If that is a loopback address, ranks listen at no other.
+        Address of rank 0. If it is a loopback address, ranks listen at no other.
     port : int
-        One that is free there.
+        A free port at that address.
     timeout : float
         Seconds that an exchange may wait for a rank.
     watch : Watching, optional
-        What says which rank is lost, and when to wait no more. Ranks then meet at a
-        port that it tells, and time alone ends no exchange.
+        The watch of lost ranks. Ranks then meet at a port that rank 0 offers by it, and
+        no exchange ends by the timeout.
 
     Raises
     ------
     DistributedError
-        Where PyTorch is missing, or the ranks do not find each other in time.
+        If PyTorch is missing, or the ranks do not find each other in time.
     """
 
     def __init__(
@@ -106,17 +106,17 @@ class TorchEngine(MessageEngine):
         self._process = os.getpid()
         self._refusal: DistributedError | None = None
         self._is_open = True
-        #: When the last exchange was done, on the thread beside.
+        #: When the last exchange was done, on the thread of transfers.
         self._done_at = 0.0
-        #: Whether arrays of GPUs are handed over, when that has been found out.
+        #: Whether arrays of GPUs can be sent; None until that is determined.
         self._reaches: bool | None = None
         self._make: Callable[[int], GpuArray] | None = None
 
     def close(self, error: BaseException | None = None) -> None:
-        """Tell the other ranks that this one ends, and why if it fails.
+        """Send the other ranks the end of this one, or the error by which it ends.
 
-        Returns when they have come to an exchange, or to their own end, or when that
-        takes longer than the timeout. A watch, where there is one, tells why it fails.
+        Returns when they have come to an exchange, or to their own end, or after the
+        timeout. If there is a watch, that reports the error instead.
         """
         if not self._is_open or self._process != os.getpid():
             return
@@ -128,16 +128,16 @@ class TorchEngine(MessageEngine):
         elif cause is None and error is not None:
             text = f"{type(error).__name__}: {error}"
             said = Record("failed", self.exchanges, text, rank=self.rank)
-        # Ranks that went different ways have all seen it.
+        # A RankMismatchError has been raised on all ranks.
         is_told = self.watch is not None and said.kind == "failed"
         if (cause is None or said.kind == "failed") and not is_told:
             self._tell(said, [NOTHING] * self.size)
         self._links.leave(is_whole=cause is None and error is None)
 
     def reach_gpus(self, gpu: str, make: Callable[[int], GpuArray]) -> bool:
-        """Whether NCCL hands over arrays, for ranks of different GPUs: see `GpuEngine`.
+        """Return whether arrays can be sent over NCCL: see `GpuEngine`.
 
-        All ranks must have NCCL, and a GPU each.
+        All ranks must have NCCL, and a GPU of their own.
         """
         if self._reaches is None:
             told = f"{gpu} {self._links.has_gpus}".encode()
@@ -159,7 +159,7 @@ class TorchEngine(MessageEngine):
         about: str = "",
         beside: Beside | None = None,
     ) -> list[GpuArray | None]:
-        """Hand arrays of GPUs to other ranks over NCCL: see `GpuEngine`."""
+        """Send arrays of GPUs to other ranks over NCCL: see `GpuEngine`."""
         if self._make is None:
             raise DistributedError("arrays of GPUs before reach_gpus()", got=about)
         call = self._next("hand_over(arrays of a GPU)", about)
@@ -178,7 +178,7 @@ class TorchEngine(MessageEngine):
                 stream,
             )
         except RuntimeError as error:
-            self.barrier(about=about)  # where a rank is lost, this says which
+            self.barrier(about=about)  # raises WorkerLostError if a rank is lost
             raise DistributedError(
                 f"NCCL failed on rank {self.rank} of {self.size}",
                 where=str(call),
@@ -207,7 +207,7 @@ class TorchEngine(MessageEngine):
             waits = time.perf_counter()
             with self._breaking_off(), watched(self.watch, call):
                 found = answer()
-            # What the thread beside took while this one computed.
+            # The time of the other thread while this one computed.
             self.moved_s += max(0.0, min(self._done_at, waits) - left)
             return found
 
@@ -215,7 +215,7 @@ class TorchEngine(MessageEngine):
 
     @contextmanager
     def _breaking_off(self) -> Iterator[None]:
-        """Take no more calls behind an error."""
+        """Disable the engine after an error in the block."""
         try:
             yield
         except DistributedError as error:
@@ -238,7 +238,7 @@ class TorchEngine(MessageEngine):
             if record.kind == "failed":
                 raise failed(record, self.size, told_by=rank)
         self._raise_lost(absent, call)
-        # As the others read it, whatever its length.
+        # The call as other ranks read it: long texts are cut.
         calls = {self.rank: unpack(pack(said, NOTHING), self.rank)[0].call}
         calls |= {r: one.call for r, one in records.items() if one.kind == "call"}
         ended = {r: one.number for r, one in records.items() if one.kind == "ended"}
@@ -263,7 +263,7 @@ class TorchEngine(MessageEngine):
     def _tell(
         self, said: Record, messages: Sequence[Bytes]
     ) -> tuple[dict[int, tuple[Record, Bytes]], dict[int, str]]:
-        """Hand every rank a record; return what they said, and who said nothing."""
+        """Exchange records with all ranks; return these, and reasons of lost ranks."""
         peers = [rank for rank in range(self.size) if rank != self.rank]
         sent = {rank: pack(said, messages[rank]) for rank in peers}
         heard = {rank: np.empty(RECORD_BYTES, np.uint8) for rank in peers}
@@ -276,7 +276,7 @@ class TorchEngine(MessageEngine):
 
 
 class _Links:
-    """Transfers between this process and each other one."""
+    """Point-to-point transfers between this process and the others."""
 
     def __init__(
         self, rank: int, size: int, timeout: float, watch: Watching | None
@@ -296,8 +296,8 @@ class _Links:
         self._gpus: Any = None
         self._gpus_end = False
         self._is_ours = False
-        #: Sockets that were there before ranks met, and those by which they have, once
-        #: that is known: their numbers, and what tells each from others.
+        #: Sockets open before ranks were connected, and those of the connections (None:
+        #: not yet connected): number -> unique name.
         self._before: dict[int, str] = {}
         self._sockets: dict[int, str] | None = None
         self._aside = Aside("featgraph transfers")
@@ -305,7 +305,7 @@ class _Links:
             watch.when_lost(self._give_up)
 
     def join(self, address: str, port: int) -> None:
-        """Meet the other ranks."""
+        """Connect with the other ranks."""
         self._before = _open_sockets()
         try:
             self._beside(lambda: self._join(address, port))
@@ -344,38 +344,38 @@ class _Links:
         return bool(self._torch.cuda.is_available() and self._talk.is_nccl_available())
 
     def join_gpus(self, backend: str = "nccl") -> None:
-        """Meet the other ranks for transfers between GPUs."""
-        # A transfer that takes too long is given up; the process goes on.
+        """Connect with the other ranks for transfers between GPUs."""
+        # A transfer that takes too long is aborted; the process continues.
         with _variable("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2"):
             self._gpus = self._beside(lambda: self._meet_gpus(backend))
 
     def _meet_gpus(self, backend: str) -> Any:
-        """Return a group in which GPUs have met: whoever waits for that can leave."""
+        """Return a group of connected GPUs; called on the thread of transfers."""
         limit, given = timedelta(seconds=self._timeout), {}
         if backend == "nccl":
-            # Its few blocks begin before those of a sweep that have not begun.
+            # Its few blocks start before pending blocks of a sweep.
             options = self._talk.ProcessGroupNCCL.Options(is_high_priority_stream=True)
             options._timeout = limit
             given = {"pg_options": options}
         group = self._talk.new_group(backend=backend, timeout=limit, **given)
-        if backend == "nccl":  # ranks would meet within their first transfer
+        if backend == "nccl":  # else ranks would connect within their first transfer
             self._talk.all_reduce(self._torch.zeros(1, device="cuda"), group=group)
             self._torch.cuda.synchronize()
         return group
 
     def _leave_gpus(self) -> None:
-        """Begin to abort transfers between GPUs, on a thread that may be left there."""
+        """Begin to abort transfers between GPUs, on a thread that may be abandoned."""
         if self._gpus is not None and not self._gpus_end:
             self._gpus_end = True
             abort = Thread(target=self._abort_gpus, name="featgraph abort", daemon=True)
             abort.start()
 
     def _abort_gpus(self) -> None:
-        """Have transfers between GPUs end that a lost rank does not take part in.
+        """Abort transfers between GPUs that wait for a lost rank.
 
-        Whatever waits for them on a GPU goes on, with anything in what was to come.
+        Launches that wait for them continue; the received arrays are undefined.
         """
-        with suppress(RuntimeError):  # it has ended by itself
+        with suppress(RuntimeError):  # it may have ended already
             self._gpus.abort()
 
     def transfer_on_gpus(
@@ -384,7 +384,7 @@ class _Links:
         incoming: Mapping[int, GpuArray],
         stream: int = 0,
     ) -> None:
-        """Have GPUs send and fill arrays, by rank, behind what a stream is doing."""
+        """Send and receive arrays of GPUs, by rank, in the order of a stream."""
         if stream:
             gpu = self._torch.cuda
             with gpu.stream(gpu.ExternalStream(stream)):
@@ -398,17 +398,17 @@ class _Links:
         talk, asked = self._talk, []
         for begin, arrays in ((talk.irecv, incoming), (talk.isend, outgoing)):
             for rank, array in arrays.items():
-                # PyTorch knows few types of integers; all know bytes.
+                # PyTorch lacks some dtypes of integers, but has bytes.
                 lent = self._torch.as_tensor(array.view(np.uint8))
                 asked.append(talk.P2POp(begin, lent, rank, self._gpus))
         if asked:
             for work in talk.batch_isend_irecv(asked):
-                work.wait()  # on the GPU: what the stream does next comes behind it
+                work.wait()  # on the GPU: later launches of the stream wait for it
 
     def _meeting(self, address: str, port: int, limit: timedelta) -> dict[str, Any]:
-        """Return where ranks meet, as a group takes it.
+        """Return the arguments of a group for the rendezvous of ranks.
 
-        With a watch, rank 0 listens at a port that it finds free, and says which.
+        With a watch, rank 0 listens at a free port, and offers its number by the watch.
         """
         watch = self._watch
         if watch is None:
@@ -427,19 +427,19 @@ class _Links:
         return {"store": store}
 
     def _beside(self, function: Callable[[], _T]) -> _T:
-        """Return what a function returns that waits within Gloo, on its thread.
+        """Call a function that waits within Gloo on the thread of transfers.
 
-        Raises what the watch knows once a rank is lost, at once.
+        Raises the error of the watch as soon as that reports a lost rank.
         """
         return self._answered(lambda: self._aside.run(function))
 
     def begin(self, function: Callable[[], _T]) -> Callable[[], _T]:
-        """Have that thread call a function; return what waits for its result."""
+        """Begin to call a function on that thread; return one that waits for it."""
         asked = self._answered(lambda: self._aside.ask(function))
         return lambda: self._answered(lambda: self._aside.answer(asked))
 
     def _answered(self, ask: Callable[[], _T]) -> _T:
-        """Return an answer of the thread beside, or raise what the watch knows."""
+        """Return the result of `ask`; if released, raise the error of the watch."""
         try:
             return ask()
         except Released:
@@ -448,19 +448,19 @@ class _Links:
             raise
 
     def _give_up(self) -> None:
-        """Have nobody wait for transfers any more; on another thread."""
+        """End all waits for transfers after a loss; called on another thread."""
         self._aside.release()
         self._sever()
         self._leave_gpus()
 
     def _sever(self) -> None:
-        """Have transfers end, so that the thread leaves Gloo, in nearly all cases.
+        """Shut down the sockets of transfers, so that they end within Gloo.
 
-        What had begun when its connection broke is not among those that Gloo fails.
+        Gloo does not end transfers that had begun when their connection broke.
         """
         links = self._new_sockets() if self._sockets is None else self._sockets
         for number, what in links.items():
-            with suppress(OSError):  # closed, or it was never connected
+            with suppress(OSError):  # closed, or never connected
                 if os.readlink(f"/proc/self/fd/{number}") != what:
                     continue
                 with socket.socket(fileno=os.dup(number)) as link:
@@ -471,7 +471,7 @@ class _Links:
         return dict(_open_sockets().items() - self._before.items())
 
     def leave(self, is_whole: bool) -> None:
-        """Give back what `join` made; with ranks lost, that is left to the end."""
+        """Close the connections; `is_whole`: whether no rank was lost."""
         if not is_whole:
             self._sever()
             self._leave_gpus()
@@ -482,10 +482,10 @@ class _Links:
     def transfer(
         self, outgoing: Mapping[int, Bytes], incoming: Mapping[int, Bytes], tag: int
     ) -> dict[int, str]:
-        """Send and fill bytes, by rank; return why, of ranks with which that failed.
+        """Send and receive bytes, by rank; return the reasons of failed transfers.
 
-        The first of them is the one that failed by itself: behind a timeout, Gloo
-        fails with all others, too.
+        The first failed rank is the cause: after a timeout, Gloo fails transfers with
+        all other ranks, too.
         """
         return self._beside(lambda: self._transfer(outgoing, incoming, tag))
 
@@ -512,25 +512,25 @@ class _Links:
         return lost
 
     def _tensor(self, part: Bytes) -> Any:
-        # PyTorch warns of memory that may only be read.
+        # PyTorch warns of read-only memory.
         return self._torch.from_numpy(part if part.flags.writeable else part.copy())
 
 
 def _said_by(error: Exception) -> str:
-    """Return what an error of Gloo says, without its source file and advice."""
+    """Return the message of an error of Gloo, without its source file and advice."""
     text = re.sub(r"^\[\S*\] ", "", str(error).strip() or type(error).__name__)
     return text.splitlines()[0].partition(". This is typically")[0]
 
 
 def _meeting_point(address: str, port: int) -> str:
-    """Return where ranks meet; a launcher that keeps a place for it says so."""
+    """Return the URL of the rendezvous: torchrun's store, or address and port."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         return "env://"
     return f"tcp://{address}:{port}"
 
 
 def _open_sockets() -> dict[int, str]:
-    """Return the numbers of this process's sockets, and what tells each from others."""
+    """Return the sockets of this process: number -> unique name; {} without /proc."""
     found: dict[int, str] = {}
     with suppress(OSError):  # there is no /proc
         for name in os.listdir("/proc/self/fd"):
@@ -542,7 +542,7 @@ def _open_sockets() -> dict[int, str]:
 
 
 def _listener_at(address: str) -> socket.socket:
-    """Return a socket that listens at an address, and at no other."""
+    """Return a socket that listens at a free port of this address only."""
     family, kind, protocol, _, place = socket.getaddrinfo(
         address, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -554,9 +554,10 @@ def _listener_at(address: str) -> socket.socket:
 
 @contextmanager
 def _listening_at(address: str) -> Iterator[None]:
-    """Have Gloo listen at the loopback address alone, if that is where ranks meet.
+    """Make Gloo listen at the loopback address only, if `address` is one.
 
-    Without it, it takes the address of the host's name. The user's choice stays.
+    By default Gloo takes the address of the host's name. A variable set by the user is
+    kept.
     """
     if not _is_loopback(address):
         yield
@@ -567,7 +568,7 @@ def _listening_at(address: str) -> Iterator[None]:
 
 @contextmanager
 def _variable(name: str, value: str) -> Iterator[None]:
-    """Set a variable of the environment for a time, unless the user has."""
+    """Set an environment variable within the block, unless it is set already."""
     if name in os.environ:
         yield
         return

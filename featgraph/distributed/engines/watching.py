@@ -1,4 +1,4 @@
-"""What engines ask of the launcher that watches ranks, where there is one."""
+"""The interface of a launcher's watch of lost ranks, for engines."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from featgraph.errors import WorkerLostError
 
 __all__ = ["CONNECT_S", "MEETING", "Watching", "watched"]
 
-#: Seconds in which ranks connect that are all there, as a launcher has said.
+#: Limit in seconds for ranks to connect, after the launcher reports that all run.
 CONNECT_S = 300.0
-#: What rank 0 offers: where the others find it.
+#: The offer of rank 0 with the place of the rendezvous.
 MEETING = "meeting"
 
 
 class Watching(Protocol):
-    """Who is lost: found out beside exchanges, so that they need not wait for it."""
+    """A watch of lost ranks, independent of exchanges, which end at once by it."""
 
     def waiting(self, call: object) -> AbstractContextManager[None]:
-        """Say that the rank waits for the others in a block, and in which call."""
+        """Return a context in which the rank is reported as waiting in a call."""
         ...
 
     def when_lost(self, wake: Callable[[], None]) -> None:
-        """Have something called, on another thread, when a rank is lost."""
+        """Register a function to be called, on another thread, when a rank is lost."""
         ...
 
     def ask_too(self, awaited: Callable[[], str]) -> Callable[[], None]:
-        """Have something asked what else the rank waits for, on another thread.
+        """Register a function that reports other waits of the rank, such as kernels.
 
-        It returns that, or nothing. What is returned ends it.
+        It is called on another thread, and returns a text, "" without a wait. Returns a
+        function that removes it.
         """
         ...
 
@@ -39,23 +40,23 @@ class Watching(Protocol):
         ...
 
     def word_of_loss(self) -> WorkerLostError | None:
-        """Return who was lost, where a connection has ended; None if no one was."""
+        """Return the error of a lost rank after a connection has ended, or None."""
         ...
 
     def offer(self, name: str, text: str) -> None:
-        """Give all ranks something to know."""
+        """Send a text to all ranks, under a name."""
         ...
 
     def ask(self, name: str) -> str:
-        """Wait for the message of a rank, and return it."""
+        """Wait for a text that a rank offers under a name, and return it."""
         ...
 
 
 @contextmanager
 def watched(watch: Watching | None, call: object) -> Iterator[None]:
-    """Have a watch know that a rank waits in a block, and in which call.
+    """Report to a watch that the rank waits in a call, within the block.
 
-    Where a rank is found lost there, what is raised is what the watch knows of it.
+    If a WorkerLostError is raised there, it is replaced by the error of the watch.
     """
     if watch is None:
         yield

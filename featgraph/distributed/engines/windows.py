@@ -1,9 +1,9 @@
-"""Memory that ranks of one host share, and where what stands in it.
+"""Memory shared by ranks of one host, and its layout.
 
-A rank has three pieces: words and records, and two windows in turn for messages that do
-not fit in a record. Only that rank writes them; peers have them read-only. They have no
-names: the kernel takes them back when the last process that has them ends, however that
-ends.
+A rank has three files: one of words and records, and two alternating windows for
+messages that do not fit in a record. Only that rank writes them; peers map them
+read-only. They have no names: the kernel frees them when the last process that has them
+ends, however it ends.
 """
 
 from __future__ import annotations
@@ -22,24 +22,23 @@ from featgraph.errors import DistributedError
 __all__ = ["ALIGNMENT", "Layout", "OwnMemory", "PeerMemory"]
 
 Words = npt.NDArray[np.int64]
-#: Words of different purpose are so far apart that no two share a line of a cache, and
-#: messages begin at multiples.
+#: Alignment of messages, and distance of words in different cache lines, in bytes.
 ALIGNMENT = 64
 _STRIDE = ALIGNMENT // 8
-#: Windows grow to multiples of it.
+#: Windows grow to multiples of so many bytes.
 _GRAIN = 1 << 20
 _NOTHING = np.empty(0, np.uint8)
 
 
 class Layout:
-    """Where words and records of a rank stand, for so many ranks.
+    """The layout of words and records in a rank's memory, for `size` ranks.
 
     Attributes
     ----------
     last : int
-        The word that is not 0 once there is a last word.
+        Index of the word that is nonzero once the last record is published.
     nbytes : int
-        Bytes of all of it.
+        Bytes of all words and records.
     """
 
     last = 0
@@ -52,24 +51,24 @@ class Layout:
         self.nbytes = self._records + (2 * size + 1) * RECORD_BYTES
 
     def told(self, rank: int) -> int:
-        """Return the word that counts what this rank has told another."""
+        """Return the index of the word with the number published to a rank."""
         return (1 + rank) * _STRIDE
 
     def asleep(self, rank: int) -> int:
-        """Return the word that says that this rank sleeps until another wakes it."""
+        """Return the index of the flag that this rank sleeps until `rank` wakes it."""
         return (1 + self._size + rank) * _STRIDE
 
     def offset(self, turn: int, rank: int) -> int:
-        """Return the word that says where in a window another's message begins."""
+        """Return the index of the word with the offset of a rank's message."""
         return self._offsets + turn * self._size + rank
 
     def record(self, turn: int, rank: int) -> slice:
-        """Return the bytes of the record for another rank."""
+        """Return the byte range of the record for a rank."""
         return self._record(turn * self._size + rank)
 
     @property
     def last_record(self) -> slice:
-        """The bytes of the last word to all."""
+        """The byte range of the last record, for all ranks."""
         return self._record(2 * self._size)
 
     def _record(self, number: int) -> slice:
@@ -83,9 +82,9 @@ class OwnMemory:
     Attributes
     ----------
     files : tuple of int
-        Descriptors to hand to peers.
+        Descriptors to send to peers.
     words, control : array
-        The first piece, as words and as bytes.
+        The first file as int64 words and as bytes.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -96,9 +95,9 @@ class OwnMemory:
         self._windows: list[Bytes] = [_NOTHING] * 2
 
     def window(self, turn: int, nbytes: int) -> Bytes:
-        """Return a window of at least so many bytes.
+        """Return a window of at least `nbytes` bytes.
 
-        What stood there is lost, so no peer may need it any more.
+        Its contents are lost, so no peer may still read it.
         """
         known = self._windows[turn]
         if known.size < nbytes:
@@ -109,7 +108,7 @@ class OwnMemory:
         return self._windows[turn]
 
     def close(self) -> None:
-        """Give all of it back."""
+        """Close the memory."""
         self.control, self.words, self._windows = _NOTHING, _words(_NOTHING), []
         _close(self.files)
 
@@ -120,7 +119,7 @@ class PeerMemory:
     Attributes
     ----------
     words, control : array
-        As `OwnMemory` has them.
+        See `OwnMemory`.
     """
 
     def __init__(self, layout: Layout, files: Sequence[int]) -> None:
@@ -131,7 +130,7 @@ class PeerMemory:
         self._windows: list[Bytes] = [_NOTHING] * 2
 
     def message(self, turn: int, offset: int, nbytes: int) -> Bytes:
-        """Return a message that stands in a window."""
+        """Return a message in a window, as a view."""
         end = offset + nbytes
         if offset < 0 or self._windows[turn].size < end:
             file = self._files[1 + turn]
@@ -140,20 +139,20 @@ class PeerMemory:
         return self._windows[turn][offset:end]
 
     def close(self) -> None:
-        """Give all of it back."""
+        """Close the memory."""
         self.control, self.words, self._windows = _NOTHING, _words(_NOTHING), []
         _close(self._files)
 
 
 def _nameless() -> int:
-    """Return a file of no bytes and no name that only this user's processes see."""
+    """Return the descriptor of an empty file in memory, without a name."""
     file = os.memfd_create("featgraph")
     os.fchmod(file, 0o600)
     return file
 
 
 def _reserve(file: int, known: int, nbytes: int) -> None:
-    """Have a file grow. A page that is missing later would end the process."""
+    """Grow a file, with its pages allocated: a missing page would kill the process."""
     try:
         os.posix_fallocate(file, known, nbytes - known)
     except OSError as error:

@@ -1,1 +1,1 @@
-"""Starting ranks, watching them, and ending them: ``featgraph launch`` (0056)."""
+"""``featgraph launch``: starts ranks on hosts, watches them, and ends them (0056)."""

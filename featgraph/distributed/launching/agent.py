@@ -1,13 +1,13 @@
-"""Starts the ranks of one host, hands on what they say, and ends them.
+"""The agent of a host: starts its ranks, forwards their messages, and ends them.
 
-The launcher runs one on each host, as a process of its own, which imports nothing but
-the standard library. They talk in lines of JSON, over its standard input and output.
-When its input ends, because the launcher has ended or the connection has, it ends all
-that it has started; when it is killed itself, the system kills its ranks.
+The launcher runs one agent on each host, as a process that imports only the standard
+library. They exchange lines of JSON over its standard input and output. When its input
+ends, because the launcher or the connection has ended, it ends all processes that it
+has started; when it is killed itself, the system kills its ranks.
 
-Each rank inherits a socket to it: there is no address at which anything listens, and
-nobody but the rank can speak for it. It inherits a page of shared memory, too, where it
-notes which superstep it runs: that is read when it has ended.
+Each rank inherits a socket to the agent, so that nothing listens at an address, and no
+other process can connect. It also inherits a page of shared memory for the number of
+its superstep, which the agent reads when the rank has ended.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-#: The variable that tells a rank the numbers of its socket and its page.
+#: The variable with a rank's descriptors of its socket and its page.
 INHERITED = "FEATGRAPH_LAUNCHER"
 PAGE_BYTES = mmap.PAGESIZE
-#: Longest line of a rank's output that is handed on whole, and of a message.
+#: Longest line of a rank's output that is forwarded whole, and of a message.
 MOST_BYTES = 1 << 16
-#: Seconds between being asked to end and being killed.
+#: Seconds between SIGTERM and SIGKILL.
 ENDS_S = 2.5
-#: Seconds of silence behind which is looked whether a rank uses a processor.
+#: Seconds without a message until a rank's processor time is read.
 PULSE_S = 1.0
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 class Rank:
-    """A rank that runs here.
+    """A running rank of this host.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Rank:
     outputs : dict of str to file
         "out" and "err": pipes that it writes.
     page : mmap
-        Where it notes what it does.
+        Shared memory with its superstep and phase.
     """
 
     def __init__(
@@ -64,13 +64,13 @@ class Rank:
     ) -> None:
         self.number, self.process, self.talk, self.page = number, process, talk, page
         self.outputs = dict(outputs)
-        #: When it said something last, or was looked at, and its time of processors.
+        #: Time of its last message or check, and its processor time then.
         self.looked_at, self.used_s = time.monotonic(), 0.0
-        #: What has come of a line that is not whole, by where it is from.
+        #: Received bytes of incomplete lines, by source.
         self.begun = {"said": b"", "out": b"", "err": b""}
 
     def signal(self, number: int) -> None:
-        """Send a signal to it and what it has started."""
+        """Send a signal to the rank's process group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process, number)
 
@@ -78,12 +78,15 @@ class Rank:
 def start_process(
     command: Sequence[str], environment: Mapping[str, str], given: Sequence[int]
 ) -> tuple[int, dict[str, Any]]:
-    """Start the program of a rank, which inherits some files."""
+    """Start the program of a rank, which inherits the descriptors `given`.
+
+    Returns the process id and its pipes, "out" and "err".
+    """
     parent = os.getpid()
 
     def in_child() -> None:
         _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it has ended already
+        if os.getppid() != parent:  # the parent has ended already
             os._exit(1)
 
     started = subprocess.Popen(
@@ -101,14 +104,14 @@ def start_process(
 
 
 class Agent:
-    """What goes on on a host.
+    """The event loop of an agent.
 
     Parameters
     ----------
     commands : int
-        File descriptor that the launcher's lines come from.
+        Descriptor from which the launcher's lines are read.
     reports : int
-        And that lines for it are written to.
+        Descriptor to which lines for the launcher are written.
     start : callable
         See `start_process`.
     """
@@ -130,7 +133,7 @@ class Agent:
         }
 
     def run(self) -> None:
-        """Do what the launcher says, until it has gone and all ranks have."""
+        """Execute the launcher's commands, until it and all ranks have ended."""
         _control(_PR_SET_CHILD_SUBREAPER, 1)
         wake, woken = socket.socketpair()
         for end in (wake, woken):
@@ -157,7 +160,7 @@ class Agent:
             self._signal(signal.SIGKILL, list(self._ranks))
             _end_descendants()
 
-    # -- what the launcher says
+    # -- commands of the launcher
 
     def _obey(self) -> None:
         data = os.read(self._commands, MOST_BYTES)
@@ -170,7 +173,7 @@ class Agent:
             self._does[told.pop("do")](**told)
 
     def _leave(self) -> None:
-        """End all, and then itself."""
+        """End all ranks, and then the agent."""
         if not self._is_over:
             self._is_over = True
             with contextlib.suppress(KeyError):
@@ -184,8 +187,8 @@ class Agent:
         ranks: list[dict[str, Any]],
         gpus: str,
     ) -> None:
-        """Start ranks, each with variables of its own."""
-        self._kill_at = None  # what was to end has ended
+        """Start ranks, each with environment variables of its own."""
+        self._kill_at = None  # earlier ranks have ended
         try:
             os.chdir(folder)
             cards = _cards(gpus, len(ranks))
@@ -234,7 +237,7 @@ class Agent:
         return lambda: self._hear(rank, pipe, name)
 
     def _tell(self, rank: int, message: dict[str, Any]) -> None:
-        """Hand a message to a rank; one that does not read misses it."""
+        """Send a message to a rank; it is lost if the rank does not read."""
         if rank in self._ranks:
             with contextlib.suppress(OSError):
                 self._ranks[rank].talk.sendall(json.dumps(message).encode() + b"\n")
@@ -245,16 +248,16 @@ class Agent:
                 self._ranks[rank].signal(number)
 
     def _end(self) -> None:
-        """Ask all ranks to end; soon they are killed."""
+        """Send SIGTERM to all ranks; after `ENDS_S` they are killed."""
         for number in (signal.SIGTERM, signal.SIGCONT):  # also those that are stopped
             self._signal(number, list(self._ranks))
         if self._ranks and self._kill_at is None:
             self._kill_at = time.monotonic() + ENDS_S
 
-    # -- what ranks do
+    # -- messages and ends of ranks
 
     def _hear(self, rank: Rank, source: Any, name: str) -> None:
-        """Hand on what a rank has said or printed."""
+        """Forward messages or output of a rank, line by line."""
         try:
             data = os.read(source.fileno(), MOST_BYTES)
         except BlockingIOError:
@@ -281,9 +284,9 @@ class Agent:
             self._report(rank=rank.number, said=json.loads(line))
 
     def _feel_pulses(self) -> None:
-        """Report which silent ranks use a processor.
+        """Report silent ranks that use processor time.
 
-        Compiled code may keep the interpreter from the thread that speaks.
+        Compiled code may block the thread that sends messages.
         """
         now = time.monotonic()
         for rank in self._ranks.values():
@@ -300,16 +303,16 @@ class Agent:
             source.close()
 
     def _wait(self) -> None:
-        """Report which ranks have ended, when all that they said is handed on."""
+        """Report ranks that have ended, after forwarding all of their output."""
         by_process = {rank.process: rank for rank in self._ranks.values()}
         while (process := _ended_child()) is not None:
             rank = by_process.get(process)
             if rank is not None:
-                # What it has started; its number is its own until it is waited for.
+                # Its process group; the id is not reused before waitpid.
                 rank.signal(signal.SIGKILL)
             _, status = os.waitpid(process, 0)
             if rank is None:
-                continue  # something that a rank had started and left
+                continue  # an orphan that a rank had started
             for source, name in [
                 (rank.talk, "said"),
                 *((pipe, name) for name, pipe in rank.outputs.items()),
@@ -340,12 +343,12 @@ class Agent:
 
 
 def _cards(asked: str, ranks: int) -> list[str]:
-    """Return the GPUs of this host, as variables name them.
+    """Return the GPUs of this host, as CUDA_VISIBLE_DEVICES names them.
 
     Raises
     ------
     ValueError
-        If each rank is to have one of its own, and there are too few.
+        If `asked` is "own", and there are fewer GPUs than ranks.
     """
     told = os.environ.get("CUDA_VISIBLE_DEVICES")
     if told is not None:
@@ -364,13 +367,13 @@ def _cards(asked: str, ranks: int) -> list[str]:
 
 
 def _control(operation: int, value: int) -> None:
-    """Call prctl, of Linux."""
+    """Call Linux' prctl; do nothing if it does not exist."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(operation, value, 0, 0, 0)
 
 
 def _ended_child() -> int | None:
-    """Return a child that has ended and is not waited for yet."""
+    """Return the id of a child that has ended but is not reaped; None if none."""
     try:
         found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -379,7 +382,7 @@ def _ended_child() -> int | None:
 
 
 def _used_s(process: int) -> float:
-    """Return for how long a process has used processors, in s."""
+    """Return the processor time of a process in seconds; 0 if it is unknown."""
     try:
         with open(f"/proc/{process}/stat", encoding="latin-1") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -394,7 +397,7 @@ def _is_closed(source: Any) -> bool:
 
 
 def _has_more(source: Any) -> bool:
-    """Whether there is something to read, its end included."""
+    """Whether a source is readable, which includes its end."""
     if _is_closed(source):
         return False
     with selectors.DefaultSelector() as one:
@@ -409,9 +412,9 @@ def _drain(end: socket.socket) -> None:
 
 
 def _end_descendants() -> None:
-    """Kill what ranks have started and left: it has become ours."""
+    """Kill orphans of ranks, whose parent is now the agent."""
     here = f"/proc/{os.getpid()}/task/{os.getpid()}/children"
-    for _ in range(100):  # they may have children, which become ours, too
+    for _ in range(100):  # their children become orphans in turn
         try:
             with open(here, encoding="ascii") as file:
                 children = [int(word) for word in file.read().split()]

@@ -1,4 +1,4 @@
-"""Which ranks run on which hosts, and how a command is run on one."""
+"""Hosts files, and commands that run the agent of a host."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from featgraph.errors import ArgumentError, FileFormatError
 
 __all__ = ["HERE", "SSH", "Host", "command_on", "read_hosts"]
 
-#: Of a hosts file: far more than all hosts that a launcher can start.
+#: Most bytes of a hosts file: far more than a launcher can start.
 _MOST_BYTES = 1 << 24
 #: Names of the host on which the launcher runs.
 HERE = frozenset({"localhost", "127.0.0.1", "::1"})
-#: How a command is run on another host: it is one more word at the end.
+#: The template that runs a command on another host; the command is appended.
 SSH = "ssh -o BatchMode=yes {host}"
-#: Runs the agent by its file, wherever that is there: featgraph takes long to import.
+#: Runs the agent by its file on another host, without importing featgraph.
 _AGENT_THERE = (
     "import importlib.util as u, runpy; "
     "[place] = u.find_spec('featgraph').submodule_search_locations; "
@@ -29,7 +29,7 @@ _AGENT_THERE = (
 
 @dataclass(frozen=True)
 class Host:
-    """A host and how many ranks it has.
+    """A host and its number of ranks.
 
     Attributes
     ----------
@@ -42,20 +42,20 @@ class Host:
 
     @property
     def is_here(self) -> bool:
-        """Whether it is the launcher's own."""
+        """Whether it is the host of the launcher."""
         return self.name in HERE
 
 
 def read_hosts(path: Path) -> list[Host]:
-    """Read a hosts file: ``HOST RANKS`` a line; ``#`` begins a comment.
+    """Read a hosts file, with a line ``HOST RANKS`` for each; ``#`` begins a comment.
 
     Raises
     ------
     FileFormatError
-        With file and line, for what is no such line, a host that comes twice, a first
-        one of several that only itself knows by its name, and a file without hosts.
+        With file and line: if a line is invalid, a host occurs twice, the first of
+        several hosts has a loopback name, or there are no hosts.
     OSError
-        If it cannot be read.
+        If the file cannot be read.
     """
     found: list[Host] = []
     for number, line in enumerate(_lines(path), 1):
@@ -99,14 +99,14 @@ def command_on(host: Host, template: str, python: str) -> list[str]:
     ----------
     host : Host
     template : str
-        For another host than this one: words, of which ``{host}`` is its name.
+        The command prefix for other hosts; ``{host}`` stands for the name.
     python : str
-        Python there.
+        The Python interpreter on the host.
 
     Raises
     ------
     ArgumentError
-        For a template that cannot be split into words.
+        If the template cannot be split into words.
     """
     if host.is_here:
         return [sys.executable, "-I", agent.__file__]

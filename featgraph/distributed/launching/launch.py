@@ -1,4 +1,4 @@
-"""What ``featgraph launch`` starts."""
+"""The options of ``featgraph launch``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Launch"]
 
 @dataclass(frozen=True)
 class Launch:
-    """What is started.
+    """A program to be launched on ranks.
 
     Attributes
     ----------
@@ -23,12 +23,12 @@ class Launch:
     agents : sequence of list of str
         The command that runs the agent of each host.
     restarts : int
-        How often all ranks are started again behind a failure.
+        Most restarts of all ranks after failures.
     grace : float
-        Seconds that survivors have to end by themselves.
+        Seconds that other ranks have to end by themselves after a failure.
     gpus : str
-        "own": each rank has a GPU of its own, or nothing runs; "auto": where there are
-        any.
+        "own": each rank needs a GPU of its own; "auto": ranks share the GPUs of their
+        host, if there are any.
     logs : Path or None
         See `Output`.
     """
@@ -43,5 +43,5 @@ class Launch:
 
     @property
     def size(self) -> int:
-        """How many ranks."""
+        """Number of ranks."""
         return sum(host.ranks for host in self.hosts)

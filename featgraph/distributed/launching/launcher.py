@@ -1,10 +1,8 @@
-"""``featgraph launch``: starts ranks, watches them, ends them, and begins anew (0056).
+"""The launcher: starts ranks by agents, watches, ends and restarts them (0056).
 
-An agent on each host has the ranks as its children; the launcher has the agents. It is
-one thread, which waits for what agents report, for signals, and for points in time.
-
-An attempt is one start of all ranks: what is done about reports of agents, signals, and
-time.
+The agent of each host is a child of the launcher, and the parent of the ranks there.
+The launcher is one thread, which waits for reports of agents, signals, and times. An
+`Attempt` is one start of all ranks, up to their end.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ __all__ = ["run"]
 
 
 class AgentProcess:
-    """The agent of a host, from here.
+    """The agent of a host, as a child process of the launcher.
 
     Parameters
     ----------
@@ -50,7 +48,7 @@ class AgentProcess:
         self.is_idle, self.has_gone = True, False
         self._begun = b""
         try:
-            # A session of its own: Ctrl-C of the terminal is for us, who pass it on.
+            # A session of its own: the launcher forwards Ctrl-C of the terminal.
             self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -67,14 +65,14 @@ class AgentProcess:
         self.outlet: Any = self.process.stdout
 
     def ask(self, do: str, **told: Any) -> None:
-        """Have it do something; one that has gone does nothing."""
+        """Send a command to the agent; do nothing if it has ended."""
         data = json.dumps({"do": do, **told}).encode() + b"\n"
         with contextlib.suppress(OSError):
             self._commands.write(data)
             self._commands.flush()
 
     def reports(self) -> list[dict[str, Any]] | None:
-        """Return the reports that have come; None when the rank has gone."""
+        """Return the reports that have arrived; None if the agent has ended."""
         data = os.read(self.outlet.fileno(), MOST_BYTES)
         if not data:
             return None
@@ -82,13 +80,13 @@ class AgentProcess:
         return [json.loads(line) for line in lines if line.startswith(b"{")]
 
     def hang_up(self) -> None:
-        """Have it end all that it has started, and then itself."""
+        """Close the pipes: the agent then ends its ranks, and itself."""
         for pipe in (self._commands, self.outlet):
             with contextlib.suppress(OSError):
                 pipe.close()
 
     def wait(self, until: float) -> None:
-        """Return when it has ended; it is killed if that takes too long."""
+        """Wait until the agent has ended; kill it at the time `until`."""
         try:
             self.process.wait(max(until - time.monotonic(), 0))
         except subprocess.TimeoutExpired:
@@ -97,13 +95,13 @@ class AgentProcess:
 
 
 class Agents:
-    """The agents of all hosts, each a process of its own, by which ranks are reached.
+    """The agents of all hosts.
 
     Parameters
     ----------
     hosts : sequence of Host
     commands : sequence of list of str
-        What runs the agent of each.
+        The command that runs the agent of each host.
     """
 
     def __init__(self, hosts: Sequence[Host], commands: Sequence[list[str]]) -> None:
@@ -123,34 +121,34 @@ class Agents:
 
     @property
     def are_idle(self) -> bool:
-        """Whether no rank runs any more."""
+        """Whether all ranks have ended."""
         return all(agent.is_idle for agent in self)
 
     @property
     def are_there(self) -> bool:
-        """Whether all hosts can be reached."""
+        """Whether the agents of all hosts still run."""
         return not any(agent.has_gone for agent in self)
 
     def tell(self, message: Mapping[str, Any]) -> None:
-        """Hand a message to all ranks."""
+        """Send a message to all ranks."""
         for agent in self:
             for rank in agent.ranks:
                 agent.ask("tell", rank=rank, message=message)
 
     def signal(self, number: int, ranks: Iterable[int] | None = None) -> None:
-        """Send a signal to some ranks, or all, and to what they have started."""
+        """Send a signal to the process groups of some ranks; default all."""
         chosen = None if ranks is None else set(ranks)
         for agent in self:
             meant = [r for r in agent.ranks if chosen is None or r in chosen]
             agent.ask("signal", number=int(number), ranks=meant)
 
     def end_ranks(self) -> None:
-        """Have all ranks end; soon they are killed."""
+        """End all ranks; after `ENDS_S` they are killed."""
         for agent in self:
             agent.ask("end")
 
     def close(self) -> None:
-        """Have all of them end, with whatever they have started."""
+        """End all agents, with their ranks."""
         for agent in self:
             agent.hang_up()
         until = time.monotonic() + 2 * ENDS_S
@@ -162,14 +160,14 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Signals:
-    """Notes signals within a block, instead of what they did before.
+    """A context that records signals, in place of their handlers.
 
     Attributes
     ----------
     seen : list of int
-        Which have come, in their order.
+        The signals received so far, in order.
     file : socket
-        Can be read from when one has come; `drain` empties it.
+        Readable after a signal; `drain` empties it.
     """
 
     def __init__(self) -> None:
@@ -199,7 +197,7 @@ class Signals:
         self.file.close()
 
     def drain(self) -> None:
-        """Have `file` wait for the next signal."""
+        """Empty `file`, so that it is readable only after the next signal."""
         with contextlib.suppress(BlockingIOError):
             while self.file.recv(4096):
                 pass
@@ -209,15 +207,15 @@ class Signals:
 
 
 class Output:
-    """Writes what ranks print.
+    """The destination of the ranks' output.
 
     Parameters
     ----------
     size : int
-        How many ranks there are; of a single one lines have no number.
+        Number of ranks; lines of a single rank get no number.
     folder : Path, optional
-        Each rank has a file there for each attempt: ``0-rank3.out`` and ``.err``. By
-        default lines go to our output, each behind the number of its rank.
+        The folder of files, one for each rank and attempt: ``0-rank3.out`` and
+        ``.err``. By default lines go to the launcher's output, prefixed by the rank.
     """
 
     def __init__(self, size: int, folder: Path | None = None) -> None:
@@ -240,16 +238,16 @@ class Output:
         stream.flush()
 
     def close(self) -> None:
-        """Close files."""
+        """Close all files."""
         while self._files:
             self._files.popitem()[1].close()
 
 
-#: Seconds in which the host of a lost rank may say what it did last.
+#: Seconds to wait for the agent's report of a lost rank's superstep.
 _PLACE_S = 0.5
-#: Seconds between passing Ctrl-C on and ending ranks.
+#: Seconds between forwarding Ctrl-C and ending ranks.
 _INTERRUPTED_S = 1.5
-#: Variables that go to other hosts, by how their names begin.
+#: Prefixes of variables that are copied to other hosts.
 _TAKEN = ("FEATGRAPH_", "NUMBA_", "OMP_", "MKL_", "GLOO_", "NCCL_", "PYTHON")
 
 
@@ -260,12 +258,12 @@ class Attempt:
     ----------
     launch : Launch
     number : int
-        How often they were started before.
+        Number of earlier attempts.
     agents : Agents
     signals : Signals
-        Those that are to end it.
+        The signals that end the attempt.
     output : Output
-        Where goes what ranks print.
+        The destination of the ranks' output.
     """
 
     def __init__(
@@ -289,7 +287,7 @@ class Attempt:
         self._signals_seen = 0
 
     def run(self) -> Loss | None:
-        """Start all ranks; return which one failed, when all have ended."""
+        """Start all ranks, wait until all have ended; return the failure, or None."""
         with self._selector as selector:
             listen = partial(selector.register, events=selectors.EVENT_READ)
             listen(self._signals.file, data=self._signals.drain)
@@ -327,7 +325,7 @@ class Attempt:
                 ],
             )
 
-    # -- what agents report
+    # -- reports of agents
 
     def _take(self, agent: AgentProcess) -> None:
         reports = agent.reports()
@@ -362,24 +360,24 @@ class Attempt:
             return
         try:
             self._roll.hear(rank, said, now)
-        except (KeyError, TypeError, ValueError):  # of something else than featgraph
+        except (KeyError, TypeError, ValueError):  # not a message of featgraph
             return
         if self._roll.are_present and not self._is_told_present:
             self._is_told_present = True
             self._agents.tell({"is": "present"})
 
     def _lose_agent(self, agent: AgentProcess) -> None:
-        """Take all ranks of a host for lost."""
+        """Mark all running ranks of a host as lost."""
         self._selector.unregister(agent.outlet)
         agent.is_idle = agent.has_gone = True
         for rank in agent.ranks:
             if rank in self._roll.running:
                 self._roll.lose(rank, "its host cannot be reached any more")
 
-    # -- what is done
+    # -- signals and times
 
     def _see_signals(self) -> None:
-        """Pass Ctrl-C on, and end ranks; at once behind a second one."""
+        """Forward the first signal and end ranks; kill them at a second one."""
         signals = self._signals.seen
         if len(signals) == self._signals_seen:
             return
@@ -394,9 +392,9 @@ class Attempt:
             self._agents.end_ranks()
 
     def _see_time(self) -> None:
-        """Do what it is time for."""
+        """Check timeouts, and execute the steps that are due."""
         now = time.monotonic()
-        if not self._signals.seen:  # ranks that end then have not failed
+        if not self._signals.seen:  # after a signal, ranks end without a failure
             self._roll.look(now)
             self._see_loss(now)
         for step in [step for step in self._steps if step[0] <= now]:
@@ -404,7 +402,7 @@ class Attempt:
             step[1]()
 
     def _see_loss(self, now: float) -> None:
-        """Have a rank that has failed end, and tell the others when it has."""
+        """Kill a failed rank that still runs, then report it to the others."""
         lost = self._roll.lost
         if lost is None or self._told is not None:
             return
@@ -417,7 +415,7 @@ class Attempt:
             self._tell_loss(lost)
 
     def _longest(self) -> float:
-        """Return for how many seconds nothing need be looked at."""
+        """Return the seconds until the next step or check."""
         now = time.monotonic()
         times = [at - now for at, _ in self._steps]
         if self._killed_at is not None and self._told is None:
@@ -425,7 +423,7 @@ class Attempt:
         return max(min([BEAT_S, *times]), 0)
 
     def _tell_loss(self, lost: Loss) -> None:
-        """Tell survivors, who end by themselves, or are ended."""
+        """Report a lost rank to all ranks; end those that still run after `grace`."""
         self._told = lost
         self._agents.tell(lost.told())
         self._steps.append(
@@ -434,30 +432,30 @@ class Attempt:
 
 
 def _taken(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that another host is given."""
+    """Return the variables that are copied to other hosts."""
     return {n: text for n, text in environment.items() if n.startswith(_TAKEN)}
 
 
 def _free_port() -> int:
-    """Return a port of this host that is free, for programs that take one."""
+    """Return a free port of this host, for MASTER_PORT."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
 
 
 def run(launch: Launch) -> int:
-    """Run a program on ranks to its end, and again behind failures.
+    """Run a program on ranks to its end, and restart it after failures.
 
     Returns
     -------
     int
-        The exit status: 0 where all ranks ended with 0; 128 and the number of the
-        signal that ended the launcher; else 1.
+        The exit status: 0 if all ranks ended with 0; 128 plus the number of the signal
+        that ended the launcher; else 1.
 
     Raises
     ------
     DistributedError
-        Where nothing can be started on a host.
+        If the agent or the program cannot be started on a host.
     """
     with (
         closing(Output(launch.size, launch.logs)) as output,

@@ -1,12 +1,12 @@
-"""Which rank of an attempt has failed, by what ranks say of themselves and when.
+"""Detection of the failed rank of an attempt, from messages of ranks and times.
 
-No clock and no process is in it: times are given. A rank has failed that
+Times are arguments: it uses no clock and no process. A rank has failed if it
 
-* ended with another status than 0, or without saying that it would;
-* says nothing any more, and does nothing, for the timeout;
-* computes while another one has waited for it in an exchange for the timeout; what it
-  compiles, loads or writes may take as long as it takes;
-* has not called ``init()`` while another one has waited there for the timeout.
+* ended with a status other than 0, or without an "ending" message;
+* has sent nothing, and used no processor, for the timeout;
+* computes while another rank has waited for it in an exchange for the timeout
+  (compiling, loading and writing have no limit);
+* has not called ``init()`` while another rank has waited there for the timeout.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from typing import Any
 
 __all__ = ["BEAT_S", "Loss", "Roll"]
 
-#: Seconds from one word of a rank to the next.
+#: Seconds between two messages of a rank.
 BEAT_S = 0.25
-#: One of which something was heard within so many seconds is not stopped.
+#: A rank is alive if its last message is at most so many seconds old.
 LIVES_S = 2.5
 
 
 @dataclass(frozen=True)
 class Loss:
-    """That a rank has failed, as all others are told.
+    """The failure of a rank, as it is sent to all ranks.
 
     Attributes
     ----------
     rank : int or None
-        None where an exchange does not end although all ranks have come to it.
+        None if an exchange does not end although all ranks have come to it.
     host : str
     why : str
-        In one clause.
+        The reason, in one clause.
     superstep, phase, checkpoints
-        What it had told of itself: see `Activity`.
+        The rank's last activity: see `Activity`.
     """
 
     rank: int | None
@@ -47,12 +47,12 @@ class Loss:
     checkpoints: str | None = None
 
     def told(self) -> dict[str, Any]:
-        """Return it as it is sent."""
+        """Return the message for ranks."""
         return {"is": "lost", **self.__dict__}
 
     @classmethod
     def heard(cls, told: Mapping[str, Any]) -> Loss:
-        """Return what was sent."""
+        """Return the failure of a message."""
         names = cls.__dataclass_fields__
         return cls(**{name: told.get(name) for name in names})  # type: ignore[arg-type]
 
@@ -65,24 +65,24 @@ class Loss:
 
 @dataclass
 class _Entry:
-    """What is known of a rank.
+    """The state of a rank.
 
     Attributes
     ----------
     host : str
     timeout : float
-        As it gave it to `init`; 0 before that.
+        Its argument of `init`; 0 before that.
     heard : float
-        When it said something last.
+        Time of its last message.
     state : str
-        "starting", before `init`; what `Activity.kind` has; "meeting", in `init`;
-        "waiting", in an exchange; "ending"; "ended".
+        "starting", before `init`; "meeting", in `init`; "waiting", in an exchange; a
+        value of `Activity.kind`; "ending"; "ended".
     since : float
-        When that began.
+        When the state began.
     told : mapping
-        Its last word.
+        Its last message.
     failed : str
-        Why it ends, as it said itself.
+        The reason of its failure by its own message.
     """
 
     host: str
@@ -95,11 +95,11 @@ class _Entry:
 
     @property
     def limit(self) -> float:
-        """How long others may wait, less what it takes to be told."""
+        """The limit of waits, reduced by the delay of messages, in seconds."""
         return self.timeout - min(2 * BEAT_S, self.timeout / 4)
 
     def is_silent(self, now: float) -> bool:
-        """Whether nothing was heard for longer than a rank that lives is silent."""
+        """Whether its last message is older than that of a rank that is alive."""
         return now - self.heard > min(LIVES_S, self.limit / 2)
 
 
@@ -109,9 +109,9 @@ class Roll:
     Parameters
     ----------
     hosts : sequence of str
-        Where each rank runs.
+        The host of each rank.
     now : float
-        In seconds, as in all methods.
+        The time in seconds, as in all methods.
     """
 
     def __init__(self, hosts: list[str], now: float) -> None:
@@ -130,7 +130,7 @@ class Roll:
         return all(one.timeout > 0 for one in self._entries)
 
     def hear(self, rank: int, told: Mapping[str, Any], now: float) -> None:
-        """Note what a rank has said."""
+        """Note a message of a rank."""
         one = self._entries[rank]
         one.heard = now
         if one.state in ("ending", "ended"):
@@ -145,31 +145,31 @@ class Roll:
             of = told.get("of", rank)
             if type(of) is not int or not 0 <= of < len(self._entries):
                 of = rank
-            # It ends of the same error by itself, and need not be ended.
+            # It ends by the same error, and need not be killed.
             self._entries[of].failed = self._entries[of].failed or one.failed
             self._lose(of, one.failed)
         elif told["is"] == "ending":
             one.state, one.since = "ending", now
 
     def is_stuck(self, rank: int) -> bool:
-        """Whether a rank runs, and has not said why it is about to end."""
+        """Whether a rank runs, and has not reported an error of its own."""
         one = self._entries[rank]
         return one.state != "ended" and not one.failed
 
     def lose(self, rank: int, why: str) -> None:
-        """Note that nothing will be heard of a rank any more."""
+        """Note that a rank is lost: no more messages will arrive."""
         self._entries[rank].state = "ended"
         self._lose(rank, why)
 
     def place(self, rank: int, place: tuple[int, str]) -> None:
-        """Note which superstep and phase a rank was in when it ended."""
+        """Note the superstep and phase in which a rank has ended."""
         one = self._entries[rank]
         one.told = {**one.told, "superstep": place[0], "phase": place[1]}
         if self.lost is not None and self.lost.rank == rank:
             self.lost = replace(self.lost, superstep=place[0], phase=place[1])
 
     def end(self, rank: int, status: int, now: float) -> None:
-        """Note that the process of a rank has ended, with a status or by a signal."""
+        """Note that the process of a rank has ended; a negative status is a signal."""
         one = self._entries[rank]
         is_right = status == 0 and one.state in ("starting", "ending")
         one.state, one.heard, one.since = "ended", now, now
@@ -179,7 +179,7 @@ class Roll:
             self._lose(rank, one.failed or _ended(status))
 
     def look(self, now: float) -> None:
-        """See whether a rank has been silent, or waited for, for too long."""
+        """Check whether a rank has been silent, or waited for, for too long."""
         if self.lost is not None:
             return
         self._leave_out(now)
@@ -189,7 +189,7 @@ class Roll:
                 self._lose(rank, _silent(one, now))
         for rank, one in enumerate(self._entries):
             has_waited = now - one.since >= one.limit > 0
-            # One that is silent may have waited before, and does not tell who it is.
+            # A silent rank may have stopped waiting: its state proves nothing.
             if one.state == "waiting" and has_waited and not one.is_silent(now):
                 self._blame(rank, one, now)
             elif one.state == "meeting" and has_waited and not self.are_present:
@@ -201,10 +201,9 @@ class Roll:
                 )
 
     def _leave_out(self, now: float) -> None:
-        """Leave out time in which nobody looked.
+        """Exclude time since the last check if the launcher was stopped.
 
-        The launcher may have been stopped, or its output; what ranks have said
-        meanwhile is still to be heard.
+        Messages of ranks from that time are still unread.
         """
         gap, self._looked = now - self._looked, now
         if gap > LIVES_S:
@@ -213,7 +212,7 @@ class Roll:
                 one.since = min(one.since + gap, now)
 
     def _miss(self, rank: int, now: float) -> None:
-        """Note that a rank has ended without `init`, which others wait in."""
+        """Note that a rank has ended without `init`, if others wait there."""
         waits = [r for r, one in enumerate(self._entries) if one.state == "meeting"]
         if self._entries[rank].timeout == 0 and waits:
             self._lose(
@@ -221,7 +220,7 @@ class Roll:
             )
 
     def _blame(self, rank: int, waiting: _Entry, now: float) -> None:
-        """Find which rank has others wait in an exchange."""
+        """Find the rank for which `rank` waits in an exchange, and mark it failed."""
         call, limit = waiting.told.get("call", ""), waiting.limit
         others = [
             (r, one)
@@ -229,7 +228,7 @@ class Roll:
             if r != rank and one.state != "ended"
         ]
         for other, one in others:
-            # What it was doing when it spoke last need not be what it does now.
+            # The state of its last message may be outdated.
             if one.is_silent(now) and one.state != "ending":
                 self._lose(other, _silent(one, now))
         for other, one in others:
@@ -247,7 +246,7 @@ class Roll:
             )
 
     def _lose(self, rank: int | None, why: str) -> None:
-        """Note that a rank has failed, unless another one has before it."""
+        """Note that a rank has failed, unless another one has failed before."""
         if self.lost is not None:
             return
         one = self._entries[rank or 0]

@@ -1,1 +1,1 @@
-"""Rows of properties on a link: which of them changed, in the form of fewest bytes."""
+"""Messages of changed rows of properties, in the form with the fewest bytes."""

@@ -1,4 +1,4 @@
-"""The forms of a message of rows: which there are, their bytes, and the cheapest."""
+"""The forms of a message of rows, their sizes, and the choice of the smallest."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = [
     "count_bytes",
 ]
 
-#: "all": a whole range of vertices; "ms": the whole send list; "vr": rows that changed,
-#: and a bitmap over the send list; "vr-list": these rows, and the gaps between their
-#: positions; "none": nothing, where nothing changed.
+#: "all": all vertices of the owner; "ms": the whole send list; "vr": changed rows, and
+#: a bitmap over the send list; "vr-list": changed rows, and the gaps between their
+#: positions; "none": no bytes, if no row changed.
 FORMS = ("none", "all", "ms", "vr", "vr-list")
-#: How wide gaps may be. With 8 and 16 alone, messages of rows of one byte take up to
-#: 1.6 times what they must, instead of 1.16 times (0047).
+#: Bits of a gap. With 8 and 16 alone, messages of rows of one byte would have up to 1.6
+#: times the least bytes, in place of 1.16 times (0047).
 GAP_BITS = (4, 8, 12, 16, 20, 24)
 
 
@@ -40,36 +40,41 @@ def packing() -> Any:
 
 @dataclass(frozen=True)
 class Sending:
-    """How a run asks for rows to be sent.
+    """The form and dtype in which a run sends rows.
 
     Attributes
     ----------
     exchange : str
-        "auto": in the form of fewest bytes, each message for itself; or one of `FORMS`
-        but "none".
+        "auto": each message has the form with the fewest bytes; or one of `FORMS` but
+        "none".
     wire_dtype : str or None
-        "float16" or "bfloat16": reals are rounded to that, once; None: they are not.
+        "float16" or "bfloat16", to which reals are rounded once; None: not rounded.
     """
 
     exchange: str = "auto"
     wire_dtype: str | None = None
 
 
-#: Where nobody asks.
+#: The default.
 AS_FITS = Sending()
 
 
 @dataclass(frozen=True)
 class SendList:
-    """What an owner's rows on a link are of; the same on both sides.
+    """The vertices of an owner that are ghosts on one rank; the same on both sides.
 
     Attributes
     ----------
     numbers : array of int32 or int64
-        The owner's numbers of the vertices that the receiver has as ghosts, in the
-        order in which they stand there.
+        The owner's row numbers of the vertices that are ghosts on the receiver, in the
+        order of these ghosts.
     own : int
-        How many vertices the owner has, numbered from 0.
+        Number of vertices of the owner, numbered from 0.
+
+    Raises
+    ------
+    ArgumentError
+        If `numbers` has another dtype or shape, or numbers out of range.
     """
 
     numbers: npt.NDArray[np.integer]
@@ -92,17 +97,17 @@ class SendList:
 
     @property
     def size(self) -> int:
-        """How many vertices are listed."""
+        """Number of vertices in the list."""
         return self.numbers.size
 
     @cached_property
     def is_whole(self) -> bool:
-        """Whether these are all vertices of the owner, as they stand there."""
+        """Whether the list has all vertices of the owner in their order."""
         return self.size == self.own and bool((self.numbers == self.every).all())
 
     @cached_property
     def every(self) -> npt.NDArray[np.int32]:
-        """All positions: what is sent where every vertex has changed."""
+        """All positions: int32, shape (size,), read-only."""
         positions = np.arange(self.size, dtype=np.int32)
         positions.flags.writeable = False
         return positions
@@ -117,11 +122,11 @@ class Chosen:
     form : str
         One of `FORMS`.
     gap_bits : int
-        Bits of a gap; 0 where there are none.
+        Bits of a gap; 0 without gaps.
     positions : array of int32
-        Which entries of the send list changed, ascending.
+        The changed positions of the send list, ascending.
     nbytes : int
-        Bytes of the message, exactly.
+        Exact bytes of the message.
     """
 
     form: str
@@ -141,14 +146,19 @@ def choose(
     Parameters
     ----------
     link : SendList
-        What may be sent.
+        The send list.
     changed : array of uint32
-        A bitvector over the owner's vertices: whose rows changed.
+        A bitvector over the owner's vertices: those whose rows changed.
     row_bytes : sequence of int
         Bytes of a row of each property that is sent.
     form : str
-        "auto": the one of fewest bytes. Or one of `FORMS` but "none", which only
-        `all` and `ms` keep where nothing changed.
+        "auto": the form with the fewest bytes; or one of `FORMS` but "none". If no row
+        changed, the form is "none" unless "all" or "ms" is given.
+
+    Raises
+    ------
+    ArgumentError
+        If `form` is unknown, or `changed` is no such bitvector.
     """
     if form not in ("auto", *FORMS[1:]):
         expected = ", ".join(("auto", *FORMS[1:]))
@@ -160,7 +170,7 @@ def choose(
             expected=f"{-(-link.own // 32)} of uint32",
         )
     if form == "auto" and link.size and _is_full(changed, link.own):
-        # A whole list has no bitmap, and is never longer than other forms of it.
+        # The whole list without a bitmap is never larger than other forms.
         return Chosen("ms", 0, link.every, link.size * sum(row_bytes) + 1)
     positions = np.empty(link.size + 1, np.int32)
     count = packing().list_changed(changed, link.numbers, positions)
@@ -185,12 +195,12 @@ def choose(
 
 
 def count_bytes(count: int) -> int:
-    """Return how many bytes a count takes."""
+    """Return the number of bytes of a count, at least 1."""
     return max(1, -(-int(count).bit_length() // 8))
 
 
 def _is_full(changed: npt.NDArray[np.uint32], own: int) -> bool:
-    """Whether a bitvector has each of so many vertices."""
+    """Whether a bitvector has all of the first `own` vertices."""
     words, rest = divmod(own, 32)
     tail = (1 << rest) - 1
     return bool((changed[:words] == 0xFFFFFFFF).all()) and (
@@ -203,7 +213,7 @@ def _bitmap_bytes(link: SendList, count: int) -> int:
 
 
 def _list_bytes(positions: npt.NDArray[np.int32], size: int) -> dict[int, int]:
-    """Return the bytes of gaps, by their bits."""
+    """Return the bytes of all gaps, by bits of a gap."""
     escapes = packing().count_escapes(positions)
     entries = (positions.size + escapes).tolist()
     both = zip(GAP_BITS, entries, strict=True)

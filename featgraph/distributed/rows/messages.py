@@ -1,13 +1,13 @@
-"""Rows of several properties as one message of bytes, and back.
+"""Encoding of rows of several properties as one message of bytes, and decoding.
 
-A message has the rows of each property, one property behind the other; which rows they
-are (a bitmap, or gaps); and, last, its form. So rows begin at multiples of their units
-in memory, and a message without rows has no bytes at all::
+A message has the rows of each property, one property after the other; the set of rows
+(a bitmap, or gaps); and, last, a code. So rows are aligned to their units in memory,
+and a message without rows has no bytes at all::
 
     rows | bitmap, or gaps and their count | code
 
-Properties stand in the order of their units, the widest first. The code says the form,
-the width of gaps, and how many bytes the count has. With a *wire dtype*, float32 and
+Properties are in the order of their units, the widest first. The code has the form, the
+bits of gaps, and the number of bytes of the count. With a *wire dtype*, float32 and
 float64 have 16 bits in a message (`rounding`).
 """
 
@@ -38,21 +38,21 @@ from featgraph.errors import ArgumentError, DistributedError, DivergenceError
 
 __all__ = ["Arrived", "decode", "encode", "row_bytes", "store"]
 
-#: Rows of so many bytes are copied on several threads, at most so many: one takes a
-#: millisecond for half a million rows of four bytes, and to start eight a third of one.
+#: Least bytes that are copied on several threads, and most threads: one thread copies
+#: half a million rows of four bytes in 1 ms; starting eight threads takes 0.3 ms.
 MANY_BYTES, MOST_THREADS = 1 << 21, 8
 
 
 @dataclass(frozen=True)
 class Arrived:
-    """What a message brought.
+    """The contents of a received message.
 
     Attributes
     ----------
     positions : array of int32
-        Which ghosts of the sender's changed, ascending.
+        The changed positions of the send list, ascending.
     rows : list of array
-        Their rows, by property. They may be memory of the message.
+        Their rows, by property; possibly views of the message.
     """
 
     positions: npt.NDArray[np.int32]
@@ -60,7 +60,7 @@ class Arrived:
 
     @property
     def places(self) -> slice | npt.NDArray[np.int32]:
-        """The positions as an index: a slice where they are all from the first on."""
+        """The positions as an index: a slice if they are 0 to count - 1."""
         count = self.positions.size
         if count == 0 or self.positions[-1] == count - 1:
             return slice(0, count)
@@ -68,7 +68,7 @@ class Arrived:
 
 
 def row_bytes(arrays: Sequence[Array], wire_dtype: str | None = None) -> list[int]:
-    """Return the bytes of a row of each property, in a message."""
+    """Return the bytes of a row of each property in a message."""
     return [
         (2 if _is_rounded(array, wire_dtype) else array.itemsize)
         * prod(array.shape[1:])
@@ -83,25 +83,25 @@ def encode(
     message: Bytes | None = None,
     wire_dtype: str | None = None,
 ) -> Bytes:
-    """Return the message of a form that was chosen.
+    """Return the message of a chosen form.
 
     Parameters
     ----------
     link : SendList
-        What may be sent.
+        The send list.
     chosen : Chosen
-        As `choose` returned it for this link and the bytes of these rows.
+        The result of `choose` for this list and the bytes of these rows.
     arrays : sequence of array
         The properties, in C order, each with the rows of the owner's vertices first.
-    message : array of uint8, optional
-        Where to write it, of as many bytes as were chosen.
+    message : array of uint8, shape (chosen.nbytes,), optional
+        The array to write to. Default: a new one.
     wire_dtype : str, optional
-        As `Sending` has it.
+        See `Sending`.
 
     Raises
     ------
     DivergenceError
-        If a finite value is too large for the wire dtype; the message is whole then.
+        If a finite value is too large for the wire dtype; the message is complete then.
     """
     if message is None:
         message = np.empty(chosen.nbytes, np.uint8)
@@ -140,23 +140,23 @@ def decode(
     like: Sequence[Array],
     wire_dtype: str | None = None,
 ) -> Arrived:
-    """Return what a message brought.
+    """Decode a message.
 
     Parameters
     ----------
     link : SendList
-        That of the sender, with the sender's numbers.
+        The send list of the sender, with the sender's row numbers.
     message : array of uint8
-        What `encode` returned.
+        The result of `encode`.
     like : sequence of array
-        Arrays of the dtype and the shape of rows of each property.
+        Arrays with the dtype and the row shape of each property.
     wire_dtype : str, optional
-        That of the sender.
+        The wire dtype of the sender.
 
     Raises
     ------
     DistributedError
-        Where the message is none of this link and these properties.
+        If the message does not fit this list and these properties.
     """
     row = sum(row_bytes(like, wire_dtype))
     if message.size == 0:
@@ -189,16 +189,16 @@ def decode(
 
 
 def store(arrived: Arrived, arrays: Sequence[Array], first: int) -> None:
-    """Write the rows that arrived into arrays, in place.
+    """Store received rows in arrays, in place.
 
     Parameters
     ----------
     arrived : Arrived
-        What `decode` returned.
+        The result of `decode`.
     arrays : sequence of array
         The receiver's properties, in C order.
     first : int
-        Where the sender's ghosts begin among their rows.
+        The row of the first ghost from this sender.
     """
     places = arrived.places
     for array, rows in zip(arrays, arrived.rows, strict=True):
@@ -209,7 +209,7 @@ def store(arrived: Arrived, arrays: Sequence[Array], first: int) -> None:
 
 
 def rounding() -> Any:
-    """Return the compiled loops that round."""
+    """Return the module of compiled loops that round."""
     return import_whole("featgraph.distributed.rows.rounding")
 
 
@@ -234,12 +234,12 @@ def does_not_fit(what: str, got: str, wire_dtype: str) -> DivergenceError:
 
 
 def _unit(array: Array, wire_dtype: str | None = None) -> int:
-    """Return the bytes that a row is a multiple of: what loops copy at once."""
+    """Return the bytes that loops copy at once: 1, 2, 4 or 8, a divisor of a row."""
     return gcd(*row_bytes([array], wire_dtype), 8)
 
 
 def _matrix(array: Array) -> Array:
-    """Return rows as a matrix, without a copy."""
+    """Return a view of rows as a matrix; raises ArgumentError if not in C order."""
     if not array.flags.c_contiguous:
         raise ArgumentError(
             "rows are sent from, and stored to, arrays in C order",
@@ -250,7 +250,7 @@ def _matrix(array: Array) -> Array:
 
 
 def _units(array: Array) -> Array:
-    """Return rows as a matrix of units, without a copy."""
+    """Return a view of rows as a matrix of units."""
     unit, matrix = _unit(array), _matrix(array)
     units = matrix.reshape(-1).view(f"u{unit}")
     return units.reshape(array.shape[0], row_bytes([array])[0] // unit)
@@ -259,7 +259,7 @@ def _units(array: Array) -> Array:
 def _parts(
     count: int, arrays: Sequence[Array], wire_dtype: str | None = None
 ) -> Iterator[tuple[int, int, int]]:
-    """Give each property, and where so many rows of it begin and end."""
+    """Yield each property, and the byte range of its rows in a message."""
     at = 0
     bytes_of = row_bytes(arrays, wire_dtype)
     units = [_unit(array, wire_dtype) for array in arrays]
@@ -272,7 +272,7 @@ def _parts(
 def _split(
     body: Bytes, count: int, like: Sequence[Array], wire_dtype: str | None
 ) -> list[Array]:
-    """Return the rows of each property, as memory of the message if not rounded."""
+    """Return the rows of each property: views of the message, unless rounded."""
     rows: dict[int, Array] = {}
     for which, begin, end in _parts(count, like, wire_dtype):
         part, dtype = body[begin:end], like[which].dtype
@@ -289,7 +289,7 @@ def _taken(
     positions: npt.NDArray[np.int32],
     rows: list[Array],
 ) -> Arrived:
-    """Take the rows that changed of all that came."""
+    """Select the changed rows of a message with all rows."""
     if form == "all":
         chosen = link.numbers[positions]
         return Arrived(positions, [np.take(r, chosen, axis=0) for r in rows])
@@ -306,7 +306,7 @@ def _code(chosen: Chosen) -> int:
 
 
 def _gather_rows(source: Array, numbers: Array, taken: Array, out: Array) -> None:
-    """Copy the rows of the numbers at positions one behind the other."""
+    """Copy the rows ``source[numbers[taken]]`` to `out`, on several threads if many."""
     gather = packing().gather_rows
     threads = 1
     if out.nbytes >= MANY_BYTES:
@@ -325,7 +325,7 @@ def _gather_rows(source: Array, numbers: Array, taken: Array, out: Array) -> Non
 
 
 def _write_positions(link: SendList, chosen: Chosen, out: Bytes) -> None:
-    """Write which rows a message has, where that is not all of them."""
+    """Write the set of rows of a message, unless it has all of them."""
     count = chosen.positions.size
     if chosen.form == "vr-list":
         width = count_bytes(count)

@@ -1,10 +1,10 @@
 """Compiled loops over send lists, positions and rows; imported when first needed.
 
-A *position* is a place in a send list. Positions ascend. Rows are matrices of whole
-units (uint8 to uint64), so that one loop copies properties of all types.
+A *position* is an index into a send list; positions ascend. Rows are matrices of whole
+units (uint8 to uint64), so that one loop copies properties of all dtypes.
 
-Nothing here writes beyond what it is given: loops that read bytes of another rank check
-each position before they keep it.
+Loops never write out of bounds: those that read bytes of another rank check each
+position before they store it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = [
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def list_changed(words, numbers, positions):  # type: ignore[no-untyped-def]
-    """List the positions whose bit is set; return their count.
+    """List the positions whose vertex is in a set; return their count.
 
-    `positions` has an entry more than there are numbers: each is written, and stays
-    where its bit is set.
+    `positions` has one entry more than `numbers`: each position is written, and
+    overwritten by the next one unless its bit is set.
     """
     count = 0
     for position in range(numbers.size):
@@ -43,7 +43,7 @@ def list_changed(words, numbers, positions):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def count_escapes(positions):  # type: ignore[no-untyped-def]
-    """Count the escapes that gaps of 4, 8, ... 24 bits take; see `pack_gaps`."""
+    """Count the escapes for gaps of 4, 8, ... 24 bits; see `pack_gaps`."""
     found = np.zeros(6, np.int64)
     before = int64(-1)
     for position in positions:
@@ -61,10 +61,10 @@ def count_escapes(positions):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def pack_gaps(positions, bits, out):  # type: ignore[no-untyped-def]
-    """Write how many positions lie between one and the next, in so many bits each.
+    """Write the gaps between positions, in entries of `bits` bits, lower bits first.
 
-    Of the largest value that the bits hold, an entry is an escape: so many positions
-    are passed, and the gap goes on in the next entry. Lower bits come first.
+    A gap is the number of positions between two listed ones. An entry with the largest
+    value is an escape: the gap continues in the next entry.
     """
     most = (int64(1) << bits) - 1
     held, filled, at = uint64(0), int64(0), int64(0)
@@ -90,7 +90,7 @@ def pack_gaps(positions, bits, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def unpack_gaps(data, bits, size, positions):  # type: ignore[no-untyped-def]
-    """Fill positions of a list of so many; return whether the bytes are just these."""
+    """Decode gaps to positions below `size`; return whether the bytes are valid."""
     most = (int64(1) << bits) - 1
     held, filled, at = uint64(0), int64(0), int64(0)
     position = int64(-1)
@@ -126,7 +126,7 @@ def pack_bits(positions, out):  # type: ignore[no-untyped-def]
 def unpack_bits(data, size, positions):  # type: ignore[no-untyped-def]
     """List the positions whose bit is set; return their count.
 
-    `positions` has an entry more than the list; as in `list_changed`.
+    `positions` has one entry more than the list, as in `list_changed`.
     """
     count = 0
     for position in range(size):
@@ -137,7 +137,7 @@ def unpack_bits(data, size, positions):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def gather_rows(source, numbers, positions, out):  # type: ignore[no-untyped-def]
-    """Copy the rows of the numbers at positions one behind the other."""
+    """Copy the rows ``source[numbers[positions]]`` to `out`."""
     for row in range(positions.size):
         number = int64(numbers[positions[row]])
         for unit in range(source.shape[1]):
@@ -146,7 +146,7 @@ def gather_rows(source, numbers, positions, out):  # type: ignore[no-untyped-def
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def scatter_rows(rows, positions, first, out):  # type: ignore[no-untyped-def]
-    """Copy rows to their positions, counted from row `first`."""
+    """Copy rows to the rows ``first + positions`` of `out`."""
     for row in range(positions.size):
         place = first + int64(positions[row])
         for unit in range(out.shape[1]):

@@ -1,7 +1,7 @@
-"""Rows of reals in 16 bits: rounded once, to the nearest, ties to even.
+"""Rows of reals in 16 bits: rounded once, to nearest, ties to even.
 
-Done by bits, with integers alone: no library and no processor needs to know the types,
-and all of them round alike. Imported when first needed.
+Integer arithmetic on bits, so that results do not depend on libraries or processors.
+Imported when first needed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ __all__ = ["TYPES", "round_rows", "widen"]
 
 #: Name -> bits of the fraction and of the exponent.
 TYPES = {"float16": (10, 5), "bfloat16": (7, 8)}
-#: The same of what is rounded, by its bytes.
+#: The same for source dtypes, by bytes.
 _SOURCES = {4: (23, 8), 8: (52, 11)}
 
 
 def round_rows(
     source: Any, numbers: Any, positions: Any, out: Any, wire_dtype: str
 ) -> int:
-    """Round the rows of the numbers at positions, one behind the other.
+    """Round the rows ``source[numbers[positions]]`` to 16 bits.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def round_rows(
     Returns
     -------
     int
-        A row of `source` with a finite value that is too large; -1 without one.
+        A row of `source` with a finite value that is too large; -1 if there is none.
     """
     bits = source.view(f"u{source.dtype.itemsize}")
     sizes = *_SOURCES[source.dtype.itemsize], *TYPES[wire_dtype]
@@ -45,8 +45,8 @@ def round_rows(
 
 
 def widen(rows: Any, dtype: Any, wire_dtype: str) -> Any:
-    """Return rows of 16 bits as reals of another type: exactly."""
-    with np.errstate(invalid="ignore"):  # not numbers, of any bits
+    """Return rows of 16 bits as reals of another dtype, exactly."""
+    with np.errstate(invalid="ignore"):  # NaN with any bits
         if wire_dtype == "float16":
             return rows.view(np.float16).astype(dtype)
         wide = rows.astype(np.uint32) << np.uint32(16)
@@ -73,7 +73,7 @@ def _round_rows(source, numbers, positions, out, sizes):  # type: ignore[no-unty
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _narrow(bits, sizes):  # type: ignore[no-untyped-def]
-    """Return the bits of the nearest number of fewer bits."""
+    """Return the bits of the nearest number in the narrow type."""
     from_fraction, from_exponent, to_fraction, to_exponent = sizes
     sign = int64(uint64(bits) >> uint64(from_fraction + from_exponent)) & 1
     exponent = (bits >> from_fraction) & ((int64(1) << from_exponent) - 1)
