@@ -1,1 +1,1 @@
-"""How long supersteps take on P ranks, before these are paid for (0059)."""
+"""The cost model: predicted times of supersteps on P ranks (0059)."""

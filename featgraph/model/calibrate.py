@@ -1,8 +1,8 @@
 """The constants of this machine, measured once and kept in the user's cache directory.
 
-Random graphs of two sizes: the rows of the small one are in a cache. Per edge, what a
-superstep takes longer with more edges; per vertex, what is left. Least of a few trials:
-others use the machine, too.
+Measured on random graphs of two sizes; the rows of the small one fit in a cache. The
+time of an edge is the slope of a superstep's time in the number of edges; the time of a
+vertex is the rest. The least of a few trials counts, since the machine may be shared.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ LARGE = {
     "cpu": {1: (1 << 18, 16), 8: (1 << 16, 16), 32: (1 << 15, 16)},
     "cuda": {1: (1 << 21, 16), 8: (1 << 21, 16), 32: (1 << 20, 16)},
 }
-#: What rows in a cache save at most: edges take so much of the time of far ones.
+#: Least time of an edge with rows in a cache, as a fraction of that with far rows.
 LEAST = 0.3
-#: Trials of each kernel at most, and seconds that all of it may take.
+#: Most trials of each kernel, and the limit of all measurements in seconds.
 TRIALS, BUDGET_S = 3, 2.0
-#: Behind this share of them, kernels are tried twice.
+#: After this fraction of the limit, kernels have only two trials.
 IN_TIME = 0.4
-#: Bytes of messages: the first is the latency.
+#: Bytes of messages; the first one measures the latency.
 MESSAGES = (0, 1 << 12, 1 << 16, 1 << 20, 1 << 23)
 MESSAGE_TRIALS = 7
-#: No file of constants comes near it.
+#: Most bytes of a file of constants.
 _MOST_BYTES = 1 << 20
 #: Bytes by which the link between a GPU and its host is measured.
 STREAMED = 1 << 26
@@ -88,22 +88,22 @@ def calibrate(
 ) -> Machine:
     """Return the constants of this machine, for `forecast`.
 
-    They are measured once, within two seconds and what compiling takes, and kept in the
-    user's cache directory, by machine, target, threads, engine and version.
+    They are measured once, in two seconds plus compilation, and kept in the user's
+    cache directory, by machine, target, threads, engine and version.
 
     Parameters
     ----------
     target : {"auto", "cpu", "cuda"}, optional
     engine : Engine, optional
-        All of its ranks make the call: the link between them is measured, too, and all
-        get the constants of the slowest.
+        All of its ranks call it: the link between them is measured, too, and all get
+        the constants of the slowest rank.
     again : bool, optional
-        Measure although there are constants of an earlier call.
+        Whether to measure even if there are constants of an earlier call.
 
     Returns
     -------
     Machine
-        Of a GPU, with ``fg.config.memory_limit`` as it is now.
+        For a GPU, with the present ``fg.config.memory_limit``.
 
     Examples
     --------
@@ -136,14 +136,14 @@ def calibrate(
 
 
 def measure_link(engine: Engine, name: str = "") -> Link:
-    """Measure what an exchange of each size takes; all ranks call it.
+    """Measure the time of an exchange by its bytes; all ranks call it.
 
     Parameters
     ----------
     engine : Engine
-        Of two ranks or more.
+        An engine of two ranks or more.
     name : str, optional
-        Of the link; default that of the engine.
+        Name of the link. Default: that of the engine.
     """
     points = []
     for size in MESSAGES:
@@ -184,7 +184,7 @@ def _engine_name(engine: Engine | None) -> str:
 
 
 def _processor() -> str:
-    """Return what the processor is called."""
+    """Return the name of the processor."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
@@ -195,7 +195,7 @@ def _processor() -> str:
 
 
 def _kept(path: Path) -> Machine | None:
-    """Return the constants of a file; None where there are none, or no sound ones."""
+    """Return the constants in a file; None if it is missing, invalid or distrusted."""
     try:
         problem = why_distrusted(path.parent, own=2)
         if problem:
@@ -211,7 +211,7 @@ def _kept(path: Path) -> Machine | None:
 
 
 def _keep(path: Path, machine: Machine) -> None:
-    """Write a file at once, if it can be written: the next call measures otherwise."""
+    """Write a file atomically, if possible; otherwise the next call measures again."""
     if not config.cache:
         return
     with contextlib.suppress(OSError):
@@ -221,7 +221,7 @@ def _keep(path: Path, machine: Machine) -> None:
 
 
 def _measure_whole(name: str, device: str) -> Machine:
-    """Measure all constants but those of links, with all of a GPU's memory."""
+    """Measure all constants but links, without the limit of a GPU's memory."""
     limit, config.memory_limit = config.memory_limit, None
     try:
         return _measure(name, device)
@@ -238,7 +238,7 @@ def _measure(name: str, device: str) -> Machine:
     few, large = draw(*_size(SMALL[device]), seed=2), LARGE[device]
     for k, size in large.items():
         many = draw(*_size(size), seed=3)
-        # Edges are drawn one by one: these are the first of them.
+        # Edges are generated by index, so these have the first edges of `many`.
         some, sparse = (draw(size[0], size[0] * d, seed=3) for d in (size[1] // 4, 1))
         times = [
             clock.least(_superstep(graph, k, device, "pull"))
@@ -251,7 +251,7 @@ def _measure(name: str, device: str) -> Machine:
         near[k] = min(max(small / few.edge_count, LEAST * far[k]), far[k])
         took = clock.least(_superstep(some, k, device, "push")) - fixed
         pushed[k] = max((took - swept[k] * size[0]) / some.edge_count, near[k])
-        # Kernels that store rows into other GPUs take no time but on the link.
+        # Kernels that store rows into other GPUs take time on the link only.
         rows[k] = _row_seconds(clock, k) if device == "cpu" else H200.row.at(k)
     widths = tuple(map(float, large))
     reads = [4.0 * k * size for k, (size, _) in large.items()]
@@ -270,30 +270,30 @@ def _measure(name: str, device: str) -> Machine:
 
 
 def _size(size: tuple[int, int]) -> tuple[int, int]:
-    """Return how many vertices and edges a graph has."""
+    """Return the numbers of vertices and edges for V and edges per vertex."""
     return size[0], size[0] * size[1]
 
 
 def _slope(times: list[float], edges: tuple[int, int]) -> float:
-    """Return the seconds of one more edge, most of those of a superstep of many."""
+    """Return the seconds of an edge: the slope, at least half of the mean."""
     rise = (times[1] - times[0]) / (edges[1] - edges[0])
     return max(rise, 0.5 * times[1] / edges[1])
 
 
 def _rising(seconds: dict[int, float]) -> tuple[float, ...]:
-    """Return seconds by width; more features take no less, whatever disturbed it."""
+    """Return seconds by width, made nondecreasing against disturbed measurements."""
     rising: list[float] = np.maximum.accumulate(list(seconds.values())).tolist()
     return tuple(rising)
 
 
 class _Clock:
-    """Times calls, the fewer the more seconds have passed, whatever took them."""
+    """A timer of calls, with fewer trials once the limit is near."""
 
     def __init__(self) -> None:
         self._begun = time.perf_counter()
 
     def least(self, call: Callable[[], None]) -> float:
-        """Return the least seconds of a call that is warm."""
+        """Return the least seconds of a warm call."""
         call()  # compiles, and allocates
         return min(self._trials(call))
 
@@ -307,7 +307,7 @@ class _Clock:
 
 
 def _superstep(graph: Graph, k: int, device: str, direction: str) -> Callable[[], None]:
-    """Return a call that runs a superstep of all vertices."""
+    """Return a function that runs a superstep of all vertices."""
     count = graph.vertex_count
     values = np.ones((count, k), np.float32)
     state = State(
@@ -326,7 +326,7 @@ def _superstep(graph: Graph, k: int, device: str, direction: str) -> Callable[[]
 
 
 def _stream_seconds(clock: _Clock) -> float:
-    """Return the seconds of a byte from page-locked memory to the GPU."""
+    """Return the seconds per byte from page-locked memory to the GPU."""
     device: Any = choose_device("cuda")
     source = import_whole("featgraph.runtime.streaming.pinned").PinnedArray(
         (STREAMED,), np.uint8
@@ -342,7 +342,7 @@ def _stream_seconds(clock: _Clock) -> float:
 
 
 def _row_seconds(clock: _Clock, k: int) -> float:
-    """Return the seconds of a row that is packed, taken and stored."""
+    """Return the seconds to pack, decode and store a row of a message."""
     count = 1 << 15
     values = [np.zeros((2 * count, k), np.float32)]
     link = SendList(np.arange(0, 2 * count, 2, dtype=np.int32), 2 * count)

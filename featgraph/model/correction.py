@@ -1,4 +1,4 @@
-"""Constants corrected by the supersteps of a run that are over."""
+"""Correction of the model's constants by measured supersteps of a run."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from featgraph.model.times import Times
 
 __all__ = ["Correction", "elsewhere", "predict"]
 
-#: How much one factor for all parts weighs, against a superstep that was measured.
+#: Weight of the common factor of all parts, relative to a measured superstep.
 PRIOR = 1e-2
 
 
 class Correction:
-    """By how much a program's work, rows on the wire and idle supersteps differ.
+    """Factors on the model's times of work, transfer, and fixed costs.
 
-    Measured times are fitted, relative to themselves, by the three parts of those that
-    the model has; where they do not tell parts apart, all have one factor.
+    Measured times are fitted by these three parts, with relative errors; parts that
+    the measurements do not separate get a common factor.
     """
 
     def __init__(self) -> None:
@@ -29,11 +29,11 @@ class Correction:
 
     @property
     def has_wire(self) -> bool:
-        """Whether anything was on the wire in what was measured."""
+        """Whether any measured superstep had a transfer."""
         return bool(self._left[1, 1] > 0)
 
     def add(self, times: Times, seconds: float) -> None:
-        """Learn from a superstep."""
+        """Add the predicted times and the measured seconds of a superstep."""
         if seconds > 0:
             row = _parts_of(times) / seconds
             self._left += np.outer(row, row)
@@ -42,7 +42,7 @@ class Correction:
 
     @property
     def factors(self) -> NDArray[np.float64]:
-        """Those of work, wire, and what does not depend on either."""
+        """Factors of work, transfer and fixed costs: float64, shape (3,), 0 or more."""
         told = self._logarithms
         common = float(np.exp(np.mean(told))) if told else 1.0
         weight = PRIOR / common**2
@@ -50,7 +50,7 @@ class Correction:
         right = self._right + weight * common
         kept = np.ones(3, np.bool_)
         found = np.zeros(3)
-        while kept.any():  # no part takes less than nothing
+        while kept.any():  # factors must not be negative
             some = np.ix_(kept, kept)
             found[:] = 0
             found[kept] = np.linalg.solve(left[some], right[kept])
@@ -60,18 +60,18 @@ class Correction:
         return found
 
     def predict(self, times: Times) -> float:
-        """Return the seconds of a superstep."""
+        """Return the corrected seconds of a superstep."""
         return float(self.factors @ _parts_of(times))
 
     def elsewhere(self, times: Times) -> float:
-        """Return the seconds of a superstep on other ranks than were measured."""
+        """Return the corrected seconds of a superstep on other ranks."""
         return elsewhere(self.factors, times, self.has_wire)
 
 
 def elsewhere(factors: Any, times: Times, has_wire: bool) -> float:
     """Return the seconds of a superstep on other ranks, by factors of three parts.
 
-    Latency is on the wire then; where no wire was measured, it is as it is known.
+    Latency counts as transfer; its factor is 1 if no transfer was measured.
     """
     work, wire, rest = map(float, factors)
     compute = float(times.work.max()) - times.fixed
@@ -86,7 +86,7 @@ def _parts_of(times: Times) -> NDArray[np.float64]:
     work = float(times.work.max()) - times.fixed
     wire = float(times.transfer.max())
     rest = times.fixed + times.latency
-    # What is behind something else shortens all of it alike.
+    # Overlap shortens all parts by the same factor.
     share = times.seconds / max(work + wire + rest, 1e-300)
     return np.array([work, wire, rest]) * share
 
@@ -97,19 +97,18 @@ def predict(
     kinds: Sequence[Hashable] | None = None,
     learn: int = 2,
 ) -> NDArray[np.float64]:
-    """Return the time of each superstep, as those before it of its kind foretell it.
+    """Return each superstep's time, predicted from earlier ones of the same kind.
 
     Parameters
     ----------
     times : sequence of Times
-        As the model has them.
+        The times of the model.
     seconds : sequence of float
-        Measured; the first one, which holds compilation, teaches nothing.
+        Measured seconds; the first one includes compilation and is not used.
     kinds : sequence, optional
-        Which supersteps have constants of their own, such as directions.
+        The kind of each superstep, such as its direction; each has its own correction.
     learn : int
-        How many of a kind come before the first that is foretold; times of others are
-        NaN.
+        Supersteps of a kind before the first prediction; their results are NaN.
     """
     known: dict[Hashable, tuple[Correction, int]] = {}
     found = np.full(len(times), np.nan)

@@ -1,6 +1,6 @@
-"""What a graph would cost on any number of ranks.
+"""Forecasts of a graph's cost on several numbers of ranks.
 
-Counts are exact, from its partitions. Times are those of a model.
+Counts are exact, from its partitions. Times are those of the cost model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from featgraph.model.times import Times, Work, superstep_times
 
 __all__ = ["COLUMNS", "TIMES", "Forecast", "forecast"]
 
-#: What a row of a table says, by the name of its column.
+#: Columns of a table of counts, with their meaning.
 COLUMNS = {
     "ranks": "P",
     "grid": "rows x columns of ranks; P x 1 are ranges",
@@ -42,7 +42,7 @@ COLUMNS = {
     "out MB": "most bytes that a rank sends under ms",
     "in MB": "most bytes that a rank gets under ms",
 }
-#: What it says of time, if a machine is given.
+#: Further columns of times, if a machine is given.
 TIMES = {
     "load ms": "storing rows of ghosts, on the rank that takes longest",
     "work ms": "edges and vertices likewise, every vertex pulling",
@@ -63,11 +63,11 @@ class Forecast:
     counts : tuple of Counts
     partitions : tuple of Partition
     row_bytes : int
-        Of the row of a vertex.
+        Bytes of a vertex's row.
     machine : Machine, tuple of Machine, or None
-        Whose ranks they are: of all, or of each; None for counts alone.
+        The machine of all ranks, or of each; None: counts only.
     links : tuple of Link
-        Between any two ranks, one at a time.
+        The links to compare.
     """
 
     counts: tuple[Counts, ...]
@@ -77,19 +77,19 @@ class Forecast:
     links: tuple[Link, ...] = ()
 
     def times(self, number: int, link: Link, direction: str = "pull") -> Times:
-        """Return what a superstep takes in which every vertex is active.
+        """Return the times of a superstep in which every vertex is active.
 
         Parameters
         ----------
         number : int
-            Which of `counts`.
+            Index into `counts`.
         link : Link
         direction : {"pull", "push"}
 
         Raises
         ------
         ArgumentError
-            No machine was given.
+            If the forecast has no machine.
         """
         if self.machine is None:
             raise ArgumentError(
@@ -106,9 +106,9 @@ class Forecast:
         )
 
     def rows(self) -> list[dict[str, str]]:
-        """Return a row for each number of ranks: text, by the names of columns.
+        """Return a row for each number of ranks: column name -> text.
 
-        These are `COLUMNS`; with a machine, those of `TIMES`, too.
+        Columns are `COLUMNS`; with a machine, those of `TIMES`, too.
         """
         return [
             self._row(counts) | self._times(number)
@@ -116,7 +116,7 @@ class Forecast:
         ]
 
     def table(self) -> str:
-        """Return the rows as text, a line each, under the names of their columns."""
+        """Return the rows as text, a line each, below the column names."""
         rows = self.rows()
         lines = [list(rows[0]) if rows else list(COLUMNS)]
         lines += [list(row.values()) for row in rows]
@@ -179,25 +179,25 @@ def forecast(
     on: tuple[Machine | Sequence[Machine], str | Link | Sequence[str | Link]]
     | None = None,
 ) -> Forecast:
-    """Return what a graph takes on several numbers of ranks, every vertex active.
+    """Forecast the cost of a graph on several numbers of ranks, all vertices active.
 
     Parameters
     ----------
     graph : Graph
-        The whole.
+        The whole graph.
     ranks : iterable of int
     layout : {"range", "grid"}
         "range": the shards of `Graph.partition`. "grid": blocks of targets and sources.
     order, balance
-        As for `Graph.partition`.
+        See `Graph.partition`.
     row_bytes : int
-        Of the row of a vertex: the size of an element times the features.
+        Bytes of a vertex's row: element size times features.
     on : (Machine, links), optional
-        The machine of each rank, such as `calibrate` returns, and the link between
+        The machine of all ranks, such as `calibrate` returns, and the link between
         them, or several to compare, by name ("nvlink", "400g", "100g", "shared",
         "gloo") or as a `Link`. With a sequence of machines, one for each rank, ranges
-        are those with which a superstep is shortest on the first link: ranks with which
-        it is not have none. By default there are counts alone.
+        minimize the superstep on the first link; ranks that would make it longer get
+        none. Default: counts only.
 
     Returns
     -------
@@ -206,9 +206,9 @@ def forecast(
     Raises
     ------
     GraphInputError
-        No such layout, or what `Graph.partition` refuses.
+        If the layout is unknown, or `Graph.partition` raises it.
     ArgumentError
-        No such link; no machine and links; no size of a row.
+        If a link is unknown, or `ranks`, `on` or `row_bytes` is invalid.
     """
     if not isinstance(graph, Structure):
         raise GraphInputError(
@@ -252,7 +252,7 @@ def _shared(
     links: tuple[Link, ...],
     k: int,
 ) -> Partition:
-    """Return ranges of the same order with which a superstep is shortest."""
+    """Return ranges of the same order that minimize the time of a superstep."""
     if partition.parts > len(machines) or not links:
         raise ArgumentError(
             "each rank has a machine, and a link to the others",
@@ -297,5 +297,5 @@ def _megabytes(count: float | np.integer) -> str:
 
 
 def _short(value: float) -> str:
-    """Return three digits, or all of those before the point."""
+    """Return a number with three digits, or all digits before the point."""
     return f"{value:.3g}" if value < 100 else f"{value:.0f}"

@@ -1,4 +1,4 @@
-"""The supersteps of a run as the model has them, beside those that were measured."""
+"""Predictions of the supersteps of a run by the model, beside the measured times."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ __all__ = ["Foretold", "foretell", "foretell_works"]
 
 @dataclass(frozen=True, eq=False)
 class Foretold:
-    """A run as a model has it.
+    """A run with the model's times of its supersteps.
 
     Attributes
     ----------
     times : list of Times
-        Of each superstep, by the constants of the machine.
+        Times of each superstep, by the constants of the machine.
     kinds : list of tuple
-        Supersteps of one kind have one correction: those of one direction, and of one
-        turn where several foldmaps run in turn.
+        The kind of each superstep, by direction and by foldmap if several take turns;
+        each kind has its own correction.
     measured : ndarray
         Seconds of each superstep on this rank.
     """
@@ -48,17 +48,17 @@ class Foretold:
         return np.array([one.seconds for one in self.times])
 
     def predicted(self, learn: int = 2) -> NDArray[np.float64]:
-        """Return the seconds of each superstep, as those before it foretell it.
+        """Return the seconds of each superstep, predicted from earlier ones.
 
-        NaN for the first one, which holds compilation, and the first `learn` behind it
-        of each kind.
+        NaN for the first one, which includes compilation, and for the next `learn` of
+        each kind.
         """
         return predict(self.times, self.measured.tolist(), self.kinds, learn)
 
     def taught(self) -> dict[tuple[Any, ...], Correction]:
-        """Return what supersteps say of the constants, by kind.
+        """Return the correction of the constants by measured supersteps, by kind.
 
-        The first one, which holds compilation, teaches nothing.
+        The first superstep, which includes compilation, is not used.
         """
         found: dict[tuple[Any, ...], Correction] = {}
         for place, kind in enumerate(self.kinds):
@@ -68,12 +68,12 @@ class Foretold:
         return found
 
     def elsewhere(self, other: Foretold) -> NDArray[np.float64]:
-        """Return the seconds on other ranks, with what this run has taught.
+        """Return the seconds on other ranks, corrected by the times of this run.
 
         Parameters
         ----------
         other : Foretold
-            The same run, by another partition, machine or link.
+            The same run with another partition, machine or link.
         """
         taught = self.taught()
         return np.array(
@@ -99,18 +99,18 @@ def foretell(
     Parameters
     ----------
     graph : Graph
-        The whole.
+        The whole graph.
     run : Run
-        With ``record_active=True``, on any number of ranks.
+        A run with ``record_active=True``, on any number of ranks.
     partition : Partition
     on : (Machine, link)
-        As for `forecast`.
+        See `forecast`.
     k : int
         Features of a row.
     itemsize : int
         Bytes of a feature.
     first : mask, shape (V,), optional
-        The vertices that it began with; default all.
+        The first active set; default all vertices.
 
     Returns
     -------
@@ -119,7 +119,7 @@ def foretell(
     Raises
     ------
     ArgumentError
-        No record of active sets; no such link.
+        If the run has no record of active sets, or the link is unknown.
     """
     works = works_of(graph, run, partition, first)
     return foretell_works(works, run, on, k=k, itemsize=itemsize)
@@ -133,7 +133,7 @@ def foretell_works(
     k: int = 1,
     itemsize: int = 4,
 ) -> Foretold:
-    """Return the supersteps of a run whose work is known: see `foretell`."""
+    """Return the supersteps of a run from known work: see `foretell`."""
     machine, named = on
     link = named if isinstance(named, Link) else named_link(named, machine.links)
     times, kinds, turns = [], [], len(run.kernels)

@@ -1,4 +1,4 @@
-"""How long bytes take from rank to rank, by the link between them."""
+"""Links between ranks: the time of an exchange by its bytes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,22 @@ __all__ = ["LINKS", "Link", "named_link"]
 
 @dataclass(frozen=True)
 class Link:
-    """What one exchange of all ranks takes.
+    """The time of one exchange of all ranks.
 
     Attributes
     ----------
     name : str
     points : tuple of (bytes, seconds)
-        By the bytes that a rank sends, or takes, whichever are more: ascending, the
-        first with 0 bytes. Times between points are interpolated; behind the last one
-        they go on as between the last two.
+        Ascending bytes that a rank sends or receives, whichever are more, from 0 on,
+        and the seconds. Times are interpolated between points, and extrapolated from
+        the last two.
     peer_s : float
-        Seconds that each peer but the first adds.
+        Additional seconds for each peer but the first.
+
+    Raises
+    ------
+    ArgumentError
+        If points do not ascend from 0 bytes, or have invalid seconds.
     """
 
     name: str
@@ -51,17 +56,17 @@ class Link:
 
     @property
     def latency_s(self) -> float:
-        """Seconds of an exchange of nothing between two ranks."""
+        """Seconds of an exchange of 0 bytes between two ranks."""
         return self.points[0][1]
 
     @property
     def bytes_a_second(self) -> float:
-        """Bandwidth of the largest messages."""
+        """Bandwidth of the largest messages, in bytes per second."""
         (size, seconds), (larger, longer) = self.points[-2:]
         return (larger - size) / max(longer - seconds, 1e-15)
 
     def seconds(self, nbytes: float, ranks: int) -> float:
-        """Return what an exchange takes in which a rank sends or takes so many bytes.
+        """Return the seconds of an exchange in which a rank sends or receives `nbytes`.
 
         Zero on one rank.
         """
@@ -88,12 +93,12 @@ LINKS = {
 
 
 def named_link(name: str, known: Sequence[Link] = ()) -> Link:
-    """Return a link by its name: measured here, if it was, or one of `LINKS`.
+    """Return a link by its name: one of `known`, or else of `LINKS`.
 
     Raises
     ------
     ArgumentError
-        If there is none.
+        If there is no such link.
     """
     found = {**LINKS, **{link.name: link for link in known}}
     if name not in found:

@@ -1,4 +1,4 @@
-"""What a superstep is made of costs on one machine: edges, vertices, rows."""
+"""Constants of a machine: seconds of edges, vertices and rows of a superstep."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["H200", "Curve", "Machine"]
 
 @dataclass(frozen=True)
 class Curve:
-    """Seconds of one thing by the width k of its rows, and by what is read at random.
+    """Seconds of one item by the width k of its rows and the bytes read at random.
 
     Attributes
     ----------
     widths : tuple of float
         Ascending.
     near, far : tuple of float
-        Seconds at each width, with rows that are read of `near_bytes` in all, and of
-        `far_bytes`: those of the first fit in a cache.
+        Seconds at each width if all rows read have `near_bytes` or `far_bytes`; the
+        former fit in a cache.
     near_bytes, far_bytes : float
     """
 
@@ -53,15 +53,15 @@ class Curve:
 
     @classmethod
     def flat(cls, by_width: Mapping[float, float]) -> Curve:
-        """Return a curve that does not ask what is read."""
+        """Return a curve that does not depend on the bytes read."""
         seconds = tuple(by_width.values())
         return cls(tuple(by_width), seconds, seconds)
 
     def at(self, width: float, nbytes: float = 1.0) -> float:
-        """Return the seconds of one, with `nbytes` read at random.
+        """Return the seconds of one item, with `nbytes` read at random.
 
-        Between widths they are interpolated, and behind the last one in proportion
-        to the width. Between sizes they are interpolated in their logarithms.
+        Interpolated between widths, and proportional to the width beyond the last one;
+        interpolated between sizes in their logarithms.
         """
         share = float(
             np.interp(
@@ -82,26 +82,30 @@ class Machine:
     Attributes
     ----------
     name : str
-        Which machine, for whoever reads a forecast.
+        The name of the machine.
     pull, push : Curve
         Seconds of an edge.
     vertex : Curve
-        Seconds of a vertex that is swept: its function, and its commit.
+        Seconds of a swept vertex: its function and its commit.
     row : Curve
-        Seconds of a row that is packed, handed over or stored: half at either end.
+        Seconds to pack and store a row of a message, half at either end.
     fixed_s : float
-        Seconds of a superstep in which nothing is due.
+        Seconds of a superstep without due vertices.
     exchanges : int
-        How many exchanges a superstep makes.
+        Number of exchanges of a superstep.
     overlap : float
-        The share of the lesser of work and wire that is behind the other.
+        The fraction of the shorter of work and transfer that the longer one hides.
     links : tuple of Link
-        Those that were measured.
+        Measured links.
     stream_s : float
-        Of a GPU, seconds of a byte of edges that comes from the host's memory.
+        For a GPU, seconds per byte of edges streamed from the host's memory.
     memory_bytes : int or None
-        How much of its memory it may take: edges for which that is too little are
-        streamed. None: all are there.
+        Limit of its memory; edges that do not fit are streamed. None: no limit.
+
+    Raises
+    ------
+    ArgumentError
+        If a constant is negative or not finite, or `overlap` exceeds 1.
     """
 
     name: str
@@ -128,7 +132,7 @@ class Machine:
             )
 
     def scaled(self, pull: float = 1.0, push: float = 1.0) -> Machine:
-        """Return a machine whose edges take another time, and vertices as pulls do."""
+        """Return a machine with scaled times of edges; vertices scale like pulls."""
         return replace(
             self,
             pull=_times(self.pull, pull),
@@ -137,12 +141,12 @@ class Machine:
         )
 
     def streamed_s(self, edges: float, stays: float) -> float:
-        """Return the seconds in which edges come that do not fit.
+        """Return the seconds to stream the edges that do not fit in memory.
 
         Parameters
         ----------
         edges, stays : float
-            Bytes of edges, and of what stays on the GPU beside them.
+            Bytes of edges, and of all other data on the GPU.
         """
         if self.memory_bytes is None or edges + stays <= self.memory_bytes:
             return 0.0
@@ -150,26 +154,26 @@ class Machine:
         return max(edges - (count - MOVING) * size, 0.0) * self.stream_s
 
     def under(self, memory_bytes: int | None) -> Machine:
-        """Return the machine with so much of its memory; None: all that it needs."""
+        """Return the machine with a limit of its memory; None: no limit."""
         return replace(self, memory_bytes=memory_bytes)
 
     def with_link(self, link: Link) -> Machine:
-        """Return the machine with a link measured anew."""
+        """Return the machine with a link added, or replaced by name."""
         others = tuple(known for known in self.links if known.name != link.name)
         return replace(self, links=(*others, link))
 
     def to_json(self) -> str:
-        """Return it as text, for `from_json`."""
+        """Return the constants as JSON text, for `from_json`."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Machine:
-        """Return the machine of a text.
+        """Return the machine of a JSON text.
 
         Raises
         ------
         FileFormatError
-            If the text is of none.
+            If the text has no constants of a machine.
         """
         try:
             told: dict[str, Any] = load_json(text)
@@ -187,7 +191,7 @@ class Machine:
 
 
 def _is_count(value: object) -> bool:
-    """Whether a value is a number, not below zero, and finite."""
+    """Whether a value is a finite number, 0 or more."""
     return isinstance(value, int | float) and 0 <= value < float("inf")
 
 

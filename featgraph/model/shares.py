@@ -1,8 +1,8 @@
-"""How much of a graph each of several machines takes, so that none is waited for.
+"""Ranges of a graph for several unequal machines, balanced by the cost model.
 
-A superstep takes as long as the slowest rank. So ranges are cut where all of them take
-the same, by the model, with sources at random; and a rank that makes it no shorter, for
-an exchange takes longer than what it would do, gets none.
+A superstep takes as long as the slowest rank. So ranges are cut where all ranks take
+the same time by the model, with sources at random; a rank whose exchange takes longer
+than the work that it saves gets no vertices.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from featgraph.model.working import GAIN
 
 __all__ = ["Shares", "share_out", "speaking"]
 
-#: Bounds that are tried: the last two are a millionth apart.
+#: Steps of the bisection: the last two bounds are a millionth apart.
 _BOUNDS = 24
 
 
@@ -33,11 +33,11 @@ class Shares:
     Attributes
     ----------
     cuts : ndarray of int64, shape (P + 1,)
-        At words of vertices; ranks that gain nothing have an empty range.
+        Cuts at words of vertices; ranks without a gain have an empty range.
     seconds : float
-        Of a superstep in which every vertex is active.
+        Seconds of a superstep in which every vertex is active.
     alone_s : float
-        Of the same on the fastest machine alone, which has no exchange.
+        Seconds of the same on the fastest machine alone, without exchanges.
     """
 
     cuts: NDArray[np.int64]
@@ -53,18 +53,18 @@ def share_out(
     k: int = 1,
     itemsize: int = 4,
 ) -> Shares:
-    """Return the ranges with which a superstep is shortest.
+    """Return the ranges that minimize the time of a superstep.
 
     Parameters
     ----------
     into : ndarray of integers, shape (V,)
-        In-edges of the vertices, in the order in which they are dealt out.
+        In-degrees of the vertices, in the order of the ranges.
     machines : sequence of Machine
         One for each rank.
     link : Link
-        Between any two of them.
+        The link between any two ranks.
     k, itemsize : int
-        Features of a row, and bytes of each.
+        Features of a row, and bytes of a feature.
     """
     count, ranks = into.size, len(machines)
     places = word_places(count)
@@ -88,9 +88,9 @@ def share_out(
 
 
 def speaking(machines: Sequence[Machine], k: int) -> list[Machine]:
-    """Return machines whose rows take what they do on the one that is slowest at it.
+    """Return machines with the row times of the slowest, unless all are the same.
 
-    Those of a GPU go by its host, as those of a CPU do.
+    Between different machines, rows of a GPU go through its host, too.
     """
     slowest = max(machines, key=lambda machine: machine.row.at(k)).row
     if len({machine.name for machine in machines}) == 1:
@@ -100,14 +100,14 @@ def speaking(machines: Sequence[Machine], k: int) -> list[Machine]:
 
 @dataclass(frozen=True, eq=False)
 class _Told:
-    """A graph, as the model knows it.
+    """A graph as the model sees it: in-edges before each possible cut.
 
     Attributes
     ----------
     places : ndarray of int64
-        Where vertices may be cut.
+        Allowed places of cuts.
     before : ndarray of int64
-        The in-edges before each.
+        Number of in-edges before each place.
     """
 
     places: NDArray[np.int64]
@@ -116,11 +116,11 @@ class _Told:
     row: tuple[int, int]
 
     def work(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Work:
-        """Return the work of ranges, by places, with sources at random."""
+        """Return the work of ranges of places, with sources at random."""
         own = self.places[ends] - self.places[begins]
         edges = self.before[ends] - self.before[begins]
         count, every = max(int(self.places[-1]), 1), int(self.before[-1])
-        # Of so many draws, those are found that are not own.
+        # Expected number of distinct sources that are not own.
         drawn = np.array([1 - exp(-n / count) for n in edges.tolist()])
         read = np.array([1 - exp(-(every - n) / count) for n in edges.tolist()])
         ghosts = ((count - own) * drawn).astype(np.int64)
@@ -128,29 +128,29 @@ class _Told:
         return Work(edges, own, sent, ghosts, np.zeros_like(own), own + ghosts)
 
     def times(self, work: Work, machines: Sequence[Machine]) -> Times:
-        """Return what a superstep takes on each."""
+        """Return the times of a superstep on each machine."""
         k, itemsize = self.row
         return superstep_times(work, machines, self.link, k=k, itemsize=itemsize)
 
     def alone(self, machine: Machine) -> float:
-        """Return what a machine takes that has all."""
+        """Return the seconds of a superstep on one machine with all vertices."""
         last = np.array([self.places.size - 1])
         return self.times(self.work(0 * last, last), [machine]).seconds
 
     def range_s(self, begin: int, end: int, machine: Machine) -> float:
-        """Return what one of several takes for a range, with its rows on the way."""
+        """Return the seconds of one machine of several for a range, with transfer."""
         work = self.work(np.array([begin, 0]), np.array([end, 0]))
         times = self.times(work, [machine, machine])
         return float(times.work[0] + times.transfer[0])
 
     def seconds(self, cuts: NDArray[np.int64], machines: Sequence[Machine]) -> float:
-        """Return what a superstep takes with some cuts, at places."""
+        """Return the seconds of a superstep with some cuts."""
         at = np.searchsorted(self.places, cuts)
         return self.times(self.work(at[:-1], at[1:]), machines).seconds
 
 
 def _ends_of(told: _Told, machines: Sequence[Machine]) -> NDArray[np.int64]:
-    """Return cuts by which machines take the same: the least bound that all keep."""
+    """Return cuts with equal times of all machines, by bisection of their bound."""
     last = told.places.size - 1
     high = min(told.range_s(0, last, machine) for machine in machines)
     low, found = 0.0, [0, *[last] * len(machines)]
@@ -168,7 +168,7 @@ def _ends_of(told: _Told, machines: Sequence[Machine]) -> NDArray[np.int64]:
 
 
 def _furthest(told: _Told, begin: int, machine: Machine, bound: float) -> int:
-    """Return the last place up to which a machine keeps a bound."""
+    """Return the last place up to which a machine's range takes at most `bound`."""
     low, high = begin, told.places.size - 1
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,7 +1,7 @@
 """The time of a superstep on P ranks: load, compute, update, transfer, and waits.
 
-Lux has the sums of these over nodes. Here each rank has its own, since all wait for the
-slowest of them; and exchanges of few bytes take their latency.
+Lux sums these over nodes. Here each rank has its own times, since all wait for the
+slowest one; and exchanges have a latency.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ if TYPE_CHECKING:
 __all__ = ["Times", "Work", "superstep_times"]
 
 Numbers = NDArray[np.int64]
-#: What an edge takes that is skipped, of one that is not: its source is read, and a bit
-#: of a set where the other's row is. Assumed.
+#: Time of a skipped edge relative to others: its source is read, and a bit of a set in
+#: place of a row. Assumed.
 SKIPPED = 0.5
-#: Bytes of an edge that kernels read, of an offset, and rows that a vertex has at a
-#: time: current, next, and one more. Assumed, of a gather without weights.
+#: Bytes of an edge and of an offset, and rows of a vertex: current, next, and one more.
+#: Assumed, for a gather without weights.
 EDGE_BYTES, OFFSET_BYTES, ROWS = 4, 4, 3
 
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What each rank does in one superstep; arrays have one entry a rank, shape (P,).
+    """The work of each rank in one superstep; arrays have shape (P,).
 
     Attributes
     ----------
     edges : ndarray of int64
-        Along which anything is gathered.
+        Edges along which values are gathered.
     vertices : ndarray of int64
-        That are swept.
+        Swept vertices.
     sent, received : ndarray of int64
-        Rows of ghosts, and partial aggregates.
+        Ghost rows and partial aggregates.
     combined : ndarray of int64
-        Partial aggregates that are combined at their owner, of `received`.
+        Received partial aggregates that are combined at their owner.
     reads : ndarray of int64
-        Vertices, own ones and ghosts, whose rows are read at random.
+        Own vertices and ghosts, whose rows are read at random.
     skipped : ndarray of int64, optional
-        Edges beside those that are looked at, and no more: their sources are not
-        active, and the gather takes those that are. Default: none.
+        Further edges that are only tested, since their sources are not active and the
+        gather takes active sources only. Default: none.
     """
 
     edges: Numbers
@@ -66,17 +66,17 @@ class Work:
 
     @property
     def ranks(self) -> int:
-        """P."""
+        """Number of ranks, P."""
         return self.edges.size
 
     @property
     def has_partials(self) -> bool:
-        """Whether any aggregate is put together from several ranks."""
+        """Whether any aggregate is combined from several ranks."""
         return bool(self.combined.any())
 
     @classmethod
     def whole(cls, counts: Counts) -> Work:
-        """Return that of a superstep in which every vertex is active and due."""
+        """Return the work of a superstep in which every vertex is active and due."""
         return cls(
             edges=counts.edges,
             vertices=counts.own + counts.partials,
@@ -94,19 +94,19 @@ class Times:
     Attributes
     ----------
     load : ndarray
-        Rows of ghosts are stored where kernels read them.
+        Storing received ghost rows.
     compute : ndarray
-        Edges and vertices.
+        Sweeping edges and vertices.
     update : ndarray
-        Own rows are packed for others; partial aggregates are combined.
+        Packing own rows, and combining partial aggregates.
     transfer : ndarray
-        Bytes on the wire, without latency.
+        Transfer of bytes, without latency.
     latency : float
-        Of all exchanges of the superstep.
+        Latency of all exchanges of the superstep.
     fixed : float
-        Of a superstep in which nothing is due.
+        A superstep without due vertices.
     overlap : float
-        The share of the lesser of work and wire that is behind the other.
+        The fraction of the shorter of work and transfer that the longer one hides.
     """
 
     load: NDArray[np.float64]
@@ -139,16 +139,16 @@ def superstep_times(
     k: int = 1,
     itemsize: int = 4,
 ) -> Times:
-    """Return what a superstep takes on each rank.
+    """Return the times of a superstep on each rank.
 
     Parameters
     ----------
     work : Work
     machine : Machine, or one for each rank
     link : Link
-        Between any two ranks.
+        The link between any two ranks.
     direction : {"pull", "push"}
-        Which way aggregates are gathered.
+        The direction of gathers.
     k : int
         Features of a row.
     itemsize : int
@@ -161,7 +161,7 @@ def superstep_times(
     Raises
     ------
     ArgumentError
-        No such direction.
+        If the direction is unknown.
     """
     if direction not in ("pull", "push"):
         raise ArgumentError(
@@ -197,7 +197,7 @@ def _swept_s(
 ) -> float:
     """Return the seconds of a rank's edges and vertices.
 
-    Edges that do not fit come while others are swept, all of them where they are.
+    Streaming of edges that do not fit in memory overlaps with the sweep.
     """
     edges, reads = float(work.edges[rank]), float(work.reads[rank])
     curve = machine.pull if direction == "pull" else machine.push

@@ -1,4 +1,4 @@
-"""How many of several ranks work on a graph: the others would only be waited for."""
+"""The number of ranks that minimizes the time of a superstep, by the cost model."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
 __all__ = ["Choice", "learned", "numbers_of_ranks"]
 
-#: So much less a superstep takes at least where more ranks work.
+#: The least gain of a superstep for which more ranks are used, as a fraction.
 GAIN = 0.05
 
 
 def numbers_of_ranks(size: int) -> list[int]:
-    """Return how many of so many ranks may work: powers of two, and all."""
+    """Return the possible numbers of working ranks: powers of two, and `size`."""
     found = [1 << bit for bit in range(size.bit_length()) if 1 << bit < size]
     return [*found, size]
 
 
 class Choice:
-    """Chooses how many ranks work, by supersteps in which every vertex is active.
+    """The choice of the number of working ranks, with every vertex active.
 
     Parameters
     ----------
     machine : Machine
     link : Link
-        Between any two ranks.
+        The link between any two ranks.
     size : int
-        How many there are.
+        Number of ranks.
     taught : Correction, optional
-        What supersteps that were measured say of the constants; see `learned`.
+        A correction of the constants by measured supersteps; see `learned`.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class Choice:
         self._taught = taught
 
     def for_size(self, vertices: int, edges: int) -> tuple[int, int]:
-        """Return the least and the most that can be right, whatever is cut.
+        """Return the least and the largest best number, whichever edges are cut.
 
-        They are those of a graph of which no edge is cut, and of one whose sources are
-        drawn at random.
+        These are the numbers for a graph without cut edges, and for one with sources at
+        random.
         """
         found = [
             self._best(lambda n, cut=cut: _work(vertices, edges, n, cut))  # type: ignore[misc]
@@ -68,13 +68,13 @@ class Choice:
         return min(found), max(found)
 
     def of_size(self, vertices: int, edges: int, number: int) -> float:
-        """Return what a superstep takes on so many ranks, with sources at random."""
+        """Return the seconds of a superstep on `number` ranks, sources at random."""
         return self.seconds(_work(vertices, edges, number, False))
 
     def for_graph(self, graph: Structure, order: object) -> int:
-        """Return how many are right for a graph that is here.
+        """Return the best number of ranks for a whole graph.
 
-        Its cut edges are counted only where they decide.
+        Cut edges are counted only if `for_size` leaves a choice.
         """
         least, most = self.for_size(graph.vertex_count, graph.edge_count)
         if least == most:
@@ -87,9 +87,9 @@ class Choice:
         return self._best(work)
 
     def seconds(self, work: Work) -> float:
-        """Return what a superstep takes, with the ranks that have nothing to do.
+        """Return the seconds of a superstep, idle ranks included.
 
-        On one that works, the others are not waited for.
+        If only one rank works, it does not wait for the others.
         """
         if work.ranks > 1:
             work = _with_idle(work, self.size)
@@ -114,18 +114,19 @@ def learned(
     shares: list[float],
     seconds: list[float],
 ) -> Correction:
-    """Return what the supersteps of a run say of the constants of a machine.
+    """Return the correction of a machine's constants by the supersteps of a run.
 
     Parameters
     ----------
     work : Work
-        Of a superstep in which every vertex is active.
+        The work of a superstep in which every vertex is active.
     machine : Machine
     link : Link
     shares : list of float
-        Which share of the vertices was active in each.
+        The fraction of active vertices in each superstep.
     seconds : list of float
-        Of each, on the slowest rank. The first one holds compilation.
+        Seconds of each superstep on the slowest rank; the first one includes
+        compilation, and is not used.
     """
     found = Correction()
     for share, taken in [*zip(shares, seconds, strict=True)][1:]:
@@ -138,11 +139,11 @@ def learned(
 
 
 def _work(vertices: int, edges: int, number: int, is_cut_nowhere: bool) -> Work:
-    """Return the work of ranks that have even shares of a graph."""
+    """Return the work of `number` ranks with equal shares of a graph."""
     own, into = ceil(vertices / number), ceil(edges / number)
     ghosts = 0
     if not is_cut_nowhere:
-        # Of so many draws, those are found that are not own.
+        # Expected number of distinct sources that are not own.
         ghosts = round((vertices - own) * -(exp(-into / vertices) - 1))
     each = {"edges": into, "vertices": own, "sent": ghosts, "received": ghosts,
             "combined": 0, "reads": own + ghosts}  # fmt: skip
@@ -150,7 +151,7 @@ def _work(vertices: int, edges: int, number: int, is_cut_nowhere: bool) -> Work:
 
 
 def _with_idle(work: Work, size: int) -> Work:
-    """Return the work of ranks some of which have nothing."""
+    """Return the work with idle ranks added up to `size`."""
     more = size - work.ranks
     return Work(
         **{f.name: np.pad(getattr(work, f.name), (0, more)) for f in fields(work)}

@@ -1,4 +1,4 @@
-"""What ranks would have done in the supersteps of a run, from the sets it recorded."""
+"""The work of ranks in the supersteps of a run, from its recorded active sets."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ Mask = NDArray[np.bool_]
 
 
 class Parts:
-    """Who owns which vertices of a graph, and who has which of them as ghosts.
+    """The owners and ghosts of a partition of a graph.
 
     Parameters
     ----------
     graph : Graph
-        The whole.
+        The whole graph.
     partition : Partition
 
     Notes
     -----
-    O(V + E) time, two numbers for each ghost, and three arrays of V integers.
+    O(V + E) time, two integers for each ghost, and three arrays of V integers.
     """
 
     def __init__(self, graph: Graph, partition: Partition) -> None:
@@ -48,7 +48,7 @@ class Parts:
         vertices = partition.order
         if vertices is None:
             vertices = np.arange(count, dtype=np.int32)
-        # Each ghost once: a vertex, and a rank that has it.
+        # Each ghost once: the vertex, and the rank of the ghost.
         found = np.empty((0, 2), np.int32)
         for _ in range(2):  # counted, then stored
             seen = np.full(count, -1, np.int32)
@@ -69,19 +69,19 @@ class Parts:
         *,
         only_active: bool = False,
     ) -> Work:
-        """Return what each rank does in a superstep.
+        """Return the work of each rank in a superstep.
 
         Parameters
         ----------
         active : mask, shape (V,)
-            A.
+            The active set.
         committed : mask, shape (V,)
-            Whose rows other ranks get behind it.
+            The vertices whose rows are sent after the superstep.
         gathers : {"due", "active", "none"}
-            Along all in-edges of due vertices; along out-edges of active ones, which
-            are pushed or patch what is kept; or not at all.
+            Along all in-edges of due vertices; along out-edges of active vertices
+            (push, or patched aggregates); or not at all.
         only_active : bool
-            Whether due vertices take active sources alone.
+            Whether due vertices take active sources only.
         """
         from featgraph.graph.partition import kernels  # loads Numba
 
@@ -115,28 +115,28 @@ class Parts:
 def works_of(
     graph: Graph, run: Run, partition: Partition, first: Any = None
 ) -> list[Work]:
-    """Return what the ranks of a partition do in each superstep of a run.
+    """Return the work of a partition's ranks in each superstep of a run.
 
     Parameters
     ----------
     graph : Graph
-        The whole.
+        The whole graph.
     run : Run
-        On any number of ranks, with ``record_active=True``.
+        A run with ``record_active=True``, on any number of ranks.
     partition : Partition
     first : mask, shape (V,), optional
-        The vertices that it began with; default all.
+        The first active set; default all vertices.
 
     Raises
     ------
     ArgumentError
-        The run has no record of active sets.
+        If the run has no record of active sets.
 
     Notes
     -----
-    Of several foldmaps, each has active what was committed since its last turn. Where a
-    vertex function comes before a gather, vertices that it stops take nothing; which
-    these are is not recorded, and they are counted with the others.
+    If several foldmaps take turns, the active set of each has the vertices committed
+    since its last turn. Vertices that a vertex function stops before a gather are not
+    recorded, and count as if they gathered.
     """
     parts = Parts(graph, partition)
     return [
@@ -149,7 +149,7 @@ def works_of(
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """What a superstep of a run began with, and what came of it; see `Parts.work`."""
+    """The sets of a superstep of a run: the arguments of `Parts.work`."""
 
     active: Mask
     committed: Mask
@@ -158,14 +158,12 @@ class Turn:
 
 
 def turns_of(run: Run, vertex_count: int, first: Any = None) -> Iterator[Turn]:
-    """Yield what each superstep of a run did, from the sets that it recorded.
-
-    On ranks all of them go through it.
+    """Yield the sets of each superstep of a run; all ranks iterate over it.
 
     Raises
     ------
     ArgumentError
-        The run has no record of active sets.
+        If the run has no record of active sets.
     """
     if run.active_sets is None:
         raise ArgumentError(
@@ -193,9 +191,9 @@ class _Step:
     Attributes
     ----------
     active : mask, shape (V,)
-        What was committed since its last turn.
+        The vertices committed since its last turn.
     only_active : bool
-        Whether its gathers take active sources alone.
+        Whether its gathers take active sources only.
     """
 
     active: Mask
@@ -203,14 +201,14 @@ class _Step:
 
     @classmethod
     def of(cls, kernel: Any, active: Mask) -> _Step:
-        """Return that of a kernel."""
+        """Return the foldmap of a kernel."""
         functions = [one.declared for one in kernel.plan.analysis.functions]
         taken = {one.sources for one in functions if one.kind.gathers}
         return cls(active, taken == {"active"})
 
 
 def _along(direction: str, aggregate: str) -> str:
-    """Return what is gathered along: see `Parts.work`."""
+    """Return `gathers` of `Parts.work` by direction and aggregate."""
     if direction == "-":
         return "none"
     return "active" if direction == "push" or aggregate == "patched" else "due"
