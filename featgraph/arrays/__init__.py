@@ -1,1 +1,1 @@
-"""Arrays of the host and of devices: what they are given as, and copies of them."""
+"""Arrays on the host and on GPUs: foreign arrays, copies, sorting, edges and rows."""

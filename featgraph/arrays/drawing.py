@@ -1,4 +1,4 @@
-"""Edges as functions of a seed and a number; one text, both targets.
+"""Generated edges as functions of a seed and an index; one text for both targets.
 
 `make` builds the functions for a target. Only integers are computed with, so that all
 targets draw the same edges:
@@ -11,16 +11,15 @@ targets draw the same edges:
 ``uniform_edge(number, seed, count)``                   two of `count` vertices
 ``grid_edge(number, height, width)``                    the ends of an edge of a lattice
 ``rating_edge(number, seed, users, items)``              a user, and an item behind all
-                                                        users: the k-th item of n is
-                                                        rated as often as sqrt(n / k)
-                                                        says
+                                                        users: the k-th item of n has a
+                                                        frequency of sqrt(n / k)
 ``weight(number, seed)``                                a multiple of 2**-24 in (0, 1]
 ``star(number, seed)``                                  an integer from 1 to 5
 ======================================================  ================================
 
 Random words are those of Philox4x32-10, which passes TestU01's BigCrush; seed and
-number are its key and counter. What is drawn for is part of the counter, too: graphs of
-one seed have nothing to do with each other.
+number are its key and counter. The purpose is part of the counter, too, so that
+different graphs of one seed are independent.
 
 References
 ----------
@@ -38,7 +37,7 @@ _HALF, _MASK = np.uint64(32), np.uint64(0xFFFFFFFF)
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 _ROUNDS = 10
-#: What words are drawn for.
+#: Purposes of random words.
 _ZERO, _RMAT, _UNIFORM = np.uint64(0), np.uint64(1), np.uint64(2)
 _WEIGHT, _RATING, _STAR, _BYTE = np.uint64(3), np.uint64(4), np.uint64(5), np.uint64(8)
 _STARS = np.uint64(5)

@@ -1,4 +1,4 @@
-"""Edges drawn on the CPU; import this module inside functions only: it loads Numba."""
+"""Generation of edges on the CPU; import it inside functions only: it loads Numba."""
 
 import numba
 from numba import uint64

@@ -1,4 +1,4 @@
-"""Kernels that draw edges."""
+"""Kernels that generate edges."""
 
 from featgraph._cuda import cuda, device_function, kernel, uint64
 from featgraph.arrays import drawing

@@ -1,4 +1,4 @@
-"""Edges drawn on a target: any of them, by their numbers."""
+"""Generated edges: any range of them, on the host or on the GPU."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from featgraph.arrays.values import DeviceValues, in_pieces
 
 __all__ = ["Drawing", "drawn"]
 
-#: Weights that come to the host at a time.
+#: Weights that are copied to the host at a time.
 _PIECE = 1 << 24
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """Edges that are a function of their numbers: whoever needs some draws them.
+    """A generator of edges that are functions of their indices.
 
     Attributes
     ----------
     name : str
         A function of `featgraph.arrays.drawing_cpu`, and of the kernels.
     parameters : tuple
-        What the function takes before the number of the first edge and the arrays.
+        Its arguments before the index of the first edge and the arrays.
     count, vertex_count : int
-        How many edges and vertices there are.
+        Numbers of edges and of vertices.
     weights : numpy.uint64, or None
-        The seed of weights; None for edges without any.
+        The seed of weights; None for edges without weights.
     weights_by : str
-        What draws them there.
+        The function that generates weights.
     sides : tuple of int, or None
-        How many vertices each side has; each edge joins two.
+        Number of vertices of each side; each edge joins two sides.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Drawing:
     sides: tuple[int, ...] | None = None
 
     def on_gpu(self, first: int, last: int) -> tuple[Any, Any, Any]:
-        """Return sources, targets and weights of some edges, arrays of the dialect."""
+        """Return sources, targets and weights of a range of edges, on the GPU."""
         from featgraph.arrays import drawing_cuda, memory  # imports the dialect
 
         count, start = last - first, np.int64(first)
@@ -59,7 +59,7 @@ class Drawing:
         return *ends, weights
 
     def weights_to_host(self) -> np.ndarray[Any, Any] | None:
-        """Return the weights of all edges, drawn on the GPU; None without."""
+        """Return all weights on the host, generated on the GPU, or None."""
         from featgraph.arrays import drawing_cuda, memory  # imports the dialect
 
         if self.weights is None:
@@ -75,7 +75,7 @@ class Drawing:
         return made
 
     def on_host(self, first: int, last: int) -> tuple[Any, Any, Any]:
-        """Return them as arrays of the host; several threads draw them."""
+        """Return sources, targets and weights of a range of edges, on the host."""
         from featgraph.arrays import drawing_cpu  # loads Numba
 
         count = last - first
@@ -90,13 +90,13 @@ class Drawing:
             if weights is not None:
                 weigh(self.weights, start, weights[some])
 
-        # Of an edge that is drawn, 20 bytes or more are computed with.
+        # Generating an edge costs as much as moving 20 bytes or more.
         in_pieces(count, 20 * count, fill)
         return u, v, weights
 
 
 def drawn(target: str, drawing: Drawing) -> tuple[Any, Any, Any]:
-    """Return sources, targets and weights of all edges, where they were drawn.
+    """Return sources, targets and weights of all edges, on the target.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
-"""Kernels that make rows of edges from sorted ends, and look through edge lists."""
+"""Kernels that build rows of edges from sorted ends, and check edge lists."""
 
 from featgraph._cuda import cuda, int32, int64, kernel
 
 FULL_WARP = 0xFFFFFFFF
 NO_PLACE = -1
-#: Most degrees that are counted apart.
+#: Most degrees with a counter of their own.
 SHORT = 64
 
 
@@ -31,10 +31,10 @@ def survey(sources, targets, found):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def side_ends(offsets, indices, first_row, first_index, bound, rows, ends):  # type: ignore[no-untyped-def]
-    """Set the vertices of the row and of the index of each entry of a matrix.
+    """Set the vertices of row and index of each entry of a compressed matrix.
 
-    Rows are vertices from `first_row` on, indices from `first_index`. One outside [0,
-    bound) gives -1.
+    Row i is vertex ``first_row + i``, index j vertex ``first_index + j``; an index
+    outside [0, bound) gives -1.
     """
     for slot in range(cuda.grid(1), indices.size, cuda.gridsize(1)):
         low, high = int64(0), int64(offsets.size - 1)
@@ -59,9 +59,9 @@ def find_nan(values, found):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def both_ends(sources, targets, none, rows):  # type: ignore[no-untyped-def]
-    """List each edge at its target, then at its source; a loop's second is in `none`.
+    """List each edge at its target, then at its source.
 
-    That is a row behind those of all vertices.
+    The second entry of a loop is in row `none`, behind those of all vertices.
     """
     for edge in range(cuda.grid(1), sources.size, cuda.gridsize(1)):
         u, v = sources[edge], targets[edge]
@@ -71,7 +71,7 @@ def both_ends(sources, targets, none, rows):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def begin_rows(rows, offsets):  # type: ignore[no-untyped-def]
-    """Set where each row begins among ascending ones; the last entry ends them."""
+    """Set the offsets of ascending rows: shape (V + 1,)."""
     for row in range(cuda.grid(1), offsets.size, cuda.gridsize(1)):
         low, high = int64(0), int64(rows.size)
         while low < high:
@@ -92,7 +92,7 @@ def take(values, order, out):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def take_halved(values, order, out):  # type: ignore[no-untyped-def]
-    """Do so for an order of both ends of each edge."""
+    """Set each entry to the value of its edge; the order has both ends of edges."""
     for slot in range(cuda.grid(1), out.size, cuda.gridsize(1)):
         out[slot] = values[order[slot] >> 1]
 
@@ -108,7 +108,7 @@ def other_ends(sources, targets, order, out):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def number_given(order, count, given):  # type: ignore[no-untyped-def]
-    """Set which given edge each slot is, of those at both ends: twins are behind."""
+    """Set the given edge of each slot; twins are numbered from `count` on."""
     for slot in range(cuda.grid(1), given.size, cuda.gridsize(1)):
         place = order[slot]
         given[slot] = (place >> 1) + (place & 1) * count
@@ -116,7 +116,7 @@ def number_given(order, count, given):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def invert(order, places):  # type: ignore[no-untyped-def]
-    """Set where in an order each number is."""
+    """Set the inverse of a permutation."""
     for slot in range(cuda.grid(1), order.size, cuda.gridsize(1)):
         places[order[slot]] = slot
 
@@ -131,7 +131,7 @@ def find_moved(order, found):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def find_twins(given, places, count, twins):  # type: ignore[no-untyped-def]
-    """Set the slot of each edge's reverse: its own, where that has none."""
+    """Set the slot of each edge's twin, or its own slot if it has none."""
     for slot in range(cuda.grid(1), given.size, cuda.gridsize(1)):
         edge = given[slot]
         twin = places[edge + count] if edge < count else places[edge - count]
@@ -140,7 +140,7 @@ def find_twins(given, places, count, twins):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def is_twin(given, count, out):  # type: ignore[no-untyped-def]
-    """Say of which slots the edge is a twin."""
+    """Set flags of the slots whose edge is a twin."""
     for slot in range(cuda.grid(1), given.size, cuda.gridsize(1)):
         out[slot] = 1 if given[slot] >= count else 0
 
@@ -160,13 +160,13 @@ def count_ends(sources, targets, is_both, counts):  # type: ignore[no-untyped-de
 
 @kernel(cache=True)
 def list_marked(is_marked, places, out):  # type: ignore[no-untyped-def]
-    """Put the numbers of what is marked where they belong; others have no place."""
+    """List the marked indices, at places given by a prefix sum."""
     for number in range(cuda.grid(1), is_marked.size, cuda.gridsize(1)):
         if is_marked[number] != 0:
             out[places[number]] = number
 
 
-# -- what schedules ask of rows
+# -- properties of rows for schedules
 
 
 @kernel(cache=True)
@@ -213,7 +213,7 @@ def find_hubs(offsets, least, found, count):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def short_degrees(offsets, least, degrees):  # type: ignore[no-untyped-def]
-    """Set how many edges each row has; none where it has at least so many."""
+    """Set the degree of each row, or 0 if it is `least` or more."""
     for row in range(cuda.grid(1), offsets.size - 1, cuda.gridsize(1)):
         degree = offsets[row + 1] - offsets[row]
         degrees[row] = degree if degree < least else 0
@@ -221,7 +221,7 @@ def short_degrees(offsets, least, degrees):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def mark_windows(before, total, vertices, edges, is_first):  # type: ignore[no-untyped-def]
-    """Mark where windows begin, and what is behind all: `cut_windows` of the host."""
+    """Mark the first vertex of each window, and the end: `cut_windows` of the host."""
     count = before.size
     for v in range(cuda.grid(1), count + 1, cuda.gridsize(1)):
         begin = v - v % vertices
@@ -239,10 +239,10 @@ def mark_windows(before, total, vertices, edges, is_first):  # type: ignore[no-u
 
 @kernel(cache=True)
 def put_rows(values, given, sources, targets, first, twins_from, piece):  # type: ignore[no-untyped-def]
-    """Put the rows of edges where they were given: rows from `first` on, in a piece.
+    """Copy rows of edges to a piece of the rows in given order, from `first` on.
 
-    Rows have two axes. From row `twins_from` on are those of twins, if there are any;
-    a self-loop is its own.
+    Rows have two axes. Rows of twins begin at `twins_from`, 0 without twins; a
+    self-loop is its own twin.
     """
     width = values.shape[1] * values.shape[2]
     for place in range(cuda.grid(1), values.size, cuda.gridsize(1)):

@@ -1,8 +1,7 @@
-"""Edge lists on the GPU, and the rows that are made of them there.
+"""Edge lists on the GPU, and the rows (CSR) built from them there.
 
-All arrays equal, bit for bit, those that `featgraph.graph.building` makes on the host:
-there edges are counted into rows in the order in which they were given, which is what a
-stable sort by row leaves.
+All arrays equal, bit for bit, those of `featgraph.graph.building` on the host, which
+counts edges into rows in given order: the result of a stable sort by row.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ __all__ = [
 
 Array = Any
 
-#: Bytes of values that are brought into another order at a time.
+#: Bytes of values that are permuted at a time.
 _PIECE_BYTES = 1 << 26
-#: Where no id is lost, and no edge a loop: what `survey` begins with.
+#: The initial values of `survey`: no id seen, no loop.
 _NOTHING_FOUND = np.array([2**31 - 1, -1, 0], np.int64)
 
 
@@ -48,9 +47,8 @@ class GpuRows:
     ends : array of int32, one a slot
         The vertex at the other end.
     order : array of int32 or int64, at least one a slot
-        The given edge of each slot. Where edges stand at both ends, twice that, and
-        one more where the row is that of its source; behind the slots is what of loops
-        has none.
+        The given edge of each slot. If rows have both ends, twice that, plus one if
+        the row is that of the source; second entries of loops are behind all slots.
     """
 
     offsets: Array
@@ -59,7 +57,7 @@ class GpuRows:
 
 
 class GpuEdges:
-    """Checked edges on the GPU, and what is made of them when it is first asked for.
+    """Checked edges on the GPU; rows, ids and degrees are built at the first use.
 
     Parameters
     ----------
@@ -79,17 +77,17 @@ class GpuEdges:
 
     @property
     def given_count(self) -> int:
-        """How many edges were given."""
+        """Number of given edges."""
         return int(self.sources.size)
 
     @cached_property
     def loop_count(self) -> int:
-        """How many of them are self-loops."""
+        """Number of self-loops."""
         return _surveyed(self.sources, self.targets)[2]
 
     @property
     def edge_count(self) -> int:
-        """How many edges there are, twins included."""
+        """Number of edges, twins included."""
         count = self.given_count
         return count if self.directed else 2 * count - self.loop_count
 
@@ -147,7 +145,7 @@ class GpuEdges:
     def edge_ids(self, along: str) -> Array:
         """Return the edge id of each slot along "out" or "both" edges.
 
-        Of an undirected graph these are the twins.
+        For an undirected graph, the ids of the twins.
         """
         along = along if self.directed else "out"
         if along not in self._ids:
@@ -167,7 +165,7 @@ class GpuEdges:
         return self._ids[along]
 
     def _places(self, dtype: Any) -> Array:
-        """Return the edge id of each row in given order; -1 of what is no edge."""
+        """Return the edge id of each row in given order; -1 for no edge."""
         count = self.given_count * (1 if self.directed else 2)
         places = memory.filled((count,), kernels.NO_PLACE, dtype)
         given = self.given_index
@@ -175,9 +173,9 @@ class GpuEdges:
         return places
 
     def in_given_order(self, values: Array, per_direction: bool) -> npt.NDArray[Any]:
-        """Return values of edges on the host, in the order in which they were given.
+        """Return values of edges on the host, in given order.
 
-        They are brought into order in pieces, which then come to the host.
+        They are permuted on the GPU, piece by piece.
         """
         rows = self.given_count * (1 + per_direction)
         made = np.empty((rows, *values.shape[1:]), values.dtype)
@@ -197,14 +195,14 @@ class GpuEdges:
         return made
 
     def chosen(self, numbers: Array) -> GpuEdges:
-        """Return some of these edges."""
+        """Return the edges with these indices."""
         ends = taken(self.sources, numbers), taken(self.targets, numbers)
         return GpuEdges(*ends, self.vertex_count, self.directed)
 
     def degrees(self, side: str, dtype: Any = None) -> Array:
-        """Return how many "in" or "out" edges each vertex has.
+        """Return the "in" or "out" degree of each vertex.
 
-        Default: int32 where there are as few edges, else int64.
+        Default dtype: int32 if the number of edges allows, else int64.
         """
         side = side if self.directed else "in"
         wanted = np.dtype(offset_dtype(self.edge_count) if dtype is None else dtype)
@@ -220,14 +218,14 @@ class GpuEdges:
         return self._degrees[key]
 
     def most_edges(self, side: str, below: int = 2**63 - 1) -> int:
-        """Return the most "in" or "out" edges of a vertex that has fewer than some."""
+        """Return the largest "in" or "out" degree that is less than `below`."""
         degrees = self.degrees(side)
         found = memory.filled((1,), 0, np.int64)
         memory.launch_over(kernels.find_most, degrees.size, degrees, below, found)
         return int(memory.read(found)[0])
 
     def short_counts(self, side: str) -> npt.NDArray[np.int32]:
-        """Return how many vertices have 0, 1, ... `kernels.SHORT` - 1 edges."""
+        """Return the numbers of vertices of degree 0, 1, ... `kernels.SHORT` - 1."""
         degrees = self.degrees(side)
         counts = memory.filled((kernels.SHORT,), 0, np.int32)
         memory.launch_over(kernels.count_short, degrees.size, degrees, counts)
@@ -245,10 +243,9 @@ def _surveyed(sources: Array, targets: Array) -> tuple[int, int, int]:
 def checked_ends(
     sources: object, targets: object, vertex_count: int | None, directed: bool
 ) -> GpuEdges | None:
-    """Return a copy of edges whose ends are given on the GPU.
+    """Return a checked copy of edges whose ends are on the GPU.
 
-    None where they are not, or where the host has something to say of them: it then
-    looks at them, and raises.
+    None if they are not there, or invalid: the host then raises the error.
     """
     u, v = _flat(sources), _flat(targets)
     if u is None or v is None or u.shape != v.shape:
@@ -276,20 +273,20 @@ def ends_of_sides(
     sides: tuple[int, int],
     is_by_column: bool,
 ) -> GpuEdges | None:
-    """Return the undirected edges that the entries of a compressed matrix are.
+    """Return the undirected edges of the entries of a compressed matrix.
 
-    Entry [i, j] of the (M, N) matrix is the edge of i and M + j. None where an index is
-    out of range, for the host to say which.
+    Entry [i, j] of the (M, N) matrix is the edge of i and M + j. None if an index is
+    out of range: the host then raises the error.
 
     Parameters
     ----------
     offsets : ndarray, shape (M + 1,) or (N + 1,)
-        Checked: it never falls, and ends at the number of entries.
+        Checked: nondecreasing, and the last one is the number of entries.
     indices : ndarray of integers, shape (E_given,)
     sides : tuple of int
         M and N.
     is_by_column : bool
-        Whether `offsets` are of columns, and `indices` those of rows.
+        Whether `offsets` are those of columns, and `indices` are rows.
     """
     other = sides[not is_by_column]
     first = (sides[0], 0) if is_by_column else (0, sides[0])
@@ -307,7 +304,7 @@ def ends_of_sides(
 
 
 def checked_values(values: object, count: int) -> Array | None:
-    """Return a copy of numbers, one an edge, given on the GPU; else None."""
+    """Return a copy of numbers on the GPU, one an edge; None if they are invalid."""
     given = _flat(values)
     if given is None or given.shape != (count,) or given.dtype.kind not in "fiu":
         return None
@@ -322,23 +319,23 @@ def checked_values(values: object, count: int) -> Array | None:
 
 
 def _flat(values: object) -> Any:
-    """Return a flat array on this GPU that kernels can read; None for all else."""
+    """Return a one-dimensional array on this GPU for kernels, or None."""
     try:
         found = foreign_array(values, "values")
-    except StateError:  # the host may read it all the same
+    except StateError:  # the host may be able to read it
         return None
     return found if found is not None and found.ndim == 1 else None
 
 
 def taken(values: Array, order: Array) -> Array:
-    """Return the values at some places."""
+    """Return ``values[order]``."""
     made = memory.empty(order.shape, values.dtype)
     memory.launch_over(kernels.take, made.size, values, order, made)
     return made
 
 
 def marked(is_marked: Array) -> Array:
-    """Return the numbers of what is marked, ascending."""
+    """Return the marked indices, ascending."""
     places, total = sorting.scanned(is_marked)
     dtype = np.int32 if is_marked.size < 2**31 else np.int64
     found = memory.empty((int(memory.read(total)[0]),), dtype)

@@ -1,15 +1,15 @@
-"""Kernels that fill arrays, and copy and look at those of other libraries."""
+"""Kernels that fill arrays, and copy and check those of other libraries."""
 
 import math
 
 from featgraph._cuda import cuda, kernel
 
-#: Axes of what it reads.
+#: Axes of source arrays.
 AXES = 3
-#: What is checked: nothing; that a value is in a range; that it is whole, too; that it
-#: is in the range if it is finite, and no zero unless it was one.
+#: Checks of values: none; in a range; in a range and integral; in the range if finite,
+#: and zero only if the source is zero.
 ANY, RANGE, WHOLE, FINITE = range(4)
-#: Stands for no index: more than any, and the same byte eight times.
+#: No index: larger than any, and eight equal bytes.
 NONE_LOST = 0x7F7F_7F7F_7F7F_7F7F
 
 
@@ -24,8 +24,8 @@ def fill(array, value):  # type: ignore[no-untyped-def]
 def place_rows(source, order, is_ordered, check, low, high, target, stride, lost):  # type: ignore[no-untyped-def]
     """Set row i of `target` to row ``order[i]`` of `source`, modulo its rows.
 
-    Rows of `target` are `stride` elements long; what is left of them is zero. The
-    smallest index of a value that does not fit goes to ``lost[0]``.
+    Rows of `target` have `stride` elements, padded with zeros. ``lost[0]`` is lowered
+    to the smallest index of a value that does not fit.
     """
     features = source.shape[1] * source.shape[2]
     for place in range(cuda.grid(1), target.size, cuda.gridsize(1)):
@@ -48,13 +48,13 @@ def place_rows(source, order, is_ordered, check, low, high, target, stride, lost
                 cuda.atomic.min(lost, 0, row * features + feature)
 
 
-# -- arrays with three axes that callers give: what they have to be, and what follows
-# from them. `graph/inputs/given.py` does the same on the host, to the same bits.
+# -- checks and transforms of callers' arrays with three axes; `graph/inputs/given.py`
+# does the same on the host, to the same bits.
 
 
 @kernel(cache=True)
 def find_in_range(source, low, high, is_inside, found):  # type: ignore[no-untyped-def]
-    """Lower ``found[0]`` to the first place of a value in a range, or of another."""
+    """Lower ``found[0]`` to the first place of a value inside a range, or outside."""
     features = source.shape[1] * source.shape[2]
     for place in range(cuda.grid(1), source.size, cuda.gridsize(1)):
         row, feature = place // features, place % features
@@ -79,10 +79,10 @@ def find_rows_without(source, bound, found):  # type: ignore[no-untyped-def]
 def fold_columns(source, target):  # type: ignore[no-untyped-def]
     """Find the least, largest and least positive value and the sum of each column.
 
-    The first axis of both arrays has these four; a source of values has one step of
-    zero bytes there. Row p of `target` has those of rows p, p + P, p + 2 P, ... of the
-    source, with P its number of rows, added in this order. The least of a column with
-    nan is nan; where none is positive, the third number is not.
+    The first axis of both arrays has these four; that of plain values has stride 0. Row
+    p of `target` has those of rows p, p + P, p + 2 P, ... of the source, with P its
+    number of rows, added in this order. The least of a column with nan is nan; the
+    third number is not positive if no value is.
     """
     _, parts, columns = target.shape
     for place in range(cuda.grid(1), parts * columns, cuda.gridsize(1)):
@@ -117,7 +117,7 @@ def scale_columns(source, sums, target):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def scale_rows(source, target):  # type: ignore[no-untyped-def]
-    """Divide what lies along the last axis by its sum, where that is not zero."""
+    """Divide by the sum along the last axis; a sum of 0 gives 0."""
     width = source.shape[2]
     count = source.shape[0] * source.shape[1]
     for place in range(cuda.grid(1), count, cuda.gridsize(1)):
@@ -126,7 +126,7 @@ def scale_rows(source, target):  # type: ignore[no-untyped-def]
         for j in range(1, width):
             total += source[row, i, j]
         scale = 1.0
-        if math.isinf(total):  # of finite values, which are added up in another scale
+        if math.isinf(total):  # finite values overflow: sum them scaled down
             scale = 5.421010862427522e-20  # 2**-64
             total = source[row, i, 0] * scale
             for j in range(1, width):
@@ -138,10 +138,10 @@ def scale_rows(source, target):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def part_held(source, values, is_held, found):  # type: ignore[no-untyped-def]
-    """Tell rows of numbers from those of nan, which become zero.
+    """Flag rows of finite numbers; rows of nan become zero.
 
-    ``found[0]`` is lowered to the first row that is neither, ``found[1]`` raised by the
-    number of rows of numbers.
+    ``found[0]`` is lowered to the first row that is neither; the number of rows of
+    numbers is added to ``found[1]``.
     """
     columns = source.shape[1] * source.shape[2]
     held = 0
@@ -163,7 +163,7 @@ def part_held(source, values, is_held, found):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def fill_rows(values, is_kept, row_values):  # type: ignore[no-untyped-def]
-    """Set the rows that are not kept to one row."""
+    """Set the rows that are not kept to `row_values`."""
     columns = row_values.size
     for place in range(cuda.grid(1), values.size, cuda.gridsize(1)):
         if not is_kept[place // columns]:
@@ -172,7 +172,7 @@ def fill_rows(values, is_kept, row_values):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def take_logs(values):  # type: ignore[no-untyped-def]
-    """Replace each value, which is not negative, by its log; that of zero is -inf."""
+    """Replace each nonnegative value by its logarithm, -inf for zero."""
     for place in range(cuda.grid(1), values.size, cuda.gridsize(1)):
         value = values[place]
         values[place] = math.log(value) if value > 0 else -math.inf

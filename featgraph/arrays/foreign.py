@@ -1,4 +1,4 @@
-"""Arrays of other libraries in the memory of the GPU, and copies of them there."""
+"""Arrays of other libraries on the GPU: views, checked copies, and the reverse."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ _DEFAULT_STREAM = 1
 
 @dataclass(frozen=True, eq=False)
 class Foreign:
-    """An array of another library on the GPU, which is only read.
+    """A read-only array of another library on the GPU.
 
     Attributes
     ----------
     array : Strided, or array of the dialect
-        A view of its memory, with its strides.
+        A view of its memory with its strides.
     """
 
     array: Any
@@ -65,30 +65,31 @@ class Foreign:
 
     @property
     def ndim(self) -> int:
-        """The number of its axes."""
+        """Number of axes."""
         return len(self.array.shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of its elements."""
+        """The dtype of the elements."""
         return self.array.dtype  # type: ignore[no-any-return]
 
     def copied(self, dtype: np.dtype[Any], rows: Rows | None = None) -> DeviceValues:
-        """Return a copy in a storage type, made on the GPU.
+        """Return a copy on the GPU in a storage dtype.
 
-        It is not waited for: `finish` tells when the caller may write his array.
+        Asynchronous: the source must not be written before `finish` returns.
 
         Parameters
         ----------
         dtype : numpy.dtype
         rows : Rows, optional
-            Which row of this array each row of the copy is; default: as they are.
+            The row of this array for each row of the copy. Default: unchanged.
 
         Raises
         ------
         LostValue
-            If the type cannot hold a value.
+            If the dtype cannot hold a value.
         DeviceMemoryError
+            If the GPU has not enough memory.
         """
         shape = (self.shape[0] if rows is None else rows.count, *self.shape[1:])
         made = memory.empty(stored_shape(shape, dtype), dtype)
@@ -100,12 +101,12 @@ class Foreign:
         return DeviceValues(made, None if made.shape == shape else shape[1])
 
     def cast(self, dtype: np.dtype[Any], *, is_checked: bool = False) -> Any:
-        """Return an array of the dialect with the values in a type, rounded to it.
+        """Return a GPU array of the values converted to a dtype, rounded.
 
         Raises
         ------
         LostValue
-            If `is_checked`, and the type cannot hold a value.
+            If `is_checked`, and the dtype cannot hold a value.
         """
         made = memory.empty(self.shape, dtype)
         self._place(made, None, is_checked)
@@ -132,11 +133,11 @@ class Foreign:
 
 
 def finish() -> None:
-    """Wait for copies of arrays of callers, who may write them from here on."""
+    """Wait for all copies of callers' arrays, which may be written afterwards."""
     memory.synchronize()
 
 
-#: Whoever numbers of rows belong to -> these on the GPU.
+#: Owner of a row order -> the order on the GPU.
 _orders: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
@@ -150,15 +151,15 @@ def _order(rows: Rows) -> Any:
 
 
 def foreign_array(values: Any, where: str) -> Foreign | None:
-    """Return what lies in the memory of the GPU; None for everything else.
+    """Return a view of an array on the GPU; None for everything else.
 
-    Scalars and empty arrays are left to the host, and so is everything where there is
-    no GPU, and what no kernel can read.
+    None also for scalars, empty arrays, dtypes and shapes that kernels cannot read, and
+    if there is no GPU: these are left to the host.
 
     Raises
     ------
     StateError
-        If it lies on another GPU, or its library does not give it away.
+        If it is on another GPU, or its library does not export it.
     """
     try:
         made = _view(values)
@@ -186,7 +187,7 @@ def foreign_array(values: Any, where: str) -> Foreign | None:
     return Foreign(made)
 
 
-#: What a kernel reads.
+#: Dtypes that kernels read.
 _READ = frozenset(
     {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
     | {"bool", "float32", "float64"}
@@ -194,7 +195,7 @@ _READ = frozenset(
 
 
 def _view(values: Any) -> Any:
-    """Return an array over memory of another library; waits for what writes it."""
+    """Return a view of another library's array; waits for its writes."""
     if isinstance(values, Strided):
         return values
     described = getattr(values, "__cuda_array_interface__", None)
@@ -216,13 +217,13 @@ def _view(values: Any) -> Any:
 
 
 def copied_to_host(values: Any) -> npt.NDArray[Any]:
-    """Return a copy of an array of the CUDA array interface, by the dialect."""
+    """Return a copy on the host of an array with the CUDA array interface."""
     _cuda.require()
     return np.asarray(_cuda.cuda.as_cuda_array(values).copy_to_host())
 
 
 def _seen(described: dict[str, Any], owner: Any) -> Strided:
-    """Return an array over memory that the CUDA array interface describes."""
+    """Return a view of the memory of a CUDA array interface; waits for its stream."""
     if described.get("mask") is not None:
         raise NotImplementedError("masked arrays are not supported")
     dtype, shape = np.dtype(described["typestr"]), tuple(described["shape"])
@@ -238,9 +239,9 @@ def _seen(described: dict[str, Any], owner: Any) -> Strided:
 
 
 def lent(values: DeviceValues) -> Any:
-    """Return an array of values alone, in the same memory; rows may be apart.
+    """Return a view of the values without padding of rows.
 
-    An index of the dialect's would look at each row.
+    Indexing of the dialect would take time for each row.
     """
     array = values.array
     if values.width is None:
@@ -251,12 +252,12 @@ def lent(values: DeviceValues) -> Any:
 
 
 def reshaped(array: Any, shape: tuple[int, ...]) -> Any:
-    """Return the values of a lent array in another shape; rows that are apart stay so.
+    """Return a view of a lent array in another shape; padded rows stay rows.
 
     Raises
     ------
     ValueError
-        If rows that are apart would be joined.
+        If padded rows would be joined.
     """
     if array.is_c_contiguous():
         if not isinstance(array, Strided):
@@ -276,19 +277,19 @@ def reshaped(array: Any, shape: tuple[int, ...]) -> Any:
 
 
 def as_numbers(array: Any) -> Any:
-    """Return an array that kernels count with: bools as bytes."""
+    """Return an array of numbers: a view of booleans as uint8, others unchanged."""
     return array.view(np.uint8) if array.dtype == np.bool_ else array
 
 
 def flat(array: Any) -> Any:
-    """Return the same memory with one axis; the array is in C order."""
+    """Return a one-dimensional view of an array in C order."""
     if len(array.shape) == 1:
         return array
     return strided(array, (array.size,), (array.dtype.itemsize,))
 
 
 def three_axes(array: Any) -> Any:
-    """Return the same memory with three axes; new ones come before the last one."""
+    """Return a view with three axes; new ones are inserted before the last one."""
     first, last = min(len(array.shape), 1), max(len(array.shape), 1)
     more = elements.AXES - len(array.shape)
     shape = (*array.shape[:first], *(1,) * more, *array.shape[first:last])
@@ -299,12 +300,12 @@ def three_axes(array: Any) -> Any:
 def strided(
     array: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0
 ) -> Any:
-    """Return an array over the memory of another one, from some byte on."""
+    """Return a strided view of an array's memory, from byte `offset` on."""
     return Strided(array, address_of(array) + offset, shape, strides, array.dtype)
 
 
 def _element(array: Any, index: int) -> Any:
-    """Return an element by its place in C order."""
+    """Return an element by its index in C order."""
     at = np.unravel_index(index, array.shape)
     offset = sum(int(i) * step for i, step in zip(at, array.strides, strict=True))
     one = strided(array, (1,), (array.dtype.itemsize,), offset)
@@ -312,13 +313,13 @@ def _element(array: Any, index: int) -> Any:
 
 
 def _limits(given: np.dtype[Any], wanted: np.dtype[Any]) -> tuple[int, Any, Any]:
-    """Return what to check of each value, and the least and the largest that fit."""
+    """Return the check of each value, and the least and largest values that fit."""
     if given == np.bool_ or np.can_cast(given, wanted, "safe"):
         return elements.ANY, 0, 0
     if wanted.kind == "f":
         if given.kind != "f":
             return elements.ANY, 0, 0  # rounds, as every float does
-        # What lies half a step above the largest is rounded to infinity.
+        # Values half a step above the largest round to infinity.
         step = np.finfo(wanted).max - np.nextafter(np.finfo(wanted).max, 0)
         most = np.nextafter(given.type(np.finfo(wanted).max) + given.type(step) / 2, 0)
         return elements.FINITE, -most, most
@@ -341,9 +342,9 @@ def _range(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 
 def described(array: Any) -> dict[str, Any]:
-    """Return what the CUDA array interface says of an array of the default stream.
+    """Return the CUDA array interface of an array of the default stream.
 
-    Its memory is lent from here on.
+    Its memory counts as lent from then on.
     """
     found = dict(array.__cuda_array_interface__)
     address, _ = found["data"]
@@ -353,14 +354,14 @@ def described(array: Any) -> dict[str, Any]:
 
 
 def dlpack_device(array: Any) -> tuple[int, int]:
-    """Return where an array is, as the DLPack protocol numbers devices."""
+    """Return the DLPack device of an array: (type, id)."""
     return DLPACK_CUDA, device_of(array)
 
 
 def dlpack_capsule(view: Any, **asked: Any) -> Any:
-    """Return a view as a capsule of the DLPack protocol.
+    """Return a view as a DLPack capsule.
 
-    All work of the default stream is done then, so that no stream has to wait.
+    Waits for the default stream, so that no consumer has to.
     """
     cuda.synchronize()
     asked.pop("stream", None)

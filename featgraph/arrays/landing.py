@@ -1,9 +1,9 @@
-"""Arrays of the GPU on their way to the host, by way of page-locked memory.
+"""Copies of GPU arrays to the host through page-locked memory.
 
-To memory that is not page-locked the driver copies on one thread, by a detour of its
-own, and that thread takes the fault of each new page: 3 to 4 GB a second where the bus
-has 50. Here pieces land in memory that is page-locked, while several threads take
-those before to where they belong.
+To pageable memory, the driver copies on one thread through a buffer of its own, and
+that thread takes the fault of each new page: 3 to 4 GB/s on a bus of 50 GB/s. Here
+pieces are copied to page-locked memory, while several threads copy earlier pieces to
+their destination.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from featgraph._cuda_memory import Strided
 __all__ = ["LEAST", "read"]
 
 Bytes = npt.NDArray[np.uint8]
-#: Smaller arrays are left to the driver, but for those of a few bytes.
+#: Arrays of fewer bytes are copied by the driver, but for those of FEW bytes or less.
 LEAST, FEW = 1 << 22, 1 << 16
-#: Bytes of a piece; and how many pieces there are: half of them on their way from the
-#: GPU, half on their way to where they belong.
+#: Bytes of a piece, and number of pieces: half of them in flight from the GPU, half
+#: being copied to their destination.
 PIECE, PIECES = 1 << 21, 16
-#: Threads that take pieces on, where there are as many.
+#: Most threads that copy pieces.
 _MOST_THREADS = PIECES // 2
 
 
 def read(
     array: Any, width: int | None = None, into: npt.NDArray[Any] | None = None
 ) -> npt.NDArray[Any]:
-    """Return a copy of an array of the dialect on the host; waits for the GPU.
+    """Return a copy of a GPU array on the host; waits for the GPU.
 
-    Rows may be apart, as those of a property are; rows of the copy are not. It has all
-    of each row, or the first `width` elements. It is made in `into`, if that is given:
-    an array of the shape and the type, in C order.
+    Rows may be padded, as those of a property; rows of the copy are not. They have all
+    elements, or the first `width` ones. The copy is stored in `into` if given: an array
+    of the same shape and dtype, in C order.
     """
     shape = tuple(array.shape) if width is None else (array.shape[0], width)
     made = np.empty(shape, array.dtype) if into is None else into
@@ -67,14 +67,14 @@ def _by_dialect(array: Any) -> npt.NDArray[Any]:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Where bytes of an array are.
+    """The layout of an array's rows in memory.
 
     Attributes
     ----------
     address, count : int
-        Of the first row; how many there are.
+        Address of the first row, and number of rows.
     width, stride : int
-        Bytes of a row, and from one to the next.
+        Bytes of a row, and from one row to the next.
     """
 
     address: int
@@ -84,12 +84,12 @@ class _Rows:
 
     @property
     def size(self) -> int:
-        """How many bytes there are from the first one to the last."""
+        """Bytes from the first row's begin to the last row's end."""
         return (self.count - 1) * self.stride + self.width
 
 
 def _rows_of(array: Any, shape: tuple[int, ...]) -> _Rows | None:
-    """Return where values are; None if there are none, or they are no rows."""
+    """Return the layout of rows; None if the array is empty, or has other strides."""
     item = array.dtype.itemsize
     if not array.size or 0 in shape:
         return None
@@ -103,7 +103,7 @@ def _rows_of(array: Any, shape: tuple[int, ...]) -> _Rows | None:
 
 
 class _FewBytes:
-    """Page-locked memory for what is no more than a piece; one reader at a time."""
+    """Page-locked memory for at most `FEW` bytes; one reader at a time."""
 
     def __init__(self) -> None:
         self._driver = Driver()
@@ -112,14 +112,14 @@ class _FewBytes:
         self._reading = threading.Lock()
 
     def read(self, rows: _Rows, into: Bytes) -> None:
-        """Copy rows, without what is between them."""
+        """Copy rows, without their padding."""
         with self._reading:
             self._driver.read(self._address, rows.address, rows.size)
             _take(self._memory, into, rows.width, rows.stride)
 
 
 class _Landing:
-    """Pieces of page-locked memory of one device; one reader at a time has them."""
+    """Pieces of page-locked memory of one device; one reader at a time."""
 
     def __init__(self) -> None:
         self._driver = Driver()
@@ -130,10 +130,10 @@ class _Landing:
         self._reading = threading.Lock()
 
     def read(self, rows: _Rows, into: Bytes) -> None:
-        """Copy rows, without what is between them.
+        """Copy rows, without their padding.
 
-        An interrupt leaves copies on their way, which the stream has done before those
-        of the next reader.
+        After an interrupt, copies in flight finish before those of the next reader, by
+        the order of the stream.
         """
         together = PIECE // rows.stride
         with self._reading:
@@ -141,7 +141,7 @@ class _Landing:
             under_way: deque[tuple[int, Any, int, int]] = deque()
 
             def take_on() -> None:
-                """Wait for the first piece that is under way, and have it taken on."""
+                """Wait for the first piece in flight, and begin to copy it."""
                 place, event, first, count = under_way.popleft()
                 self._driver.wait_for(event)
                 target = into[first * rows.width : (first + count) * rows.width]
@@ -170,7 +170,7 @@ class _Landing:
 
 
 def _take(piece: Bytes, target: Bytes, width: int, stride: int) -> None:
-    """Copy the rows of a piece; NumPy lets go of the interpreter."""
+    """Copy the rows of a piece; NumPy releases the GIL."""
     if width == stride:
         target[:] = piece[: target.size]
         return
@@ -181,7 +181,7 @@ def _take(piece: Bytes, target: Bytes, width: int, stride: int) -> None:
 
 @cache
 def _places() -> _FewBytes:
-    """Return where few bytes land, of any device."""
+    """Return the memory for few bytes, of any device."""
     return _FewBytes()
 
 

@@ -1,4 +1,4 @@
-"""Memory of the GPU that is ours, and launches of the kernels that fill it."""
+"""GPU arrays of the package: allocation, copies, and launches of kernels over them."""
 
 from __future__ import annotations
 
@@ -47,29 +47,29 @@ __all__ = [
 BLOCK, MOST_BLOCKS = 256, 1 << 14
 
 
-#: What lets go of memory that is kept for later; each tells whether there was any.
+#: Functions that release cached memory; each returns whether it has released any.
 _releases: list[Callable[[], bool]] = []
 
 
 def on_shortage(release: Callable[[], bool]) -> None:
-    """Have something let go of memory where there is not enough."""
+    """Register a function that releases cached memory after a failed allocation."""
     _releases.append(release)
 
 
 @cache
 def _driver() -> Driver:
-    """Return the driver, which is asked for once there is a GPU."""
+    """Return the driver, made at the first use."""
     return Driver()
 
 
 @cache
 def _launches() -> Launches:
-    """Return what has launched kernels of this package before."""
+    """Return the launcher of this package's kernels."""
     return Launches(PlainDriver(_driver()))
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Return an array of the dialect with any contents."""
+    """Return an uninitialized GPU array; DeviceMemoryError if it does not fit."""
     try:
         return array_of(shape, dtype)
     except Exception as error:
@@ -86,7 +86,7 @@ def empty(shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def piece_of(array: Any, begin: int, nbytes: int, item: int) -> Strided:
-    """Return some bytes of an array, as unsigned integers of so many bytes each."""
+    """Return a view of some bytes of an array as unsigned integers of `item` bytes."""
     dtype, address = np.dtype(f"u{item}"), address_of(array) + begin
     return Strided(array, address, (nbytes // item,), (item,), dtype)
 
@@ -97,27 +97,27 @@ def filled(shape: tuple[int], value: int, dtype: Any) -> Any:
     item = np.dtype(dtype).type(value).tobytes()
     if item != item[:1] * len(item):
         launch_over(elements.fill, made.size, made, value)
-    elif made.size:  # the driver does, with no kernel to compile
+    elif made.size:  # by the driver, without a kernel to compile
         _driver().set_bytes(address_of(made), item[0], made.size * len(item))
     return made
 
 
 def copy_of(array: Any) -> Any:
-    """Return a copy of an array of ours; does not wait for it."""
+    """Return a copy of a GPU array; asynchronous."""
     made = empty(tuple(array.shape), array.dtype)
     copy(made, array)
     return made
 
 
 def copy(target: Any, source: Any) -> None:
-    """Copy an array to another one of the same type and shape; does not wait."""
+    """Copy an array to another one of the same dtype and shape; asynchronous."""
     size = source.size * source.dtype.itemsize
     if size:
         _driver().copy(address_of(target), address_of(source), size)
 
 
 def upload(values: npt.NDArray[Any]) -> Any:
-    """Return a copy of an array of the host."""
+    """Return a copy of a host array on the GPU."""
     given = np.ascontiguousarray(values)
     made = empty(given.shape, given.dtype)
     if given.size:
@@ -131,7 +131,7 @@ def read(array: Any) -> npt.NDArray[Any]:
 
 
 class _Found(threading.local):
-    """Where kernels that a thread waits for leave a number."""
+    """An int64 on the GPU for the result of a kernel, one a thread."""
 
     def __init__(self) -> None:
         self.place = empty((1,), np.int64)
@@ -143,9 +143,9 @@ def _found() -> _Found:
 
 
 def place_found() -> Any:
-    """Return the place of the smallest number that a kernel finds: `NONE_LOST` so far.
+    """Return the thread's int64 on the GPU, set to `NONE_LOST`.
 
-    A thread has one: what comes next in it is `read_found`.
+    A kernel lowers it; the thread must call `read_found` before the next call.
     """
     place = _found().place
     _driver().set_words(address_of(place), elements.NONE_LOST & 0xFFFFFFFF, 2)
@@ -153,18 +153,18 @@ def place_found() -> Any:
 
 
 def read_found() -> int:
-    """Return the number that a kernel has left in the place; waits for the GPU."""
+    """Return the value of `place_found`; waits for the GPU."""
     return int(landing.read(_found().place)[0])
 
 
 def pinned(size: int) -> npt.NDArray[np.uint8]:
-    """Return page-locked memory of the host, of at least one byte."""
+    """Return page-locked memory of the host, of `size` bytes, 1 or more."""
     made: npt.NDArray[np.uint8] = cuda.pinned_array(size, np.uint8)
     return made
 
 
 def streams() -> Streams:
-    """Return what copies on a stream, and waits for it."""
+    """Return the driver's operations on streams: copies, events and waits."""
     return _driver().streams
 
 
@@ -174,7 +174,7 @@ def synchronize() -> None:
 
 
 def wait_for_stream(stream: int) -> None:
-    """Wait for a stream of another library, by its number."""
+    """Wait for a stream of another library, by its handle."""
     _driver().wait_for_stream(stream)
 
 
@@ -184,23 +184,23 @@ def current_gpu() -> int:
 
 
 def memory_bytes() -> int:
-    """Return how much memory the GPU of the context has."""
+    """Return the bytes of memory of the context's GPU."""
     return _driver().memory_bytes()
 
 
 def launch(kernel: Any, blocks: int, *arguments: Any) -> None:
-    """Launch a kernel with some blocks; does not wait for it."""
+    """Launch a kernel with `blocks` blocks; asynchronous."""
     _launches()(kernel, blocks, BLOCK, arguments)
 
 
 def launch_over(kernel: Any, count: int, *arguments: Any) -> None:
-    """Launch a kernel that goes over so many elements, whatever its grid."""
+    """Launch a kernel with a grid-stride loop over `count` elements."""
     if count:
         launch(kernel, min(-(-count // BLOCK), MOST_BLOCKS), *arguments)
 
 
 def memory_error(wanted: int, error: Exception) -> Exception:
-    """Return what to raise where so many bytes could not be had on the GPU."""
+    """Return the error to raise after an allocation of `wanted` bytes has failed."""
     if "MEMORY" not in str(error).upper():
         return error
     free, total = cuda.current_context().get_memory_info()

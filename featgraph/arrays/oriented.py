@@ -1,4 +1,4 @@
-"""Undirected edges on the GPU, turned towards the end of higher degree.
+"""Undirected edges on the GPU, oriented to the end of higher degree.
 
 All arrays equal, bit for bit, those that `featgraph.graph.oriented` makes on the host.
 """
@@ -25,7 +25,7 @@ HostArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class OrientedRows:
-    """Rows by degree order, ascending.
+    """Rows in degree order, with ascending neighbors.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class OrientedRows:
     orders : array of int32, one a slot
         The places of the neighbors by degree.
     edges : array of int32 or int64, one a slot
-        Ids of edges, or slots of `GpuOriented.upper`: as of `Oriented`.
+        Edge ids, or slots of `GpuOriented.upper`: see `Oriented`.
     """
 
     offsets: Array
@@ -42,7 +42,7 @@ class OrientedRows:
 
 
 class GpuOriented:
-    """Vertices by (degree, id), and the edges from lower to higher ones.
+    """Vertices ordered by (degree, id), and the edges from lower to higher ones.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class GpuOriented:
     upper : OrientedRows
         The neighbors above, with the ids of the edges to them.
     is_repeated : bool
-        Whether some edge is there twice: then nothing else is to be asked for.
+        Whether two edges have the same ends; then the rows must not be used.
     """
 
     def __init__(self, edges: GpuEdges) -> None:
@@ -73,7 +73,7 @@ class GpuOriented:
         self.is_repeated = bool(memory.read(found)[0])
 
     def _turn_upward(self, edges: GpuEdges) -> tuple[Array, OrientedRows]:
-        """Return the row of each slot, those of loops behind, and the rows."""
+        """Return the row of each slot, with loops at the end, and the upper rows."""
         count, given = edges.vertex_count, edges.given_count
         ins = edges.rows("in")
         dtype = ins.offsets.dtype
@@ -123,10 +123,10 @@ class GpuOriented:
         return OrientedRows(offsets, columns, ids)
 
     def long_rows(self, least: int) -> tuple[HostArray, HostArray]:
-        """Return the rows that have so many above, and others below, and their work.
+        """Return rows with work and `least` or more upper neighbors, and their work.
 
-        Both on the host, in the order of the rows. The work of a row is one, what it
-        has, and what its members below have from there on.
+        Both on the host, in the order of rows. The work of a row is 1, plus its upper
+        neighbors, plus those of its lower neighbors from the row's place on.
         """
         upper = self.upper
         work = memory.empty((self.vertices.size,), np.int64)
@@ -136,7 +136,7 @@ class GpuOriented:
             upper.offsets, upper.orders, _rows_of(upper), work,
         )  # fmt: skip
         count = memory.filled((1,), 0, np.int32)
-        # No more of them can be that long.
+        # The upper bound of the number of such rows.
         found = memory.empty((upper.orders.size // least + 1, 2), np.int64)
         memory.launch_over(
             find_long_rows, work.size, upper.offsets, work, least, found, count
@@ -154,7 +154,7 @@ def _rows_of(rows: OrientedRows) -> Array:
 
 
 def _as_type(array: Array, dtype: Any) -> Array:
-    """Return an array of integers in a type that holds them, itself if it is of it."""
+    """Return an array of integers in a dtype that holds them, without needless copy."""
     if array.dtype == dtype:
         return array
     made = memory.empty(array.shape, dtype)
@@ -166,10 +166,10 @@ def _as_type(array: Array, dtype: Any) -> Array:
 def turn_upward(  # type: ignore[no-untyped-def]
     sources, targets, order, count, degree_order, none, low, high, edge_ids
 ):
-    """Set the places of each given edge's ends by degree, and its id from low to high.
+    """Set the degree places of each given edge's ends, and its id from low to high.
 
-    `order` has the given edge of each of `count` ids, times two, and one more for its
-    reverse. A loop is put at row `none`, behind those of all vertices.
+    `order` has for each of `count` ids twice the given edge, plus one for its reverse.
+    A loop is put in row `none`, behind those of all vertices.
     """
     for slot in range(cuda.grid(1), count, cuda.gridsize(1)):
         place = order[slot]
@@ -186,7 +186,7 @@ def turn_upward(  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def find_repeated(rows, columns, found):  # type: ignore[no-untyped-def]
-    """Set ``found[0]`` if a column stands in a row twice; both ascend."""
+    """Set ``found[0]`` if a column occurs twice in a row; both ascend."""
     for slot in range(cuda.grid(1) + 1, columns.size, cuda.gridsize(1)):
         if rows[slot] == rows[slot - 1] and columns[slot] == columns[slot - 1]:
             found[0] = 1
@@ -208,14 +208,14 @@ def find_rows(offsets, rows):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def cast(values, out):  # type: ignore[no-untyped-def]
-    """Set each entry to a value of another type."""
+    """Convert each entry to the dtype of `out`."""
     for place in range(cuda.grid(1), out.size, cuda.gridsize(1)):
         out[place] = values[place]
 
 
 @kernel(cache=True)
 def add_rows(upper_offsets, lower_offsets, offsets):  # type: ignore[no-untyped-def]
-    """Set where rows of both kinds begin together."""
+    """Set the offsets of merged upper and lower rows."""
     for row in range(cuda.grid(1), offsets.size, cuda.gridsize(1)):
         offsets[row] = int64(upper_offsets[row]) + int64(lower_offsets[row])
 
@@ -225,7 +225,7 @@ def fill_both(  # type: ignore[no-untyped-def]
     upper_offsets, upper_columns, upper_edges, upper_rows,
     lower_offsets, lower_columns, lower_slots, lower_rows, columns, edge_ids,
 ):  # fmt: skip
-    """Fill rows of all neighbors: those below, then those above."""
+    """Fill rows of all neighbors: lower ones, then upper ones."""
     for slot in range(cuda.grid(1), upper_columns.size, cuda.gridsize(1)):
         place = lower_offsets[upper_rows[slot] + 1] + slot
         columns[place] = upper_columns[slot]
@@ -237,21 +237,21 @@ def fill_both(  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def begin_work(offsets, work):  # type: ignore[no-untyped-def]
-    """Set the work of each row to one, and what it has."""
+    """Set the work of each row to 1 plus its number of upper neighbors."""
     for row in range(cuda.grid(1), work.size, cuda.gridsize(1)):
         work[row] = int64(1) + int64(offsets[row + 1]) - int64(offsets[row])
 
 
 @kernel(cache=True)
 def add_work(offsets, columns, rows, work):  # type: ignore[no-untyped-def]
-    """Add, for each row below, what that has from its place on."""
+    """Add, for each lower neighbor, its upper neighbors from the row's place on."""
     for slot in range(cuda.grid(1), columns.size, cuda.gridsize(1)):
         cuda.atomic.add(work, columns[slot], int64(offsets[rows[slot] + 1]) - slot)
 
 
 @kernel(cache=True)
 def find_long_rows(offsets, work, least, found, count):  # type: ignore[no-untyped-def]
-    """List rows that are long and have others to look at, in any order: row, work."""
+    """List long rows with work beyond their own length, in any order: row, work."""
     for row in range(cuda.grid(1), work.size, cuda.gridsize(1)):
         length = int64(offsets[row + 1]) - int64(offsets[row])
         if length >= least and work[row] > length + 1:

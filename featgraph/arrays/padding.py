@@ -1,4 +1,4 @@
-"""How far apart the rows of a property stand on the GPU: at whole loads of a lane."""
+"""Padding of a property's rows on the GPU to whole vector loads of a lane."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 
 __all__ = ["MULTIPLES", "row_stride", "stored_shape"]
 
-#: Features that a row of three or more is padded to a multiple of, the first that makes
-#: it no more than 1.6 times as long. Benches set others, before anything is prepared.
+#: Rows of three or more features are padded to a multiple of the first of these that
+#: makes them at most 1.6 times as long. Benches set others, before any preparation.
 MULTIPLES = (4,)
-#: Bytes of the elements that kernels load several of.
+#: Bytes of elements for which kernels use vector loads.
 _LOADED = frozenset({4, 8})
 
 
 def row_stride(width: int) -> int:
-    """Return the elements from a row of K features to the next: K, or a few more.
+    """Return the elements from a row of K features to the next, K or more.
 
-    That is at most K + 7, and 1.6 K from K = 5 on.
+    At most K + 7, and at most 1.6 K from K = 5 on.
     """
     for multiple in MULTIPLES if width > 2 else ():
         stride = -(-width // multiple) * multiple
@@ -29,7 +29,7 @@ def row_stride(width: int) -> int:
 
 
 def stored_shape(shape: tuple[int, ...], dtype: Any) -> tuple[int, ...]:
-    """Return the shape of the array that has a property's values on the GPU.
+    """Return the shape of a property's array on the GPU.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def stored_shape(shape: tuple[int, ...], dtype: Any) -> tuple[int, ...]:
     Returns
     -------
     tuple of int
-        With padded rows, where there are rows that kernels load in pieces.
+        The shape with padded rows, if the dtype allows vector loads.
     """
     if len(shape) != 2:
         return shape
@@ -50,5 +50,5 @@ def stored_shape(shape: tuple[int, ...], dtype: Any) -> tuple[int, ...]:
 
 @lru_cache(1 << 10)
 def _stride(width: int, dtype: Any, multiples: tuple[int, ...]) -> int:
-    """Return the elements from a row of K to the next, of some type."""
+    """Return the elements from a row of K features to the next, by dtype."""
     return row_stride(width) if np.dtype(dtype).itemsize in _LOADED else width

@@ -1,7 +1,7 @@
-"""Edges on the GPU that are given more than once.
+"""Repeated edges on the GPU, and combines of their weights.
 
-Weights are combined as `featgraph.graph.building.edges` does on the host: one after
-the other, in the order in which they were given.
+Weights are combined one after the other, in given order, as
+`featgraph.graph.building.edges` does on the host.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from featgraph.arrays.edges import GpuEdges, marked, taken
 
 __all__ = ["Repeats", "first_of_each"]
 
-#: Which of the weights is chosen.
+#: Policies that choose one of the weights.
 LAST, LEAST, MOST = range(3)
-#: A wrapped sum is off by a multiple of 2**64: half of it cannot be rounding.
+#: A wrapped sum is off by a multiple of 2**64; no rounding error is that large.
 _WRAPPED = 2.0**62
 
 
 @kernel(cache=True)
 def order_ends(sources, targets, low, high):  # type: ignore[no-untyped-def]
-    """Turn each edge upward."""
+    """Set the lower and the higher end of each edge."""
     for edge in range(cuda.grid(1), sources.size, cuda.gridsize(1)):
         u, v = sources[edge], targets[edge]
         low[edge] = min(u, v)
@@ -34,7 +34,7 @@ def order_ends(sources, targets, low, high):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def mark_first(low, high, order, is_first):  # type: ignore[no-untyped-def]
-    """Mark the given edges that are the first of their kind; the order groups them."""
+    """Mark the first edge of each group of equal edges; the order groups them."""
     for place in range(cuda.grid(1), order.size, cuda.gridsize(1)):
         edge = order[place]
         found = int32(1)
@@ -47,7 +47,7 @@ def mark_first(low, high, order, is_first):  # type: ignore[no-untyped-def]
 
 @device_function
 def _number(edge, first):  # type: ignore[no-untyped-def]
-    """Return which of the first edges one is; they ascend."""
+    """Return the index of an edge among the ascending first edges."""
     low, high = int64(0), int64(first.size)
     while low < high:
         middle = (low + high) >> 1
@@ -60,7 +60,7 @@ def _number(edge, first):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def add_repeats(weights, order, is_first, first, zero, out, found):  # type: ignore[no-untyped-def]
-    """Add up the weights of equal edges; set ``found[0]`` where they have no sum."""
+    """Sum the weights of equal edges; set ``found[0]`` if a sum overflows or is nan."""
     for place in range(cuda.grid(1), order.size, cuda.gridsize(1)):
         edge = order[place]
         if is_first[edge] == 0:
@@ -78,7 +78,7 @@ def add_repeats(weights, order, is_first, first, zero, out, found):  # type: ign
 
 @kernel(cache=True)
 def choose_of_repeats(weights, order, is_first, first, which, out):  # type: ignore[no-untyped-def]
-    """Keep the last, the least or the most of the weights of equal edges."""
+    """Keep the last, least or largest weight of equal edges."""
     for place in range(cuda.grid(1), order.size, cuda.gridsize(1)):
         edge = order[place]
         if is_first[edge] == 0:
@@ -103,14 +103,14 @@ _CHOSEN = {"last": LAST, "min": LEAST, "max": MOST}
 
 @dataclass(frozen=True, eq=False)
 class Repeats:
-    """Edges of which some are given again.
+    """Groups of equal edges.
 
     Attributes
     ----------
     first : array of int32 or int64
-        The first of each, ascending.
+        The first edge of each group, ascending.
     order : array of int32 or int64, shape (E_given,)
-        The edges, those with the same ends one behind the other, as given.
+        The edges by group, in given order within a group.
     is_first : array of int32, shape (E_given,)
         Whether each edge is the first with its ends.
     """
@@ -120,7 +120,7 @@ class Repeats:
     is_first: Array
 
     def combined(self, weights: Array, policy: str) -> Array | None:
-        """Return what the first edges weigh, or None where weights have no sum.
+        """Return the combined weights of groups; None if a sum overflows or is nan.
 
         Parameters
         ----------
@@ -145,9 +145,9 @@ class Repeats:
 
 
 def first_of_each(edges: GpuEdges) -> Repeats | None:
-    """Find the first edge of all with the same ends; None where there are no others.
+    """Group edges with the same ends; None if all edges differ.
 
-    Of an undirected graph an edge may be given either way.
+    In an undirected graph, both directions of an edge are equal.
     """
     low, high, count = edges.sources, edges.targets, edges.given_count
     if not edges.directed:

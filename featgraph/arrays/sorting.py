@@ -1,7 +1,4 @@
-"""Stable sorts and sums on the GPU.
-
-The kernels are those of a stable radix sort, and of the sums that it needs.
-"""
+"""Stable radix sort and prefix sums on the GPU, with their kernels."""
 
 from __future__ import annotations
 
@@ -17,29 +14,29 @@ __all__ = ["RADIX_BITS", "scanned", "sort_stably"]
 
 #: Bits of a digit, at most 8.
 RADIX_BITS = 8
-#: Blocks of a kernel whose blocks take a chunk each: 8 a multiprocessor of an H200.
+#: Blocks of kernels with a chunk a block: 8 for each multiprocessor of an H200.
 _BLOCKS = 1056
-#: So many values are added up by one block.
+#: At most so many values are scanned by one block.
 _FEW = 2048
 
 
 def sort_stably(keys: Any, bound: int, values: Any = None) -> tuple[Any, Any]:
     """Sort keys, and values with them; equal keys keep their order.
 
-    A radix sort, least digit first: time and memory are O(N) a digit.
+    Radix sort, least significant digit first: O(N) time and memory a digit.
 
     Parameters
     ----------
     keys : array of int32, shape (N,)
-        Integers in [0, bound). It keeps its contents.
+        Integers in [0, bound); not changed.
     bound : int
     values : array of int32 or int64, shape (N,), optional
-        Default: the places of the keys, int32 where they fit.
+        Default: the indices of the keys, int32 if they fit.
 
     Returns
     -------
     keys, values : arrays of shape (N,)
-        New ones.
+        New arrays.
     """
     count = keys.size
     dtype = offset_dtype(count) if values is None else values.dtype
@@ -71,7 +68,7 @@ def sort_stably(keys: Any, bound: int, values: Any = None) -> tuple[Any, Any]:
 
 
 def scanned(values: Any) -> tuple[Any, Any]:
-    """Return the sums before each of some integers, int64, and that of all, (1,)."""
+    """Return the exclusive prefix sum of integers, int64, and the total, shape (1,)."""
     sums = memory.empty(values.shape, np.int64)
     total = memory.empty((1,), np.int64)
     if values.size <= _FEW:
@@ -93,14 +90,14 @@ BORDERS = DIGITS + 1
 #: Most warps of a block, keys of a lane of a tile, and keys of a tile.
 WARPS, STEPS = 8, 16
 TILE = WARPS * 32 * STEPS
-RANK_BITS = 12  # of a rank: there are TILE
+RANK_BITS = 12  # of a rank, below TILE
 #: Most threads of a block.
 THREADS = WARPS * 32
 
 
 @device_function
 def _digit(key, shift, used):  # type: ignore[no-untyped-def]
-    """Return a digit of a key, of `used` that there are."""
+    """Return a digit of a key, in base `used`."""
     return uint32((uint32(key) >> uint32(shift)) & uint32(used - 1))
 
 
@@ -108,7 +105,7 @@ def _digit(key, shift, used):  # type: ignore[no-untyped-def]
 def count_digits(keys, shift, used, chunk, counts):  # type: ignore[no-untyped-def]
     """Count the keys of each digit in a block's chunk.
 
-    ``counts[digit * blocks + block]``, so that what comes before stands before.
+    Counts are stored at ``counts[digit * blocks + block]``, in the sorted order.
     """
     own = cuda.shared.array(DIGITS, int32)
     for digit in range(cuda.threadIdx.x, DIGITS, cuda.blockDim.x):
@@ -144,9 +141,9 @@ def add_chunks(values, chunk, totals):  # type: ignore[no-untyped-def]
 
 @device_function
 def _summed(parts, own):  # type: ignore[no-untyped-def]
-    """Return the sum of the values of a block's threads up to this one.
+    """Return the inclusive prefix sum of a value over the threads of a block.
 
-    `parts` has all of these sums, until the next call.
+    `parts` has all of these sums until the next call.
     """
     thread, threads = cuda.threadIdx.x, cuda.blockDim.x
     cuda.syncthreads()
@@ -166,7 +163,7 @@ def _summed(parts, own):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def scan_few(values, sums, total):  # type: ignore[no-untyped-def]
-    """Store the sums before some values, and the sum of all; one block.
+    """Store the exclusive prefix sum of values, and the total, by one block.
 
     `sums` may be the values.
     """
@@ -187,7 +184,7 @@ def scan_few(values, sums, total):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def scan_chunks(values, chunk, totals, sums):  # type: ignore[no-untyped-def]
-    """Set each entry of `sums` to the sum of the values before it."""
+    """Store the exclusive prefix sum of each block's chunk, plus its base."""
     parts = cuda.shared.array(THREADS, int64)
     thread, threads = cuda.threadIdx.x, cuda.blockDim.x
     begin = cuda.blockIdx.x * chunk
@@ -206,7 +203,7 @@ def scan_chunks(values, chunk, totals, sums):  # type: ignore[no-untyped-def]
 
 @device_function
 def _add_up(begins, used, lane):  # type: ignore[no-untyped-def]
-    """Have a warp turn counts, from entry 1 on, into the sums up to there."""
+    """Replace counts, from entry 1 on, by inclusive prefix sums, by one warp."""
     each = (used + 31) // 32
     first, last = lane * each, min((lane + 1) * each, used)
     total = int32(0)
@@ -228,12 +225,12 @@ def _add_up(begins, used, lane):  # type: ignore[no-untyped-def]
 def scatter(  # type: ignore[no-untyped-def]
     keys, values, is_numbered, shift, bits, chunk, bases, out_keys, out_values
 ):
-    """Put keys and their values where their digits belong; keeps equals in order.
+    """Scatter keys and values by a digit; equal keys keep their order.
 
     A block takes its chunk tile by tile: each warp ranks its keys among those of the
-    same digit by votes, digits are added up over the warps, and the tile is written
-    digit by digit, so that neighboring threads write neighboring places. The value of
-    a key is its place where `is_numbered`.
+    same digit by votes, counts are scanned over the warps, and the tile is written
+    digit by digit, so that neighboring threads write neighboring places. With
+    `is_numbered`, the value of a key is its index.
     """
     counts = cuda.shared.array((WARPS, DIGITS), int32)  # of each warp, then before it
     base = cuda.shared.array(DIGITS, int64)  # where the tile's first key belongs

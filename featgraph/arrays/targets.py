@@ -1,4 +1,4 @@
-"""Which target is meant."""
+"""The choice of a target by ``target=``."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def chosen_target(target: object, default: str = "cuda") -> str:
     Parameters
     ----------
     target : {"auto", "cpu", "cuda"}
-        "auto" is what `config.target` says.
+        "auto" is `config.target`.
     default : {"cuda", "cpu"}
-        What "auto" is where that says no more, and there is a GPU.
+        The target if that is "auto", too, and there is a GPU.
 
     Raises
     ------
     DeviceError
-        If CUDA is asked for and cannot be used here.
+        If the target is "cuda", and CUDA cannot be used.
     PlanError
-        For an unknown target.
+        If the target is unknown.
     """
     given = target if isinstance(target, str) else repr(target)
     if given == "auto":

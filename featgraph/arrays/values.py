@@ -1,4 +1,4 @@
-"""Values that are not in an array of the host, or not yet."""
+"""Values that are not in a host array, or not yet; and helpers for rows."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ __all__ = [
     "taken",
 ]
 
-#: Fewer bytes are moved by one thread; and threads that move more, at most.
+#: Fewer bytes are moved by one thread; most threads that move more.
 _FEW_BYTES, _MOST_THREADS = 1 << 20, 8
-#: The kind of a device, as the DLPack protocol numbers it.
+#: The DLPack device type of CUDA.
 DLPACK_CUDA = 2
 
 
 class LostValue(Exception):
-    """A value that a storage type cannot hold: its index in the array, and itself."""
+    """A value that a storage dtype cannot hold, with its index in the array."""
 
     def __init__(self, index: int, value: Any) -> None:
         super().__init__(index, value)
@@ -51,7 +51,7 @@ class Entries:
     Attributes
     ----------
     places : ndarray of int64, shape (N,)
-        Where they are in C order; none comes twice.
+        Distinct indices in C order.
     values : ndarray of shape (N,)
     """
 
@@ -61,14 +61,14 @@ class Entries:
 
 @dataclass(eq=False)
 class Filled:
-    """One value everywhere, a few entries apart: an array that whoever needs it makes.
+    """An array with one value everywhere, but for a few entries; not yet allocated.
 
     Attributes
     ----------
     value : numpy scalar
     shape : tuple of int
     apart : Entries or None
-        Entries with other values, of the same type.
+        Entries with other values, of the same dtype.
     """
 
     value: Any
@@ -77,25 +77,25 @@ class Filled:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of the value."""
+        """The dtype of the value."""
         return self.value.dtype  # type: ignore[no-any-return]
 
     @property
     def nbytes(self) -> int:
-        """How many bytes the array would have."""
+        """Bytes of the array."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(eq=False)
 class DeviceValues:
-    """An array on the GPU that belongs to its holder, as kernels read it.
+    """An array on the GPU that belongs to its holder, possibly with padded rows.
 
     Attributes
     ----------
-    array : array of the dialect
-        In C order.
+    array : array
+        The array on the GPU, in C order.
     width : int or None
-        K, where rows of the array are longer (`stored_shape`).
+        K, if rows of the array are padded (`stored_shape`).
     """
 
     array: Any
@@ -115,18 +115,18 @@ class DeviceValues:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Which row of an array each row of another one is, modulo the rows of that.
+    """A row order: the source row for each row of an array, modulo the source's rows.
 
     Attributes
     ----------
     of : object
-        Whoever has these numbers; while it lives, they stay on the GPU.
+        The owner of the order; its copy on the GPU is kept while the owner lives.
     count : int
-        How many there are.
+        Number of rows.
     on_host : callable
-        Returns them, an array of integers.
+        Returns the order, an ndarray of integers.
     on_gpu : callable or None
-        Returns them on the GPU, an array of the dialect; None: they are uploaded.
+        Returns the order on the GPU; None: it is uploaded.
     """
 
     of: Any
@@ -137,17 +137,17 @@ class Rows:
 
 @dataclass(eq=False)
 class Reordered:
-    """Rows of a host array in another order: an array that whoever needs it makes.
+    """Rows of a host array in another order; not yet copied.
 
     Attributes
     ----------
     array : ndarray
-        In C order, of a storage type; only read.
+        The source, in C order, of a storage dtype; read-only.
     rows : Rows
-        Which of its rows each row is.
+        The order of rows.
     is_shared : bool
-        Whether the array belongs to whom the rows belong to, which never changes it: a
-        device makes one for all States.
+        Whether the array belongs to the owner of the order, and never changes: a device
+        then makes one copy for all States.
     """
 
     array: npt.NDArray[Any]
@@ -156,7 +156,7 @@ class Reordered:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the array that is made."""
+        """The shape of the reordered array."""
         return self.rows.count, *self.array.shape[1:]
 
     @property
@@ -175,11 +175,11 @@ def in_pieces(count: int, size: int, work: Callable[[int, int], object]) -> None
     Parameters
     ----------
     count : int
-        How many rows there are.
+        Number of rows.
     size : int
-        About how many bytes are moved.
+        Approximate bytes that are moved.
     work : callable
-        Lets go of the interpreter for most of its time.
+        A function that releases the GIL for most of its time.
     """
     threads = min(os.cpu_count() or 1, _MOST_THREADS)
     if size < _FEW_BYTES or threads == 1:
@@ -193,7 +193,7 @@ def in_pieces(count: int, size: int, work: Callable[[int, int], object]) -> None
 
 
 def taken(array: npt.NDArray[Any], order: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return rows of an array by their numbers, modulo how many it has."""
+    """Return ``array[order % len(array)]``, on several threads if it is large."""
     made = np.empty((len(order), *array.shape[1:]), array.dtype)
 
     def take(first: int, last: int) -> None:
@@ -207,12 +207,12 @@ def taken(array: npt.NDArray[Any], order: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 @functools.cache
 def name_of(dtype: np.dtype[Any]) -> str:
-    """Return the name of a type, which NumPy makes up anew each time."""
+    """Return the name of a dtype; cached, since NumPy computes it each time."""
     return dtype.name
 
 
 def offset_dtype(count: int) -> type[np.int32] | type[np.int64]:
-    """Return the width for offsets into, or ids of, `count` things.
+    """Return the dtype for offsets into, or ids of, `count` items.
 
     int64 from ``2**31 - 1`` on: a generated loop may step one past the last offset.
     """
@@ -220,7 +220,7 @@ def offset_dtype(count: int) -> type[np.int32] | type[np.int64]:
 
 
 def host_values(values: Any) -> npt.NDArray[Any]:
-    """Return values as an array of the host; a host array is returned itself."""
+    """Return values as a host array; a host array is returned itself."""
     if isinstance(values, Filled):
         made = np.full(values.shape, values.value, values.dtype)
         if values.apart is not None:
@@ -236,7 +236,7 @@ def host_values(values: Any) -> npt.NDArray[Any]:
 
 
 def is_on_gpu(values: Any) -> bool:
-    """Whether what a caller gives says that it lies in the memory of a GPU."""
+    """Whether a caller's array is in the memory of a GPU, by its interfaces."""
     if isinstance(values, np.ndarray | list | tuple | int | float):
         return False
     try:
@@ -244,11 +244,11 @@ def is_on_gpu(values: Any) -> bool:
             return True
         device = getattr(values, "__dlpack_device__", None)
         return callable(device) and int(device()[0]) == DLPACK_CUDA
-    except (RuntimeError, TypeError):  # a PyTorch tensor that does not give itself away
+    except (RuntimeError, TypeError):  # a PyTorch tensor that cannot be exported
         return bool(getattr(values, "is_cuda", False))
 
 
 @functools.cache
 def present_bytes() -> int:
-    """Return how much memory this machine has."""
+    """Return the bytes of memory of this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

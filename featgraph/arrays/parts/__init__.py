@@ -1,1 +1,1 @@
-"""Rows of some vertices, made on the GPU of edges that are never there all at once."""
+"""Rows of some vertices, built on the GPU from edges that are streamed in pieces."""

@@ -1,22 +1,21 @@
-"""Kernels that find the rows of a part among edges that pass by.
+"""Kernels that build the rows of a part from streamed edges.
 
-An edge i, ``u -> v``, has an *entry* in the row of v; of an undirected graph, one in
-the row of u, too, unless it is a loop. Rows and other ends are local numbers: own
-vertices first, then ghosts; what a part does not have is `ABSENT`. A part has the
-entries of its own vertices, and where it is cut along both directions, those at the
-ghosts of its edges.
+An edge i, ``u -> v``, has an *entry* in the row of v; in an undirected graph, also one
+in the row of u, unless it is a loop. Rows and other ends are local numbers: own
+vertices first, then ghosts, and `ABSENT` for all others. A part has the entries of its
+own vertices, and, along both directions, those at ghosts of its edges.
 """
 
 from featgraph._cuda import cuda, device_function, int32, int64, kernel, uint64
 
 FULL_WARP = 0xFFFFFFFF
-#: The local number of what a part does not have.
+#: The local number of vertices that a part does not have.
 ABSENT = -1
 
 
 @kernel(cache=True)
 def count_into(sources, targets, is_directed, shift, counts):  # type: ignore[no-untyped-def]
-    """Count edges by targets, shifted by some bits; twins, too, of undirected ones."""
+    """Count in-edges by target, shifted right; twins count if undirected."""
     for i in range(cuda.grid(1), targets.size, cuda.gridsize(1)):
         u, v = sources[i], targets[i]
         cuda.atomic.add(counts, v >> shift, int64(1))
@@ -50,7 +49,7 @@ def _second_number(row, word):  # type: ignore[no-untyped-def]
 
 @device_function
 def _add_one(number, sums, at):  # type: ignore[no-untyped-def]
-    """Add a number of each lane of a warp to a place."""
+    """Add the sum of a number over the lanes of a warp to ``sums[at]``."""
     offset = int32(16)
     while offset > 0:
         number = int64(number + cuda.shfl_xor_sync(FULL_WARP, number, offset))
@@ -61,7 +60,7 @@ def _add_one(number, sums, at):  # type: ignore[no-untyped-def]
 
 @device_function
 def _add_up(one, two, sums):  # type: ignore[no-untyped-def]
-    """Add two numbers of each lane of a warp."""
+    """Add the sums of two numbers over the lanes of a warp to ``sums[0]`` and [1]."""
     _add_one(one, sums, 0)
     _add_one(two, sums, 1)
 
@@ -80,7 +79,7 @@ def add_ends(sources, targets, first, sums):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def add_values(values, first, sums):  # type: ignore[no-untyped-def]
-    """Add values of edges by their bits, unsigned integers, likewise."""
+    """Add values of edges, as unsigned integers of their bits, to such sums."""
     one, two = int64(0), int64(0)
     for i in range(cuda.grid(1), values.size, cuda.gridsize(1)):
         row, word = uint64(first + i), uint64(values[i])
@@ -91,7 +90,7 @@ def add_values(values, first, sums):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def count_aside(sources, targets, bounds, found):  # type: ignore[no-untyped-def]
-    """Add up edges that no bound of sides is between the ends of."""
+    """Count the edges with both ends in one side."""
     aside = int64(0)
     for i in range(cuda.grid(1), targets.size, cuda.gridsize(1)):
         u, v = sources[i], targets[i]
@@ -105,19 +104,19 @@ def count_aside(sources, targets, bounds, found):  # type: ignore[no-untyped-def
 
 @kernel(cache=True)
 def mark_part(sources, targets, first, last, is_both, is_directed, marks, degrees, out):  # type: ignore[no-untyped-def]
-    """Mark the vertices that a part has beside its own, and count entries by row.
+    """Mark the ghosts of a part, and count its entries by row.
 
     Parameters
     ----------
     first, last : int
-        Own vertices.
+        The range of own vertices.
     is_both : bool
         Whether the part has all edges at its vertices.
-    marks : array of uint8, one a vertex
-    degrees : array of int32, one a vertex
-        Entries of the rows of a part.
-    out : array of int32, one an own vertex
-        Edges out of it, of a directed graph.
+    marks : array of uint8, shape (V,)
+    degrees : array of int32, shape (V,)
+        Number of the part's entries in each row.
+    out : array of int32, shape (own,)
+        Out-degrees of own vertices, if directed.
     """
     for i in range(cuda.grid(1), targets.size, cuda.gridsize(1)):
         u, v = sources[i], targets[i]
@@ -154,7 +153,7 @@ def list_own(first, ghosts, own, numbers):  # type: ignore[no-untyped-def]
 
 @device_function
 def _entries(u, v, own, is_both, is_directed, begin, end):  # type: ignore[no-untyped-def]
-    """Say whether each entry of an edge is in some rows; ends are local numbers."""
+    """Return whether each entry of an edge is in a range of rows; ends are local."""
     is_here = not is_both or 0 <= u < own or 0 <= v < own
     one = is_here and begin <= v < end
     other = is_here and not is_directed and u != v and begin <= u < end
@@ -163,7 +162,7 @@ def _entries(u, v, own, is_both, is_directed, begin, end):  # type: ignore[no-un
 
 @kernel(cache=True)
 def flag_entries(sources, targets, local, own, is_both, is_directed, begin, end, flags):  # type: ignore[no-untyped-def]
-    """Set how many entries each edge has in the rows from `begin` to `end`."""
+    """Set the number of entries of each edge in the rows from `begin` to `end`."""
     for i in range(cuda.grid(1), targets.size, cuda.gridsize(1)):
         u, v = local[sources[i]], local[targets[i]]
         one, other = _entries(u, v, own, is_both, is_directed, begin, end)
@@ -175,9 +174,9 @@ def emit_entries(  # type: ignore[no-untyped-def]
     sources, targets, local, own, is_both, is_directed, begin, end, places, at, first,
     given, rows, others, numbers,
 ):  # fmt: skip
-    """List these entries: row from `begin` on, the other end, and number.
+    """List the entries of a range of rows: row minus `begin`, other end, and number.
 
-    The entry of edge i at its target has the number ``first + i``; that at its source
+    The entry of edge i at its target has the number ``first + i``, that at its source
     `given` more. Either of `others` and `numbers` may be empty.
     """
     for i in range(cuda.grid(1), targets.size, cuda.gridsize(1)):
@@ -204,7 +203,7 @@ def emit_values(  # type: ignore[no-untyped-def]
     sources, targets, local, own, is_both, is_directed, begin, end, places, at, values,
     out,
 ):  # fmt: skip
-    """List a value of the edge of each of these entries."""
+    """List the edge's value for each entry of a range of rows."""
     for i in range(cuda.grid(1), targets.size, cuda.gridsize(1)):
         u, v = local[sources[i]], local[targets[i]]
         one, other = _entries(u, v, own, is_both, is_directed, begin, end)
@@ -218,7 +217,7 @@ def emit_values(  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def flag_owned(sources, targets, first, last, is_both, flags):  # type: ignore[no-untyped-def]
-    """Say which edges have a target, or with `is_both` a source, in a range."""
+    """Flag edges whose target, or with `is_both` source, is in a range."""
     for i in range(cuda.grid(1), flags.size, cuda.gridsize(1)):
         found = first <= targets[i] < last
         flags[i] = 1 if found or (is_both and first <= sources[i] < last) else 0
@@ -226,7 +225,7 @@ def flag_owned(sources, targets, first, last, is_both, flags):  # type: ignore[n
 
 @kernel(cache=True)
 def keep(values, flags, places, out):  # type: ignore[no-untyped-def]
-    """List the values of what is flagged."""
+    """List the flagged values."""
     for i in range(cuda.grid(1), flags.size, cuda.gridsize(1)):
         if flags[i] != 0:
             out[places[i]] = values[i]
@@ -234,7 +233,7 @@ def keep(values, flags, places, out):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def keep_numbers(first, flags, places, out):  # type: ignore[no-untyped-def]
-    """List the numbers of what is flagged, from `first` on."""
+    """List the indices of flagged entries, plus `first`."""
     for i in range(cuda.grid(1), flags.size, cuda.gridsize(1)):
         if flags[i] != 0:
             out[places[i]] = first + i
@@ -249,12 +248,12 @@ def copy_some(values, first, out):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def put_taken(values, order, at, out):  # type: ignore[no-untyped-def]
-    """Set entries of an array, from `at` on, to the values at places in an order."""
+    """Set entries of an array, from `at` on, to ``values[order]``."""
     for slot in range(cuda.grid(1), order.size, cuda.gridsize(1)):
         out[at + slot] = values[order[slot]]
 
 
-# -- rows of edges whose CSC is known
+# -- rows of edges with a known CSC
 
 
 @device_function
@@ -279,14 +278,14 @@ def expand_rows(offsets, rows):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def count_entries(ends, counts):  # type: ignore[no-untyped-def]
-    """Count how often each vertex is an end."""
+    """Count the occurrences of each vertex among ends."""
     for slot in range(cuda.grid(1), ends.size, cuda.gridsize(1)):
         cuda.atomic.add(counts, ends[slot], 1)
 
 
 @kernel(cache=True)
 def count_others(ends, rows, counts):  # type: ignore[no-untyped-def]
-    """Count the edges into each row but loops."""
+    """Count the edges of each row, without loops."""
     for slot in range(cuda.grid(1), ends.size, cuda.gridsize(1)):
         if ends[slot] != rows[slot]:
             cuda.atomic.add(counts, rows[slot], 1)
@@ -301,7 +300,7 @@ def put_at(values, at, out):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def flag_sources(ends, rows, is_both, begin, end, first, flags):  # type: ignore[no-untyped-def]
-    """Set how many entries edges have in rows of sources; `is_both`: of both ends."""
+    """Set the number of entries of each edge at its source, or at both ends."""
     for i in range(cuda.grid(1), flags.size, cuda.gridsize(1)):
         u, v = ends[first + i], rows[first + i]
         found = 1 if begin <= u < end else 0
@@ -314,9 +313,9 @@ def flag_sources(ends, rows, is_both, begin, end, first, flags):  # type: ignore
 def list_sources(  # type: ignore[no-untyped-def]
     ends, rows, is_both, begin, end, first, flags, places, at, found, slots
 ):
-    """List these entries: the row from `begin` on, and the edge id.
+    """List these entries: row minus `begin`, and edge id.
 
-    Of an edge with both, that at its target comes first.
+    An entry at the target precedes that at the source.
     """
     for i in range(cuda.grid(1), places.size, cuda.gridsize(1)):
         if flags[i] == 0:
@@ -334,7 +333,7 @@ def list_sources(  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def other_of(ends, rows, begin, slots, found, at, out):  # type: ignore[no-untyped-def]
-    """Set the end of each edge that is not its row, from `at` on."""
+    """Set the other end of each entry, from `at` on."""
     for i in range(cuda.grid(1), slots.size, cuda.gridsize(1)):
         slot = slots[i]
         row = found[i] + begin
@@ -343,7 +342,7 @@ def other_of(ends, rows, begin, slots, found, at, out):  # type: ignore[no-untyp
 
 @kernel(cache=True)
 def find_in_rows(offsets, ends, rows, numbers, given, twins):  # type: ignore[no-untyped-def]
-    """Set the slot of each edge's reverse, by its number: rows ascend by it."""
+    """Set the slot of each edge's twin, by binary search for its number in a row."""
     for slot in range(cuda.grid(1), ends.size, cuda.gridsize(1)):
         u = ends[slot]
         if u == rows[slot]:
@@ -362,14 +361,14 @@ def find_in_rows(offsets, ends, rows, numbers, given, twins):  # type: ignore[no
 
 @kernel(cache=True)
 def keys_of(numbers, given, keys):  # type: ignore[no-untyped-def]
-    """Set the number of the given edge of each slot, to sort by."""
+    """Set the sort key of each slot: the number of its given edge."""
     for slot in range(cuda.grid(1), keys.size, cuda.gridsize(1)):
         keys[slot] = int32(numbers[slot] % given)
 
 
 @kernel(cache=True)
 def flag_given(numbers, given, flags):  # type: ignore[no-untyped-def]
-    """Say of which slots the edge is one that was given, and no twin."""
+    """Flag slots of given edges, not of twins."""
     for slot in range(cuda.grid(1), flags.size, cuda.gridsize(1)):
         flags[slot] = 1 if numbers[slot] < given else 0
 
@@ -384,38 +383,38 @@ def number_locally(flags, twins, count, given):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def close_offsets(before, total, offsets):  # type: ignore[no-untyped-def]
-    """Set where each row begins, and where the last one ends."""
+    """Set offsets of shape (V + 1,) from an exclusive prefix sum and its total."""
     for row in range(cuda.grid(1), offsets.size, cuda.gridsize(1)):
         offsets[row] = before[row] if row < before.size else total[0]
 
 
 @kernel(cache=True)
 def number_slots(slots):  # type: ignore[no-untyped-def]
-    """Set each slot to its place."""
+    """Set each entry to its index."""
     for slot in range(cuda.grid(1), slots.size, cuda.gridsize(1)):
         slots[slot] = slot
 
 
 @kernel(cache=True)
 def lengths_of(offsets, lengths):  # type: ignore[no-untyped-def]
-    """Set how many slots each row has."""
+    """Set the number of slots of each row."""
     for row in range(cuda.grid(1), lengths.size, cuda.gridsize(1)):
         lengths[row] = offsets[row + 1] - offsets[row]
 
 
-# -- rows that come from files, whose sources are numbers of a division
+# -- rows read from files, whose sources are numbers of a division
 
 
 @kernel(cache=True)
 def put_lengths(offsets, at, lengths):  # type: ignore[no-untyped-def]
-    """Set how many slots rows have, from place `at` on."""
+    """Set the number of slots of each row, from index `at` on."""
     for row in range(cuda.grid(1), offsets.size - 1, cuda.gridsize(1)):
         lengths[at + row] = offsets[row + 1] - offsets[row]
 
 
 @kernel(cache=True)
 def count_descents(offsets, found):  # type: ignore[no-untyped-def]
-    """Add up the offsets that are less than those before them."""
+    """Count offsets that are less than their predecessor."""
     descents = int64(0)
     for row in range(cuda.grid(1), offsets.size - 1, cuda.gridsize(1)):
         if offsets[row + 1] < offsets[row]:
@@ -425,7 +424,7 @@ def count_descents(offsets, found):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def count_inside(values, begin, end, low, high, found, at):  # type: ignore[no-untyped-def]
-    """Add up, at a place, the values from `begin` to `end` that are in a range."""
+    """Add the number of values from `begin` to `end` in a range to ``found[at]``."""
     inside = int64(0)
     for place in range(begin + cuda.grid(1), end, cuda.gridsize(1)):
         if low <= values[place] < high:
@@ -440,7 +439,7 @@ def add_slots(offsets, ends, numbers, vertices, first, given, sums):  # type: ig
     Parameters
     ----------
     vertices : array of int32
-        The vertex of each number that ends have; empty: these are vertices.
+        The vertex of each number; empty if ends are vertices.
     first : int
         The number of the first row.
     sums : array of int64
@@ -478,7 +477,7 @@ def add_slots(offsets, ends, numbers, vertices, first, given, sums):  # type: ig
 
 @kernel(cache=True)
 def add_weights(offsets, ends, numbers, weights, first, given, sums):  # type: ignore[no-untyped-def]
-    """Add the sums of weights, given as unsigned integers of the same bits."""
+    """Add the sums of weights, as unsigned integers of their bits."""
     one, two, twin_one, twin_two = int64(0), int64(0), int64(0), int64(0)
     count = int64(offsets[offsets.size - 1])
     for slot in range(cuda.grid(1), count, cuda.gridsize(1)):
@@ -498,14 +497,14 @@ def add_weights(offsets, ends, numbers, weights, first, given, sums):  # type: i
 
 @kernel(cache=True)
 def flag_inside(values, begin, low, high, flags):  # type: ignore[no-untyped-def]
-    """Say which values from `begin` on are in a range."""
+    """Flag values, from `begin` on, in a range."""
     for i in range(cuda.grid(1), flags.size, cuda.gridsize(1)):
         flags[i] = 1 if low <= values[begin + i] < high else 0
 
 
 @kernel(cache=True)
 def keep_some(values, begin, flags, places, out):  # type: ignore[no-untyped-def]
-    """List the values, from `begin` on, of what is flagged."""
+    """List the flagged values, from `begin` on."""
     for i in range(cuda.grid(1), flags.size, cuda.gridsize(1)):
         if flags[i] != 0:
             out[places[i]] = values[begin + i]
@@ -513,7 +512,7 @@ def keep_some(values, begin, flags, places, out):  # type: ignore[no-untyped-def
 
 @kernel(cache=True)
 def keep_rows(offsets, begin, first, flags, places, out):  # type: ignore[no-untyped-def]
-    """List the rows, numbered from `first` on, of the slots that are flagged."""
+    """List the rows of flagged slots, plus `first`."""
     for i in range(cuda.grid(1), flags.size, cuda.gridsize(1)):
         if flags[i] != 0:
             out[places[i]] = first + _row_of(offsets, begin + i)
@@ -521,7 +520,7 @@ def keep_rows(offsets, begin, first, flags, places, out):  # type: ignore[no-unt
 
 @kernel(cache=True)
 def mark_others(ends, first, last, marks):  # type: ignore[no-untyped-def]
-    """Mark the vertices that are not between two numbers."""
+    """Mark the vertices outside of a range."""
     for slot in range(cuda.grid(1), ends.size, cuda.gridsize(1)):
         u = ends[slot]
         if not first <= u < last:
@@ -530,13 +529,13 @@ def mark_others(ends, first, last, marks):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def localize(ends, local):  # type: ignore[no-untyped-def]
-    """Turn numbers of vertices into local ones."""
+    """Replace vertices by local numbers."""
     for slot in range(cuda.grid(1), ends.size, cuda.gridsize(1)):
         ends[slot] = local[ends[slot]]
 
 
 @kernel(cache=True)
 def lower(values, by):  # type: ignore[no-untyped-def]
-    """Subtract a number."""
+    """Subtract a number from each value."""
     for place in range(cuda.grid(1), values.size, cuda.gridsize(1)):
         values[place] = values[place] - by

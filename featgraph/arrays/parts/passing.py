@@ -1,7 +1,7 @@
-"""The rows of a part, made of edges that pass by, as often as it takes.
+"""Rows of a part, built from edges that are streamed several times.
 
-No array is as long as the edges are but those that are made: edges pass piece by piece,
-and rows are sorted slab by slab.
+Edges are streamed piece by piece, and rows are sorted slab by slab, so that only the
+results are as long as the part's edges.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ Array = Any
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Some edges, one behind the other.
+    """A piece of consecutive edges.
 
     Attributes
     ----------
     first : int
-        The number of the first one.
+        The number of the first edge.
     sources, targets : arrays of int32
     weights : array or None
     """
@@ -52,20 +52,20 @@ class Piece:
     weights: Array | None
 
 
-#: Other ends, numbers and weights of entries, those that are asked for.
+#: Arrays for other ends, numbers and weights of entries, or None.
 Columns = tuple[Array | None, Array | None, Array | None]
-#: Gives all edges, piece by piece, each time it is called.
+#: A function that returns an iterator over all edges, each time it is called.
 Pieces = Callable[[], Iterator[Piece]]
 
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """What is counted of some edges, on the host.
+    """Counts and digest of edges, on the host.
 
     Attributes
     ----------
     into : ndarray of int64
-        In-edges of vertices that are the same number when they are shifted.
+        Number of in-edges by target, shifted right.
     ends, weights : ndarray of uint64, shape (2,)
         Sums for digests.
     """
@@ -81,13 +81,13 @@ def survey(
     shift: int,
     directed: bool,
 ) -> Survey:
-    """Count in-edges, and add up what digests are made of.
+    """Count in-edges, and add up the sums of digests.
 
     Parameters
     ----------
     pieces : callable
     counters, shift : int
-        How many counts there are, and by how many bits a target is shifted to its own.
+        Number of counters, and right shift from a target to its counter.
     directed : bool
     """
     into = memory.filled((counters,), 0, np.int64)
@@ -105,7 +105,7 @@ def survey(
 
 
 def count_within(sources: Array, targets: Array, sides: tuple[int, ...]) -> int:
-    """Count edges on the GPU that have both ends in one side."""
+    """Return the number of edges on the GPU with both ends in one side."""
     found = memory.filled((2,), 0, np.int64)
     bounds = memory.upload(np.cumsum(sides, dtype=np.int64))
     ends = sources, targets
@@ -114,14 +114,14 @@ def count_within(sources: Array, targets: Array, sides: tuple[int, ...]) -> int:
 
 
 def sums_of_ends(sources: Array, targets: Array) -> npt.NDArray[np.uint64]:
-    """Return the sums over edges that a digest of their ends is made of."""
+    """Return the sums for the digest of ends: uint64, shape (2,)."""
     sums = memory.filled((2,), 0, np.int64)
     memory.launch_over(kernels.add_ends, targets.size, sources, targets, 0, sums)
     return memory.read(sums).view(np.uint64)
 
 
 def sums_of_values(values: Array) -> npt.NDArray[np.uint64]:
-    """Return those that a digest of values of edges is made of."""
+    """Return the sums for the digest of values: uint64, shape (2,)."""
     sums = memory.filled((2,), 0, np.int64)
     bits = values.view(np.dtype(f"u{values.dtype.itemsize}"))
     memory.launch_over(kernels.add_values, bits.size, bits, 0, sums)
@@ -129,7 +129,7 @@ def sums_of_values(values: Array) -> npt.NDArray[np.uint64]:
 
 
 def renumbered(pieces: Pieces, numbers: Array) -> Pieces:
-    """Return what gives the same edges, between other numbers of the vertices."""
+    """Return the same stream of edges with renumbered vertices."""
 
     def passing() -> Iterator[Piece]:
         for piece in pieces():
@@ -141,16 +141,16 @@ def renumbered(pieces: Pieces, numbers: Array) -> Pieces:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which entries of edges a part has: see `kernels`.
+    """The entries of edges that a part has: see `kernels`.
 
     Attributes
     ----------
     first, last : int
-        Own vertices.
+        The range of own vertices.
     vertex_count, given_count : int
-        Of the whole graph.
+        Vertices and given edges of the whole graph.
     is_both : bool
-        Whether the part has all edges at its vertices, or those into them.
+        Whether the part has all edges at its vertices, or only those into them.
     directed : bool
     """
 
@@ -163,30 +163,30 @@ class Wanted:
 
     @property
     def own(self) -> int:
-        """How many vertices the part owns."""
+        """Number of own vertices."""
         return self.last - self.first
 
 
 class Part:
-    """The part that a rank has of edges that pass by.
+    """The part of a rank, built from streamed edges.
 
     Parameters
     ----------
     pieces : callable
-        Gives all edges of which the part has some.
+        The stream of all edges.
     wanted : Wanted
 
     Attributes
     ----------
     wanted : Wanted
     ghosts : ndarray of int32
-        Vertices that it has beside its own, ascending.
+        Ghosts, ascending.
     offsets : array
-        Where the rows along in-edges begin.
+        Offsets of the rows along in-edges.
     on_host : ndarray
-        The same.
+        The same offsets on the host.
     out : ndarray of int32
-        Edges out of own vertices, of a directed graph.
+        Out-degrees of own vertices, if directed.
     """
 
     def __init__(self, pieces: Pieces, wanted: Wanted) -> None:
@@ -218,7 +218,7 @@ class Part:
         self.out = memory.read(out)[:own]
 
     def rows(self, dtype: Any) -> tuple[Array, Array | None]:
-        """Return the other end of each slot, and its weight, of a type or None."""
+        """Return the other end of each slot, and its weight in a dtype, or None."""
         ends = memory.empty((self._size,), np.int32)
         weights = None if dtype is None else memory.empty((self._size,), dtype)
         local, at = self._local(), 0
@@ -249,7 +249,7 @@ class Part:
         return made
 
     def forget(self) -> None:
-        """Let go of what gives the edges: no rows are made any more."""
+        """Release the stream of edges: no more rows can be built."""
         self._pieces = lambda: iter(())
 
     def _local(self) -> Array:
@@ -265,9 +265,9 @@ class Part:
         return int(self.on_host[-1])
 
     def _listed(self, local: Array, slab: tuple[int, int], columns: Columns) -> Array:
-        """Return the row of each entry of a slab as edges pass by; fill other arrays.
+        """Stream all edges; return the row of each entry of a slab, and fill columns.
 
-        Rows count from the slab's first on.
+        Rows are relative to the first row of the slab.
         """
         others, numbers, values = columns
         wanted, at = self.wanted, 0

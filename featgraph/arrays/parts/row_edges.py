@@ -1,4 +1,4 @@
-"""Edges on the GPU whose CSC is there: all else is made of it, some rows at a time."""
+"""Edges on the GPU given by their CSC, from which other rows are built in slabs."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from featgraph.arrays.values import offset_dtype
 __all__ = ["LEAST_SLAB", "SLABS", "GpuRowEdges", "slabs"]
 
 Array = Any
-#: Rows are sorted so many slabs at a time, unless these have fewer slots than a GPU
-#: sorts in a few milliseconds: what a sort takes is then about what its rows take.
+#: Number of slabs in which rows are sorted, and least slots of a slab, which a GPU
+#: sorts in a few milliseconds. A sort then needs about as much memory as its rows.
 SLABS, LEAST_SLAB = 8, 1 << 24
-#: Edges that are looked through at a time.
+#: Edges that are scanned at a time.
 PIECE_EDGES = 1 << 24
 
 
 def slabs(offsets: Any) -> Iterator[tuple[int, int, int]]:
-    """Yield first and last rows, and the number of slots, of slabs of rows.
+    """Yield first row, end, and number of slots of each slab of rows.
 
     Parameters
     ----------
     offsets : ndarray
-        Where rows begin, and where the last one ends.
+        Offsets of the rows, shape (rows + 1,).
     """
     rows, count = offsets.size - 1, int(offsets[-1])
     most = max(LEAST_SLAB, -(-count // SLABS))
@@ -44,22 +44,22 @@ def slabs(offsets: Any) -> Iterator[tuple[int, int, int]]:
 
 
 class GpuRowEdges(GpuEdges):
-    """Edges of which the rows along in-edges are known.
+    """Edges given by their rows along in-edges.
 
     Parameters
     ----------
     offsets : array of int32 or int64, shape (V + 1,)
     ends : array of int32, shape (E,)
-        Sources, row by row, in the order in which edges were given.
+        Sources, row by row, in given order.
     directed : bool
     numbers : callable, or None
-        Returns the number of the given edge of each slot; of a twin it is `bound` more.
-        None where slots have the order in which edges were given.
+        Returns the number of the given edge of each slot, plus `bound` for a twin. None
+        if slots are in given order.
     bound : int
-        More than any number of a given edge.
+        Larger than any number of a given edge.
     is_by_slot : bool
-        Whether given edges of a directed graph are taken to have the order of their
-        slots, whatever their numbers are: these say the order of out-edges.
+        Whether the slots of a directed graph count as given order, whatever their
+        numbers, which then order out-edges only.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class GpuRowEdges(GpuEdges):
         return slots
 
     def _is_given(self) -> Array:
-        """Return of which slots the edge is no twin."""
+        """Return flags of slots whose edge is no twin."""
         flags = memory.empty(self._ends_in.shape, np.uint8)
         numbers = self._numbered()
         memory.launch_over(kernels.flag_given, flags.size, numbers, self._bound, flags)
@@ -112,7 +112,7 @@ class GpuRowEdges(GpuEdges):
         return taken(slots, self._by_number(slots, self._numbered()))
 
     def _by_number(self, slots: Array, numbers: Array) -> Array:
-        """Return the places of some slots, sorted by the numbers of their edges."""
+        """Return the order that sorts some slots by the numbers of their edges."""
         numbers = taken(numbers, slots)
         keys = memory.empty(numbers.shape, np.int32)
         memory.launch_over(kernels.keys_of, keys.size, numbers, self._bound, keys)
@@ -120,14 +120,14 @@ class GpuRowEdges(GpuEdges):
 
     @cached_property
     def sources(self) -> Array:
-        """Where given edges begin, in given order."""
+        """Sources of given edges, in given order."""
         if self._is_plain:
             return self._ends_in
         return taken(self._ends_in, self._given_slots())
 
     @cached_property
     def targets(self) -> Array:
-        """Where they end."""
+        """Targets of given edges, in given order."""
         rows = self._expanded()
         if self._is_plain:
             return rows
@@ -140,7 +140,7 @@ class GpuRowEdges(GpuEdges):
 
     @cached_property
     def given_count(self) -> int:
-        """How many edges were given."""
+        """Number of given edges."""
         if self.directed:
             return self.edge_count
         _, total = sorting.scanned(self._is_given())
@@ -148,12 +148,12 @@ class GpuRowEdges(GpuEdges):
 
     @property
     def edge_count(self) -> int:
-        """How many edges there are, twins included."""
+        """Number of edges, twins included."""
         return int(self._ends_in.size)
 
     @property
     def loop_count(self) -> int:
-        """How many of the given edges of an undirected graph are self-loops."""
+        """Number of self-loops of an undirected graph."""
         return 2 * self.given_count - self.edge_count
 
     def as_given(self) -> GpuEdges:
@@ -200,7 +200,7 @@ class GpuRowEdges(GpuEdges):
         return self._ids["out"]
 
     def degrees(self, side: str, dtype: Any = None) -> Array:
-        """Return how many "in" or "out" edges each vertex has."""
+        """Return the "in" or "out" degree of each vertex."""
         side = side if self.directed else "in"
         wanted = np.dtype(offset_dtype(self.edge_count) if dtype is None else dtype)
         key = side, wanted.name
@@ -216,7 +216,7 @@ class GpuRowEdges(GpuEdges):
         return self._degrees[key]
 
     def _turned(self, is_both: bool) -> GpuRows:
-        """Return the rows of sources, or of both ends, with edge ids as their order."""
+        """Return the rows along out-edges, or both, with edge ids as `order`."""
         rows = self._expanded()
         counts = memory.filled((self.vertex_count,), 0, np.int64)
         memory.launch_over(
@@ -252,7 +252,7 @@ class GpuRowEdges(GpuEdges):
     def _entries(
         self, rows: Array, is_both: bool, slab: tuple[int, int], count: int
     ) -> tuple[Array, Array]:
-        """Return the rows of a slab's entries, from its first on, and their edges."""
+        """Return row (relative to the slab) and edge id of each entry of a slab."""
         found = memory.empty((count,), np.int32)
         slots = memory.empty((count,), self._dtype)
         at = 0

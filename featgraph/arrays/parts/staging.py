@@ -1,7 +1,7 @@
-"""Bytes of files on their way to the GPU, by way of page-locked memory.
+"""Copies of file contents to the GPU through page-locked memory.
 
-Several threads fill pieces of it, while those before are copied to the GPU: the
-opposite of `featgraph.arrays.landing`. No array of the host has all of them.
+Several threads fill pieces, while earlier ones are copied to the GPU: the reverse of
+`featgraph.arrays.landing`. No host array has all of the bytes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from featgraph.arrays import memory
 __all__ = ["send"]
 
 Bytes = npt.NDArray[np.uint8]
-#: Fills a piece of some number, and returns which of its bytes are sent.
+#: ``fill(number, piece)`` fills a piece; returns the byte range to send.
 Fill = Callable[[int, Bytes], tuple[int, int]]
-#: Most threads: a dozen read and check as fast as a bus takes it.
+#: Most threads: a dozen read and check as fast as a bus copies.
 _MOST_THREADS = 16
 
 
 class _Staging:
-    """Pieces of page-locked memory; one sender at a time has them."""
+    """Pieces of page-locked memory; one sender at a time."""
 
     def __init__(self) -> None:
         self._pieces: list[Bytes] = []
@@ -38,9 +38,9 @@ class _Staging:
     def send(
         self, count: int, room: int, threads: int, fill: Fill, address: int
     ) -> None:
-        """Send so many pieces, each filled by a thread, to an address of the GPU."""
+        """Copy `count` pieces, each filled by a thread, to an address of the GPU."""
         with self._sending:
-            # Half of the pieces are filled, half on their way to the GPU.
+            # Half of the pieces are being filled, half in flight to the GPU.
             threads = min(threads, _MOST_THREADS)
             self._make(min(2 * threads, max(count, 1)), room)
             streams, together = memory.streams(), len(self._pieces)
@@ -62,11 +62,11 @@ class _Staging:
                             streams.start_write(address + sent, first, end - begin, 0)
                             streams.mark(self._events[place], 0)
                             sent += end - begin
-            finally:  # also behind an error, copies are to leave before others come
+            finally:  # also after an error, copies must end before pieces are reused
                 memory.synchronize()
 
     def _make(self, count: int, room: int) -> None:
-        """Have so many pieces at least, of so many bytes."""
+        """Allocate up to `count` pieces of `room` bytes or more."""
         if self._pieces and self._pieces[0].size < room:
             self._pieces, self._events = [], []
         missing = count - len(self._pieces)
@@ -84,26 +84,28 @@ _making = threading.Lock()
 def send(
     count: int, room: int, threads: int, fill: Fill, there: Any, begin: int = 0
 ) -> None:
-    """Send pieces to an array of the GPU, one behind the other; return behind it.
+    """Copy pieces one after the other to an array of the GPU; wait for all copies.
 
     Parameters
     ----------
     count : int
-        How many pieces there are.
+        Number of pieces.
     room : int
         Most bytes of a piece.
     threads : int
-        How many fill pieces, at most.
+        Most threads that fill pieces.
     fill : callable
-        ``fill(number, piece)``, called once for each piece, by any thread.
-    there : array of the dialect
+        ``fill(number, piece)`` fills a piece, and returns the byte range to send;
+        called once for each piece, by any thread.
+    there : array
+        The array on the GPU.
     begin : int
-        The byte of it where the first piece goes.
+        The byte of the array for the first piece.
 
     Raises
     ------
     Exception
-        What the first piece that fails raises, when no thread fills another one.
+        The error of the first piece that fails, after all threads have stopped.
     """
     with _making:
         staging = _stagings.setdefault(memory.current_gpu(), _Staging())
