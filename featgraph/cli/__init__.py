@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status = options.command(options)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
-        # What is still buffered has to go somewhere when the interpreter ends.
+        # Buffered output is written when the interpreter ends, and needs a destination.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (FeatGraphError, OSError) as error:

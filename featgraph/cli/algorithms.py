@@ -39,7 +39,7 @@ from featgraph.errors import FileFormatError
 
 __all__ = ["run_algorithm"]
 
-#: What vertices get that a file of ``vertex value`` leaves out; 0 elsewhere.
+#: Values of vertices missing in a file of ``vertex value``; 0 elsewhere.
 _FILL = {"voltages": np.nan, "given": np.nan, "labels": -1}
 #: Of which an algorithm takes ids of vertices, as the graph's file writes them.
 _VERTICES = frozenset({"sources"})
@@ -64,7 +64,7 @@ def run_algorithm(name: str, arguments: list[str]) -> None:
     name : str
         One of `featgraph.cli.names.ALGORITHMS`.
     arguments : list of str
-        What stands behind it on the command line.
+        Its arguments on the command line.
 
     Raises
     ------

@@ -38,7 +38,7 @@ def add_convert_options(parser: argparse.ArgumentParser) -> None:
 
 
 def convert_graph(options: argparse.Namespace) -> None:
-    """Make the folder, and say what is in it.
+    """Write the folder, and print a summary.
 
     Raises
     ------

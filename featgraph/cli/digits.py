@@ -1,4 +1,4 @@
-"""Handwritten digits: what ``featgraph demo`` works on, and how it is judged."""
+"""Handwritten digits: the data of ``featgraph demo``, and measures of its results."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Digits:
     images : ndarray of shape (V, 8, 8)
         Grey levels, 0 to 16.
     truth : ndarray of int64, shape (V,)
-        The digit that was meant.
+        The digit of each image.
     neighbors : int
-        How many each image names.
+        The number of nearest neighbors of each image.
     affinity : scipy.sparse matrix of shape (V, V)
-        1 where either image names the other.
+        1 if either image is a nearest neighbor of the other.
     graph : Graph
         The same, undirected.
     """
@@ -69,7 +69,7 @@ class Digits:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What one method made of one split.
+    """The result of one method on one split.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ def load_graph_of_digits(neighbors: int) -> Digits:
     Parameters
     ----------
     neighbors : int
-        How many each image names.
+        The number of nearest neighbors of each image.
 
     Returns
     -------

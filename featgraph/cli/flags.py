@@ -1,8 +1,8 @@
 """Errors on the command line: options of Python become flags of the command.
 
 Readers and algorithms name their options as Python has them: ``names=True``,
-``duplicates="first"``. The parser of a command knows its flags, so that nothing else
-says how an option is called there.
+``duplicates="first"``. The flags are taken from the parser of a command, so that option
+names are defined only there.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def speaking_of_flags(parser: argparse.ArgumentParser) -> Iterator[None]:
 
 
 def in_flags(error: FeatGraphError, parser: argparse.ArgumentParser) -> CommandError:
-    """Return an error with flags; a fix that only a program can make is left out."""
+    """Return an error with flags; fixes that apply only to programs are left out."""
     flags = _flags_of(parser)
 
     def said(text: object) -> Any:
-        # What is quoted was given by the user.
+        # Quoted text was given by the user.
         if not isinstance(text, str) or text.startswith(("'", '"')):
             return text
         text = _OPTION.sub(lambda match: _flag(match, flags), text)
@@ -70,7 +70,7 @@ def in_flags(error: FeatGraphError, parser: argparse.ArgumentParser) -> CommandE
 
 
 def _flags_of(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
-    """Return by name of an option its flag, and the one that says no to it."""
+    """Return, by option name, its flag and its negative flag."""
     found = {}
     for action in parser._actions:
         flags = [flag for flag in action.option_strings if flag.startswith("--")]

@@ -1,7 +1,7 @@
-"""``featgraph forecast``: what a graph would take on several ranks.
+"""``featgraph forecast``: the cost of a graph on several ranks.
 
-The parser of every command asks for these options: what takes long to import is
-imported when the command runs.
+The parser of every command imports this module: slow imports are made when the command
+runs.
 """
 
 from __future__ import annotations
@@ -115,14 +115,14 @@ def print_forecast(options: argparse.Namespace) -> None:
 
 
 def _graph_of(options: argparse.Namespace) -> Graph:
-    """Return the graph; of slices in the order that they have, memory has offsets."""
+    """Return the graph; of slices in their own order, only offsets are loaded."""
     if suffix_of(options.graph) == SLICES and options.order == "given":
         return Graph(map_slices(options.graph))
     return read_given_graph(options)
 
 
 def _ranks_of(options: argparse.Namespace) -> tuple[Machine, list[str]] | None:
-    """Return what ranks are, and the links between them; None for counts alone."""
+    """Return the machine of ranks, and the links to compare; None for counts only."""
     if options.machine == "none":
         return None
     links = options.links or MACHINES[options.machine]

@@ -1,4 +1,4 @@
-"""Flags that say which graph is read and how; names of vertices on a command line."""
+"""Flags for the graph to read and its format; names of vertices on a command line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "blank"
 
 
 def add_graph_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which graph is read, and how."""
+    """Add the options for the graph to read and its format."""
     parser.add_argument(
         "--graph",
         required=True,
@@ -81,7 +81,7 @@ def add_edge_list_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_text_options(parser: argparse._ActionsContainer) -> None:
-    """Add the options that say how the lines of a table are divided."""
+    """Add the options for the columns of a table's lines."""
     parser.add_argument(
         "--columns",
         type=_columns,
@@ -146,7 +146,7 @@ def _given(options: argparse.Namespace, names: tuple[str, ...]) -> dict[str, Any
 
 
 def read_given_graph(options: argparse.Namespace) -> Graph:
-    """Read the graph that the options say.
+    """Read the graph of the options.
 
     Raises
     ------
@@ -178,7 +178,7 @@ def vertex_ids(flag: str, given: str, graph: Graph) -> npt.NDArray[Any]:
 def vertices_named(
     path: str, listed: npt.NDArray[Any], graph: Graph
 ) -> npt.NDArray[np.int64]:
-    """Return the vertices that the graph's file calls `listed`."""
+    """Return the vertices with the names `listed` in the graph's file."""
     names = graph.vertex_names
     if names is None:
         known = f"0 to {graph.vertex_count - 1}"

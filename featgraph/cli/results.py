@@ -1,4 +1,4 @@
-"""Results of algorithms as tables: what columns they have, how they are written."""
+"""Results of algorithms as tables: their columns, and files of them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _LABELLED_BY_VERTEX = frozenset(
 
 
 class Table(NamedTuple):
-    """Columns by name, and the array that stands for all of them as ``.npy``."""
+    """Columns by name, and the array that ``.npy`` files have for all of them."""
 
     columns: dict[str, Any]
     first: npt.NDArray[Any]
@@ -64,9 +64,9 @@ def columns_of(name: str, source: Any, result: Any) -> Table:
     name : str
         The algorithm, with dashes.
     source : Graph, FactorGraph or sparse matrix
-        What it ran on.
+        The input of the run.
     result : object
-        What it returned.
+        The result of the algorithm.
 
     Returns
     -------
@@ -152,7 +152,7 @@ def _marginals(model: fg.FactorGraph, result: Any, numbers: dict[str, Any]) -> T
 
 
 def summary_of(result: Any) -> str:
-    """Return a line about the run, and what the result says beside its arrays."""
+    """Return a line about the run, with the results that are not arrays."""
     said = [f"{result.supersteps:,} supersteps"]
     run = getattr(result, "run", None)
     if run is not None:
@@ -166,7 +166,7 @@ def summary_of(result: Any) -> str:
 
 
 def check_output(output: str | None, format_: str | None = None) -> None:
-    """Raise where a result could not be written, before there is one.
+    """Raise an error if a result could not be written, before there is one.
 
     Raises
     ------
@@ -191,7 +191,7 @@ def check_output(output: str | None, format_: str | None = None) -> None:
 
 
 def require_place(output: str, *, makes_folders: bool = False) -> None:
-    """Raise OSError where nothing can be written in the folder of a path.
+    """Raise OSError if the folder of a path is not writable.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def _format(output: str | None, format_: str | None) -> str:
 
 
 def write_result(table: Table, output: str | None, format_: str | None) -> None:
-    """Write a table, whole or not at all.
+    """Write a table atomically.
 
     Parameters
     ----------

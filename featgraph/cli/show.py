@@ -1,4 +1,4 @@
-"""``featgraph show``: what a foldmap becomes."""
+"""``featgraph show``: the plan, passes and code of a foldmap."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The reference interpreter: what a program means, slow and obvious.
+"""The reference interpreter: the meaning of a program, slow and obvious.
 
 It runs the user's plain Python functions vertex by vertex, edge by edge and feature by
-feature, in the order in which they stand, over NumPy arrays. It sees declarations and a
-graph, never a plan, so that it can say whether a plan is right. Start at `rules`.
+feature, in program order, over NumPy arrays. It reads declarations and a graph, never a
+plan, so that plans can be checked against it. Start at `rules`.
 """
 
 from featgraph.reference.driver import Run, iterate

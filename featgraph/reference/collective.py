@@ -22,9 +22,9 @@ def compute(operation: Operation, operands: Operands) -> list[Any]:
     Parameters
     ----------
     operation : Operation
-        A collaborative one.
+        A collaborative operation.
     operands : list of dict
-        For each feature, parameter or option name -> value. Options are alike.
+        For each feature, parameter or option name -> value. Options must be equal.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def _column(operands: Operands, name: str) -> list[Any]:
 
 
 def _matrix(operands: Operands, name: str) -> npt.NDArray[Any]:
-    """Return a matrix, which all features give alike."""
+    """Return a matrix, which is the same for all features."""
     matrix = operands[0][name]
     k = len(operands)
     if not isinstance(matrix, np.ndarray) or matrix.shape != (k, k):

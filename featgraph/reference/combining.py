@@ -1,4 +1,4 @@
-"""How contributions become one value."""
+"""Combines of contributions into one value."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ __all__ = ["Accumulator"]
 
 
 class Accumulator:
-    """The entries of one vertex while its contributions come in.
+    """The entries of one vertex while its contributions are combined.
 
-    Sums and products are taken in float64 or int64. What min, max, argmin and argmax
-    compare is rounded to the storage type first, so that ties are those of a kernel.
+    Sums and products are taken in float64 or int64. Values for min, max, argmin and
+    argmax are rounded to the storage dtype first, so that ties are those of a kernel.
 
     Attributes
     ----------
     result : ndarray
-        Combined so far, one entry a feature (or a pair of them).
+        The combined value, one entry a feature (or a pair of them).
     sources : ndarray
-        For argmin and argmax, where the key came from.
+        For argmin and argmax, the source of the best key.
     magnitude : ndarray
         Sum of the absolute contributions.
     """
@@ -72,7 +72,7 @@ class Accumulator:
             self.result[entry] = self._typed(self._combined(self.result[entry], value))
 
     def _typed(self, value: Any) -> Any:
-        """Return `value` in the type of the result; what is compared is rounded."""
+        """Return `value` in the type of the result; rounded if it is compared."""
         if self.rules.gives == "bool":
             return bool(value)
         if self.dtype.kind == "f":

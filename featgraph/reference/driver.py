@@ -1,4 +1,4 @@
-"""Supersteps until nothing is active (S4, S7)."""
+"""Supersteps until no vertex is due (S4, S7)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from featgraph.reference.topology import living_mask
 __all__ = ["Run", "iterate"]
 
 Mask = npt.NDArray[np.bool_]
-#: What a program read of scalars and vectors: (function number, name) -> value.
+#: Scalars and vectors that a program has read: (function number, name) -> value.
 Seen = dict[tuple[int, str], Any]
 
 
@@ -32,11 +32,11 @@ class Run:
     Attributes
     ----------
     values, signature : dict
-        As left by the last superstep.
+        Values after the last superstep, and their types.
     supersteps : int
-        How many were run: one for each call of a program that had something due.
+        Number of supersteps: calls of a program with due vertices.
     converged : bool
-        Whether nothing was due at the end.
+        Whether no vertex was due at the end.
     outcomes : list of Outcome
         One a superstep.
     """
@@ -50,11 +50,11 @@ class Run:
 
 @dataclass
 class _Waiting:
-    """What waits for one program: it keeps this over all its restrictions."""
+    """Pending vertices of one program, kept over all of its restrictions."""
 
     active: Mask  # committed since the program last ran
     left_due: Mask  # due vertices that ``.on`` left out
-    seen: Seen | None = None  # what it read when it last ran
+    seen: Seen | None = None  # its reads in its last run
 
 
 def iterate(
@@ -163,7 +163,7 @@ def _run_one(
     """Run one superstep; if a scalar or reduction has changed, everywhere (S7)."""
     _, values, signature = start
     options |= {"on": on}
-    # What such a reduce gives depends on where functions in front of it run.
+    # The result of such a reduce depends on where earlier functions run.
     is_late = own.seen is not None and Facts(program, signature).has_late_reduce
     active = None if is_late else own.active
     outcome = superstep(
@@ -171,7 +171,7 @@ def _run_one(
     )
     seen = _seen(program, signature, values, outcome.values)
     if _changed(own.seen, seen) and not is_late:
-        # Only now is it known what a reduce of the program itself gave.
+        # The result of the program's own reduce is known only now.
         outcome = superstep(program, *start, active=None, **options)
     own.seen = seen
     return outcome
@@ -185,8 +185,8 @@ def _seen(
 ) -> Seen:
     """Return the scalars and vectors that each function read.
 
-    A function behind the reduce that makes a value reads what it has just made. Another
-    reduce runs over all vertices anyway.
+    A function behind the reduce of a value reads its new result. Other reduces run over
+    all vertices anyway.
     """
     seen: Seen = {}
     made: dict[str, int] = {
@@ -204,7 +204,7 @@ def _seen(
 
 
 def _changed(last: Seen | None, now: Seen) -> bool:
-    """Whether a value differs from what was read last time."""
+    """Whether a value differs from that of the last run."""
     if last is None:
         return False
     return any(

@@ -1,4 +1,4 @@
-"""What can be read off declarations: accesses, widths, types of temporaries."""
+"""Facts of declarations: accesses, widths, types of temporaries."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Access:
     name : str
         The property, without ``_next``.
     is_next : bool
-        Whether ``d.name_next`` was spelled.
+        Whether the access is to ``d.name_next``.
     indices : tuple of str
         The role of each index (``"f"``, ``"i"``, ``"u"``, ``"v"``, ``"e"``) or ``"?"``.
     """
@@ -51,7 +51,7 @@ class Access:
 
 
 class Facts:
-    """What is known of a program once the types of its properties are.
+    """Facts of a program with given types of its properties.
 
     Attributes
     ----------
@@ -63,9 +63,9 @@ class Facts:
     accesses : list of list of Access
         For each function.
     widths : list of int
-        For each function, how many features it runs for.
+        For each function, its number of features.
     real : Real
-        Type of real numbers: float64 where a property in use is, else float32.
+        Type of real numbers: float64 if a property in use is float64, else float32.
     """
 
     def __init__(self, program: Program, signature: Signature) -> None:
@@ -95,7 +95,7 @@ class Facts:
                 )
 
     def _check_gathered(self, function: UserFunction, found: list[Access]) -> None:
-        """Refuse gathered values elsewhere than at the vertex that gathered (S5)."""
+        """Raise an error if gathered values are read at another vertex (S5)."""
         for access in found:
             if access.name not in self.temporaries:
                 continue
@@ -110,7 +110,7 @@ class Facts:
             )
 
     def _check_rows(self, function: UserFunction, captured: Mapping[str, Any]) -> None:
-        """Refuse rows and matrices elsewhere than in what operations are given."""
+        """Raise an error for rows and matrices outside of arguments of operations."""
         tree = function.source.tree
         roles = dict(zip(function.source.parameters, function.roles, strict=True))
         given: set[ast.AST] = set()
@@ -205,7 +205,7 @@ class Facts:
 
     @property
     def tells_targets(self) -> bool:
-        """Whether an edge function reads the twin of what edge functions write."""
+        """Whether an edge function reads twins of entries that edge functions write."""
         stored = {n for n, t in self.names.items() if t.kind is PropertyKind.EDGE}
         written: set[str] = set()
         asked: set[str] = set()
@@ -217,7 +217,7 @@ class Facts:
         return bool(stored & written & asked)
 
     def conflict_ends(self, number: int, has_sides: bool) -> set[str]:
-        """Return at which ends, "u" and "v", edges conflict by a function (S11)."""
+        """Return the ends, "u" and "v", at which a function's edges conflict (S11)."""
         function, found = self.program.functions[number], self.accesses[number]
         written = _stored_at(function)
         names = {name for name, _ in written}
@@ -226,7 +226,7 @@ class Facts:
 
     @property
     def has_late_reduce(self) -> bool:
-        """Whether due vertices read a reduce of what functions in front of it write."""
+        """Whether due vertices read a reduce over values of earlier functions."""
         changed: set[tuple[str, bool]] = set()
         late: set[str] = set()
         due: set[str] = set()
@@ -285,14 +285,14 @@ def _is_atomic(called: ast.expr, captured: Mapping[str, Any]) -> bool:
 
 
 def _object(node: ast.expr, captured: Mapping[str, Any]) -> Any:
-    """Return the object that a captured name or a chain of attributes means."""
+    """Return the object of a captured name or a chain of attributes."""
     if isinstance(node, ast.Attribute):
         return getattr(_object(node.value, captured), node.attr, None)
     return captured.get(node.id) if isinstance(node, ast.Name) else None
 
 
 def _takes_rows(called: ast.expr, captured: Mapping[str, Any]) -> bool:
-    """Whether an operation is called, or a function of the user's that may call it."""
+    """Whether an operation is called, or a user function that may call it."""
     value = _object(called, captured)
     own = isinstance(plain_function(value), FunctionType)
     return own or isinstance(value, Operation | Collaborative)
@@ -301,7 +301,7 @@ def _takes_rows(called: ast.expr, captured: Mapping[str, Any]) -> bool:
 def _changes(
     function: UserFunction, captured: Mapping[str, Any]
 ) -> set[tuple[str, bool]]:
-    """Return the properties that a function writes; whether it is their ``_next``."""
+    """Return the properties that a function writes: (name, whether ``_next``)."""
     roles = dict(zip(function.source.parameters, function.roles, strict=True))
     found: set[tuple[str, bool]] = set()
     for node in ast.walk(function.source.tree):

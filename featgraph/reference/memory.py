@@ -31,7 +31,7 @@ class Memory:
     types : dict
         Buffer -> type.
     filled : dict
-        Temporary -> mask of shape (V,): where it was gathered.
+        Temporary -> mask of shape (V,) of the vertices that have gathered it.
     """
 
     def __init__(

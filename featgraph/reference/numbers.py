@@ -1,8 +1,8 @@
-"""Numbers as a program has them: IEEE arithmetic in float64, integers of 64 bits.
+"""Numbers of programs: IEEE arithmetic in float64, integers of 64 bits.
 
-Python's own numbers raise where a kernel goes on with inf, nan or 0, and its integers
-do not end. So user functions get `Real`, `Integer`, and functions of `math` that do not
-raise; truth values stay Python's. What is stored is rounded.
+Python's own numbers raise where a kernel continues with inf, nan or 0, and its integers
+are unbounded. So user functions get `Real`, `Integer`, and functions of `math` that do
+not raise; booleans stay Python's. Stored values are rounded.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _power(a: int, b: int) -> int:
     return {1: 1, -1: 1 if b % 2 == 0 else -1}.get(a, 0)
 
 
-#: Operator -> what it does with two integers.
+#: Operator -> function of two integers.
 _OPERATORS: dict[str, Callable[[int, int], int]] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -96,11 +96,11 @@ class Integer(int):
 
 
 class _Negated(Integer):
-    """``-b``: the power of one that is an exponent is a real number (S10)."""
+    """``-b``: a power with such an exponent is a real number (S10)."""
 
 
 class Real(float):
-    """A float64 that has inf and nan where Python's raises."""
+    """A float64 whose operations give inf and nan where Python's raise."""
 
     __array_ufunc__ = None
     __hash__ = float.__hash__
@@ -194,7 +194,7 @@ for _name in _COMPARISONS:
 
 
 def as_number(value: Any) -> Any:
-    """Return `value` as what user functions compute with: Real, Integer or bool."""
+    """Return `value` as a number of user functions: Real, Integer or bool."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
     if isinstance(value, int | np.integer):
@@ -246,7 +246,7 @@ _SAME_IN_NUMPY = frozenset(
 
 
 def _of_reals(function: Any) -> Callable[..., Any]:
-    """Return a function of `math` that takes all numbers as real ones."""
+    """Return a function of `math` that converts its arguments to float64."""
 
     def compute(*values: Any) -> Any:
         return as_number(function(*(np.float64(float(value)) for value in values)))
@@ -258,14 +258,14 @@ _FUNCTIONS = {name: _of_reals(getattr(np, name)) for name in _SAME_IN_NUMPY}
 
 
 class _Math(ModuleType):
-    """The `math` module, but inf and nan come out where Python raises."""
+    """The `math` module with functions that return inf and nan and do not raise."""
 
     def __getattr__(self, name: str) -> Any:
         return _FUNCTIONS.get(name) or as_constant(getattr(math, name))
 
 
 def _as_int(value: Any) -> Integer:
-    """Return what is left of the point; the nearest int64, 0 for NaN."""
+    """Return the integral part as the nearest int64, 0 for NaN."""
     if isinstance(value, float):
         if math.isnan(value):
             return Integer(0)
@@ -275,14 +275,14 @@ def _as_int(value: Any) -> Integer:
 
 
 def _range(*bounds: Any) -> Iterator[Integer]:
-    """Count as `range` does; not at all with step 0."""
+    """Yield the numbers of `range`; none with step 0."""
     plain = [operator.index(bound) for bound in bounds]
     if plain[2:] != [0]:
         yield from map(Integer, range(*plain))
 
 
 def as_constant(value: Any) -> Any:
-    """Return a captured or written value; numbers as those of a program."""
+    """Return a captured value or a literal, with numbers as those of a program."""
     if isinstance(value, tuple):
         return tuple(map(as_constant, value))
     if type(value) is int and value < 0:
@@ -291,7 +291,7 @@ def as_constant(value: Any) -> Any:
     return as_number(value) if is_number else value
 
 
-#: What a user function captures (by identity) -> what it gets instead.
+#: Captured object (by identity) -> its replacement.
 _REPLACED: dict[int, Any] = {
     id(math): _Math("math"),
     id(float): Real,
@@ -307,7 +307,7 @@ _REPLACED |= {id(kind): _as_int for kind in (np.int32, np.int64)}
 
 
 def freeze(program: Program, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function` with the captured values that `program` froze when declared."""
+    """Return `function` with the captured values frozen in `program`'s declaration."""
     return _Freezer(program).function(function)
 
 
@@ -339,7 +339,7 @@ class _Freezer:
         return self.done[plain]  # type: ignore[no-any-return]
 
     def value(self, captured: Any) -> Any:
-        """Return what a captured value becomes."""
+        """Return the replacement of a captured value."""
         if id(captured) in _REPLACED:
             return _REPLACED[id(captured)]
         if isinstance(captured, Collaborative):
@@ -352,7 +352,7 @@ class _Freezer:
 
 
 class _Reached(ModuleType):
-    """A captured module: what user functions reach through it is frozen, too."""
+    """A captured module whose attributes are frozen, too."""
 
     def __init__(self, module: ModuleType, freezer: _Freezer) -> None:
         super().__init__(module.__name__)

@@ -1,13 +1,13 @@
 """One superstep, by the rules S1 to S6. Start here.
 
 S1  ``d.x`` is x when the superstep began; ``d.x_next`` equals it until written.
-S2  Functions run in order. Behind False, nothing more runs on that vertex or edge.
+S2  Functions run in order. After False, no function runs on that vertex or edge.
 S3  At the end, ``_next`` entries stand where the last function returned True.
 S4  Which vertices are due and which edges are run on: `_Superstep.due`, `.edges`.
-S5  A gather combines over all edges of a due vertex that it goes along, or those from
-    active ones.
+S5  A gather combines over all edges of a due vertex along its direction, or over those
+    from active vertices only.
 S6  A foldmap with a foreign read is due everywhere while anything is active.
-S11 An exclusive function runs edge by edge, in an order that is given.
+S11 An exclusive function runs edge by edge, in a given order.
 """
 
 from __future__ import annotations
@@ -48,29 +48,29 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a superstep left behind.
+    """The results of a superstep.
 
     Attributes
     ----------
     values : dict
-        Every property, scalar and reduce result, in the form in which they were given.
+        Every property, scalar and reduce result, in their given form.
     signature : dict
         Their types; reduce results are new.
     active_out : ActiveSet
-        Committed vertices; targets of edges that returned True where the foldmap ends
-        in edge functions.
+        Committed vertices; targets of edges that returned True if the foldmap ends in
+        edge functions.
     left_due : ActiveSet
         Due vertices that `on` left out; they stay due.
     temporaries : dict
-        What each gather gave, ``(V, ...)``; zeros where it did not run.
+        The result of each gather, ``(V, ...)``; zeros where it did not run.
     proposed : dict
         The ``_next`` of each iterated property before entries were dropped.
     magnitude : dict
-        For each gather and reduce, the sum of the absolute contributions: with
-        `degree`, what the tolerance of S9 rests on. Shaped as the results; zeros for
-        any and arg.
+        For each gather and reduce, the sum of the absolute contributions, which with
+        `degree` gives the tolerance of S9. Shaped as the results; zeros for any and
+        arg.
     degree : ndarray of shape (V,)
-        In-degrees, or how many edges a gather went through where that is more.
+        In-degrees, or the number of edges of a gather if that is larger.
     """
 
     values: dict[str, Any]
@@ -104,7 +104,7 @@ def superstep(
     program : Program
         The functions, in order.
     graph : Graph
-        Where they run.
+        The graph on which they run.
     values : dict
         Property -> array: vertex properties ``(V, ...)``; edge properties in the order
         in which the edges were given, ``(E, ...)``, or ``(2 E, ...)`` for undirected
@@ -113,7 +113,7 @@ def superstep(
     signature : dict
         Property -> `PropertyType`.
     active : ActiveSet or array_like, optional
-        A; None for all vertices.
+        The active set; None for all vertices.
     on : ActiveSet or array_like, optional
         The restriction of ``foldmap.on(vertices)``.
     also_due : ActiveSet or array_like, optional
@@ -125,17 +125,18 @@ def superstep(
         For programs of gathers and vertex functions.
     order : sequence of int, optional
         Rows of edges, in the order in which an exclusive function runs on those of its
-        domain; each of these stands there once. By default, the order of rows.
+        domain; each of these occurs once. By default, the order of rows.
     record_order : str, optional
         The edge property of shape (2,) that gets the turns of each edge (S11).
 
     Raises
     ------
     ValueError
-        If an edge of the domain stands not once in `order`.
+        If an edge of the domain does not occur exactly once in `order`.
     UserFunctionError
-        If a function breaks a rule: writes what is not its own, reads elsewhere what
-        it writes in place, makes a collaborative call under a condition that varies.
+        If a function breaks a rule: writes entries that are not its own, reads at
+        other vertices what it writes in place, or makes a collaborative call under a
+        condition that varies.
     StateError
         If it names a property that does not exist.
 
@@ -163,7 +164,7 @@ def superstep(
         _mask(given, topology.vertex_count, empty) & topology.living
         for given, empty in ((active, True), (on, True), (also_due, False))
     ]
-    with np.errstate(all="ignore"):  # inf and nan come and go, as in a kernel
+    with np.errstate(all="ignore"):  # inf and nan are allowed, as in a kernel
         kind = _OneByOne if asynchronous else _Superstep
         running = kind(program, facts, topology, memory, *masks)
         if record_order is not None:
@@ -213,7 +214,7 @@ class _Superstep:
         self.left_due = np.zeros(topology.vertex_count, np.bool_)
         self.magnitude: dict[str, npt.NDArray[np.float64]] = {}
         self.degree: npt.NDArray[np.int32] = memory.buffers["in_degree"].copy()
-        #: Iterated property -> row -> what was there before it was dropped.
+        #: Iterated property -> row -> its ``_next`` before it was dropped.
         self.dropped: dict[str, dict[int, Any]] = {}
         self.signature: Signature = {
             name: type_
@@ -241,7 +242,7 @@ class _Superstep:
     # -- where functions run (S4)
 
     def due(self) -> list[int]:
-        """Return the due vertices, as the functions so far have left it."""
+        """Return the due vertices, after the functions so far."""
         due = self.active | self.also_due
         for along in self.gathers_first():
             due |= self.topology.gatherers(self.active, along)
@@ -336,7 +337,7 @@ class _Superstep:
         return rows
 
     def drop(self, kind: PropertyKind, row: int) -> None:
-        """Put back the ``_next`` entries of what returned False (S3)."""
+        """Restore the ``_next`` entries of a row whose function returned False (S3)."""
         buffers = self.memory.buffers
         for name, type_ in self.signature.items():
             if type_.iterated and type_.kind is kind:
@@ -382,7 +383,7 @@ class _Superstep:
     def run_reduce(
         self, function: ReduceFunction, width: int, plain: Callable[..., Any]
     ) -> None:
-        """Combine over all vertices (of `on`); the result stands at once."""
+        """Combine over all vertices (of `on`), and store the result at once."""
         sweep = Sweep(self.memory, function, width, None)
         accumulator = Accumulator(self.program, function, self.facts)
         type_ = self.facts.names[function.into]
@@ -409,7 +410,7 @@ class _Superstep:
     # -- the end (S3)
 
     def commit(self) -> Outcome:
-        """Keep the ``_next`` entries of those that passed; the others are dropped."""
+        """Commit the ``_next`` entries of rows that passed; drop the others."""
         buffers, proposed = self.memory.buffers, {}
         rows = {
             PropertyKind.VERTEX: np.flatnonzero(self.passed).tolist(),
@@ -473,7 +474,7 @@ class _OneByOne(_Superstep):
         return self.commit()
 
     def due(self) -> list[int]:
-        """Return the vertex at hand until it has stopped."""
+        """Return the running vertex, until it has stopped."""
         return [v for v in self.running if not self.stopped[v]]
 
     def _keep(self, v: int) -> None:

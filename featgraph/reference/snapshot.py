@@ -1,4 +1,4 @@
-"""From a State to the plain arrays that the interpreter works on."""
+"""Conversion of a State to the plain arrays of the interpreter."""
 
 from __future__ import annotations
 

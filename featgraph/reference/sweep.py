@@ -1,4 +1,4 @@
-"""One function on its way over vertices or edges, and the `d` that it is given."""
+"""The sweep of one function over vertices or edges, and its argument `d`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UPDATES: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class Sweep:
-    """One function's sweep: runs it, and says what it may read and write.
+    """The sweep of one function, with checks of its reads and writes.
 
     Parameters
     ----------
@@ -38,7 +38,8 @@ class Sweep:
     width : int
         K of the function.
     writes : PropertyKind or None
-        Whose properties it writes: VERTEX (its v), EDGE (its e); None for gathers.
+        The kind of properties that it writes: VERTEX (at v), EDGE (at e); None for
+        gathers.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Sweep:
         self._memory = memory
         self._function = function
         self._writes = writes
-        #: Whose entries it writes.
+        #: By kind, the vertices or edges whose entries it may write.
         self._owners: dict[PropertyKind | None, set[int]] = {}
         #: The vertex whose temporaries may be read.
         self._vertex = -1
@@ -80,7 +81,7 @@ class Sweep:
     def run(
         self, owner: int, vertex: int, call: Any, ends: tuple[int, ...] = ()
     ) -> list[Any]:
-        """Return ``call(f)`` for all features, and store what they wrote.
+        """Return ``call(f)`` for all features, and store their writes.
 
         An exclusive function (S11) writes at both `ends` of the edge `owner`, too.
         """
@@ -103,7 +104,7 @@ class Sweep:
         return results
 
     def _write_all(self, lanes: list[Lane]) -> None:
-        """Store what the lanes wrote; they must not get in each other's way."""
+        """Store the writes of all lanes; raise an error if they conflict."""
         wrote: dict[Place, Lane] = {}
         several: set[Place] = set()
         for lane in lanes:
@@ -135,7 +136,7 @@ class Sweep:
             self._written.add(place[0])
 
     def check_elsewhere(self) -> None:
-        """Refuse reading at other vertices what the function writes in place (S6)."""
+        """Raise an error if values written in place are read at other vertices (S6)."""
         both = sorted(self._elsewhere & self._written)
         if both:
             raise self._function.source.error(
@@ -181,7 +182,7 @@ class Sweep:
         )
 
     def write(self, buffer: str, index: Any, value: Any) -> None:
-        """Note ``d.buffer[index] = value`` for the feature that is running."""
+        """Record ``d.buffer[index] = value`` for the running feature."""
         memory = self._memory
         type_ = memory.types[buffer]
         place = memory.place(buffer, index)
@@ -232,7 +233,7 @@ class Sweep:
 
 
 class Data:
-    """`d`: all names without an underscore are the user's."""
+    """`d`: all names without a leading underscore are properties."""
 
     def __init__(self, sweep: Sweep) -> None:
         object.__setattr__(self, "_sweep", sweep)
@@ -247,7 +248,7 @@ class Data:
 
 
 class _View:
-    """``d.name``: reads and writes one buffer."""
+    """``d.name``: reads and writes of one buffer."""
 
     def __init__(self, sweep: Sweep, buffer: str) -> None:
         self.sweep = sweep
@@ -271,7 +272,7 @@ class _Loose(_View):
     __hash__ = object.__hash__
 
     def whole(self) -> Any:
-        """Return what an operation gets."""
+        """Return the value for an operation: the whole, or this lane's entry."""
         return self.sweep.read(self.buffer, ())
 
 
@@ -280,7 +281,7 @@ def _entry(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a number as arrays compute with it."""
+    """Return a number as a plain float or int, for arithmetic with arrays."""
     if isinstance(value, float):
         return float(value)
     return int(value) if isinstance(value, int) else value

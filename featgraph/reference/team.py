@@ -1,9 +1,9 @@
-"""All features of one vertex or edge, run so that they meet in collaborative calls.
+"""Runs of all features of one vertex or edge, which meet in collaborative calls.
 
-A function is run for each feature until it makes a collaborative call that has no
-answer yet. When all features have stopped at the same call, the answers are computed
-and the function is run again from the start, this time with them. Nothing that a run
-does is seen outside before all features have ended, except atomics, done once.
+A function is run for each feature until it makes a collaborative call without an answer
+yet. When all features have stopped at the same call, the answers are computed, and the
+function is run again from the start with them. Writes become visible when all features
+have ended, except atomics, which are done once.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Lane:
     feature : int
         f.
     answers, old_values : list
-        What the collaborative calls and the atomics of earlier runs gave, in order.
+        Results of the collaborative calls and the atomics of earlier runs, in order.
     writes : dict
-        What this run has written; it reads its own writes.
+        Writes of this run, visible to its own reads.
     reads : set
-        What this run has read of entries that functions can write.
+        Places that this run has read, of entries that functions can write.
     """
 
     feature: int
@@ -173,7 +173,7 @@ class Team:
         }
 
     def _site(self) -> tuple[Any, ...]:
-        """Return where the call stands: its frames up to the user's function."""
+        """Return the site of a call: its frames up to the user's function."""
         site: list[Any] = []
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code is not Team._advance.__code__:

@@ -31,9 +31,9 @@ class Topology:
     Attributes
     ----------
     vertex_count, given : int
-        V, and how many edges were given.
+        V, and the number of given edges.
     directed : bool
-        False where every edge has a twin.
+        False if every edge has a twin.
     source, target : list of int
         Ends of each row.
     rows : list of int
@@ -43,7 +43,7 @@ class Topology:
     out_degree : list of int
         Out-edges of each vertex.
     living : ndarray of bool
-        Which vertices are not dead.
+        The flags of vertices that are not dead.
     has_sides : bool
         Whether each edge leads from the first of two sides to the second.
     """
@@ -95,8 +95,8 @@ class Topology:
     def gathered(self, v: int, along: str) -> list[tuple[int, int]]:
         """Return (row, u) of each edge that `v` gathers along, u at its other end.
 
-        An edge comes once: a self-loop is in both lists, and of an undirected edge both
-        directions are at hand, of which one is as good as both.
+        Each edge occurs once, although a self-loop is in both lists, and an undirected
+        edge has two directions.
         """
         found = []
         if along in {"in", "both"}:

@@ -1,4 +1,4 @@
-"""A triangle function, run on one triangle after the other."""
+"""Runs of a triangle function, one triangle after the other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Running(Protocol):
-    """What is asked of the running superstep."""
+    """The interface of the running superstep."""
 
     program: Program
     topology: Topology
@@ -38,7 +38,7 @@ def run_triangle(
     function: TriangleFunction,
     plain: Callable[..., Any],
 ) -> None:
-    """Run on the triangles that S4 names; nothing is decided."""
+    """Run a function on the triangles of S4; it has no result."""
     # No property has kind SCALAR: a triangle function writes nothing of its own.
     sweep = Sweep(superstep.memory, function, 1, PropertyKind.SCALAR)
 

@@ -1,7 +1,7 @@
-"""The type of what a gather or reduce returns, by inspection of its syntax tree.
+"""The result type of a gather or reduce, by inspection of its syntax tree.
 
-It decides what the identity of min and max is, and whether a sum is exact. Four types,
-each holding the ones before it: ``"bool"``, ``"int32"``, ``"int64"``, ``"real"``.
+It decides the identity of min and max, and whether a sum is exact. Four types, each of
+which includes the ones before: ``"bool"``, ``"int32"``, ``"int64"``, ``"real"``.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def value_type(
     function: GatherFunction | ReduceFunction,
     names: Mapping[str, PropertyType],
 ) -> str:
-    """Return the type of what `function` returns."""
+    """Return the type of the results of `function`."""
     types = dict.fromkeys(function.source.parameters, "int32")
     typing = _Typing(program, names, function.source.parameters[-1])
     return typing.returned(function.function, function.source, types)
 
 
 def storage_dtype(type_: str, real: Real) -> str:
-    """Return the dtype in which values of a type are kept."""
+    """Return the storage dtype of a type."""
     return real if type_ == "real" else type_
 
 
