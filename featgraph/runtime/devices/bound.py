@@ -1,4 +1,4 @@
-"""Entries of a kernel with the arrays of a graph in place."""
+"""Entries of a kernel, bound to the arrays of a graph."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ Array = Any
 
 
 class GraphSize(Protocol):
-    """What a graph has, counted, wherever it is."""
+    """The numbers of vertices and edges of a graph."""
 
     @property
     def vertex_count(self) -> int:
-        """Its vertices."""
+        """Number of vertices."""
 
     @property
     def edge_count(self) -> int:
-        """Its directed edges."""
+        """Number of directed edges."""
 
 
 class RowKernel:
-    """A kernel over sets of vertices, with the rows of a graph in place.
+    """A kernel over sets of vertices, bound to the rows of a graph.
 
     Parameters
     ----------
     kernel : DueSetKernel
     along : str
-        Which rows it goes along.
+        The rows that it sweeps.
     graph : mapping of str to array
         The arrays of the graph on the device.
 
     Attributes
     ----------
     rows : tuple of arrays
-        What it takes last.
+        Its last arguments.
     threads : int
-        Of a block (CUDA).
+        Threads of a block (CUDA).
     chunks : array
-        The cut of all words into equal work, where it is called for each chunk (CPU).
+        Cuts of all words into equal work, if it is called for each chunk (CPU).
     word_count : int
-        How many words these are.
+        Number of words.
     is_one_chunk : bool
-        Whether they are a single chunk.
+        Whether there is a single chunk.
     """
 
     chunks: Array
@@ -81,7 +81,7 @@ class RowKernel:
 
 
 class BoundEntry:
-    """One entry of a kernel on one graph: what stays is bound once.
+    """One entry of a kernel on one graph, with constant arguments bound once.
 
     Parameters
     ----------
@@ -97,20 +97,20 @@ class BoundEntry:
     phase : Phase
         The phase of the plan that it runs.
     place : dict of str to int
-        Where each argument stands.
+        The index of each argument.
     is_swept : bool
-        Whether it goes through chunks, which `sweep` takes one by one (CPU).
+        Whether it sweeps chunks, which `sweep` takes one by one (CPU).
     is_cut : bool
-        Whether the graph has several, or the order of a superstep may (CPU).
+        Whether the graph has several chunks, or the order of a superstep may (CPU).
     vertex_count, edge_count : int
-        Of the graph.
+        Vertices and edges of the graph.
     has_fixed_grid : bool
-        Whether its grid is known from what is bound.
+        Whether its grid depends on bound arguments only.
     lists : tuple of RowKernel
-        What makes its list of rows, where it goes by one: counts, and then lists.
+        The kernels that count, and then list, its rows, if it sweeps a list of them.
     grid : tuple or None
-        Function, blocks, threads of a block, and stream, once they are known and stay,
-        where a launch takes nothing besides (CUDA).
+        Function, blocks, threads of a block, and stream, once they are known and fixed,
+        and the entry has no scratch memory (CUDA).
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class BoundEntry:
             values.append(known)
         chunks = values[self.place["chunks"]] if self.is_swept else ()
         self.is_cut = chunks is None or len(chunks) > 2
-        #: What stays, and behind it what a superstep gives; and where each comes from.
+        #: Constant arguments, those of a superstep, and the order of both.
         self._stays, self._pick_given = tuple(values), picker([n for _, n in given])
         order = list(range(len(values)))
         for number, (place, _) in enumerate(given):
@@ -150,9 +150,9 @@ class BoundEntry:
         self._in_order = picker(order)
 
     def fill(self, given: Mapping[str, Any]) -> list[Any]:
-        """Return the arguments of a launch, with what a superstep gives.
+        """Return the arguments of a launch, with those of a superstep.
 
-        What the device decides is left open.
+        Arguments that the device sets are None.
         """
         return [*self._in_order((*self._stays, *self._pick_given(given)))]
 

@@ -1,7 +1,4 @@
-"""Which device a target is.
-
-The CPU is NumPy arrays and Numba's threads.
-"""
+"""The device of a target; the CPU device: NumPy arrays and Numba's threads."""
 
 from __future__ import annotations
 
@@ -24,14 +21,14 @@ __all__ = ["choose_device"]
 
 
 class CpuRows:
-    """Values of properties in NumPy arrays, as they are."""
+    """Values of properties in NumPy arrays without padding."""
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return an array for values of a shape, with any of them."""
+        """Return an uninitialized array for values of a shape."""
         return np.empty(shape, dtype)
 
     def upload(self, values: Values, memory: Array | None = None) -> Array:
-        """Return an array with some values; a host array itself."""
+        """Return an array with these values; a host array itself."""
         return host_values(values)
 
     def download(self, array: Array, shape: tuple[int, ...]) -> npt.NDArray[Any]:
@@ -72,7 +69,7 @@ class CpuDevice(CpuSweeps):
         return array  # type: ignore[no-any-return]
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return an array with any contents."""
+        """Return an uninitialized array."""
         return np.empty(shape, dtype)
 
     def working_memory(self, shape: tuple[int, ...], dtype: str) -> Array:
@@ -80,7 +77,7 @@ class CpuDevice(CpuSweeps):
         return self.empty(shape, dtype)
 
     def make_spare_memory(self) -> None:
-        """Return None: memory of the host is given back to it."""
+        """Return None: no memory of the host is kept."""
 
     def fill(self, array: Array, value: Any) -> None:
         """Set all elements."""
@@ -95,7 +92,7 @@ class CpuDevice(CpuSweeps):
         return host_graph_array(graph, name)
 
     def reduce_rows(self, graph: DeviceGraph, phase: Phase) -> int:
-        """Return how many partial results a reduce over a graph's vertices leaves."""
+        """Return the number of partial results of a reduce over a graph's vertices."""
         chunks = "word_chunks" if phase.in_a_tree else "vertex_chunks"
         return len(graph[chunks]) - 1
 
@@ -107,11 +104,11 @@ class CpuDevice(CpuSweeps):
         count: int | None,
         is_listed: bool,
     ) -> str:
-        """Return which form of a kernel runs a phase; on the CPU there is one."""
+        """Return the form of a phase's kernel; on the CPU there is only one."""
         return "plain"
 
     def list_vertices(self, mask: npt.NDArray[np.bool_]) -> Array | None:
-        """Return None: here sweeps go by words and pass over empty ones."""
+        """Return None: sweeps of the CPU skip empty words instead."""
         return None
 
     def synchronize(self) -> None:
@@ -124,9 +121,9 @@ def choose_device(target: str, graph: Graph | None = None) -> Device:
     Raises
     ------
     DeviceError
-        If CUDA is asked for and cannot be used here.
+        If the target is CUDA, and CUDA cannot be used.
     PlanError
-        For an unknown target.
+        If the target is unknown.
     """
     if graph is not None and graph.changing is not None:
         target = graph.changing.target_of(target)

@@ -14,7 +14,7 @@ MOST = 1.7976931348623157e308
 
 @njit(cache=True, error_model="numpy")
 def list_set(words, vertices):  # type: ignore[no-untyped-def]
-    """Put the vertices of a set into a list, ascending; return how many they are."""
+    """List the vertices of a set, ascending; return their number."""
     count = 0
     for word in range(words.size):
         pending = words[word]
@@ -35,9 +35,9 @@ def fill_set(vertices, count, words):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def fill_waiting(vertices, count, waits, words):  # type: ignore[no-untyped-def]
-    """Set the bits of those of a list that wait, and note that they wait no more.
+    """Set the bits of the waiting vertices of a list, and clear their waiting flags.
 
-    Return how many they are.
+    Return their number.
     """
     found = 0
     for place in range(count):
@@ -51,9 +51,9 @@ def fill_waiting(vertices, count, waits, words):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def find_set(words, at, found):  # type: ignore[no-untyped-def]
-    """Put those of the words at `at` that have bits into `found`.
+    """List the nonzero words among those at `at` in `found`.
 
-    Return how many they are, and how many bits they have.
+    Return their number, and the number of their bits.
     """
     count = bits = 0
     for place in range(at.size):
@@ -104,7 +104,7 @@ def near(words, keys, sign, limit, out):  # type: ignore[no-untyped-def]
 def first_key(words, keys, sign):  # type: ignore[no-untyped-def]
     """Return the smallest ``sign * key`` of the vertices in `words`.
 
-    It is `MOST` at most where there is a vertex, and -inf where a key is NaN.
+    At most `MOST`, -inf if a key is NaN, and inf for the empty set.
     """
     first = np.inf
     for word in range(words.size):

@@ -1,12 +1,10 @@
 """Sets of vertices on the CPU, and the sweeps of kernels over them.
 
-What is done for few vertices takes time for few vertices, wherever it is known at which
-words of a bitvector they stand (`featgraph.runtime.devices.cpu_sweeps`).
-
-The words that have bits are known of the few sets that were made last. A set that was
-found by following edges is known by the words that it touched, and what a kernel leaves
-of it lies within these. Sets are known by weak references: nothing writes to a set that
-is known, and a set that is gone is forgotten.
+Work on few vertices takes time for few vertices only, as long as the nonzero words of
+their bitvector are known. These are noted for the sets made last: a set found by
+following edges lies within the words that were touched, and the vertices of it that
+pass a kernel lie within these, too. Sets are held by weak references, and noted sets
+are never written.
 """
 
 from __future__ import annotations
@@ -37,22 +35,22 @@ from featgraph.runtime.devices.protocol import (
 
 __all__ = ["CHUNKS_PER_THREAD", "SMALLEST_CHUNK", "CpuKeys", "CpuSets", "CpuSweeps"]
 
-#: How many sets are known: two supersteps of several foldmaps in turn.
+#: Most noted sets: two supersteps of several foldmaps that take turns.
 _MOST_KNOWN = 8
 
 
 @dataclass(frozen=True)
 class SparseSet:
-    """What is known of a set.
+    """The words of a sparse set.
 
     Attributes
     ----------
     at : ndarray of int64
-        Numbers of the words that may have bits; in any order, each once.
+        Indices of the words that may be nonzero; in any order, each once.
     work : int
-        About how many edges its vertices have.
+        Approximate number of edges of its vertices.
     count : int or None
-        How many vertices it has.
+        Number of its vertices; None if unknown.
     """
 
     at: npt.NDArray[np.int64]
@@ -61,36 +59,36 @@ class SparseSet:
 
 
 class KnownSets:
-    """The sets that were noted last."""
+    """The sparse sets that were noted last."""
 
     def __init__(self) -> None:
         self._known: deque[tuple[Any, SparseSet]] = deque(maxlen=_MOST_KNOWN)
 
     def find(self, words: Any) -> SparseSet | None:
-        """Return what is known of a set, None if nothing is."""
+        """Return the words of a noted set, or None."""
         for reference, found in self._known:
             if reference() is words:
                 return found
         return None
 
     def note(self, words: Any, found: SparseSet) -> None:
-        """Remember where a set has bits, if that is at few of its words."""
+        """Note the words of a set."""
         self._known.appendleft((weakref.ref(words), found))
 
 
 Array = Any
 Words = Any
-#: Chunks a thread gets: enough that uneven work evens out.
+#: Chunks per thread, enough to balance uneven work.
 CHUNKS_PER_THREAD = 16
-#: Edges and vertices below which a chunk is not worth a thread: a parallel region costs
-#: some microseconds, and far more on a busy machine.
+#: Least edges and vertices of a chunk: a parallel region costs some microseconds, and
+#: far more on a busy machine.
 SMALLEST_CHUNK = 20_000
-#: A set is known by its words if these are at most one in so many of all.
+#: A set is noted if at most one in so many of its words may be nonzero.
 _SPARSE = 4
-#: Looking for the words of a set of which only the size is known goes through all of
-#: them: worth it for at most one vertex in so many.
+#: The words of a set of known size are searched, which scans all of them, if it has at
+#: most one vertex in so many.
 _FEW = 64
-#: More out-edges than this are gone through on all threads.
+#: More out-edges than this are swept on all threads.
 _MOST_ALONE = 60_000
 
 
@@ -114,7 +112,7 @@ class CpuSets:
         return words
 
     def snapshot(self, words: Words | None) -> Words | None:
-        """Return a set that stays as it is: a copy."""
+        """Return a copy of a set."""
         return None if words is None else words.copy()
 
     def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
@@ -137,7 +135,7 @@ class CpuSets:
         return a & ~b
 
     def leave_out(self, due: Words, on: Words, left: Words) -> Words:
-        """Return what of `due` is in `on`, and add the rest to `left`."""
+        """Return the vertices of `due` in `on`, and add the rest to `left`."""
         left |= due & ~on
         return due & on
 
@@ -155,14 +153,14 @@ class CpuSets:
         return int(np.bitwise_count(words).sum())
 
     def edges_of(self, words: Words, graph: DeviceGraph, along: str) -> int:
-        """Return how many edges the vertices of a set have in rows along some edges."""
+        """Return the number of edges of a set's vertices in rows along some edges."""
         known = self.known.find(words)
         at = self.every_word(words.size) if known is None else known.at
         count = graph.kernel("count", along)
         return int(count.function(words, at, *count.rows))
 
     def every_word(self, count: int) -> Array:
-        """Return the numbers of all words of a set."""
+        """Return the indices of all words of a set."""
         every = self._all_words.get(count)
         if every is None:
             every = self._all_words[count] = np.arange(count)
@@ -214,9 +212,9 @@ class CpuSets:
         along: str,
         edges: int | None = None,
     ) -> bool:
-        """Whether vertices find an active source before all targets are gone through.
+        """Whether vertices find an active source sooner than all targets are marked.
 
-        Edges are counted where that is not known, and active vertices are not few.
+        If `edges` is None, edges are counted unless active vertices are few.
         """
         if count is None or count * _FEW < graph.vertex_count:
             return False
@@ -228,7 +226,7 @@ class CpuSets:
         return is_dense(count, vertices, all_edges, edges)
 
     def _find_few(self, words: Words, count: int | None) -> SparseSet | None:
-        """Return where a set has bits if that is at few of its words."""
+        """Return the words of a set if it is sparse, else None."""
         known = self.known.find(words)
         if known is None and count is not None and count * _FEW <= words.size * 32:
             known = SparseSet(np.flatnonzero(words), 0, count)
@@ -237,7 +235,7 @@ class CpuSets:
     def note(
         self, words: Words, at: Array, work: int, count: int | None = None
     ) -> None:
-        """Remember where a set has bits, if that is at few of its words."""
+        """Note the words of a set, if they are few."""
         if at.size * _SPARSE <= words.size:
             self.known.note(words, SparseSet(at.copy(), work, count))
 
@@ -266,7 +264,7 @@ class CpuSets:
         kernel.function(words, *entries, *kernel.rows)
 
     def reach(self, active: Words, graph: DeviceGraph) -> None:
-        """Return None: to count waits for nothing."""
+        """Return None: edges are counted when they are needed."""
 
     def count_and_look(
         self,
@@ -279,12 +277,12 @@ class CpuSets:
         return self.count(words), found
 
     def differ(self, last: Array, now: Array) -> bool:
-        """Return whether two arrays of one axis differ, where NaN equals NaN."""
+        """Return whether two one-dimensional arrays differ; NaN equals NaN."""
         is_real = now.dtype.kind == "f"
         return not np.array_equal(last, now, equal_nan=is_real)
 
     def all_if(self, flag: bool, full: VertexSet, find: Callable[[], Words]) -> Words:
-        """Return `full` if a flag is set, and otherwise the set that is found."""
+        """Return `full` if a flag is set, and otherwise ``find()``."""
         return full if flag else find()
 
     def targets(self, edge_state: Array, graph: DeviceGraph) -> Words:
@@ -296,7 +294,7 @@ class CpuSets:
 
 
 class CpuKeys:
-    """Bitvectors of vertices, by keys of these."""
+    """Operations on sets of vertices by their keys."""
 
     def __init__(self, sets: CpuSets) -> None:
         self._sets = sets
@@ -327,7 +325,10 @@ class CpuKeys:
         delta: float,
         reach_of: Callable[[Words], Reach | None],
     ) -> tuple[Words, int, float, int]:
-        """Return `near` vertices, and the limit, which moves where none is near."""
+        """Return near vertices, their number, the limit, and the size of `words`.
+
+        The limit moves behind the first key if no vertex is near.
+        """
         near = self.near(words, keys, *order, limit)
         count = self._sets.count(near)
         if count == 0 and (first := self.first(words, keys, *order)) < np.inf:
@@ -338,7 +339,7 @@ class CpuKeys:
 
 
 class CpuSweeps:
-    """Runs kernels over sets of vertices."""
+    """Runs of kernels over sets of vertices."""
 
     def __init__(self) -> None:
         self.sets = CpuSets()
@@ -347,7 +348,7 @@ class CpuSweeps:
     def launch(self, bound: BoundEntry, given: Mapping[str, Any]) -> None:
         """Run one entry of a kernel; a single chunk on this thread.
 
-        So run all chunks in a process that can start no threads.
+        All chunks run on this thread in a process that cannot start threads.
         """
         values, place, few = bound.fill(given), bound.place, None
         if "swept_words" in place:
@@ -371,7 +372,7 @@ class CpuSweeps:
     def _find_swept(
         self, place: Mapping[str, int], values: list[Any], spreads: bool
     ) -> SparseSet | None:
-        """Say which words a kernel sweeps, and cut them into chunks if they are few."""
+        """Set the words that a kernel sweeps, and their chunks if they are few."""
         swept = values[place["swept" if "swept" in place else "due"]]
         if spreads:  # the kernel makes vertices due, at any of the words
             values[place["due"]] = values[place["due"]].copy()
@@ -385,8 +386,8 @@ class CpuSweeps:
 
 
 def _cut(few: SparseSet) -> Array:
-    """Return where the words of a set are cut into chunks of about equal work."""
-    # Vertices have about as many edges into them as lead there from active ones.
+    """Return cuts of a sparse set's words into chunks of about equal work."""
+    # The number of in-edges is estimated by the edges from active vertices.
     work = few.work + 32 * few.at.size
     if work < 2 * SMALLEST_CHUNK:
         return np.array([0, few.at.size])

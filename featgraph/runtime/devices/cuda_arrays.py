@@ -1,7 +1,4 @@
-"""Arrays and bitvectors of the CUDA target.
-
-A kernel and its arrays decide whether a cycle of supersteps is run again.
-"""
+"""Arrays of the CUDA target, and the kernel that controls loops of supersteps."""
 
 from __future__ import annotations
 
@@ -93,34 +90,34 @@ __all__ = ["BLOCK", "CudaArrays", "block_count"]
 Array = Any
 Words = Any
 BLOCK = 256
-#: Up to here arrays are read through page-locked memory.
+#: Most bytes of arrays that are read through page-locked memory.
 _LANDING_BYTES = 1 << 16
 _WARP = 32
-#: Supersteps that a loop runs before it asks whether to go on. Asking takes 4.6 us, and
-#: what counts the last one stands in the way of the next (NVIDIA H200, 2026-11-23).
+#: Supersteps that a loop runs before the test whether to continue. The test takes 4.6
+#: us, and the count of the last superstep delays the next (NVIDIA H200, 2026-11-23).
 _TOGETHER = 8
-#: The same of a loop that ends behind any superstep, each in a node of its own.
+#: The same for a loop that may end after any superstep, each in a node of its own.
 _GATED_TOGETHER = 2
-#: So many entries are set by the driver, one by one; more by a kernel, which takes two
-#: copies from the host.
+#: Most entries that are set by the driver, one by one; more by a kernel, which needs
+#: two copies from the host.
 _FEW_ENTRIES = 4
-#: Recorded supersteps that may be held at a time.
+#: Most recorded supersteps at a time.
 _COUNTS = 256
-#: The arrays of one State are kept up to this share of the device's memory: half of
-#: what its pool keeps of what no one has (0044).
+#: Most memory kept of one State, as a fraction of the device's memory: half of the
+#: unused memory that its pool keeps (0044).
 _KEPT_OF_ONE = 1 / 16
 
 on_shortage(release_spare_memory)
 
 
 def block_count(threads: int, block: int | None = None) -> int:
-    """Return how many blocks have that many threads, at least one."""
+    """Return the number of blocks for so many threads, at least one."""
     return max(1, -(-threads // (block or BLOCK)))
 
 
 @lru_cache(1 << 10)
 def _repeated(item: bytes) -> tuple[int, int]:
-    """Return how many bytes an element repeats: 1, 4, or 0; and these as a word."""
+    """Return the period of an element's bytes, 1, 4 or 0 (none), and it as a word."""
     word = int.from_bytes((item * 4)[:4], sys.byteorder)
     if item == item[:1] * len(item):
         return 1, word
@@ -128,10 +125,9 @@ def _repeated(item: bytes) -> tuple[int, int]:
 
 
 def _aligned(array: Array) -> Array:
-    """Return a new array, which kernels load pieces of rows from.
+    """Return a new array after a check of its alignment for vector loads.
 
-    The driver aligns what it allocates to 256 bytes; a memory manager that the user
-    has put in its place might not.
+    The driver aligns allocations to 256 bytes; a user's memory manager may not.
     """
     if array.size and address_of(array) % ALIGNMENT:
         raise DeviceError(
@@ -143,7 +139,7 @@ def _aligned(array: Array) -> Array:
 
 
 class Own(threading.local):
-    """What kernels of one thread work in; a replay writes to it while others run."""
+    """Working memory of one thread's kernels, also written by replays."""
 
     def __init__(self) -> None:
         self.scratch: dict[str, Array] = {}
@@ -155,7 +151,7 @@ class Own(threading.local):
         dtype: str,
         make: Callable[..., Array],
     ) -> Array:
-        """Return memory, at least of a shape, which stays; `make` makes it."""
+        """Return persistent memory of at least a shape, made by `make`."""
         key = f"{name} {shape[1:]} {dtype}"
         area = self.scratch.get(key)
         if area is None or area.shape[0] < shape[0]:
@@ -164,32 +160,32 @@ class Own(threading.local):
 
     @cached_property
     def total(self) -> Array:
-        """The place of a count, and of the extremes behind it."""
+        """A count, followed by extremes: int64, on the GPU."""
         return cuda.to_device(np.zeros(LANDED, np.int64))
 
     @cached_property
     def extremes(self) -> Array:
-        """The same memory, of float64: the place of extremes, but for the first."""
+        """A view of `total` as float64: extremes from index 1 on."""
         return self.total.view(np.float64)
 
     @cached_property
     def edges(self) -> Array:
-        """Where kernels count the edges out of a set."""
+        """The number of edges out of a set: int64, shape (1,), on the GPU."""
         return cuda.to_device(np.zeros(1, np.int64))
 
     @cached_property
     def flag(self) -> Array:
-        """The place of what a kernel has found to be so or not."""
+        """A flag set by kernels: int32, shape (1,), on the GPU."""
         return cuda.to_device(np.zeros(1, np.int32))
 
     @cached_property
     def total_address(self) -> int:
-        """Where that is."""
+        """The address of `total`."""
         return address_of(self.total)
 
     @cached_property
     def loops(self) -> LoopMemory:
-        """What a loop on the device tells and is told."""
+        """Parameters and results of a loop on the device."""
         words = cuda.to_device(np.zeros(WORDS, np.int64))
         landing = cuda.pinned_array(WORDS, np.int64)
         stop = cuda.mapped_array(1, np.int64)
@@ -207,7 +203,7 @@ class CudaArrays:
             Driver(), counts, Repetition, Recording, self._make_loop
         )
         self.launches = Launches(self.driver)
-        # Page-locked: the driver copies there without a detour. One reader at a time.
+        # Page-locked, so that the driver copies directly. One reader at a time.
         self._landing = cuda.pinned_array(_LANDING_BYTES, np.uint8)
         self._landing_address = int(self._landing.ctypes.data)
         self._landed = self._landing[: 8 * LANDED].view(np.int64)
@@ -217,9 +213,9 @@ class CudaArrays:
     # -- arrays
 
     def upload(self, values: Values, memory: Array | None = None) -> Array:
-        """Copy values to the device, into some memory if it is of their type.
+        """Copy values to the device, into `memory` if that has their shape and dtype.
 
-        What is on the device already becomes the array, where there is no such memory.
+        Without such memory, values that are on the device already are not copied.
         """
         if memory is not None:
             is_alike = (memory.shape, memory.dtype) == (values.shape, values.dtype)
@@ -250,7 +246,7 @@ class CudaArrays:
         return memory
 
     def reordered(self, values: Reordered) -> DeviceValues:
-        """Bring rows of a host array into order on the device."""
+        """Upload a host array, and reorder its rows on the device."""
         rows = Foreign(self.upload(values.array))
         return rows.copied(values.dtype, values.rows)
 
@@ -267,21 +263,21 @@ class CudaArrays:
         return np.ndarray(array.shape, array.dtype, landed)
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return an array with any contents."""
+        """Return an uninitialized array."""
         return _aligned(empty(shape, dtype))
 
     def working_memory(self, shape: tuple[int, ...], dtype: str) -> Array:
         """Return an array that kernels write before they use it.
 
-        Lanes without a vertex of their own load entries there that they drop, so it
-        begins as zeros: nothing is ever read that was never written.
+        It begins as zeros: lanes without a vertex load entries that they drop, and must
+        not read uninitialized memory.
         """
         made = self.empty(shape, dtype)
         self.fill(made, 0)
         return made
 
     def make_spare_memory(self) -> SpareMemory:
-        """Return what keeps memory of States on a graph for the next ones."""
+        """Return a cache of memory of a graph's States for later ones."""
         address = self.launches.address_of
         return SpareMemory(
             self.recorder.lend_pools,
@@ -311,7 +307,7 @@ class CudaArrays:
             self.launches(elements.fill, blocks, BLOCK, (flat, typed))
 
     def _place(self, array: Array, entries: Entries) -> None:
-        """Set some entries; they come from the host."""
+        """Set some entries to values of the host."""
         count = entries.places.size
         if count <= _FEW_ENTRIES:
             self._place_few(address_of(array), entries)
@@ -344,9 +340,9 @@ class CudaArrays:
     def read_counts(
         self, extremes: int, others: int
     ) -> tuple[int, list[float], list[int]]:
-        """Return the count that a kernel has left, some extremes, and other counts.
+        """Return the count, some extremes, and other counts behind them in `total`.
 
-        They lie one behind the other; waits once.
+        Waits once for the device.
         """
         with self._reading:
             behind = 1 + extremes
@@ -358,12 +354,12 @@ class CudaArrays:
     def _make_loop(
         self, driver: Driver, cycle: Sequence[Superstep], shape: Shape
     ) -> DeviceLoop:
-        """Return a loop of a cycle, each superstep with what counts behind it."""
+        """Return a loop of a cycle, with the control kernel after each superstep."""
         memory = self.own.loops
         most = _GATED_TOGETHER if shape.is_exact else _TOGETHER
         together = list(cycle) * max(1, most // len(cycle))
         shape = replace(shape, together=len(together))
-        # The kernel runs for being asked for: without a node, it tells none.
+        # The kernel runs when it is recorded: without a node, it sets no condition.
         self.driver.set_words(memory.address, 0, 2 * HEADER)
         controlled: list[Superstep] = []
         for number, (work, counts) in enumerate(together):
@@ -390,7 +386,7 @@ def is_met(side, value, bound):  # type: ignore[no-untyped-def]
 
 @device_function
 def announce(words, at, turn, next_turn, number):  # type: ignore[no-untyped-def]
-    """Note what is pending for each foldmap; return how much for the next one."""
+    """Update the pending counts of all foldmaps; return that of the next one."""
     vertices, count = words[VERTICES], int64(0)
     for other in range(at.turns):
         pending = words[uint32(HEADER + other)]
@@ -408,22 +404,22 @@ def announce(words, at, turn, next_turn, number):  # type: ignore[no-untyped-def
 
 @device_function
 def close_gates(words, at, gates):  # type: ignore[no-untyped-def]
-    """Have none of the supersteps run that follow in this round."""
+    """Skip the remaining supersteps of this round."""
     for other in range(at.number + 1, at.gates):
         set_condition(uint64(words[uint32(gates + other)]), uint32(0))
 
 
 @kernel(cache=True)
 def control(at, total, extremes, stop, words, reals):  # type: ignore[no-untyped-def]
-    """Note a superstep that has committed ``total[0]`` vertices; one thread.
+    """Note a superstep that has committed ``total[0]`` vertices, by one thread.
 
-    A number less than 0 says that another rank is lost, which ends the loop.
-    Behind the last one of a node, tell the node whether it runs again; where supersteps
-    have gates, behind any.
+    A negative number means that another rank is lost, which ends the loop. After the
+    last superstep of a node, or after each if they have gates, the condition of the
+    node is set.
     """
     if cuda.grid(1) != 0:
         return
-    # All that is read at once, for each read takes half a microsecond.
+    # All loads are issued together: each takes half a microsecond.
     place = uint32(at.number) % uint32(at.length)
     first = uint32(HEADER + at.turns)
     gates = uint32(first + OF_A_STEP * at.length)
@@ -438,7 +434,7 @@ def control(at, total, extremes, stop, words, reals):  # type: ignore[no-untyped
     turn, next_turn = words[own + TURN], words[following + TURN]
     least, largest = words[following + LEAST], words[following + LARGEST]
     side, tested, bound = words[SIDE], words[own + TESTED], reals[BOUND]
-    # Asked beside the next superstep: the answer comes from memory of the host.
+    # Read concurrently with the next superstep: it is in memory of the host.
     stopped = int64(0) if is_last else int64(cuda.ldcv(stop, 0))
     if done == 0:
         words[BEGUN] = begun = last = now
@@ -454,7 +450,7 @@ def control(at, total, extremes, stop, words, reals):  # type: ignore[no-untyped
         words[uint32(entry + OF_AN_ENTRY + other)] = total[uint32(1 + other)]
     words[DONE], words[LAST], words[LATE] = done + 1, now, late
     words[ENDS] = 1 if ends or ended else 0
-    # Without gates all that run together do.
+    # Without gates, all supersteps of a round run.
     ends = ends or (ended and (is_whole or at.gates == 0))
     tells = ends if at.gates > 0 else is_last
     if tells and node != 0:

@@ -1,11 +1,11 @@
 """The CUDA target: its graphs, and launches of folded kernels.
 
-Kernels of schedules that share edges out evenly go by a list of vertices, with the
-number of edges that those before each have. Three small kernels make it on the device,
-in the order of the vertices: the folder prints the one that counts and the one that
-lists, since these go along rows.
+Kernels of schedules that divide edges evenly sweep a list of vertices with a prefix sum
+of their edges. Three small kernels build it on the device, in the order of vertices:
+one that counts and one that lists, which the folder prints since they sweep rows, and
+`add_up`.
 
-Rows of values of properties begin at whole loads of a lane.
+Rows of properties are padded to whole vector loads of a lane.
 """
 
 from __future__ import annotations
@@ -62,21 +62,21 @@ _MOST_BLOCKS = 1 << 14
 class CudaRows:
     """Values of properties in arrays of one device, whose rows may be padded.
 
-    Padding begins as zeros, and kernels may store there; none of it reaches a result.
+    Padding begins as zeros; kernels may write it, and no result depends on it.
     """
 
     def __init__(self, arrays: CudaArrays) -> None:
         self._arrays = arrays
 
     def empty(self, shape: Shape, dtype: str) -> Array:
-        """Return an array for values of a shape, with any of them."""
+        """Return an uninitialized array for values of a shape."""
         stored = stored_shape(shape, dtype)
         if stored == shape:
             return self._arrays.empty(shape, dtype)
         return self._arrays.working_memory(stored, dtype)
 
     def upload(self, values: Values, memory: Array | None = None) -> Array:
-        """Return an array with some values, in the memory of one that is given up."""
+        """Return an array with these values, in `memory` if that fits."""
         shape, dtype = tuple(values.shape), values.dtype
         stored = stored_shape(shape, dtype)
         if stored == shape:
@@ -106,12 +106,12 @@ class CudaRows:
         return self._arrays.download(dense)
 
     def held(self, array: Array, shape: Shape) -> DeviceValues:
-        """Return an array with values of a shape, for who holds or lends them."""
+        """Return an array with its values' shape, to be held or lent."""
         array = _first(array, shape[0])
         return DeviceValues(array, None if tuple(array.shape) == shape else shape[1])
 
     def put(self, array: Array, ids: Any, values: Any) -> None:
-        """Write some rows, by way of the host."""
+        """Write some rows through the host."""
         rows = self._arrays.download(array)
         width = np.shape(values)[-1:] if rows.ndim == 2 else ()
         rows[(ids, *map(slice, width))] = values
@@ -128,7 +128,7 @@ class CudaRows:
         self._arrays.launches(cuda_loops.copy_rows, blocks, BLOCK, (marks, *rows))
 
     def _copy(self, source: Array, target: Array, shape: Shape) -> None:
-        """Copy the values; one of the arrays is gone when that is asked for again."""
+        """Copy values between padded and dense rows; this ends any recording."""
         self._arrays.driver.note(*OPAQUE)
         blocks = min(block_count(shape[0] * shape[1]), _MOST_BLOCKS)
         given = source, target, shape[1]
@@ -136,7 +136,7 @@ class CudaRows:
 
 
 def _first(array: Array, count: int) -> Array:
-    """Return the first rows of an array, which may have room for more."""
+    """Return a view of the first rows of an array."""
     rows, *item = array.shape
     if rows == count:
         return array
@@ -149,15 +149,15 @@ def _stored_apart(entries: Entries, width: int, stride: int) -> Entries:
     return Entries(rows * stride + features, entries.values)
 
 
-#: Blocks whose warps look through a set, a range of its words each.
+#: Most blocks whose warps scan a set, a range of its words each.
 MOST_BLOCKS = 1024
-#: Threads of the block that adds up what these have found.
+#: Threads of the block that scans their counts.
 THREADS = 256
 
 
 @kernel(cache=True)
 def add_up(counts, edges, warps, share_begins, share_count):  # type: ignore[no-untyped-def]
-    """Put in the place of each number the sum of those before it; one block."""
+    """Replace both arrays of counts by their exclusive prefix sums, by one block."""
     thread = uint32(cuda.threadIdx.x)
     box_count = cuda.shared.array(THREADS, int32)
     box_edges = cuda.shared.array(THREADS, int64)
@@ -198,7 +198,7 @@ def add_up(counts, edges, warps, share_begins, share_count):  # type: ignore[no-
 
 Array = Any
 Words = Any
-#: Most blocks that combine what those of a reduce leave: all that run at a time.
+#: Most blocks that combine partial results of a reduce: all that run at a time.
 _FINISHING_BLOCKS = 2112
 #: Vertices are packed where at most one in so many is due, where a lane has a vertex;
 #: and where several lanes share one. A road-like graph of 4M vertices with one in 32
@@ -208,23 +208,23 @@ _PACKED_ALONE, _PACKED_SHARED = 16, 512
 #: The same of vertices that a push begins at: of 8.8M and 15.6M with 16 lanes each, for
 #: ten of them, it took 360 and 820 us with a place for each (NVIDIA H100).
 _PACKED_SOURCES = 64
-#: Foldmaps restricted to at most such a share of the vertices go by a list of them.
+#: Foldmaps restricted to at most this fraction of the vertices sweep a list of them.
 _LISTED = 3 / 4
 #: Sets of sources, by their names in a module.
 _SOURCES = ("sources", "active_sources")
 
 
 def _one_in(phase: Phase) -> int:
-    """Return of how many vertices one may be swept where a phase packs them."""
+    """Return n if a phase packs vertices when at most one in n is swept."""
     if phase.kind.pushes:
         return _PACKED_SOURCES
     return _PACKED_ALONE if phase.mapping.lanes_per_vertex == 1 else _PACKED_SHARED
 
 
 def _most_swept(phase: Phase, graph: GraphSize, count: int) -> float:
-    """Return how many vertices a phase sweeps, at most or as far as that can be told.
+    """Return an estimate of the most vertices that a phase sweeps.
 
-    A push sweeps the active ones. What few of them reach is not known next to hubs.
+    A push sweeps the active vertices. With hubs the number is unknown: inf.
     """
     if phase.kind.pushes:
         return count
@@ -268,7 +268,7 @@ class CudaDevice(CudaArrays):
         return self.upload(host_graph_array(graph, name))
 
     def reduce_rows(self, graph: DeviceGraph, phase: Phase) -> int:
-        """Return how many partial results a reduce leaves, or a tree has nodes."""
+        """Return the number of partial results of a reduce, or of nodes of a tree."""
         if phase.in_a_tree:
             words = word_count(graph.vertex_count)
             return max(Subtree(0, words, words).row_count, 1)
@@ -284,7 +284,7 @@ class CudaDevice(CudaArrays):
         count: int | None,
         is_listed: bool,
     ) -> str:
-        """Return which form of a kernel runs a phase."""
+        """Return the form of the kernel for a phase."""
         if count is not None and plan.can_take("packed", phase):
             one_in = _one_in(phase)
             if _most_swept(phase, graph, count) * one_in <= graph.vertex_count:
@@ -292,7 +292,7 @@ class CudaDevice(CudaArrays):
         return "listed" if is_listed and plan.can_take("listed", phase) else "plain"
 
     def list_vertices(self, mask: npt.NDArray[np.bool_]) -> Array | None:
-        """Return the vertices where `mask` holds, if kernels better go by a list."""
+        """Return the vertices of a mask if kernels should sweep a list, else None."""
         vertices = np.flatnonzero(mask).astype(np.int32)
         is_short = 0 < vertices.size <= _LISTED * mask.size
         return self.upload(vertices) if is_short else None
@@ -317,7 +317,7 @@ class CudaDevice(CudaArrays):
             self._list_rows(bound, values)
         for name, (dtype, shape) in entry.scratch.items():
             groups = blocks * block // mapping.lanes_per_vertex
-            # Kernels of hubs run beside those of other vertices.
+            # Kernels of hubs run concurrently with those of other vertices.
             own = f"{name} of {entry.role}"
             memory = self._scratch_area(own, (groups, *shape), dtype)
             values[bound.place[name]] = memory
@@ -332,7 +332,7 @@ class CudaDevice(CudaArrays):
             bound.grid = bound.function, blocks, block, stream
 
     def _grid(self, bound: BoundEntry, values: list[Any], block: int) -> int:
-        """Return how many blocks an entry takes."""
+        """Return the number of blocks of an entry."""
         entry, phase = bound.entry, bound.phase
         if entry.schedule is None:
             entries = int(values[bound.place["partials"]].shape[1])
@@ -358,7 +358,7 @@ class CudaDevice(CudaArrays):
         warps = blocks * BLOCK // 32
         counts = self._scratch_area("share counts", (warps,), "int32")
         edges = self._scratch_area("share edges", (warps,), "int64")
-        # Any set will do where all vertices are sources: it is not looked at.
+        # If all vertices are sources, the set is not read: any will do.
         own = (words or [values[bound.place["due"]]])[0], not words, count
         sums, (counting, listing) = (counts, edges), bound.lists
         counted = (*own, *sums, *counting.rows)
@@ -379,7 +379,7 @@ class CudaDevice(CudaArrays):
 
     @cached_property
     def multiprocessors(self) -> int:
-        """How many blocks certainly run at a time, of kernels that fit one each."""
+        """Number of multiprocessors: blocks that run at a time if each fits one."""
         return int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
 
     def synchronize(self) -> None:
@@ -388,7 +388,7 @@ class CudaDevice(CudaArrays):
 
 
 def long_oriented_rows(graph: Graph) -> npt.NDArray[np.int32]:
-    """Return the rows by degree order that blocks take, most work first."""
+    """Return the oriented rows that are swept by blocks, most work first."""
     length, work = np.diff(graph.oriented.upper.row_offsets), graph.oriented.work
     rows = np.flatnonzero((length >= LONG_ROW) & (work > length + 1))
     return longest_first(rows, work[rows])

@@ -59,7 +59,7 @@ def words_without(a, b, out):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def leave_out(due, on, left, out):  # type: ignore[no-untyped-def]
-    """Set `out` to what of `due` is in `on`, and add the rest to `left`."""
+    """Set `out` to the vertices of `due` in `on`, and add the rest to `left`."""
     word = uint32(cuda.grid(1))
     if word < out.size:
         out[word] = due[word] & on[word]
@@ -68,7 +68,7 @@ def leave_out(due, on, left, out):  # type: ignore[no-untyped-def]
 
 @kernel(cache=True)
 def settle(due, stale, patched):  # type: ignore[no-untyped-def]
-    """Move due vertices from `stale` to nowhere, all others of them to `patched`."""
+    """Remove due vertices from `stale`, and add those not stale to `patched`."""
     word = uint32(cuda.grid(1))
     if word < due.size:
         recomputed = due[word] & stale[word]
@@ -149,7 +149,7 @@ def near(words, keys, width, sign, limit, delta, extremes, out):  # type: ignore
 def first_key(words, keys, width, sign, extremes):  # type: ignore[no-untyped-def]
     """Lower ``extremes[1]`` to the smallest ``sign * key`` of the vertices in `words`.
 
-    It is `MOST` at most where there is a vertex, and -inf where a key is NaN.
+    At most `MOST`, and -inf if a key is NaN.
     """
     here = float64(math.inf)
     for v in range(cuda.grid(1), keys.shape[0], cuda.gridsize(1)):
@@ -199,10 +199,10 @@ def count_in_one_block(words, total):  # type: ignore[no-untyped-def]
 
 @device_function
 def copy_marked(mine, first, step, next_, current):  # type: ignore[no-untyped-def]
-    """Copy the rows of the vertices in a warp's words, that of lane l ``l * step`` on.
+    """Copy the rows of the vertices in a warp's words, lane l's ``l * step`` further.
 
-    The lanes go through the entries of 32 rows side by side. Numbers have the types
-    that kernels of due sets give the same functions: each other one is compiled again.
+    Consecutive lanes copy consecutive entries of 32 rows. Integers have the types with
+    which kernels of due sets call the same functions: others would compile them again.
     """
     lane, width = int32(cuda.laneid), uint32(current.shape[1])
     before, count = warp.bits_before(mine)

@@ -1,7 +1,7 @@
-"""What a loop over supersteps of few vertices works in, and is told, on a GPU (0042).
+"""Memory and parameters of a GPU loop over supersteps of few vertices (0042).
 
-Marks and what gathers fill are of all vertices, and are between loops what they are
-before anything is met: so any run on the device can have them.
+Marks and gathered entries have all vertices, and their initial values between loops, so
+that all runs on the device can share them.
 """
 
 from __future__ import annotations
@@ -22,31 +22,30 @@ __all__ = ["LOGGED", "Keys", "LoopReport", "QueueMemory"]
 
 Array = Any
 Words = Any
-#: Supersteps that the log has place for.
+#: Most supersteps in the log.
 LOGGED = (WORDS - words_of.LOG) // words_of.OF_AN_ENTRY
-#: Entries of the log that are read with the rest, and in most runs are all.
+#: Entries of the log that are read at first; most runs have no more.
 _READ_AT_FIRST = 40
-#: What its areas are called by.
+#: Prefix of the names of its memory.
 _OWN = "queue"
 
 
 @dataclass
 class LoopReport:
-    """What a loop has left.
+    """The results of a loop.
 
     Attributes
     ----------
     counts : list of int
         Vertices committed by each superstep.
     seconds : list of float
-        The time of each.
+        Seconds of each superstep.
     active, edges : int
-        Vertices that are active behind them, near ones if some wait, and edges that
-        lead out of these.
+        Active vertices after the loop (near ones, if some wait), and their out-edges.
     waiting : int
-        Vertices that wait.
+        Number of waiting vertices.
     limits : tuple of float
-        The limit of each superstep, and of what comes next, where vertices wait.
+        The limit of each superstep, and of the next one, if vertices wait.
     """
 
     counts: list[int]
@@ -59,14 +58,15 @@ class LoopReport:
 
 @dataclass
 class Keys:
-    """What tells near vertices from far ones.
+    """The keys that separate near vertices from far ones.
 
     Attributes
     ----------
     number : int
-        Of the property by which vertices wait; -1 where none does.
+        Index of the property of keys; -1 if no vertices wait.
     sign, delta, limit : float
-        Keys times `sign` up to `limit` are near; by how much that moves.
+        Vertices with ``sign * key <= limit`` are near; `delta` is the step of the
+        limit.
     """
 
     number: int = -1
@@ -83,10 +83,10 @@ class QueueMemory:
     device : CudaDevice
     queue : Queue
     identities : sequence
-        What each array that gathers fill holds at first.
+        The initial value of each array of gathered entries.
     vertex_count : int
     most : int
-        Sources and edges of theirs, together, that a superstep may have.
+        Most sources and edges of a superstep, together.
     """
 
     def __init__(
@@ -98,8 +98,8 @@ class QueueMemory:
         most: int,
     ) -> None:
         self._device, self._most, self._count = device, most, vertex_count
-        # No vertex stands twice on a list. Of those that supersteps hand on, each has
-        # one to read and one to fill.
+        # Each vertex occurs once in a list. Lists that are passed on are double
+        # buffers: a superstep reads one and fills the other.
         self._size = size = max(min(most, vertex_count), 1)
         sources, begins = (
             self._area(name, (2 * size,), "int32") for name in ("sources", "begins")
@@ -135,7 +135,7 @@ class QueueMemory:
         return self._device.own.area(f"{_OWN} {name}", whole, dtype, make)
 
     def _far_lists(self) -> Any:
-        """Return where vertices wait: each stands there once, but for late entries."""
+        """Return the lists of waiting vertices, each once, but for late entries."""
         room = self._count + 4 * self._size
         return words_of.Far(
             self._area("vertices", (2, room), "int32"),
@@ -146,7 +146,7 @@ class QueueMemory:
     def begin(
         self, active: Words, limit: int, seconds: float, keys: Keys
     ) -> tuple[Any, ...]:
-        """Tell a loop where it begins, and how long it may go on; return its lists."""
+        """Write the parameters and limits of a loop; return its lists."""
         loops, driver = self._device.own.loops, self._device.driver
         head = loops.landing[: words_of.LOG]
         head[:] = 0
@@ -165,7 +165,7 @@ class QueueMemory:
         return lists, self._far
 
     def read(self, keys: Keys) -> LoopReport:
-        """Wait for the end; return what has run."""
+        """Wait for the end of the loop; return its results."""
         if self._marks_steps:
             self._device.fill(self._lists[-1], 0)
         words = self._landed(_READ_AT_FIRST)
@@ -184,7 +184,7 @@ class QueueMemory:
         return LoopReport(counts, seconds, active, edges, waiting, limits)
 
     def _read_limits(self, number: int) -> tuple[float, ...]:
-        """Return the limit of each superstep, and of what comes next."""
+        """Return the limit of each superstep, and of the next one."""
         landing, count = self._device.own.loops.landing, words_of.LIMITS + number
         landed, array = int(landing.ctypes.data), self._far.limits
         self._device.driver.read(landed, address_of(array), 8 * count)
@@ -200,7 +200,7 @@ class QueueMemory:
         return np.asarray(loops.landing)
 
     def forget(self) -> None:
-        """Have other memory from now on: a loop has not left this as it found it."""
+        """Drop the memory after a failed loop, which has not restored it."""
         scratch = self._device.own.scratch
         for key in [key for key in scratch if key.startswith(_OWN)]:
             del scratch[key]

@@ -30,24 +30,24 @@ __all__ = ["CudaKeys", "CudaSets"]
 
 Array = Any
 Words = Any
-#: Up to here one block counts a set: without atomics there is nothing to clear first.
+#: Most words of a set that one block counts, without atomics and without clearing.
 _ONE_BLOCK_WORDS = 4096
-#: Edges that a lane asks at a time where all are asked.
+#: Edges per lane in sweeps over all edges.
 _AT_A_TIME = 4
-#: Blocks that look at the words of a set. With more, most warps start for nothing; with
-#: fewer, each goes through the words that it has found one after the other.
+#: Blocks that scan the words of a set. With more, most warps have no work; with fewer,
+#: each sweeps more words one after the other.
 _SCAN_BLOCKS = 2112
 #: Infinity as the bits of a float64.
 _INF = 0x7FF << 52
 
 
 def scanning(words: Words) -> int:
-    """Return how many blocks look at the words of a set."""
+    """Return the number of blocks that scan the words of a set."""
     return min(block_count(int(words.size) * 32), _SCAN_BLOCKS)
 
 
 class _RowWalks:
-    """Launches of kernels that go along the rows of the vertices of a set."""
+    """Launches of kernels that sweep the rows of a set's vertices."""
 
     def __init__(self, arrays: CudaArrays, some_words: Callable[[int], Words]) -> None:
         self._arrays, self._some_words = arrays, some_words
@@ -55,20 +55,20 @@ class _RowWalks:
     def run(
         self, kernel: RowKernel, blocks: int, given: tuple[Any, ...], block: int = 0
     ) -> None:
-        """Launch a kernel that goes along rows."""
+        """Launch a kernel that sweeps rows."""
         arguments = (*given, *kernel.rows)
         self._arrays.launches(kernel.function, blocks, block or BLOCK, arguments)
 
     def leave_edges(
         self, words: Words, graph: DeviceGraph, along: str, total: Array
     ) -> None:
-        """Leave how many edges a set has in some rows."""
+        """Store the number of a set's edges in some rows in `total`, on the device."""
         self._arrays.driver.set_words(address_of(total), 0, 2)
         kernel = graph.kernel("count", along)
         self.run(kernel, scanning(words), (words, total))
 
     def found(self, active: Words, graph: DeviceGraph, along: str) -> Words:
-        """Have all others look for an active vertex."""
+        """Return the vertices that find an active one in their rows, and `active`."""
         due, vertices = self._some_words(active.size), graph.vertex_count
         given = active, due, vertices, HUB_DEGREE
         self.run(graph.kernel("find", along), block_count(vertices), given)
@@ -77,7 +77,7 @@ class _RowWalks:
         return due
 
     def reached(self, active: Words, graph: DeviceGraph, along: str) -> Words:
-        """Go along the edges of active vertices."""
+        """Return the vertices reached along edges of active ones, and `active`."""
         due, rows = self._some_words(active.size), REVERSED[along]
         self._arrays.copy(due, active)
         kernel = graph.kernel("reach", rows)
@@ -91,14 +91,14 @@ class _RowWalks:
         self, name: str, given: tuple[Any, ...], graph: DeviceGraph, rows: str,
         blocks: int,
     ) -> None:  # fmt: skip
-        """Launch a kernel of blocks, if there are hubs."""
+        """Launch a kernel for hubs, a block each, if there are any."""
         if blocks:
             of_hubs = graph.kernel(name, rows)
             self.run(of_hubs, blocks, given, of_hubs.threads)
 
 
 class CudaSets:
-    """Bitvectors of one device, by its arrays and launches."""
+    """Sets of vertices as bitvectors on one device."""
 
     counts_wait = True
 
@@ -111,11 +111,11 @@ class CudaSets:
         )
 
     def some_words(self, count: int) -> Words:
-        """Return a bitvector without another reference."""
+        """Return an uninitialized bitvector that nothing else references."""
         return self._arrays.recorder.take(count, self._arrays.empty)
 
     def upload(self, words: npt.NDArray[np.uint32]) -> Words:
-        """Return a bitvector with what `words` of the host has."""
+        """Return a copy of a host's bitvector on the device."""
         given = np.ascontiguousarray(words, np.uint32)
         uploaded = self.some_words(given.size)
         size = 4 * given.size
@@ -123,7 +123,7 @@ class CudaSets:
         return uploaded
 
     def snapshot(self, words: Words | None) -> Words | None:
-        """Return a set that stays as it is: itself, for none that is held is reused."""
+        """Return the set itself: a set that is referenced is never reused."""
         return words
 
     def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
@@ -154,7 +154,7 @@ class CudaSets:
         return self._combine(cuda_loops.words_without, a, b)
 
     def leave_out(self, due: Words, on: Words, left: Words) -> Words:
-        """Return what of `due` is in `on`, and add the rest to `left`."""
+        """Return the vertices of `due` in `on`, and add the rest to `left`."""
         out = self.some_words(due.size)
         arguments = due, on, left, out
         self._launch(cuda_loops.leave_out, block_count(due.size), BLOCK, arguments)
@@ -166,15 +166,15 @@ class CudaSets:
         self._launch(cuda_loops.settle, blocks, BLOCK, (due, stale, patched))
 
     def differ(self, last: Array, now: Array) -> Any:
-        """Return a flag for `all_if`: whether two arrays of one axis differ."""
+        """Return a flag for `all_if`: whether two one-dimensional arrays differ."""
         flag = self._arrays.own.flag
         self._launch(cuda_loops.differ, 1, BLOCK, (last, now, flag))
         return flag
 
     def all_if(self, flag: Any, full: VertexSet, find: Callable[[], Words]) -> Words:
-        """Return what `full` has if a flag is set, and otherwise the set that is found.
+        """Return `full` if a flag is set, and otherwise ``find()``, as a new set.
 
-        The device chooses.
+        The device reads the flag.
         """
         words = words_of(find())
         out = self.some_words(words.size)
@@ -200,9 +200,9 @@ class CudaSets:
     def read_counts(
         self, extremes: int, reach: Reach | None, others: int = 0
     ) -> tuple[int, list[float], list[int]]:
-        """Return what was left of a set, and other counts behind it; waits once.
+        """Return the count, extremes and other counts on the device; waits once.
 
-        That of `reach` is brought, too.
+        Sets the count of `reach`, too.
         """
         arrays, own = self._arrays, self._arrays.own
         if reach is None:
@@ -214,7 +214,7 @@ class CudaSets:
         return number, seen, counts
 
     def leave_count(self, words: Words, results: Sequence[tuple[Array, bool]]) -> None:
-        """Leave the number of set bits on the device, and extremes of results."""
+        """Store the number of set bits on the device, and extremes of results."""
         self.leave_extremes(results)
         arguments = (words, self._arrays.own.total)
         if words.size <= _ONE_BLOCK_WORDS:
@@ -225,21 +225,21 @@ class CudaSets:
             self._launch(cuda_loops.count_bits, blocks, BLOCK, arguments)
 
     def leave_extremes(self, results: Sequence[tuple[Array, bool]]) -> None:
-        """Leave the extremes of results behind the place of a count."""
+        """Store the extremes of results behind the count on the device."""
         for place, (array, is_largest) in enumerate(results, 1):
             flat = array if array.ndim == 1 else array.reshape(array.size)
             sign, out = np.float64(1 if is_largest else -1), self._arrays.own.extremes
             self._launch(cuda_loops.extreme, 1, 32, (flat, sign, out, np.int64(place)))
 
     def edges_of(self, words: Words, graph: DeviceGraph, along: str) -> int:
-        """Return how many edges a set has in some rows; waits for the device."""
+        """Return the number of a set's edges in some rows; waits for the device."""
         self._walks.leave_edges(words, graph, along, self._arrays.own.total)
         return self._arrays.read_counts(0, 0)[0]
 
     def reach(self, active: Words, graph: DeviceGraph) -> Reach:
-        """Return how far a set reaches; the count is left on the device."""
+        """Return the reach of a set; its count is stored on the device."""
         self._walks.leave_edges(active, graph, "out", self._arrays.own.edges)
-        self._driver.note(*OPAQUE)  # a superstep behind it may go another way
+        self._driver.note(*OPAQUE)  # the next superstep may choose another direction
         return Reach(active, 0)
 
     def rows_of(self, array: Array) -> Array:
@@ -261,8 +261,8 @@ class CudaSets:
         edges: int | None = None,
     ) -> Words:
         """Return `active` and the vertices that gather from it `along` some edges."""
-        # A part has ghosts, which look for no source: its share of what gathers is that
-        # of its edges, so that active vertices are as dense as in the whole.
+        # Ghosts of a part gather nothing: density is estimated by the sizes of the
+        # whole graph, in which active vertices are as dense.
         vertices, all_edges = graph.whole
         if edges is not None:
             vertices, all_edges = graph.vertex_count, graph.edge_count
@@ -297,8 +297,8 @@ class CudaSets:
     ) -> None:
         """Copy the rows of the out-edges of the vertices in `words`.
 
-        A warp that came to a hub's edges would be busy for long: where there are hubs,
-        all edges are asked for their sources.
+        If there are hubs, whose edges would occupy a warp for long, all edges are swept
+        and their sources tested.
         """
         if current.size == 0:
             return
@@ -312,7 +312,7 @@ class CudaSets:
 
 
 class CudaKeys:
-    """Bitvectors of one device, by keys of vertices."""
+    """Operations on sets of vertices of one device by their keys."""
 
     def __init__(self, arrays: CudaArrays, sets: CudaSets) -> None:
         self._arrays, self._sets = arrays, sets
@@ -339,7 +339,10 @@ class CudaKeys:
         delta: float,
         reach_of: Callable[[Words], Reach | None],
     ) -> tuple[Words, int, float, int]:
-        """Return `near` vertices, and the limit, which the device moves; waits once."""
+        """Return near vertices, their number, the limit, and the size of `words`.
+
+        The device moves the limit if no vertex is near; waits once.
+        """
         self._leave_first(words, keys, order)
         near = self._near(words, keys, order, limit, delta)
         reach, address = reach_of(near), self._arrays.own.total_address

@@ -1,4 +1,4 @@
-"""Reduces in a fixed tree on a GPU: what combines the nodes that kernels leave."""
+"""Reduces in a fixed tree on a GPU: combines of the nodes stored by kernels."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from featgraph.runtime.trees.fixed import BRANCHES, Joined, Subtree
 __all__ = ["CudaTrees", "JoinTables"]
 
 Array = Any
-#: Entries of a level up to which one block combines it, with all above it: a launch
-#: takes longer.
+#: Most entries of a level that one block combines with all levels above: a launch per
+#: level would take longer.
 _ONE_BLOCK = 1 << 10
 _MOST_BLOCKS = 1 << 12
-#: What combines nodes -> as kernels are given it.
+#: Combine of nodes -> argument of kernels.
 _IS_PRODUCT: dict[np.ufunc, bool] = {np.add: False, np.multiply: True}
 #: Threads of that block.
 THREADS = kernels.THREADS
 
 
 class _Steps(NamedTuple):
-    """What is launched of a subtree.
+    """The launches for a subtree.
 
     Attributes
     ----------
     grids : sequence of (int, int, int)
-        Levels that take many blocks: see `Subtree`.
+        Levels for many blocks: see `Subtree`.
     rest : array of int64, shape (N, 3)
-        Those above, which one block combines.
+        Upper levels, which one block combines.
     tops : array of int64
-        Rows of the top nodes; -1 where there are none.
+        Rows of the top nodes; [-1] if there are none.
     """
 
     grids: Sequence[tuple[int, int, int]]
@@ -43,7 +43,7 @@ class _Steps(NamedTuple):
 
 
 class JoinTables(NamedTuple):
-    """How top nodes of ranks make one tree: see `Joined`.
+    """The tree over the top nodes of all ranks: see `Joined`.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class JoinTables(NamedTuple):
 
     @classmethod
     def of(cls, joined: Joined, arrays: CudaArrays) -> JoinTables:
-        """Return them on a device."""
+        """Upload the tables to a device."""
         children = joined.children
         if not len(children):  # kernels take no array without entries
             children = np.full((1, BRANCHES), -1, np.int32)
@@ -67,26 +67,26 @@ class JoinTables(NamedTuple):
 
 
 class CudaTrees:
-    """Combines blocks in the memory of one device."""
+    """Combines of blocks in a fixed tree on one device."""
 
     def __init__(self, arrays: CudaArrays) -> None:
         self._arrays = arrays
         self._known: dict[tuple[Subtree, int], _Steps] = {}
 
     def given(self, words: int) -> dict[str, int]:
-        """Return what a kernel that leaves a block for each word is given beside."""
+        """Return further arguments of a kernel that stores a block for each word."""
         return {"together": BRANCHES, "part_count": words}
 
     def combine(self, rows: Array, words: int, result: Array, pair: np.ufunc) -> None:
-        """Leave what all blocks come to, which stand first in memory."""
+        """Combine all blocks, the first rows of `rows`, into `result`."""
         self.climb(rows, Subtree(0, words, words), 0, result, pair)
 
     def climb(
         self, rows: Array, subtree: Subtree, slot: int, nodes: Array, pair: np.ufunc
     ) -> None:
-        """Combine blocks as far as they go, and leave the top nodes from a slot on.
+        """Combine the blocks of a subtree, and store its top nodes from a slot on.
 
-        `nodes` has one axis; all other slots become zeros.
+        `nodes` is one-dimensional; all other slots become zeros.
         """
         width, is_product = int(rows.shape[1]), _IS_PRODUCT[pair]
         steps = self._known.get((subtree, width))
@@ -109,7 +109,7 @@ class CudaTrees:
         result: Array,
         pair: np.ufunc,
     ) -> None:
-        """Leave what the top nodes of all ranks come to; `work` is for those above."""
+        """Combine the top nodes of all ranks into `result`; `work` is scratch."""
         given = nodes, work, *tables, _IS_PRODUCT[pair], result
         self._arrays.launches(kernels.finish_joined, 1, THREADS, given)
 

@@ -1,12 +1,12 @@
-"""Numba's threads: one kernel at a time has them, and a forked process may not.
+"""Numba's threads: used by one kernel at a time, and not in a forked process.
 
-GNU's OpenMP, which Numba takes unless told otherwise, cannot start threads in a child
-of a process that has used it: Numba ends such a child. Kernels then run on the thread
-that calls them, chunk by chunk, with the same bits. Other threading layers survive a
-fork, and so do processes that are spawned.
+GNU's OpenMP, Numba's default layer, cannot start threads in a child of a process that
+has used it: Numba ends such a child. Kernels then run on the calling thread, chunk by
+chunk, with the same bits. Other threading layers survive a fork, and so do spawned
+processes.
 
-Kernels let go of Python's lock, so that other threads hand over bytes meanwhile. Not
-every threading layer takes two parallel kernels at once, and none gains by it.
+Kernels release the GIL, so that other threads exchange bytes meanwhile. Not every
+threading layer supports two parallel kernels at once, and none gains by it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 
 __all__ = ["all_threads", "is_single_threaded"]
 
-#: How long a fork waits for another thread that compiles: the child could never take
-#: the lock that this thread holds.
+#: Most seconds that a fork waits for a thread that compiles: the child could never
+#: acquire the lock that this thread holds.
 _PATIENCE_S = 60.0
 
 _lost_threads = False
@@ -33,7 +33,7 @@ def is_single_threaded() -> bool:
 
 
 def all_threads() -> threading.Lock:
-    """Return the lock that whoever runs a kernel on Numba's threads holds."""
+    """Return the lock to hold while a kernel runs on Numba's threads."""
     return _all_threads
 
 
@@ -54,7 +54,7 @@ def _release_compiler() -> None:
 def _begin_child() -> None:
     global _lost_threads, _all_threads
     _release_compiler()
-    _all_threads = threading.Lock()  # whoever held it is not here
+    _all_threads = threading.Lock()  # its holder does not exist in the child
     layer: Any = sys.modules.get("numba.np.ufunc.parallel")
     if getattr(layer, "_is_initialized", False) and layer._threading_layer == "omp":
         _lost_threads = True

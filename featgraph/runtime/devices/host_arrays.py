@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 
-#: Most chunks of vertices that a reduce over all of them is cut into, for any number of
-#: threads: enough for 32 of them, few enough that each costs nothing.
+#: Most chunks of a reduce over all vertices, for any number of threads: enough for 32
+#: threads, and few enough that their cost is negligible.
 REDUCE_CHUNKS = 512
 
 
@@ -42,7 +42,7 @@ _ADJACENCIES: dict[str, Callable[[Graph], Any]] = {
 }
 
 
-#: The same without edge ids, where that is less work.
+#: The same without edge ids, if that is less work.
 _COLUMNS: dict[str, Callable[[Graph], Any]] = {
     "out": out_columns,
     "both": incident_columns,
@@ -89,10 +89,10 @@ def host_graph_array(graph: Graph, name: str) -> npt.NDArray[Any]:
 def cut_windows(
     degree: npt.NDArray[Any], vertices: int, edges: int, hub_degree: int = HUB_DEGREE
 ) -> npt.NDArray[np.int32]:
-    """Return where windows of consecutive vertices begin, and behind the last.
+    """Return the first vertex of each window of consecutive vertices, and the end.
 
-    As many vertices as a window may have are one, or several that share their edges out
-    evenly, about as many `edges` each. Those of hubs are not counted: blocks take them.
+    Every `vertices` vertices are one window, or several with about `edges` edges each.
+    Edges of hubs do not count, since blocks sweep them.
     """
     count = degree.size
     begins = np.arange(0, count, vertices)
@@ -131,21 +131,21 @@ def oriented_array(oriented: Any, name: str) -> npt.NDArray[Any]:
 
 
 def _triangle_chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
-    """Return where oriented rows, or edges, are cut into chunks of about equal work."""
+    """Return cuts of oriented rows, or of edges, into chunks of about equal work."""
     if name == "edge_chunks":
         return edge_chunks(graph.edge_count)
     return row_chunks(graph.oriented.work)
 
 
 def edge_chunks(edge_count: int) -> npt.NDArray[np.int64]:
-    """Return where the ids of edges are cut into chunks of equal work."""
+    """Return cuts of edge ids into chunks of equal size."""
     threads = import_whole("numba").get_num_threads()
     count = max(1, min(threads * CHUNKS_PER_THREAD, edge_count // 4096))
     return np.linspace(0, edge_count, count + 1).astype(np.int64)
 
 
 def row_chunks(work: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return where oriented rows are cut into chunks of about equal work."""
+    """Return cuts of oriented rows into chunks of about equal work."""
     threads = import_whole("numba").get_num_threads()
     total = np.concatenate([[0], np.cumsum(work)])
     # Each chunk clears an array over all vertices first.
@@ -166,14 +166,13 @@ def _chunks(graph: Graph, name: str) -> npt.NDArray[np.int64]:
 def cut_words(
     count: int, edges_before: npt.NDArray[Any] | None = None
 ) -> npt.NDArray[np.int64]:
-    """Return where words of `count` vertices are cut into chunks of about equal work.
+    """Return cuts of the words of `count` vertices into chunks of about equal work.
 
     Parameters
     ----------
     count : int
     edges_before : ndarray, optional
-        How many edges the rows before each have, and all rows. Default: a reduce, which
-        goes along no edges.
+        Offsets of rows, shape (V + 1,). Default: none, for a reduce.
     """
     words = word_count(count)
     work = np.full(words, 32, np.int64)
@@ -187,5 +186,5 @@ def cut_words(
     chunks = max(1, min(most, int(total[-1]) // SMALLEST_CHUNK))
     cuts = np.searchsorted(total, np.linspace(0, total[-1], chunks + 1)[1:-1])
     inner = np.unique(np.concatenate([[0], cuts])).astype(np.int64)
-    # Without vertices, too, there is a chunk: a reduce leaves its identity then.
+    # Without vertices there is one chunk: a reduce stores its identity.
     return np.append(inner[inner < max(words, 1)], words)

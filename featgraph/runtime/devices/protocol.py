@@ -1,4 +1,4 @@
-"""Where arrays live and kernels run: what a target must do."""
+"""The interface of a target: its arrays, sets, rows, launches and recorder."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ __all__ = [
     "limit_behind",
 ]
 
-# Threads that wait by spinning hold up the ones that work wherever cores are shared.
+# Threads that spin while waiting slow down others on shared cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 Array = Any
 Words = Any
-#: What becomes an array of a device.
+#: Values that can be uploaded to a device.
 Values = npt.NDArray[Any] | DeviceValues | Filled | Reordered
 
 
 def is_dense(
     count: int | None, vertex_count: int, edge_count: int, edges: int | None = None
 ) -> bool:
-    """Whether so many vertices are active that a vertex soon finds one of its sources.
+    """Whether active vertices are so many that a vertex soon finds an active source.
 
-    Then looking for one ends sooner than going through the targets of all: with one
-    edge in n from an active source, a vertex looks at about n edges. So many `edges`
-    are from active sources; where that is not known, `count` of them have as many as
-    others.
+    The search then ends sooner than a sweep over the targets of all active vertices:
+    with one edge in n from an active source, a vertex reads about n edges. `edges` is
+    the number of edges from active sources; without it, the `count` active vertices are
+    assumed to have average degrees.
     """
     if edges is not None:
         return 4 * edges**2 >= vertex_count * edge_count
@@ -68,13 +68,13 @@ def limit_behind(first: float, delta: float) -> float:
 
 @dataclass(eq=False)
 class Reach:
-    """How far active vertices reach.
+    """The out-edges of an active set.
 
     Attributes
     ----------
     active : words
     pushed : int
-        How many edges lead out of them.
+        Number of edges out of active vertices.
     """
 
     active: Words
@@ -82,64 +82,63 @@ class Reach:
 
 
 class DeviceGraph(GraphSize, Protocol):
-    """A graph on a device: its arrays, and kernels that go along its rows."""
+    """A graph on a device: its arrays, and kernels that sweep its rows."""
 
     @property
     def whole(self) -> tuple[int, int]:
-        """Vertices and edges of the graph of which it is a part, if not all of it."""
+        """Numbers of vertices and edges of the whole graph, if it is a part."""
 
     def __getitem__(self, name: str) -> Array:
         """Return an array by its name in generated code."""
 
     def edges_along(self, along: str) -> int:
-        """Return how many edges the rows along some edges have."""
+        """Return the number of edges in the rows along some edges."""
 
     def kernel(self, name: str, along: str) -> RowKernel:
-        """Return a kernel over sets, by its name, that goes along some rows."""
+        """Return a kernel over sets, by its name, that sweeps some rows."""
 
 
 class Recorder(Protocol):
-    """Remembers what supersteps ask a device for, and makes launches of it."""
+    """A recorder of the operations of supersteps, to be replayed as one launch."""
 
     @property
     def known(self) -> KnownCycles:
-        """Cycles that have come round in other runs."""
+        """Cycles of supersteps that were recorded in other runs."""
 
     def lend_pools(self, to: object) -> tuple[dict[int, list[Words]], ...]:
-        """Return two pools of sets, for as long as an object lives."""
+        """Return two pools of sets, reserved while an object lives."""
 
     def begin(self, pools: dict[int, list[Words]], aside: Aside | None = None) -> None:
-        """Begin to remember; sets come from pools, by their numbers of words.
+        """Begin to record; sets are taken from pools, by their number of words.
 
-        The device is asked for nothing as long as `aside` takes it.
+        With `aside`, operations go there first, and are not executed as long as it
+        takes them.
         """
 
     def end(self) -> Any:
-        """Return what was asked for since; None if it cannot be recorded."""
+        """Return the operations since `begin`; None if they cannot be recorded."""
 
     @property
     def taken(self) -> tuple[Callable[[], Words], ...]:
-        """References to the sets that were taken since it began to remember."""
+        """References to the sets taken since `begin`."""
 
     def are_free(
         self, taken: Sequence[Callable[[], Words]], pools: dict[int, list[Words]]
     ) -> bool:
-        """Whether sets that were taken from some pools are there, and nobody's."""
+        """Whether the sets once taken from some pools are allocated and unused."""
 
     def record(self, operations: Any) -> Any:
         """Return operations as an object with `launch`, and `wait` for the count.
 
-        It may ask for them one by one, or have them made into one launch.
-
-        None if too many are held.
+        It executes them one by one, or as one launch. None if too many recordings are
+        held.
         """
 
     def loop(self, recordings: Any, turns: int, is_exact: bool) -> DeviceLoop | None:
-        """Return a cycle of recordings, of some foldmaps, that runs by itself.
+        """Return a cycle of recordings, of `turns` foldmaps, as a loop on the device.
 
-        It ends behind any superstep where it has to be exact.
-
-        None where that does not pay yet, or cannot be.
+        If it is exact, it may end after any superstep. None if a loop does not pay yet,
+        or is not possible.
         """
 
 
@@ -158,10 +157,10 @@ class VertexSets(Protocol):
         """Return a bitvector of the device."""
 
     def snapshot(self, words: Words | None) -> Words | None:
-        """Return a set that stays as it is, whatever runs next."""
+        """Return a set with these vertices that later runs do not change."""
 
     def empty(self, count: int, apart: Mapping[int, int] | None = None) -> Words:
-        """Return a bitvector of `count` words, zero but for some, by their numbers."""
+        """Return a bitvector of `count` words, zero but for those in `apart`."""
 
     def union(self, a: Words, b: Words) -> Words:
         """Return the union of two sets."""
@@ -173,7 +172,7 @@ class VertexSets(Protocol):
         """Return `a` without `b`."""
 
     def leave_out(self, due: Words, on: Words, left: Words) -> Words:
-        """Return what of `due` is in `on`, and add the rest to `left`."""
+        """Return the vertices of `due` in `on`, and add the rest to `left`."""
 
     def settle(self, due: Words, stale: Words, patched: Words) -> None:
         """Note that due vertices have been patched or, where stale, recomputed."""
@@ -187,34 +186,34 @@ class VertexSets(Protocol):
         results: Sequence[tuple[Array, bool]],
         reach: Reach | None = None,
     ) -> tuple[int, list[float]]:
-        """Return the size of a set, and an entry of each of some arrays, as float64.
+        """Return the size of a set, and an extreme of each of some arrays, as float64.
 
-        With each array comes whether its largest entry is meant, or its smallest; NaN
-        if any is. The count of `reach` is brought, too. All of it takes one wait.
+        Each array comes with a flag: True for the largest entry, False for the
+        smallest; NaN if any is. Sets the count of `reach`, too. Waits once.
         """
 
     def reach(self, active: Words, graph: DeviceGraph) -> Reach | None:
-        """Return how far a set reaches; `count_and_look` has to bring the count.
+        """Return the reach of a set, whose count `count_and_look` sets.
 
-        None where to count waits for nothing, so that it can be done when it is needed.
+        None if counting needs no wait, so that it can be done when it is needed.
         """
 
     def differ(self, last: Array, now: Array) -> Any:
-        """Say whether two arrays of one axis differ, where NaN equals NaN.
+        """Return whether two one-dimensional arrays differ; NaN equals NaN.
 
-        Returns a flag for `all_if`, where it is found: nothing waits for it. It holds
-        until the next one is asked for.
+        The result is a flag for `all_if`, possibly on the device, without a wait; valid
+        until the next call.
         """
 
     def all_if(self, flag: Any, full: VertexSet, find: Callable[[], Words]) -> Words:
-        """Return all vertices if a flag is set, and otherwise the set that is found.
+        """Return all vertices if a flag is set, and otherwise ``find()``.
 
-        It is not looked for where the host knows the flag, and that is set. Where the
-        device alone knows it, the result is a bitvector.
+        `find` is not called if the flag is on the host and set. If the flag is on the
+        device, the result is a bitvector.
         """
 
     def edges_of(self, words: Words, graph: DeviceGraph, along: str) -> int:
-        """Return how many edges the vertices of a set have in rows along some edges."""
+        """Return the number of edges of a set's vertices in rows along some edges."""
 
     def expand(
         self,
@@ -226,9 +225,9 @@ class VertexSets(Protocol):
     ) -> Words:
         """Return `active` and the vertices that gather from it `along` some edges.
 
-        Along in-edges, these are the targets of its out-edges. `count` says about how
-        many vertices are active, and `edges` how many edges these have in the rows that
-        lead out of them, where that is known.
+        Along in-edges, these are the targets of its out-edges. `count` is the
+        approximate number of active vertices, and `edges` the number of their edges in
+        the reverse rows, if known.
         """
 
     def targets(self, edge_state: Array, graph: DeviceGraph) -> Words:
@@ -246,9 +245,9 @@ class VertexSets(Protocol):
 
 
 class SetKeys(Protocol):
-    """What a target does with sets of vertices by their keys, `width` a vertex.
+    """A target's operations on sets of vertices by their keys, `width` a vertex.
 
-    Keys times `sign` come smallest first, and NaN before all.
+    The order is by ``sign * key``, smallest first, and NaN before all.
     """
 
     def near(
@@ -259,7 +258,7 @@ class SetKeys(Protocol):
     def first(self, words: Words, keys: Array, width: int, sign: float) -> float:
         """Return the smallest ``sign * key``; inf for the empty set.
 
-        That of infinite keys is the largest finite number.
+        The largest finite number for infinite keys.
         """
 
     def nearest(
@@ -271,10 +270,10 @@ class SetKeys(Protocol):
         delta: float,
         reach_of: Callable[[Words], Reach | None],
     ) -> tuple[Words, int, float, int]:
-        """Return `near` vertices, how many, the limit, and how many `words` has.
+        """Return near vertices, their number, the limit, and the size of `words`.
 
-        Where none is near, the limit is the first key and `delta`. The count of what
-        `reach_of` returns for the near ones is brought, too. All takes one wait.
+        If no vertex is near, the limit becomes the first key plus `delta`. Sets the
+        count of ``reach_of(near)``, too. Waits once.
 
         Parameters
         ----------
@@ -286,14 +285,14 @@ class SetKeys(Protocol):
 class PropertyRows(Protocol):
     """A target's arrays of the values of properties, as its kernels read them.
 
-    Rows may be longer than those of the values: what is between them is no value.
+    Rows may be padded.
     """
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return an array for values of a shape, with any of them."""
+        """Return an uninitialized array for values of a shape."""
 
     def upload(self, values: Values, memory: Array | None = None) -> Array:
-        """Return an array with some values; otherwise as `Device.upload`."""
+        """Return an array with these values: see `Device.upload`."""
 
     def download(self, array: Array, shape: tuple[int, ...]) -> npt.NDArray[Any]:
         """Return values of a shape on the host."""
@@ -301,10 +300,10 @@ class PropertyRows(Protocol):
     def held(
         self, array: Array, shape: tuple[int, ...]
     ) -> npt.NDArray[Any] | DeviceValues:
-        """Return an array with values of a shape, for who holds or lends them."""
+        """Return an array with its values' shape, to be held or lent."""
 
     def put(self, array: Array, ids: Array, values: Array) -> None:
-        """Write some rows by their numbers; of one that comes twice, the last counts.
+        """Write some rows by their indices; of repeated ones, the last counts.
 
         `values` are host arrays: one for each row, or one for all.
         """
@@ -314,59 +313,59 @@ class PropertyRows(Protocol):
 
 
 class Trees(Protocol):
-    """What combines the blocks of a reduce, of which one rank has all."""
+    """Combines of the blocks of a reduce, if one rank has all of them."""
 
     def given(self, words: int) -> dict[str, int]:
-        """Return what a kernel that leaves a block for each word is given beside."""
+        """Return further arguments of a kernel that stores a block for each word."""
 
     def combine(self, rows: Array, words: int, result: Array, pair: np.ufunc) -> None:
-        """Leave what all blocks come to, which stand first in `rows`."""
+        """Combine all blocks, the first rows of `rows`, into `result`."""
 
 
 class Device(Protocol):
     """A target's arrays and launches, and its sets."""
 
     name: str
-    #: Whether sets that are kept there take scarce memory.
+    #: Whether sets that are kept on the device take scarce memory.
     is_scarce: bool
 
     @property
     def sets(self) -> VertexSets:
-        """What is done with sets of vertices."""
+        """Operations on sets of vertices."""
 
     @property
     def keys(self) -> SetKeys:
-        """What is done with sets of vertices by their keys."""
+        """Operations on sets of vertices by their keys."""
 
     @property
     def rows(self) -> PropertyRows:
-        """What is done with the values of properties."""
+        """Arrays of the values of properties."""
 
     @property
     def trees(self) -> Trees:
-        """What combines the blocks of a reduce in a fixed tree."""
+        """Combines of the blocks of a reduce in a fixed tree."""
 
     @property
     def recorder(self) -> Recorder | None:
-        """What makes launches of whole supersteps, where that is faster."""
+        """The recorder of supersteps; None if replays are not faster."""
 
     def upload(self, values: Values, memory: Array | None = None) -> Array:
-        """Return an array of the device, in the memory of one that is given up.
+        """Return an array of the device, in `memory` if that fits.
 
-        Values that are there already may be returned as they are.
+        Values that are on the device already may be returned themselves.
         """
 
     def download(self, array: Array) -> npt.NDArray[Any]:
         """Return a host array."""
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return an array with any contents."""
+        """Return an uninitialized array."""
 
     def working_memory(self, shape: tuple[int, ...], dtype: str) -> Array:
         """Return an array that kernels write before they use it."""
 
     def make_spare_memory(self) -> SpareMemory | None:
-        """Return what keeps memory of States on a graph; None where nothing does."""
+        """Return a cache of memory of a graph's States; None if the target has none."""
 
     def fill(self, array: Array, value: Any) -> None:
         """Set all elements."""
@@ -378,7 +377,7 @@ class Device(Protocol):
         """Return an array of the graph by its generated name."""
 
     def reduce_rows(self, graph: DeviceGraph, phase: Phase) -> int:
-        """Return how many partial results a reduce over a graph's vertices leaves."""
+        """Return the number of partial results of a reduce over a graph's vertices."""
 
     def form_of(
         self,
@@ -388,17 +387,17 @@ class Device(Protocol):
         count: int | None,
         is_listed: bool,
     ) -> str:
-        """Return which form of a kernel runs a phase: see `FoldPlan`.
+        """Return the form of the kernel for a phase: see `FoldPlan`.
 
-        `count` says how many vertices are active, where not all are and it is known;
-        `is_listed`, whether there is a list of those that may be due.
+        `count` is the number of active vertices, None if all are, or if it is unknown;
+        `is_listed` says whether there is a list of the vertices that may be due.
         """
 
     def list_vertices(self, mask: npt.NDArray[np.bool_]) -> Array | None:
-        """Return the vertices where `mask` holds, if kernels better go by a list."""
+        """Return the vertices of a mask if kernels should sweep a list, else None."""
 
     def launch(self, bound: BoundEntry, given: Mapping[str, Any]) -> None:
-        """Launch one entry of a kernel with what a superstep gives, by name."""
+        """Launch one entry of a kernel with the arguments of a superstep, by name."""
 
     def synchronize(self) -> None:
-        """Wait for what was launched."""
+        """Wait for all launched work."""

@@ -1,4 +1,4 @@
-"""Memory of States that are gone, for the next ones on their graphs (0050)."""
+"""Memory of deleted States, kept for later States on their graphs (0050)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ __all__ = ["Kit", "SpareMemory", "release_spare_memory"]
 
 Array = Any
 Pools = Any
-#: Kits that are kept of a graph.
+#: Most kits that are kept of a graph.
 _MOST_KITS = 8
-#: They take at most as many bytes as the graph's own arrays on the device, and of a
-#: small graph as many as this. Beside them one is kept that takes more by itself.
+#: Kits take at most as many bytes as the graph's own arrays on the device, or as this
+#: for a small graph. One larger kit is kept beside them.
 _LEAST_BYTES = 1 << 26
 
 
 def _count_references(entries: list[Array]) -> int:
-    """Return how many references to an entry there are, as `Kit.take` sees them."""
+    """Return the number of references to an entry, as counted in `Kit.take`."""
     taken = entries.pop()
     return sys.getrefcount(taken)
 
@@ -30,16 +30,17 @@ _all: weakref.WeakSet[SpareMemory] = weakref.WeakSet()
 
 
 class Kit:
-    """The arrays of one State, by what they are for, and its pools of sets.
+    """The arrays of one State, by use, and its pools of sets.
 
     Parameters
     ----------
     names : tuple of str
-        Of the State's properties: another one with these finds its arrays here.
+        Names of the State's properties; a later State with the same names reuses it.
     pools : tuple of dict
-        Of its sets.
+        Pools of its sets.
     is_lent : callable
-        Whether another library may have an array, whose memory is not used again then.
+        Returns whether another library may reference an array, which is then not
+        reused.
     """
 
     def __init__(
@@ -49,14 +50,17 @@ class Kit:
         is_lent: Callable[[Array], bool],
     ) -> None:
         self.names, self.pools, self._is_lent = names, pools, is_lent
-        #: Those that the State has, and those that an earlier one has left.
+        #: Arrays of the State, and those of an earlier one.
         self._own: dict[Hashable, Array] = {}
         self._left: dict[Hashable, list[Array]] = {}
-        #: How many bytes the arrays take that are left.
+        #: Bytes of the arrays of the earlier one.
         self.byte_count = 0
 
     def take(self, use: Hashable, shape: tuple[int, ...], dtype: Any) -> Array | None:
-        """Return an array with any contents that a State before had for some use."""
+        """Return an array of an earlier State with the same use, or None.
+
+        Its contents are undefined.
+        """
         left = self._left.pop(use, None)
         if left is None:
             return None
@@ -69,11 +73,11 @@ class Kit:
         return found
 
     def note(self, use: Hashable, array: Array) -> None:
-        """Remember what the State uses an array for."""
+        """Note the use of an array by the State."""
         self._own[use] = array
 
     def end(self) -> None:
-        """Have the arrays for the next State; what this one did not use is dropped."""
+        """Keep the arrays for the next State; drop those that this one did not use."""
         left = self._own.values()
         self.byte_count = sum([a.size * a.dtype.itemsize for a in left])
         self._left = {use: [array] for use, array in self._own.items()}
@@ -81,19 +85,19 @@ class Kit:
 
 
 class SpareMemory:
-    """The kits of States on one graph that are gone.
+    """The kits of deleted States on one graph.
 
-    A State ends in any thread, and within whatever allocates there: nothing here waits
-    for a lock, and each change of the list is one call.
+    A State may be deleted in any thread, and within any allocation there: nothing here
+    waits for a lock, and each change of the list is one atomic call.
 
     Parameters
     ----------
     lend_pools : callable
-        ``lend_pools(to)`` gives pools of sets, for as long as an object lives.
+        ``lend_pools(to)`` returns pools of sets, reserved while an object lives.
     is_lent : callable
         See `Kit`.
     most_bytes : int, optional
-        What the arrays of one State may take that are more than those of the graph.
+        Most bytes of one State whose arrays are larger than those of the graph.
     """
 
     def __init__(
@@ -110,16 +114,16 @@ class SpareMemory:
     def lend(
         self, names: tuple[str, ...], to: object, arrays: Mapping[str, Array]
     ) -> tuple[Kit, Callable[[], object]]:
-        """Return the kit of a State, and what gives it back before an object is gone.
+        """Return a kit for a State, and a function that returns it early.
 
         Parameters
         ----------
         names : tuple of str
-            Of the State's properties.
+            Names of the State's properties.
         to : object
-            It has the arrays for as long as it lives.
+            The kit is returned when this object is deleted.
         arrays : mapping of str to array
-            Those of the graph, which bound what is kept.
+            The arrays of the graph, whose size bounds the kept memory.
         """
         kit = self._find(names)
         if kit is None:
@@ -130,13 +134,13 @@ class SpareMemory:
         return kit, ending
 
     def release(self) -> bool:
-        """Let go of all memory; return whether there was any."""
+        """Release all memory; return whether there was any."""
         had_any = any(kit.byte_count for kit in self._kits)
         self._kits.clear()
         return had_any
 
     def _find(self, names: tuple[str, ...]) -> Kit | None:
-        """Return the kit that was given back last by a State with some properties."""
+        """Return the kit returned last by a State with these properties, or None."""
         for kit in reversed(self._kits.copy()):
             if kit.names == names:
                 try:
@@ -154,7 +158,7 @@ class SpareMemory:
             kits.append(kit)  # to add up the graph takes longer
             return
         most = max(sum([a.size * a.dtype.itemsize for a in [*arrays.values()]]), least)
-        # One that is large would drive out all others.
+        # A large kit would displace all others.
         is_large = kit.byte_count > most
         if is_large and kit.byte_count > self._most_bytes:
             return
@@ -171,6 +175,6 @@ class SpareMemory:
 
 
 def release_spare_memory() -> bool:
-    """Let go of what is kept for States to come; return whether there was any."""
+    """Release all memory kept for later States; return whether there was any."""
     released = [spare.release() for spare in list(_all)]
     return any(released)
