@@ -2,10 +2,10 @@
 
 The threads of a block have tiles of one k x k matrix each, in registers: tuples, see
 `featgraph._cuda_tiles`. Of a symmetric one these are the tiles on and below the
-diagonal. Rows wait in shared memory to be added to all tiles; a factorisation goes over
-the tiles where they are, and hands one panel of them around.
+diagonal. Rows are staged in shared memory and added to all tiles; a factorisation works
+on the tiles in registers, and shares one panel of them at a time.
 
-Other systems are eliminated by all threads, as `featgraph.device.linalg` has it.
+Other systems are eliminated by all threads, by `featgraph.device.linalg`.
 
 `row` and `column` are the number of a thread's tile; -1 for a thread without one.
 """
@@ -38,7 +38,7 @@ _ENTRIES = SIDE * SIDE
 
 @device_function
 def lower_place(thread, count, shares):
-    """Return which share of the rows, and which tile, a thread has of a symmetric sum.
+    """Return a thread's share of the rows, and its tile of a symmetric sum.
 
     Of `count` tiles a side; each of `shares` groups of threads has all of them. They
     are in order of columns, so that a factorisation leaves whole warps idle.
@@ -72,7 +72,7 @@ def zeros(zero):
 
 @device_function
 def add_products(tile, rows, columns, share, count, shares, row, column):
-    """Add the products of every `shares`-th of `count` rows that wait."""
+    """Add the products of every `shares`-th of `count` loaded rows."""
     if row >= 0:
         for n in range(share, count, shares):
             a = load_piece(rows, n, row * SIDE, SIDE)
@@ -83,10 +83,10 @@ def add_products(tile, rows, columns, share, count, shares, row, column):
 
 @device_function
 def put_together(matrix, tile, share, shares, row, column, adds, mirrors):
-    """Leave in memory what all shares come to; where `adds`, beside what is there.
+    """Store the sum of all shares; with `adds`, add it to the stored one.
 
-    One share after the other, so that a sum can be repeated. Where it `mirrors`, the
-    triangle that has no tiles is filled, too. Waits for the whole block.
+    Shares are added in order, so that a sum can be repeated. With `mirrors`, the
+    triangle without tiles is filled, too. Waits for the whole block.
     """
     for turn in range(shares):
         if share == turn:
@@ -100,7 +100,7 @@ def put_together(matrix, tile, share, shares, row, column, adds, mirrors):
 
 @device_function
 def members(words, first, last):
-    """Return how many vertices from `first` to before `last` are in a set."""
+    """Return the number of vertices from `first` to before `last` in a set."""
     count = int32(0)
     for word in range(first >> 5, (last + 31) >> 5):
         left, right = max(first - (word << 5), 0), min(last - (word << 5), 32)
@@ -121,7 +121,7 @@ def add_shares(tile, box, share, shares, place, tiles):
     box : array of shape (shares // 2 * tiles, SIDE * SIDE)
         In shared memory.
     place, tiles : int
-        Which of how many tiles a thread has in its share.
+        The number of a thread's tile in its share, and of all tiles.
     """
     while shares > 1:
         half = (shares + 1) >> 1
@@ -137,7 +137,7 @@ def add_shares(tile, box, share, shares, place, tiles):
 
 @device_function
 def leave_part(partials, part, tile, share, place, adds):
-    """Leave what a block comes to; where it `adds`, beside what it has left before."""
+    """Store the sum of a block; with `adds`, add it to the stored one."""
     if share == 0:
         if adds:
             tile = plus_piece(tile, partials, part, place * _ENTRIES, _ENTRIES)
@@ -146,7 +146,7 @@ def leave_part(partials, part, tile, share, place, adds):
 
 @device_function
 def leave_lower(reduced, k, count, entry, value):
-    """Leave an entry of the tiles of a symmetric sum where it is read, and its mirror.
+    """Store an entry of the tiles of a symmetric sum, and its mirror.
 
     Entries are those of one tile after the other, in the order of `lower_place`.
     """
@@ -160,7 +160,7 @@ def leave_lower(reduced, k, count, entry, value):
 
 @device_function
 def leave_whole(reduced, k, count, entry, value):
-    """Do the same for a sum that is not symmetric."""
+    """Store an entry of the tiles of a sum that is not symmetric."""
     _, row, column = whole_place(entry // _ENTRIES, count, 1)
     i, f = row * SIDE + entry % _ENTRIES // SIDE, column * SIDE + entry % SIDE
     if i < k and f < k:
@@ -169,7 +169,7 @@ def leave_whole(reduced, k, count, entry, value):
 
 @device_function
 def plus_matrix(tile, matrix, row, column):
-    """Add the tile of a matrix of whole tiles that is in a thread's place."""
+    """Add the tile of a matrix of whole tiles at a thread's place."""
     if row >= 0:
         tile = plus_tile(tile, matrix, row * SIDE, column * SIDE, SIDE)
     return tile
@@ -177,7 +177,7 @@ def plus_matrix(tile, matrix, row, column):
 
 @device_function
 def plus_band(tile, panel, band, row, column):
-    """Add the one that a panel has, if a thread's tile is one of the band."""
+    """Add the tile of a panel, if a thread's tile is in the band."""
     if row == band:
         tile = plus_tile(tile, panel, 0, column * SIDE, SIDE)
     return tile
@@ -185,7 +185,7 @@ def plus_band(tile, panel, band, row, column):
 
 @device_function
 def plus_diagonal(tile, shift, one, row, column, k):
-    """Add a number to the diagonal of a matrix; beyond k columns there stands `one`."""
+    """Add a number to the diagonal of a matrix; beyond k columns set it to `one`."""
     if row == column and row >= 0:
         left = k - row * SIDE
         tile = on_diagonal(
@@ -244,7 +244,7 @@ def _solve_rows(panel, half, place, size, thread, threads):
 
 @device_function
 def _take_solved(panel, half, place, size, thread, threads):
-    """Take what is solved off the rest of the right-hand side."""
+    """Subtract the products of solved unknowns from the rest of the right-hand side."""
     for row in range(place + SIDE + thread, size, threads):
         value = panel[2 * SIDE, row]
         for n in range(SIDE):
@@ -257,15 +257,15 @@ def solve_spd(tile, panel, tiles, row, column):
     """Solve a positive definite system; in and out: the right-hand side.
 
     By Cholesky. A step factors a tile of the diagonal, solves the rows below it, a
-    thread each, and takes their products off all tiles behind: two barriers.
+    thread each, and subtracts their products from all later tiles: two barriers.
 
     Parameters
     ----------
     tile : tuple
         Of the matrix, on or below its diagonal.
     panel : array of shape (2 * SIDE + 1, tiles * SIDE)
-        In shared memory; its last row is the right-hand side. What a step hands around
-        stands in one half of the others, what the next one does in the other half.
+        In shared memory; its last row is the right-hand side. Steps alternate between
+        the two halves of the other rows.
     tiles : int
         Tiles in a row of the matrix.
     """

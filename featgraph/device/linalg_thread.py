@@ -6,7 +6,7 @@ from featgraph.device import linalg
 
 @device_function
 def _nothing():
-    """Do nothing: one thread sees what it wrote."""
+    """Do nothing: a thread needs no barrier for its own writes."""
 
 
 _functions = linalg.make(device_function, _nothing)

@@ -1,8 +1,8 @@
-"""Lists of vertices that supersteps of few vertices hand on, on the CPU.
+"""Lists of vertices passed from superstep to superstep of few vertices, on the CPU.
 
-What a compiled loop of supersteps does that does not depend on the program: refreshing
-``_next`` entries, and splitting what was announced by a threshold. A list is an array
-of vertices and a count; a vertex stands in it once.
+The parts of a compiled loop of supersteps that do not depend on the program: refreshing
+``_next`` entries, and splitting announced vertices by a threshold. A list is an array
+of vertices and a count; a vertex occurs in it once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _is_near(keys, first, width, sign, limit):  # type: ignore[no-untyped-def]
 
 @_njit
 def _compact(far, far_count, waits):  # type: ignore[no-untyped-def]
-    """Drop entries that wait no more, and those that stand twice."""
+    """Drop entries that no longer wait, and repeated ones."""
     kept = 0
     for place in range(far_count):
         v = int64(far[place])
@@ -61,11 +61,11 @@ def _compact(far, far_count, waits):  # type: ignore[no-untyped-def]
 def split(  # type: ignore[no-untyped-def]
     keys, sign, delta, limit, announced, count, near, far, far_count, waits
 ):
-    """Put the near ones of what was announced into `near`; the others wait in `far`.
+    """Move near vertices of the announced ones into `near`; the others wait in `far`.
 
-    Where none is near, the limit moves to `delta` behind the first key that waits.
-    `far` has room for twice all vertices, and may hold some that wait no more; `waits`
-    says which do. Return how many are near, the count of `far`, and the limit.
+    If none is near, the limit moves to `delta` beyond the first key that waits. `far`
+    has room for twice all vertices, and may hold some that no longer wait; `waits`
+    records which do. Return the number of near ones, that of `far`, and the limit.
     """
     width = keys.size // max(keys.shape[0], 1)
     flat = keys.reshape(keys.size)

@@ -1,4 +1,4 @@
-"""Rows of edges that a warp goes through side by side: whose an edge is, and its row.
+"""Rows of edges that a warp processes side by side: the row of each edge.
 
 A warp has 32 / `width` groups of `width` lanes, and each group a row of a vertex. The
 edges of all rows, one row behind the other, have places from 0; `begin` is the place of
@@ -33,7 +33,7 @@ FULL_WARP = 0xFFFFFFFF
 
 @device_function
 def places_before(count, width):
-    """Return how many edges the rows of earlier groups have, and all rows together."""
+    """Return the number of edges of earlier groups' rows, and of all rows."""
     total = int32(count)
     own = total
     offset = int32(width)
@@ -49,7 +49,7 @@ def places_before(count, width):
 def row_of(begin, place, width):
     """Return the last group whose row begins at a place or before it.
 
-    Rows without edges begin where the next one does, and are passed by.
+    Rows without edges begin where the next one does, and are skipped.
     """
     row = int32(0)
     step = int32(16 // width)
@@ -83,7 +83,7 @@ def without_first(bits):
 def row_at(begins, first, last, place):
     """Return the last row of a list that begins at a place or before it.
 
-    Rows `first` to `last` are asked; all of them have edges.
+    Rows `first` to `last` are searched; all of them have edges.
     """
     low, high = int32(first), int32(last)
     while low < high:
@@ -97,12 +97,12 @@ def row_at(begins, first, last, place):
 
 @device_function
 def of_row(x, row, width):
-    """Return what the lane of the same features has in the group of a row."""
+    """Return the value of the lane with the same features in the group of a row."""
     own = uint32(cuda.laneid) & uint32(width - 1)
     return cuda.shfl_sync(FULL_WARP, x, int32(uint32(row) * uint32(width) + own))
 
 
 @device_function
 def from_left(x, lanes):
-    """Return what the lane `lanes` before this one has."""
+    """Return the value of the lane `lanes` before this one."""
     return cuda.shfl_up_sync(FULL_WARP, x, int32(lanes))

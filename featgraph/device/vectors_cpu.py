@@ -1,8 +1,8 @@
 """Vectors of neighboring features on the CPU, as values of generated code.
 
-LLVM makes vectors of loops over features only where it can tell that nothing overlaps,
-and it unrolls loops of 32 and fewer before it looks. What is written with vectors stays
-vectors, and sums over edges stay in registers.
+LLVM vectorizes loops over features only if it can prove that arrays do not overlap, and
+unrolls loops of 32 and fewer before. Code written with vectors stays vectorized, and
+sums over edges stay in registers.
 
 ========================================================  ==============================
 ``load_N(array, index)``                                  N elements from `index` on
@@ -49,7 +49,7 @@ class Vector(types.Type):
 
     @property
     def key(self):
-        """What tells it from other vectors."""
+        """The identity of the type: element type and size."""
         return self.dtype, self.size
 
 
@@ -161,7 +161,7 @@ def _negative(context, builder, signature_, arguments):
 
 
 def _address(context, builder, array_type, array, index_type, index, vector):
-    """Return where a vector of an array stands."""
+    """Return the address of a vector in an array."""
     is_tuple = isinstance(index_type, types.BaseTuple)
     given = cgutils.unpack_tuple(builder, index) if is_tuple else [index]
     of_types = list(index_type) if is_tuple else [index_type]
@@ -269,7 +269,7 @@ def absolute(typing_context, a):
 
 @intrinsic
 def is_finite(typing_context, a):
-    """Tell which elements are neither infinite nor nan."""
+    """Return which elements are neither infinite nor nan."""
     if not _is_real(a):
         return None
 
@@ -339,7 +339,7 @@ either = _make_logic(ir.IRBuilder.or_)
 
 @intrinsic
 def negated(typing_context, mask):
-    """Return the opposite of each element."""
+    """Return the elements with the opposite sign."""
     if not _is_mask(mask):
         return None
 
@@ -368,9 +368,9 @@ def where(typing_context, mask, a, b):
 
 @_njit
 def multiply(matrix, rows, source, target, k):
-    """Leave ``matrix @ rows[source]`` in ``rows[target]``.
+    """Store ``matrix @ rows[source]`` in ``rows[target]``.
 
-    Four rows of the matrix are gone through at once: a sum has to wait for itself.
+    Four rows of the matrix are processed at once: the additions of one sum are serial.
     """
     zero, whole, row = rows.dtype.type(0), k // 16 * 16, 0
     while row + 4 <= k:
@@ -398,7 +398,7 @@ def multiply(matrix, rows, source, target, k):
 
 @_njit
 def multiply_turned(matrix, rows, source, target, k):
-    """Leave ``matrix.T @ rows[source]`` in ``rows[target]``.
+    """Store ``matrix.T @ rows[source]`` in ``rows[target]``.
 
     Four vectors of columns are summed at once, down all rows.
     """
