@@ -74,7 +74,7 @@ def from_networkx(source: Any, weight: str | None) -> EdgeList:
 
 
 def _are_own_numbers(nodes: list[Hashable]) -> bool:
-    """Say whether the names are 0..V-1 in any order: then a name is its vertex."""
+    """Whether the names are 0..V-1 in any order: then a name is its vertex."""
     return all(
         type(name) is int and 0 <= name < len(nodes) for name in nodes
     )  # names are distinct already, so this many in this range are all of them
@@ -164,7 +164,7 @@ def from_biadjacency(matrix: Any, target: object = None) -> EdgeList:
 def _sides_on_gpu(
     matrix: Any, sides: tuple[int, int], target: object
 ) -> EdgeList | None:
-    """Return the edges of two sides where a GPU makes them of a compressed matrix."""
+    """Return the edges of two sides, if a GPU builds them from a compressed matrix."""
     if target is None or matrix.format not in ("csr", "csc"):
         return None
     offsets = _checked_pointer(matrix)
@@ -203,18 +203,18 @@ def _entries(matrix: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
 
 
 def _expand_pointer(matrix: Any) -> NDArray[np.int64]:
-    """Return the row of each entry, or the column where it is by these."""
+    """Return the row of each entry of CSR, or its column of CSC."""
     steps = np.diff(_checked_pointer(matrix))
     return np.repeat(np.arange(steps.size), steps)
 
 
 def _checked_pointer(matrix: Any) -> NDArray[np.int64]:
-    """Return where rows begin, or columns.
+    """Return the checked row pointer of CSR, or the column pointer of CSC.
 
     Raises
     ------
     GraphInputError
-        If they begin elsewhere than at the first entry, or end behind the last one.
+        If it does not begin at 0, descends, or exceeds the number of entries.
     """
     pointer = np.asarray(matrix.indptr).astype(np.int64)
     stored = min(len(matrix.indices), len(matrix.data))

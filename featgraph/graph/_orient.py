@@ -38,7 +38,7 @@ def fill_upper(
     columns: _Array,
     edge_ids: _Array,
 ) -> int:
-    """Fill the rows of neighbors above; return an edge that is there twice, or -1."""
+    """Fill the rows of neighbors above; return a repeated edge, or -1."""
     for high in range(vertices.size):
         v = vertices[high]
         for e in range(in_offsets[v], in_offsets[v + 1]):
@@ -98,7 +98,7 @@ def fill_lower(
 
 @jit
 def measure_work(offsets: _Array, columns: _Array, work: _Array) -> None:
-    """Add up what of other rows each row is intersected with: what is behind it."""
+    """Set the work of each row: its length, and that of rows intersected with it."""
     for row in range(work.size):
         work[row] = 1 + offsets[row + 1] - offsets[row]
     for low in range(work.size):

@@ -25,7 +25,7 @@ def count_upper(
 def fill_upper(
     in_offsets: _Array, sources: _Array, _: _Array, degree_order: _Array, *rows: _Array
 ) -> int:
-    """Fill the rows of neighbors above; return an edge that is there twice, or -1."""
+    """Fill the rows of neighbors above; return a repeated edge, or -1."""
     *_offsets, columns, edge_ids = rows
     low, high, edges = _upper(in_offsets, sources, degree_order)
     order = np.lexsort((edges, high, low))
@@ -34,7 +34,7 @@ def fill_upper(
     again = 1 + np.flatnonzero(is_same)
     if not again.size:
         return -1
-    # The one that a walk by rising `high` meets first.
+    # The first one in ascending order of `high`.
     return int(edge_ids[again[np.lexsort((edge_ids[again], columns[again]))[0]]])
 
 
@@ -68,7 +68,7 @@ def fill_lower(
 
 
 def measure_work(offsets: _Array, columns: _Array, work: _Array) -> None:
-    """Add up what of other rows each row is intersected with: what is behind it."""
+    """Set the work of each row: its length, and that of rows intersected with it."""
     work[:] = 1 + np.diff(offsets)
     behind = offsets[1:][_rows(offsets)] - np.arange(columns.size)
     np.add.at(work, columns, behind)

@@ -1,4 +1,4 @@
-"""What a graph is, whatever it was made from: counts, adjacencies, edge maps."""
+"""Base class of graphs: counts, adjacencies and edge maps."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ class Structure:
     __slots__ = ("__weakref__", "_edges", "_found", "stamps")
 
     _edges: EdgeList
-    #: What has been built, and of which version.
+    #: A version of the graph, and the arrays built for it.
     _found: tuple[Stamp, dict[str, Any]]
-    #: Another object takes their place when the graph changes: see `GraphView`.
+    #: Replaced by another object when the graph changes: see `GraphView`.
     stamps: Stamps
 
     def __init__(self, edges: EdgeList) -> None:
@@ -78,7 +78,7 @@ class Structure:
         self._begin(edges.known())
 
     def _begin(self, found: dict[str, Any]) -> None:
-        """Begin with stamps of its own, and with what has been built."""
+        """Initialize the stamps, and the cache with known arrays."""
         self.stamps = Stamps()
         self._found = self.stamps.version, found
 
@@ -86,8 +86,8 @@ class Structure:
     def _cache(self) -> dict[str, Any]:
         """Arrays and facts that were derived from this version, by name.
 
-        Filled when first asked for, but for what edges know. Two threads may both build
-        an entry; they store equal arrays, so whichever stays is right.
+        Entries are added at the first use, except for those known with the edges. Two
+        threads may both build an entry; they store equal arrays.
         """
         version, found = self._found
         if version is not self.stamps.version:
@@ -103,7 +103,7 @@ class Structure:
     def __reduce__(self) -> tuple[Any, ...]:
         # Through EdgeList, whose constructor makes the arrays read-only again.
         edges = self._edges
-        # On the host: whoever unpickles it may have no GPU.
+        # On the host: the unpickling process may have no GPU.
         arrays = edges.sources, edges.targets, edges.weights
         more = edges.vertex_count, edges.directed, edges.names, edges.sides
         return _rebuild, (type(self), *arrays, *more)
@@ -121,27 +121,27 @@ class Structure:
 
     @property
     def part(self) -> Any:
-        """The graph whose rows kernels go through here: all of it, on one rank."""
+        """The graph whose rows kernels sweep on this rank: the graph itself."""
         return self
 
     @property
     def ranks(self) -> Any:
-        """What is done together with other ranks; None where there are none."""
+        """Collective operations with other ranks; None on one rank."""
         return None
 
     @property
     def vertex_numbers(self) -> NDArray[np.int32]:
-        """What the user calls each vertex: its number, but in a part of a graph."""
+        """The number of each vertex in the whole graph, int32, (V,)."""
         if "vertex_numbers" not in self._cache:
             self._cache["vertex_numbers"] = np.arange(self.vertex_count, dtype=np.int32)
         return self._cache["vertex_numbers"]  # type: ignore[no-any-return]
 
     def rows_here(self, values: Any) -> Any:
-        """Return what kernels here need of the values of all vertices."""
+        """Return the rows of all vertices' values that kernels of this rank use."""
         return values
 
     def collect_vertex_values(self, stored: Any) -> Any:
-        """Put the values of vertices together from all places where they are."""
+        """Gather the values of all vertices from all ranks."""
         return stored
 
     @property
@@ -155,7 +155,7 @@ class Structure:
         return self.given_index
 
     def set_here(self, words: Any) -> Any:
-        """Return what kernels here need of a set of vertices, a bitvector."""
+        """Return the words that kernels of this rank use, of a set of vertices."""
         return words
 
     def pieces_of_vertices(self, stored: Any) -> Any:
@@ -179,7 +179,7 @@ class Structure:
     def living(self) -> NDArray[np.bool_] | None:
         """Which ids have a vertex, (V,); None where all have one.
 
-        Another object takes its place when vertices are inserted or deleted.
+        It is replaced by another object when vertices are inserted or deleted.
         """
         return None
 
@@ -191,7 +191,7 @@ class Structure:
 
     @property
     def given_edge_count(self) -> int:
-        """The number of edges given (what duplicates= left of them)."""
+        """The number of edges given, after duplicates= was applied."""
         return self._edges.given_count
 
     @property
@@ -206,7 +206,7 @@ class Structure:
 
     @property
     def sides(self) -> tuple[int, ...] | None:
-        """How many vertices each side has, one behind the other; None without.
+        """The number of vertices of each side; None without sides.
 
         Each edge joins two sides.
         """
@@ -333,12 +333,12 @@ class Structure:
         return self._cache["twins"]  # type: ignore[no-any-return]
 
     def orient(self, target: object = "auto") -> None:
-        """Check that triangles can be found, and have what that takes on a target.
+        """Check that triangles can be found, and orient the edges on a target.
 
         Parameters
         ----------
         target : {"auto", "cpu", "cuda"}, optional
-            Where they will be looked for.
+            The target that finds them.
 
         Raises
         ------
@@ -349,7 +349,7 @@ class Structure:
             is_there = chosen_target(target) == "cuda"
             if is_there and not self._edges.on_gpu_oriented.is_repeated:
                 return
-        _ = self.oriented  # which says what is wrong
+        _ = self.oriented  # raises the error
 
     @property
     def oriented(self) -> Oriented:
@@ -375,8 +375,8 @@ class Structure:
         key = f"{side}_degree" if self.directed else "degree"
         if key not in self._cache:
             build = _builder(self)
-            # Counted, not read off an adjacency: asking for out-degrees must not
-            # build a CSR that a pull never needs.
+            # Counted, not read off an adjacency: out-degrees must not require a CSR,
+            # which pulls do not need.
             self._cache[key] = build.build_degree(self._edges, side)
         return self._cache[key]  # type: ignore[no-any-return]
 
@@ -437,7 +437,7 @@ class Structure:
         Parameters
         ----------
         stored : array_like, first axis E
-            On the GPU, too: brought into order there, if that has the edges.
+            On the host or on the GPU: reordered there, if that stores the edges.
         per_direction : bool
             Undirected graphs: False returns the value of each edge as given, True also
             that of its twin in row E_given + i (self-loops: the same value twice).
@@ -455,7 +455,7 @@ class Structure:
 
 
 def require_fixed(graph: Structure, where: str) -> None:
-    """Refuse a graph that changes in batches.
+    """Raise GraphInputError if a graph changes in batches.
 
     Raises
     ------
@@ -476,13 +476,13 @@ def _rebuild(kind: type[Structure], *fields: Any) -> Structure:
 
 
 def structure_digest(vertex_count: int, directed: bool, edges: str) -> str:
-    """Return the digest of a graph whose edges have some sums: see `digests`."""
+    """Return the digest of a graph from the sums of its edges: see `digests`."""
     text = f"featgraph graph 2 {vertex_count} {directed} {edges}"
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def owns(graph: Structure, array: object) -> bool:
-    """Whether an array is the weights of the edges here, or these in another type."""
+    """Whether an array is the weights of this rank's edges, or a cast of them."""
     part: Structure = graph.part
     casts = part._cache.get("casts", {})
     is_held: bool = part._edges.holds(array)
@@ -502,7 +502,7 @@ def is_in_given_order(graph: Structure) -> bool:
 
 
 def _builder(graph: Structure) -> Any:
-    """Return the module that builds what is asked of a graph on the host."""
+    """Return the module that builds a graph's arrays on the host."""
     if graph._edges.is_given_on_gpu:
         from featgraph.graph.building import fetch
 
@@ -517,12 +517,12 @@ def _builder(graph: Structure) -> Any:
 
 
 def is_built_on_gpu(graph: Structure) -> bool:
-    """Whether a GPU that needs rows of a graph makes them itself."""
+    """Whether a GPU that needs rows of a graph builds them itself."""
     return graph._edges.is_built_on_gpu
 
 
 def is_given_on_gpu(graph: Structure) -> bool:
-    """Whether the edges of a graph are on the GPU alone, until the host asks."""
+    """Whether the edges of a graph are on the GPU only, until the host needs them."""
     return graph._edges.is_given_on_gpu
 
 
@@ -537,15 +537,15 @@ def gpu_oriented(graph: Structure) -> GpuOriented:
 
 
 def weights_there(graph: Structure, array: object) -> Any:
-    """Return the weights that a GPU has by edge id, of an array of the host.
+    """Return the copy of a host array of weights on the GPU, by edge id.
 
-    None unless these are the graph's, and it has them there.
+    None unless these are the weights of the graph, and are stored there.
     """
     return graph._edges.there(array)
 
 
 def edge_rows(graph: Structure) -> Rows:
-    """Return which row in given order each edge id is, found where it is needed."""
+    """Return the row in given order of each edge id, computed where it is needed."""
     on_gpu = None
     if graph._edges.is_built_on_gpu:
 
@@ -553,7 +553,7 @@ def edge_rows(graph: Structure) -> Rows:
             return gpu_edges(graph).given_index
 
     version, count = graph.stamps.version, graph.part.edge_count
-    if graph.changing is not None:  # they are of this version, whenever they are asked
+    if graph.changing is not None:  # always those of this version
         index = graph.given_index
         return Rows(version, count, lambda: index, on_gpu)
     return Rows(version, count, lambda: graph.given_index, on_gpu)
@@ -569,7 +569,7 @@ def out_edges(graph: Structure) -> Adjacency:
 
 
 def in_offsets(graph: Structure) -> NDArray[Any]:
-    """Return where the rows of in-edges begin; the host need not have the rows."""
+    """Return the row offsets of in-edges; the host need not have the rows."""
     cache = graph._cache
     if "in_edges" in cache or not graph._edges.is_given_on_gpu:
         return graph.in_edges.row_offsets
@@ -582,7 +582,7 @@ def in_offsets(graph: Structure) -> NDArray[Any]:
 def set_degrees(
     graph: Structure, in_degree: NDArray[Any], out_degree: NDArray[Any]
 ) -> None:
-    """Have the vertices of a part have the degrees of the whole graph."""
+    """Set the degrees of a part's vertices to those in the whole graph."""
     cache = graph._cache
     cache["has_degrees_of_whole"] = True
     if graph.directed:
@@ -592,14 +592,14 @@ def set_degrees(
 
 
 def has_degrees_of_whole(graph: Structure) -> bool:
-    """Whether degrees are not what the edges of the graph say."""
+    """Whether degrees are those of a whole graph, not of the edges of the part."""
     return "has_degrees_of_whole" in graph._cache
 
 
 def with_out_edges(graph: Structure, rows: Adjacency) -> Structure:
-    """Return a graph that has only some of the out-edges, and is the same otherwise.
+    """Return the graph with only some of the out-edges, for sweeps over these.
 
-    For sweeps over some edges: nothing but its rows along out-edges tells.
+    All else, counts included, is that of the graph.
     """
     made = object.__new__(type(graph))
     made._edges = graph._edges
@@ -725,7 +725,7 @@ def _put_back(
         has_row = order < rows
         result[order[has_row]] = array[has_row]
     elif result.size:
-        # Of each size of numbers one function is compiled, whatever they are.
+        # One function is compiled for each item size, not for each type.
         word = math.gcd(array.dtype.itemsize, 8)
         plain, out = (
             x.reshape(len(x), -1).view(f"u{word}")

@@ -1,4 +1,4 @@
-"""What plans ask about the degrees of a graph, answered where they are."""
+"""Statistics of a graph's degrees for plans, counted on the host or on the GPU."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def most_edges(
     graph : Graph
     side : {"in", "out"}
     target : {"cpu", "cuda"}
-        Where they will be needed: a GPU that builds the rows counts them.
+        The target of the plan: a GPU that builds the rows also counts.
     below : int, optional
-        Only vertices with fewer edges are looked at.
+        Only vertices with fewer edges are considered.
     """
     if _are_on_gpu(graph, target):
         return gpu_edges(graph).most_edges(side, *(() if below is None else (below,)))
@@ -44,7 +44,7 @@ def most_edges(
 
 
 def short_counts(graph: Structure, side: str, target: str) -> NDArray[np.int64]:
-    """Return how many vertices have 0, 1, ... `SHORT` - 1 edges; see `most_edges`."""
+    """Count the vertices with 0, 1, ... `SHORT` - 1 edges; see `most_edges`."""
     if _are_on_gpu(graph, target):
         return gpu_edges(graph).short_counts(side).astype(np.int64)
     degrees = _on_host(graph, side)

@@ -1,4 +1,4 @@
-"""Edges that a GPU draws where they are asked for, and never has but as rows."""
+"""Edges generated on a GPU at the first use, and stored as rows only."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def part_edges(
     ----------
     drawing : Drawing
     wanted : Wanted
-        Which of them. Of a whole graph given edges have the order of their numbers; of
-        a part, of which nobody is given edges, that of its rows.
+        Which of them. Given edges of a whole graph are in the order of their numbers;
+        those of a part are in the order of its rows.
     known : dict, optional
-        Of the whole graph, what else is known of it.
+        Known facts of the graph, if it is whole.
     places : array of int32, shape (V,), optional
         Of the GPU: the place of each vertex in the order that parts are ranges of.
         Default: its number.
@@ -75,9 +75,9 @@ def part_edges(
 
 
 class DrawnRowEdges(GpuRowEdgeList):
-    """Edges that a GPU draws when they are asked for, and has as rows from then on.
+    """Edges generated on a GPU at the first use, and stored there as rows.
 
-    What is known of a drawing, and sums over its edges, take no rows.
+    Counts, and sums over the edges, do not require the rows.
 
     Parameters
     ----------
@@ -96,12 +96,12 @@ class DrawnRowEdges(GpuRowEdgeList):
 
     @property
     def given_count(self) -> int:  # type: ignore[override]
-        """How many edges are drawn."""
+        """The number of edges that are drawn."""
         return self._drawing.count
 
     @property
     def edge_count(self) -> int:
-        """Directed edges, twins among them: which loops there are, rows say."""
+        """Directed edges, twins included; self-loops are counted in the rows."""
         return self._drawing.count if self.directed else self.on_gpu.edge_count
 
     @property
@@ -115,7 +115,7 @@ class DrawnRowEdges(GpuRowEdgeList):
 
     @cached_property
     def _rows(self) -> tuple[GpuRowEdges, Any]:
-        """All edges, in rows, and their weights; no list of edges is ever there."""
+        """All edges as rows, and their weights; edges are never stored as a list."""
         from featgraph.arrays.parts.passing import Wanted  # imports the dialect
 
         count, given = self.vertex_count, self._drawing.count
@@ -125,11 +125,11 @@ class DrawnRowEdges(GpuRowEdgeList):
         return rows, made.there_by_id
 
     def sum_ends(self) -> NDArray[np.uint64]:
-        """Return the sums over edges that a digest of their ends is made of."""
+        """Return the sums for the digest of ends: uint64, shape (2,)."""
         return self._survey.ends
 
     def sum_weights(self) -> NDArray[np.uint64]:
-        """Return those that a digest of weights is made of."""
+        """Return the sums for the digest of weights: uint64, shape (2,)."""
         return self._survey.weights
 
     @cached_property

@@ -185,7 +185,7 @@ class FactorGraph:
         )
 
     def given(self, evidence: Mapping[Any, str | int]) -> FactorGraph:
-        """Return what is left of the tables where some states are observed.
+        """Return the factor graph conditioned on observed states.
 
         Parameters
         ----------

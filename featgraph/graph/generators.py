@@ -1,4 +1,4 @@
-"""Graphs made by rule: random ones repeat with their seed, on every machine."""
+"""Generators of graphs; random ones are determined by their seed, on every machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
     "uniform",
 ]
 
-#: From so many edges on, a GPU that draws them makes rows at once, and no list: a list,
+#: From so many edges on, a GPU that draws them makes rows directly: a list of edges,
 #: sorted, takes three times the memory.
 MANY_DRAWN = 1 << 28
 
@@ -70,17 +70,16 @@ def rmat(
     duplicates : str
         As in `Graph.from_edges`.
     weighted : bool
-        Draw weights, too: float32, multiples of 2**-24 in (0, 1].
+        Whether to draw weights: float32, multiples of 2**-24 in (0, 1].
     target : {"auto", "cpu", "cuda"}
-        Where edges are drawn, which changes none of them: edge i is a function of seed
-        and i. On a GPU they stay there. "auto" draws on a GPU, if there is one, what
-        has many edges.
+        The device that draws and stores the edges. They are the same on each: edge i is
+        a function of seed and i. "auto" selects a GPU, if there is one, for many edges.
     partition : {None, "edges"}, optional
-        "edges": all ranks call it, and each keeps its part of the graph, as of
-        `Graph.from_edges`; `duplicates` are kept. On a GPU a rank has no more than its
-        part and what an eighth of it takes to sort.
+        "edges": all ranks call it, and each stores its part of the graph, as of
+        `Graph.from_edges`; requires ``duplicates="keep"``. A GPU needs memory for its
+        part, and to sort an eighth of it.
     along : str, optional
-        Of a graph in parts: see `read_graph`.
+        An option of a distributed graph: see `read_graph`.
 
     Returns
     -------
@@ -91,7 +90,7 @@ def rmat(
     GraphInputError
         Arguments out of range.
     DeviceError, PlanError
-        A target that is not here, or is none.
+        If the target is not available, or unknown.
 
     Notes
     -----
@@ -119,7 +118,7 @@ def drawing_of_rmat(
     *,
     seed: int,
 ) -> Drawing:
-    """Return the edges of an R-MAT graph, for what draws some of them: see `rmat`."""
+    """Return the edges of an R-MAT graph, any of which can be drawn: see `rmat`."""
     scale = _count(scale, "scale", 0, 30)
     edges = _count(edge_factor, "edge_factor", 0, 2**40) << scale
     seed = _count(seed, "seed", 0, 2**63)
@@ -189,7 +188,7 @@ def uniform(
 
 
 def drawing_of_uniform(vertex_count: int, edge_count: int, *, seed: int) -> Drawing:
-    """Return the edges of a uniform graph, for what draws some: see `uniform`."""
+    """Return the edges of a uniform graph, any of which can be drawn: see `uniform`."""
     n = _count(vertex_count, "vertex_count", 1, MAX_VERTEX_COUNT)
     edges = _count(edge_count, "edge_count", 0, 2**40)
     seed = _count(seed, "seed", 0, 2**63)
@@ -199,7 +198,7 @@ def drawing_of_uniform(vertex_count: int, edge_count: int, *, seed: int) -> Draw
 def erdos_renyi(
     vertex_count: int, edge_count: int, seed: int, *, directed: bool = False
 ) -> Graph:
-    """Draw a graph uniformly among those with so many edges, G(n, m).
+    """Draw a graph uniformly among those with `edge_count` edges, G(n, m).
 
     No self-loops and no repeats; the edges come in random order.
 
@@ -228,7 +227,7 @@ def erdos_renyi(
     if 2 * m <= pairs:
         key = _draw_distinct(generator, pairs, m)
     else:
-        # Drawing until nearly all pairs were seen takes long: draw what is left out.
+        # Drawing until nearly all pairs were found takes long: draw the excluded ones.
         is_in = np.ones(pairs, np.bool_)
         is_in[_draw_distinct(generator, pairs, pairs - m)] = False
         key = generator.permutation(np.flatnonzero(is_in))
@@ -292,7 +291,7 @@ def ratings(
     partition: str | None = None,
     along: str = "both",
 ) -> Graph:
-    """Draw ratings of items by users: a graph of two sides, as matrices give it.
+    """Draw ratings of items by users: a graph of two sides, as from a matrix.
 
     Users rate about as many items each. Of n items, the k-th is rated about
     ``sqrt(n / k) / 2`` times the mean.
@@ -302,7 +301,7 @@ def ratings(
     user_count, item_count : int
         Users are the first vertices.
     rating_count : int
-        Ratings, those that are given again included: integers from 1 to 5, float32.
+        The number of ratings, repeats included: integers from 1 to 5, float32.
     seed : int
     target, partition, along
         As for `rmat`. Ranks have a share of the users, and one of the items.
@@ -317,7 +316,7 @@ def ratings(
     GraphInputError
         Arguments out of range.
     DeviceError, PlanError
-        A target that is not here, or is none.
+        If the target is not available, or unknown.
 
     Examples
     --------
@@ -378,7 +377,7 @@ def _drawn(
     duplicates: object,
     parted: tuple[object, object] = (None, "both"),
 ) -> Graph:
-    """Make a graph of edges that are drawn where `target` says; see `rmat`."""
+    """Make a graph of edges that are drawn on `target`; see `rmat`."""
     is_directed = require_flag("directed", directed)
     default = "cuda" if drawing.count >= MANY_EDGES else "cpu"
     chosen = chosen_target(target, default)
@@ -399,7 +398,7 @@ def _drawn(
         return Graph(DrawnRowEdges(drawing, is_directed))
     u, v, weights = drawn(chosen, drawing)
     if is_kept:
-        # No second copy of what was made here.
+        # The arrays were made here, and are not copied.
         ends = u, v, weights, drawing.vertex_count, is_directed
         return Graph(EdgeList(*ends, sides=drawing.sides))
     there = [a.array if isinstance(a, DeviceValues) else a for a in (u, v, weights)]

@@ -1,4 +1,4 @@
-"""The graph that everything else runs on: immutable, on the host or on a GPU."""
+"""Graphs: immutable, on the host or on a GPU."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Graph(Structure):
     """A directed or undirected graph with V vertices; multi-edges and loops allowed.
 
     Make one with `from_edges`, `from_networkx`, `from_scipy`, `from_pandas`, a reader
-    or a generator. Every array that it hands out is read-only. Adjacencies and edge
-    maps are built on first use, and kept.
+    or a generator. Every array that it returns is read-only. Adjacencies and edge
+    maps are built at the first use, and cached.
 
     An undirected edge u, v that is no self-loop counts as two directed edges: the edge
     as given, u -> v, and its *twin*, v -> u. A self-loop is its own twin.
 
     An *edge id* is the slot of the edge in `in_edges` (the CSC).
 
-    Edges that are given on a GPU stay there, and are checked and sorted there. The host
-    has a copy of an attribute, a NumPy array, when it is first asked for.
+    Edges that are given on a GPU stay there, and are checked and sorted there. An
+    attribute is copied to the host, as a NumPy array, at its first use.
 
     Notes
     -----
@@ -75,38 +75,38 @@ class Graph(Structure):
         directed : bool
             False: each given edge stands for itself and its twin.
         duplicates : {"keep", "sum", "min", "max", "first", "last", "error"}
-            What becomes of an edge given again. "keep": multi-edges count as many. The
+            The treatment of repeated edges. "keep": multi-edges count as many. The
             others combine the weights into one edge at the place of the first (without
             weights they all drop repeats); integers are summed as 64 bits. In an
             undirected graph (u, v) and (v, u) are one edge.
         names : bool
-            Renumber: ids are names, integers of any sign, strings or other hashables;
-            `vertex_names` keeps them. That is done on the host.
+            Ids are names: integers of any sign, strings or other hashables. Vertices
+            are numbered on the host; `vertex_names` has the names.
         target : {"auto", "cpu", "cuda"}, optional
-            Where ids are checked, edges kept and adjacencies built. Default: where
-            sources and targets are given. "auto" takes a GPU, if there is one, for many
+            The device that checks ids, stores edges and builds adjacencies. Default:
+            that of sources and targets. "auto" selects a GPU, if there is one, for many
             edges. The graph is the same.
         sides : tuple of int, optional
-            How many vertices each side has, one behind the other, such as users and
-            items: see `from_biadjacency`. Each edge joins two sides, in either
-            direction. Programs run on one of them at a time
-            (``.on``), and ranks get as much of each.
+            The number of vertices of each side, such as users and items, by increasing
+            id: see `from_biadjacency`. Each edge joins two sides, in either direction.
+            Programs run on one side at a time (``.on``), and each side is divided
+            equally among ranks.
         partition : {None, "edges"}, optional
-            "edges": all ranks call it, each with edges that it happens to have, in
-            given order rank by rank, and each keeps its part of the graph. Needs
-            ``fg.distributed.init()``; no `names`, and `duplicates` are kept.
+            "edges": all ranks call it, each with any part of the edges, in given order
+            rank by rank, and each stores its part of the graph. Requires
+            ``fg.distributed.init()``, no `names`, and ``duplicates="keep"``.
         order, along, ranks : optional
-            Of a graph in parts: see `read_graph`.
+            Options of a distributed graph: see `read_graph`.
 
         Returns
         -------
         Graph
-            In parts, a `DistributedGraph`; on the only rank, the graph itself.
+            With `partition`, a `DistributedGraph`; on a single rank, a `Graph`.
 
         Raises
         ------
         DeviceError, PlanError
-            A target that is not here, or is none.
+            If the target is not available, or unknown.
         GraphInputError
             Ids that are not integers, negative or >= vertex_count; arrays of different
             length or not flat; weights that are NaN or no real numbers; no vertex at
@@ -202,20 +202,20 @@ class Graph(Structure):
             As for `from_edges`. A GPU expands the pointers of CSR and CSC.
         partition : {None, "edges"}, optional
             "edges": all ranks call it, each with a matrix of the whole shape that has
-            the entries that it happens to have, and each keeps its part of the graph: a
-            range of each side. See `from_edges`.
+            any part of the entries, and each stores its part of the graph: a range of
+            each side. See `from_edges`.
         along, ranks : optional
-            Of a graph in parts: see `read_graph`.
+            Options of a distributed graph: see `read_graph`.
 
         Returns
         -------
         Graph
-            In parts, a `DistributedGraph`; on the only rank, the graph itself.
+            With `partition`, a `DistributedGraph`; on a single rank, a `Graph`.
 
         Raises
         ------
         DeviceError, PlanError
-            A target that is not here, or is none.
+            If the target is not available, or unknown.
         GraphInputError
             Malformed, or without rows or columns; weights that `from_edges` refuses.
 
@@ -282,23 +282,23 @@ class Graph(Structure):
         Parameters
         ----------
         order : {"given", "spread", "locality", "metis"} or array_like, shape (V,)
-            What ranges are ranges of. "given": vertices as they are numbered. "spread":
-            degrees dealt out, so that all ranges are alike. "locality": a breadth-first
-            sweep, for graphs that are far wider than dense, such as meshes and roads.
-            "metis": as METIS cuts them (the extra ``featgraph[metis]``). An array: the
-            vertex at each place.
+            The order that is cut into ranges. "given": by vertex id. "spread": high
+            degrees are spread evenly over the ranges. "locality": breadth-first, for
+            graphs of large diameter, such as meshes and road networks. "metis": the
+            parts of METIS (the extra ``featgraph[metis]``). An array: the vertex at
+            each place.
         parts : int
             P, the number of shards. More than ``V / 32`` leave some without vertices.
         cuts : array_like of integers, shape (P + 1,), optional
             Instead of `parts`: range r has the places ``cuts[r]`` to ``cuts[r + 1]``.
         balance : tuple of 3 float, optional
-            What an in-edge, a vertex and a ghost weigh, where cuts are chosen: at
+            Weights of an in-edge, a vertex and a ghost, where cuts are chosen: at
             multiples of 32, so that all parts weigh about the same. Default: (1, 3, 0).
-            Of a graph with `sides` each is cut by itself, at any vertex, and a part has
-            a range of each, but with order="metis". Ghosts weigh nothing then, and by
-            default in-edges alone count: parts have them within a few percent of equal.
+            Each of a graph's `sides` is cut separately, at any vertex, and a part has a
+            range of each, except with order="metis". Ghosts have no weight then, and by
+            default only in-edges count: they are equal within a few percent.
         along : {"in", "both"}, optional
-            "both": with all edges out of them, too, which are the twins of those of an
+            "both": also with all edges out of them, which are the twins in an
             undirected graph.
 
         Returns
@@ -316,8 +316,7 @@ class Graph(Structure):
 
         Notes
         -----
-        O(V + E), once more for each of about 16 bounds that are tried where a ghost
-        weighs something.
+        O(V + E) time; if ghosts have a weight, this is repeated for about 16 bounds.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""An undirected graph with every edge turned towards the end of higher degree."""
+"""Undirected graphs with every edge oriented towards the end of higher degree."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Oriented:
 
     @cached_property
     def work(self) -> NDArray[np.int64]:
-        """Work of row r, (V,): itself, and what its members below have above it."""
+        """Work of row r, (V,): its length, and that of rows intersected with it."""
         work, upper = np.empty(self.vertices.size, np.int64), self.upper
         loops = _loops(work.size, upper.column_indices.size)
         loops.measure_work(upper.row_offsets, upper.column_indices, work)
@@ -88,7 +88,7 @@ class Oriented:
 
 
 def _loops(vertex_count: int, edge_count: int) -> ModuleType:
-    """Return what goes through so many edges."""
+    """Return the module of loops for so many edges."""
     if max(vertex_count, edge_count) <= FEW:
         from featgraph.graph import _orient_few
 
@@ -99,7 +99,7 @@ def _loops(vertex_count: int, edge_count: int) -> ModuleType:
 
 
 def refuse_directed() -> NoReturn:
-    """Raise what orienting a directed graph does."""
+    """Raise GraphInputError for a directed graph."""
     raise GraphInputError(
         "a directed graph has no triangles",
         got="directed=True",
@@ -126,7 +126,7 @@ def orient(graph: Any) -> Oriented:
 
 
 def _orient_on_host(graph: Any) -> Oriented:
-    """Orient a graph, or find an edge that is there twice."""
+    """Orient a graph, or find a repeated edge."""
     ins, count = graph.in_edges, graph.vertex_count
     loops = _loops(count, ins.column_indices.size)
     vertices = np.argsort(graph.in_degree, kind="stable").astype(np.int32)

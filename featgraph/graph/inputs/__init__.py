@@ -1,1 +1,1 @@
-"""Arrays as callers give them: looked at where they are."""
+"""Arrays of callers, checked on the host or on the GPU."""

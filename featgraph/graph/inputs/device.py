@@ -1,4 +1,4 @@
-"""Arrays that callers give in the memory of the GPU, which are looked at there."""
+"""Arrays of callers in the memory of the GPU, which are checked there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 
 
 class DeviceArray(GivenArray):
-    """An array on the GPU: a caller's, or one that was derived from it.
+    """An array on the GPU: a caller's, or one derived from it.
 
     Parameters
     ----------
@@ -35,14 +35,14 @@ class DeviceArray(GivenArray):
         self.values, self.shape, self.dtype = array, tuple(array.shape), array.dtype
 
     def _found(self, kernel: Any, count: int, *arguments: Any) -> int | None:
-        """Return the smallest number that a kernel finds."""
+        """Return the smallest number found by a kernel."""
         found = memory.place_found()
         memory.launch_over(kernel, count, _seen(self.values), *arguments, found)
         first = memory.read_found()
         return None if first == elements.NONE_LOST else first
 
     def _first(self, least: Any, most: Any, *, is_inside: bool) -> int | None:
-        """Return the first place where a value is in a range, or is not."""
+        """Return the first index of a value that is in a range, or is not."""
         low, high, positive, _ = self._of_columns
         seen = low.dtype
         if seen.kind != "f":
@@ -93,13 +93,13 @@ class DeviceArray(GivenArray):
         return DeviceArray(made)
 
     def column(self, index: int) -> GivenArray:
-        """Return what is at an index of the second axis."""
+        """Return the values at an index of the second axis."""
         shape, steps = self.shape, self.values.strides
         part = (shape[0], *shape[2:]), (steps[0], *steps[2:])
         return DeviceArray(strided(self.values, *part, index * int(steps[1])))
 
     def matrix(self) -> GivenArray:
-        """Return it with two axes: a row has all that belongs to one."""
+        """Return the array with two axes: all axes but the first are flattened."""
         if self.ndim == 2:
             return self
         if self.ndim == 1:
@@ -109,7 +109,7 @@ class DeviceArray(GivenArray):
         return DeviceArray(_copy(self.values, self.dtype).reshape(shape))
 
     def widened(self, width: int) -> GivenArray:
-        """Return (N, width) of (N, 1); itself if it is as wide."""
+        """Return the array repeated from (N, 1) to (N, width); itself if that wide."""
         if self.shape[1] == width:
             return self
         steps = (int(self.values.strides[0]), 0)
@@ -142,7 +142,7 @@ class DeviceArray(GivenArray):
             steps = (made.strides[0], made.strides[1], 0, made.strides[2])
 
     def _derived(self, kernel: Any, count: int, *before: Any) -> DeviceArray:
-        """Return what a kernel sets, in the same type, shape and C order."""
+        """Return an array set by a kernel, of the same type and shape, in C order."""
         made = memory.empty(self.shape, self.dtype)
         memory.launch_over(kernel, count, _seen(self.values), *before, flat(made))
         return DeviceArray(made)
@@ -152,11 +152,11 @@ class DeviceArray(GivenArray):
         return self._derived(elements.scale_columns, self.size, memory.upload(by))
 
     def rows_divided(self) -> GivenArray:
-        """Return it divided by its sums along the last axis, where they are not 0."""
+        """Return the array divided by its sums along the last axis, unless 0."""
         return self._derived(elements.scale_rows, self.size // self.shape[-1])
 
     def held(self) -> Held:
-        """Tell rows of numbers, in (N, K) of float64, from rows of nan."""
+        """Separate rows of numbers from rows of nan, in (N, K) of float64."""
         values = memory.empty(self.shape, self.dtype)
         is_held = memory.empty((len(self),), "bool")
         found = memory.upload(np.array([elements.NONE_LOST, 0]))
@@ -169,14 +169,14 @@ class DeviceArray(GivenArray):
         return Held(DeviceArray(values), DeviceArray(is_held), count, bad)
 
     def with_rows(self, is_kept: GivenArray, row: Array) -> GivenArray:
-        """Return the array with one row in place of those that are not kept."""
+        """Return the array with all rows that are not kept replaced by one row."""
         made = _copy(self.values, self.dtype)
         kept, wanted = as_numbers(is_kept.values), memory.upload(row)
         memory.launch_over(elements.fill_rows, self.size, flat(made), kept, wanted)
         return DeviceArray(made)
 
     def logs(self) -> GivenArray:
-        """Return the logs of float64 that is not negative; -inf for zero."""
+        """Return the logarithms of float64 values >= 0; -inf for zero."""
         made = _copy(self.values, self.dtype)
         memory.launch_over(elements.take_logs, self.size, flat(made))
         return DeviceArray(made)

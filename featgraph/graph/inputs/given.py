@@ -1,4 +1,4 @@
-"""Arrays as callers give them, checked where they are.
+"""Arrays of callers, checked on the host or on the GPU.
 
 `GivenArray` is the interface, `HostArray` an array of the host; `inputs.device` has
 those of the GPU. Both give the same bits: sums are taken in an order that is stated
@@ -24,7 +24,7 @@ Array = npt.NDArray[Any]
 #: Rows of one part of a sum over rows. Parts are summed in the same way. A GPU takes
 #: 33 and 262 us for 10**5 and 10**8 numbers, 76 and 383 us with 256 rows (H200, 2026).
 ROWS_OF_A_PART = 64
-#: What rows are multiplied by whose sums of finite values are infinite.
+#: The factor for rows of finite values whose sums are infinite.
 _TO_ADD_UP = 2.0**-64
 
 
@@ -39,7 +39,7 @@ class Held:
     is_held : GivenArray of bool, shape (N,)
         Whether a row has numbers.
     count : int
-        How many rows have.
+        The number of rows of numbers.
     first_bad : int or None
         The first row with an infinite value, or with both numbers and nan.
     """
@@ -56,10 +56,10 @@ class Held:
 
 
 class GivenArray(ABC):
-    """An array that a caller gave, on the host or on the GPU; made by `given_array`.
+    """An array of a caller, on the host or on the GPU; made by `given_array`.
 
     It is only read. Methods that return another one leave its values where they are.
-    What is found of values on the GPU is kept: take an array anew that has changed.
+    Results of checks on the GPU are cached: wrap an array again if it has changed.
     A property takes `values`.
 
     Attributes
@@ -126,7 +126,7 @@ class GivenArray(ABC):
         return self.first_row_outside(-self.greatest, self.greatest)
 
     def first_outside(self, least: Any, most: Any) -> int | None:
-        """Return the place in C order of the first value that is not in a range."""
+        """Return the index in C order of the first value that is not in a range."""
         return self._first(least, most, is_inside=False)
 
     def _row_of(self, place: int | None) -> int | None:
@@ -134,7 +134,7 @@ class GivenArray(ABC):
 
     @abstractmethod
     def _first(self, least: Any, most: Any, *, is_inside: bool) -> int | None:
-        """Return the first place where a value is in a range, or is not."""
+        """Return the first index of a value that is in a range, or is not."""
 
     @abstractmethod
     def first_row_without(self, bound: Any) -> int | None:
@@ -173,11 +173,11 @@ class GivenArray(ABC):
 
     @abstractmethod
     def matrix(self) -> GivenArray:
-        """Return it with two axes: a row has all that belongs to one."""
+        """Return the array with two axes: all axes but the first are flattened."""
 
     @abstractmethod
     def widened(self, width: int) -> GivenArray:
-        """Return (N, width) of (N, 1); itself if it is as wide."""
+        """Return the array repeated from (N, 1) to (N, width); itself if that wide."""
 
     @abstractmethod
     def largest_of_columns(self) -> Array:
@@ -193,19 +193,19 @@ class GivenArray(ABC):
 
     @abstractmethod
     def rows_divided(self) -> GivenArray:
-        """Return it divided by its sums along the last axis, where they are not 0."""
+        """Return the array divided by its sums along the last axis, unless 0."""
 
     @abstractmethod
     def held(self) -> Held:
-        """Tell rows of numbers, in (N, K) of float64, from rows of nan."""
+        """Separate rows of numbers from rows of nan, in (N, K) of float64."""
 
     @abstractmethod
     def with_rows(self, is_kept: GivenArray, row: Array) -> GivenArray:
-        """Return the array with one row in place of those that are not kept."""
+        """Return the array with all rows that are not kept replaced by one row."""
 
     @abstractmethod
     def logs(self) -> GivenArray:
-        """Return the logs of float64 that is not negative; -inf for zero."""
+        """Return the logarithms of float64 values >= 0; -inf for zero."""
 
 
 class HostArray(GivenArray):
@@ -215,15 +215,15 @@ class HostArray(GivenArray):
         self.values, self.shape, self.dtype = values, values.shape, values.dtype
 
     def _first(self, least: Any, most: Any, *, is_inside: bool) -> int | None:
-        """Return the first place where a value is in a range, or is not."""
+        """Return the first index of a value that is in a range, or is not."""
         x: Array = self.values
         if is_inside:
-            # Mostly none is, which takes no array of its own.
+            # Usually there is none, and no temporary array is needed.
             if not x.size or bool(x.min() > most) or bool(x.max() < least):
                 return None
             found = (least <= x) & (x <= most)
             return int(np.argmax(found)) if found.any() else None
-        # nan is the least of an array that has one, and in no range.
+        # nan is the minimum of an array that contains one, and in no range.
         fits = not x.size or bool(least <= x.min())
         if fits and (not x.size or most == np.inf or bool(x.max() <= most)):
             return None
@@ -260,12 +260,12 @@ class HostArray(GivenArray):
         return HostArray(self.values[:, index])
 
     def matrix(self) -> GivenArray:
-        """Return it with two axes: a row has all that belongs to one."""
+        """Return the array with two axes: all axes but the first are flattened."""
         rows = len(self)
         return HostArray(self.values.reshape(rows, -1 if rows else 1))
 
     def widened(self, width: int) -> GivenArray:
-        """Return (N, width) of (N, 1); itself if it is as wide."""
+        """Return the array repeated from (N, 1) to (N, width); itself if that wide."""
         if self.shape[1] == width:
             return self
         return HostArray(np.broadcast_to(self.values, (len(self), width)))
@@ -291,7 +291,7 @@ class HostArray(GivenArray):
         return HostArray(self.values / by)
 
     def rows_divided(self) -> GivenArray:
-        """Return it divided by its sums along the last axis, where they are not 0."""
+        """Return the array divided by its sums along the last axis, unless 0."""
         x: Array = self.values
         total = _sums_of_rows(x)
         if np.isinf(total).any():
@@ -300,7 +300,7 @@ class HostArray(GivenArray):
         return HostArray(np.divide(x, total, out=np.zeros_like(x), where=total != 0))
 
     def held(self) -> Held:
-        """Tell rows of numbers, in (N, K) of float64, from rows of nan."""
+        """Separate rows of numbers from rows of nan, in (N, K) of float64."""
         x: Array = self.values
         is_free = np.isnan(x)
         is_held: Array = np.asarray(~is_free.any(axis=1))
@@ -313,17 +313,17 @@ class HostArray(GivenArray):
         )
 
     def with_rows(self, is_kept: GivenArray, row: Array) -> GivenArray:
-        """Return the array with one row in place of those that are not kept."""
+        """Return the array with all rows that are not kept replaced by one row."""
         return HostArray(np.where(is_kept.on_host()[:, None], self.values, row))
 
     def logs(self) -> GivenArray:
-        """Return the logs of float64 that is not negative; -inf for zero."""
+        """Return the logarithms of float64 values >= 0; -inf for zero."""
         with np.errstate(divide="ignore"):
             return HostArray(np.log(self.values))
 
 
 def _sums_of_rows(x: Array) -> Array:
-    """Return the sums along the last axis, which stays."""
+    """Return the sums along the last axis, which is kept."""
     total = x[..., 0].copy()
     with np.errstate(over="ignore"):
         for feature in range(1, x.shape[-1]):

@@ -1,13 +1,13 @@
-"""Arrays of numbers: the rules that hold for every array that a caller passes.
+"""Arrays of numbers: the rules for every array that a caller passes.
 
-A value is never changed on the way in, rounding of floats apart. Text, dates, complex
-numbers and objects are refused, and so is a value that the wanted type turns into
-another one: an integer or a bool that it cannot hold exactly, a finite number that
+A value is never changed by a conversion, except for rounding of floats. Text, dates,
+complex numbers and objects raise an error, and so does a value that the requested type
+cannot represent: an integer or a bool that it cannot hold exactly, a finite number that
 becomes infinite, and a number that becomes zero. Errors name the position.
 
-`host_array` brings the array to the host and refuses masks, missing entries and ragged
-rows; `number_array` refuses what is no number. The same rules hold for arrays that stay
-on the GPU (`featgraph.arrays.foreign`).
+`host_array` copies the array to the host and raises for masks, missing entries and
+ragged rows; `number_array` raises for anything but numbers. The same rules hold for
+arrays that stay on the GPU (`featgraph.arrays.foreign`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
-#: Kinds of NumPy dtypes that are numbers of ours: bool, int, uint, float.
+#: Kinds of NumPy dtypes that are accepted as numbers: bool, int, uint, float.
 NUMBERS = "biuf"
 
 #: Storage types of properties. uint64 has no common type with the signed ones in
@@ -54,7 +54,7 @@ STORAGE_DTYPES = (
 #: Elements that are compared with their casts at once: temporaries stay in a cache.
 _CHUNK = 1 << 15
 
-#: Kinds of dtypes that are no numbers, and what makes numbers of them.
+#: Kinds of dtypes that are not numbers, and how to convert them.
 _FIXES = {
     "c": "give the real part (.real) or the magnitude (numpy.abs)",
     "m": "divide by a unit: values / numpy.timedelta64(1, 's')",
@@ -113,7 +113,7 @@ def number_array(
 
 
 def _from_objects(array: Array, where: str, error: type[FeatGraphError]) -> Array:
-    """Return an array of numbers from one of objects that are numbers."""
+    """Return an array of numbers from an array of objects."""
     flat = array.ravel().tolist()
     for i, item in enumerate(flat):
         if not isinstance(item, bool | int | float | np.bool_ | np.number):
@@ -163,7 +163,7 @@ def converted(
 
 
 def _differ(array: Array, cast: Array) -> Array:
-    """Return which numbers are others in another type, rounding of floats apart."""
+    """Return which numbers a cast changes, other than by rounding of floats."""
     if cast.dtype.kind == "f":
         is_infinite = np.isinf(cast) & np.isfinite(array)
         return np.asarray(is_infinite | ((cast == 0) & (array != 0)))
@@ -186,7 +186,7 @@ def lost_value(
     shown: str,
     wanted: str,
 ) -> FeatGraphError:
-    """Return the error about a value, by its place in C order, that a type changes."""
+    """Return the error for a value that a type changes, by its index in C order."""
     fixes = {
         "bool": "give values != 0, or an integer dtype",
         "float16": "give dtype=np.float32 or np.float64",
@@ -204,7 +204,7 @@ def lost_value(
 
 
 def range_of(wanted: str) -> str:
-    """Return in words which numbers a type holds."""
+    """Return a description of the numbers that a type holds."""
     if wanted == "bool":
         return "True, False, 0 or 1"
     if wanted.startswith("float"):
@@ -243,7 +243,7 @@ def host_array(values: object, role: str = "values") -> Array:
         ``__dlpack__`` or ``__cuda_array_interface__``. Device memory is copied through
         CuPy or Numba, whichever is importable.
     role : str
-        What the values are; errors name it.
+        A name of the values, for errors.
 
     Returns
     -------
@@ -303,7 +303,7 @@ def _library(values: object) -> str:
 
 
 def _refuse_hidden(values: Any, role: str) -> None:
-    """Raise where entries are masked or missing: conversions would make them values.
+    """Raise if entries are masked or missing: conversions would make them values.
 
     NaN is a value of floats; what a library keeps beside the values, a mask or a bitmap
     of nulls, is not.
@@ -355,7 +355,7 @@ def _column(frame: Any, i: int) -> Any:
 
 
 def _missing_count(values: Any) -> int:
-    """Return how many entries a column says are missing; 0 where it cannot say."""
+    """Return the number of missing entries of a column; 0 if it is not given."""
     if _library(values) == "pandas":
         is_plain = isinstance(getattr(values, "dtype", None), np.dtype)
         # Of plain columns, NaN is a float's value and None an object that is refused.

@@ -1,4 +1,4 @@
-"""Take what callers give: arrays where they are, and values of a storage type.
+"""Arrays of callers, on the host or on the GPU, and values of a storage type.
 
 `given_array` takes an array of an algorithm, `storage_values` and `storage_array` a
 property of a State, `scalar_of_type` a scalar. The rules are those of
@@ -54,14 +54,14 @@ Array = npt.NDArray[Any]
 
 #: Types of single values that are stored as they are.
 _STORED_AS = frozenset({bool, *(np.dtype(name).type for name in STORAGE_DTYPES)})
-#: What a kernel's loops over features count in.
+#: The largest number of features: kernels count them in int32.
 _MOST_FEATURES = 2**31 - 1
 
 
 def given_array(
     values: Any, dtype: npt.DTypeLike | None = None, where: str = "values"
 ) -> GivenArray:
-    """Take an array as a caller gives it, and leave it where it is.
+    """Return an array of a caller, on the host or on the GPU, without a copy.
 
     Parameters
     ----------
@@ -147,19 +147,19 @@ def require_item_shape(shape: object) -> tuple[int, ...] | None:
 
 
 def _is_width(shape: object) -> bool:
-    """Whether a shape is that of features, as it is mostly given."""
+    """Whether a shape is that of features, in its usual form."""
     if type(shape) is not tuple or len(shape) != 1:
         return False
     return type(shape[0]) is int and 1 <= shape[0] <= _MOST_FEATURES
 
 
 def storage_dtype(dtype: Any, where: str) -> np.dtype[Any] | None:
-    """Return the storage type that is asked for, None where none is."""
+    """Return the requested storage type; None if none is requested."""
     if dtype is None:
         return None
     try:
         found: np.dtype[Any] = np.dtype(dtype).newbyteorder("=")
-    except Exception as error:  # NumPy raises what it likes for what is no dtype
+    except Exception as error:  # NumPy raises various errors for an invalid dtype
         raise StateError(
             "not a dtype",
             where=where,
@@ -182,7 +182,7 @@ def _not_stored(dtype: Any, where: str) -> StateError:
 
 
 def filled(name: str, value: Array, shape: tuple[int, ...]) -> Filled:
-    """Return one value everywhere, as an array of `shape` that is made later.
+    """Return an array of `shape` with one value everywhere, which is filled later.
 
     Raises
     ------
@@ -202,14 +202,14 @@ def filled(name: str, value: Array, shape: tuple[int, ...]) -> Filled:
 
 
 class Borrowed:
-    """An array of the caller's on the GPU, to be copied there in a storage type."""
+    """A caller's array on the GPU, to be copied there in a storage type."""
 
     def __init__(self, foreign: Foreign, dtype: np.dtype[Any], where: str) -> None:
         self._foreign, self._where = foreign, where
         self.dtype, self.shape, self.ndim = dtype, foreign.shape, foreign.ndim
 
     def copied(self, rows: Rows | None = None) -> DeviceValues:
-        """Return a copy; with `rows`, of these rows of it.
+        """Return a copy; with `rows`, of these rows only.
 
         Raises
         ------
@@ -240,7 +240,7 @@ class Borrowed:
 
 
 def storage_values(name: str, values: Any, dtype: Any = None) -> Array | Borrowed:
-    """Return values with a storage type: a host array, or what is on the GPU.
+    """Return values with a storage type: an array on the host or on the GPU.
 
     Parameters
     ----------
@@ -264,7 +264,7 @@ def storage_values(name: str, values: Any, dtype: Any = None) -> Array | Borrowe
 
 
 def lent_array(values: Any, dtype: Any) -> Array | None:
-    """Return an array of the caller's if it is as one that is stored; else None."""
+    """Return a caller's array if it can be stored without a copy; else None."""
     if not _is_stored(values) or values.ndim == 0:
         return None
     flags = values.flags
@@ -308,7 +308,7 @@ def storage_array(name: str, values: Any, dtype: Any = None) -> Array:
 
 
 def _is_stored(values: Any) -> bool:
-    """Whether values are an array of the host whose type is stored as it is."""
+    """Whether values are a host array of a storage type."""
     if type(values) is not np.ndarray:
         return False
     dtype = values.dtype
@@ -316,7 +316,7 @@ def _is_stored(values: Any) -> bool:
 
 
 def plain_scalar(value: Any) -> bool | int | float | None:
-    """Return a number as Python's bool, int or float; None where it is none.
+    """Return a number as Python's bool, int or float; None for anything else.
 
     NumPy's scalars, arrays without an axis and arrays of one number count.
     """
@@ -328,7 +328,7 @@ def plain_scalar(value: Any) -> bool | int | float | None:
             return None
         found = value.item()
         return found if isinstance(found, bool | int | float) else float(found)
-    # Arrays of other libraries: only those that say that they hold one number.
+    # Arrays of other libraries: only those of one number.
     item = getattr(value, "item", None)
     is_one = getattr(value, "ndim", None) == 0 or getattr(value, "size", None) == 1
     if not (is_one and callable(item)):
@@ -341,7 +341,7 @@ def plain_scalar(value: Any) -> bool | int | float | None:
 
 
 def scalar_of_type(where: str, value: Any, dtype: str) -> bool | int | float:
-    """Return a scalar as ``"bool"``, ``"int64"`` or ``"real"``, or refuse it.
+    """Return a scalar as ``"bool"``, ``"int64"`` or ``"real"``; raise if it is none.
 
     An integer is a real number, too; nothing else changes its type.
     """

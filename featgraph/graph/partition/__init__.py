@@ -1,4 +1,4 @@
-"""Partitions: which rank owns which vertices, and the part of a graph that it has."""
+"""Partitions of vertices among ranks, and the shards of a graph that they define."""
 
 from featgraph.graph.partition.partition import Partition
 from featgraph.graph.partition.shard import Shard

@@ -1,4 +1,4 @@
-"""Graphs in parts are asked for here, and made by the layer of ranks above."""
+"""Requests for distributed graphs, which the layer of ranks above makes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["Asked", "Maker", "makers", "require_asked"]
 
 @dataclass(frozen=True)
 class Maker:
-    """What makes a graph of which each rank has a part.
+    """The functions that make distributed graphs.
 
     Attributes
     ----------
     of_edges, of_matrix, of_file, of_drawing : callable
-        Take an `Asked`, and what a constructor, the reader or a generator was given.
-        They return None where there is a single rank, which then has all of it.
+        Take an `Asked`, and the arguments of a constructor, the reader or a generator.
+        They return None on a single rank, which then has the whole graph.
     alone : callable
-        Is told that a State is made of a graph that a rank has for itself.
+        Called when a State is made of a graph that is on one rank only.
     """
 
     of_edges: Callable[..., Any]
@@ -32,7 +32,7 @@ class Maker:
     alone: Callable[[], None]
 
 
-#: What the layer of ranks has set up.
+#: Registered by the layer of ranks.
 makers: list[Maker] = []
 
 _ORDERS = ("given", "spread", "locality", "metis")
@@ -40,14 +40,14 @@ _ORDERS = ("given", "spread", "locality", "metis")
 
 @dataclass(frozen=True)
 class Asked:
-    """How a graph is to be cut, checked.
+    """A checked request for a partition.
 
     Attributes
     ----------
     along : str
         "in" or "both".
     ranks : object
-        How many ranks get vertices, as the caller said.
+        The number of ranks that get vertices, as given.
     """
 
     along: str
@@ -57,12 +57,12 @@ class Asked:
 def require_asked(
     partition: object, order: object, along: object, ranks: object = None
 ) -> Asked | None:
-    """Return how a graph is to be cut; None where it is not.
+    """Return the request for a partition; None without one.
 
     Raises
     ------
     GraphInputError
-        For what cannot be done without the whole graph, and what says nothing.
+        For options that require the whole graph, or have no effect.
     """
     if not isinstance(along, str) or along not in ("both", "in"):
         raise GraphInputError(

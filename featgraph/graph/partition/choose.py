@@ -1,4 +1,4 @@
-"""Make a partition from what a caller asks for."""
+"""The choice of a partition from the arguments of a caller."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def choose_partition(
     cuts: object = None,
     balance: object = None,
 ) -> Partition:
-    """Choose who owns which vertices; see `Graph.partition`."""
+    """Choose the owners of vertices; see `Graph.partition`."""
     weights = Balance() if balance is None else checked_balance(balance)
     if cuts is None:
         count = checked_parts(parts)
@@ -56,7 +56,7 @@ def choose_partition(
 
 
 def checked_parts(parts: object, name: str = "parts") -> int:
-    """Return a number of parts; raise GraphInputError where it is none."""
+    """Return a number of parts; raise GraphInputError if it is invalid."""
     try:
         if isinstance(parts, bool | np.bool_):
             raise TypeError

@@ -1,4 +1,4 @@
-"""What the ranks of a partition have and send, counted without making shards."""
+"""Sizes and traffic of the ranks of a partition, counted without making shards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ID_BYTES = 4
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """What each rank has and sends; arrays have one entry a rank, shape (P,).
+    """Sizes and traffic of ranks; arrays have one entry for each, shape (P,).
 
     Ranks form a grid of r rows and c columns, rank ``i * c + j`` in row i and column j.
     It has the edges whose targets are owned in row i and whose sources are owned in
@@ -40,9 +40,9 @@ class Counts:
     columns : int
         c.
     edges, own, ghosts, partials : ndarray of int64
-        What a rank has.
+        The number of each on a rank.
     ghosts_elsewhere, partials_elsewhere : ndarray of int64
-        How often other ranks have vertices of its own so.
+        The number of copies of a rank's vertices that are such on other ranks.
     """
 
     vertex_count: int
@@ -56,32 +56,32 @@ class Counts:
 
     @property
     def parts(self) -> int:
-        """How many ranks there are, P."""
+        """P, the number of ranks."""
         return self.edges.size
 
     @property
     def rows(self) -> int:
-        """How many rows the grid has, r."""
+        """The number of rows of the grid, r."""
         return self.parts // self.columns
 
     @property
     def received(self) -> NDArray[np.int64]:
-        """Rows that a rank gets in a superstep in which every vertex is active."""
+        """Rows that a rank receives in a superstep in which every vertex is active."""
         return self.ghosts + self.partials_elsewhere
 
     @property
     def sent(self) -> NDArray[np.int64]:
-        """Rows that it sends then."""
+        """Rows that a rank sends in such a superstep."""
         return self.ghosts_elsewhere + self.partials
 
     @property
     def rows_ms(self) -> int:
-        """Rows that all ranks send then: those of send lists, and partial ones."""
+        """Rows that all ranks send in it: those of send lists, and partial ones."""
         return int(self.sent.sum())
 
     @property
     def rows_all(self) -> int:
-        """Rows that are sent if each rank gets all of its column, and sends its row."""
+        """Rows sent if each rank receives all of its column, and sends its row."""
         return (self.rows - 1 + self.columns - 1) * self.vertex_count
 
     @property
@@ -106,12 +106,12 @@ class Counts:
 
 
 def block_columns(parts: int) -> int:
-    """Return c of the grid that is nearest to a square; of a prime it is 1."""
+    """Return c of the grid that is nearest to a square; 1 for a prime."""
     return next(c for c in range(isqrt(parts), 0, -1) if parts % c == 0)
 
 
 def count_traffic(graph: Structure, partition: Partition, columns: int = 1) -> Counts:
-    """Count what each rank has and sends, row by row of the grid.
+    """Count the sizes and the traffic of each rank, row by row of the grid.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def _count(
     has: NDArray[np.int64],
     elsewhere: NDArray[np.int64],
 ) -> None:
-    """Count, for one row of the grid after the other, what its ranks have."""
+    """Count the sizes of ranks, one row of the grid after the other."""
     vertices, owner = of_vertices
     column = owner % np.int32(columns)
     seen = np.full(owner.size, -1, np.int32)

@@ -1,4 +1,4 @@
-"""Where the ranges of ranks begin and end."""
+"""Cuts of an order of vertices into the ranges of ranks."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ __all__ = [
 #: Chosen cuts are at multiples of it: a word of an active bitvector has one owner.
 WORD = 32
 
-#: How far above the least bound, as a share of it, the most work of a part may be
-#: where ghosts weigh something.
+#: How far above the least bound, relative to it, the most work of a part may be if
+#: ghosts have a weight.
 TOLERANCE = 1 / 256
 
 
 class Balance(NamedTuple):
-    """What is made equal between ranks: work, in units of an in-edge.
+    """Weights of the work that is balanced between ranks, in units of an in-edge.
 
     By in-edges alone a rank of 512 owns up to 28 times the mean number of vertices of
     an R-MAT graph of 2**17 vertices, numbered as it was generated. A vertex of PageRank
@@ -51,7 +51,7 @@ class Balance(NamedTuple):
 
 
 def checked_balance(balance: object) -> Balance:
-    """Return what an in-edge, a vertex and a ghost weigh; GraphInputError otherwise."""
+    """Return the weights of an in-edge, a vertex and a ghost, checked."""
     given = tuple(balance) if isinstance(balance, list | tuple) else ()
     if len(given) == 3:
         weights = Balance(*(require_real("balance", value) for value in given))
@@ -92,19 +92,19 @@ def choose_cuts(
 
 
 def word_places(vertex_count: int) -> NDArray[np.int64]:
-    """Return where words of vertices begin, and behind the last of them."""
+    """Return the offsets of words of vertices, and the end of the last one."""
     return np.append(np.arange(0, vertex_count, WORD), vertex_count)
 
 
 def even_cuts(
     edges_before: NDArray[np.float64], vertex_count: int, parts: int, balance: Balance
 ) -> NDArray[np.int64]:
-    """Cut vertices into ranges of about equal work, ghosts left aside.
+    """Cut vertices into ranges of about equal work, without that of ghosts.
 
     Parameters
     ----------
     edges_before : ndarray of float64
-        How many in-edges the vertices have before each of `word_places`.
+        The number of in-edges of all vertices before each of `word_places`.
     vertex_count, parts : int
     balance : Balance
     """
@@ -120,7 +120,7 @@ def even_cuts(
 def _edges_before(
     graph: Structure, order: NDArray[np.int32] | None, places: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return how many in-edges the vertices have that stand before some places."""
+    """Return the number of in-edges of all vertices before each of some places."""
     degrees = np.asarray(graph.in_degree)
     if order is not None:
         degrees = degrees[order]
@@ -131,10 +131,10 @@ def _edges_before(
 def _fill_parts(
     graph: Structure, order: NDArray[np.int32] | None, parts: int, balance: Balance
 ) -> NDArray[np.int64]:
-    """Find the least bound that no part's work exceeds, and fill parts up to it.
+    """Find the least bound on the work of a part, and fill parts up to it.
 
-    How many ghosts a range has is no sum over its vertices, so that there is no work
-    before a place. O(E) for each bound that is tried.
+    The number of ghosts of a range is not a sum over its vertices, so that prefix sums
+    of work do not apply. O(E) for each bound that is tried.
     """
     from featgraph.graph.partition import kernels  # loads Numba
 

@@ -25,7 +25,7 @@ def gather_rows(
     sources: _Array,
     edge_ids: _Array,
 ) -> None:
-    """Copy the rows of some vertices, one behind the other, with sources as places."""
+    """Copy the rows of some vertices, concatenated, with sources as places."""
     slot = 0
     for v in vertices:
         for e in range(offsets[v], offsets[v + 1]):
@@ -68,7 +68,7 @@ def list_ghosts(
     Parameters
     ----------
     vertices : array of int32
-        All of them, those of one owner behind the other.
+        All of them, owner by owner.
     seen : array of int32
         Of each vertex the rank that has it last; -1 at first.
     found : array of int32, shape (N, 2)
@@ -91,7 +91,7 @@ def list_ghosts(
 def collect_ghosts(
     sources: _Array, first: int, last: int, ghost_numbers: _Array, found: _Array
 ) -> int:
-    """Store each source outside of ``first..last`` once; return how many there are.
+    """Store each source outside of ``first..last`` once; return their number.
 
     Their entries of `ghost_numbers` become -1; no other one is negative.
     """
@@ -108,7 +108,7 @@ def collect_ghosts(
 def renumber(
     sources: _Array, first: int, last: int, ghost_numbers: _Array, local: _Array
 ) -> None:
-    """Turn sources into local numbers: own vertices count from `first`."""
+    """Convert sources to local numbers: own vertices count from `first`."""
     for i in range(sources.size):
         u = sources[i]
         local[i] = u - first if first <= u < last else ghost_numbers[u]
@@ -118,7 +118,7 @@ def renumber(
 def sweep(
     offsets: _Array, columns: _Array, seeds: _Array, seen: _Array, order: _Array
 ) -> None:
-    """Search breadth first from each seed that was not seen, twice.
+    """Search breadth first, twice, from each seed that was not visited.
 
     The second search begins at the vertex that the first one found last, which is far
     from most others, so that levels are many and small.
@@ -157,10 +157,10 @@ def fill_parts(
     stamp: int,
     cuts: _Array,
 ) -> bool:
-    """Give each part as many words as fit into `bound`; return whether all fit.
+    """Assign each part as many words as fit into `bound`; return whether all fit.
 
     `work` is that of an edge, a vertex and a ghost, and the size of a word. `mark`
-    tells, by place, for which part a vertex was last a ghost: stamps are new ones.
+    has, by place, the part for which a vertex was last a ghost: stamps are new ones.
     """
     part, first, begin = 0, 0, 0
     word, done, ghosts = int(work[3]), 0.0, 0
@@ -206,7 +206,7 @@ def count_row(
     has: _Array,
     elsewhere: _Array,
 ) -> None:
-    """Count what the ranks of one row of a grid have; see `Counts`.
+    """Count the sizes of the ranks of one row of a grid; see `Counts`.
 
     `first` is the first of them, `vertices` are those that they own, `column` is that
     of each vertex's owner. `seen` has the row that last had an edge from a vertex.
@@ -233,9 +233,9 @@ def count_row(
 
 @jit
 def deal(work: _Array, parts: int, last: int, part: _Array) -> None:
-    """Give each vertex in turn to the part that has least work so far.
+    """Assign each vertex in turn to the part with least work so far.
 
-    The `last` vertices are given to all parts in equal numbers before.
+    The `last` vertices are first divided equally among all parts.
     """
     given = np.zeros(parts)
     for i in range(work.size - last, work.size):

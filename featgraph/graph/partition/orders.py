@@ -20,14 +20,14 @@ __all__ = ["Ordered", "choose_order"]
 
 
 class Ordered(NamedTuple):
-    """The vertex at each place, and where an order that was made for P parts is cut.
+    """The vertex at each place, and the cuts of an order made for P parts.
 
     Attributes
     ----------
     order : ndarray of int32, shape (V,), or None
         None: the vertices as they are numbered.
     cuts : ndarray of int64, shape (P + 1,), or None
-        None: wherever work is balanced.
+        None: cuts that balance the work.
     """
 
     order: NDArray[np.int32] | None
@@ -37,7 +37,7 @@ class Ordered(NamedTuple):
 def choose_order(
     graph: Structure, order: object, parts: int, balance: Balance
 ) -> Ordered:
-    """Return the order that is asked for by name, or given.
+    """Return an order by its name, or as given.
 
     Parameters
     ----------
@@ -72,14 +72,14 @@ def _given(graph: Structure, parts: int, balance: Balance) -> Ordered:
 
 
 def _spread(graph: Structure, parts: int, balance: Balance) -> Ordered:
-    """Deal vertices out by falling in-degree, each to the part with least work."""
+    """Assign vertices by falling in-degree, each to the part with least work."""
     from featgraph.graph.partition import kernels  # loads Numba
 
     work = balance.edge * graph.in_degree + balance.vertex
     falling = np.argsort(-graph.in_degree.astype(np.int64), kind="stable")
     part = np.empty(falling.size, np.int32)
-    # Cuts are moved to whole words: what is moved are vertices of few edges, since
-    # those of many stand in the middle of a part, and each has a word of others.
+    # Cuts are moved to whole words, which moves vertices of few edges: those of many
+    # are in the middle of a part, with vertices of few edges in the same word.
     few = WORD if WORD * parts <= falling.size else 0
     kernels.deal(work[falling], parts, few * parts, part)
     turn = np.arange(falling.size)
@@ -90,14 +90,14 @@ def _spread(graph: Structure, parts: int, balance: Balance) -> Ordered:
 
 
 def _sweep(graph: Structure, parts: int, balance: Balance) -> Ordered:
-    """Search breadth first, a component behind the other, each from a far vertex."""
+    """Search breadth first, component by component, each from a peripheral vertex."""
     from featgraph.graph._structure import incident_columns
     from featgraph.graph.partition import kernels  # loads Numba
 
     rows = incident_columns(graph)
     degree = np.diff(rows.row_offsets)
     order = np.empty(graph.vertex_count, np.int32)
-    # Vertices without edges come last: they need not be anywhere.
+    # Vertices without edges come last: their places do not matter.
     seeds = np.lexsort((degree, degree == 0)).astype(np.int32)
     seen = np.zeros(graph.vertex_count, np.int8)
     kernels.sweep(rows.row_offsets, rows.column_indices, seeds, seen, order)
@@ -105,7 +105,7 @@ def _sweep(graph: Structure, parts: int, balance: Balance) -> Ordered:
 
 
 def _metis(graph: Structure, parts: int, balance: Balance) -> Ordered:
-    """Have METIS cut few edges, with the work of each vertex as its weight."""
+    """Cut few edges by METIS, with the work of each vertex as its weight."""
     try:
         pymetis: Any = import_whole("pymetis")
     except ImportError as error:
@@ -118,7 +118,7 @@ def _metis(graph: Structure, parts: int, balance: Balance) -> Ordered:
         ) from error
     offsets, columns, times = _symmetric(graph)
     work = balance.edge * graph.in_degree + balance.vertex
-    # No part of less than a word: METIS complains of those without vertices.
+    # No part of less than a word: METIS warns of parts without vertices.
     asked = min(parts, -(-graph.vertex_count // WORD))
     _, part = pymetis.part_graph(
         asked,
@@ -132,7 +132,7 @@ def _metis(graph: Structure, parts: int, balance: Balance) -> Ordered:
 
 
 def _symmetric(graph: Structure) -> tuple[Any, Any, Any]:
-    """Return rows of all neighbors, no vertex of itself, and how often each is one."""
+    """Return rows of all neighbors without self-loops, and the multiplicity of each."""
     from scipy import sparse
 
     u, v, count = graph.sources, graph.targets, graph.vertex_count

@@ -1,8 +1,8 @@
-"""Loops over edges that lie on any rank, before and behind their way to the owners.
+"""Loops over edges on any rank, before and after they are sent to their owners.
 
-Which vertices a rank has beside its own is found in two bits of memory a vertex: a
-bitvector says which they are, and a count for each of its words how many stand before
-it. The local number of a vertex is the sum of that and of the bits below its own.
+The vertices that a rank has besides its own are stored in two bits for each vertex: a
+bitvector of them, and for each of its words the number of bits set before it. The local
+number of a vertex is the sum of that and of the bits below its own.
 Words have one owner, since ranges of ranks begin at multiples of 32: no loop has a
 branch that depends on where the other end of an edge is. Import this module inside
 functions only: it loads Numba.
@@ -24,7 +24,7 @@ _Array: TypeAlias = NDArray[Any]
 def add_into(
     sources: _Array, targets: _Array, is_directed: bool, shift: int, counts: _Array
 ) -> None:
-    """Count edges by targets, shifted by some bits; twins, too, of undirected ones."""
+    """Count edges by targets, shifted by some bits, with twins of undirected ones."""
     for i in range(targets.size):
         counts[targets[i] >> shift] += 1
         if not is_directed and sources[i] != targets[i]:
@@ -33,7 +33,7 @@ def add_into(
 
 @jit
 def count_own(ends: _Array, counts: _Array) -> None:
-    """Count how often each own vertex, by local number, is an end."""
+    """Count the edge ends at each own vertex, by local number."""
     for v in ends:
         if v < counts.size:
             counts[v] += 1
@@ -52,7 +52,7 @@ def list_by_owner(
 ) -> None:
     """List the places of ends, from `first` on, by owner.
 
-    `bounds` has where each owner's are stored. It is used up: behind this, it has where
+    `bounds` has where each owner's are stored. It is modified: afterwards, it has where
     each owner's end.
     """
     for i in range(ends.size):
@@ -125,7 +125,7 @@ def _ones(word: Any) -> int:
 
 @jit
 def count_words(words: _Array, before: _Array) -> int:
-    """Store how many bits stand before each word; return how many there are."""
+    """Store the number of set bits before each word; return the total."""
     total = 0
     for i in range(words.size):
         before[i] = total
@@ -147,9 +147,9 @@ def list_members(words: _Array, found: _Array) -> None:
 
 @jit
 def localize(ends: _Array, words: _Array, before: _Array) -> None:
-    """Turn vertices into how many bits are set before their own, in place.
+    """Replace each vertex by the number of bits set before its own.
 
-    `before` has that of each word, in whatever order words are counted.
+    `before` has that of each word, in any order of words.
     """
     for i in range(ends.size):
         u = ends[i]

@@ -1,4 +1,4 @@
-"""Which rank owns which vertices."""
+"""Partitions: ranges of vertices that ranks own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Partition"]
 class Partition:
     """Ranges of vertices, one for each rank.
 
-    The vertices stand in an order, and rank r owns those at the places ``cuts[r]`` to
+    Vertices have an order, and rank r owns those at the places ``cuts[r]`` to
     ``cuts[r + 1]``. A rank may own none.
 
     Parameters
@@ -60,14 +60,14 @@ class Partition:
 
     @classmethod
     def of_known(cls, cuts: object, order: NDArray[np.int32] | None) -> Partition:
-        """Return one with an order that is known to be one, and stays where it is."""
+        """Return a partition with a valid order, which is not checked or copied."""
         made = cls(cuts)  # type: ignore[arg-type]
         object.__setattr__(made, "order", order)
         return made
 
     @classmethod
     def of_nothing(cls) -> Partition:
-        """Return one part of no vertices: what a rank has that others leave idle."""
+        """Return a partition with one part of no vertices, for an idle rank."""
         made = cls(np.array([0, 1]))
         object.__setattr__(made, "cuts", freeze(np.zeros(2, np.int64)))
         return made
@@ -87,12 +87,12 @@ class Partition:
 
     @property
     def working(self) -> int:
-        """How many of them have vertices."""
+        """The number of ranges that have vertices."""
         return int(np.count_nonzero(np.diff(self.cuts)))
 
     @property
     def is_led(self) -> bool:
-        """Whether the first of several has all vertices."""
+        """Whether the first of several ranges has all vertices."""
         return self.parts > 1 and self.vertex_count == int(self.cuts[1]) > 0
 
     @property
@@ -102,7 +102,7 @@ class Partition:
 
     @cached_property
     def places(self) -> NDArray[np.int32] | None:
-        """The place of each vertex in the order, (V,); None where it is its number."""
+        """The place of each vertex in the order, (V,); None if it is its number."""
         if self.order is None:
             return None
         places = np.empty_like(self.order)
@@ -178,7 +178,7 @@ def _checked_cuts(cuts: object) -> NDArray[np.int64]:
 
 
 def checked_order(order: object, vertex_count: int) -> NDArray[np.int32]:
-    """Return the vertex at each place as a fresh array; GraphInputError if some lack.
+    """Return the vertex at each place, a new array; GraphInputError if one is missing.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a rank has of a graph."""
+"""Shards: the parts of a distributed graph."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Shard:
     """A rank's part of a whole graph: the vertices that it owns, and edges into them.
 
     The local numbers 0 to ``own - 1`` are own vertices, in the order of the partition.
-    Behind them are the *ghosts*: copies of vertices of other ranks that own ones have
-    edges from, by owner and then by place in the order.
+    They are followed by the *ghosts*: copies of vertices of other ranks with edges to
+    own vertices, by owner and then by place in the order.
 
     Attributes
     ----------
@@ -43,23 +43,23 @@ class Shard:
     local : Graph
         Directed. All in-edges of own vertices, in local numbers; no edge leads to a
         ghost, and edge ids are the order in which its edges are given. Cut along
-        "both", it has the out-edges of own vertices, too, and is undirected where the
-        whole graph is: then it has the twins of all its edges. Each row of an own
-        vertex has the order of that in the whole graph, and in-edges of own vertices
-        have the first edge ids. It has the weights of the whole graph.
+        "both", it also has the out-edges of own vertices, and is undirected if the
+        whole graph is: then it has the twins of all its edges. Rows of own vertices
+        are ordered as in the whole graph, and in-edges of own vertices have the first
+        edge ids. Weights are those of the whole graph.
     own : int
-        How many vertices the rank owns.
+        The number of vertices that the rank owns.
     numbers : ndarray of int32, shape (own + ghosts,)
         The number of each local vertex in the whole graph.
     edge_ids : range, or ndarray, one for each local edge as given; or None
-        Its edge id in the whole graph; behind them, those of their twins. None where
-        no rank has had the whole graph.
+        Edge ids in the whole graph, followed by those of twins. None if the whole graph
+        was on no rank.
     ghosts : ndarray of int64, shape (P + 1,)
         Local numbers ``ghosts[p]`` to ``ghosts[p + 1]`` are the ghosts that rank p
         owns; ``ghosts[0]`` is `own`.
     send_lists : tuple of P ndarrays of int32
-        For each rank the own vertices, by local number, that it has as ghosts, in the
-        order in which they stand there: ascending.
+        For each rank the own vertices, by local number, that are ghosts there, in the
+        order of these ghosts: ascending.
     """
 
     rank: int
@@ -91,13 +91,13 @@ class Shard:
         Returns
         -------
         ndarray of int32, as many
-            -1 for a vertex that the rank does not have.
+            -1 for a vertex that is not on the rank.
         """
         wanted = number_array(numbers, "numbers")
         ascending, local = self._by_number
         if not ascending.size:
             return np.full(wanted.shape, -1, np.int32)
-        # In their own type, or all of them would be converted.
+        # In the type of `ascending`, which is not converted then.
         is_one = (wanted >= 0) & (wanted < self.vertex_count)
         known = np.where(is_one, wanted, -1).astype(ascending.dtype)
         at = np.minimum(np.searchsorted(ascending, known), ascending.size - 1)
@@ -128,8 +128,8 @@ def make_shards(
     partition : Partition
         Of as many vertices.
     along : {"in", "both"}, optional
-        Which edges at own vertices a shard has: of an undirected graph, whether it has
-        the twins of edges that are cut.
+        The edges at own vertices that a shard has: of an undirected graph, whether it
+        has the twins of edges that are cut.
 
     Returns
     -------
@@ -142,7 +142,8 @@ def make_shards(
 
     Notes
     -----
-    O(V + E). Beside the shards there is one array of V int32 (three with an order).
+    O(V + E) time. Besides the shards, it uses one array of V int32 (three with an
+    order).
     """
     check_fits(graph, partition)
     numbers = np.zeros(graph.vertex_count, np.int32)
@@ -150,7 +151,7 @@ def make_shards(
         _find_part(graph, partition, rank, numbers, along)
         for rank in range(partition.parts)
     ]
-    # Where the ghosts of each part stand that a rank owns.
+    # For each part, the positions of the ghosts that each rank owns.
     bounds = [np.searchsorted(part.ghosts, partition.cuts) for part in parts]
     weights = graph.weights
     if weights is not None:
@@ -162,7 +163,7 @@ def make_shards(
 
 
 def check_fits(graph: Structure, partition: Partition) -> None:
-    """Raise GraphInputError where a partition has another number of vertices."""
+    """Raise GraphInputError if a partition has another number of vertices."""
     if partition.vertex_count != graph.vertex_count:
         raise GraphInputError(
             "the cuts are those of another graph",
@@ -200,8 +201,8 @@ def _find_part(
 ) -> _Part:
     """Find the edges and ghosts of a rank.
 
-    `numbers` is for local numbers of ghosts, by place; what another rank has left there
-    is not negative, and does not matter.
+    `numbers` receives local numbers of ghosts, by place; other entries are not
+    negative, and are not read.
     """
     from featgraph.graph.partition import kernels  # loads Numba
 
@@ -258,9 +259,9 @@ def _joined(graph: Structure, one: _Edges, other: _Edges) -> _Edges:
 
 
 def _undirected(graph: Structure, partition: Partition, into: Any) -> _Edges:
-    """Return the edges as given that stand at own vertices, by places.
+    """Return the given edges at own vertices, by places.
 
-    `into` are the ids of all edges into these: each such edge, or its twin, or both.
+    `into` are the ids of all edges into these: given edges, twins, or both.
     """
     ids = np.asarray(into, graph.twins.dtype)
     given, count = graph.given_index[ids], graph.given_edge_count
@@ -279,7 +280,7 @@ def _first_of_each(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the numbers that occur, ascending, and where each occurs first.
 
-    They are below `count`: what `np.unique` sorts for is a pass over them.
+    They are below `count`: this takes one pass, where `np.unique` sorts.
     """
     places = np.full(count, -1, offset_dtype(numbers.size))
     places[numbers[::-1]] = np.arange(numbers.size, dtype=places.dtype)[::-1]

@@ -1,4 +1,4 @@
-"""Cuts of a graph with sides: each side by itself, so that ranks share each of them."""
+"""Cuts of a graph with sides: each side is divided among all ranks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from featgraph.graph.partition.cuts import Balance
 
 __all__ = ["cut_each_side", "side_bounds"]
 
-#: What all vertices of a side weigh at most, of the mean share of a rank: enough that
-#: vertices without edges are not all one rank's, and edges within so much of equal.
+#: The most that all vertices of a side weigh, relative to the mean share of a rank:
+#: vertices without edges are spread over ranks, and edges stay equal within 2 %.
 _OF_A_SHARE = 0.02
 
 
 def side_bounds(sides: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return where each side begins, and where the last one ends."""
+    """Return the offsets of the sides, and the end of the last one."""
     return np.concatenate(([0], np.cumsum(sides, dtype=np.int64)))
 
 
@@ -32,8 +32,8 @@ def cut_each_side(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Cut every side into ranges of about equal work; a rank gets one of each.
 
-    Cuts are at any vertex: 32 popular ones may have more than a share, and words of
-    local numbers are a rank's own wherever its range begins.
+    Cuts are at any vertex: 32 vertices of high degree may have more than a share, and
+    words of bitvectors hold local numbers, so that ranges need not begin at a word.
 
     Parameters
     ----------
@@ -41,10 +41,10 @@ def cut_each_side(
         In-edges of each vertex.
     sides : tuple of int
     order : ndarray of int32, shape (V,), or None
-        The order in which the vertices of a side stand; None: their numbers.
+        The order of the vertices of a side; None: by number.
     parts : int
     balance : Balance or None
-        None: in-edges, and vertices as far as these stay near equal.
+        None: in-edges, and vertices as far as in-edges stay nearly equal.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def cut_each_side(
     Raises
     ------
     GraphInputError
-        If ghosts weigh something: these belong to no side.
+        If ghosts have a weight: these belong to no side.
     """
     if balance is not None and balance.ghost:
         raise GraphInputError(
@@ -93,7 +93,7 @@ def _work_before(
 
 
 def _cuts(before: NDArray[np.float64], parts: int) -> NDArray[np.int64]:
-    """Return where a side is cut: at the places nearest to equal work."""
+    """Return the cuts of a side: the places nearest to equal work."""
     wanted = before[-1] * np.arange(1, parts) / parts
     above = np.minimum(np.searchsorted(before, wanted), before.size - 1)
     below = np.maximum(above - 1, 0)

@@ -1,1 +1,1 @@
-"""Graphs in folders of slices: raw arrays of which anyone reads a range."""
+"""Graphs in folders of slices: raw arrays that can be read by ranges."""

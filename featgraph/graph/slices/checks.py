@@ -1,19 +1,19 @@
 """Checks of the arrays in a folder of slices, for all of its readers.
 
-Checksums need no key, so an altered array can be signed again. Readers of a whole
-folder, of a part of it and to a GPU therefore check, with what is here:
+Checksums need no key, so an altered array may have a valid checksum. Readers of a whole
+folder, of a part of it and to a GPU therefore check the following:
 
 sources, rows   are in range; rows ascend within the edges into a vertex, and each given
-                edge is there once; both sums of the digest are those of the manifest;
-                twins have the same sums, so that each leads back
-weights         have the sums of the manifest, and so have those of twins
+                edge occurs once; both sums of the digest are those of the manifest;
+                twins have the same sums, so that each is a reverse edge
+weights         have the sums of the manifest, as have those of twins
 offsets         ascend, from 0 to E
 words, outs     are counts of those edges
 order, starts   have each vertex once, and its first edge
 names           ascend, or are different words
 
-What is checked by sums (`sums`) is added up over the edges of all readers, so that no
-rank needs edges of another one. What a reader does not read it does not check.
+Sums (`sums`) are added up over the edges of all readers, so that no rank needs edges of
+another one. A reader checks only the arrays that it reads.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def sums_of_vertices(
     first: int = 0,
     share: tuple[int, int] = (0, 1),
 ) -> NDArray[np.uint64]:
-    """Return the share that stored arrays of some vertices have in these sums.
+    """Return the contribution of stored arrays of some vertices to these sums.
 
     Parameters
     ----------
@@ -138,11 +138,11 @@ def sums_of_vertices(
     outs : ndarray of int64, or None
         Out-degrees, of a directed graph.
     starts : tuple of ndarray, or None
-        The edge id of the first in-edge of each, their in-degrees, and vertices.
+        The edge id of the first in-edge of each, in-degrees, and vertices.
     first : int
         The number of the first of these vertices.
     share : (int, int)
-        Which of how many readers this is.
+        The number of this reader, and of all readers.
     """
     from featgraph.graph.slices import sums  # loads Numba
 
@@ -170,8 +170,7 @@ def require_sums(slices: Slices, found: NDArray[np.uint64]) -> None:
     ----------
     slices : Slices
     found : ndarray of uint64
-        Those of edges and of vertices, added up. Of weights that no reader has they
-        are zero.
+        Those of edges and of vertices, added up; zero for weights that no reader has.
     """
     from featgraph.graph.building import digests  # loads Numba
     from featgraph.graph.slices import sums
@@ -207,12 +206,12 @@ def require_sums(slices: Slices, found: NDArray[np.uint64]) -> None:
 
 
 def word_ends(count: int) -> NDArray[np.int64]:
-    """Return where words of so many vertices begin, and the last one ends."""
+    """Return the offsets of the words of so many vertices, and the last one's end."""
     return np.minimum(np.arange(0, count + 32, 32), count)
 
 
 def read_words(slices: Slices) -> NDArray[np.int64]:
-    """Read how many edges there are into each 32 vertices, of which all have some sum.
+    """Read the number of edges into each 32 vertices; these add up to all edges.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""XXH64 (Collet 2014) of bytes: a checksum at the speed of memory, for anyone to check.
+"""XXH64 (Collet 2014) of bytes: a checksum at the speed of memory.
 
-Each block of a slice has one, of seed 0, as ``xxhsum -H1`` and the package xxhash
-compute it. Import this module inside functions only: it loads Numba.
+Each block of a slice has one, of seed 0, the same as ``xxhsum -H1`` and the package
+xxhash compute. Import this module inside functions only: it loads Numba.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class SliceWriter:
                 self._end_block()
 
     def finish(self) -> SliceArray:
-        """Return what the manifest says of the array."""
+        """Return the entry of the array in the manifest."""
         if self._filled:
             self._end_block()
         self._stream.close()
@@ -84,7 +84,7 @@ class SliceWriter:
 
 
 class Slices:
-    """The arrays of a folder, of which ranges are read and checked.
+    """The arrays of a folder; ranges of them are read and checked.
 
     Parameters
     ----------
@@ -109,13 +109,12 @@ class Slices:
         name : str
         begin, end : int, optional
         out : ndarray, shape (end - begin,), optional
-            Where to store them: contiguous, and of another type or not.
+            The array to store them in: contiguous, of any type.
 
         Raises
         ------
         FileFormatError
-            If the file is missing, longer or shorter than it should be, or has been
-            altered where it was read.
+            If the file is missing, of the wrong size, or altered in the blocks read.
         """
         array = self.manifest.arrays[name]
         end = array.count if end is None else end
@@ -126,7 +125,7 @@ class Slices:
         return out
 
     def mapped(self, name: str) -> Array:
-        """Return an array that stays in its file, and is checked once."""
+        """Return a memory-mapped array, which is checked once."""
         array = self.manifest.arrays[name]
         with self._opened(name) as blocks:
             room = np.empty(_TOGETHER * BLOCK_BYTES, np.uint8)
@@ -135,7 +134,7 @@ class Slices:
             return np.memmap(blocks.stream, array.dtype, "r", shape=(array.count,))
 
     def send(self, name: str, begin: int, end: int, there: Any, at: int = 0) -> None:
-        """Have some elements of an array on the GPU, in the type that is stored.
+        """Copy some elements of an array to the GPU, in the type that is stored.
 
         Parameters
         ----------
@@ -144,7 +143,7 @@ class Slices:
         there : array of the dialect
             Of that type.
         at : int
-            Where the first of them belongs there.
+            The index of the first of them there.
 
         Raises
         ------
@@ -174,7 +173,7 @@ class Slices:
         return _Blocks(self.folder / f"{name}.bin", self.manifest.arrays[name])
 
     def _read_blocks(self, name: str, begin: int, end: int, out: Array) -> None:
-        """Read elements of a file, and check all blocks in which they are."""
+        """Read elements of a file, and check all blocks that contain them."""
         dtype = np.dtype(self.manifest.arrays[name].dtype)
         width = dtype.itemsize
         first, last = begin * width, end * width
@@ -213,7 +212,7 @@ class Slices:
 
 
 class _Blocks:
-    """The file of an array, of which whole blocks are read and checked, by any thread.
+    """The file of an array; any thread reads and checks whole blocks of it.
 
     Parameters
     ----------
@@ -258,12 +257,12 @@ class _Blocks:
         self.stream.close()
 
     def read(self, number: int, out: Array) -> int:
-        """Read blocks from one on, as many as there is room for; return the bytes.
+        """Read blocks from one on, as many as fit; return the number of bytes.
 
         Raises
         ------
         FileFormatError
-            Where one has been altered.
+            If a block has been altered.
         """
         from featgraph.graph.slices.checksums import checksums  # loads Numba
 
@@ -294,5 +293,5 @@ class _Blocks:
 
 
 def _threads() -> int:
-    """Return how many threads read a file."""
+    """Return the number of threads that read a file."""
     return int(import_whole("numba").get_num_threads())

@@ -1,4 +1,4 @@
-"""A folder that is written beside its place, and gets its name once all is well."""
+"""Folders that are written under a temporary name, and renamed when complete."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["require_free", "writing"]
 
 
 def require_free(path: Path) -> None:
-    """Raise GraphInputError where there is something already, a broken link, too."""
+    """Raise GraphInputError if a path exists, even as a broken link."""
     if os.path.lexists(path):
         raise GraphInputError(
             "something is there already",
@@ -32,14 +32,14 @@ def require_free(path: Path) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[Path]:
-    """Make a folder beside a path, which gets that name once all is well.
+    """Make a folder beside a path, which is renamed to it when complete.
 
-    What processes have left there that were killed meanwhile is removed.
+    Temporary folders that killed processes have left there are removed.
 
     Raises
     ------
     GraphInputError
-        If there is something already.
+        If the path exists already.
     """
     require_free(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,19 +63,19 @@ def writing(path: Path) -> Iterator[Path]:
 
 
 def _locked_folder(path: Path) -> tuple[Path, int]:
-    """Make a folder that is locked for as long as this process writes it."""
+    """Make a folder that is locked while this process writes it."""
     while True:
         folder = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
         folder.mkdir()
         lock = os.open(folder, os.O_RDONLY)
         _try_to_lock(lock)
-        if folder.is_dir():  # nobody has taken it for an abandoned one before
+        if folder.is_dir():  # not removed as abandoned before it was locked
             return folder, lock
         os.close(lock)
 
 
 def _try_to_lock(handle: int) -> bool:
-    """Return whether this process has the lock of a folder."""
+    """Lock a folder, unless it is locked; return whether this process has the lock."""
     if fcntl is None:
         return False
     try:
@@ -86,14 +86,14 @@ def _try_to_lock(handle: int) -> bool:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove what was to get this name, and is written by nobody."""
+    """Remove temporary folders for this name that no process is writing."""
     begin, end = f"{path.name}.", ".part"
     for folder in path.parent.iterdir():
         if not (folder.name.startswith(begin) and folder.name.endswith(end)):
             continue
         if len(folder.name) != len(begin) + 8 + len(end) or not folder.is_dir():
             continue
-        with contextlib.suppress(OSError):  # such as one that is gone meanwhile
+        with contextlib.suppress(OSError):  # such as one that was removed meanwhile
             lock = os.open(folder, os.O_RDONLY)
             try:
                 if _try_to_lock(lock):

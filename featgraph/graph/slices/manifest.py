@@ -1,7 +1,7 @@
-"""What stands in a folder of slices, and the word for it.
+"""Manifests of folders of slices: counts, types and checksums of the arrays.
 
-The manifest is JSON: counts, types and checksums, with a checksum of its own. It is
-written last, into a folder that is then renamed: a folder of the right name is whole.
+The manifest is JSON, with a checksum of its own. It is written last, into a folder that
+is then renamed: a folder with its final name is complete.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ __all__ = [
 ]
 
 _FORMAT, _VERSION, _NAME = "featgraph slices", 2, "manifest.json"
-#: Of checksums of 2^31 edges, with weights of 8 bytes, these are a thousandth.
+#: Checksums of 2^31 edges, with weights of 8 bytes, take a thousandth of this.
 _MOST_BYTES = 1 << 28
 _AGAIN = "make the folder again: featgraph convert"
 
 #: Types of fields, as JSON has them.
 _PLAIN = {"int": int, "bool": bool, "str": str}
 
-#: Bytes with a checksum of their own: what is read is whole blocks.
+#: Bytes with a checksum of their own; whole blocks are read.
 BLOCK_BYTES = 1 << 20
 
-#: Which arrays there may be, and of which types. Vertices are known by their places.
+#: The possible arrays, and their types. Vertices are stored by their places.
 ARRAYS = {
     "offsets": ("<i8",),  # (V + 1,): where the edges into each vertex begin
     "words": ("<i8",),  # in-edges of each 32 vertices
@@ -64,7 +64,7 @@ class SliceArray:
     ----------
     dtype : str
     count : int
-        How many elements.
+        The number of elements.
     checksums : tuple of str
         XXH64 of each `BLOCK_BYTES`.
     """
@@ -75,13 +75,13 @@ class SliceArray:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes its file has."""
+        """The size of its file in bytes."""
         return self.count * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a folder says of its graph.
+    """The contents of a folder: counts and digests of the graph, and its arrays.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class Manifest:
     digest, weights_digest : str
         Of the graph.
     sides : tuple of int, or None
-        How many vertices each side has.
+        The number of vertices of each side.
     arrays : dict of str to SliceArray
     """
 
@@ -112,12 +112,12 @@ class Manifest:
 
     @property
     def checksum(self) -> int:
-        """That of all of it: equal ones are of equal folders."""
+        """The checksum of all fields: it is equal for equal folders."""
         return _checksum(asdict(self))
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest of a folder, whose arrays are there."""
+    """Write the manifest of a folder whose arrays are complete."""
     body = {"format": _FORMAT, "version": _VERSION, **asdict(manifest)}
     body["checksum"] = _checksum(body)
     text = json.dumps(body, indent=1)
@@ -125,7 +125,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read what a folder says of itself.
+    """Read the manifest of a folder.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""Names of vertices in a folder of slices: integers, or words as their letters.
+"""Names of vertices in a folder of slices: integers, or text.
 
-Words are one array of bytes: the UTF-8 text of each name, and a zero byte behind it.
+Text is one array of bytes: the UTF-8 text of each name, followed by a zero byte.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A graph read from all of its slices, and the rows of a range of them."""
+"""Readers of whole graphs from slices, and of the rows of a range of vertices."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
-#: Sources that are compared at once, which bounds the temporaries.
+#: Sources that are compared at once: a bound on temporaries.
 _LOOKED_AT = 1 << 20
 
 
@@ -58,7 +58,7 @@ def open_slices(path: object) -> Slices:
 
 @dataclass(frozen=True, eq=False)
 class PlacedRows:
-    """The edges into the vertices at some places, wherever they are read to.
+    """The edges into the vertices at some places, on the host or on the GPU.
 
     Attributes
     ----------
@@ -75,22 +75,22 @@ class PlacedRows:
 
     @property
     def size(self) -> int:
-        """How many edges there are."""
+        """The number of edges."""
         return sum(end - begin for begin, end in self.spans)
 
     def vertices(self, name: str) -> Array:
-        """Return what is stored of each vertex, on the host."""
+        """Return a stored array of these vertices, on the host."""
         return joined([self.slices.read(name, *own) for own in self.ranges])
 
 
 @dataclass(frozen=True, eq=False)
 class StoredRows(PlacedRows):
-    """Such edges that are read to the host.
+    """Such edges on the host.
 
     Attributes
     ----------
     offsets : ndarray of int64
-        Where each row begins, and the last one ends, if ranges follow each other.
+        The offsets of rows, and the end of the last one, for concatenated ranges.
     """
 
     offsets: NDArray[np.int64]
@@ -111,7 +111,7 @@ class StoredRows(PlacedRows):
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """Where each row begins among all that are stored."""
+        """The offset of each row in the stored arrays."""
         sizes = [last - first for first, last in self.ranges]
         before = np.cumsum([0, *(end - begin for begin, end in self.spans)])
         shifts = [span[0] - at for span, at in zip(self.spans, before, strict=False)]
@@ -119,7 +119,7 @@ class StoredRows(PlacedRows):
         return found
 
     def in_degrees(self) -> Array:
-        """Return how many edges each row has."""
+        """Return the number of edges of each row."""
         return np.diff(self.offsets)
 
     def at_words(self) -> Array:
@@ -152,12 +152,12 @@ class StoredRows(PlacedRows):
 
 
 def joined(parts: Sequence[Array]) -> Array:
-    """Return arrays one behind the other; a single one is not copied."""
+    """Concatenate arrays; a single one is not copied."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _offsets_of(slices: Slices, first: int, last: int) -> NDArray[np.int64]:
-    """Return where the rows of some places begin, and where the last of them ends."""
+    """Return the offsets of the rows of some places, and the end of the last one."""
     offsets = slices.read("offsets", first, last + 1)
     span = int(offsets[0]), int(offsets[-1])
     ascends = bool((offsets[1:] >= offsets[:-1]).all())
@@ -176,9 +176,9 @@ def require_offsets(
     places : (int, int)
         First and last ones.
     span : (int, int)
-        Where the first row begins, and where the last one ends.
+        The begin of the first row, and the end of the last one.
     ascends : bool
-        Whether the offsets between do.
+        Whether the offsets between ascend.
     """
     manifest, (first, last), (begin, end) = slices.manifest, places, span
     is_sound = ascends and 0 <= begin <= end <= manifest.edge_count
@@ -210,9 +210,9 @@ def require_between_sides(
     ----------
     slices : Slices
     spans : sequence of (int, int)
-        Where among the sources those of each side begin and end.
+        The range of each side in the array of sources.
     has_inside : callable
-        Of two places among the sources, and two vertices: whether some of those
+        Called with two indices of sources, and two vertices: whether some of those
         sources are in that range of vertices.
     """
     if slices.manifest.sides is None:
@@ -235,7 +235,7 @@ def within_a_side(slices: Slices) -> FileFormatError:
 
 
 def _require_sides(slices: Slices, offsets: Array, sources: Array) -> None:
-    """Raise FileFormatError as `require_between_sides` does, of sources on the host."""
+    """Check sources on the host by `require_between_sides`."""
 
     def has_inside(begin: int, end: int, low: int, high: int) -> bool:
         pieces = (
@@ -284,7 +284,7 @@ def _require_edges(
 
 
 def map_slices(path: object) -> EdgeList:
-    """Return the edges of a folder by place, of which memory has offsets alone.
+    """Return the edges of a folder by place; only offsets are in memory.
 
     Sources stay in their file: for what goes through rows in turn. Vertices have the
     numbers of their places. All that `read_slices` checks is checked once, while files
@@ -312,7 +312,7 @@ def map_slices(path: object) -> EdgeList:
 
 
 def read_slices(path: object) -> EdgeList:
-    """Read a whole graph; `checks` says what of it is checked.
+    """Read a whole graph, checked as `checks` lists.
 
     Raises
     ------

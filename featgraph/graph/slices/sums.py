@@ -1,8 +1,8 @@
 """Sums over edges by which slices are checked; import this inside functions only.
 
-They are numbers of 64 bits, and those of parts are added up. The sums over the edges
-that were given, and those over their twins and self-loops, are each made as `digests`
-has it; other sums are differences, which are zero of a sound folder.
+They are 64-bit numbers, and sums of parts are added up. The sums over given edges, and
+those over twins and self-loops, are each computed as in `digests`; other sums are
+differences, which are zero for a valid folder.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from featgraph.graph.building.jit import jit
 
 _Array: TypeAlias = NDArray[Any]
 
-#: How many sums there are, and the place of each, or of the first of two. The kernel
+#: The number of sums, and the index of each, or of the first of two. The kernel
 #: `add_slots` of the GPU has the same places.
 SUMS = 12
 GIVEN, TWINS, GIVEN_WEIGHTS, TWIN_WEIGHTS, ROWS, OUTS, STARTS, DESCENTS = (
     0, 2, 4, 6, 8, 9, 10, 11,
 )  # fmt: skip
-#: Slots that are looked at together: few enough for the first cache, and in loops
-#: without branches, of which a compiler makes vector code.
+#: Slots that are processed together: they fit the L1 cache, in loops without branches,
+#: which the compiler vectorizes.
 _TOGETHER = 1024
 
 
@@ -58,7 +58,7 @@ def add_outs(outs: _Array, first: int) -> Any:
 
 @jit
 def add_starts(starts: _Array, degrees: _Array, vertices: _Array) -> Any:
-    """Return the sum over vertices and their first edges, less that over what follows.
+    """Return the sum over vertices and first edges, less that over their successors.
 
     The edges of the next vertex follow those of each: only the first vertex and the end
     of the last one are left over.
@@ -203,7 +203,7 @@ def _sum_of_sources(sources: _Array) -> Any:
 
 @jit
 def _descents(targets: _Array, numbers: _Array) -> Any:
-    """Count slots whose edge does not come behind that of the slot before."""
+    """Count slots whose edge does not follow that of the slot before."""
     found = 0
     for i in range(targets.size - 1):
         is_same = targets[i] == targets[i + 1]

@@ -1,6 +1,6 @@
-"""Rows of a folder of slices on the GPU: no array of the host has all of them.
+"""Rows of a folder of slices on the GPU, without a copy of all of them on the host.
 
-What a reader of the host checks of edges is added up on the GPU.
+The sums by which edges are checked are computed on the GPU.
 Import this module inside functions only: it imports the dialect.
 """
 
@@ -47,7 +47,7 @@ Array = Any
 
 
 def count_inside(values: Array, begin: int, end: int, low: int, high: int) -> int:
-    """Return how many of some values are in a range; waits for the GPU."""
+    """Count the values in a range; waits for the GPU."""
     found = memory.filled((1,), 0, np.int64)
     given = values, begin, end, low, high, found, 0
     memory.launch_over(kernels.count_inside, end - begin, *given)
@@ -55,7 +55,7 @@ def count_inside(values: Array, begin: int, end: int, low: int, high: int) -> in
 
 
 def closed_offsets(degrees: Array) -> Array:
-    """Return where rows of some lengths begin, and where the last one ends."""
+    """Return the offsets of rows of some lengths, and the end of the last one."""
     before, total = sorting.scanned(degrees)
     dtype = offset_dtype(int(memory.read(total)[0]))
     offsets = memory.empty((degrees.size + 1,), dtype)
@@ -65,12 +65,12 @@ def closed_offsets(degrees: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class RowsThere(PlacedRows):
-    """Such edges that are read to the GPU.
+    """Such edges on the GPU.
 
     Attributes
     ----------
     degrees : array of int32
-        How many edges each row has.
+        The number of edges of each row.
     """
 
     degrees: Array
@@ -104,7 +104,7 @@ class RowsThere(PlacedRows):
         return cls(slices, ranges, spans, degrees)
 
     def in_degrees(self) -> NDArray[np.int32]:
-        """Return how many edges each row has, on the host."""
+        """Return the number of edges of each row, on the host."""
         found: NDArray[np.int32] = memory.read(self.degrees)
         return found
 
@@ -161,7 +161,7 @@ class RowsThere(PlacedRows):
         ----------
         name : str
         more : int
-            For how many edges there is room.
+            The number of edges for which there is room.
 
         Raises
         ------

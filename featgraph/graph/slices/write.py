@@ -1,11 +1,11 @@
 """A folder of slices, written of edges in given order, or of those of a graph.
 
-Edges are stored by target, and in the order given within a row: as kernels take them.
-Twins of an undirected graph are stored, too, so that a rank finds its rows whole.
+Edges are stored by target, and in given order within a row, as kernels use them. Twins
+of an undirected graph are stored, too, so that a rank reads complete rows.
 
-Edges in given order, of any number, are grouped by target with a counting sort on the
-disk: they go into files of their own, a range of targets each, that are so small that
-each can be sorted in memory; appended to each other, these are the whole.
+Edges in given order, of any number, are grouped by target with a counting sort on disk:
+they are distributed to files, one for each range of targets, small enough to be sorted
+in memory, and the sorted files are concatenated.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ __all__ = ["Edges", "Rows", "write_rows", "write_slices"]
 Array = NDArray[Any]
 #: Edges that are written at a time.
 _CHUNK = 1 << 22
-#: What sorting may take.
+#: Bytes that sorting may use.
 MEMORY_BYTES = 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
 class Edges:
-    """Edges that can be gone through again and again.
+    """Edges that can be iterated over repeatedly.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Edges:
     order : ndarray of int32 or None
         The vertex at each place.
     sides : tuple of int, or None
-        How many vertices each side has.
+        The number of vertices of each side.
     """
 
     chunks: Callable[[], Iterator[tuple[Array, Array, Array | None]]]
@@ -73,10 +73,10 @@ class Rows:
     ----------
     in_edges : Adjacency
     given_index : ndarray of integers, shape (E,)
-        The row in given order of each edge; twins have others, behind all given ones.
+        The row in given order of each edge; twins have others, after all given ones.
     weights : ndarray, shape (E,), or None
     out_degree : ndarray, shape (V,), or None
-        None where that is how many edges there are into a vertex.
+        None if out-degrees are in-degrees.
     names : ndarray of integers, or None
         Of uint8: the letters of words.
     given : int
@@ -96,7 +96,7 @@ class Rows:
 
 
 def write_rows(folder: Path, rows: Rows) -> Manifest:
-    """Write arrays and manifest of sorted edges into a folder that is there."""
+    """Write arrays and manifest of sorted edges into an existing folder."""
     offsets, count = rows.in_edges.row_offsets, rows.in_edges.column_indices.size
     directed = rows.out_degree is not None
     edges = {
@@ -118,7 +118,7 @@ def write_rows(folder: Path, rows: Rows) -> Manifest:
 
 
 def _write_array(folder: Path, name: str, array: Array, dtype: Any) -> SliceArray:
-    """Write an array by chunks, which are cast; return what the manifest says of it."""
+    """Write an array by chunks, which are cast; return its entry in the manifest."""
     with SliceWriter(folder, name, dtype) as writer:
         for begin in range(0, array.size, _CHUNK):
             writer.write(array[begin : begin + _CHUNK])
@@ -131,7 +131,7 @@ def _row_type(bound: int) -> str:
 
 
 def _vertex_arrays(into: Array, names: Array | None) -> dict[str, Array]:
-    """Return what is stored of all vertices, by how many edges are stored of each."""
+    """Return the stored arrays of all vertices, from the number of edges of each."""
     found = {
         "offsets": np.concatenate(([0], np.cumsum(into))),
         "words": np.add.reduceat(into, np.arange(0, into.size, 32)),
@@ -140,14 +140,14 @@ def _vertex_arrays(into: Array, names: Array | None) -> dict[str, Array]:
 
 
 def write_slices(folder: Path, edges: Edges, memory: int = MEMORY_BYTES) -> Manifest:
-    """Write arrays and manifest into a folder that is there.
+    """Write arrays and manifest into an existing folder.
 
     Parameters
     ----------
     folder : Path
     edges : Edges
     memory : int
-        Bytes that sorting takes, about. Beside that there are three numbers a vertex.
+        Bytes that sorting uses, about, besides three numbers for each vertex.
     """
     counted = _Counted(edges)
     scratch = folder / "parts"
@@ -190,15 +190,15 @@ def write_slices(folder: Path, edges: Edges, memory: int = MEMORY_BYTES) -> Mani
 
 
 class _Counted:
-    """What is known of all edges: how many there are at each vertex, and digests.
+    """The degrees of vertices, and the digests of all edges.
 
     Attributes
     ----------
     given : int
     into : ndarray of int64, shape (V,)
-        Edges into each vertex, twins, too.
+        Edges into each vertex, twins included.
     out : ndarray of int64, shape (V,), or None
-        Edges out of each vertex, if these are others.
+        Edges out of each vertex, if directed.
     """
 
     def __init__(self, edges: Edges) -> None:
@@ -238,7 +238,7 @@ def _places(order: Array | None) -> Array | None:
 
 
 def _fill(sorter: Sorter, edges: Edges, places: Array | None, given: int) -> str:
-    """Hand all edges to a sorter, by places, and twins behind what they are twins of.
+    """Pass all edges to a sorter, by places, each twin after its edge.
 
     Returns their digest.
     """
@@ -266,7 +266,7 @@ def _fill(sorter: Sorter, edges: Edges, places: Array | None, given: int) -> str
 def _write_edges(
     folder: Path, sorter: Sorter, rows: str, dtype: Any
 ) -> tuple[dict[str, SliceArray], str]:
-    """Write what is sorted; return what is told of it, and the digest of the edges."""
+    """Write sorted edges; return their entries in the manifest, and their digest."""
     from featgraph.graph.building import digests  # loads Numba
 
     sums = digests.no_sums()
@@ -311,12 +311,12 @@ class Sorter:
     Parameters
     ----------
     folder : Path
-        For files meanwhile.
+        The folder for temporary files.
     in_counts : ndarray of int64, shape (V,)
-        How many edges lead into each vertex.
+        The in-degree of each vertex.
     weights_dtype : dtype or None
     most : int
-        Edges that are sorted at a time; those into one vertex are not parted.
+        Edges that are sorted at a time; those into one vertex are not separated.
     """
 
     def __init__(
@@ -364,7 +364,7 @@ class Sorter:
             yield records[order_of(targets - least)]  # of fewer digits
 
     def close(self) -> None:
-        """Close all files, also where the disk is full for what is left of one."""
+        """Close all files, even if the disk is full when one is flushed."""
         with ExitStack() as stack:
             for stream in self._streams:
                 stack.callback(stream.close)

@@ -162,7 +162,7 @@ def matching_edges(
     vertex_count: int,
     sides: Sides = "uv",
 ) -> EdgeGroups:
-    """Group edges into maximal matchings, each of the edges that none before it has.
+    """Group edges into maximal matchings, each of the edges left by those before.
 
     Matchings are taken greedily in the order. Parameters and result are those of
     `levels`.
@@ -290,7 +290,7 @@ def block_diagonal(
 
 
 def by_target(targets: _Array, order: _Array) -> _Array:
-    """Return the edges target by target, those of one in the order."""
+    """Return the edges target by target; the order is kept within a target."""
     ends = targets[order]
     return _sorted(ends - ends.min(initial=0), order)[0]
 
@@ -408,7 +408,7 @@ def tickets(
 
 @jit
 def turn_rows(targets: _Array, groups: _Array, order: _Array) -> None:
-    """Sort the edges of each vertex, and turn them so that the first one stays first.
+    """Sort the edges of each vertex, and rotate them so that the first one stays first.
 
     Parameters
     ----------
@@ -475,9 +475,9 @@ def _shuffled(values: _Array, seed: int, stream: int) -> _Array:
 def _sorted(
     keys: _Array, values: _Array, key_count: int | None = None
 ) -> tuple[_Array, NDArray[np.int64]]:
-    """Sort values stably by their keys, which are >= 0; return where each key begins.
+    """Sort values stably by their keys, which are >= 0; return the begin of each key.
 
-    Where the number of keys is not given, it is one more than the highest.
+    If the number of keys is not given, it is one more than the highest.
     """
     count = int(keys.max(initial=-1)) + 1 if key_count is None else key_count
     begins = np.zeros(count + 1, np.int64)
@@ -496,7 +496,7 @@ def _by_diagonal(values: _Array, along: _Array) -> tuple[_Array, _Array]:
 
 
 def _begins(*keys: _Array) -> NDArray[np.int64]:
-    """Return where runs of equal keys begin, and where the last one ends."""
+    """Return the begins of runs of equal keys, and the end of the last one."""
     is_new = np.zeros(keys[0].size, np.bool_)
     is_new[:1] = True
     for key in keys:
@@ -524,7 +524,7 @@ def _in_blocks(
 
 
 def _colors(ends: _Array, others: _Array, block: _Array) -> NDArray[np.int32]:
-    """Color edges first-fit, each with the least color that is free at its ends.
+    """Color edges first-fit, each with the least color that is unused at its ends.
 
     Parameters
     ----------

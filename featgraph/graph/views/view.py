@@ -36,7 +36,7 @@ class Stamp:
     """The identity of one aspect of a graph, until that changes.
 
     Stamps are compared by identity. A weak dictionary that is keyed by a stamp loses
-    the entry when another stamp takes its place.
+    the entry when the stamp is replaced.
     """
 
     __slots__ = ("__weakref__",)
@@ -54,7 +54,7 @@ class RowLayout(Protocol):
     name: str
 
     def array(self, graph: Any, name: str) -> npt.NDArray[Any] | None:
-        """Return an array by its name in generated code; None for those of CSR.
+        """Return an array by its name in generated code; None for arrays of CSR.
 
         In a view with room for more than it has, arrays with an entry for each vertex,
         edge or word have entries up to the capacity, where rows are empty. So has each
@@ -63,7 +63,7 @@ class RowLayout(Protocol):
         """
 
     def is_derived(self, name: str) -> bool:
-        """Whether an array is made anew in each version, and written in place."""
+        """Whether an array is filled again, in place, in each version."""
 
     def stays(self, name: str) -> bool:
         """Whether an array holds in another shape, where nothing has moved."""
@@ -96,7 +96,7 @@ class Stamps:
         return replace(self, **made)
 
     def binds_as(self, then: Stamps) -> bool:
-        """Whether kernels that were bound then have the same arguments now."""
+        """Whether kernels bound at those stamps still have the same arguments."""
         return self is then or (self.moves is then.moves and self.shape is then.shape)
 
 
@@ -107,9 +107,9 @@ class Sizes:
     Attributes
     ----------
     vertices, edges : int
-        Capacities: how many of each its arrays have room for.
+        Capacities of its arrays.
     counts : pair of int, or array
-        How many of each there are in a version; an array of two may be in device
+        The numbers of each in a version; an array of two may be in device
         memory, and is read once a version.
     """
 
@@ -120,7 +120,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """What it took to make arrays for schedules.
+    """The time and memory that making arrays for schedules took.
 
     Attributes
     ----------
@@ -139,7 +139,7 @@ class Preparation:
 
 @dataclass(frozen=True, slots=True)
 class Prepared(Preparation):
-    """Arrays that a schedule has made, by the names of its kernels' arguments.
+    """Arrays made for a schedule, by the names of its kernels' arguments.
 
     Attributes
     ----------
@@ -251,7 +251,7 @@ class GraphView:
         self.room = given.vertices, given.edges
 
     def advance(self, *changed: Aspect, sizes: Sizes | None = None) -> None:
-        """Note that the graph has changed, in these aspects.
+        """Replace the stamps of aspects of the graph that have changed.
 
         With `version` alone, the new edges are in the arrays in which the old ones
         were. Other capacities take `moves`.
@@ -266,7 +266,7 @@ class GraphView:
         self.graph.stamps = self.stamps.after(*changed)
 
     def follow(self) -> None:
-        """Drop what depends on stamps that have changed since the last call."""
+        """Drop entries whose stamps have changed since the last call."""
         graph = self._graph() or self.graph
         then, now = self._at, graph.stamps
         if now is not then:
@@ -275,7 +275,7 @@ class GraphView:
             self.forget(then, now)
 
     def forget(self, then: Stamps, now: Stamps) -> None:
-        """Drop what depends on a stamp that differs between `then` and `now`."""
+        """Drop entries that depend on a stamp that differs between `then` and `now`."""
         raise NotImplementedError
 
     @property
