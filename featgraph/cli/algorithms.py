@@ -64,7 +64,7 @@ def run_algorithm(name: str, arguments: list[str]) -> None:
     name : str
         One of `featgraph.cli.names.ALGORITHMS`.
     arguments : list of str
-        What stands behind it on the command line.
+        Its arguments on the command line.
 
     Raises
     ------

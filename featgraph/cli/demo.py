@@ -129,9 +129,9 @@ def draw(
     digits : Digits
         Images, truth and graph.
     labels : ndarray of int64, shape (V,)
-        What was given, -1 for nothing.
+        The given labels; -1 for none.
     result : LabelPropagationResult
-        What came out.
+        The result.
     outcomes : list of Outcome
         Ours and scikit-learn's, on this split.
     curves : dict

@@ -46,11 +46,11 @@ class Digits:
     images : ndarray of shape (V, 8, 8)
         Grey levels, 0 to 16.
     truth : ndarray of int64, shape (V,)
-        The digit that was meant.
+        The digit of each image.
     neighbors : int
-        How many each image names.
+        The number of nearest neighbors of each image.
     affinity : scipy.sparse matrix of shape (V, V)
-        1 where either image names the other.
+        1 if either image is a nearest neighbor of the other.
     graph : Graph
         The same, undirected.
     """
@@ -95,7 +95,7 @@ def load_graph_of_digits(neighbors: int) -> Digits:
     Parameters
     ----------
     neighbors : int
-        How many each image names.
+        The number of nearest neighbors of each image.
 
     Returns
     -------

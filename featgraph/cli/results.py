@@ -64,9 +64,9 @@ def columns_of(name: str, source: Any, result: Any) -> Table:
     name : str
         The algorithm, with dashes.
     source : Graph, FactorGraph or sparse matrix
-        What it ran on.
+        The input of the run.
     result : object
-        What it returned.
+        The result of the algorithm.
 
     Returns
     -------

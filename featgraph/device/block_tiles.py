@@ -2,10 +2,10 @@
 
 The threads of a block have tiles of one k x k matrix each, in registers: tuples, see
 `featgraph._cuda_tiles`. Of a symmetric one these are the tiles on and below the
-diagonal. Rows wait in shared memory to be added to all tiles; a factorisation goes over
-the tiles where they are, and hands one panel of them around.
+diagonal. Rows are staged in shared memory and added to all tiles; a factorisation works
+on the tiles in registers, and shares one panel of them at a time.
 
-Other systems are eliminated by all threads, as `featgraph.device.linalg` has it.
+Other systems are eliminated by all threads, by `featgraph.device.linalg`.
 
 `row` and `column` are the number of a thread's tile; -1 for a thread without one.
 """
@@ -83,10 +83,10 @@ def add_products(tile, rows, columns, share, count, shares, row, column):
 
 @device_function
 def put_together(matrix, tile, share, shares, row, column, adds, mirrors):
-    """Leave in memory what all shares come to; where `adds`, beside what is there.
+    """Store the sum of all shares; with `adds`, add it to the stored one.
 
-    One share after the other, so that a sum can be repeated. Where it `mirrors`, the
-    triangle that has no tiles is filled, too. Waits for the whole block.
+    Shares are added in order, so that a sum can be repeated. With `mirrors`, the
+    triangle without tiles is filled, too. Waits for the whole block.
     """
     for turn in range(shares):
         if share == turn:
@@ -121,7 +121,7 @@ def add_shares(tile, box, share, shares, place, tiles):
     box : array of shape (shares // 2 * tiles, SIDE * SIDE)
         In shared memory.
     place, tiles : int
-        Which of how many tiles a thread has in its share.
+        The number of a thread's tile in its share, and of all tiles.
     """
     while shares > 1:
         half = (shares + 1) >> 1
@@ -137,7 +137,7 @@ def add_shares(tile, box, share, shares, place, tiles):
 
 @device_function
 def leave_part(partials, part, tile, share, place, adds):
-    """Store the sum of a block; where it `adds`, added to its earlier sum."""
+    """Store the sum of a block; with `adds`, add it to the stored one."""
     if share == 0:
         if adds:
             tile = plus_piece(tile, partials, part, place * _ENTRIES, _ENTRIES)
@@ -177,7 +177,7 @@ def plus_matrix(tile, matrix, row, column):
 
 @device_function
 def plus_band(tile, panel, band, row, column):
-    """Add the one that a panel has, if a thread's tile is one of the band."""
+    """Add the tile of a panel, if a thread's tile is in the band."""
     if row == band:
         tile = plus_tile(tile, panel, 0, column * SIDE, SIDE)
     return tile
@@ -257,15 +257,15 @@ def solve_spd(tile, panel, tiles, row, column):
     """Solve a positive definite system; in and out: the right-hand side.
 
     By Cholesky. A step factors a tile of the diagonal, solves the rows below it, a
-    thread each, and takes their products off all tiles behind: two barriers.
+    thread each, and subtracts their products from all later tiles: two barriers.
 
     Parameters
     ----------
     tile : tuple
         Of the matrix, on or below its diagonal.
     panel : array of shape (2 * SIDE + 1, tiles * SIDE)
-        In shared memory; its last row is the right-hand side. What a step hands around
-        stands in one half of the others, what the next one does in the other half.
+        In shared memory; its last row is the right-hand side. Steps alternate between
+        the two halves of the other rows.
     tiles : int
         Tiles in a row of the matrix.
     """

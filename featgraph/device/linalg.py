@@ -1,4 +1,4 @@
-"""Small dense systems, solved by the lanes of a group together; one text, both targets.
+"""Small dense systems, solved by the lanes of a group together, on both targets.
 
 `make` builds the functions for a target. `featgraph.device.linalg_cuda` (the lanes of a
 warp), `featgraph.device.linalg_thread` and `featgraph.device.linalg_cpu` (one lane,

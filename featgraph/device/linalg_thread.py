@@ -6,7 +6,7 @@ from featgraph.device import linalg
 
 @device_function
 def _nothing():
-    """Do nothing: a thread sees its own writes."""
+    """Do nothing: a thread needs no barrier for its own writes."""
 
 
 _functions = linalg.make(device_function, _nothing)

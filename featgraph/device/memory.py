@@ -56,10 +56,10 @@ def set_bit(words, v):
 def set_bits(words, v, flag):
     """Set the bits of the vertices of a warp's lanes where `flag` is set.
 
-    Those are the 32 of one word. One atomic operation for all lanes of the warp, which
-    must all call this: by the first lane whose flag is set. By lane 0, of which a loop
-    around the call knows from the start whether it is this one, the compiler made two
-    loops of that, and lane 0 went through its own alone.
+    These are the 32 of one word. All lanes of the warp must call this; the first lane
+    whose flag is set issues one atomic operation for all. With lane 0 instead, which is
+    known before a loop around the call, the compiler split the loop in two, and lane 0
+    ran one of them alone.
     """
     bits = uint32(cuda.ballot_sync(0xFFFFFFFF, flag))
     if cuda.laneid == trailing_zeros(bits):
@@ -70,8 +70,8 @@ def set_bits(words, v, flag):
 def set_bits_from(words, first, flag):
     """Set the bits of vertex `first` and following where `flag` is set.
 
-    A lane of the warp has one of them each, in order, and all must call this. Those
-    whose flag is set are of one word.
+    Each lane of the warp has one of them, in order, and all must call this. Those whose
+    flag is set are in one word.
     """
     bits = uint32(cuda.ballot_sync(0xFFFFFFFF, flag))
     if cuda.laneid == trailing_zeros(bits):
@@ -84,8 +84,8 @@ def set_bits_from(words, first, flag):
 def put_bits(words, v, flag, others):
     """Store a word: the bits that `others` has, and those where `flag` is set.
 
-    As for `set_bits`, but nothing else may write the word meanwhile. Where no flag is
-    set the last lane stores it: which one does is not known from the start.
+    As for `set_bits`, but no other thread may write the word meanwhile. If no flag is
+    set, the last lane stores it, so that the lane is not known before.
     """
     bits = uint32(cuda.ballot_sync(0xFFFFFFFF, flag))
     if cuda.laneid == trailing_zeros(bits | (uint32(1) << uint32(31))):
@@ -97,7 +97,7 @@ def put_bits(words, v, flag, others):
 def copy_rows(flag, row, target, source):
     """Copy a row for each lane of the warp whose flag is set, both of shape (N, K).
 
-    All lanes must call this. They go through the entries of all rows side by side.
+    All lanes must call this, and process the entries of all rows side by side.
     """
     width = uint32(source.shape[1])
     bits = uint32(cuda.ballot_sync(0xFFFFFFFF, flag))
@@ -115,10 +115,10 @@ def copy_rows(flag, row, target, source):
 
 @device_function
 def words_a_turn(words):
-    """Return how many words of a set each warp of the grid looks at together.
+    """Return the number of words of a set that a warp of the grid reads together.
 
-    One where there is a warp for each, else so many that all warps get a share, up to
-    32: few of the words of a small set have bits, and loading them is most of the work.
+    One if there is a warp for each, else enough to give all warps a share, up to 32:
+    few of the words of a small set have bits, and loading them is most of the work.
     """
     warps = cuda.gridsize(1) >> 5
     return int32(max(1, min(32, (words.size + warps - 1) // warps)))
@@ -134,7 +134,7 @@ def word_of_lane(words, place, turn):
 
 @device_function
 def bits_before(word):
-    """Return how many bits the words of lower lanes have, and how many those of all.
+    """Return the number of bits in the words of lower lanes, and of all lanes.
 
     All lanes of the warp must call this.
     """
@@ -152,7 +152,7 @@ def bits_before(word):
 def nth_bit(word, before, n):
     """Return the place of the n-th bit, from 0 on, of the words of all lanes in a row.
 
-    `before` is of `bits_before`; with no more than n bits the result means nothing. All
+    `before` is from `bits_before`; with at most n bits the result is undefined. All
     lanes of the warp must call this, each with an n of its own.
     """
     owner, step = int32(0), int32(16)
@@ -175,14 +175,14 @@ def nth_bit(word, before, n):
 
 @device_function
 def vertex_at(first, step, bit):
-    """Return whose bit one of `nth_bit` is; lane l has word ``first + l * step``."""
+    """Return the vertex of a bit of `nth_bit`; lane l has word ``first + l * step``."""
     place = uint32(first) + (uint32(bit) >> uint32(5)) * uint32(step)
     return int32((place << uint32(5)) + (uint32(bit) & uint32(31)))
 
 
 @device_function
 def test_bit(words, v):
-    """Tell whether a bit is set; bits beyond the words are not."""
+    """Return whether a bit is set; bits beyond the words are not."""
     word = uint32(uint32(v) >> uint32(5))
     if word >= uint32(words.shape[0]):
         return False
@@ -211,32 +211,32 @@ def trailing_zeros(word):
 
 @device_function
 def atomic_add(array, index, value):
-    """Add to an entry; return what was there."""
+    """Add to an entry; return its previous value."""
     return cuda.atomic.add(array, index, value)
 
 
 @device_function
 def atomic_min(array, index, value):
-    """Lower an entry to the value; return what was there. NaN changes nothing."""
+    """Lower an entry to the value; return the previous one. NaN has no effect."""
     return cuda.atomic.min(array, index, value)
 
 
 @device_function
 def atomic_max(array, index, value):
-    """Raise an entry to the value; return what was there. NaN changes nothing."""
+    """Raise an entry to the value; return the previous one. NaN has no effect."""
     return cuda.atomic.max(array, index, value)
 
 
 @device_function
 def atomic_or(array, index, value):
-    """Set the bits of an integer entry; return what was there."""
+    """Set the bits of an integer entry; return its previous value."""
     return cuda.atomic.or_(array, index, value)
 
 
 def exchange_if(array, index, expected, desired):
     """Replace an entry if it holds exactly the bits of `expected`.
 
-    Returns what was there and whether it was replaced. Compares bits, so that NaN
+    Returns the previous value, and whether it was replaced. Compares bits, so that NaN
     equals itself and a retry loop ends.
     """
     # Kernels get one of the two below; the emulator, whose cas takes floats, runs this.
@@ -285,7 +285,7 @@ def atomic_combine(array, index, value, combine):
 
 @device_function
 def checked(index, bound, site, vertex, edge, record):
-    """Tell whether ``0 <= index < bound``; record the first violation.
+    """Return whether ``0 <= index < bound``; record the first violation.
 
     `record` is int64[6], zero before: taken, site, vertex, edge, index, bound. It is
     complete when the kernel has ended.

@@ -2,20 +2,20 @@
 
 `for_target` compiles the functions: `featgraph.device.numbers_cpu` and
 `featgraph.device.numbers_cuda` have them. `i`, `a` and `b` are integers and become
-int64 first; `x` and `y` are real numbers of one type. None of them raises: what Python
-refuses has a value here (docs/model.md, S10).
+int64 first; `x` and `y` are real numbers of one type. None of them raises: where Python
+raises, they return a value (docs/model.md, S10).
 
 ====================================================  ================================
 ``to_int(x)``                                         int64: `x` cut off at the point;
                                                       beyond the range the nearest
                                                       int64, 0 for NaN
-``add(a, b)`` ``subtract`` ``multiply``               low 64 bits: LLVM may take it
-                                                      that Numba's own never overflow
+``add(a, b)`` ``subtract`` ``multiply``               low 64 bits: LLVM assumes that
+                                                      Numba's own never overflow
 ``negate(a)``, ``absolute(a)``                        the same
 ``floor_divide(a, b)``, ``remainder(a, b)``           ``a // b``, ``a % b``; 0 for b = 0
 ``power(a, b)``                                       ``a ** b``; cut off for b < 0
 ``shift_left(a, b)``, ``shift_right(a, b)``           ``a << b``, ``a >> b``; all bits
-                                                      go unless 0 <= b < 64
+                                                      are lost unless 0 <= b < 64
 ``is_less_float32(i, x)`` ``.._float64``              bool: ``i < x``, both exact
 ``is_at_most_float32(i, x)`` ``.._float64``           ``i <= x``
 ``is_greater_float32(i, x)`` ``.._float64``           ``i > x``
@@ -146,7 +146,7 @@ def make_choices(compiled):
 def make_comparisons(compiled, real):
     """Return the comparisons of an integer with a `real`, float32 or float64.
 
-    What is cut off a real number within the range of int64 is one again, exactly.
+    A real number in the range of int64, truncated, converts back exactly.
     """
 
     @compiled

@@ -37,7 +37,7 @@ _LOW_HALF = 0xFFFFFFFF
 
 
 def wins_min(key, source, best_key, best_source):
-    """Tell whether (key, source) takes the place of the best in an argmin."""
+    """Return whether (key, source) replaces the best pair of an argmin."""
     if source < 0 or key != key:
         return False
     if best_source < 0 or key < best_key:
@@ -46,7 +46,7 @@ def wins_min(key, source, best_key, best_source):
 
 
 def wins_max(key, source, best_key, best_source):
-    """Tell whether (key, source) takes the place of the best in an argmax."""
+    """Return whether (key, source) replaces the best pair of an argmax."""
     if source < 0 or key != key:
         return False
     if best_source < 0 or key > best_key:
@@ -115,7 +115,7 @@ def unpack_max_int32(packed):
 
 
 def sort_triangle(low, high, third, edge, to_low, to_high):
-    """Put a vertex in its place by degree among the ends of an edge, low < high.
+    """Sort a vertex by degree among the ends of an edge, low < high.
 
     `to_low` and `to_high` are the edges between it and these ends.
     """

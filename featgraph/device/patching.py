@@ -1,4 +1,4 @@
-"""When a patched aggregate is as good as a new one, as plain Python for both targets.
+"""Tests whether a patched aggregate is as accurate as a new one, for both targets.
 
 `featgraph.device.warp` and `featgraph.device.cpu` compile these functions and offer
 them under the same names.
@@ -18,11 +18,11 @@ _LEAST, _MOST = np.float32(1e-30), np.float32(1e30)
 
 
 def sum_holds(stored, patch, change):
-    """Tell whether ``stored + patch`` is rounded about as a new sum would be.
+    """Return whether ``stored + patch`` is rounded about as a new sum would be.
 
-    `change` is the sum of the absolute differences that `patch` adds up. What has been
-    added up may be 16 times what is left, so a patch loses four bits at most. Infinite
-    sums, and those that are not numbers, do not hold.
+    `change` is the sum of the absolute differences that `patch` adds up. It may be 16
+    times the result, so a patch loses four bits at most. The test fails for sums that
+    are infinite or NaN.
     """
     left = abs(stored + patch)
     left = left + left
@@ -33,5 +33,5 @@ def sum_holds(stored, patch, change):
 
 
 def is_normal(x):
-    """Tell whether a product can be divided again: not zero, and far from overflow."""
+    """Return whether a product can be divided again: nonzero, and far from overflow."""
     return abs(x) >= _LEAST and abs(x) <= _MOST

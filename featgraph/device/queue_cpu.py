@@ -1,8 +1,8 @@
 """Lists of vertices passed from superstep to superstep of few vertices, on the CPU.
 
-What a compiled loop of supersteps does that does not depend on the program: refreshing
-``_next`` entries, and splitting what was announced by a threshold. A list is an array
-of vertices and a count; a vertex stands in it once.
+The parts of a compiled loop of supersteps that do not depend on the program: refreshing
+``_next`` entries, and splitting announced vertices by a threshold. A list is an array
+of vertices and a count; a vertex occurs in it once.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def split(  # type: ignore[no-untyped-def]
 ):
     """Move near vertices of the announced ones into `near`; the others wait in `far`.
 
-    Where none is near, the limit moves to `delta` behind the first key that waits.
-    `far` has room for twice all vertices, and may hold some that wait no more; `waits`
-    says which do. Return how many are near, the count of `far`, and the limit.
+    If none is near, the limit moves to `delta` beyond the first key that waits. `far`
+    has room for twice all vertices, and may hold some that no longer wait; `waits`
+    records which do. Return the number of near ones, that of `far`, and the limit.
     """
     width = keys.size // max(keys.shape[0], 1)
     flat = keys.reshape(keys.size)

@@ -1,23 +1,23 @@
 """Lists of vertices passed from superstep to superstep of few vertices, on a GPU.
 
-What a loop of supersteps in one kernel does that does not depend on the program. All
-blocks of the grid run it together, and meet between its parts. As in
-`featgraph.device.warp`, all lanes of a warp take part in what appends or finds edges.
+The parts of a loop of supersteps in one kernel that do not depend on the program. All
+blocks of the grid run it together, and synchronize between its parts. As in
+`featgraph.device.warp`, all lanes of a warp take part in appending and finding edges.
 
-A superstep goes along the edges of its *sources*. Those with edges stand in front, each
-with how many edges those before it have (`begins`); those without stand at the end of
-the same list. Edges are numbered through all of them: `chunks` has the source of every
-32nd, so that a warp takes 32 edges wherever rows begin. Each of these lists has
+A superstep traverses the edges of its *sources*. Those with edges are at the front of a
+list, each with the number of edges of those before it (`begins`); those without are at
+the end of the same list. Edges are numbered across all sources: `chunks` has the source
+of every 32nd, so that a warp processes 32 edges across rows. Each of these lists has
 two halves: one is read while that of the next superstep is written. `due` has the
-vertices that were met, each once: `marks` tells which. `words` has the counts of these
-lists, by the turn of the superstep, what the loop is told, and what it tells. Around
-the loop sets are bitvectors: `active` is where it begins, and `left` what is active
-behind it.
+vertices that were reached, each once, as `marks` records. `words` has the counts of
+these lists, by the superstep modulo `TURNS`, and the inputs and outputs of the loop.
+Outside the loop sets are bitvectors: `active` is the set at its start, and `left` the
+set that is active at its end.
 
-Where vertices wait, those whose key is beyond a limit are no sources: they stand on one
-of two lists, `vertices`, and `waits` says of each whether it still does. An entry may
-be out of date, or stand twice. When no vertex is near, the limit moves, and the list is
-gone through: what stays goes to the other one. `limits` has what is told of keys.
+With a priority, vertices whose key is beyond a limit are deferred: they are on one of
+two lists, `vertices`, and `waits` records which still wait. An entry may be stale, or
+occur twice. When no vertex is near, the limit moves, and the list is scanned: vertices
+that still wait are moved to the other one. `limits` has the limit, and related keys.
 """
 
 import math
@@ -70,31 +70,31 @@ __all__ = [
 Lists = namedtuple("Lists", "active left sources begins chunks due marks words")
 Far = namedtuple("Far", "vertices waits limits")
 
-# Words: supersteps that have run, and may; how many sources and edges of theirs a
-# superstep may have; how long the loop may take, when it began, and when the last
-# superstep ended, in ns; behind which superstep none is begun, and 2, or 0.
+# Words: supersteps that have run, and their limit; the most sources and edges of a
+# superstep; the time limit of the loop, its begin, and the end of the last superstep,
+# in ns; the superstep after which none is begun, plus 2, or 0.
 DONE, LIMIT, MOST, MOST_NS, BEGUN, LAST, ENDS = range(7)
 #: Entries of 4 bytes in a sector, which is what caches load.
 ENTRIES_OF_A_SECTOR = 8
-#: How often blocks have come to a barrier; a cache line of its own, since all ask it.
+#: The number of arrivals of blocks at barriers, on its own cache line: all poll it.
 ARRIVED = 16
-#: Turns of a count: one is read, one is filled, and one is cleared in a superstep.
+#: Copies of a count: one is read, one is filled, and one is cleared in a superstep.
 TURNS = 4
-# So many of each: sources with edges and, in the lower bits, these edges; sources
-# without; vertices that were met; where vertices wait, what was committed.
+# Counts: sources with edges and, in the lower bits, these edges; sources without;
+# vertices that were reached; with waiting vertices, the committed ones.
 ROWS, LEAVES, DUE, PASSED = 32, 36, 40, 44
-# Where vertices wait: the property by which, or -1; how many stand on either list;
-# whether any waits; how many did when the loop ended.
+# Waiting vertices: the property of their keys, or -1; the lengths of both lists;
+# whether any waits; the number of those waiting when the loop ended.
 KEY, FARS, SOME, WAITING = 7, 48, 50, 51
-# Limits: keys times the sign up to here are near; by how much the limit passes the
-# first that waits, and that; where the log begins.
+# Limits: the largest near key, times the sign; the distance of a new limit from the
+# first key that waits, and that key; the begin of the log.
 NEAR, SIGN, DELTA, FIRST, LIMITS = 0, 1, 2, 3, 4
-#: Where the log begins: the count of committed vertices, and the time, in ns.
+#: The begin of the log: the count of committed vertices, and the time, in ns.
 LOG, OF_AN_ENTRY = 52, 2
-#: How long exclusive functions wait before their kernel ends with an error, in ns, and
-#: how often they poll between two looks at the clock.
+#: The longest wait of exclusive functions before their kernel ends with an error, in
+#: ns, and the number of polls between two reads of the clock.
 LONGEST_WAIT, POLLS = 60_000_000_000, 4096
-#: Chunks of a row that a lane puts into the list by itself.
+#: Chunks of a row that a lane adds to the list by itself.
 FEW_CHUNKS = 4
 #: Bits of a word of `ROWS` that count edges.
 EDGE_BITS = 40
@@ -105,23 +105,23 @@ EDGES = (1 << EDGE_BITS) - 1
 def meet(lists, meets):
     """Synchronize the grid: all threads see the writes of the others.
 
-    `meets` is how often they have met before; return it for the next time.
+    `meets` is the number of earlier barriers; return it for the next one.
     """
     return meet_at(lists.words, meets, False)
 
 
 @device_function
 def meet_at(words, meets, ends):
-    """Do what `meet` does by a count of blocks in `words`, which is 0 at first.
+    """Synchronize the grid by a count of blocks in `words`, which is 0 at first.
 
-    With `ends`, return -1 where the others have not come after `LONGEST_WAIT`.
+    With `ends`, return -1 if other blocks have not arrived after `LONGEST_WAIT`.
     """
     return wait_for_all(words, arrive(words, meets), ends)
 
 
 @device_function
 def arrive(words, meets):
-    """Begin to meet; writes before `wait_for_all` ends may be seen late."""
+    """Arrive at a barrier; writes before the end of `wait_for_all` may be seen late."""
     cuda.syncthreads()
     if cuda.gridDim.x > 1 and cuda.threadIdx.x == 0:
         fence()
@@ -154,23 +154,23 @@ def ask_for(array, first, count):
 
 @device_function
 def task_at(tasks, number):
-    """Return where a task begins and ends; that of the last one for any behind it."""
+    """Return the range of a task; that of the last one for numbers beyond it."""
     number = min(number, int64(tasks.shape[0] - 2))
     return int64(tasks[number]), int64(tasks[number + 1])
 
 
 @device_function
 def ends_at(sources, targets, place):
-    """Return the ends of the edge at a place; those of the last one behind it."""
+    """Return the ends of the edge at a place; those of the last one beyond it."""
     place = min(place, int64(sources.shape[0] - 1))
     return sources[place], targets[place]
 
 
 @device_function
 def wait_begun(polls, begun):
-    """Return when a wait began, in ns: 0 before the first look at the clock.
+    """Return the time a wait began, in ns: 0 before the first read of the clock.
 
-    Return -1 if it has lasted for `LONGEST_WAIT`. The clock is looked at in one of
+    Return -1 if it has lasted for `LONGEST_WAIT`. The clock is read in one of
     `POLLS` calls; `polls` counts them, from 1 on.
     """
     if polls & int32(POLLS - 1) != 0:
@@ -185,7 +185,7 @@ def wait_begun(polls, begun):
 def hold(locks, first, second, tries):
     """Try to take two locks, or one if they are equal; return whether it succeeded.
 
-    What those who had them before have written is seen then. No lane waits here.
+    Writes of the previous holders are visible then. No lane waits here.
     """
     for _ in range(tries):
         # Loads of a word delay neither each other nor its release; attempts do.
@@ -210,7 +210,7 @@ def release(locks, first, second):
 
 @device_function
 def has_turn(counts, place, turn):
-    """Return whether so many edges have passed a vertex; their writes are visible."""
+    """Return whether `turn` edges of a vertex are done; their writes are visible."""
     return acquire(counts, place) == turn
 
 
@@ -222,7 +222,7 @@ def is_clerk():
 
 @device_function
 def half_of(array, number):
-    """Return where the half of a list begins that superstep `number` reads."""
+    """Return the offset of the half of a list that superstep `number` reads."""
     return int64(array.size >> 1) * (number & 1)
 
 
@@ -237,9 +237,9 @@ def sizes_of(lists, number):
 
 @device_function
 def goes_on(lists, number):
-    """Tell whether superstep `number` runs, and note how the one before it ended.
+    """Return whether superstep `number` runs, and log the end of the one before.
 
-    What that has committed is active.
+    Vertices that it has committed are active.
     """
     rows, leaves, _ = sizes_of(lists, number)
     return goes_on_from(lists, number, int64(rows) + leaves)
@@ -247,7 +247,7 @@ def goes_on(lists, number):
 
 @device_function
 def goes_on_near(lists, far, number):
-    """Return `goes_on` with waiting vertices, and note the limit of the superstep."""
+    """Return `goes_on` with waiting vertices, and log the limit of the superstep."""
     if is_clerk():
         far.limits[uint32(LIMITS + number)] = far.limits[NEAR]
     return goes_on_from(lists, number, lists.words[PASSED + (number & (TURNS - 1))])
@@ -255,7 +255,7 @@ def goes_on_near(lists, far, number):
 
 @device_function
 def goes_on_from(lists, number, committed):
-    """Tell whether superstep `number` runs, and what the one before has committed."""
+    """Return whether superstep `number` runs, from the commits of the one before."""
     words = lists.words
     rows, leaves, edges = sizes_of(lists, number)
     active = int64(rows) + leaves
@@ -267,14 +267,14 @@ def goes_on_from(lists, number, committed):
             entry = LOG + OF_AN_ENTRY * (number - 1)
             words[entry], words[entry + 1] = committed, now - words[LAST]
         words[DONE], words[LAST] = number, now
-    # What a superstep sets while other blocks are yet to begin it holds behind it.
+    # Values set while other blocks have yet to begin a superstep hold after it.
     stays = number < words[LIMIT] and (words[ENDS] == 0 or number + 1 < words[ENDS])
     return stays and active > 0 and active + edges <= words[MOST]
 
 
 @device_function
 def clear(lists, number):
-    """Empty the lists that the superstep after `number` passes on, or fills."""
+    """Empty the lists that the superstep after `number` fills or passes on."""
     if is_clerk():
         turn = (number + 2) & (TURNS - 1)
         lists.words[ROWS + turn] = lists.words[LEAVES + turn] = 0
@@ -291,7 +291,7 @@ def end_behind(lists, number):
 def watch(lists, number):
     """End the loop after superstep `number` if it has run for long enough.
 
-    To be called before all threads meet for the last time.
+    To be called before the last barrier of the superstep.
     """
     words = lists.words
     if is_clerk() and words[LAST] - words[BEGUN] > words[MOST_NS]:
@@ -318,23 +318,23 @@ def claim(lists, v):
 
 @device_function
 def is_unsettled(lists, v, number):
-    """Tell whether no thread is known to have settled a vertex in superstep `number`.
+    """Return whether no thread is seen to have settled a vertex in superstep `number`.
 
-    Marks are numbers of supersteps then, and are cleared behind the loop.
+    Marks are numbers of supersteps here, and are cleared after the loop.
     """
     return lists.marks[uint32(v)] < int32(number + 1)
 
 
 @device_function
 def settles(lists, v, number):
-    """Tell whether this thread is the first to settle a vertex in a superstep."""
+    """Return whether this thread is the first to settle a vertex in a superstep."""
     mark = int32(number + 1)
     return cuda.atomic.max(lists.marks, uint32(v), mark) < mark
 
 
 @device_function
 def append(flag, v, lists, number):
-    """Add the vertices of a warp's lanes where `flag` is set to those that were met."""
+    """Add the vertices of a warp's lanes where `flag` is set to those reached."""
     bits = warp.group_bits(flag, 32)
     if bits != 0:  # the whole warp
         leader, first = warp.trailing_zeros(bits), int64(0)
@@ -351,7 +351,7 @@ def append(flag, v, lists, number):
 def append_row(flag, v, degree, lists, number):
     """Add the vertices of a warp's lanes where `flag` is set to the sources.
 
-    They are those of superstep `number`; `degree` is how many edges lead out of each.
+    They are those of superstep `number`; `degree` is the out-degree of each.
     """
     edges = int64(degree) if flag else int64(0)
     before = warp.sum_before(edges)
@@ -388,10 +388,10 @@ def append_row(flag, v, degree, lists, number):
 
 @device_function
 def put_chunks(row, begin, edges, lists, number):
-    """Put the rows of a warp's lanes where their chunks begin; lanes without have -1.
+    """Store the rows of a warp's lanes at the chunks that begin in them; -1: no row.
 
-    A lane fills a few of them by itself. Of a row that has more, all lanes fill some.
-    What is beyond the list is never asked for: a superstep of so many does not run.
+    A lane stores a few by itself; for longer rows, all lanes store some. Chunks beyond
+    the list are never read: a superstep with so many edges does not run.
     """
     half = half_of(lists.chunks, number)
     chunk, last = (begin + 31) >> 5, (begin + edges - 1) >> 5
@@ -416,9 +416,9 @@ def put_chunks(row, begin, edges, lists, number):
 
 @device_function
 def edge_of(lists, chunk, rows, edges, number):
-    """Return the row of a lane's edge of a chunk, its place there, and if it has one.
+    """Return the row of a lane's edge of a chunk, its place there, and if it exists.
 
-    Lanes behind the last edge have that one.
+    Lanes beyond the last edge get that one.
     """
     first = lists.chunks[uint32(half_of(lists.chunks, number) + chunk)]
     own = int32(first + cuda.laneid)
@@ -444,7 +444,7 @@ def source_of(lists, place, rows, leaves, number):
 
 @device_function
 def clear_first(lists, far):
-    """Clear the first key of waiting vertices; it is found again if none is near."""
+    """Clear the first key of waiting vertices; it is recomputed if none is near."""
     if is_clerk():
         lists.words[SOME], far.limits[FIRST] = 0, math.inf
 
@@ -492,7 +492,7 @@ def wait(flag, near, v, lists, far, side):
 
 @device_function
 def count_passed(flag, lists, number):
-    """Count the vertices of a warp's lanes that the superstep before has committed."""
+    """Count the vertices of a warp's lanes that the last superstep has committed."""
     bits = warp.group_bits(flag, 32)
     if cuda.laneid == warp.trailing_zeros(bits):
         count = int64(warp.count_bits(bits))
@@ -501,14 +501,14 @@ def count_passed(flag, lists, number):
 
 @device_function
 def wants_more(lists, side, number):
-    """Tell whether no vertex is near, and some may wait."""
+    """Return whether no vertex is near, and some may wait."""
     rows, leaves, _ = sizes_of(lists, number)
     return rows + leaves == 0 and lists.words[FARS + side] > 0
 
 
 @device_function
 def note_first(some, first, lists, far):
-    """Note the first key of vertices that wait, of all lanes of a warp."""
+    """Update the first key of waiting vertices, over all lanes of a warp."""
     bits = warp.group_bits(some, 32)
     if bits != 0:  # the whole warp
         first = warp.group_min(first, 32)
@@ -519,7 +519,7 @@ def note_first(some, first, lists, far):
 
 @device_function
 def move_limit(lists, far, side):
-    """Move the limit behind the first key that waits, if one does; begin a new list."""
+    """Move the limit beyond the first key that waits, if any; begin a new list."""
     if is_clerk():
         if lists.words[SOME] != 0:
             far.limits[NEAR] = far.limits[FIRST] + far.limits[DELTA]

@@ -1,4 +1,4 @@
-"""Rows of edges that a warp goes through side by side: whose an edge is, and its row.
+"""Rows of edges that a warp processes side by side: the row of each edge.
 
 A warp has 32 / `width` groups of `width` lanes, and each group a row of a vertex. The
 edges of all rows, one row behind the other, have places from 0; `begin` is the place of
@@ -49,7 +49,7 @@ def places_before(count, width):
 def row_of(begin, place, width):
     """Return the last group whose row begins at a place or before it.
 
-    Rows without edges begin where the next one does, and are passed by.
+    Rows without edges begin where the next one does, and are skipped.
     """
     row = int32(0)
     step = int32(16 // width)
@@ -83,7 +83,7 @@ def without_first(bits):
 def row_at(begins, first, last, place):
     """Return the last row of a list that begins at a place or before it.
 
-    Rows `first` to `last` are asked; all of them have edges.
+    Rows `first` to `last` are searched; all of them have edges.
     """
     low, high = int32(first), int32(last)
     while low < high:

@@ -20,8 +20,8 @@ stop)``                                                 matrix[source]`` on whol
 
 Arrays are float32 or float64, of two dimensions, with consecutive elements in a row; in
 `add_products`, `matrix` has ``padded(k)`` rows and columns, `left` and `right` at least
-as many columns. What stands in the padding is undefined but harmless: no entry ever
-meets one of another place.
+as many columns. Values in the padding are undefined but harmless: entries of different
+columns are never combined.
 """
 
 import numpy as np
@@ -177,8 +177,9 @@ def eliminate(typing_context, work, first, right, panel, column):
     """Eliminate the rows of a factorised block from one another, at one vector.
 
     Row `first` and those behind it, as many as a vector has elements, and row `right`.
-    ``work[panel + i, first + j]``, j > i, is what row i is added to row j with, and
-    that with j = i minus the inverse of the pivot. Rows times that are left in `panel`.
+    ``work[panel + i, first + j]``, j > i, is the factor by which row i is added to row
+    j, and that with j = i is minus the inverse of the pivot. The products of rows and
+    these are left in `panel`.
     """
     if not _is_rows(work):
         return None
@@ -220,7 +221,7 @@ def eliminate(typing_context, work, first, right, panel, column):
 def zeros(rows, columns, like):
     """Return zeros of the type of `like` that begin with a cache line.
 
-    Of vectors that straddle two lines, half as many are loaded in the same time.
+    Vectors that straddle two cache lines load at half the rate.
     """
     size = like.itemsize
     room = np.zeros(rows * columns + VECTOR_BYTES // size, like.dtype)

@@ -1,8 +1,8 @@
 """Vectors of neighboring features on the CPU, as values of generated code.
 
-LLVM makes vectors of loops over features only where it can tell that nothing overlaps,
-and it unrolls loops of 32 and fewer before it looks. What is written with vectors stays
-vectors, and sums over edges stay in registers.
+LLVM vectorizes loops over features only if it can prove that arrays do not overlap, and
+unrolls loops of 32 and fewer before. Code written with vectors stays vectorized, and
+sums over edges stay in registers.
 
 ========================================================  ==============================
 ``load_N(array, index)``                                  N elements from `index` on
@@ -269,7 +269,7 @@ def absolute(typing_context, a):
 
 @intrinsic
 def is_finite(typing_context, a):
-    """Tell which elements are neither infinite nor nan."""
+    """Return which elements are neither infinite nor nan."""
     if not _is_real(a):
         return None
 
@@ -370,7 +370,7 @@ def where(typing_context, mask, a, b):
 def multiply(matrix, rows, source, target, k):
     """Store ``matrix @ rows[source]`` in ``rows[target]``.
 
-    Four rows of the matrix are gone through at once: a sum has to wait for itself.
+    Four rows of the matrix are processed at once: the additions of one sum are serial.
     """
     zero, whole, row = rows.dtype.type(0), k // 16 * 16, 0
     while row + 4 <= k:

@@ -208,8 +208,8 @@ edge_lane_argmin = _butterfly_of_keys(wins_min)
 edge_lane_argmax = _butterfly_of_keys(wins_max)
 
 
-# Four values at a time. In the first two steps a lane gives half of them away, so that
-# it goes on with one; at the end it asks for the others.
+# Four values at a time. In the first two steps a lane passes on half of its values, and
+# continues with one; at the end it fetches the others.
 
 
 @device_function
@@ -222,7 +222,7 @@ def _give(keeps_first, first, second, offset):
 
 @device_function
 def _collect(x, width):
-    """Return the four values of the lanes among which `_give` has dealt them."""
+    """Return the four values, from the lanes among which `_give` distributed them."""
     own = uint32(cuda.laneid)
     first = int32(own - (own & uint32(3 * width)))
     return (
@@ -325,19 +325,19 @@ def group_bits(flag, width):
 
 @device_function
 def group_any(flag, width):
-    """Tell whether the flag is set in any lane of a group."""
+    """Return whether the flag is set in any lane of a group."""
     return group_bits(flag, width) != 0
 
 
 @device_function
 def group_all(flag, width):
-    """Tell whether the flag is set in every lane of a group."""
+    """Return whether the flag is set in every lane of a group."""
     return group_bits(not flag, width) == 0
 
 
 @device_function
 def edge_lane_any(flag, width, lanes):
-    """Tell whether the flag is set in the same lane of any group of a lanes."""
+    """Return whether the flag is set in the same lane of any group of a lanes."""
     # One bit in every `width`: 0x01010101 for groups of eight lanes.
     first_lanes = uint32(FULL_WARP // ((int64(1) << int64(width)) - int64(1)))
     own = uint32(cuda.laneid) & uint32(width - 1)
@@ -346,7 +346,7 @@ def edge_lane_any(flag, width, lanes):
 
 @device_function
 def edge_lane_all(flag, width, lanes):
-    """Tell whether the flag is set in the same lane of every group of a lanes."""
+    """Return whether the flag is set in the same lane of every group of a lanes."""
     return not edge_lane_any(not flag, width, lanes)
 
 
@@ -428,11 +428,11 @@ def _segment_bits(flag, lane, group):
 
 @device_function
 def segment_any(flag, lane, group, lanes):
-    """Tell whether the flag is set in any member of a segment."""
+    """Return whether the flag is set in any member of a segment."""
     return _segment_bits(flag, lane, group) != 0
 
 
 @device_function
 def segment_all(flag, lane, group, lanes):
-    """Tell whether the flag is set in every member of a segment."""
+    """Return whether the flag is set in every member of a segment."""
     return _segment_bits(not flag, lane, group) == 0

@@ -57,7 +57,7 @@ def run_ranks(
     Returns
     -------
     list
-        What the function returned on each rank.
+        The result of the function on each rank.
 
     Raises
     ------

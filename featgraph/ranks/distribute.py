@@ -46,7 +46,7 @@ def distribute(
     order : {"given", "spread", "locality", "metis"} or array_like, shape (V,)
         The order in which vertices are assigned to ranks: see `Graph.partition`.
     cuts : array_like of int, shape (P + 1,), or Machine, optional
-        Where the ranges of ranks begin and end in that order. By default they are
+        The bounds of the ranges of ranks in that order. By default they are
         balanced. A distributed graph needs them, and keeps its order. For a whole graph
         also this rank's Machine from `distributed.calibrate`: the ranges then minimize
         the time of a superstep by the model of `distributed.forecast`, also if machines

@@ -45,9 +45,9 @@ class PartEdges:
     Attributes
     ----------
     own : int
-        How many edges lead into own vertices: they have the first edge ids.
+        The number of edges into own vertices: they have the first edge ids.
     count : int
-        How many edges the part has, ghosts included.
+        The number of edges of the part, ghosts included.
     """
 
     def __init__(

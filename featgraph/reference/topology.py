@@ -43,7 +43,7 @@ class Topology:
     out_degree : list of int
         Out-edges of each vertex.
     living : ndarray of bool
-        Which vertices are not dead.
+        The flags of vertices that are not dead.
     has_sides : bool
         Whether each edge leads from the first of two sides to the second.
     """

@@ -28,7 +28,7 @@ class Call:
     Attributes
     ----------
     number : int
-        How many calls the rank had made, this one included.
+        The number of calls the rank had made, this one included.
     text : str
         The call with what must agree: operator, root, dtype, sizes.
     about : str

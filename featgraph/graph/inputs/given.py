@@ -39,7 +39,7 @@ class Held:
     is_held : GivenArray of bool, shape (N,)
         Whether a row has numbers.
     count : int
-        How many rows have.
+        The number of rows of numbers.
     first_bad : int or None
         The first row with an infinite value, or with both numbers and nan.
     """

@@ -243,7 +243,7 @@ def host_array(values: object, role: str = "values") -> Array:
         ``__dlpack__`` or ``__cuda_array_interface__``. Device memory is copied through
         CuPy or Numba, whichever is importable.
     role : str
-        What the values are; errors name it.
+        A name of the values, for errors.
 
     Returns
     -------

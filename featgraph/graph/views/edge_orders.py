@@ -477,7 +477,7 @@ def _sorted(
 ) -> tuple[_Array, NDArray[np.int64]]:
     """Sort values stably by their keys, which are >= 0; return the begin of each key.
 
-    Where the number of keys is not given, it is one more than the highest.
+    If the number of keys is not given, it is one more than the highest.
     """
     count = int(keys.max(initial=-1)) + 1 if key_count is None else key_count
     begins = np.zeros(count + 1, np.int64)

@@ -41,7 +41,7 @@ def build(
     along : {"both", "in"}
         Which edges at its vertices a rank gets.
     ranks : optional
-        How many ranks get vertices: see `working_ranks`.
+        The number of ranks that get vertices: see `working_ranks`.
 
     Notes
     -----

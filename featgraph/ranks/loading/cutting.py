@@ -144,7 +144,7 @@ def cut_evenly(
     counted : Counted
         The counts of all ranks.
     ranks : optional
-        How many ranks get vertices: see `working_ranks`.
+        The number of ranks that get vertices: see `working_ranks`.
     """
     count, into = kind.vertex_count, counted.into
     working = working_ranks(engine, ranks, (count, int(into.sum())))

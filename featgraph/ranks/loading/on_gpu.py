@@ -127,7 +127,7 @@ def build_there(
         Chunks with arrays on the GPU; they are released.
     along : {"both", "in"}
     ranks : optional
-        How many ranks get vertices: see `working_ranks`.
+        The number of ranks that get vertices: see `working_ranks`.
     """
     kind = kind_of(engine, given, along)
     counted = surveyed(engine, lambda: _pieces(given), kind)
