@@ -2,22 +2,25 @@
 
 A trial inserts a batch and deletes it again. Batches are *random* (both ends uniform),
 *like* the graph (ends of edges of the graph, drawn apart), or to one *hub*. Their edges
-are not in the graph, each is there once, and they lie in host memory.
+are not in the graph, and each is there once. An undirected graph has each of its edges
+both ways, as in the source; all counts are of directed edges. Rows along "in" exist.
 
 ``--rounds 10`` adds the whole protocol (aimGraph, Table 6.3): in each round the graph
 is initialised, and ten random batches of the largest size are inserted and deleted,
 each one before the next (*protocol*), or all before the first is deleted (*stacked*).
 ``--mixed`` adds 6.4: half of a batch is inserted and the other half deleted, in one
-batch and in two.
+batch and in two. ``--per-doubling`` has other sizes of runs (6.2), on the CPU alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from itertools import product
 from typing import Any
 
@@ -25,8 +28,8 @@ import numpy as np
 
 from bench.dynamic.contenders import (
     CONTENDERS,
+    USUAL,
     Dynamic,
-    DynamicThere,
     Edges,
     Holder,
     keys_of,
@@ -35,10 +38,12 @@ from bench.graphs import SEED, make_graph
 from bench.record import Recorder, gpu_name
 from bench.timing import wait_for_gpu
 
+Array = Any
+
 DEFAULTS = {
     "graph": ["rmat-20-16"], "k": [1], "repeat": 5, "target": "cpu",
     "sizes": [1_000, 100_000, 1_000_000], "kinds": ["random", "like", "hub"],
-    "only": list(CONTENDERS), "seconds": 20.0, "rounds": 0, "mixed": False,
+    "only": USUAL, "seconds": 20.0, "rounds": 0, "mixed": False, "per_doubling": 4,
 }  # fmt: skip
 
 
@@ -52,45 +57,120 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mixed", action="store_true", help="insert and delete at once"
     )
+    parser.add_argument("--per-doubling", type=int, help="sizes of runs")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time each contender on each size and kind of batch."""
-    recorder.device = gpu_name() if arguments.target == "cuda" else None
+    target, repeat = arguments.target, arguments.repeat
+    recorder.device = gpu_name() if target == "cuda" else None
+    if arguments.per_doubling != 4:
+        set_run_sizes(arguments.per_doubling)
     for name in arguments.graph:
         named = make_graph(name)
-        base, count = edges_once(named.graph), named.graph.vertex_count
-        described = named.describe() | {"edges_once": len(base)}
+        base, count = edges_once(named.graph, both=True), named.graph.vertex_count
+        graph = named.describe() | {"directed_edges": len(base)}
+        before = lengths_and_sum(base, count)
         for contender in arguments.only:
-            if CONTENDERS[contender] is DynamicThere and arguments.target != "cuda":
+            kind = CONTENDERS[contender]
+            if target != "cuda" and getattr(kind, "is_there", False):
+                continue
+            if find_spec(kind.package) is None:
+                print(f"{contender}: {kind.package} is not installed")
                 continue
             gc.collect()
-            begun = time.perf_counter()
-            holder = CONTENDERS[contender](base, count, arguments.target)
-            taken = (time.perf_counter() - begun) * 1e3
-            common = {"graph": described}
-            recorder.add(contender, [taken], operation="initialise", **common)
-            before = lengths_and_sum(base, count)
-            for size, kind in product(arguments.sizes, arguments.kinds):
-                common = {"size": size, "kind": kind, "graph": described}
-                make = partial(draw_batch, base, count, size, kind)
-                timed = partial(time_cell, arguments, holder, before, make)
+            placed, held = kind.place(base), list[Holder]()
+
+            def make(kind: Any = kind, placed: Any = placed) -> Holder:
+                return kind(placed, count, target)  # noqa: B023
+
+            def begin(make: Any = make, held: list[Holder] = held) -> None:
+                held[:] = [make()]
+
+            taken = repeated(begin, target, repeat, arguments.seconds / 4)
+            add(recorder, contender, taken, operation="initialise", graph=graph,
+                **slots_of(held[0]))  # fmt: skip
+            for size, drawn in product(arguments.sizes, arguments.kinds):
+                common = {"size": size, "kind": drawn, "graph": graph}
+                batch = partial(draw_batch, base, count, size, drawn)
+                timed = partial(time_cell, arguments, held[0], before, batch)
                 found = recorder.attempt(contender, timed, **common)
                 for operation, trials in (found or ({}, {}))[0].items():
-                    recorder.add(
-                        contender, trials, operation=operation, checks=found[1],
-                        updates_per_ms=size / float(np.median(trials)), **common,
-                    )  # fmt: skip
-            if arguments.mixed and isinstance(holder, Dynamic):
-                time_mixed(arguments, recorder, holder, base, described)
+                    add(recorder, contender, trials, operation=operation,
+                        checks=found[1], updates=size, **common)  # fmt: skip
+            if arguments.mixed and isinstance(held[0], Dynamic):
+                time_mixed(arguments, recorder, contender, held[0], base, graph)
+            del held
             if arguments.rounds:
-                make = partial(CONTENDERS[contender], base, count, arguments.target)
-                time_rounds(arguments, recorder, contender, make, base, described)
+                time_rounds(arguments, recorder, contender, make, base, graph)
 
 
-def edges_once(graph: Any) -> Edges:
-    """Return the edges of a graph, each once, with weights of 1 to 2."""
-    keys = np.unique(keys_of(graph.sources, graph.targets))
+def set_run_sizes(count: int) -> None:
+    """Have runs of so many sizes a doubling, before the host's kernels are loaded."""
+    import numba
+
+    numba.config.CACHE_DIR = tempfile.mkdtemp()  # kept kernels have four
+    from featgraph.dynamic import kernels_cpu
+
+    begins = 4 << np.arange(10)
+    short = (begins[:, None] + begins[:, None] * np.arange(count) // count).ravel()
+    sizes = np.unique(np.append(short, 4096 << np.arange(31)))
+    kernels_cpu.SIZES = np.append(0, sizes)
+    kernels_cpu._CLASSES = np.searchsorted(kernels_cpu.SIZES, np.arange(4097)).astype(
+        np.uint8
+    )
+    kernels_cpu.LONG_CLASS = int(np.searchsorted(kernels_cpu.SIZES, 4096))
+    kernels_cpu.CLASS_COUNT = kernels_cpu.SIZES.size
+
+
+def timed(call: Callable[[], Any], target: str) -> Array:
+    """Return ms of a call, by the clock and of processors."""
+    begun = np.array([time.perf_counter(), time.process_time()])
+    call()
+    wait_for_gpu(target)
+    return ([time.perf_counter(), time.process_time()] - begun) * 1e3
+
+
+def repeated(
+    call: Callable[[], Any], target: str, repeat: int, seconds: float
+) -> list[Array]:
+    """Return ms of each call but the first, which is kept where it takes too long."""
+    taken: list[Array] = []
+    while len(taken) <= repeat and sum(ms[0] for ms in taken) < 1e3 * seconds:
+        taken.append(timed(call, target))
+    return taken[1:] or taken
+
+
+def add(
+    recorder: Recorder, contender: str, taken: list[Array], *, updates: int = 0,
+    **fields: Any,
+) -> None:  # fmt: skip
+    """Record trials by the clock, with the median of processors' time."""
+    clock, processors = np.array(taken).T
+    if updates:
+        fields["updates_per_ms"] = updates / float(np.median(clock))
+    own = {"processor_ms": float(np.median(processors))}
+    recorder.add(contender, clock.tolist(), **own, **fields)
+
+
+def slots_of(holder: Any) -> dict[str, float]:
+    """Return slots and bytes an edge of a dynamic graph; nothing of others."""
+    if not isinstance(holder, Dynamic):
+        return {}
+    memory, edges = holder.graph.memory(), holder.graph.edge_count
+    names = {"slots": "in_slots", "used": "in_used", "bytes": "bytes"}
+    return {f"{name}_per_edge": memory[key] / edges for name, key in names.items()}
+
+
+def edges_once(graph: Any, both: bool = False) -> Edges:
+    """Return the edges of a graph, each once, with weights of 1 to 2.
+
+    `both` is whether those of an undirected graph are there both ways.
+    """
+    keys = keys_of(graph.sources, graph.targets)
+    if both and not graph.directed:
+        keys = np.append(keys, keys_of(graph.targets, graph.sources))
+    keys = np.unique(keys)
     weights = np.random.default_rng(SEED).random(keys.size, np.float32) + 1
     return Edges(
         (keys & 0xFFFFFFFF).astype(np.int32), (keys >> 32).astype(np.int32), weights
@@ -130,29 +210,36 @@ def lengths_and_sum(edges: Edges, count: int) -> tuple[Any, float]:
     return lengths, float(edges.weights.sum(dtype=np.float64))
 
 
+def is_as(holder: Holder, expected: tuple[Any, float]) -> bool:
+    """Return whether rows have these lengths, and weights this sum, if there are."""
+    lengths, total = holder.rows()
+    is_right = np.array_equal(lengths, expected[0])
+    return is_right and bool(
+        np.isnan(total) or np.isclose(total, expected[1], rtol=1e-6)
+    )
+
+
 def time_cell(
     arguments: argparse.Namespace,
     holder: Holder,
     before: tuple[Any, float],
     make: Callable[[], Edges],
-) -> tuple[dict[str, list[float]], dict[str, bool]]:
+) -> tuple[dict[str, list[Array]], dict[str, bool]]:
     """Return ms of insertions and deletions of a batch, and whether they are right."""
     batch = make()
-    taken: dict[str, list[float]] = {"insert": [], "delete": []}
+    taken: dict[str, list[Array]] = {"insert": [], "delete": []}
     lengths, total = lengths_and_sum(batch, before[0].size)
     expected = {"insert": (before[0] + lengths, before[1] + total), "delete": before}
-    is_right = True
+    placed, is_right = holder.place(batch), True
     for trial in range(arguments.repeat + 1):  # the first one warms up
-        for operation, (rows, weights) in expected.items():
-            begun = time.perf_counter()
-            getattr(holder, operation)(batch)
-            wait_for_gpu(arguments.target)
-            taken[operation].append((time.perf_counter() - begun) * 1e3)
+        for operation, rows in expected.items():
+            call = partial(getattr(holder, operation), placed)
+            taken[operation].append(timed(call, arguments.target))
             if trial == 0:
-                found = holder.rows()
-                is_right &= np.array_equal(found[0], rows)
-                is_right &= bool(np.isclose(found[1], weights, rtol=1e-6))
-        if sum(map(sum, taken.values())) > 1e3 * arguments.seconds:
+                is_right &= is_as(holder, rows)
+        if sum(ms[0] for all_ in taken.values() for ms in all_) > (
+            1e3 * arguments.seconds
+        ):
             break
     return {name: all_[1:] or all_ for name, all_ in taken.items()}, {"ok": is_right}
 
@@ -168,59 +255,52 @@ def time_rounds(
     """Time rounds of initialisation and ten batches, which are drawn beforehand."""
     size, count = max(arguments.sizes), graph["vertices"]
     drawn = draw_batch(base, count, 10 * size, "random").split(10)
+    batches = [CONTENDERS[contender].place(batch) for batch in drawn]
     orders = {
-        "protocol": [step for b in drawn for step in (("insert", b), ("delete", b))],
-        "stacked": [(what, b) for what in ("insert", "delete") for b in drawn],
+        "protocol": [step for b in batches for step in (("insert", b), ("delete", b))],
+        "stacked": [(what, b) for what in ("insert", "delete") for b in batches],
     }
     for operation, steps in orders.items():
-        trials = []
-        for _ in range(arguments.rounds):
-            begun = time.perf_counter()
-            holder = make()
+        held: list[Holder] = []
+
+        def go(steps: Any = steps, held: list[Holder] = held) -> None:
+            held[:] = [make()]
             for what, batch in steps:
-                getattr(holder, what)(batch)
-            wait_for_gpu(arguments.target)
-            trials.append((time.perf_counter() - begun) * 1e3)
-        rows, total = holder.rows()
-        expected, weights = lengths_and_sum(base, count)
-        is_right = np.array_equal(rows, expected)
-        is_right &= bool(np.isclose(total, weights, rtol=1e-6))
-        recorder.add(
-            contender, trials, operation=operation, size=size, kind="random",
-            updates_per_ms=20 * size / float(np.median(trials)),
-            checks={"ok": is_right}, graph=graph,
-        )  # fmt: skip
+                getattr(held[0], what)(batch)
+
+        taken = [timed(go, arguments.target) for _ in range(arguments.rounds)]
+        checks = {"ok": is_as(held[0], lengths_and_sum(base, count))}
+        add(recorder, contender, taken, operation=operation, size=size, kind="random",
+            updates=20 * size, checks=checks, graph=graph)  # fmt: skip
 
 
 def time_mixed(
     arguments: argparse.Namespace,
     recorder: Recorder,
+    contender: str,
     holder: Dynamic,
     base: Edges,
     graph: dict[str, Any],
 ) -> None:
     """Time insertions and deletions of as many edges in one batch, and in two."""
     for size in arguments.sizes:
-        a, b = draw_batch(base, graph["vertices"], 2 * size, "random").split(2)
-        holder.insert(a)
-        trials: dict[str, list[float]] = {"two batches": [], "mixed": []}
+        drawn = draw_batch(base, graph["vertices"], 2 * size, "random")
+        halves = [holder.place(half) for half in drawn.split(2)]
+        mixed, come = holder.place(drawn), np.arange(2 * size) < size
+        holder.insert(halves[1])
+        trials: dict[str, list[Array]] = {"two batches": [], "mixed": []}
+
+        def in_two(come: Any, go: Any) -> None:
+            holder.insert(come)
+            holder.delete(go)
+
         for _ in range(2 * arguments.repeat + 2):  # each ends with the other edges
-            for operation, taken in trials.items():
-                begun = time.perf_counter()
-                if operation == "mixed":
-                    holder.mix(b, a)
-                else:
-                    holder.insert(b)
-                    holder.delete(a)
-                wait_for_gpu(arguments.target)
-                taken.append((time.perf_counter() - begun) * 1e3)
-                a, b = b, a
-        holder.delete(a)
-        found = holder.rows()[0]
-        is_right = np.array_equal(found, lengths_and_sum(base, found.size)[0])
+            both = partial(in_two, *halves), partial(holder.mix, mixed, ~come)
+            for call, taken in zip(both, trials.values(), strict=True):
+                taken.append(timed(call, arguments.target))
+        holder.delete(halves[1])
+        checks = {"ok": is_as(holder, lengths_and_sum(base, graph["vertices"]))}
         for operation, taken in trials.items():
-            recorder.add(
-                "dynamic", taken[2:], operation=operation, size=size, kind="random",
-                updates_per_ms=2 * size / float(np.median(taken)),
-                checks={"ok": is_right}, graph=graph,
-            )  # fmt: skip
+            add(recorder, contender, taken[2:], operation=operation, size=size,
+                updates=2 * size, kind="random", checks=checks,
+                graph=graph)  # fmt: skip
