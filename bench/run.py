@@ -86,6 +86,7 @@ BENCHES = {
     "dynamic-batches": "bench.dynamic.batches",
     "dynamic-following": "bench.dynamic.following",
     "dynamic-stream": "bench.dynamic.stream",
+    "dynamic-tables": "bench.dynamic.tables",
 }
 
 

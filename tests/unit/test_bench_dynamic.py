@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.dynamic import batches, contenders, following, stream
+from bench.dynamic import batches, contenders, following, stream, tables
 from bench.record import Recorder
 
 BENCHES: dict[str, Any] = {
     "dynamic-batches": batches,
     "dynamic-following": following,
     "dynamic-stream": stream,
+    "dynamic-tables": tables,
 }
 
 
@@ -37,7 +38,8 @@ def test_batches_are_right_by_every_contender() -> None:
     assert not recorder.has_failures
     made = {(line["contender"], line["operation"]) for line in recorder.lines}
     operations = ["initialise", "insert", "delete", "protocol", "stacked"]
-    on_host = contenders.CONTENDERS.keys() - {"dynamic, batches on the GPU"}
+    kinds = {name: contenders.CONTENDERS[name] for name in contenders.USUAL}
+    on_host = {name for name in kinds if not getattr(kinds[name], "is_there", False)}
     assert made >= {(c, o) for c in on_host for o in operations}
     assert made >= {("dynamic", "mixed"), ("dynamic", "two batches")}
 
@@ -72,3 +74,49 @@ def test_updates_and_streams_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {(line["contender"], line["what"]) for line in recorder.lines}
     assert ("following", "step") in parts
     assert ("anew", "triangles") in parts
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in contenders.CONTENDERS if n not in contenders.USUAL]
+)
+def test_columns_and_peers_are_right(name: str) -> None:
+    package = contenders.CONTENDERS[name].package
+    pytest.importorskip(package, reason=f"{package} is a peer")
+    recorder = run(
+        "dynamic-batches", graph=["kron-6"], sizes=[1, 9], repeat=1, only=[name]
+    )
+    assert not recorder.has_failures
+    operations = {line["operation"] for line in recorder.lines}
+    is_there = getattr(contenders.CONTENDERS[name], "is_there", False)
+    assert operations == (set() if is_there else {"initialise", "insert", "delete"})
+
+
+def tables_of(**given: Any) -> Recorder:
+    few = {"graph": ["kron-7"], "sizes": [9], "repeat": 1, "rounds": 12}
+    return run("dynamic-tables", **few, only=["bfs", "k_truss"], **given)
+
+
+def test_tables_are_right() -> None:
+    recorder = tables_of()
+    assert not recorder.has_failures
+    laid_out = [line["compactions"] for line in recorder.lines if "compactions" in line]
+    assert len(laid_out) == 3
+    means = [line for line in recorder.lines if line["contender"] == "geometric mean"]
+    assert [line["operation"] for line in means] == ["fresh", "aged", "compacted"]
+    used = {
+        line["operation"]: line["used_per_edge"]
+        for line in recorder.lines
+        if line["contender"] == "bfs"
+    }
+    assert used["aged"] > used["compacted"]
+
+
+def test_a_table_of_wrong_answers_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = tables.algorithms.bfs
+
+    def other(graph: Any, *given: Any, **options: Any) -> Any:
+        is_changing = isinstance(graph, tables.fg.DynamicGraph)
+        return plain(graph, *(g + is_changing for g in given), **options)
+
+    monkeypatch.setattr(tables.algorithms, "bfs", other)
+    assert tables_of(tables=["algorithms"]).has_failures
