@@ -591,8 +591,6 @@ TABLES["dynamic-tables"] = {
     "over static": _number("ratio", 3),
     "share of compactions": _number("compaction_share", 2),
     "names ms": _number("names_ms", 3),
-    "rows ms": _number("rows_ms", 3),
-    "stamps ms": _number("stamps_ms", 3),
     "slots": _number("slots_per_edge", 3),
     "used": _number("used_per_edge", 3),
     "most": _number("most_used_per_edge", 3),

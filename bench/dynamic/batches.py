@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+import featgraph as fg
 from bench.dynamic.contenders import (
     CONTENDERS,
     USUAL,
@@ -89,7 +90,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 
             taken = repeated(begin, target, repeat, arguments.seconds / 4)
             add(recorder, contender, taken, operation="initialise", graph=graph,
-                **slots_of(held[0]))  # fmt: skip
+                **(per_edge(held[0].graph) if isinstance(held[0], Dynamic) else {}),
+                )  # fmt: skip
             for size, drawn in product(arguments.sizes, arguments.kinds):
                 common = {"size": size, "kind": drawn, "graph": graph}
                 batch = partial(draw_batch, base, count, size, drawn)
@@ -153,13 +155,11 @@ def add(
     recorder.add(contender, clock.tolist(), **own, **fields)
 
 
-def slots_of(holder: Any) -> dict[str, float]:
-    """Return slots and bytes an edge of a dynamic graph; nothing of others."""
-    if not isinstance(holder, Dynamic):
-        return {}
-    memory, edges = holder.graph.memory(), holder.graph.edge_count
+def per_edge(graph: fg.DynamicGraph) -> dict[str, float]:
+    """Return slots, slots that were used, and bytes, over the edges."""
+    found, edges = graph.memory(), graph.edge_count
     names = {"slots": "in_slots", "used": "in_used", "bytes": "bytes"}
-    return {f"{name}_per_edge": memory[key] / edges for name, key in names.items()}
+    return {f"{name}_per_edge": found[key] / edges for name, key in names.items()}
 
 
 def edges_once(graph: Any, both: bool = False) -> Edges:

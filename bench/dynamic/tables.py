@@ -3,7 +3,7 @@
 *doublings* (aimGraph 6.2): slots and bytes an edge, and ms of batches, by the sizes of
 runs a doubling, each in a process of its own, on the CPU.
 
-*vertices* (6.5-6.10): insertion in stages (names, rows, stamps), and deletion of drawn
+*vertices* (6.5-6.10): insertion, and of that looking for names, and deletion of drawn
 vertices with their edges: by their own rows where the graph is undirected or has rows
 along "out", by a sweep over all rows without.
 
@@ -25,25 +25,23 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 import featgraph as fg
-from bench.dynamic.batches import add, draw_batch, edges_once, repeated, timed
+from bench.dynamic.batches import add, draw_batch, edges_once, per_edge, repeated, timed
 from bench.dynamic.contenders import Edges
 from bench.graphs import SEED, make_graph
 from bench.record import ROOT, Recorder, gpu_name
-from bench.timing import wait_for_gpu, with_answers
+from bench.timing import with_answers
 from featgraph import algorithms
 from featgraph.dynamic.inputs import Names
-from featgraph.dynamic.store import EdgeStore
 
 Array = Any
 
@@ -126,46 +124,23 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         recorder.attempt(table, partial(TABLES[table], arguments, recorder, name))
 
 
-def made(
-    base: Edges, count: int | None, target: str, **options: Any
-) -> fg.DynamicGraph:
+def made(edges: Edges, count: int | None, target: str, **options: Any) -> Any:
     """Return a graph of the edges, with weights."""
     return fg.DynamicGraph.from_edges(
-        base.sources, base.targets, weights=base.weights, vertex_count=count,
+        edges.sources, edges.targets, weights=edges.weights, vertex_count=count,
         target=target, **options,
     )  # fmt: skip
 
 
-@contextmanager
-def staged(target: str, **methods: tuple[type, str]) -> Iterator[dict[str, float]]:
-    """Add up ms of calls of methods, by what they do."""
-    taken = dict.fromkeys(methods, 0.0)
-    originals = {what: vars(owner)[name] for what, (owner, name) in methods.items()}
+def watched(owner: type, name: str, taken: list[Array], target: str) -> Any:
+    """Have calls of a method timed."""
+    method, returned = getattr(owner, name), [None]
 
-    def wrapped(what: str) -> Callable[..., Any]:
-        def call(*given: Any, **options: Any) -> Any:
-            begun = time.perf_counter()
-            try:
-                return originals[what](*given, **options)
-            finally:
-                wait_for_gpu(target)
-                taken[what] += (time.perf_counter() - begun) * 1e3
+    def call(*given: Any) -> Any:
+        taken.append(timed(lambda: returned.append(method(*given)), target))
+        return returned.pop()
 
-        return call
-
-    try:
-        for what, (owner, name) in methods.items():
-            setattr(owner, name, wrapped(what))
-        yield taken
-    finally:
-        for what, (owner, name) in methods.items():
-            setattr(owner, name, originals[what])
-
-
-STAGES = {
-    "names_ms": (Names, "look_up"), "naming_ms": (Names, "put"),
-    "rows_ms": (EdgeStore, "apply"), "stamps_ms": (fg.DynamicGraph, "_advance"),
-}  # fmt: skip
+    return mock.patch.object(owner, name, call)
 
 
 def doublings(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None:
@@ -182,39 +157,37 @@ def doublings(arguments: argparse.Namespace, recorder: Recorder, name: str) -> N
 
 
 def vertices(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None:
-    """Insert vertices in stages, and delete drawn ones with their edges."""
+    """Insert vertices, and delete drawn ones with their edges."""
     named, target = make_graph(name), arguments.target
     base, count = edges_once(named.graph), named.graph.vertex_count
     kinds = ["undirected", "undirected, names", "directed", "directed, out-rows"]
     for kind, size in product(kinds, arguments.sizes):
         names = "names" in kind
-        options = {"directed": kind[0] == "d", "names": names}
-        graph = made(base, None if names else count, target, **options)
+        graph = made(
+            base, None if names else count, target, directed=kind[0] == "d", names=names
+        )
         if "out" in kind:
             graph.neighbors(0)
-        common = {"size": size, "kind": kind, "graph": named.describe()}
         before, given = graph.vertex_count, np.arange(size) + count if names else size
-        trials, taken = [], []
-        for _ in range(arguments.repeat + 1):
-            with staged(target, **STAGES) as stages:
-                taken.append(timed(lambda: graph.insert_vertices(given), target))  # noqa: B023
-            trials.append(stages)
-            checks = {"ok": graph.living_count == before + size}
-            graph.delete_vertices(given if names else before + np.arange(size))
-        medians = {what: float(np.median([t[what] for t in trials[1:]]))
-                   for what in STAGES}  # fmt: skip
-        add(recorder, "dynamic", taken[1:], operation="insert vertices", checks=checks,
-            **medians, **common)  # fmt: skip
-        most = np.unique(base.sources)
-        gone = np.random.default_rng(SEED).choice(most, min(size, count // 4), False)
+        known = np.unique(base.sources)
+        gone = np.random.default_rng(SEED).choice(known, min(size, count // 4), False)
         is_left = ~np.isin(base.sources, gone) & ~np.isin(base.targets, gone)
-        left, taken = int(is_left.sum()), []
-        for _ in range(min(arguments.repeat, 3) + 1):
+        looked: list[Array] = []
+        taken: dict[str, list[Array]] = {"insert": [], "delete": []}
+        checks = {"ok": True}
+        for _ in range(arguments.repeat + 1):
             one = graph.copy()
-            taken.append(timed(lambda: one.delete_vertices(gone), target))  # noqa: B023
-            checks["ok"] &= one.given_edge_count == left
-        add(recorder, "dynamic", taken[1:], operation="delete vertices", checks=checks,
-            deleted_edges=len(base) - left, **common)  # fmt: skip
+            with watched(Names, "look_up", looked, target):
+                call = partial(one.insert_vertices, given)
+                taken["insert"].append(timed(call, target))
+            checks["ok"] &= one.living_count == before + size
+            taken["delete"].append(timed(partial(one.delete_vertices, gone), target))
+            checks["ok"] &= one.given_edge_count == int(is_left.sum())
+        for operation, trials in taken.items():
+            add(recorder, "dynamic", trials[1:], operation=f"{operation} vertices",
+                names_ms=float(np.median([ms[0] for ms in looked] or [0])), size=size,
+                deleted_edges=int((~is_left).sum()), checks=checks, kind=kind,
+                graph=named.describe())  # fmt: skip
 
 
 def memory(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None:
@@ -225,17 +198,11 @@ def memory(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None
     for kind in ("uniform", "sweep", "random"):
         rng, graph = np.random.default_rng(SEED), made(base, count, target)
         living = np.stack([base.sources, base.targets])
-        taken: list[tuple[float, bool]] = []
-        slots = {"slots": [per_edge(graph)], "used": [per_edge(graph, "in_used")]}
+        first, rows, weights = per_edge(graph), [], np.ones(size, np.float32)
         for number in range(arguments.rounds):
-            inserts, deletes = True, True
-            if kind == "random":
-                inserts = bool(rng.integers(2))
-                deletes = not inserts
-            ms, is_laid_out = 0.0, False
-            for is_wanted, insert in ((inserts, True), (deletes, False)):
-                if not is_wanted:
-                    continue
+            steps = [bool(rng.integers(2))] if kind == "random" else [True, False]
+            ms, is_laid_out = np.zeros(2), False
+            for insert in steps:
                 if insert:
                     ends = rng.integers(0, count, (2, size), np.int32)
                     if kind == "sweep":
@@ -244,35 +211,24 @@ def memory(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None
                 else:
                     gone = rng.choice(living.shape[1], size, replace=False)
                     ends, living = living[:, gone], np.delete(living, gone, axis=1)
-                weights = {"weights": np.ones(size, np.float32)} if insert else {}
-                call = partial(graph.update, *ends, insert=insert, copies="first")
-                ms += timed(partial(call, **weights), target)[0]
+                ms += timed(partial(graph.update, *ends, insert, weights=weights,
+                                    copies="first"), target)  # fmt: skip
                 is_laid_out |= not graph._store._aged
-            taken.append((ms, is_laid_out))
-            slots["slots"].append(per_edge(graph))
-            slots["used"].append(per_edge(graph, "in_used"))
+            rows.append([*ms, is_laid_out, *per_edge(graph).values()])
         expected = np.bincount(living[1], minlength=count)
         checks = {"ok": np.array_equal(graph.in_degree, expected)}
-        all_ms = np.array([ms for ms, _ in taken])
-        is_compaction = np.array([laid_out for _, laid_out in taken])
-        usual = float(np.median(all_ms[~is_compaction]))
-        more = float(np.maximum(all_ms[is_compaction] - usual, 0).sum())
+        taken = np.array(rows)
+        laid_out, ms = taken[:, 2] > 0, taken[:, 0]
+        more = (ms - np.median(ms[~laid_out]))[laid_out].sum()
+        common = {"kind": kind, "graph": named.describe()}
+        add(recorder, "dynamic", [*taken[:, :2]], operation="rounds", size=size,
+            checks=checks, compactions=int(laid_out.sum()),
+            compaction_share=float(more / ms.sum()), **first,
+            most_slots_per_edge=taken[:, 3].max(),
+            most_used_per_edge=taken[:, 4].max(), **common)  # fmt: skip
         compaction = repeated(graph.compact, target, arguments.repeat, 5)
-        found = {f"{what}_per_edge": all_[0] for what, all_ in slots.items()}
-        found |= {f"most_{what}_per_edge": max(all_) for what, all_ in slots.items()}
-        add(recorder, "dynamic", [np.full(2, ms) for ms in all_ms],
-            operation="rounds", kind=kind, size=size, graph=named.describe(),
-            checks=checks, compactions=int(is_compaction.sum()),
-            compaction_share=more / float(all_ms.sum()), **found)  # fmt: skip
-        add(recorder, "dynamic", compaction, operation="compact", kind=kind,
-            slots_per_edge=per_edge(graph), used_per_edge=per_edge(graph, "in_used"),
-            bytes_per_edge=per_edge(graph, "bytes"),
-            graph=named.describe())  # fmt: skip
-
-
-def per_edge(graph: fg.DynamicGraph, what: str = "in_slots") -> float:
-    """Return a count of `memory` over the edges."""
-    return graph.memory()[what] / graph.edge_count
+        add(recorder, "dynamic", compaction, operation="compact", **per_edge(graph),
+            **common)  # fmt: skip
 
 
 @fg.gather(into="found", combine="sum")
@@ -304,9 +260,8 @@ def balance(arguments: argparse.Namespace, recorder: Recorder, name: str) -> Non
         for number in range(2 * arguments.repeat + 2):
             weights = {"weights": batch.weights} if number % 2 == 0 else {}
             call = graph.insert_edges if weights else graph.delete_edges
-            with staged(target, stamps=STAGES["stamps_ms"]) as stages:
+            with watched(fg.DynamicGraph, "_advance", taken["stamps"], target):
                 call(batch.sources, batch.targets, **weights)
-            taken["stamps"].append(np.full(2, stages["stamps"]))
             for which in ("first", "second"):
                 taken[which].append(timed(lambda: total_step(state), target))
         checks = {"ok": np.array_equal(state["total"], graph.in_degree)}
@@ -319,8 +274,6 @@ def compare(arguments: argparse.Namespace, recorder: Recorder, name: str) -> Non
     """Call algorithms on a graph that changes, and on its frozen copy."""
     named, target = make_graph(name), arguments.target
     base, count = edges_once(named.graph), named.graph.vertex_count
-    is_undirected = base.sources != base.targets
-    base = Edges(*(array[is_undirected] for array in vars(base).values()))
     pair = np.stack([base.weights, base.weights[::-1]], axis=1)
     graph = made(base, count, target, duplicates="last", directed=False,
                  columns={"pair": pair})  # fmt: skip
@@ -330,8 +283,7 @@ def compare(arguments: argparse.Namespace, recorder: Recorder, name: str) -> Non
             age(graph)
         if state == "compacted":
             graph.compact()
-        slots = {"used_per_edge": per_edge(graph, "in_used")}
-        frozen, ratios = graph.freeze(), []
+        frozen, ratios, slots = graph.freeze(), [], per_edge(graph)
         givens = (Given(graph, graph.column("pair")),
                   Given(frozen, graph.edges()[2]["pair"]))  # fmt: skip
         for what in chosen:
