@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         before = lengths_and_sum(base, count)
         for contender in arguments.only:
             kind = CONTENDERS[contender]
-            if target != "cuda" and getattr(kind, "is_there", False):
+            if target != "cuda" and kind.is_there:
                 continue
             if find_spec(kind.package) is None:
                 print(f"{contender}: {kind.package} is not installed")
@@ -95,12 +95,12 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             for size, drawn in product(arguments.sizes, arguments.kinds):
                 common = {"size": size, "kind": drawn, "graph": graph}
                 batch = partial(draw_batch, base, count, size, drawn)
-                timed = partial(time_cell, arguments, held[0], before, batch)
-                found = recorder.attempt(contender, timed, **common)
+                cell = partial(time_cell, arguments, held[0], before, batch)
+                found = recorder.attempt(contender, cell, **common)
                 for operation, trials in (found or ({}, {}))[0].items():
                     add(recorder, contender, trials, operation=operation,
                         checks=found[1], updates=size, **common)  # fmt: skip
-            if arguments.mixed and isinstance(held[0], Dynamic):
+            if arguments.mixed and isinstance(held[0], Dynamic) and not kind.is_there:
                 time_mixed(arguments, recorder, contender, held[0], base, graph)
             del held
             if arguments.rounds:

@@ -53,8 +53,8 @@ def keys_of(sources: Array, targets: Array) -> Array:
 class Holder:
     """A graph of a contender, which keeps what it is after each batch."""
 
-    #: The package that it needs, beside SciPy.
-    package = "featgraph"
+    #: The package that it needs, beside SciPy; whether its arrays lie on the GPU.
+    package, is_there = "featgraph", False
 
     def __init__(self, edges: Any, vertex_count: int, target: str = "cpu") -> None:
         raise NotImplementedError
@@ -84,12 +84,11 @@ class Dynamic(Holder):
     ----------
     columns : int
         Of 4 bytes each: none; a weight; a weight, a type and two times.
-    is_there, is_both : bool
-        Whether arrays lie on the GPU before they are timed, and whether rows of both
-        directions exist.
+    is_both : bool
+        Whether rows of both directions exist.
     """
 
-    columns, is_there, is_both = 1, False, False
+    columns, is_both = 1, False
 
     def __init__(self, edges: Any, vertex_count: int, target: str = "cpu") -> None:
         self.graph = fg.DynamicGraph.from_edges(

@@ -39,7 +39,7 @@ def test_batches_are_right_by_every_contender() -> None:
     made = {(line["contender"], line["operation"]) for line in recorder.lines}
     operations = ["initialise", "insert", "delete", "protocol", "stacked"]
     kinds = {name: contenders.CONTENDERS[name] for name in contenders.USUAL}
-    on_host = {name for name in kinds if not getattr(kinds[name], "is_there", False)}
+    on_host = {name for name, kind in kinds.items() if not kind.is_there}
     assert made >= {(c, o) for c in on_host for o in operations}
     assert made >= {("dynamic", "mixed"), ("dynamic", "two batches")}
 
@@ -87,7 +87,7 @@ def test_columns_and_peers_are_right(name: str) -> None:
     )
     assert not recorder.has_failures
     operations = {line["operation"] for line in recorder.lines}
-    is_there = getattr(contenders.CONTENDERS[name], "is_there", False)
+    is_there = contenders.CONTENDERS[name].is_there
     assert operations == (set() if is_there else {"initialise", "insert", "delete"})
 
 
