@@ -21,6 +21,7 @@ __all__ = [
     "Spec",
     "Threads",
     "edges_of",
+    "living_slots",
     "numba_kernels",
 ]
 
@@ -158,10 +159,17 @@ class HostRows:
     ids: Array | None
     hubs: Array
 
-    @property
-    def longest(self) -> int:
-        """The length of the longest row of a hub; 0 without hubs."""
-        return int((self.stops[self.hubs] - self.starts[self.hubs]).max(initial=0))
+    def longest(self, vertex_count: int, has_out: bool, bound: int) -> tuple[int, int]:
+        """Return the highest degree, and that below a bound; out-degrees if asked."""
+        top, counts = numba_kernels().top_of, self.length_counts
+        most, below = top(counts, counts.size - 1), top(counts, bound - 1)
+        if self.hubs.size:
+            most = int((self.stops[self.hubs] - self.starts[self.hubs]).max())
+        if has_out:
+            self.degrees_of("out", vertex_count)
+            most = max(most, self.longest_out)
+            below = max(below, top(self.out_counts, min(self.longest_out, bound - 1)))
+        return most, below
 
     def taken_at(self, name: str, places: Array) -> Array:
         """Return some entries of an array by its name, on the host."""
@@ -252,3 +260,11 @@ def edges_of(pool: Any, rows: Array) -> tuple[Array, Array]:
     shift = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
     slots = shift + np.arange(shift.size)
     return pool.taken_at("ends", slots), np.repeat(rows, lengths)
+
+
+def living_slots(pool: Any, vertex_count: int) -> Array:
+    """Return the slots with an edge, by row."""
+    lengths = pool.lengths(vertex_count)
+    begins = np.cumsum(lengths) - lengths
+    shift = np.repeat(pool.starts[:vertex_count] - begins, lengths)
+    return shift + np.arange(shift.size)
