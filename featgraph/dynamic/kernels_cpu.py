@@ -5,7 +5,8 @@ A batch is sorted by row into *entries*. Entry number ``2 i`` is update i at its
 row, entries have the order of the batch. ``rows`` are the touched rows, and the entries
 of row j are those from ``first[j]`` to ``first[j + 1]``.
 
-A kernel works on the touched rows from `low` to `high`, so that threads share them.
+A kernel works on the touched rows from `low` to `high`, one part of several, so that
+threads share them.
 Nothing that lives is written before `write_values`.
 
 Functions that kernels call for each row are inlined: a call would count references to
@@ -131,11 +132,13 @@ def list_entries(at: _Array, other: _Array, twice: bool, keys: _Array) -> int:
 
 
 @jit
-def count_digits(low: int, high: int, keys: _Array, shift: int, counts: _Array) -> None:
+def count_digits(
+    part: int, low: int, high: int, keys: _Array, shift: int, counts: _Array
+) -> None:
     """Count the digits of some keys."""
-    mask = counts.size - 1
+    mask = counts.shape[1] - 1
     for i in range(low, high):
-        counts[(keys[i] >> shift) & mask] += 1
+        counts[part, (keys[i] >> shift) & mask] += 1
 
 
 @jit
@@ -151,23 +154,23 @@ def begin_digits(counts: _Array) -> None:
 
 @jit
 def carry(
-    low: int, high: int, keys: _Array, shift: int, at: _Array, to: _Array
+    part: int, low: int, high: int, keys: _Array, shift: int, at: _Array, to: _Array
 ) -> None:
     """Move some keys to the places of their digits, in order.
 
-    `at` is where each digit begins; it is used up.
+    `at` is where each digit of a part begins; it is used up.
     """
-    mask = at.size - 1
+    mask = at.shape[1] - 1
     for i in range(low, high):
         digit = (keys[i] >> shift) & mask
-        to[at[digit]] = keys[i]
-        at[digit] += 1
+        to[at[part, digit]] = keys[i]
+        at[part, digit] += 1
 
 
 @jit
 def read_entries(
-    low: int, high: int, keys: _Array, at: _Array, other: _Array, kinds: _Array,
-    order: _Array, ends: _Array, fates: _Array,
+    part: int, low: int, high: int, keys: _Array, at: _Array, other: _Array,
+    kinds: _Array, order: _Array, ends: _Array, fates: _Array,
 ) -> None:  # fmt: skip
     """Store number, other end and kind of some entries."""
     for e in range(low, high):
@@ -442,18 +445,19 @@ def _decide_copies(
 
 @jit
 def plan_rows(
-    low: int, high: int, rows: _Array, first: _Array, order: _Array, keys: _Array,
-    starts: _Array, stops: _Array, classes: _Array, ends: _Array, numbers: _Array,
-    is_sided: bool, is_dense: bool, looks: bool, policy: int, copies: int,
-    bits_at: _Array, bits: _Array, places: _Array, fates: _Array, heads: _Array,
-    outcomes: _Array, lengths: _Array, gone: _Array, chosen: _Array, tally: _Array,
+    part: int, low: int, high: int, rows: _Array, first: _Array, order: _Array,
+    keys: _Array, starts: _Array, stops: _Array, classes: _Array, ends: _Array,
+    numbers: _Array, is_sided: bool, is_dense: bool, looks: bool, policy: int,
+    copies: int, bits_at: _Array, bits: _Array, places: _Array, fates: _Array,
+    heads: _Array, outcomes: _Array, lengths: _Array, gone: _Array, chosen: _Array,
+    tallies: _Array,
 ) -> None:  # fmt: skip
     """Find what the entries of each row do, how long rows are afterwards, and runs.
 
     `fates` are the kinds of the entries at first. A row moves where its run is too
     short, or twice as long as it must be; all do if `is_dense`.
     """
-    most = 0
+    tally, most = tallies[part], 0
     for j in range(low, high):
         most = max(most, first[j + 1] - first[j])
     table = np.empty(_table_size(most), np.int32)
@@ -467,9 +471,7 @@ def plan_rows(
         start, stop = _int64(starts[row]), _int64(stops[row])
         gained, left = count, 0
         if count and looks:
-            deletes, different = _group(
-                begin, count, keys, fates, copies, table, pairs
-            )
+            deletes, different = _group(begin, count, keys, fates, copies, table, pairs)
             if policy != KEEP or deletes:
                 left = _match(
                     start, stop, begin, count, ends, numbers, is_sided, copies == LAST,
@@ -585,12 +587,14 @@ def place_runs(
 
 @jit
 def list_gone(
-    low: int, high: int, rows: _Array, starts: _Array, gone: _Array, gone_at: _Array,
-    bits_at: _Array, bits: _Array, ends: _Array, numbers: _Array, ids: _Array,
-    gone_rows: _Array, gone_ends: _Array, gone_numbers: _Array, gone_ids: _Array,
+    part: int, low: int, high: int, rows: _Array, starts: _Array, gone: _Array,
+    gone_at: _Array, bits_at: _Array, bits: _Array, ends: _Array, numbers: _Array,
+    ids: _Array, gone_rows: _Array, gone_ends: _Array, gone_numbers: _Array,
+    gone_ids: _Array,
 ) -> None:  # fmt: skip
     """List the edges that are deleted, in the order of rows."""
     for j in range(low, high):
+        _fetch_row(j, high, rows, starts, starts, numbers, 1)
         if gone[j] == 0:
             continue
         start, at, left = _int64(starts[rows[j]]), gone_at[j], gone[j]
@@ -668,10 +672,10 @@ def _place_now(place: int, bits: _Array, bits_at: int) -> int:
 
 @jit
 def write_values(
-    low: int, high: int, rows: _Array, first: _Array, fates: _Array, places: _Array,
-    starts: _Array, stops: _Array, targets: _Array, gone: _Array, bits_at: _Array,
-    bits: _Array, old: _Array, new: _Array, width: int, is_fresh: bool, values: _Array,
-    sources: _Array, replaces: bool,
+    part: int, low: int, high: int, rows: _Array, first: _Array, fates: _Array,
+    places: _Array, starts: _Array, stops: _Array, targets: _Array, gone: _Array,
+    bits_at: _Array, bits: _Array, old: _Array, new: _Array, width: int, is_fresh: bool,
+    values: _Array, sources: _Array, replaces: bool,
 ) -> None:  # fmt: skip
     """Write an array of each row: edges that stay, then those that are inserted.
 
@@ -736,8 +740,11 @@ def count_ends(
 ) -> int:  # fmt: skip
     """Count edges that come and go at their other ends; return the highest degree.
 
-    `counts` has the number of vertices by degree, and `longest` was the highest.
+    `counts` has the number of vertices by degree, but for 0; `longest` was the highest.
+    Nothing is counted where `degrees` are none.
     """
+    if not degrees.size:
+        return 0
     for e in range(ends.size):
         if fates[e] == APPENDS:
             degree = degrees[ends[e]]
@@ -763,8 +770,8 @@ def top_of(counts: _Array, most: int) -> int:
 
 @jit
 def list_slots(
-    low: int, high: int, starts: _Array, stops: _Array, at: _Array, rows: _Array,
-    slots: _Array,
+    part: int, low: int, high: int, starts: _Array, stops: _Array, at: _Array,
+    rows: _Array, slots: _Array,
 ) -> None:  # fmt: skip
     """List the slots with an edge, and their rows."""
     for row in range(low, high):

@@ -30,7 +30,6 @@ from featgraph.dynamic.rows import (
     Queue,
     Spec,
     Threads,
-    living_slots,
     numba_kernels,
 )
 from featgraph.errors import GraphInputError
@@ -72,14 +71,9 @@ def sorted_keys(keys: Array, bound: int, threads: Threads) -> Array:
     to = np.empty_like(keys)
     for shift in range(32, 32 + passes * each, each):
         at = np.zeros((parts, 1 << each), np.int64)
-        given = keys, shift
-        threads.share(
-            bounds, lambda n, *of, at=at: kernels.count_digits(*of, *given, at[n])
-        )
+        threads.share(bounds, kernels.count_digits, keys, shift, at)
         kernels.begin_digits(at)
-        threads.share(
-            bounds, lambda n, *of, at=at: kernels.carry(*of, *given, at[n], to)
-        )
+        threads.share(bounds, kernels.carry, keys, shift, at, to)
         keys, to = to, keys
     return keys
 
@@ -196,7 +190,7 @@ class Plan:
 
     def share(self, kernel: Any, *arguments: Any) -> None:
         """Run a kernel over the touched rows."""
-        self.threads.share(self.bounds, lambda _, *part: kernel(*part, *arguments))
+        self.threads.share(self.bounds, kernel, *arguments)
 
 
 class RowPool(HostRows):
@@ -250,8 +244,8 @@ class RowPool(HostRows):
         self.vertex_count = 0
         self.length_counts = np.zeros(kernels.HUB + 1, np.int64)
         self.hubs = np.empty(0, np.int32)
-        #: Lengths of rows, and degrees at other ends with how many vertices have each,
-        #: where they have been asked for: see `degrees_of`.
+        #: Lengths of rows where they have been asked for, degrees at other ends where
+        #: `EdgeStore` counts them, and how many vertices have each but 0.
         self.degrees = self.out_degrees = self.out_counts = _NONE
         self.longest_out = 0
         self.queues = [Queue(np.int64) for _ in range(kernels.CLASS_COUNT)]
@@ -300,11 +294,9 @@ class RowPool(HostRows):
         order, ends = np.empty((2, count), np.uint32)
         fates = np.empty(count, np.uint8)
         threads.share(
-            threads.bounds(count),
-            lambda _, *part: kernels.read_entries(
-                *part, keys, at, other, updates.kinds, order, ends, fates
-            ),
-        )
+            threads.bounds(count), kernels.read_entries, keys, at, other, updates.kinds,
+            order, ends, fates,
+        )  # fmt: skip
         combines = count if updates.policy == kernels.COMBINE else 0
         lengths, gone, bits_at = np.zeros((3, rows.size), np.int64)
         plan = Plan(
@@ -321,14 +313,11 @@ class RowPool(HostRows):
         keys = ends << 1 | order & 1 if self.is_sided else ends
         tallies = np.zeros((len(plan.bounds), kernels.TALLY), np.int64)
         threads.share(
-            plan.bounds,
-            lambda part, low, high: kernels.plan_rows(
-                low, high, rows, first, order, keys, plan.starts, plan.stops,
-                plan.classes, self.ends, self.numbers, self.is_sided, dense,
-                updates.looks, updates.policy, updates.copies, bits_at, plan.bits,
-                plan.places, fates, plan.heads, updates.outcomes, lengths, gone,
-                plan.chosen, tallies[part],
-            ),
+            plan.bounds, kernels.plan_rows, rows, first, order, keys, plan.starts,
+            plan.stops, plan.classes, self.ends, self.numbers, self.is_sided, dense,
+            updates.looks, updates.policy, updates.copies, bits_at, plan.bits,
+            plan.places, fates, plan.heads, updates.outcomes, lengths, gone,
+            plan.chosen, tallies,
         )  # fmt: skip
         plan.tally = tallies.sum(axis=0)
         return plan
@@ -338,10 +327,10 @@ class RowPool(HostRows):
         kernels = numba_kernels()
         plan.region, plan.top = self.region, self.top
         self._find_hubs(plan)
-        wanted, freed = plan.runs
-        if not wanted.any() and not freed.any():
+        if not plan.runs.any():
             plan.targets = plan.starts[plan.rows]
             return True
+        wanted, freed = plan.runs
         plan.targets = np.empty(plan.rows.size, plan.starts.dtype)
         counts = np.zeros((2, kernels.CLASS_COUNT + 1), np.int64)
         taken = [np.empty(0, np.int64)]
@@ -366,7 +355,16 @@ class RowPool(HostRows):
             (size, places[freed_at[size] : freed_at[size + 1]])
             for size in freed.nonzero()[0].tolist()
         ]
-        # What rows have passed by, and what they have not come to, goes to the queues.
+        self._leave(plan, regions, passed)
+        for size, numbers in plan.puts:
+            self.queues[size].reserve(len(numbers))
+        return True
+
+    def _leave(self, plan: Any, regions: Array, passed: int) -> None:
+        """Keep the free memory behind the rows that were laid into a region.
+
+        What rows have passed by, and what they have not come to, goes to the queues.
+        """
         behind = len(regions) - 1
         plan.region, plan.top = (0, 0), self.top
         if passed < behind:
@@ -377,9 +375,6 @@ class RowPool(HostRows):
             if region != passed:
                 start, stop = regions[region].tolist()
                 plan.lost += self._split(start, stop, plan.puts)
-        for size, numbers in plan.puts:
-            self.queues[size].reserve(len(numbers))
-        return True
 
     def _find_hubs(self, plan: Plan) -> None:
         kernels, plan.hubs = numba_kernels(), self.hubs
@@ -515,6 +510,12 @@ class RowPool(HostRows):
         """Write the rows, and return the pool that has them now; it cannot fail."""
         kernels = numba_kernels()
         new = self if plan.fresh is None else plan.fresh
+        new.degrees, new.out_degrees = plan.degrees, plan.out_degrees
+        new.out_counts = plan.out_counts
+        longest_out = plan.threads.beside(
+            kernels.count_ends, plan.ends, plan.fates, plan.left_ends, new.out_degrees,
+            new.out_counts, self.longest_out,
+        )  # fmt: skip
         for old, to, values, sources, replaces in plan.writes:
             width = 1 if old.ndim == 1 else old.shape[1]
             plan.share(
@@ -528,17 +529,11 @@ class RowPool(HostRows):
             self.classes = plan.classes
         new.length_counts[0] += plan.born
         new.vertex_count = plan.vertex_count
-        new.degrees, new.out_degrees = plan.degrees, plan.out_degrees
-        new.out_counts, new.longest_out = plan.out_counts, self.longest_out
         kernels.finish_rows(
             plan.rows, plan.targets, plan.lengths, plan.chosen, new.starts, new.stops,
             new.classes, new.length_counts, new.degrees,
         )  # fmt: skip
-        if new.out_degrees.size:
-            new.longest_out = kernels.count_ends(
-                plan.ends, plan.fates, plan.left_ends, new.out_degrees, new.out_counts,
-                new.longest_out,
-            )  # fmt: skip
+        new.longest_out = longest_out()
         new.hubs = plan.hubs
         if new is self:
             for size, count in plan.drops:
@@ -553,12 +548,6 @@ class RowPool(HostRows):
         """Return degrees by vertex that batches keep: "in" of rows, or "out"; int32."""
         if side == "in" and not self.degrees.size:
             self.degrees = (self.stops - self.starts).astype(np.int32)
-        if side == "out" and not self.out_degrees.size:
-            slots = living_slots(self, vertex_count)
-            degrees = np.bincount(self.ends[slots], minlength=self.starts.size)
-            self.longest_out = int(degrees.max(initial=0))
-            self.out_counts = np.bincount(degrees[:vertex_count], minlength=1)
-            self.out_degrees = degrees.astype(np.int32)
         return self.degrees if side == "in" else self.out_degrees
 
     def arrays(self) -> list[Array]:

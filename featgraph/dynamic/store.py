@@ -97,6 +97,8 @@ class EdgeStore:
         Ids to be given out again; None where edges have no ids.
     """
 
+    sides: None = None
+
     def __init__(
         self,
         vertex_count: int = 0,
@@ -131,6 +133,9 @@ class EdgeStore:
             self.pools = {"in": self._empty("in", not directed, capacity or 0)}
         self.pools["in"].length_counts[0] = vertex_count
         self.pools["in"].vertex_count = vertex_count
+        if directed and target == "cpu":  # degrees are taken from "out" rows else
+            degrees = np.zeros(self.vertex_capacity, np.int32)
+            self.pools["in"].out_degrees = degrees
         self.next_number = self.numberings = 0
         self.known = np.empty(0, np.int64)
         #: Updates since rows were laid out.
@@ -304,6 +309,8 @@ class EdgeStore:
 
     def next_vertices(self, count: int) -> Array:
         """Return the ids that the next inserted vertices will have."""
+        if not count:
+            return np.empty(0, np.int32)
         freed = self.free_vertices.next(count)
         more = np.arange(count - freed.size, dtype=np.int32) + self.vertex_count
         return np.concatenate([freed, more.astype(np.int32)])

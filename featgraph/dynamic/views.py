@@ -239,6 +239,8 @@ class Degrees:
     def __init__(self, store: EdgeStore) -> None:
         self.store = store
         self.now: GraphTraits | None = None
+        #: What the traits were found from, unless others were kept.
+        self._found: tuple[GraphTraits, int] | None = None
 
     def array(self, side: str) -> Any:
         """Return the degrees, in memory that batches write; entries behind V are 0."""
@@ -247,21 +249,25 @@ class Degrees:
 
     def traits(self) -> GraphTraits:
         """Return the traits: higher ones at once, lower ones past a factor of two."""
-        store, sized = self.store, LivingEdges(self.store)
+        store = self.store
         pool = store.pool("in")
-        short = pool.length_counts
+        short = pool.length_counts[:SHORT]
         longest, below = pool.longest(store.vertex_count, store.directed, HUB_DEGREE)
-        is_wide = needs_wide_positions(pool.slots)
+        found = traits_of_degrees(store, longest, below, short), pool.slots
+        if found == self._found:
+            return self.now  # type: ignore[return-value]
+        self._found, then = found, self.now
         now = replace(
-            traits_of_degrees(sized, longest, below, short[:SHORT]),
+            found[0],
             layout=RunArrays.name,
-            wide_offsets=is_wide,
+            wide_offsets=needs_wide_positions(pool.slots),
             wide_both=store.directed and needs_wide_positions(2 * pool.slots),
         )
-        then = self.now
         if then is not None and now != then:
-            twice = traits_of_degrees(sized, 2 * longest, below, short[:SHORT])
-            now = _lowered(then, now, twice)
+            twice = traits_of_degrees(store, 2 * longest, below, short)
+            lowered = _lowered(then, now, twice)
+            self._found = found if lowered == now else None
+            now = lowered
         self.now = now
         return now
 
