@@ -44,10 +44,10 @@ from featgraph.dynamic.rows import edges_of
 from featgraph.dynamic.store import EdgeStore
 from featgraph.dynamic.views import (
     ColumnValues,
+    Degrees,
     GraphColumn,
     LivingEdges,
     RunArrays,
-    degrees_of,
     find_pairs,
     freeze_living,
 )
@@ -113,7 +113,7 @@ class DynamicGraph(Graph):
             )
         self._store, self._names, self._target = store, names, store.target
         self.turns = Turns()
-        self._degrees = degrees_of(store)
+        self._degrees = Degrees(store)
         self._layout = RunArrays(store, self._degrees)
         self._living: Array | None = None
         #: Of the version: how often arrays had moved, and its traits.
@@ -513,7 +513,6 @@ missing=0, vertices=0)
         """End the stamps of what differs from the last version."""
         store = self._store
         is_first = self.version < 0
-        self._degrees.follow(self.version)
         self._edges = LivingEdges(store, self._names)
         if store.living is not None and (is_first or store.lives != self._lives):
             self._living = freeze(store.living[: store.vertex_count].copy())
@@ -725,9 +724,7 @@ missing=0, vertices=0)
 
     def memory(self) -> dict[str, int]:
         """Return the slots of each direction, how many are in use, and all bytes."""
-        found = self._store.memory()
-        found["bytes"] += self._degrees.bytes
-        return found
+        return self._store.memory()
 
     def audit(self) -> None:
         """Raise StateError unless all that the graph keeps is right: O(E log E)."""
