@@ -180,6 +180,7 @@ def vertices(arguments: argparse.Namespace, recorder: Recorder, name: str) -> No
         checks = {"ok": True}
         for _ in range(arguments.repeat + 1):
             one = graph.copy()
+            assert one.out_degree.size  # batches keep it from then on
             with watched(Names, "look_up", looked, target):
                 call = partial(one.insert_vertices, given)
                 taken["insert"].append(timed(call, target))
