@@ -114,15 +114,12 @@ def set_run_sizes(count: int) -> None:
     numba.config.CACHE_DIR = tempfile.mkdtemp()  # kept kernels have four
     from featgraph.dynamic import kernels_cpu
 
-    begins = 4 << np.arange(10)
-    short = (begins[:, None] + begins[:, None] * np.arange(count) // count).ravel()
-    sizes = np.unique(np.append(short, 4096 << np.arange(31)))
-    kernels_cpu.SIZES = np.append(0, sizes)
-    kernels_cpu._CLASSES = np.searchsorted(kernels_cpu.SIZES, np.arange(4097)).astype(
-        np.uint8
-    )
-    kernels_cpu.LONG_CLASS = int(np.searchsorted(kernels_cpu.SIZES, 4096))
-    kernels_cpu.CLASS_COUNT = kernels_cpu.SIZES.size
+    short = [(4 << k) + (4 << k) * j // count for k in range(10) for j in range(count)]
+    sizes = np.unique([0, *short, *(4096 << np.arange(31))])
+    kernels_cpu.SIZES, kernels_cpu.CLASS_COUNT = sizes, sizes.size
+    kernels_cpu.LONG_CLASS = int(np.searchsorted(sizes, 4096))
+    classes = np.searchsorted(sizes, np.arange(4097))
+    kernels_cpu._CLASSES = classes.astype(np.uint8)
 
 
 def timed(call: Callable[[], Any], target: str) -> Array:
