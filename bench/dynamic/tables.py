@@ -8,9 +8,9 @@ vertices with their edges: by their own rows where the graph is undirected or ha
 along "out", by a sweep over all rows without.
 
 *memory* (4.1-4.3): slots and bytes an edge over ``--rounds`` of as many insertions as
-deletions. Insertions are *uniform*, or *sweep* over rows, a tenth in each round, or a
-round inserts or deletes at *random*. Edges may have copies. Compactions are rounds that
-lay all rows out; what they take more than others is their share.
+deletions. Insertions are *uniform*, or *sweep* over rows, a tenth in each round, or
+updates insert or delete at *random*, in one batch. Edges may have copies. Compactions
+are rounds that lay all rows out; what they take more than others is their share.
 
 *balance* (7.1): what is brought up to date behind a batch: stamps (degrees, traits and
 lists of hubs), and what the next superstep takes more than the one behind it.
@@ -52,6 +52,8 @@ DEFAULTS = {
 }  # fmt: skip
 #: Updates of the aged graph by its edges, and the batches that they come in.
 AGED, BATCH_SHARE = 10, 16
+#: Edges to be deleted lie so far apart in the list of all.
+STRIDE = 7919
 CLASSES = 3
 ALIKE = np.array([[2.0, 1.0], [1.0, 2.0]])
 #: Answers that are compared: the first of them that a result has.
@@ -200,26 +202,26 @@ def memory(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None
         living = np.stack([base.sources, base.targets])
         first, rows, weights = per_edge(graph), [], np.ones(size, np.float32)
         for number in range(arguments.rounds):
-            steps = [bool(rng.integers(2))] if kind == "random" else [True, False]
+            whole = np.ones(size, np.bool_)
+            by_chance = rng.random(size) < 0.5
             ms, is_laid_out = np.zeros(2), False
-            for insert in steps:
-                if insert:
-                    ends = rng.integers(0, count, (2, size), np.int32)
-                    if kind == "sweep":
-                        ends[1] = ends[1] // 10 + number % 10 * (count // 10)
-                    living = np.concatenate([living, ends], axis=1)
-                else:
-                    gone = np.unique(rng.integers(0, living.shape[1], size))
-                    ends, living = living[:, gone], np.delete(living, gone, axis=1)
-                call = partial(graph.update, weights=weights[: ends.shape[1]])
-                call = partial(call, *ends, insert, copies="first")
-                ms += timed(call, target)
+            for insert in [by_chance] if kind == "random" else [whole, ~whole]:
+                come = rng.integers(0, count, (2, size), np.int32)
+                if kind == "sweep":
+                    come[1] = come[1] // 10 + number % 10 * (count // 10)
+                some = rng.integers(living.shape[1]) + np.arange(size) * STRIDE
+                some %= living.shape[1]
+                ends = np.where(insert, come, living[:, some])
+                living = np.delete(living, some[~insert], axis=1)
+                living = np.append(living, come[:, insert], axis=1)
+                call = partial(graph.update, *ends, insert, weights=weights)
+                ms += timed(partial(call, copies="first"), target)
                 is_laid_out |= not graph._store._aged
             rows.append([*ms, is_laid_out, *per_edge(graph).values()])
         expected = np.bincount(living[1], minlength=count)
         checks = {"ok": np.array_equal(graph.in_degree, expected)}
         taken = np.array(rows)
-        laid_out, ms = taken[:, 2] > 0, taken[:, 0]
+        laid_out, ms = taken[:, 2] > 0, taken[:, int(target == "cpu")]
         more = (ms - np.median(ms[~laid_out]))[laid_out].sum()
         common = {"kind": kind, "graph": named.describe()}
         add(recorder, "dynamic", [*taken[:, :2]], operation="rounds", size=size,
