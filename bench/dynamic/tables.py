@@ -337,7 +337,7 @@ def time_pair(
 
 
 def age(graph: fg.DynamicGraph) -> None:
-    """Delete edges and insert them again, until rows nearly are laid out anew."""
+    """Delete rows and insert them again, until all are nearly to be laid out anew."""
     rng, store = np.random.default_rng(SEED), graph._store
     size = graph.given_edge_count // BATCH_SHARE // 2
     out: list[Array] = []
@@ -346,7 +346,9 @@ def age(graph: fg.DynamicGraph) -> None:
         number += 1
         is_last = number > AGED * BATCH_SHARE and store._aged * 5 > store.edge_count
         sources, targets, columns = graph.edges()
-        some = rng.choice(sources.size, 0 if is_last else size, replace=False)
+        is_chosen = rng.random(graph.vertex_count) < 1 / BATCH_SHARE
+        some = np.flatnonzero(is_chosen[targets if number % 2 else sources])
+        some = some[: 0 if is_last else size]
         arrays = sources, targets, columns["weight"], columns["pair"]
         gone = [array[some] for array in arrays]
         out = out or [array[:0] for array in arrays]
