@@ -457,10 +457,10 @@ def test_a_graph_and_its_store_have_one_version_whatever_fails(kind: str) -> Non
     before = [graph.digest, graph.vertex_names]
     after = [wanted.digest, wanted.vertex_names]
     for turn in range(1000):
-        tried, is_over = graph.copy(), True
+        tried, is_over, left = graph.copy(), True, [turn]
         with pytest.MonkeyPatch.context() as patch:
             for module in (batches, given, graphs, pools, rows, stores, views):
-                patch.setattr(module, "np", Failing([turn]))
+                patch.setattr(module, "np", Failing(left))
             try:
                 change(tried)
             except MemoryError:

@@ -94,13 +94,13 @@ def plant(patch: pytest.MonkeyPatch, fault: str) -> None:
     source = textwrap.dedent(inspect.getsource(getattr(owner, name)))
     assert right in source, f"the text of {name} has changed"
     made = dict(names) if kind else names
-    exec(source.replace(right, wrong), made)
+    exec(source.replace(right, wrong), made)  # noqa: S102
     patch.setattr(owner, name, made[name])
 
 
 def walk(seed: int) -> None:
     """Apply drawn batches to a store and its model, and compare them after each."""
-    from tests.dynamic.test_batches import COLUMNS, Batches
+    from tests.dynamic.test_batches import Batches
 
     rng = np.random.default_rng(seed)
     machine: Any = Batches()
