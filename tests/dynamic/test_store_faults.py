@@ -56,7 +56,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         _POOL, "_split", "start += sizes[size]", "start += sizes[size] - 1"),
     # apply
     "gaps stay open": (
-        _KERNELS, "_close_gaps", "if not (word", "if True or not (word"),
+        _KERNELS, "_close_gaps", "place = behind + 1", "place = behind + 2"),
     "values miss edges that have moved": (
         _KERNELS, "_place_now", "now += not", "now += True or not"),
     "edges that left again are written": (
