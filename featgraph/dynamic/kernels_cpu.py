@@ -67,8 +67,8 @@ _WORDS = 128
 #: What is known of the entries of a row: the first entry of their pair; and of a pair,
 #: the edges that deletions take, those that were found, and what is next.
 PAIR, NEED, FOUND, STATE, PLACE = range(5)
-#: Rows with more entries look for ends in a table.
-_FEW = 8
+#: Rows with more entries look for ends in a table; larger tables leave the cache.
+_FEW, _LARGE = 8, 4096
 _MANY = 2**31 - 1
 #: Lengths from here on are counted together: rows of hubs.
 HUB = 2048
@@ -91,7 +91,7 @@ def class_of(length: int) -> int:
     return found
 
 
-@intrinsic
+@intrinsic  # type: ignore[untyped-decorator]
 def _fetch(typing_context: Any, array: Any, at: Any) -> Any:
     """Have the cache fetch an element of an array; the loop does not wait for it."""
 
@@ -232,10 +232,19 @@ def _fetch_row(
 
 
 @njit(nogil=True, inline="always")
-def _slot_of(key: int, begin: int, keys: _Array, table: _Array, size: int) -> int:
-    """Return the place of a key in a table of entries, or the free place for it."""
-    at = ((_int64(key) * 2654435769) >> 15) & (size - 1)
-    while table[at] >= 0 and keys[begin + table[at]] != key:
+def _begin_of(key: int, size: int) -> int:
+    """Return where in a table of entries the search for a key begins."""
+    return int(((key * 2654435769) >> 15) & (size - 1))
+
+
+@njit(nogil=True, inline="always")
+def _slot_of(key: int, table: _Array, size: int) -> int:
+    """Return the place of a key in a table of entries, or the free place for it.
+
+    The table has the key of an entry in its upper bits, and -1 where there is none.
+    """
+    at = _begin_of(key, size)
+    while table[at] != -1 and (table[at] >> 32) & _LOW != key:
         at = (at + 1) & (size - 1)
     return int(at)
 
@@ -270,10 +279,13 @@ def _group(
     for i in range(count):
         pair = i
         if size:
-            at = _slot_of(keys[begin + i], begin, keys, table, size)
-            if table[at] < 0:
-                table[at] = i
-            pair = table[at]
+            behind = keys[begin + min(i + _FETCHED, count - 1)]
+            _fetch(table, _begin_of(_int64(behind), size))
+            key = _int64(keys[begin + i])
+            at = _slot_of(key, table, size)
+            if table[at] == -1:
+                table[at] = key << 32 | i
+            pair = table[at] & _LOW
         else:
             for other in range(i):
                 if keys[begin + other] == keys[begin + i]:
@@ -317,6 +329,9 @@ def _match(
         filter_[(key >> 6) & mask] |= np.uint64(1) << np.uint64(key & 63)
     for k in range(stop - start):
         place = stop - start - 1 - k if is_backward else k
+        if size > _LARGE:
+            ahead = min(start + place + _FETCHED, stop - 1)
+            _fetch(table, _begin_of(_int64(ends[ahead]), size))
         key = _int64(ends[start + place])
         if is_sided:
             key = key << 1 | _int64(numbers[start + place]) & 1
@@ -325,7 +340,8 @@ def _match(
             continue
         pair = -1
         if size:
-            pair = table[_slot_of(np.uint32(key), begin, keys, table, size)]
+            entry = table[_slot_of(key, table, size)]
+            pair = -1 if entry == -1 else entry & _LOW
         else:
             for i in range(count):
                 if _int64(keys[begin + i]) == key:
@@ -460,7 +476,7 @@ def plan_rows(
     tally, most = tallies[part], 0
     for j in range(low, high):
         most = max(most, first[j + 1] - first[j])
-    table = np.empty(_table_size(most), np.int32)
+    table = np.empty(_table_size(most), np.int64)
     filter_ = np.empty(_WORDS, np.uint64)
     pairs = np.empty((5, most), np.int32)
     for j in range(low, high):
@@ -641,22 +657,17 @@ def _close_gaps(
     """Copy the edges of a row that stay; return the slot behind them."""
     to, place = target, 0
     while place < count:
-        word = bits[bits_at + (place >> 6)]
-        behind = min(place + 64, count)
-        if word == 0:
-            if moves:
-                for k in range((behind - place) * width):
-                    new[to * width + k] = old[(start + place) * width + k]
-            to += behind - place
-            place = behind
-            continue
-        moves = True
-        while place < behind:
-            if not (word >> np.uint64(place & 63)) & np.uint64(1):
-                for k in range(width):
-                    new[to * width + k] = old[(start + place) * width + k]
-                to += 1
-            place += 1
+        behind = place
+        while behind < count:
+            word = bits[bits_at + (behind >> 6)] >> np.uint64(behind & 63)
+            if word & np.uint64(1):
+                break
+            behind = behind + 1 if word else min((behind | 63) + 1, count)
+        if moves or to != start + place:
+            for k in range((behind - place) * width):
+                new[to * width + k] = old[(start + place) * width + k]
+        to += behind - place
+        place = behind + 1
     return to
 
 
