@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import argparse
 import gc
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,11 +37,13 @@ from bench.dynamic.contenders import (
     Holder,
     keys_of,
 )
+from bench.dynamic.pages import Pages
 from bench.graphs import SEED, make_graph
 from bench.record import Recorder, gpu_name
 from bench.timing import wait_for_gpu
 
 Array = Any
+CONTENDERS["pages and locks"] = Pages
 
 DEFAULTS = {
     "graph": ["rmat-20-16"], "k": [1], "repeat": 5, "target": "cpu",
@@ -109,17 +113,22 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
 
 def set_run_sizes(count: int) -> None:
     """Have runs of so many sizes a doubling, before the host's kernels are loaded."""
-    import numba
-
-    numba.config.CACHE_DIR = tempfile.mkdtemp()  # kept kernels have four
-    from featgraph.dynamic import kernels_cpu
-
-    short = [(4 << k) + (4 << k) * j // count for k in range(10) for j in range(count)]
-    sizes = np.unique([0, *short, *(4096 << np.arange(31))])
-    kernels_cpu.SIZES, kernels_cpu.CLASS_COUNT = sizes, sizes.size
-    kernels_cpu.LONG_CLASS = int(np.searchsorted(sizes, 4096))
-    classes = np.searchsorted(sizes, np.arange(4097))
-    kernels_cpu._CLASSES = classes.astype(np.uint8)
+    name = "featgraph.dynamic.kernels_cpu"
+    text = Path(str(find_spec(name).origin)).read_text()  # type: ignore[union-attr]
+    short = {(4 << k) + (4 << k) * j // count for k in range(10) for j in range(count)}
+    sizes = sorted(short | {4096})
+    for old, new in {
+        "CLASS_COUNT = 72": f"CLASS_COUNT = {len(sizes) + 31}",
+        "LONG_CLASS = 41": f"LONG_CLASS = {len(sizes)}",
+        "[(4 + k % 4) << k // 4 for k in range(LONG_CLASS)]": repr(sizes),
+    }.items():
+        assert old in text, old
+        text = text.replace(old, new)
+    file = Path(tempfile.mkdtemp()) / "kernels_cpu.py"  # with kernels of its own
+    file.write_text(text)
+    spec: Any = spec_from_file_location(name, file)
+    sys.modules[name] = module = module_from_spec(spec)
+    spec.loader.exec_module(module)
 
 
 def timed(call: Callable[[], Any], target: str) -> Array:
