@@ -26,43 +26,8 @@ WAITING, HEAD, TAIL, NEXT = range(4)
 
 
 @cuda.jit
-def insert_edges(rows, ends, first, degree, locks, pages, ring, counters):  # type: ignore[no-untyped-def]
-    """Add edges that are not there yet."""
-    i = cuda.grid(1)
-    waits = i < rows.size
-    while waits:
-        v, u = rows[i], ends[i]
-        if cuda.atomic.cas(locks, v, 0, 1) != 0:
-            continue
-        cuda.threadfence()
-        count, page, found = degree[v], first[v], False
-        for k in range(count):
-            if k % HELD == 0 and k > 0:
-                page = pages[page, HELD]
-            found |= pages[page, k % HELD] == u
-        if not found:
-            if count % HELD == 0:
-                if cuda.atomic.sub(counters, WAITING, 1) > 0:
-                    at = cuda.atomic.add(counters, HEAD, 1) % ring.size
-                    fresh = ring[at]
-                else:
-                    cuda.atomic.add(counters, WAITING, 1)
-                    fresh = cuda.atomic.add(counters, NEXT, 1)
-                if count == 0:
-                    first[v] = fresh
-                else:
-                    pages[page, HELD] = fresh
-                page = fresh
-            pages[page, count % HELD] = u
-            degree[v] = count + 1
-        cuda.threadfence()
-        cuda.atomic.exch(locks, v, 0)
-        waits = False
-
-
-@cuda.jit
-def delete_edges(rows, ends, first, degree, locks, pages, ring, counters):  # type: ignore[no-untyped-def]
-    """Take edges out."""
+def update(rows, ends, inserts, first, degree, locks, pages, ring, counters):  # type: ignore[no-untyped-def]
+    """Add edges that are not there yet, or take edges out."""
     i = cuda.grid(1)
     waits = i < rows.size
     while waits:
@@ -76,7 +41,21 @@ def delete_edges(rows, ends, first, degree, locks, pages, ring, counters):  # ty
                 page = pages[page, HELD]
             if pages[page, k % HELD] == u:
                 holder, slot = page, k % HELD
-        if holder >= 0:
+        if inserts and holder < 0:
+            if count % HELD == 0:
+                if cuda.atomic.sub(counters, WAITING, 1) > 0:
+                    fresh = ring[cuda.atomic.add(counters, HEAD, 1) % ring.size]
+                else:
+                    cuda.atomic.add(counters, WAITING, 1)
+                    fresh = cuda.atomic.add(counters, NEXT, 1)
+                if count == 0:
+                    first[v] = fresh
+                else:
+                    pages[page, HELD] = fresh
+                page = fresh
+            pages[page, count % HELD] = u
+            degree[v] = count + 1
+        elif holder >= 0 and not inserts:
             pages[holder, slot] = pages[page, (count - 1) % HELD]
             degree[v] = count - 1
             if count % HELD == 1:
@@ -113,13 +92,14 @@ class Pages(Holder):
         """Return rows and other ends on the GPU."""
         return cuda_array(edges.targets), cuda_array(edges.sources)
 
-    def insert(self, batch: Any) -> None:
+    def insert(self, batch: Any, inserts: bool = True) -> None:
         """Add edges."""
-        insert_edges[-(-batch[0].size // THREADS), THREADS](*batch, *self.arrays)
+        blocks = -(-batch[0].size // THREADS)
+        update[blocks, THREADS](*batch, inserts, *self.arrays)
 
     def delete(self, batch: Any) -> None:
         """Take edges out."""
-        delete_edges[-(-batch[0].size // THREADS), THREADS](*batch, *self.arrays)
+        self.insert(batch, inserts=False)
 
     def rows(self) -> tuple[Any, float]:
         """Return the length of each row."""

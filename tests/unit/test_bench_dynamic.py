@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 
 from bench.dynamic import batches, contenders, following, stream, tables
-from bench.record import Recorder
+from bench.record import Recorder, child_environment
 
 BENCHES: dict[str, Any] = {
     "dynamic-batches": batches,
@@ -120,3 +122,54 @@ def test_a_table_of_wrong_answers_fails(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(tables.algorithms, "bfs", other)
     assert tables_of(tables=["algorithms"]).has_failures
+
+
+#: Runs under Numba's simulator of CUDA, which has to be chosen before it is imported.
+ON_PAGES = """
+import numpy as np
+from numba import cuda
+from bench.dynamic import contenders, pages
+
+pages.cuda_array = lambda array: cuda.to_device(np.ascontiguousarray(array))
+pages.THREADS = 32
+keys = np.random.default_rng(0).permutation(12 * 40)[:200]
+
+def edges(keys):
+    ends = (keys % 40).astype(np.int32), (keys // 40).astype(np.int32)
+    return pages.Pages.place(contenders.Edges(*ends, np.ones(keys.size)))
+
+def check(holder, expected):
+    arrays = [array.copy_to_host() for array in holder.arrays]
+    first, degree, locks, held, ring, (waiting, head, tail, made) = arrays
+    found, used = [], set()
+    for row in range(12):
+        page = first[row]
+        for k in range(degree[row]):
+            page = held[page, 15] if k and k % 15 == 0 else page
+            used.add(int(page))
+            found.append(int(40 * row + held[page, k % 15]))
+    free = [int(ring[(head + i) % ring.size]) for i in range(waiting)]
+    assert sorted(found) == sorted(expected.tolist()) and not locks.any()
+    assert sorted([*used, *free]) == list(range(made)), (used, free, made)
+
+base, more = np.sort(keys[:120]), keys[100:]
+holder = pages.Pages(edges(base), 12)
+for _ in range(2):
+    holder.insert(edges(more))
+    check(holder, keys)
+    holder.delete(edges(more))
+    check(holder, keys[:100])
+    holder.insert(edges(base))
+    check(holder, base)
+"""
+
+
+@pytest.mark.parametrize("fault", ["", "pages.TAIL = 1\n", "pages.NEXT = 0\n"])
+def test_pages_and_locks(fault: str) -> None:
+    script = ON_PAGES.replace("keys = ", f"{fault}keys = ", 1)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False,
+        env=child_environment() | {"NUMBA_ENABLE_CUDASIM": "1"},
+    )  # fmt: skip
+    assert ("AssertionError" in done.stderr) == bool(fault), done.stderr
+    assert (done.returncode == 0) == (not fault), done.stderr
