@@ -34,11 +34,10 @@ from bench.dynamic.contenders import (
     USUAL,
     Dynamic,
     Edges,
-    Holder,
     keys_of,
 )
 from bench.dynamic.pages import Pages
-from bench.graphs import SEED, make_graph
+from bench.graphs import SEED, NamedGraph, make_graph
 from bench.record import Recorder, gpu_name
 from bench.timing import wait_for_gpu
 
@@ -67,48 +66,132 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time each contender on each size and kind of batch."""
-    target, repeat = arguments.target, arguments.repeat
-    recorder.device = gpu_name() if target == "cuda" else None
+    recorder.device = gpu_name() if arguments.target == "cuda" else None
     if arguments.per_doubling != 4:
         set_run_sizes(arguments.per_doubling)
     for name in arguments.graph:
         named = make_graph(name)
-        base, count = edges_once(named.graph, both=True), named.graph.vertex_count
-        graph = named.describe() | {"directed_edges": len(base)}
-        before = lengths_and_sum(base, count)
+        base = edges_once(named.graph, both=True)
         for contender in arguments.only:
             kind = CONTENDERS[contender]
-            if target != "cuda" and kind.is_there:
-                continue
             if find_spec(kind.package) is None:
                 print(f"{contender}: {kind.package} is not installed")
-                continue
-            gc.collect()
-            placed, held = kind.place(base), list[Holder]()
+            elif arguments.target == "cuda" or not kind.is_there:
+                gc.collect()
+                Trials(arguments, recorder, named, base, contender).run()
 
-            def make(kind: Any = kind, placed: Any = placed) -> Holder:
-                return kind(placed, count, target)  # noqa: B023
 
-            def begin(make: Any = make, held: list[Holder] = held) -> None:
-                held[:] = [make()]
+class Trials:
+    """All trials of one contender on one graph."""
 
-            taken = repeated(begin, target, repeat, arguments.seconds / 4)
-            add(recorder, contender, taken, operation="initialise", graph=graph,
-                **(per_edge(held[0].graph) if isinstance(held[0], Dynamic) else {}),
+    def __init__(
+        self, arguments: Any, recorder: Recorder, named: NamedGraph, base: Edges,
+        contender: str,
+    ) -> None:  # fmt: skip
+        self.arguments, self.target, self.base = arguments, arguments.target, base
+        self.kind, self.count = CONTENDERS[contender], named.graph.vertex_count
+        self.before = lengths_and_sum(self.base, self.count)
+        graph = named.describe() | {"directed_edges": len(self.base)}
+        self.add = partial(add, recorder, contender, graph=graph)
+        self.attempt = partial(recorder.attempt, contender, graph=graph)
+        self.placed = self.kind.place(self.base)
+
+    def make(self) -> None:
+        """Hold the graph anew."""
+        self.holder = self.kind(self.placed, self.count, self.target)
+
+    def run(self) -> None:
+        """Time all that is asked for."""
+        arguments = self.arguments
+        seconds = arguments.seconds / 4
+        taken = repeated(self.make, self.target, arguments.repeat, seconds)
+        is_dynamic = isinstance(self.holder, Dynamic)
+        slots = per_edge(self.holder.graph) if is_dynamic else {}
+        self.add(taken, operation="initialise", **slots)
+        for size, drawn in product(arguments.sizes, arguments.kinds):
+            common = {"size": size, "kind": drawn}
+            found = self.attempt(partial(self.cell, **common), **common)
+            for operation, trials in (found or {}).items():
+                self.add(
+                    trials, operation=operation, checks=self.checks, updates=size,
+                    **common,
                 )  # fmt: skip
-            for size, drawn in product(arguments.sizes, arguments.kinds):
-                common = {"size": size, "kind": drawn, "graph": graph}
-                batch = partial(draw_batch, base, count, size, drawn)
-                cell = partial(time_cell, arguments, held[0], before, batch)
-                found = recorder.attempt(contender, cell, **common)
-                for operation, trials in (found or ({}, {}))[0].items():
-                    add(recorder, contender, trials, operation=operation,
-                        checks=found[1], updates=size, **common)  # fmt: skip
-            if arguments.mixed and isinstance(held[0], Dynamic) and not kind.is_there:
-                time_mixed(arguments, recorder, contender, held[0], base, graph)
-            del held
-            if arguments.rounds:
-                time_rounds(arguments, recorder, contender, make, base, graph)
+        if arguments.mixed and is_dynamic and not self.kind.is_there:
+            self.mixed()
+        if arguments.rounds:
+            self.rounds()
+
+    def is_as(self, expected: tuple[Any, float]) -> bool:
+        """Return whether rows have these lengths, and weights this sum, if any."""
+        lengths, total = self.holder.rows()
+        is_near = np.isnan(total) or np.isclose(total, expected[1], rtol=1e-6)
+        return np.array_equal(lengths, expected[0]) and bool(is_near)
+
+    def cell(self, size: int, kind: str) -> dict[str, list[Array]]:
+        """Return ms of insertions and deletions of a batch, and check them."""
+        batch = draw_batch(self.base, self.count, size, kind)
+        taken: dict[str, list[Array]] = {"insert": [], "delete": []}
+        lengths, total = lengths_and_sum(batch, self.count)
+        after = self.before[0] + lengths, self.before[1] + total
+        expected = {"insert": after, "delete": self.before}
+        placed, self.checks = self.kind.place(batch), {"ok": True}
+        limit = 1e3 * self.arguments.seconds
+        for trial in range(self.arguments.repeat + 1):  # the first one warms up
+            for operation, rows in expected.items():
+                call = partial(getattr(self.holder, operation), placed)
+                taken[operation].append(timed(call, self.target))
+                if trial == 0:
+                    self.checks["ok"] &= self.is_as(rows)
+            if sum(ms[0] for all_ in taken.values() for ms in all_) > limit:
+                break
+        return {name: all_[1:] or all_ for name, all_ in taken.items()}
+
+    def go(self, steps: list[tuple[str, Any]]) -> None:
+        """Make the graph, and apply batches."""
+        self.make()
+        for what, batch in steps:
+            getattr(self.holder, what)(batch)
+
+    def rounds(self) -> None:
+        """Time rounds of initialisation and ten batches, which are drawn before."""
+        size = max(self.arguments.sizes)
+        drawn = draw_batch(self.base, self.count, 10 * size, "random").split(10)
+        batches = [self.kind.place(batch) for batch in drawn]
+        both = ("insert", "delete")
+        orders = {
+            "protocol": [(what, b) for b in batches for what in both],
+            "stacked": [(what, b) for what in both for b in batches],
+        }
+        for operation, steps in orders.items():
+            go = partial(self.go, steps)
+            taken = [timed(go, self.target) for _ in range(self.arguments.rounds)]
+            checks = {"ok": self.is_as(self.before)}
+            self.add(taken, operation=operation, size=size, kind="random",
+                     updates=20 * size, checks=checks)  # fmt: skip
+
+    def mixed(self) -> None:
+        """Time as many insertions as deletions in one batch, and in two."""
+        holder: Any = self.holder
+        for size in self.arguments.sizes:
+            drawn = draw_batch(self.base, self.count, 2 * size, "random")
+            halves = [holder.place(half) for half in drawn.split(2)]
+            both, come = holder.place(drawn), np.arange(2 * size) < size
+            holder.insert(halves[1])
+            trials: dict[str, list[Array]] = {"two batches": [], "mixed": []}
+
+            def in_two(come: Any, go: Any) -> None:
+                holder.insert(come)
+                holder.delete(go)
+
+            calls = partial(in_two, *halves), partial(holder.mix, both, ~come)
+            for _ in range(2 * self.arguments.repeat + 2):  # each undoes the other
+                for call, taken in zip(calls, trials.values(), strict=True):
+                    taken.append(timed(call, self.target))
+            holder.delete(halves[1])
+            checks = {"ok": self.is_as(self.before)}
+            for operation, taken in trials.items():
+                self.add(taken[2:], operation=operation, size=size, kind="random",
+                         updates=2 * size, checks=checks)  # fmt: skip
 
 
 def set_run_sizes(count: int) -> None:
@@ -216,99 +299,3 @@ def lengths_and_sum(edges: Edges, count: int) -> tuple[Any, float]:
     """Return edges in the form of `Holder.rows`."""
     lengths = np.bincount(edges.targets, minlength=count)
     return lengths, float(edges.weights.sum(dtype=np.float64))
-
-
-def is_as(holder: Holder, expected: tuple[Any, float]) -> bool:
-    """Return whether rows have these lengths, and weights this sum, if there are."""
-    lengths, total = holder.rows()
-    is_right = np.array_equal(lengths, expected[0])
-    return is_right and bool(
-        np.isnan(total) or np.isclose(total, expected[1], rtol=1e-6)
-    )
-
-
-def time_cell(
-    arguments: argparse.Namespace,
-    holder: Holder,
-    before: tuple[Any, float],
-    make: Callable[[], Edges],
-) -> tuple[dict[str, list[Array]], dict[str, bool]]:
-    """Return ms of insertions and deletions of a batch, and whether they are right."""
-    batch = make()
-    taken: dict[str, list[Array]] = {"insert": [], "delete": []}
-    lengths, total = lengths_and_sum(batch, before[0].size)
-    expected = {"insert": (before[0] + lengths, before[1] + total), "delete": before}
-    placed, is_right = holder.place(batch), True
-    for trial in range(arguments.repeat + 1):  # the first one warms up
-        for operation, rows in expected.items():
-            call = partial(getattr(holder, operation), placed)
-            taken[operation].append(timed(call, arguments.target))
-            if trial == 0:
-                is_right &= is_as(holder, rows)
-        if sum(ms[0] for all_ in taken.values() for ms in all_) > (
-            1e3 * arguments.seconds
-        ):
-            break
-    return {name: all_[1:] or all_ for name, all_ in taken.items()}, {"ok": is_right}
-
-
-def time_rounds(
-    arguments: argparse.Namespace,
-    recorder: Recorder,
-    contender: str,
-    make: Callable[[], Holder],
-    base: Edges,
-    graph: dict[str, Any],
-) -> None:
-    """Time rounds of initialisation and ten batches, which are drawn beforehand."""
-    size, count = max(arguments.sizes), graph["vertices"]
-    drawn = draw_batch(base, count, 10 * size, "random").split(10)
-    batches = [CONTENDERS[contender].place(batch) for batch in drawn]
-    orders = {
-        "protocol": [step for b in batches for step in (("insert", b), ("delete", b))],
-        "stacked": [(what, b) for what in ("insert", "delete") for b in batches],
-    }
-    for operation, steps in orders.items():
-        held: list[Holder] = []
-
-        def go(steps: Any = steps, held: list[Holder] = held) -> None:
-            held[:] = [make()]
-            for what, batch in steps:
-                getattr(held[0], what)(batch)
-
-        taken = [timed(go, arguments.target) for _ in range(arguments.rounds)]
-        checks = {"ok": is_as(held[0], lengths_and_sum(base, count))}
-        add(recorder, contender, taken, operation=operation, size=size, kind="random",
-            updates=20 * size, checks=checks, graph=graph)  # fmt: skip
-
-
-def time_mixed(
-    arguments: argparse.Namespace,
-    recorder: Recorder,
-    contender: str,
-    holder: Dynamic,
-    base: Edges,
-    graph: dict[str, Any],
-) -> None:
-    """Time insertions and deletions of as many edges in one batch, and in two."""
-    for size in arguments.sizes:
-        drawn = draw_batch(base, graph["vertices"], 2 * size, "random")
-        halves = [holder.place(half) for half in drawn.split(2)]
-        mixed, come = holder.place(drawn), np.arange(2 * size) < size
-        holder.insert(halves[1])
-        trials: dict[str, list[Array]] = {"two batches": [], "mixed": []}
-
-        def in_two(come: Any, go: Any) -> None:
-            holder.insert(come)
-            holder.delete(go)
-
-        for _ in range(2 * arguments.repeat + 2):  # each ends with the other edges
-            both = partial(in_two, *halves), partial(holder.mix, mixed, ~come)
-            for call, taken in zip(both, trials.values(), strict=True):
-                taken.append(timed(call, arguments.target))
-        holder.delete(halves[1])
-        checks = {"ok": is_as(holder, lengths_and_sum(base, graph["vertices"]))}
-        for operation, taken in trials.items():
-            add(recorder, contender, taken[2:], operation=operation, size=size,
-                updates=2 * size, kind="random", checks=checks,
-                graph=graph)  # fmt: skip
