@@ -39,6 +39,7 @@ __all__ = [
     "RowPool",
     "Updates",
     "fewest_slots",
+    "grown",
     "wide_slots",
 ]
 
@@ -303,8 +304,8 @@ class RowPool(HostRows):
             threads, threads.bounds(rows.size, first), rows, first, order, ends, fates,
             np.empty(combines, np.int32), np.empty(combines, np.int64),
             lengths, gone, bits_at, np.empty(0, np.uint64),
-            _grown(self.starts, room[1]), _grown(self.stops, room[1]),
-            _grown(self.classes, room[1]), np.empty(rows.size, np.uint8), dense,
+            grown(self.starts, room[1]), grown(self.stops, room[1]),
+            grown(self.classes, room[1]), np.empty(rows.size, np.uint8), dense,
             room[0], room[0] if dense else room[0] - self.vertex_count,
         )  # fmt: skip
         if not updates.kinds.all():
@@ -376,7 +377,7 @@ class RowPool(HostRows):
                 start, stop = regions[region].tolist()
                 plan.lost += self._split(start, stop, plan.puts)
 
-    def _find_hubs(self, plan: Plan) -> None:
+    def _find_hubs(self, plan: Any) -> None:
         kernels, plan.hubs = numba_kernels(), self.hubs
         if plan.is_dense or plan.tally[kernels.HUBS]:
             kept = np.setdiff1d(self.hubs, plan.rows, assume_unique=True)
@@ -393,8 +394,8 @@ class RowPool(HostRows):
         for size in range(kernels.LONG_CLASS, kernels.CLASS_COUNT):
             if room >= short:
                 break
-            slots = int(kernels.SIZES[size])
             while room < short and used.get(size, 0) < len(self.queues[size]):
+                slots = int(kernels.SIZES[size])
                 (start,) = self.queues[size].next(1, used.get(size, 0)).tolist()
                 regions.append((start, start + slots))
                 used[size] = used.get(size, 0) + 1
@@ -448,13 +449,13 @@ class RowPool(HostRows):
         """
         kernels = numba_kernels()
         new = self if plan.fresh is None else plan.fresh
-        plan.degrees = _grown(self.degrees, self.degrees.size and plan.starts.size)
+        plan.degrees = grown(self.degrees, self.degrees.size and plan.starts.size)
         if self.out_degrees.size:
-            plan.out_degrees = _grown(self.out_degrees, plan.starts.size)
+            plan.out_degrees = grown(self.out_degrees, plan.starts.size)
             room = self.longest_out + plan.came + 1
             if room > self.out_counts.size:
                 room = 2 * room
-            plan.out_counts = _grown(self.out_counts, room)
+            plan.out_counts = grown(self.out_counts, room)
         numbers = plan.order
         if updates.numbers is None and updates.number:
             numbers = plan.order + np.uint32(2 * updates.number)
@@ -567,7 +568,7 @@ class RowPool(HostRows):
         return made
 
 
-def _grown(array: Array, size: int) -> Array:
+def grown(array: Array, size: int) -> Array:
     """Return an array, or a longer copy of it."""
     if array.size >= size:
         return array
