@@ -26,8 +26,9 @@ WAITING, HEAD, TAIL, NEXT = range(4)
 
 
 @cuda.jit
-def update(rows, ends, inserts, first, degree, locks, pages, ring, counters):  # type: ignore[no-untyped-def]
+def update(rows, ends, inserts, vertices, pages, ring, counters):  # type: ignore[no-untyped-def]
     """Add edges that are not there yet, or take edges out."""
+    first, degree, locks = vertices[0], vertices[1], vertices[2]
     i = cuda.grid(1)
     waits = i < rows.size
     while waits:
@@ -83,8 +84,8 @@ class Pages(Holder):
         pages[:, HELD] = np.arange(1, size + 1)
         pages[begins[rows[order]] + place // HELD, place % HELD] = ends[order]
         counters = np.array([0, 0, 0, counts.sum()], np.int32)
-        parts = (begins.astype(np.int32), degree, np.zeros_like(degree), pages,
-                 np.zeros(size, np.int32), counters)  # fmt: skip
+        vertices = np.stack([begins.astype(np.int32), degree, 0 * degree])
+        parts = vertices, pages, np.zeros(size, np.int32), counters
         self.arrays = [cuda_array(part) for part in parts]
 
     @classmethod
@@ -103,4 +104,4 @@ class Pages(Holder):
 
     def rows(self) -> tuple[Any, float]:
         """Return the length of each row."""
-        return self.arrays[1].copy_to_host(), np.nan
+        return self.arrays[0].copy_to_host()[1], np.nan

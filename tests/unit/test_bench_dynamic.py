@@ -140,7 +140,7 @@ def edges(keys):
 
 def check(holder, expected):
     arrays = [array.copy_to_host() for array in holder.arrays]
-    first, degree, locks, held, ring, (waiting, head, tail, made) = arrays
+    (first, degree, locks), held, ring, (waiting, head, tail, made) = arrays
     found, used = [], set()
     for row in range(12):
         page = first[row]
