@@ -62,8 +62,9 @@ KEEP, IGNORE, COMBINE, REFUSE = range(4)
 ALL, FIRST, LAST = range(3)
 #: How many rows ahead slots are fetched, of which the first ones, and entries.
 _AHEAD, _FETCHED = 12, 64
-#: Words of the bits that tell of most edges that they have no entry.
-_WORDS = 128
+#: Words of the bits that tell of most edges that they have no entry, and the edges
+#: that are compared with few entries at once.
+_WORDS, _BLOCK = 128, 64
 #: What is known of the entries of a row: the first entry of their pair; and of a pair,
 #: the edges that deletions take, those that were found, and what is next.
 PAIR, NEED, FOUND, STATE, PLACE = range(5)
@@ -321,25 +322,38 @@ def _match(
     int
         How many are taken.
     """
-    size, gone = _table_size(count), 0
-    mask = _WORDS - 1 if size else 0
-    filter_[: mask + 1] = 0
-    for i in range(count):
+    size, length = _table_size(count), stop - start
+    if size:
+        filter_[:] = 0
+    for i in range(count if size else 0):
         key = _int64(keys[begin + i])
-        filter_[(key >> 6) & mask] |= np.uint64(1) << np.uint64(key & 63)
-    for k in range(stop - start):
-        place = stop - start - 1 - k if is_backward else k
-        if size > _LARGE:
-            ahead = min(start + place + _FETCHED, stop - 1)
-            _fetch(table, _begin_of(_int64(ends[ahead]), size))
+        filter_[(key >> 6) % _WORDS] |= np.uint64(1) << np.uint64(key & 63)
+    gone = k = 0
+    while k < length and most:
+        if not size and k % _BLOCK == 0:  # most blocks have none: compare all at once
+            behind = min(k + _BLOCK, length)
+            low = np.uint64(stop - behind if is_backward else start + k)
+            hits = 0
+            for i in range(count):
+                end = np.int32(_int64(keys[begin + i]) >> _int64(is_sided))
+                for slot in range(low, low + np.uint64(behind - k)):
+                    hits += ends[slot] == end
+            if hits == 0:
+                k = behind
+                continue
+        place = length - 1 - k if is_backward else k
+        k += 1
         key = _int64(ends[start + place])
         if is_sided:
             key = key << 1 | _int64(numbers[start + place]) & 1
-        word = filter_[(key >> 6) & mask]
-        if not (word >> np.uint64(key & 63)) & np.uint64(1):
-            continue
         pair = -1
         if size:
+            if size > _LARGE:
+                ahead = min(start + place + _FETCHED, stop - 1)
+                _fetch(table, _begin_of(_int64(ends[ahead]), size))
+            word = filter_[(key >> 6) % _WORDS]
+            if not (word >> np.uint64(key & 63)) & np.uint64(1):
+                continue
             entry = table[_slot_of(key, table, size)]
             pair = -1 if entry == -1 else entry & _LOW
         else:
@@ -355,8 +369,6 @@ def _match(
         pairs[FOUND, pair] += 1
         pairs[PLACE, pair] = place
         most -= 1
-        if most == 0:
-            break
     return gone
 
 
