@@ -13,6 +13,7 @@
 ``gridN``         an N x N lattice, such as ``grid4096``
 ``pathN``         N vertices in a row
 ``delaunayS``     Delaunay triangulation of 2**S random points, numbered along a curve
+``rgg-S-D``       2**S points, numbered likewise; D near ones a vertex are neighbors
 ``roadN``         N x N crossings, 72% of the streets, each of 0 to 8 further vertices
 ``chains-S``      directed: ``rmat-S-22`` and as many vertices again in long chains
 a name of `REAL`  a real network below ``$FEATGRAPH_DATA``, made simple and symmetric
@@ -124,6 +125,9 @@ def make_graph(name: str) -> NamedGraph:
         graph, generator = generators.grid(1, int(found[1])), f"grid(1, {found[1]})"
     elif found := re.fullmatch(r"delaunay(\d+)", name):
         graph, generator = _kept(name, lambda: _delaunay(int(found[1])))
+    elif found := re.fullmatch(r"rgg-(\d+)-(\d+)", name):
+        scale, degree = int(found[1]), int(found[2])
+        graph, generator = _kept(name, lambda: _near(scale, degree))
     elif found := re.fullmatch(r"road(\d+)", name):
         graph, generator = _kept(name, lambda: _road(int(found[1])))
     elif found := re.fullmatch(r"chains-(\d+)", name):
@@ -204,18 +208,32 @@ def _simple(u: Any, v: Any, count: int) -> tuple[Any, Any]:
     return (keys // count).astype(np.int32), (keys % count).astype(np.int32)
 
 
-def _delaunay(scale: int) -> Edges:
-    from scipy.spatial import Delaunay
-
-    count = 1 << scale
-    points = np.random.default_rng(SEED).random((count, 2))
-    # Numbered along a Z-order curve, so that neighbors have near numbers, as in meshes.
+def _points(scale: int) -> Any:
+    """Draw points in a square, along a Z-order curve: near ones have near numbers."""
+    points = np.random.default_rng(SEED).random((1 << scale, 2))
     places = (points * (1 << 16)).astype(np.uint64)
     for shift, mask in ((8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333)):
         places = (places | places << np.uint64(shift)) & np.uint64(mask)
     places = (places | places << np.uint64(1)) & np.uint64(0x55555555)
-    points = points[np.argsort(places[:, 0] | places[:, 1] << np.uint64(1))]
-    corners = Delaunay(points).simplices
+    return points[np.argsort(places[:, 0] | places[:, 1] << np.uint64(1))]
+
+
+def _near(scale: int, degree: int) -> Edges:
+    from scipy.spatial import cKDTree
+
+    count = 1 << scale
+    tree = cKDTree(_points(scale))
+    pairs = tree.query_pairs(np.sqrt(degree / np.pi / count), output_type="ndarray")
+    low, high = _simple(pairs[:, 0], pairs[:, 1], count)
+    text = f"2**{scale} uniform points in Z order, {degree} of the others near each"
+    return low, high, count, f"{text}, seed {SEED}"
+
+
+def _delaunay(scale: int) -> Edges:
+    from scipy.spatial import Delaunay
+
+    count = 1 << scale
+    corners = Delaunay(_points(scale)).simplices
     u = np.concatenate([corners[:, 0], corners[:, 1], corners[:, 2]])
     v = np.concatenate([corners[:, 1], corners[:, 2], corners[:, 0]])
     low, high = _simple(u, v, count)

@@ -593,6 +593,15 @@ TABLES["dynamic-batches"] = {
     "updates/ms": _number("updates_per_ms", 3),
     **CHECK,
 }
+TABLES["dynamic-tables"] = {
+    **TABLES["dynamic-batches"],
+    "over static": _number("ratio", 3),
+    "share of compactions": _number("compaction_share", 2),
+    "names ms": _number("names_ms", 3),
+    "slots": _number("slots_per_edge", 3),
+    "used": _number("used_per_edge", 3),
+    "most": _number("most_used_per_edge", 3),
+}
 TABLES["dynamic-following"] = {
     "graph": _graph,
     "updates": _text("size"),

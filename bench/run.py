@@ -87,6 +87,7 @@ BENCHES = {
     "dynamic-batches": "bench.dynamic.batches",
     "dynamic-following": "bench.dynamic.following",
     "dynamic-stream": "bench.dynamic.stream",
+    "dynamic-tables": "bench.dynamic.tables",
 }
 
 

@@ -2,43 +2,52 @@
 
 A trial inserts a batch and deletes it again. Batches are *random* (both ends uniform),
 *like* the graph (ends of edges of the graph, drawn apart), or to one *hub*. Their edges
-are not in the graph, each is there once, and they lie in host memory.
+are not in the graph, and each is there once. An undirected graph has each of its edges
+both ways, as in the source; all counts are of directed edges. Rows along "in" exist.
 
 ``--rounds 10`` adds the whole protocol (aimGraph, Table 6.3): in each round the graph
 is initialised, and ten random batches of the largest size are inserted and deleted,
 each one before the next (*protocol*), or all before the first is deleted (*stacked*).
 ``--mixed`` adds 6.4: half of a batch is inserted and the other half deleted, in one
-batch and in two.
+batch and in two. ``--per-doubling`` has other sizes of runs (6.2), on the CPU alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import featgraph as fg
 from bench.dynamic.contenders import (
     CONTENDERS,
+    USUAL,
     Dynamic,
-    DynamicThere,
     Edges,
-    Holder,
     keys_of,
 )
-from bench.graphs import SEED, make_graph
+from bench.dynamic.pages import Pages
+from bench.graphs import SEED, NamedGraph, make_graph
 from bench.record import Recorder, gpu_name
 from bench.timing import wait_for_gpu
+
+Array = Any
+CONTENDERS["pages and locks"] = Pages
 
 DEFAULTS = {
     "graph": ["rmat-20-16"], "k": [1], "repeat": 5, "target": "cpu",
     "sizes": [1_000, 100_000, 1_000_000], "kinds": ["random", "like", "hub"],
-    "only": list(CONTENDERS), "seconds": 20.0, "rounds": 0, "mixed": False,
+    "only": USUAL, "seconds": 20.0, "rounds": 0, "mixed": False, "per_doubling": 4,
 }  # fmt: skip
 
 
@@ -52,45 +61,207 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mixed", action="store_true", help="insert and delete at once"
     )
+    parser.add_argument("--per-doubling", type=int, help="sizes of runs")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Time each contender on each size and kind of batch."""
     recorder.device = gpu_name() if arguments.target == "cuda" else None
+    if arguments.per_doubling != 4:
+        set_run_sizes(arguments.per_doubling)
     for name in arguments.graph:
         named = make_graph(name)
-        base, count = edges_once(named.graph), named.graph.vertex_count
-        described = named.describe() | {"edges_once": len(base)}
+        base = edges_once(named.graph, both=True)
         for contender in arguments.only:
-            if CONTENDERS[contender] is DynamicThere and arguments.target != "cuda":
-                continue
-            gc.collect()
-            begun = time.perf_counter()
-            holder = CONTENDERS[contender](base, count, arguments.target)
-            taken = (time.perf_counter() - begun) * 1e3
-            common = {"graph": described}
-            recorder.add(contender, [taken], operation="initialise", **common)
-            before = lengths_and_sum(base, count)
-            for size, kind in product(arguments.sizes, arguments.kinds):
-                common = {"size": size, "kind": kind, "graph": described}
-                make = partial(draw_batch, base, count, size, kind)
-                timed = partial(time_cell, arguments, holder, before, make)
-                found = recorder.attempt(contender, timed, **common)
-                for operation, trials in (found or ({}, {}))[0].items():
-                    recorder.add(
-                        contender, trials, operation=operation, checks=found[1],
-                        updates_per_ms=size / float(np.median(trials)), **common,
-                    )  # fmt: skip
-            if arguments.mixed and isinstance(holder, Dynamic):
-                time_mixed(arguments, recorder, holder, base, described)
-            if arguments.rounds:
-                make = partial(CONTENDERS[contender], base, count, arguments.target)
-                time_rounds(arguments, recorder, contender, make, base, described)
+            kind = CONTENDERS[contender]
+            if find_spec(kind.package) is None:
+                print(f"{contender}: {kind.package} is not installed")
+            elif arguments.target == "cuda" or not kind.is_there:
+                gc.collect()
+                Trials(arguments, recorder, named, base, contender).run()
 
 
-def edges_once(graph: Any) -> Edges:
-    """Return the edges of a graph, each once, with weights of 1 to 2."""
-    keys = np.unique(keys_of(graph.sources, graph.targets))
+class Trials:
+    """All trials of one contender on one graph."""
+
+    def __init__(
+        self, arguments: Any, recorder: Recorder, named: NamedGraph, base: Edges,
+        contender: str,
+    ) -> None:  # fmt: skip
+        self.arguments, self.target, self.base = arguments, arguments.target, base
+        self.kind, self.count = CONTENDERS[contender], named.graph.vertex_count
+        self.before = lengths_and_sum(self.base, self.count)
+        graph = named.describe() | {"directed_edges": len(self.base)}
+        self.add = partial(add, recorder, contender, graph=graph)
+        self.attempt = partial(recorder.attempt, contender, graph=graph)
+        self.placed = self.kind.place(self.base)
+
+    def make(self) -> None:
+        """Hold the graph anew."""
+        self.holder = self.kind(self.placed, self.count, self.target)
+
+    def run(self) -> None:
+        """Time all that is asked for."""
+        arguments = self.arguments
+        seconds = arguments.seconds / 4
+        taken = repeated(self.make, self.target, arguments.repeat, seconds)
+        is_dynamic = isinstance(self.holder, Dynamic)
+        slots = per_edge(self.holder.graph) if is_dynamic else {}
+        self.add(taken, operation="initialise", **slots)
+        for size, drawn in product(arguments.sizes, arguments.kinds):
+            common = {"size": size, "kind": drawn}
+            found = self.attempt(partial(self.cell, **common), **common)
+            for operation, trials in (found or {}).items():
+                self.add(
+                    trials, operation=operation, checks=self.checks, updates=size,
+                    **common,
+                )  # fmt: skip
+        if arguments.mixed and is_dynamic and not self.kind.is_there:
+            self.mixed()
+        if arguments.rounds:
+            self.rounds()
+
+    def is_as(self, expected: tuple[Any, float]) -> bool:
+        """Return whether rows have these lengths, and weights this sum, if any."""
+        lengths, total = self.holder.rows()
+        is_near = np.isnan(total) or np.isclose(total, expected[1], rtol=1e-6)
+        return np.array_equal(lengths, expected[0]) and bool(is_near)
+
+    def cell(self, size: int, kind: str) -> dict[str, list[Array]]:
+        """Return ms of insertions and deletions of a batch, and check them."""
+        batch = draw_batch(self.base, self.count, size, kind)
+        taken: dict[str, list[Array]] = {"insert": [], "delete": []}
+        lengths, total = lengths_and_sum(batch, self.count)
+        after = self.before[0] + lengths, self.before[1] + total
+        expected = {"insert": after, "delete": self.before}
+        placed, self.checks = self.kind.place(batch), {"ok": True}
+        limit = 1e3 * self.arguments.seconds
+        for trial in range(self.arguments.repeat + 1):  # the first one warms up
+            for operation, rows in expected.items():
+                call = partial(getattr(self.holder, operation), placed)
+                taken[operation].append(timed(call, self.target))
+                if trial == 0:
+                    self.checks["ok"] &= self.is_as(rows)
+            if sum(ms[0] for all_ in taken.values() for ms in all_) > limit:
+                break
+        return {name: all_[1:] or all_ for name, all_ in taken.items()}
+
+    def go(self, steps: list[tuple[str, Any]]) -> None:
+        """Make the graph, and apply batches."""
+        self.make()
+        for what, batch in steps:
+            getattr(self.holder, what)(batch)
+
+    def rounds(self) -> None:
+        """Time rounds of initialisation and ten batches, which are drawn before."""
+        size = max(self.arguments.sizes)
+        drawn = draw_batch(self.base, self.count, 10 * size, "random").split(10)
+        batches = [self.kind.place(batch) for batch in drawn]
+        both = ("insert", "delete")
+        orders = {
+            "protocol": [(what, b) for b in batches for what in both],
+            "stacked": [(what, b) for what in both for b in batches],
+        }
+        for operation, steps in orders.items():
+            go = partial(self.go, steps)
+            taken = [timed(go, self.target) for _ in range(self.arguments.rounds)]
+            checks = {"ok": self.is_as(self.before)}
+            self.add(taken, operation=operation, size=size, kind="random",
+                     updates=20 * size, checks=checks)  # fmt: skip
+
+    def mixed(self) -> None:
+        """Time as many insertions as deletions in one batch, and in two."""
+        holder: Any = self.holder
+        for size in self.arguments.sizes:
+            drawn = draw_batch(self.base, self.count, 2 * size, "random")
+            halves = [holder.place(half) for half in drawn.split(2)]
+            both, come = holder.place(drawn), np.arange(2 * size) < size
+            holder.insert(halves[1])
+            trials: dict[str, list[Array]] = {"two batches": [], "mixed": []}
+
+            def in_two(come: Any, go: Any) -> None:
+                holder.insert(come)
+                holder.delete(go)
+
+            calls = partial(in_two, *halves), partial(holder.mix, both, ~come)
+            for _ in range(2 * self.arguments.repeat + 2):  # each undoes the other
+                for call, taken in zip(calls, trials.values(), strict=True):
+                    taken.append(timed(call, self.target))
+            holder.delete(halves[1])
+            checks = {"ok": self.is_as(self.before)}
+            for operation, taken in trials.items():
+                self.add(taken[2:], operation=operation, size=size, kind="random",
+                         updates=2 * size, checks=checks)  # fmt: skip
+
+
+def set_run_sizes(count: int) -> None:
+    """Have runs of so many sizes a doubling, before the host's kernels are loaded."""
+    name = "featgraph.dynamic.kernels_cpu"
+    text = Path(str(find_spec(name).origin)).read_text()  # type: ignore[union-attr]
+    short = {(4 << k) + (4 << k) * j // count for k in range(10) for j in range(count)}
+    sizes = sorted(short | {4096})
+    for old, new in {
+        "CLASS_COUNT = 72": f"CLASS_COUNT = {len(sizes) + 31}",
+        "LONG_CLASS = 41": f"LONG_CLASS = {len(sizes)}",
+        "[(4 + k % 4) << k // 4 for k in range(LONG_CLASS)]": repr(sizes),
+    }.items():
+        assert old in text, old
+        text = text.replace(old, new)
+    file = Path(tempfile.mkdtemp()) / "kernels_cpu.py"  # with kernels of its own
+    file.write_text(text)
+    spec: Any = spec_from_file_location(name, file)
+    sys.modules[name] = module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+
+def timed(call: Callable[[], Any], target: str) -> Array:
+    """Return ms of a call, by the clock and of processors."""
+    begun = np.array([time.perf_counter(), time.process_time()])
+    call()
+    wait_for_gpu(target)
+    return ([time.perf_counter(), time.process_time()] - begun) * 1e3
+
+
+def repeated(
+    call: Callable[[], Any], target: str, repeat: int, seconds: float
+) -> list[Array]:
+    """Return ms of each call but the first, which is kept where it takes too long."""
+    taken = [timed(call, target)]  # what is compiled in it does not count
+    while len(taken) <= repeat and sum(ms[0] for ms in taken[1:]) < 1e3 * seconds:
+        if taken[0][0] > 30_000:
+            break
+        taken.append(timed(call, target))
+    return taken[1:] or taken
+
+
+def add(
+    recorder: Recorder, contender: str, taken: list[Array], *, updates: int = 0,
+    **fields: Any,
+) -> None:  # fmt: skip
+    """Record trials by the clock, with the median of processors' time."""
+    clock, processors = np.array(taken).T
+    if updates:
+        fields["updates_per_ms"] = updates / float(np.median(clock))
+    own = {"processor_ms": float(np.median(processors))}
+    recorder.add(contender, clock.tolist(), **own, **fields)
+
+
+def per_edge(graph: fg.DynamicGraph) -> dict[str, float]:
+    """Return slots, slots that were used, and bytes, over the edges."""
+    found, edges = graph.memory(), graph.edge_count
+    names = {"slots": "in_slots", "used": "in_used", "bytes": "bytes"}
+    return {f"{name}_per_edge": found[key] / edges for name, key in names.items()}
+
+
+def edges_once(graph: Any, both: bool = False) -> Edges:
+    """Return the edges of a graph, each once, with weights of 1 to 2.
+
+    `both` is whether those of an undirected graph are there both ways.
+    """
+    keys = keys_of(graph.sources, graph.targets)
+    if both and not graph.directed:
+        keys = np.append(keys, keys_of(graph.targets, graph.sources))
+    keys = np.unique(keys)
     weights = np.random.default_rng(SEED).random(keys.size, np.float32) + 1
     return Edges(
         (keys & 0xFFFFFFFF).astype(np.int32), (keys >> 32).astype(np.int32), weights
@@ -128,99 +299,3 @@ def lengths_and_sum(edges: Edges, count: int) -> tuple[Any, float]:
     """Return edges in the form of `Holder.rows`."""
     lengths = np.bincount(edges.targets, minlength=count)
     return lengths, float(edges.weights.sum(dtype=np.float64))
-
-
-def time_cell(
-    arguments: argparse.Namespace,
-    holder: Holder,
-    before: tuple[Any, float],
-    make: Callable[[], Edges],
-) -> tuple[dict[str, list[float]], dict[str, bool]]:
-    """Return ms of insertions and deletions of a batch, and whether they are right."""
-    batch = make()
-    taken: dict[str, list[float]] = {"insert": [], "delete": []}
-    lengths, total = lengths_and_sum(batch, before[0].size)
-    expected = {"insert": (before[0] + lengths, before[1] + total), "delete": before}
-    is_right = True
-    for trial in range(arguments.repeat + 1):  # the first one warms up
-        for operation, (rows, weights) in expected.items():
-            begun = time.perf_counter()
-            getattr(holder, operation)(batch)
-            wait_for_gpu(arguments.target)
-            taken[operation].append((time.perf_counter() - begun) * 1e3)
-            if trial == 0:
-                found = holder.rows()
-                is_right &= np.array_equal(found[0], rows)
-                is_right &= bool(np.isclose(found[1], weights, rtol=1e-6))
-        if sum(map(sum, taken.values())) > 1e3 * arguments.seconds:
-            break
-    return {name: all_[1:] or all_ for name, all_ in taken.items()}, {"ok": is_right}
-
-
-def time_rounds(
-    arguments: argparse.Namespace,
-    recorder: Recorder,
-    contender: str,
-    make: Callable[[], Holder],
-    base: Edges,
-    graph: dict[str, Any],
-) -> None:
-    """Time rounds of initialisation and ten batches, which are drawn beforehand."""
-    size, count = max(arguments.sizes), graph["vertices"]
-    drawn = draw_batch(base, count, 10 * size, "random").split(10)
-    orders = {
-        "protocol": [step for b in drawn for step in (("insert", b), ("delete", b))],
-        "stacked": [(what, b) for what in ("insert", "delete") for b in drawn],
-    }
-    for operation, steps in orders.items():
-        trials = []
-        for _ in range(arguments.rounds):
-            begun = time.perf_counter()
-            holder = make()
-            for what, batch in steps:
-                getattr(holder, what)(batch)
-            wait_for_gpu(arguments.target)
-            trials.append((time.perf_counter() - begun) * 1e3)
-        rows, total = holder.rows()
-        expected, weights = lengths_and_sum(base, count)
-        is_right = np.array_equal(rows, expected)
-        is_right &= bool(np.isclose(total, weights, rtol=1e-6))
-        recorder.add(
-            contender, trials, operation=operation, size=size, kind="random",
-            updates_per_ms=20 * size / float(np.median(trials)),
-            checks={"ok": is_right}, graph=graph,
-        )  # fmt: skip
-
-
-def time_mixed(
-    arguments: argparse.Namespace,
-    recorder: Recorder,
-    holder: Dynamic,
-    base: Edges,
-    graph: dict[str, Any],
-) -> None:
-    """Time insertions and deletions of as many edges in one batch, and in two."""
-    for size in arguments.sizes:
-        a, b = draw_batch(base, graph["vertices"], 2 * size, "random").split(2)
-        holder.insert(a)
-        trials: dict[str, list[float]] = {"two batches": [], "mixed": []}
-        for _ in range(2 * arguments.repeat + 2):  # each ends with the other edges
-            for operation, taken in trials.items():
-                begun = time.perf_counter()
-                if operation == "mixed":
-                    holder.mix(b, a)
-                else:
-                    holder.insert(b)
-                    holder.delete(a)
-                wait_for_gpu(arguments.target)
-                taken.append((time.perf_counter() - begun) * 1e3)
-                a, b = b, a
-        holder.delete(a)
-        found = holder.rows()[0]
-        is_right = np.array_equal(found, lengths_and_sum(base, found.size)[0])
-        for operation, taken in trials.items():
-            recorder.add(
-                "dynamic", taken[2:], operation=operation, size=size, kind="random",
-                updates_per_ms=2 * size / float(np.median(taken)),
-                checks={"ok": is_right}, graph=graph,
-            )  # fmt: skip

@@ -7,8 +7,8 @@ has to find out by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -16,7 +16,7 @@ from scipy import sparse
 
 import featgraph as fg
 
-__all__ = ["CONTENDERS", "DynamicThere", "Edges", "Holder", "keys_of"]
+__all__ = ["CONTENDERS", "USUAL", "Edges", "Holder", "keys_of"]
 
 Array = Any
 
@@ -38,79 +38,96 @@ class Edges:
         return [Edges(*part) for part in parts]
 
 
+def cuda_array(array: Array) -> Any:
+    """Return a copy of an array on the GPU."""
+    from featgraph._cuda import cuda
+
+    return cuda.to_device(np.ascontiguousarray(array))
+
+
 def keys_of(sources: Array, targets: Array) -> Array:
     """Return a number for each edge, which ascend by row."""
     return targets.astype(np.int64) << 32 | sources
 
 
-class Holder(Protocol):
+class Holder:
     """A graph of a contender, which keeps what it is after each batch."""
 
-    def insert(self, batch: Edges) -> None:
-        """Add edges."""
-        ...
+    #: The package that it needs, beside SciPy; whether its arrays lie on the GPU.
+    package, is_there = "featgraph", False
 
-    def delete(self, batch: Edges) -> None:
+    def __init__(self, edges: Any, vertex_count: int, target: str = "cpu") -> None:
+        raise NotImplementedError
+
+    @classmethod
+    def place(cls, edges: Edges) -> Any:
+        """Return edges in the form that all methods take them in."""
+        return edges
+
+    def insert(self, batch: Any) -> None:
+        """Add edges."""
+        raise NotImplementedError
+
+    def delete(self, batch: Any) -> None:
         """Take edges out."""
-        ...
+        raise NotImplementedError
 
     def rows(self) -> tuple[Array, float]:
         """Return the length of each row, and the sum of all weights."""
-        ...
+        raise NotImplementedError
 
 
-class Dynamic:
-    """An `fg.DynamicGraph`, on the target that it is given."""
+class Dynamic(Holder):
+    """An `fg.DynamicGraph`, on the target that it is given.
 
-    def __init__(self, edges: Edges, vertex_count: int, target: str = "cpu") -> None:
+    Attributes
+    ----------
+    columns : int
+        Of 4 bytes each: none; a weight; a weight, a type and two times.
+    is_both : bool
+        Whether rows of both directions exist.
+    """
+
+    columns, is_both = 1, False
+
+    def __init__(self, edges: Any, vertex_count: int, target: str = "cpu") -> None:
         self.graph = fg.DynamicGraph.from_edges(
-            edges.sources, edges.targets, weights=edges.weights,
-            vertex_count=vertex_count, duplicates="last", target=target,
-        )  # fmt: skip
+            **edges, vertex_count=vertex_count, duplicates="last", target=target
+        )
+        if self.is_both:
+            self.graph.neighbors(0)
 
-    def insert(self, batch: Edges) -> None:
-        self.graph.insert_edges(batch.sources, batch.targets, weights=batch.weights)
+    @classmethod
+    def place(cls, edges: Edges) -> Any:
+        """Return arrays by the names of arguments."""
+        u, v, weights = edges.sources, edges.targets, edges.weights
+        put = (lambda array: array) if not cls.is_there else cuda_array
+        given = {"sources": put(u), "targets": put(v)}
+        if cls.columns:
+            given["weights"] = put(weights)
+        if cls.columns > 1:
+            values = {"type": u % 8, "begin": u, "end": u + v % 64}
+            given["columns"] = {name: put(array) for name, array in values.items()}
+        return given
 
-    def delete(self, batch: Edges) -> None:
-        self.graph.delete_edges(batch.sources, batch.targets)
+    def insert(self, batch: Any) -> None:
+        self.graph.insert_edges(**batch)
 
-    def mix(self, come: Edges, go: Edges) -> None:
+    def delete(self, batch: Any) -> None:
+        self.graph.delete_edges(batch["sources"], batch["targets"])
+
+    def mix(self, batch: Any, insert: Array) -> None:
         """Insert edges and delete others in one batch."""
-        pairs = zip(vars(come).values(), vars(go).values(), strict=True)
-        sources, targets, weights = (np.concatenate(pair) for pair in pairs)
-        insert = np.arange(len(sources)) < len(come)
-        self.graph.update(sources, targets, insert=insert, weights=weights)
+        self.graph.update(**batch, insert=insert)
 
     def rows(self) -> tuple[Array, float]:
-        total = float(np.sum(self.graph.weights, dtype=np.float64))
-        return np.asarray(self.graph.in_degree), total
+        weights = self.graph.weights if self.columns else np.nan
+        return np.asarray(self.graph.in_degree), float(
+            np.sum(weights, dtype=np.float64)
+        )
 
 
-class DynamicThere(Dynamic):
-    """The same on the GPU; batches lie there before they are timed."""
-
-    def __init__(self, edges: Edges, vertex_count: int, target: str = "cpu") -> None:
-        super().__init__(edges, vertex_count, target)
-        self.there: tuple[Edges, Edges] | None = None
-
-    def insert(self, batch: Edges) -> None:
-        """Add edges."""
-        super().insert(self._moved(batch))
-
-    def delete(self, batch: Edges) -> None:
-        """Take edges out."""
-        super().delete(self._moved(batch))
-
-    def _moved(self, batch: Edges) -> Edges:
-        if self.there is None or self.there[0] is not batch:
-            from numba import cuda
-
-            arrays = batch.sources, batch.targets, batch.weights
-            self.there = batch, Edges(*map(cuda.to_device, arrays))
-        return self.there[1]
-
-
-class Rebuilt:
+class Rebuilt(Holder):
     """`Graph.from_edges` of all edges, and its in-edges, anew."""
 
     def __init__(self, edges: Edges, vertex_count: int, target: str = "cpu") -> None:
@@ -143,7 +160,7 @@ class Rebuilt:
         return self.graph.in_degree, float(np.sum(self.graph.weights, dtype=np.float64))
 
 
-class Sorted:
+class Sorted(Holder):
     """Sorted keys of all edges: each batch is put behind them, and all are sorted."""
 
     def __init__(self, edges: Edges, vertex_count: int, target: str = "cpu") -> None:
@@ -213,7 +230,7 @@ class Merged(Sorted):
         self._merge(batch, is_deletion=True)
 
 
-class SciPy:
+class SciPy(Holder):
     """A CSR matrix A: ``A + B``, and ``A - B`` without the zeros that it leaves."""
 
     def __init__(self, edges: Edges, vertex_count: int, target: str = "cpu") -> None:
@@ -238,11 +255,98 @@ class SciPy:
         )
 
 
-CONTENDERS: dict[str, Callable[..., Holder]] = {
+class NetworKit(Holder):
+    """Its graph, which has edges in both directions; it looks for repeats."""
+
+    package = "networkit"
+
+    def __init__(self, edges: Edges, vertex_count: int, target: str = "cpu") -> None:
+        self.graph = import_module("networkit").GraphFromCoo(
+            self._listed(edges), n=vertex_count, weighted=True, directed=True
+        )
+
+    def _listed(self, edges: Edges) -> Any:
+        ends = edges.sources.astype(np.uint64), edges.targets.astype(np.uint64)
+        return edges.weights.astype(np.float64), ends
+
+    def insert(self, batch: Edges) -> None:
+        self.graph.addEdges(self._listed(batch), checkMultiEdge=True)
+
+    def delete(self, batch: Edges) -> None:
+        for pair in zip(batch.sources.tolist(), batch.targets.tolist(), strict=True):
+            self.graph.removeEdge(*pair)
+
+    def rows(self) -> tuple[Array, float]:
+        degrees = map(self.graph.degreeIn, range(self.graph.numberOfNodes()))
+        return np.fromiter(degrees, np.int64), self.graph.totalEdgeWeight()
+
+
+class IGraph(Holder):
+    """Its graph, whose edges may be repeated; it builds its index in each batch."""
+
+    package = "igraph"
+
+    def __init__(self, edges: Edges, vertex_count: int, target: str = "cpu") -> None:
+        self.graph = import_module("igraph").Graph(vertex_count, directed=True)
+        self.insert(edges)
+
+    def _pairs(self, edges: Edges) -> Any:
+        return np.stack([edges.sources, edges.targets], axis=1).tolist()
+
+    def insert(self, batch: Edges) -> None:
+        values = {"weight": batch.weights.tolist()}
+        self.graph.add_edges(self._pairs(batch), attributes=values)
+
+    def delete(self, batch: Edges) -> None:
+        self.graph.delete_edges(self.graph.get_eids(self._pairs(batch)))
+
+    def rows(self) -> tuple[Array, float]:
+        return np.array(self.graph.indegree()), sum(self.graph.es["weight"])
+
+
+class NetworkX(Holder):
+    """A `DiGraph`: dictionaries of dictionaries."""
+
+    package = "networkx"
+
+    def __init__(self, edges: Edges, vertex_count: int, target: str = "cpu") -> None:
+        self.graph = import_module("networkx").DiGraph()
+        self.graph.add_nodes_from(range(vertex_count))
+        self.insert(edges)
+
+    def insert(self, batch: Edges) -> None:
+        arrays = (array.tolist() for array in vars(batch).values())
+        self.graph.add_weighted_edges_from(zip(*arrays, strict=True))
+
+    def delete(self, batch: Edges) -> None:
+        ends = batch.sources.tolist(), batch.targets.tolist()
+        self.graph.remove_edges_from(zip(*ends, strict=True))
+
+    def rows(self) -> tuple[Array, float]:
+        degrees = np.array([degree for _, degree in self.graph.in_degree()])
+        return degrees, self.graph.size(weight="weight")
+
+
+def variant(**attributes: Any) -> type[Holder]:
+    """Return `Dynamic` with other attributes."""
+    return type("Variant", (Dynamic,), attributes)
+
+
+CONTENDERS: dict[str, type[Holder]] = {
     "dynamic": Dynamic,
-    "dynamic, batches on the GPU": DynamicThere,
+    "dynamic, batches on the GPU": variant(is_there=True),
     "merge into CSR": Merged,
     "SciPy A + B": SciPy,
     "sort all": Sorted,
     "from_edges": Rebuilt,
+    "dynamic, 0 columns": variant(columns=0),
+    "dynamic, 0 columns, on the GPU": variant(columns=0, is_there=True),
+    "dynamic, 4 columns": variant(columns=4),
+    "dynamic, 4 columns, on the GPU": variant(columns=4, is_there=True),
+    "dynamic, both directions": variant(is_both=True),
+    "NetworKit": NetworKit,
+    "igraph": IGraph,
+    "NetworkX": NetworkX,
 }
+#: Those that a run has if it is not told.
+USUAL = list(CONTENDERS)[:6]

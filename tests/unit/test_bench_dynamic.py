@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bench.dynamic import batches, contenders, following, stream
-from bench.record import Recorder
+from bench.dynamic import batches, contenders, following, stream, tables
+from bench.record import Recorder, child_environment
 
 BENCHES: dict[str, Any] = {
     "dynamic-batches": batches,
     "dynamic-following": following,
     "dynamic-stream": stream,
+    "dynamic-tables": tables,
 }
 
 
@@ -37,7 +40,8 @@ def test_batches_are_right_by_every_contender() -> None:
     assert not recorder.has_failures
     made = {(line["contender"], line["operation"]) for line in recorder.lines}
     operations = ["initialise", "insert", "delete", "protocol", "stacked"]
-    on_host = contenders.CONTENDERS.keys() - {"dynamic, batches on the GPU"}
+    kinds = {name: contenders.CONTENDERS[name] for name in contenders.USUAL}
+    on_host = {name for name, kind in kinds.items() if not kind.is_there}
     assert made >= {(c, o) for c in on_host for o in operations}
     assert made >= {("dynamic", "mixed"), ("dynamic", "two batches")}
 
@@ -72,3 +76,100 @@ def test_updates_and_streams_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {(line["contender"], line["what"]) for line in recorder.lines}
     assert ("following", "step") in parts
     assert ("anew", "triangles") in parts
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in contenders.CONTENDERS if n not in contenders.USUAL]
+)
+def test_columns_and_peers_are_right(name: str) -> None:
+    package = contenders.CONTENDERS[name].package
+    pytest.importorskip(package, reason=f"{package} is a peer")
+    recorder = run(
+        "dynamic-batches", graph=["kron-6"], sizes=[1, 9], repeat=1, only=[name]
+    )
+    assert not recorder.has_failures
+    operations = {line["operation"] for line in recorder.lines}
+    is_there = contenders.CONTENDERS[name].is_there
+    assert operations == (set() if is_there else {"initialise", "insert", "delete"})
+
+
+def tables_of(**given: Any) -> Recorder:
+    few = {"graph": ["kron-7"], "sizes": [9], "repeat": 1, "rounds": 12}
+    return run("dynamic-tables", **few, only=["bfs", "k_truss"], **given)
+
+
+def test_tables_are_right() -> None:
+    recorder = tables_of()
+    assert not recorder.has_failures
+    laid_out = [line["compactions"] for line in recorder.lines if "compactions" in line]
+    assert len(laid_out) == 3
+    means = [line for line in recorder.lines if line["contender"] == "geometric mean"]
+    assert [line["operation"] for line in means] == ["fresh", "aged", "compacted"]
+    used = {
+        line["operation"]: line["used_per_edge"]
+        for line in recorder.lines
+        if line["contender"] == "bfs"
+    }
+    assert used["aged"] > used["compacted"]
+
+
+def test_a_table_of_wrong_answers_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = tables.algorithms.bfs
+
+    def other(graph: Any, *given: Any, **options: Any) -> Any:
+        is_changing = isinstance(graph, tables.fg.DynamicGraph)
+        return plain(graph, *(g + is_changing for g in given), **options)
+
+    monkeypatch.setattr(tables.algorithms, "bfs", other)
+    assert tables_of(tables=["algorithms"]).has_failures
+
+
+#: Runs under Numba's simulator of CUDA, which has to be chosen before it is imported.
+ON_PAGES = """
+import numpy as np
+from numba import cuda
+from bench.dynamic import contenders, pages
+
+pages.cuda_array = lambda array: cuda.to_device(np.ascontiguousarray(array))
+pages.THREADS = 32
+keys = np.random.default_rng(0).permutation(12 * 40)[:200]
+
+def edges(keys):
+    ends = (keys % 40).astype(np.int32), (keys // 40).astype(np.int32)
+    return pages.Pages.place(contenders.Edges(*ends, np.ones(keys.size)))
+
+def check(holder, expected):
+    arrays = [array.copy_to_host() for array in holder.arrays]
+    (first, degree, locks), held, ring, (waiting, head, tail, made) = arrays
+    found, used = [], set()
+    for row in range(12):
+        page = first[row]
+        for k in range(degree[row]):
+            page = held[page, 15] if k and k % 15 == 0 else page
+            used.add(int(page))
+            found.append(int(40 * row + held[page, k % 15]))
+    free = [int(ring[(head + i) % ring.size]) for i in range(waiting)]
+    assert sorted(found) == sorted(expected.tolist()) and not locks.any()
+    assert sorted([*used, *free]) == list(range(made)), (used, free, made)
+
+base, more = np.sort(keys[:120]), keys[100:]
+holder = pages.Pages(edges(base), 12)
+for _ in range(2):
+    holder.insert(edges(more))
+    check(holder, keys)
+    holder.delete(edges(more))
+    check(holder, keys[:100])
+    holder.insert(edges(base))
+    check(holder, base)
+"""
+
+
+@pytest.mark.parametrize("fault", ["", "pages.TAIL = 1\n", "pages.NEXT = 0\n"])
+def test_pages_and_locks(fault: str) -> None:
+    script = ON_PAGES.replace("keys = ", f"{fault}keys = ", 1)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False,
+        env=child_environment() | {"NUMBA_ENABLE_CUDASIM": "1"},
+    )  # fmt: skip
+    assert ("AssertionError" in done.stderr) == bool(fault), done.stderr
+    assert (done.returncode == 0) == (not fault), done.stderr

@@ -1,0 +1,364 @@
+"""Further tables of graphs that change; ``--tables`` names them.
+
+*doublings* (aimGraph 6.2): slots and bytes an edge, and ms of batches, by the sizes of
+runs a doubling, each in a process of its own, on the CPU.
+
+*vertices* (6.5-6.10): insertion, and of that looking for names, and deletion of drawn
+vertices with their edges: by their own rows where the graph is undirected or has rows
+along "out", by a sweep over all rows without.
+
+*memory* (4.1-4.3): slots and bytes an edge over ``--rounds`` of as many insertions as
+deletions. Insertions are *uniform*, or *sweep* over rows, a tenth in each round, or
+updates insert or delete at *random*, in one batch. Edges may have copies. Compactions
+are rounds that lay all rows out; what they take more than others is their share.
+
+*balance* (7.1): what is brought up to date behind a batch: stamps (degrees, traits and
+lists of hubs), and what the next superstep takes more than the one behind it.
+
+*algorithms* (7.2-7.4): each public algorithm on the graph and on its frozen copy, in
+turn: *fresh*, *aged* by `AGED` E updates that keep degrees, and *compacted*. The last
+rows are geometric means; ratios are of processors' time on the CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+import featgraph as fg
+from bench.dynamic.batches import add, draw_batch, edges_once, per_edge, repeated, timed
+from bench.dynamic.contenders import Edges
+from bench.graphs import SEED, make_graph
+from bench.record import ROOT, Recorder, gpu_name
+from bench.timing import with_answers
+from featgraph import algorithms
+from featgraph.dynamic.inputs import Names
+
+Array = Any
+
+DEFAULTS = {
+    "graph": ["kron-13"], "k": [1], "repeat": 5, "target": "cpu", "rounds": 100,
+    "sizes": [1_000, 10_000, 100_000], "only": None, "seconds": 20.0,
+    "tables": ["vertices", "memory", "balance", "algorithms"],
+}  # fmt: skip
+#: Updates of the aged graph by its edges, and the batches that they come in.
+AGED, BATCH_SHARE = 10, 16
+#: Edges to be deleted lie so far apart in the list of all.
+STRIDE = 7919
+CLASSES = 3
+ALIKE = np.array([[2.0, 1.0], [1.0, 2.0]])
+#: Answers that are compared: the first of them that a result has.
+ANSWERS = (
+    "distributions", "ranks", "labels", "triangles", "levels", "distances", "widths",
+    "centralities", "core_numbers", "trussness", "coefficients", "scores", "values",
+    "outputs", "voltages", "temperatures", "marginals", "hubs",
+)  # fmt: skip
+
+
+class Given:
+    """Arguments of algorithms for a graph."""
+
+    def __init__(self, graph: Any, weights: Any) -> None:
+        rng, count = np.random.default_rng(SEED), graph.vertex_count
+        self.graph, self.weights = graph, weights
+        self.unary = rng.random((count, 2), np.float32) + 1
+        self.hub = int(np.argmax(graph.in_degree))
+        self.seeds = np.where(rng.random(count) < 0.01, rng.integers(0, 3, count), -1)
+        self.both = np.stack([self.seeds, self.seeds[::-1]], axis=1)
+        self.held = np.where(self.seeds < 0, np.nan, self.seeds)
+        self.held[np.unique(algorithms.connected_components(graph).labels)] = 0
+        self.hot = np.eye(CLASSES, dtype=np.float32)[self.seeds]
+        self.hot *= (self.seeds >= 0)[:, None]
+
+
+TEN = {"max_supersteps": 10}
+#: Algorithm -> its arguments and options; supersteps end where both graphs' do.
+CALLS: dict[str, Callable[[Given], tuple[tuple[Any, ...], dict[str, Any]]]] = {
+    **dict.fromkeys(
+        ("pagerank", "triangle_count", "connected_components", "clustering", "k_core",
+         "strongly_connected_components"), lambda g: ((), {})
+    ),
+    **dict.fromkeys(("bfs", "sssp", "sswp"), lambda g: ((g.hub,), {})),
+    "label_propagation": lambda g: ((g.seeds,), TEN),
+    "label_set_propagation": lambda g: ((g.both,), TEN),
+    "pagerank_push": lambda g: ((), {"epsilon": 1e-5}),
+    "hits": lambda g: ((), {"max_iter": 20}),
+    "eigenvector_centrality": lambda g: ((), TEN),
+    "katz_centrality": lambda g: ((), {"alpha": 1e-4}),
+    "belief_propagation": lambda g: (
+        (g.unary, ALIKE), {"damping": 0.3, "max_supersteps": 3}
+    ),
+    "heat_simulation": lambda g: ((g.unary,), {"dt": 1e-6, "duration": 1e-5}),
+    **dict.fromkeys(
+        ("circuit_simulation", "neural_network"), lambda g: ((g.held,), TEN)
+    ),
+    "multi_manifold_ranking": lambda g: ((g.hot[:, 0],), TEN | {"weights": g.weights}),
+    "multimodal_learning": lambda g: ((g.hot,), TEN | {"weights": g.weights}),
+    "closeness_centrality": lambda g: ((np.arange(32),), {}),
+    "betweenness_centrality": lambda g: ((), {"sources": np.arange(8)}),
+    "k_truss": lambda g: ((), {}),
+}  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--target", choices=["cpu", "cuda"])
+    parser.add_argument("--tables", nargs="+", choices=TABLES)
+    parser.add_argument("--sizes", nargs="+", type=int, help="vertices, or updates")
+    parser.add_argument("--rounds", type=int, help="of the table of memory")
+    parser.add_argument("--only", nargs="+", choices=CALLS, help="algorithms")
+    parser.add_argument("--seconds", type=float, help="most that a cell repeats for")
+
+
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Make each table of each graph."""
+    recorder.device = gpu_name() if arguments.target == "cuda" else None
+    for name, table in product(arguments.graph, arguments.tables):
+        recorder.attempt(table, partial(TABLES[table], arguments, recorder, name))
+
+
+def made(edges: Edges, count: int | None, target: str, **options: Any) -> Any:
+    """Return a graph of the edges, with weights."""
+    return fg.DynamicGraph.from_edges(
+        edges.sources, edges.targets, weights=edges.weights, vertex_count=count,
+        target=target, **options,
+    )  # fmt: skip
+
+
+def watched(owner: type, name: str, taken: list[Array], target: str) -> Any:
+    """Have calls of a method timed."""
+    method, returned = getattr(owner, name), [None]
+
+    def call(*given: Any) -> Any:
+        taken.append(timed(lambda: returned.append(method(*given)), target))
+        return returned.pop()
+
+    return mock.patch.object(owner, name, call)
+
+
+def doublings(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None:
+    """Run batches in processes with other sizes of runs."""
+    output = ["--output", str(recorder.output)] if recorder.output else []
+    for count in (1, 2, 4, 8):
+        subprocess.run(
+            [sys.executable, "-m", "bench.run", "dynamic-batches", "--graph", name,
+             "--only", "dynamic", "--kinds", "random", "like", "--per-doubling",
+             str(count), "--repeat", str(arguments.repeat), "--sizes",
+             *map(str, arguments.sizes), *output],
+            cwd=ROOT, check=True,
+        )  # fmt: skip
+
+
+def vertices(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None:
+    """Insert vertices, and delete drawn ones with their edges."""
+    named, target = make_graph(name), arguments.target
+    base, count = edges_once(named.graph), named.graph.vertex_count
+    kinds = ["undirected", "undirected, names", "directed", "directed, out-rows"]
+    for kind, size in product(kinds, arguments.sizes):
+        names = "names" in kind
+        graph = made(
+            base, None if names else count, target, directed=kind[0] == "d", names=names
+        )
+        if "out" in kind:
+            graph.neighbors(0)
+        before, given = graph.vertex_count, np.arange(size) + count if names else size
+        known = np.unique(base.sources)
+        gone = np.random.default_rng(SEED).choice(known, min(size, count // 4), False)
+        is_left = ~np.isin(base.sources, gone) & ~np.isin(base.targets, gone)
+        looked: list[Array] = []
+        taken: dict[str, list[Array]] = {"insert": [], "delete": []}
+        checks = {"ok": True}
+        for _ in range(arguments.repeat + 1):
+            one = graph.copy()
+            assert one.out_degree.size  # batches keep it from then on
+            with watched(Names, "look_up", looked, target):
+                call = partial(one.insert_vertices, given)
+                taken["insert"].append(timed(call, target))
+            checks["ok"] &= one.living_count == before + size
+            taken["delete"].append(timed(partial(one.delete_vertices, gone), target))
+            checks["ok"] &= one.given_edge_count == int(is_left.sum())
+        for operation, trials in taken.items():
+            add(recorder, "dynamic", trials[1:], operation=f"{operation} vertices",
+                names_ms=float(np.median([ms[0] for ms in looked] or [0])), size=size,
+                deleted_edges=int((~is_left).sum()), checks=checks, kind=kind,
+                graph=named.describe())  # fmt: skip
+
+
+def memory(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None:
+    """Insert and delete for many rounds."""
+    named, target = make_graph(name), arguments.target
+    base, count = edges_once(named.graph, both=True), named.graph.vertex_count
+    size = min(max(arguments.sizes), len(base) // 16)
+    for kind in ("uniform", "sweep", "random"):
+        rng, graph = np.random.default_rng(SEED), made(base, count, target)
+        living = np.stack([base.sources, base.targets])
+        first, rows, weights = per_edge(graph), [], np.ones(size, np.float32)
+        for number in range(arguments.rounds):
+            whole = np.ones(size, np.bool_)
+            by_chance = rng.random(size) < 0.5
+            ms, is_laid_out = np.zeros(2), False
+            for insert in [by_chance] if kind == "random" else [whole, ~whole]:
+                come = rng.integers(0, count, (2, size), np.int32)
+                if kind == "sweep":
+                    come[1] = come[1] // 10 + number % 10 * (count // 10)
+                some = rng.integers(living.shape[1]) + np.arange(size) * STRIDE
+                some %= living.shape[1]
+                ends = np.where(insert, come, living[:, some])
+                living = np.delete(living, some[~insert], axis=1)
+                living = np.append(living, come[:, insert], axis=1)
+                call = partial(graph.update, *ends, insert, weights=weights)
+                ms += timed(partial(call, copies="first"), target)
+                is_laid_out |= not graph._store._aged
+            rows.append([*ms, is_laid_out, *per_edge(graph).values()])
+        expected = np.bincount(living[1], minlength=count)
+        checks = {"ok": np.array_equal(graph.in_degree, expected)}
+        taken = np.array(rows)
+        laid_out, ms = taken[:, 2] > 0, taken[:, int(target == "cpu")]
+        more = (ms - np.median(ms[~laid_out]))[laid_out].sum()
+        common = {"kind": kind, "graph": named.describe()}
+        add(recorder, "dynamic", [*taken[:, :2]], operation="rounds", size=size,
+            checks=checks, compactions=int(laid_out.sum()),
+            compaction_share=float(more / ms.sum()), **first,
+            most_slots_per_edge=taken[:, 3].max(),
+            most_used_per_edge=taken[:, 4].max(), **common)  # fmt: skip
+        compaction = repeated(graph.compact, target, arguments.repeat, 5)
+        add(recorder, "dynamic", compaction, operation="compact", **per_edge(graph),
+            **common)  # fmt: skip
+
+
+@fg.gather(into="found", combine="sum")
+def values_of_sources(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Value of the source."""
+    return d.value[u]
+
+
+@fg.vertex
+def keep(f, v, d):  # type: ignore[no-untyped-def]
+    """Keep the sum of the values."""
+    d.total[v] = d.found[v]
+    return True
+
+
+total_step = fg.foldmap(values_of_sources, keep)
+
+
+def balance(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None:
+    """Time stamps, and the first superstep behind a batch and the second."""
+    named, target = make_graph(name), arguments.target
+    base, count = edges_once(named.graph, both=True), named.graph.vertex_count
+    graph = made(base, count, target, duplicates="last")
+    one, zero = fg.vertex_property(np.float32(1)), fg.vertex_property(np.float32(0))
+    state = fg.State(graph, value=one, total=zero)
+    for size, kind in product(arguments.sizes, ("random", "hub")):
+        batch = draw_batch(base, count, min(size, len(base) // 16, count // 2), kind)
+        taken: dict[str, list[Array]] = {"stamps": [], "first": [], "second": []}
+        for number in range(2 * arguments.repeat + 2):
+            weights = {"weights": batch.weights} if number % 2 == 0 else {}
+            call = graph.insert_edges if weights else graph.delete_edges
+            with watched(fg.DynamicGraph, "_advance", taken["stamps"], target):
+                call(batch.sources, batch.targets, **weights)
+            for which in ("first", "second"):
+                taken[which].append(timed(lambda: total_step(state), target))
+        checks = {"ok": np.array_equal(state["total"], graph.in_degree)}
+        for what, trials in taken.items():
+            add(recorder, "dynamic", trials[2:], operation=what, size=len(batch),
+                kind=kind, checks=checks, graph=named.describe())  # fmt: skip
+
+
+def compare(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None:
+    """Call algorithms on a graph that changes, and on its frozen copy."""
+    named, target = make_graph(name), arguments.target
+    base, count = edges_once(named.graph), named.graph.vertex_count
+    pair = np.stack([base.weights, base.weights[::-1]], axis=1)
+    graph = made(base, count, target, duplicates="last", directed=False,
+                 columns={"pair": pair})  # fmt: skip
+    chosen = arguments.only or [*CALLS]
+    for state in ("fresh", "aged", "compacted"):
+        if state == "aged":
+            age(graph)
+        if state == "compacted":
+            graph.compact()
+        frozen, ratios, slots = graph.freeze(), [], per_edge(graph)
+        givens = (Given(graph, graph.column("pair")),
+                  Given(frozen, graph.edges()[2]["pair"]))  # fmt: skip
+        for what in chosen:
+            common = {"operation": state, "graph": named.describe()}
+            both = partial(time_pair, what, givens, arguments)
+            found = recorder.attempt(what, both, **common)
+            if found is None:
+                continue
+            (taken, static), checks = found
+            clock = int(target == "cpu")  # there, time of processors
+            static_ms = float(np.median(static, 0)[clock])
+            ratio = float(np.median(taken, 0)[clock]) / static_ms
+            ratios.append(ratio)
+            add(recorder, what, taken, checks=checks, ratio=ratio,
+                static_ms=static_ms, **slots, **common)  # fmt: skip
+        mean = float(np.exp(np.mean(np.log(ratios)))) if ratios else None
+        recorder.add("geometric mean", [], ratio=mean, **common)
+
+
+def time_pair(
+    what: str, givens: tuple[Given, Given], arguments: argparse.Namespace
+) -> tuple[tuple[list[Array], list[Array]], dict[str, bool]]:
+    """Return trials on both graphs, in turn, and whether answers are alike."""
+    taken: tuple[list[Array], list[Array]] = [], []
+    results: dict[int, Any] = {}
+
+    def call(which: int) -> None:
+        args, options = CALLS[what](givens[which])
+        function = getattr(algorithms, what)
+        results[which] = with_answers(
+            function(givens[which].graph, *args, target=arguments.target, **options)
+        )
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fg.ConvergenceWarning)
+        while len(taken[1]) <= arguments.repeat and (
+            sum(ms[0] for ms in taken[0][1:]) < 1e3 * arguments.seconds
+        ):
+            for which, trials in enumerate(taken):
+                trials.append(timed(partial(call, which), arguments.target))
+    found, wanted = (
+        next(np.asarray(getattr(r, a)) for a in ANSWERS if hasattr(r, a))
+        for r in (results[0], results[1])
+    )
+    scale = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0))
+    is_right = bool(np.allclose(found, wanted, 1e-3, 1e-3 * scale, equal_nan=True))
+    return (taken[0][1:], taken[1][1:]), {"ok": is_right}
+
+
+def age(graph: fg.DynamicGraph) -> None:
+    """Delete rows and insert them again, until all are nearly to be laid out anew."""
+    rng, store = np.random.default_rng(SEED), graph._store
+    size = graph.given_edge_count // BATCH_SHARE // 2
+    out: list[Array] = []
+    number, is_last = 0, False
+    while not is_last:
+        number += 1
+        is_last = number > AGED * BATCH_SHARE and store._aged * 5 > store.edge_count
+        sources, targets, columns = graph.edges()
+        is_chosen = rng.random(graph.vertex_count) < 1 / BATCH_SHARE
+        some = np.flatnonzero(is_chosen[targets if number % 2 else sources])
+        some = some[: 0 if is_last else size]
+        arrays = sources, targets, columns["weight"], columns["pair"]
+        gone = [array[some] for array in arrays]
+        out = out or [array[:0] for array in arrays]
+        u, v, weights, pair = map(np.concatenate, zip(gone, out, strict=True))
+        insert = np.arange(u.size) >= some.size
+        graph.update(u, v, insert, weights=weights, columns={"pair": pair})
+        out = gone
+
+
+TABLES: dict[str, Callable[[argparse.Namespace, Recorder, str], None]] = {
+    "doublings": doublings, "vertices": vertices, "memory": memory,
+    "balance": balance, "algorithms": compare,
+}  # fmt: skip
