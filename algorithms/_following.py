@@ -189,6 +189,20 @@ def follow_paths(
     again = sources[np.asarray(state[before])[sources, 0] != sources]
     state.put(far, again, 0)  # their ids were given out again
     state.put(before, again, again[:, None])
-    run = fg.iterate(step, state, max_supersteps=graph.vertex_count + 1, target=target)
+    active = step.on(due_behind(changes, graph, lost, again))(state, target=target)
+    run = fg.iterate(
+        step, state, active=active, max_supersteps=graph.vertex_count + 1, target=target
+    )
     vars(result)["_paths"] = state
-    return state, Update(changes.version, supersteps=run.supersteps)
+    return state, Update(changes.version, supersteps=run.supersteps + 1)
+
+
+def due_behind(changes: Any, graph: Any, *others: Any) -> Any:
+    """Return where edges came or got other values, and other vertices that live."""
+    ends = [
+        pair[side]
+        for pair in (changes.inserted, changes.changed)
+        for side in ((1,) if graph.directed else (0, 1))
+    ]
+    due = np.unique(np.concatenate([*ends, *others]))
+    return due if graph.living is None else due[graph.living[due]]

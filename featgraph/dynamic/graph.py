@@ -652,6 +652,13 @@ missing=0, vertices=0)
             )
         return GraphColumn(ColumnValues(self, name))
 
+    def stored_column(self, name: str) -> Any:
+        """Return the memory of a column; None where the graph has no such column.
+
+        A slot without an edge has zero, or the value of an edge that is gone.
+        """
+        return self._store.pool("in").columns.get(name)
+
     def contains(self, sources: Any, targets: Any) -> npt.NDArray[np.bool_]:
         """Return for each pair whether there is such an edge.
 
