@@ -17,7 +17,7 @@ import numpy as np
 
 import featgraph as fg
 
-__all__ = ["FEW", "Following", "Update", "follow", "follow_paths"]
+__all__ = ["FEW", "Following", "Update", "ends_of", "follow", "follow_paths", "spread"]
 
 #: Arguments of algorithms that have values for edges, in the order in which the edges
 #: were given: of edges that have come since, they say nothing.
@@ -152,6 +152,7 @@ def follow_paths(
     make_state: Callable[[], Any],
     step: Any,
     unreached: Any,
+    length: int,
 ) -> Any:
     """Bring the State of a search up to date; return it, or why it begins anew.
 
@@ -168,6 +169,8 @@ def follow_paths(
         Makes paths shorter.
     unreached
         How far a vertex is that no path leads to.
+    length : int
+        Of an edge, at least.
 
     Returns
     -------
@@ -189,20 +192,49 @@ def follow_paths(
     again = sources[np.asarray(state[before])[sources, 0] != sources]
     state.put(far, again, 0)  # their ids were given out again
     state.put(before, again, again[:, None])
-    active = step.on(due_behind(changes, graph, lost, again))(state, target=target)
-    run = fg.iterate(
-        step, state, active=active, max_supersteps=graph.vertex_count + 1, target=target
-    )
+    due = ends_of(state, far, changes, lost, length=length)
+    done = spread(step, state, due, lost, target)
     vars(result)["_paths"] = state
-    return state, Update(changes.version, supersteps=run.supersteps + 1)
+    return state, Update(changes.version, "", *done)
 
 
-def due_behind(changes: Any, graph: Any, *others: Any) -> Any:
-    """Return where edges came or got other values, and other vertices that live."""
-    ends = [
-        pair[side]
-        for pair in (changes.inserted, changes.changed)
-        for side in ((1,) if graph.directed else (0, 1))
-    ]
-    due = np.unique(np.concatenate([*ends, *others]))
-    return due if graph.living is None else due[graph.living[due]]
+def ends_of(state: Any, name: str, changes: Any, lost: Any, *, length: int = 0) -> Any:
+    """Return where an edge that came may make a value less, and vertices without one.
+
+    Values are compared on the host alone: from a GPU all of them would have to come.
+
+    Parameters
+    ----------
+    name : str
+        A property that is less by `length` at least where a value comes from.
+    """
+    graph = state.graph
+    pairs = zip(changes.inserted, changes.changed, strict=True)
+    u, v = (np.concatenate(ends) for ends in pairs)
+    if name == "label" or not graph.directed:
+        u, v = np.concatenate([u, v]), np.concatenate([v, u])
+    if graph.target_of("auto") == "cpu":
+        values = state.stored(name).reshape(-1)
+        v = v[values[u] + length < values[v]]
+    ids = np.unique(np.concatenate([v, lost]))
+    return ids if graph.living is None else ids[graph.living[ids]]
+
+
+def spread(
+    step: Any, state: Any, due: Any, lost: Any, target: str
+) -> tuple[int, int | None]:
+    """Find values of due vertices, and of all that theirs make less.
+
+    Return how many supersteps that takes, and how many edges are evaluated, with those
+    of the vertices that `trim` has found.
+    """
+    graph = state.graph
+    if not due.size:
+        return 0, 0
+    active = step.on(due)(state, target=target)
+    most = graph.vertex_count + 4
+    run = fg.iterate(step, state, active=active, max_supersteps=most, target=target)
+    edges = run.evaluated
+    if edges is not None:
+        edges += graph.edges_into(due) + graph.edges_into(lost)
+    return run.supersteps + 1, edges

@@ -169,7 +169,9 @@ def bound_weights(graph: fg.Graph, real: np.dtype[Any]) -> Any:
     stored = graph.changing and graph.changing.stored_column("weight")
     if stored is None or stored.dtype != real:
         return None
-    return graph.column("weight") if _are_moderate(fg.given_array(stored), real) else None
+    return (
+        graph.column("weight") if _are_moderate(fg.given_array(stored), real) else None
+    )
 
 
 def _moderate(real: np.dtype[Any]) -> tuple[float, float]:

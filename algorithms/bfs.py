@@ -123,7 +123,7 @@ class BfsResult(PathsResult):
             )
 
         found = follow_paths(
-            self, following, begin.vertices, make_state, follow_levels, FAR
+            self, following, begin.vertices, make_state, follow_levels, FAR, 1
         )
         if isinstance(found, str):
             return found

@@ -304,7 +304,7 @@ class PageRankResult(Result):
             _shares=state, ranks=_scaled, run=run, residuals=np.empty(0),
             vertex_names=graph.vertex_names,
         )  # fmt: skip
-        return Update(changes.version, supersteps=run.supersteps)
+        return Update(changes.version, "", run.supersteps, run.evaluated)
 
     residual_name: ClassVar[str] = "L1 change of the ranks"
     residual_fix: ClassVar[str] = "run with tol=0, which compares residuals"
@@ -317,10 +317,14 @@ def _begun(
     weights: dict[str, Any],
     where: dict[str, Any],
 ) -> fg.State:
-    """Return a State that begins with ranks of an earlier version."""
+    """Return a State that begins with ranks of an earlier version.
+
+    For the sum s of y, ``s = (1 - alpha) V + alpha s (1 - lost)``, where `lost` is the
+    part of it at vertices without out-edges.
+    """
     real, alpha = checked_reals(asked["dtype"]), float(asked["alpha"])
-    start = np.full((graph.vertex_count, 1), 1 - alpha, real)
-    start[: ranks.size, 0] = ranks * ranks.size
+    start = np.zeros((graph.vertex_count, 1), real)
+    start[: ranks.size, 0] = ranks
     state = fg.State(
         graph,
         share=fg.vertex_property(start, iterated=True),
@@ -332,7 +336,10 @@ def _begun(
         **weights,
     )
     begin[bool(weights)](state, **where)
-    _count_on(state, COUNTED_ON * graph.living_count, asked)
+    lost = float(start[state["out"] == 0].sum(dtype=np.float64))
+    mass = graph.living_count * (1 - alpha) / (1 - alpha * (1 - lost))
+    state["share"] = state["share"] * real.type(mass)
+    _count_on(state, COUNTED_ON * mass, asked)
     return state
 
 

@@ -112,12 +112,11 @@ class SsspResult(PathsResult):
         if begin.width > 1:
             return "paths are those of several searches"
         real, may_be_long = checked_reals(asked["dtype"]), list[bool]()
-        weighted = graph.stored_column("weight") is not None
+        given, own = asked["weights"], graph.stored_column("weight")
+        weighted = given is not None or own is not None
         length = partial(_lengths, may_be_long)
         lengths = (
-            {"weight": length_property(graph, asked["weights"], real, length)}
-            if weighted
-            else {}
+            {"weight": length_property(graph, given, real, length)} if weighted else {}
         )
         if any(may_be_long):
             return "paths may be longer than the type holds"
@@ -133,8 +132,10 @@ class SsspResult(PathsResult):
                 return "the weights are of another type"
             return state
 
-        steps = step if weighted else step_by_one
-        found = follow_paths(self, following, begin.vertices, make_state, steps, np.inf)
+        found = follow_paths(
+            self, following, begin.vertices, make_state,
+            step if weighted else step_by_one, np.inf, int(not weighted),
+        )  # fmt: skip
         if isinstance(found, str):
             return found
         state, done = found

@@ -659,6 +659,13 @@ missing=0, vertices=0)
         """
         return self._store.pool("in").columns.get(name)
 
+    def edges_into(self, ids: Array) -> int | None:
+        """Return how many edges lead to vertices; None where a GPU has to tell."""
+        if self._target == "cuda":
+            return None
+        pool = self._store.pool("in")
+        return int((pool.stops[ids] - pool.starts[ids]).sum(dtype=np.int64))
+
     def contains(self, sources: Any, targets: Any) -> npt.NDArray[np.bool_]:
         """Return for each pair whether there is such an edge.
 

@@ -207,6 +207,9 @@ def iterate(
             asynchronous=agenda.is_asynchronous,
             watched=agenda.watching.values,
             refused=course.refused,
+            evaluated=None
+            if state.graph.changing is None or device.name != "cpu"
+            else 0,
             **_of_ranks(state, options),
         )
         bar = progress_bar(asked_for["progress"], limit)
