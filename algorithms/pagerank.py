@@ -224,11 +224,11 @@ end = {False: fg.foldmap(rank), True: fg.foldmap(mass, rank_by_mass)}
 
 @fg.vertex
 def surf_from_one(f, v, d):  # type: ignore[no-untyped-def]
-    """Follow edges, or jump with a mass of one: nothing depends on how many others.
+    """Follow edges, or jump with the same mass: nothing depends on how many others.
 
     Where out(v) has changed, what others read of v stays as long as it is near enough.
     """
-    rank = (1 - d.alpha) + d.alpha * d.inflow[v, f]
+    rank = d.jump + d.alpha * d.inflow[v, f]
     d.share_next[v, f] = rank / sent(d.out[v])
     return abs(rank - d.share[v, f] * sent(d.out[v])) > d.epsilon
 
@@ -241,9 +241,11 @@ follow_ranks = {
         weights_of_out_edges, weigh_out_edges, weighted_shares, surf_from_one, change
     ),
 }
-add_ranks = fg.foldmap(mass)
+add_ranks = fg.foldmap(mass, mass_of_dangling)
 #: An update begins anew behind more changes than one for so many edges.
 SHARE = 8
+#: Jumps stay as they are if they are less than so many epsilon off.
+BALANCE = 0.5
 #: Which part of the mass that ranks had an update counts on; with less it goes on.
 COUNTED_ON = 0.9
 
@@ -288,6 +290,7 @@ class PageRankResult(Result):
         if weighted and not state.signature["weight"].column:
             return "the weights are of another type"
         limit = max(asked["max_supersteps"], 1000)
+        _balance(state)
         while True:
             least = float(state["least"])
             until = None if least < 0 else fg.below("residual", least)
@@ -330,6 +333,7 @@ def _begun(
         share=fg.vertex_property(start, iterated=True),
         out=fg.vertex_property(real.type(0)),
         alpha=alpha,
+        jump=1 - alpha,
         epsilon=0.0,
         least=0.0,
         counted_on=0.0,
@@ -343,6 +347,20 @@ def _begun(
     return state
 
 
+def _balance(state: fg.State) -> None:
+    """Have jumps make up for what ranks lose, unless they nearly do.
+
+    With any mass of a jump ranks are the same, scaled. With this one their sum stays as
+    it is: to get nearer to another one takes the most supersteps.
+    """
+    if "mass" not in state:
+        return
+    alpha, (mass,), (lost,) = state["alpha"], state["mass"], state["lost"]
+    jump = float((1 - alpha) * mass + alpha * lost) / state.graph.living_count
+    if abs(jump - state["jump"]) > state["epsilon"] * BALANCE:
+        state["jump"] = jump
+
+
 def _count_on(state: fg.State, mass: float, asked: dict[str, Any]) -> None:
     """Have ranks stay within what is promised, where their sum is a mass at least.
 
@@ -352,7 +370,10 @@ def _count_on(state: fg.State, mass: float, asked: dict[str, Any]) -> None:
     least = -1.0 if tol is None else state.graph.living_count * tol * mass / 2
     if epsilon is None:
         epsilon, least = asked["alpha"] * tol / 2, least / 2
-    state["counted_on"], state["epsilon"] = mass, epsilon * mass / 2
+    share = mass / 2
+    if asked["dangling"] is not None:  # to renormalize promises as much of y as it is
+        share = max(share, COUNTED_ON * state.graph.living_count)
+    state["counted_on"], state["epsilon"] = mass, epsilon * share
     state["least"] = least
 
 
