@@ -146,14 +146,9 @@ def follow(
 
 
 def follow_paths(
-    result: Any,
-    following: Following,
-    sources: Any,
-    make_state: Callable[[], Any],
-    step: Any,
-    unreached: Any,
-    length: int,
-) -> Any:
+    result: Any, following: Following, sources: Any, make_state: Callable[[], Any],
+    step: Any, unreached: Any, length: int,
+) -> Any:  # fmt: skip
     """Bring the State of a search up to date; return it, or why it begins anew.
 
     It is made from the result at the first update, and kept.

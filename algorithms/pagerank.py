@@ -314,12 +314,9 @@ class PageRankResult(Result):
 
 
 def _begun(
-    graph: fg.Graph,
-    ranks: Array,
-    asked: dict[str, Any],
-    weights: dict[str, Any],
+    graph: fg.Graph, ranks: Array, asked: dict[str, Any], weights: dict[str, Any],
     where: dict[str, Any],
-) -> fg.State:
+) -> fg.State:  # fmt: skip
     """Return a State that begins with ranks of an earlier version.
 
     For the sum s of y, ``s = (1 - alpha) V + alpha s (1 - lost)``, where `lost` is the
@@ -334,9 +331,7 @@ def _begun(
         out=fg.vertex_property(real.type(0)),
         alpha=alpha,
         jump=1 - alpha,
-        epsilon=0.0,
-        least=0.0,
-        counted_on=0.0,
+        **dict.fromkeys(("epsilon", "least", "counted_on"), 0.0),
         **weights,
     )
     begin[bool(weights)](state, **where)

@@ -115,19 +115,16 @@ class SsspResult(PathsResult):
         given, own = asked["weights"], graph.stored_column("weight")
         weighted = given is not None or own is not None
         length = partial(_lengths, may_be_long)
-        lengths = (
-            {"weight": length_property(graph, given, real, length)} if weighted else {}
-        )
+        lengths = {}
+        if weighted:
+            lengths["weight"] = length_property(graph, given, real, length)
         if any(may_be_long):
             return "paths may be longer than the type holds"
 
         def make_state() -> fg.State | str:
-            state = fg.State(
-                graph,
-                distance=begin.resumed(self.distances, np.inf),
-                predecessor=begin.resumed(self.predecessors, NO_VERTEX),
-                **lengths,
-            )
+            far = begin.resumed(self.distances, np.inf)
+            before = begin.resumed(self.predecessors, NO_VERTEX)
+            state = fg.State(graph, distance=far, predecessor=before, **lengths)
             if weighted and not state.signature["weight"].column:
                 return "the weights are of another type"
             return state
@@ -140,8 +137,8 @@ class SsspResult(PathsResult):
             return found
         state, done = found
         self._take(
-            distances=begin.result(state["distance"]),
-            predecessors=begin.result(state["predecessor"]),
+            distances=lambda _: begin.result(state["distance"]),
+            predecessors=lambda _: begin.result(state["predecessor"]),
             vertex_names=graph.vertex_names,
         )
         return done

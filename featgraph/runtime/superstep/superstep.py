@@ -212,17 +212,15 @@ class Superstep:
 
     def count_edges(self, frontier: Frontier) -> int:
         """Return along how many edges the gathers of a superstep go."""
-        graph, found = self.bound.arrive().graph, 0
-        everything = frontier.all_due or frontier.active is None
-        pushes = self.plan.facts.direction == "push"
-        for gather in self.plan.facts.gathers:
-            if everything:
-                found += self.bound.state.graph.edge_count
-                continue
-            words = frontier.active if pushes else self.bound.due.vertices(frontier)
-            along = REVERSED[gather.along] if pushes else gather.along
-            found += self.device.sets.edges_of(words_of(words), graph, along)
-        return found
+        alongs = [gather.along for gather in self.plan.facts.gathers]
+        if frontier.all_due or frontier.active is None:
+            return len(alongs) * self.bound.state.graph.edge_count
+        graph, words = self.bound.arrive().graph, frontier.active
+        if self.plan.facts.direction == "push":
+            alongs = [REVERSED[along] for along in alongs]
+        elif alongs:
+            words = words_of(self.bound.due.vertices(frontier))
+        return sum(self.device.sets.edges_of(words, graph, a) for a in alongs)
 
     def _turns(
         self, own: BoundPhase, frontier: Frontier, given: Given, form: str
