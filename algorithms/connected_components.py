@@ -188,26 +188,23 @@ class ConnectedComponentsResult(Result):
         changes, graph = following.changes(SHARE), following.graph
         if isinstance(changes, str):
             return changes
-        where = {"target": following.target}
-        state, links = (vars(self).get(name) for name in ("_forest", "_links"))
-        if state is not None:
+        state, where = vars(self).get("_state"), {"target": following.target}
+        if state is not None and "previous" in state:
             found = _follow(state, changes, where)
         elif changes.deleted[0].size:
-            labels = self.labels if links is None else links["label"]
+            labels = self.labels if state is None else state["label"]
             state, found = _planted(graph, changes, labels, where)
         else:
-            if links is None:
-                links = _state_of(graph, self.labels, iterated=False)
-            found = _join(links, changes, where)
+            if state is None:
+                state = _state_of(graph, self.labels, iterated=False)
+            found = _join(state, changes, where)
         if isinstance(found, str):
             return found
-        self._take(_forest=state, _links=links)
-        shown = links if state is None else state
         self._take(
-            labels=lambda _: shown["label"],
+            _state=state, labels=lambda _: state["label"],
             count=lambda own: int((own.labels == np.arange(len(own.labels))).sum()),
             vertex_names=graph.vertex_names,
-        )
+        )  # fmt: skip
         return Update(changes.version, "", *found)
 
 

@@ -207,9 +207,7 @@ def iterate(
             asynchronous=agenda.is_asynchronous,
             watched=agenda.watching.values,
             refused=course.refused,
-            evaluated=None
-            if state.graph.changing is None or device.name != "cpu"
-            else 0,
+            evaluated=0 if state.graph.changing and device.name == "cpu" else None,
             **_of_ranks(state, options),
         )
         bar = progress_bar(asked_for["progress"], limit)

@@ -42,8 +42,6 @@ Ids = npt.NDArray[np.int64]
 Words = Any
 #: Of an edge, which ends a gather along some edges runs on.
 _GATHERS_AT = {"in": (1,), "out": (0,), "both": (0, 1)}
-#: Counts of a graph that functions read.
-_COUNTS = ("vertex_count", "living_count", "edge_count")
 
 
 @dataclass(eq=False)
@@ -130,11 +128,11 @@ def _add_batches(added: Added, plan: FoldPlan, state: State, changes: Any) -> No
     )
     born, dead = (np.asarray(ids, np.int64) for ids in (changes.born, changes.dead))
     is_moved = {
-        "edge_count": inserted[0].size != deleted[0].size,
         "vertex_count": born.size > 0,
         "living_count": born.size > 0 or dead.size > 0,
+        "edge_count": inserted[0].size != deleted[0].size,
     }
-    counts = [name for name in _COUNTS if name in facts.scalars and is_moved[name]]
+    counts = [name for name in is_moved if name in facts.scalars and is_moved[name]]
     if counts:
         added.everything = f"{counts[0]} of the graph has changed"
     elif facts.reductions and dead.size:
