@@ -237,13 +237,13 @@ def surf_from_one(f, v, d):  # type: ignore[no-untyped-def]
 #: ranks. Where edges of a vertex came or went, it is due.
 follow_ranks = {
     False: fg.foldmap(count_out_edges, shares, surf_from_one, change),
-    True: fg.foldmap(
-        weights_of_out_edges, weigh_out_edges, weighted_shares, surf_from_one, change
-    ),
+    True: fg.foldmap(weighted_shares, surf_from_one, change),
 }
+weigh = fg.foldmap(weights_of_out_edges, weigh_out_edges)
 add_ranks = fg.foldmap(mass, mass_of_dangling)
-#: An update begins anew behind more changes than one for so many edges.
-SHARE = 8
+#: An update begins anew behind more changes than one for so many edges, or, with
+#: epsilon, than its multiple by V and by this: then as many supersteps run as anew.
+SHARE, MOST_CHANGES = 8, 60
 #: Jumps stay as they are if they are less than so many epsilon off.
 BALANCE = 0.5
 #: Which part of the mass that ranks had an update counts on; with less it goes on.
@@ -272,8 +272,12 @@ class PageRankResult(Result):
         where all of them have moved by less than c. Then ``|F(y) - y|`` is at most
         ``alpha c + V epsilon``, and ranks are off by ``2 / (s (1 - alpha))`` of that.
         """
-        changes, graph = following.changes(SHARE), following.graph
-        asked, where = following.asked, {"target": following.target}
+        graph, asked = following.graph, following.asked
+        share, where = SHARE, {"target": following.target}
+        if asked["epsilon"]:
+            most = MOST_CHANGES * asked["epsilon"] * max(graph.living_count, 1)
+            share = max(SHARE, int(1 / most))
+        changes = following.changes(share)
         if isinstance(changes, str):
             return changes
         for name in ("personalization", "dangling", "nstart"):
@@ -289,6 +293,8 @@ class PageRankResult(Result):
         weighted = bool(weights)
         if weighted and not state.signature["weight"].column:
             return "the weights are of another type"
+        if weighted:
+            _weigh(state, changes, where)
         limit = max(asked["max_supersteps"], 1000)
         _balance(state)
         while True:
@@ -340,6 +346,16 @@ def _begun(
     state["share"] = state["share"] * real.type(mass)
     _count_on(state, COUNTED_ON * mass, asked)
     return state
+
+
+def _weigh(state: fg.State, changes: Any, where: dict[str, Any]) -> None:
+    """Find out(v) where edges out of v came, went or have other weights."""
+    pairs = changes.inserted, changes.deleted, changes.changed
+    sides = (0,) if state.graph.directed else (0, 1)
+    ids = np.unique(np.concatenate([pair[side] for pair in pairs for side in sides]))
+    ids = ids if state.graph.living is None else ids[state.graph.living[ids]]
+    weigh.on(ids)(state, **where)
+    state.put("out", ids, state.stored("out")[ids])  # makes them due
 
 
 def _balance(state: fg.State) -> None:
