@@ -116,21 +116,24 @@ class Following:
             del known[name]
         return Update(version, done, fresh.supersteps)
 
-    def changes(self, share: int) -> Any:
+    def changes(self, share: int, depth: int = 1) -> Any:
         """Return the changes of the graph since, or the reason to begin anew.
 
         Parameters
         ----------
         share : int
             More changes than one for so many edges are too many.
+        depth : int, optional
+            Of changes whose effect goes along so many edges, so many times fewer are.
         """
         changes = self.graph.changes(since=self.version)
         if changes is None:
             return f"the log of changes begins after version {self.version}"
         pairs = changes.inserted, changes.deleted, changes.changed
         count = sum(sources.size for sources, _ in pairs)
-        if count > max(self.graph.given_edge_count, FEW) // share:
-            return f"{count} changes are more than 1 / {share} of the edges"
+        if count * depth > max(self.graph.given_edge_count, FEW) // share:
+            along = "" if depth == 1 else f", along {depth} edges each,"
+            return f"{count} changes{along} are more than 1 / {share} of the edges"
         return changes
 
 
@@ -171,7 +174,7 @@ def follow_paths(
     -------
     (State, Update) or str
     """
-    changes, graph = following.changes(SHARE), following.graph
+    changes, graph = following.changes(SHARE, result.supersteps), following.graph
     if isinstance(changes, str):
         return changes
     state, target = vars(result).get("_paths"), following.target

@@ -160,6 +160,8 @@ follow_labels = fg.foldmap(smallest_around, adopt_from)
 #: An update begins anew behind more changes than one for so many edges, or where more
 #: vertices than one of so many had their labels by edges that went.
 SHARE, MOST_LOST = 8, 16
+#: And where labels come along more edges than so many.
+DEEPEST = 64
 #: No label yet.
 UNKNOWN = np.iinfo(np.int32).max
 
@@ -240,7 +242,7 @@ def _join(
 
 def _planted(
     graph: fg.Graph, changes: Any, labels: Any, where: dict[str, Any]
-) -> tuple[fg.State, tuple[int, int | None]]:
+) -> tuple[fg.State, tuple[int, int | None] | str]:
     """Return a State with the neighbor that gave each vertex its label.
 
     Vertices whose label was their own begin. Those that are reached by none of them or
@@ -251,12 +253,14 @@ def _planted(
     tops = np.append(np.flatnonzero(labels == vertices[: labels.size]), changes.born)
     begun[tops] = tops
     state = _state_of(graph, begun, iterated=True)
-    options = where | {"max_supersteps": graph.vertex_count + 4}
+    options = where | {"supersteps": DEEPEST}
     runs = [fg.iterate(follow_labels, state, active=tops, **options)]
     apart = np.flatnonzero(state["label"] > vertices)
     state.put("previous", apart, -1)
     _stand_alone(state, apart)
     runs.append(fg.iterate(follow_labels, state, active=apart, **options))
+    if not all(run.converged for run in runs):
+        return state, f"labels come along more than {DEEPEST} edges"
     edges = [run.evaluated for run in runs if run.evaluated is not None]
     return state, (sum(run.supersteps for run in runs), sum(edges) if edges else None)
 

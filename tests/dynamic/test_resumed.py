@@ -185,17 +185,31 @@ def test_large_changes_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
         patched = importlib.import_module(f"featgraph.algorithms.{module}")
         monkeypatch.setattr(patched, "FEW", 0)
     chain = np.arange(199)
-    graph = fg.DynamicGraph.from_edges(chain, chain + 1, directed=False, target="cpu")
+    broom = np.minimum(chain, 20)
+    graph = fg.DynamicGraph.from_edges(broom, chain + 1, directed=False, target="cpu")
     parts, levels = connected_components(graph), bfs(graph, 0)
-    graph.delete_edges([20], [21])
+    graph.delete_edges([19], [20])
     assert "along edges that went" in levels.update().began_anew
     assert parts.update().began_anew == ""  # it has looked for the first time
-    graph.insert_edges([20], [21])
+    graph.insert_edges([19], [20])
     assert parts.update().began_anew == ""
-    graph.delete_edges([20], [21])
-    assert "179 vertices had their labels" in parts.update().began_anew
+    graph.delete_edges([19], [20])
+    assert "180 vertices had their labels" in parts.update().began_anew
     equal(parts.labels, connected_components(graph).labels)
     levels.update()
+    equal(levels.levels, bfs(graph, 0).levels)
+
+
+def test_deep_graphs_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    patched = importlib.import_module("featgraph.algorithms._following")
+    monkeypatch.setattr(patched, "FEW", 0)
+    chain = np.arange(199)
+    graph = fg.DynamicGraph.from_edges(chain, chain + 1, directed=False, target="cpu")
+    parts, levels = connected_components(graph), bfs(graph, 0)
+    graph.delete_edges([150], [151])
+    assert "along 200 edges each" in levels.update().began_anew
+    assert "along more than 64 edges" in parts.update().began_anew
+    equal(parts.labels, connected_components(graph).labels)
     equal(levels.levels, bfs(graph, 0).levels)
 
 
