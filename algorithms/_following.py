@@ -17,7 +17,10 @@ import numpy as np
 
 import featgraph as fg
 
-__all__ = ["FEW", "Following", "Update", "ends_of", "follow", "follow_paths", "spread"]
+__all__ = [
+    "FEW", "Following", "Update", "edges_into", "ends_of", "follow", "follow_paths",
+    "spread",
+]  # fmt: skip
 
 #: Arguments of algorithms that have values for edges, in the order in which the edges
 #: were given: of edges that have come since, they say nothing.
@@ -232,7 +235,14 @@ def spread(
     active = step.on(due)(state, target=target)
     most = graph.vertex_count + 4
     run = fg.iterate(step, state, active=active, max_supersteps=most, target=target)
-    edges = run.evaluated
-    if edges is not None:
-        edges += graph.edges_into(due) + graph.edges_into(lost)
+    before = edges_into(graph, due, lost)
+    edges = None if before is None else before + (run.evaluated or 0)
     return run.supersteps + 1, edges
+
+
+def edges_into(graph: Any, *sets: Any) -> int | None:
+    """Return how many edges lead to vertices; None where a GPU would have to say."""
+    if graph.target_of("auto") != "cpu":
+        return None
+    rows, ids = graph.in_rows, np.concatenate(sets)
+    return int((rows.stops[ids] - rows.starts[ids]).sum(dtype=np.int64))

@@ -166,7 +166,7 @@ def bound_weights(graph: fg.Graph, real: np.dtype[Any]) -> Any:
     That is so if all of its memory has moderate values of the type: then the host does
     not collect the weights of each version. Otherwise None.
     """
-    stored = graph.changing and graph.changing.stored_column("weight")
+    stored = graph.changing and graph.changing.in_rows.columns.get("weight")
     if stored is None or stored.dtype != real:
         return None
     return (

@@ -42,7 +42,14 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms._components import require_reached, require_smallest
-from featgraph.algorithms._following import FEW, Following, Update, ends_of, spread
+from featgraph.algorithms._following import (
+    FEW,
+    Following,
+    Update,
+    edges_into,
+    ends_of,
+    spread,
+)
 from featgraph.algorithms._result import Result, answer
 from featgraph.algorithms._verify import edges_of, require
 
@@ -237,7 +244,7 @@ def _join(
     ends = np.unique(np.concatenate(changes.inserted))
     link(state, active_in=ends, **where)
     climb_all(state, **where)
-    return 2, state.graph.edges_into(ends)
+    return 2, edges_into(state.graph, ends)
 
 
 def _planted(

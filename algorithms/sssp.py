@@ -112,8 +112,8 @@ class SsspResult(PathsResult):
         if begin.width > 1:
             return "paths are those of several searches"
         real, may_be_long = checked_reals(asked["dtype"]), list[bool]()
-        given, own = asked["weights"], graph.stored_column("weight")
-        weighted = given is not None or own is not None
+        given = asked["weights"]
+        weighted = given is not None or "weight" in graph.in_rows.columns
         length = partial(_lengths, may_be_long)
         lengths = {}
         if weighted:

@@ -604,11 +604,7 @@ missing=0, vertices=0)
         return self._store.changes(int(since))
 
     def add_triangles(self, changes: Changes, counts: Array) -> tuple[int, int] | None:
-        """Have counts of triangles, (V,), follow changes up to this version.
-
-        Return what `triangles.add_triangles` does: how many more there are, and how
-        much was read; None where an edge has copies.
-        """
+        """Have counts of triangles, (V,), follow changes: see `add_triangles`."""
         from featgraph.dynamic.triangles import add_triangles  # loads Numba
 
         ends = np.concatenate([*changes.inserted, *changes.deleted])
@@ -652,19 +648,10 @@ missing=0, vertices=0)
             )
         return GraphColumn(ColumnValues(self, name))
 
-    def stored_column(self, name: str) -> Any:
-        """Return the memory of a column; None where the graph has no such column.
-
-        A slot without an edge has zero, or the value of an edge that is gone.
-        """
-        return self._store.pool("in").columns.get(name)
-
-    def edges_into(self, ids: Array) -> int | None:
-        """Return how many edges lead to vertices; None where a GPU has to tell."""
-        if self._target == "cuda":
-            return None
-        pool = self._store.pool("in")
-        return int((pool.stops[ids] - pool.starts[ids]).sum(dtype=np.int64))
+    @property
+    def in_rows(self) -> Any:
+        """The `RowPool` of rows along "in"; slots without an edge have old values."""
+        return self._store.pool("in")
 
     def contains(self, sources: Any, targets: Any) -> npt.NDArray[np.bool_]:
         """Return for each pair whether there is such an edge.
