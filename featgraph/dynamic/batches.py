@@ -363,8 +363,9 @@ class Log:
         pairs = [(array[0], array[1]) for array in (came, gone, changed)]
         for array in (*sum(pairs, ()), births, deaths):  # others get them, too
             array.flags.writeable = False
-        self._last = Changes(since, version, *pairs, births, deaths)
-        return self._last
+        made = Changes(since, version, pairs[0], pairs[1], pairs[2], births, deaths)
+        self._last = made
+        return made
 
 
 def _joined(parts: list[Any]) -> tuple[Array, ...]:

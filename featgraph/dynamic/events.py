@@ -91,7 +91,7 @@ class TemporalEdges:
         *ends, names = factorise(*given)
         self._ends = np.stack(ends)[:, order]
         self._vertex_count = int(self._ends.max()) + 1
-        self._names = np.arange(self._vertex_count) if names is None else names
+        self._names: Any = np.arange(self._vertex_count) if names is None else names
         if isinstance(names, tuple):  # np.array would split names that are tuples
             self._names = np.fromiter(names, object, len(names))
         self.times = freeze(own[order])

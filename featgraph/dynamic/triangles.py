@@ -23,12 +23,12 @@ from featgraph.graph.building.jit import jit
 __all__ = ["add_triangles"]
 
 Array = NDArray[Any]
-Pairs = tuple[Array, Array]
+Pairs, Rows = tuple[Array, Array], tuple[Array, Array, Array]
 _NONE = np.empty(0, np.int64)
 
 
 def add_triangles(
-    rows: tuple[Array, ...], inserted: Pairs, deleted: Pairs, counts: Array
+    rows: Rows, inserted: Pairs, deleted: Pairs, counts: Array
 ) -> tuple[int, int] | None:
     """Add the triangles that have come to counts, and take off those that have gone.
 
@@ -64,7 +64,7 @@ def _keys(sources: Array, targets: Array) -> Array:
     return np.sort(np.concatenate([u << 32 | v, v << 32 | u]))
 
 
-def _turned(rows: tuple[Array, ...], keys: Array) -> Pairs:
+def _turned(rows: Rows, keys: Array) -> Pairs:
     """Return the ends of the edges with longer rows, which ascend, and the others."""
     u, v = keys >> 32, keys & 0xFFFFFFFF
     of_u, of_v = (rows[1][ends] - rows[0][ends] for ends in (u, v))
