@@ -166,12 +166,12 @@ def bound_weights(graph: fg.Graph, real: np.dtype[Any]) -> Any:
     That is so if all of its memory has moderate values of the type: then the host does
     not collect the weights of each version. Otherwise None.
     """
-    stored = graph.changing and graph.changing.in_rows.columns.get("weight")
+    changing: Any = graph.changing
+    stored = None if changing is None else changing.in_rows.columns.get("weight")
     if stored is None or stored.dtype != real:
         return None
-    return (
-        graph.column("weight") if _are_moderate(fg.given_array(stored), real) else None
-    )
+    is_fit = _are_moderate(fg.given_array(stored), real)
+    return changing.column("weight") if is_fit else None
 
 
 def _moderate(real: np.dtype[Any]) -> tuple[float, float]:

@@ -42,14 +42,7 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms._components import require_reached, require_smallest
-from featgraph.algorithms._following import (
-    FEW,
-    Following,
-    Update,
-    edges_into,
-    ends_of,
-    spread,
-)
+from featgraph.algorithms._following import FEW, Following, Update, ends_of, spread
 from featgraph.algorithms._result import Result, answer
 from featgraph.algorithms._verify import edges_of, require
 
@@ -239,12 +232,12 @@ def _stand_alone(state: fg.State, ids: Any) -> None:
 def _join(
     state: fg.State, changes: Any, where: dict[str, Any]
 ) -> tuple[int, int | None]:
-    """Join components by edges that came; return what that takes."""
+    """Join components by edges that came; return what it takes, without edges."""
     _stand_alone(state, changes.born)
     ends = np.unique(np.concatenate(changes.inserted))
     link(state, active_in=ends, **where)
     climb_all(state, **where)
-    return 2, edges_into(state.graph, ends)
+    return 2, None
 
 
 def _planted(
