@@ -132,10 +132,9 @@ class BfsResult(PathsResult):
             return np.where(known == FAR, known.dtype.type(UNREACHED), known)
 
         self._take(
-            levels=levels,
-            parents=lambda _: begin.result(state["parent"]),
+            levels=levels, parents=lambda _: begin.result(state["parent"]),
             vertex_names=graph.vertex_names,
-        )
+        )  # fmt: skip
         return done
 
 

@@ -216,10 +216,8 @@ def _state_of(graph: fg.Graph, labels: Any, *, iterated: bool) -> fg.State:
     begun[: labels.size] = labels
     label = fg.vertex_property(begun, iterated=iterated, fill=NO_COMPONENT)
     previous = fg.vertex_property(np.int32(-1), iterated=True, fill=-1)
-    return fg.State(
-        graph, label=label, has_twins=not graph.directed,
-        **({"previous": previous} if iterated else {}),
-    )  # fmt: skip
+    more = {"previous": previous} if iterated else {}
+    return fg.State(graph, label=label, has_twins=not graph.directed, **more)
 
 
 def _stand_alone(state: fg.State, ids: Any) -> None:
@@ -229,9 +227,7 @@ def _stand_alone(state: fg.State, ids: Any) -> None:
     state.put("label", ids, ids)
 
 
-def _join(
-    state: fg.State, changes: Any, where: dict[str, Any]
-) -> tuple[int, int | None]:
+def _join(state: fg.State, changes: Any, where: dict[str, Any]) -> tuple[int, None]:
     """Join components by edges that came; return what it takes, without edges."""
     _stand_alone(state, changes.born)
     ends = np.unique(np.concatenate(changes.inserted))
@@ -323,11 +319,9 @@ def connected_components(
     graph = fg.as_graph(graph)
     if method not in {"auto", "link", "propagate"}:
         raise fg.GraphInputError(
-            "unknown method",
-            where="method=",
-            got=repr(method),
+            "unknown method", where="method=", got=repr(method),
             expected="'auto', 'link' or 'propagate'",
-        )
+        )  # fmt: skip
     if method == "auto":
         is_asked_for = options.get("deterministic") or options.get("asynchronous")
         method = "propagate" if is_asked_for or graph.ranks else "link"
@@ -343,12 +337,9 @@ def connected_components(
     count_tops(state, **where)
     labels: Any = state.view("label")
     return ConnectedComponentsResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=np.empty(0),
-        labels=labels,
-        count=int(state["tops"][0]),
-    )
+        run=run, vertex_names=graph.vertex_names, residuals=np.empty(0),
+        labels=labels, count=int(state["tops"][0]),
+    )  # fmt: skip
 
 
 def verify_connected_components(graph: fg.GraphLike, labels: npt.ArrayLike) -> None:

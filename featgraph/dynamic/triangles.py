@@ -23,7 +23,8 @@ from featgraph.graph.building.jit import jit
 __all__ = ["add_triangles"]
 
 Array = NDArray[Any]
-Pairs, Rows = tuple[Array, Array], tuple[Array, Array, Array]
+Pairs = tuple[Array, Array]
+Rows = tuple[Array, Array, Array]
 _NONE = np.empty(0, np.int64)
 
 
