@@ -493,7 +493,7 @@ missing=0, vertices=0)
             self._store.compact()
             self._edges = LivingEdges(self._store, self._names)
             self._moves = self._store.moves
-            self._view.advance("moves", sizes=self._sizes())
+            self._view.advance("moves", sizes=_sizes_of(self._store, self._layout))
 
     def _apply(self, batch: Batch, names: list[Any] | None = None) -> UpdateResult:
         """Apply a batch, and have everything follow that goes by the version."""
@@ -527,13 +527,8 @@ missing=0, vertices=0)
             aspects.append("shape")
         self.version, self._moves, self._traits = store.version, store.moves, traits
         self._lives, self._hubs = store.lives, hubs
-        self._view.advance(*aspects, sizes=self._sizes())
+        self._view.advance(*aspects, sizes=_sizes_of(self._store, self._layout))
         set_traits(self, traits)
-
-    def _sizes(self) -> Sizes:
-        """Return the capacities, and how many vertices and edges there are."""
-        counts = self._store.vertex_count, self._store.edge_count
-        return Sizes(*self._layout.room, counts)
 
     @contextmanager
     def _writing(self, doing: str) -> Iterator[None]:
@@ -797,3 +792,8 @@ missing=0, vertices=0)
             degrees = on_host(self._degrees.array(side))[: self.vertex_count]
             self._cache[key] = freeze(degrees.copy())
         return self._cache[key]  # type: ignore[no-any-return]
+
+
+def _sizes_of(store: EdgeStore, layout: RunArrays) -> Sizes:
+    """Return the capacities, and how many vertices and edges there are."""
+    return Sizes(*layout.room, (store.vertex_count, store.edge_count))
