@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms._labels import (
+    bound_weights,
     checked_weights,
     edge_here,
     scaled_weights,
@@ -102,6 +103,9 @@ def weight_properties(
         if checked is checked_weights:
             _require_sums(graph, weights, given, dtype)
         return {"weight": fg.edge_property(given.values, dtype=dtype, copy=False)}
+    bound = bound_weights(graph, dtype) if checked is checked_weights else None
+    if bound is not None:
+        return {"weight": bound}
     if graph.part.weights is None:
         return {}
     known = _looked_at.setdefault(graph.stamps.version, set())

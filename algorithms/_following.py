@@ -17,7 +17,10 @@ import numpy as np
 
 import featgraph as fg
 
-__all__ = ["FEW", "Following", "Update", "follow", "follow_paths"]
+__all__ = [
+    "FEW", "Following", "Update", "edges_into", "ends_of", "follow", "follow_paths",
+    "spread",
+]  # fmt: skip
 
 #: Arguments of algorithms that have values for edges, in the order in which the edges
 #: were given: of edges that have come since, they say nothing.
@@ -116,21 +119,24 @@ class Following:
             del known[name]
         return Update(version, done, fresh.supersteps)
 
-    def changes(self, share: int) -> Any:
+    def changes(self, share: int, depth: int = 1) -> Any:
         """Return the changes of the graph since, or the reason to begin anew.
 
         Parameters
         ----------
         share : int
             More changes than one for so many edges are too many.
+        depth : int, optional
+            Of changes whose effect goes along so many edges, so many times fewer are.
         """
         changes = self.graph.changes(since=self.version)
         if changes is None:
             return f"the log of changes begins after version {self.version}"
         pairs = changes.inserted, changes.deleted, changes.changed
         count = sum(sources.size for sources, _ in pairs)
-        if count > max(self.graph.given_edge_count, FEW) // share:
-            return f"{count} changes are more than 1 / {share} of the edges"
+        if count * depth > max(self.graph.given_edge_count, FEW) // share:
+            along = "" if depth == 1 else f", along {depth} edges each,"
+            return f"{count} changes{along} are more than 1 / {share} of the edges"
         return changes
 
 
@@ -146,13 +152,9 @@ def follow(
 
 
 def follow_paths(
-    result: Any,
-    following: Following,
-    sources: Any,
-    make_state: Callable[[], Any],
-    step: Any,
-    unreached: Any,
-) -> Any:
+    result: Any, following: Following, sources: Any, make_state: Callable[[], Any],
+    step: Any, unreached: Any, length: int,
+) -> Any:  # fmt: skip
     """Bring the State of a search up to date; return it, or why it begins anew.
 
     It is made from the result at the first update, and kept.
@@ -168,12 +170,14 @@ def follow_paths(
         Makes paths shorter.
     unreached
         How far a vertex is that no path leads to.
+    length : int
+        Of an edge, at least.
 
     Returns
     -------
     (State, Update) or str
     """
-    changes, graph = following.changes(SHARE), following.graph
+    changes, graph = following.changes(SHARE, result.supersteps), following.graph
     if isinstance(changes, str):
         return changes
     state, target = vars(result).get("_paths"), following.target
@@ -189,6 +193,56 @@ def follow_paths(
     again = sources[np.asarray(state[before])[sources, 0] != sources]
     state.put(far, again, 0)  # their ids were given out again
     state.put(before, again, again[:, None])
-    run = fg.iterate(step, state, max_supersteps=graph.vertex_count + 1, target=target)
+    due = ends_of(state, far, changes, lost, length=length)
+    done = spread(step, state, due, lost, target)
     vars(result)["_paths"] = state
-    return state, Update(changes.version, supersteps=run.supersteps)
+    return state, Update(changes.version, "", *done)
+
+
+def ends_of(state: Any, name: str, changes: Any, lost: Any, *, length: int = 0) -> Any:
+    """Return where an edge that came may make a value less, and vertices without one.
+
+    Values are compared on the host alone: from a GPU all of them would have to come.
+
+    Parameters
+    ----------
+    name : str
+        A property that is less by `length` at least where a value comes from.
+    """
+    graph = state.graph
+    pairs = zip(changes.inserted, changes.changed, strict=True)
+    u, v = (np.concatenate(ends) for ends in pairs)
+    if name == "label" or not graph.directed:
+        u, v = np.concatenate([u, v]), np.concatenate([v, u])
+    if graph.target_of("auto") == "cpu":
+        values = state.stored(name).reshape(-1)
+        v = v[values[u] + length < values[v]]
+    ids = np.unique(np.concatenate([v, lost]))
+    return ids if graph.living is None else ids[graph.living[ids]]
+
+
+def spread(
+    step: Any, state: Any, due: Any, lost: Any, target: str
+) -> tuple[int, int | None]:
+    """Find values of due vertices, and of all that theirs make less.
+
+    Return how many supersteps that takes, and how many edges are evaluated, with those
+    of the vertices that `trim` has found.
+    """
+    graph = state.graph
+    if not due.size:
+        return 0, 0
+    active = step.on(due)(state, target=target)
+    most = graph.vertex_count + 4
+    run = fg.iterate(step, state, active=active, max_supersteps=most, target=target)
+    before = edges_into(graph, due, lost)
+    edges = None if before is None else before + (run.evaluated or 0)
+    return run.supersteps + 1, edges
+
+
+def edges_into(graph: Any, *sets: Any) -> int | None:
+    """Return how many edges lead to vertices; None where a GPU would have to say."""
+    if graph.target_of("auto") != "cpu":
+        return None
+    rows, ids = graph.in_rows, np.concatenate(sets)
+    return int((rows.stops[ids] - rows.starts[ids]).sum(dtype=np.int64))

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._labels import edge_here
+from featgraph.algorithms._labels import bound_weights, edge_here
 from featgraph.algorithms._verify import Edges, require
 from featgraph.algorithms._vertices import checked_vertices
 
@@ -132,6 +132,9 @@ def length_property(
     checked: Callable[..., fg.GivenArray] = checked_lengths,
 ) -> Any:
     """Return the property of lengths; edges without weights are one long."""
+    bound = bound_weights(graph, dtype) if weights is None else None
+    if bound is not None:
+        return bound
     if weights is None and graph.part.weights is None:
         return fg.edge_property(1, dtype=dtype, fill=1)
     check = partial(checked, graph, weights, dtype)

@@ -116,25 +116,25 @@ class BfsResult(PathsResult):
 
         def make_state() -> fg.State:
             levels = np.where(self.levels == UNREACHED, FAR, self.levels)
-            return fg.State(
-                graph,
-                level=begin.resumed(levels.astype(np.int32), FAR),
-                parent=begin.resumed(self.parents, NO_VERTEX),
-            )
+            level = begin.resumed(levels.astype(np.int32), FAR)
+            parent = begin.resumed(self.parents, NO_VERTEX)
+            return fg.State(graph, level=level, parent=parent)
 
         found = follow_paths(
-            self, following, begin.vertices, make_state, follow_levels, FAR
+            self, following, begin.vertices, make_state, follow_levels, FAR, 1
         )
         if isinstance(found, str):
             return found
         state, done = found
-        levels = state["level"]
-        levels[levels == FAR] = UNREACHED
+
+        def levels(_: Any) -> Array:
+            known = begin.result(state["level"])
+            return np.where(known == FAR, known.dtype.type(UNREACHED), known)
+
         self._take(
-            levels=begin.result(levels),
-            parents=begin.result(state["parent"]),
+            levels=levels, parents=lambda _: begin.result(state["parent"]),
             vertex_names=graph.vertex_names,
-        )
+        )  # fmt: skip
         return done
 
 

@@ -42,7 +42,7 @@ import numpy.typing as npt
 
 import featgraph as fg
 from featgraph.algorithms._components import require_reached, require_smallest
-from featgraph.algorithms._following import FEW, Following, Update
+from featgraph.algorithms._following import FEW, Following, Update, ends_of, spread
 from featgraph.algorithms._result import Result, answer
 from featgraph.algorithms._verify import edges_of, require
 
@@ -139,7 +139,7 @@ METHODS = {
 NO_COMPONENT = -1
 
 
-@fg.gather(into="low", combine="argmin", along="both")
+@fg.gather(into="low", combine="argmin", along="both", sources="active")
 def smallest_around(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Find the smallest label of all neighbors, and who has it."""
     return d.label[u]
@@ -158,8 +158,10 @@ def adopt_from(f, v, d):  # type: ignore[no-untyped-def]
 #: The superstep that stores the neighbor that each label came from.
 follow_labels = fg.foldmap(smallest_around, adopt_from)
 #: An update begins anew behind more changes than one for so many edges, or where more
-#: vertices than one of so many get another label: then a pass that links is shorter.
-SHARE, MOST_MOVED = 8, 16
+#: vertices than one of so many had their labels by edges that went.
+SHARE, MOST_LOST = 8, 16
+#: And where labels come along more edges than so many.
+DEEPEST = 64
 #: No label yet.
 UNKNOWN = np.iinfo(np.int32).max
 
@@ -177,62 +179,100 @@ class ConnectedComponentsResult(Result):
     """
 
     labels: npt.NDArray[np.int32] = answer()
-    count: int
+    count: int = answer(is_per_vertex=False)
 
     def _resume(self, following: Following) -> Update | str:
         """Join components by edges that came; look again where edges went.
 
         The State with the neighbor that gave each vertex its label is made when an edge
-        goes for the first time, and follows the graph when the next one does.
+        goes for the first time, and follows the graph from then on.
         """
         changes, graph = following.changes(SHARE), following.graph
         if isinstance(changes, str):
             return changes
-        labels, moved = _joined(self.labels, changes, graph.vertex_count)
-        if moved > max(graph.vertex_count, FEW) // MOST_MOVED:
-            return f"{moved} vertices have joined another component"
-        supersteps = 0
-        if changes.deleted[0].size:
-            found = self._look_again(labels, changes, following)
-            if isinstance(found, str):
-                return found
-            labels, supersteps = found
-        count = int((labels == np.arange(labels.size)).sum())
-        self._take(labels=labels, count=count, vertex_names=graph.vertex_names)
-        return Update(changes.version, supersteps=supersteps)
-
-    def _look_again(
-        self, labels: Any, changes: Any, following: Following
-    ) -> tuple[Any, int] | str:
-        """Return the labels, and how many supersteps have found them."""
-        graph, state = following.graph, vars(self).get("_forest")
-        options = {"target": following.target, "max_supersteps": graph.vertex_count + 4}
-        vertices = np.arange(graph.vertex_count, dtype=np.int32)
-        if state is None:
-            begun = np.where(labels == vertices, vertices, UNKNOWN)
-            state = fg.State(
-                graph,
-                label=fg.vertex_property(begun, iterated=True, fill=NO_COMPONENT),
-                previous=fg.vertex_property(np.int32(-1), iterated=True, fill=-1),
-            )
-            run = fg.iterate(follow_labels, state, active=begun == vertices, **options)
-            apart = np.flatnonzero(state["label"] == UNKNOWN)
-            state.put("label", apart, vertices[apart])
-            supersteps = run.supersteps
+        state, where = vars(self).get("_state"), {"target": following.target}
+        if state is not None and "previous" in state:
+            found = _follow(state, changes, where)
+        elif changes.deleted[0].size:
+            labels = self.labels if state is None else state["label"]
+            state, found = _planted(graph, changes, labels, where)
         else:
-            supersteps = 0
-            new = np.flatnonzero(state["label"] == NO_COMPONENT)
-            new = new[labels[new] != NO_COMPONENT]
-            state.put("label", new, vertices[new])
-            reset = {"label": vertices}
-            lost = fg.trim(
-                state, reset=reset, along="both", values=False, target=following.target
-            )
-            if lost.size > max(graph.vertex_count, FEW) // MOST_MOVED:
-                return f"{lost.size} vertices had their labels by edges that went"
-        self._take(_forest=state)
-        run = fg.iterate(follow_labels, state, **options)
-        return state["label"], supersteps + run.supersteps
+            if state is None:
+                state = _state_of(graph, self.labels, iterated=False)
+            found = _join(state, changes, where)
+        if isinstance(found, str):
+            return found
+        self._take(
+            _state=state, labels=lambda _: state["label"],
+            count=lambda own: int((own.labels == np.arange(len(own.labels))).sum()),
+            vertex_names=graph.vertex_names,
+        )  # fmt: skip
+        return Update(changes.version, "", *found)
+
+
+def _state_of(graph: fg.Graph, labels: Any, *, iterated: bool) -> fg.State:
+    """Return a State with labels of an earlier version."""
+    begun = np.full(graph.vertex_count, NO_COMPONENT, np.int32)
+    begun[: labels.size] = labels
+    label = fg.vertex_property(begun, iterated=iterated, fill=NO_COMPONENT)
+    previous = fg.vertex_property(np.int32(-1), iterated=True, fill=-1)
+    more = {"previous": previous} if iterated else {}
+    return fg.State(graph, label=label, has_twins=not graph.directed, **more)
+
+
+def _stand_alone(state: fg.State, ids: Any) -> None:
+    """Have some vertices begin as components of their own."""
+    living = state.graph.living
+    ids = ids if living is None else ids[living[ids]]
+    state.put("label", ids, ids)
+
+
+def _join(state: fg.State, changes: Any, where: dict[str, Any]) -> tuple[int, None]:
+    """Join components by edges that came; return what it takes, without edges."""
+    _stand_alone(state, changes.born)
+    ends = np.unique(np.concatenate(changes.inserted))
+    link(state, active_in=ends, **where)
+    climb_all(state, **where)
+    return 2, None
+
+
+def _planted(
+    graph: fg.Graph, changes: Any, labels: Any, where: dict[str, Any]
+) -> tuple[fg.State, tuple[int, int | None] | str]:
+    """Return a State with the neighbor that gave each vertex its label.
+
+    Vertices whose label was their own begin. Those that are reached by none of them or
+    by a larger one, since edges went, begin behind that.
+    """
+    vertices = np.arange(graph.vertex_count, dtype=np.int32)
+    begun = np.full(vertices.size, UNKNOWN)
+    tops = np.append(np.flatnonzero(labels == vertices[: labels.size]), changes.born)
+    begun[tops] = tops
+    state = _state_of(graph, begun, iterated=True)
+    options = where | {"supersteps": DEEPEST}
+    runs = [fg.iterate(follow_labels, state, active=tops, **options)]
+    apart = np.flatnonzero(state["label"] > vertices)
+    state.put("previous", apart, -1)
+    _stand_alone(state, apart)
+    runs.append(fg.iterate(follow_labels, state, active=apart, **options))
+    if not all(run.converged for run in runs):
+        return state, f"labels come along more than {DEEPEST} edges"
+    edges = [run.evaluated for run in runs if run.evaluated is not None]
+    return state, (sum(run.supersteps for run in runs), sum(edges) if edges else None)
+
+
+def _follow(
+    state: fg.State, changes: Any, where: dict[str, Any]
+) -> tuple[int, int | None] | str:
+    """Bring labels up to date; return what that takes, or why it takes too much."""
+    graph = state.graph
+    _stand_alone(state, changes.born)
+    lost = fg.trim(state, reset={"label": UNKNOWN}, along="both", values=False, **where)
+    if lost.size > max(graph.vertex_count, FEW) // MOST_LOST:
+        return f"{lost.size} vertices had their labels by edges that went"
+    _stand_alone(state, lost)
+    due = ends_of(state, "label", changes, lost)
+    return spread(follow_labels, state, due, lost, **where)
 
 
 @fg.algorithm()
@@ -279,11 +319,9 @@ def connected_components(
     graph = fg.as_graph(graph)
     if method not in {"auto", "link", "propagate"}:
         raise fg.GraphInputError(
-            "unknown method",
-            where="method=",
-            got=repr(method),
+            "unknown method", where="method=", got=repr(method),
             expected="'auto', 'link' or 'propagate'",
-        )
+        )  # fmt: skip
     if method == "auto":
         is_asked_for = options.get("deterministic") or options.get("asynchronous")
         method = "propagate" if is_asked_for or graph.ranks else "link"
@@ -299,38 +337,9 @@ def connected_components(
     count_tops(state, **where)
     labels: Any = state.view("label")
     return ConnectedComponentsResult(
-        run=run,
-        vertex_names=graph.vertex_names,
-        residuals=np.empty(0),
-        labels=labels,
-        count=int(state["tops"][0]),
-    )
-
-
-def _joined(labels: Any, changes: Any, count: int) -> tuple[Any, int]:
-    """Return labels with the components joined that edges which came join.
-
-    And how many vertices have got another label by that.
-    """
-    made = np.full(count, NO_COMPONENT, np.int32)
-    made[: labels.size] = labels
-    made[changes.dead], made[changes.born] = NO_COMPONENT, changes.born
-    ends = np.stack([made[ids] for ids in changes.inserted])
-    tops, at = np.unique(ends, return_inverse=True)
-    at = at.reshape(ends.shape)
-    top = np.arange(tops.size)
-    while True:
-        before, low = top.copy(), top[at].min(axis=0, initial=tops.size)
-        for side in at:
-            np.minimum.at(top, top[side], low)
-            np.minimum.at(top, side, low)
-        top = top[top]
-        if np.array_equal(top, before):
-            break
-    table = np.arange(count + 1, dtype=np.int32)  # the last one of dead vertices
-    table[tops], table[-1] = tops[top], NO_COMPONENT
-    joined = table[made]
-    return joined, int((joined != made).sum())
+        run=run, vertex_names=graph.vertex_names, residuals=np.empty(0),
+        labels=labels, count=int(state["tops"][0]),
+    )  # fmt: skip
 
 
 def verify_connected_components(graph: fg.GraphLike, labels: npt.ArrayLike) -> None:

@@ -224,42 +224,28 @@ end = {False: fg.foldmap(rank), True: fg.foldmap(mass, rank_by_mass)}
 
 @fg.vertex
 def surf_from_one(f, v, d):  # type: ignore[no-untyped-def]
-    """Follow edges, or jump with a mass of one: nothing depends on how many others."""
-    rank = (1 - d.alpha) + d.alpha * d.inflow[v]
-    d.share_next[v] = rank / sent(d.out[v])
-    return abs(rank - d.share[v] * sent(d.out[v])) > d.epsilon
+    """Follow edges, or jump with the same mass: nothing depends on how many others.
+
+    Where out(v) has changed, what others read of v stays as long as it is near enough.
+    """
+    rank = d.jump + d.alpha * d.inflow[v, f]
+    d.share_next[v, f] = rank / sent(d.out[v])
+    return abs(rank - d.share[v, f] * sent(d.out[v])) > d.epsilon
 
 
-@fg.reduce(into="mass", combine="sum")
-def mass_from_one(f, v, d):  # type: ignore[no-untyped-def]
-    """Add up all ranks, which are to be scaled."""
-    return d.share[v] * sent(d.out[v])
-
-
-@fg.gather(into="inflow", combine="sum")
-def shares_of_one(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take what the source sends along each of its edges."""
-    return d.share[u]
-
-
-@fg.gather(into="inflow", combine="sum")
-def weighted_shares_of_one(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Take the same by weight."""
-    return d.weight[e] * d.share[u]
-
-
-#: weighted -> what finds out(v), and what updates run, from one version to the next.
-weigh_again = {
-    False: fg.vertexmap(count_out_edges),
-    True: fg.foldmap(weights_of_out_edges, weigh_out_edges),
-}
+#: weighted -> what updates run, from one version to the next, and what adds up all
+#: ranks. Where edges of a vertex came or went, it is due.
 follow_ranks = {
-    False: fg.foldmap(shares_of_one, surf_from_one),
-    True: fg.foldmap(weighted_shares_of_one, surf_from_one),
+    False: fg.foldmap(count_out_edges, shares, surf_from_one, change),
+    True: fg.foldmap(weighted_shares, surf_from_one, change),
 }
-add_ranks = fg.foldmap(mass_from_one)
-#: An update begins anew behind more changes than one for so many edges.
-SHARE = 8
+weigh = fg.foldmap(weights_of_out_edges, weigh_out_edges)
+add_ranks = fg.foldmap(mass, mass_of_dangling)
+#: An update begins anew behind more changes than one for so many edges, or, with
+#: epsilon, than its multiple by V and by this: then as many supersteps run as anew.
+SHARE, MOST_CHANGES = 8, 60
+#: Jumps stay as they are if they are less than so many epsilon off.
+BALANCE = 0.5
 #: Which part of the mass that ranks had an update counts on; with less it goes on.
 COUNTED_ON = 0.9
 
@@ -279,18 +265,19 @@ class PageRankResult(Result):
     def _resume(self, following: Following) -> Update | str:
         """Go on from the ranks as they were, in the form that drops mass.
 
-        With a jump of one from each vertex, ``y = 1 - alpha + alpha M y`` has nothing
-        that depends on the number of vertices. Ranks are y, scaled when they are read.
-        A vertex keeps its y where it moves by no more than epsilon times half the sum
-        of y: then ranks are off by V epsilon / (1 - alpha) at most, as
-        ``|y / s - z / t| <= 2 |y - z| / s`` for the sums s and t of y and z. A call
-        without epsilon promises as much for epsilon = alpha * tol.
+        With a jump of one from each vertex, ``F(y) = 1 - alpha + alpha M y`` has
+        nothing that depends on the number of vertices. Ranks are y, scaled when they
+        are read, and ``|y / s - z / t| <= 2 |y - z| / s`` for the sums s and t of y
+        and z. A vertex keeps its y where it moves by epsilon at most, and a run ends
+        where all of them have moved by less than c. Then ``|F(y) - y|`` is at most
+        ``alpha c + V epsilon``, and ranks are off by ``2 / (s (1 - alpha))`` of that.
         """
-        changes, graph, asked = (
-            following.changes(SHARE),
-            following.graph,
-            following.asked,
-        )
+        graph, asked = following.graph, following.asked
+        share, where = SHARE, {"target": following.target}
+        if asked["epsilon"]:
+            most = MOST_CHANGES * asked["epsilon"] * max(graph.living_count, 1)
+            share = max(SHARE, int(1 / most))
+        changes = following.changes(share)
         if isinstance(changes, str):
             return changes
         for name in ("personalization", "dangling", "nstart"):
@@ -298,21 +285,25 @@ class PageRankResult(Result):
                 return f"{name}= was given"
         if asked["alpha"] == 1 or not graph.living_count:
             return "ranks have no scale"
-        state, where = vars(self).get("_shares"), {"target": following.target}
         real = checked_reals(asked["dtype"])
-        weight_properties(graph, asked["weights"], real, ratios=True)  # checks them
+        weights = weight_properties(graph, asked["weights"], real, ratios=True)
+        state = vars(self).get("_shares")
         if state is None:
-            state = _begun(graph, self.ranks, asked, where)
-        else:
-            _mend(state, changes, where)
-        weighted = "weight" in state
+            state = _begun(graph, self.ranks, asked, weights, where)
+        weighted = bool(weights)
         if weighted and not state.signature["weight"].column:
             return "the weights are of another type"
+        if weighted:
+            _weigh(state, changes, where)
         limit = max(asked["max_supersteps"], 1000)
+        _balance(state)
         while True:
+            least = float(state["least"])
+            until = None if least < 0 else fg.below("residual", least)
             run = fg.iterate(
-                follow_ranks[weighted], state, max_supersteps=limit, **where
-            )
+                follow_ranks[weighted], state, until=until, max_supersteps=limit,
+                **where,
+            )  # fmt: skip
             add_ranks(state, **where)
             mass = float(state["mass"][0])
             if mass >= state["counted_on"]:
@@ -322,52 +313,79 @@ class PageRankResult(Result):
             _shares=state, ranks=_scaled, run=run, residuals=np.empty(0),
             vertex_names=graph.vertex_names,
         )  # fmt: skip
-        return Update(changes.version, supersteps=run.supersteps)
+        return Update(changes.version, "", run.supersteps, run.evaluated)
 
     residual_name: ClassVar[str] = "L1 change of the ranks"
     residual_fix: ClassVar[str] = "run with tol=0, which compares residuals"
 
 
 def _begun(
-    graph: fg.Graph, ranks: Array, asked: dict[str, Any], where: dict[str, Any]
-) -> fg.State:
-    """Return a State that begins with ranks of an earlier version."""
+    graph: fg.Graph, ranks: Array, asked: dict[str, Any], weights: dict[str, Any],
+    where: dict[str, Any],
+) -> fg.State:  # fmt: skip
+    """Return a State that begins with ranks of an earlier version.
+
+    For the sum s of y, ``s = (1 - alpha) V + alpha s (1 - lost)``, where `lost` is the
+    part of it at vertices without out-edges.
+    """
     real, alpha = checked_reals(asked["dtype"]), float(asked["alpha"])
-    start = np.full(graph.vertex_count, 1 - alpha, real)
-    start[: ranks.size] = ranks * ranks.size
+    start = np.zeros((graph.vertex_count, 1), real)
+    start[: ranks.size, 0] = ranks
     state = fg.State(
         graph,
         share=fg.vertex_property(start, iterated=True),
         out=fg.vertex_property(real.type(0)),
         alpha=alpha,
-        epsilon=0.0,
-        counted_on=0.0,
-        **weight_properties(graph, asked["weights"], real, ratios=True),
+        jump=1 - alpha,
+        **dict.fromkeys(("epsilon", "least", "counted_on"), 0.0),
+        **weights,
     )
-    weigh_again["weight" in state](state, **where)
-    state["share"] = start / _sent(state["out"])
-    _count_on(state, COUNTED_ON * graph.living_count, asked)
+    begin[bool(weights)](state, **where)
+    lost = float(start[state["out"] == 0].sum(dtype=np.float64))
+    mass = graph.living_count * (1 - alpha) / (1 - alpha * (1 - lost))
+    state["share"] = state["share"] * real.type(mass)
+    _count_on(state, COUNTED_ON * mass, asked)
     return state
 
 
+def _weigh(state: fg.State, changes: Any, where: dict[str, Any]) -> None:
+    """Find out(v) where edges out of v came, went or have other weights."""
+    pairs = changes.inserted, changes.deleted, changes.changed
+    sides = (0,) if state.graph.directed else (0, 1)
+    ids = np.unique(np.concatenate([pair[side] for pair in pairs for side in sides]))
+    ids = ids if state.graph.living is None else ids[state.graph.living[ids]]
+    weigh.on(ids)(state, **where)
+    state.put("out", ids, state.stored("out")[ids])  # makes them due
+
+
+def _balance(state: fg.State) -> None:
+    """Have jumps make up for what ranks lose, unless they nearly do.
+
+    With any mass of a jump ranks are the same, scaled. With this one their sum stays as
+    it is: to get nearer to another one takes the most supersteps.
+    """
+    if "mass" not in state:
+        return
+    alpha, (mass,), (lost,) = state["alpha"], state["mass"], state["lost"]
+    jump = float((1 - alpha) * mass + alpha * lost) / state.graph.living_count
+    if abs(jump - state["jump"]) > state["epsilon"] * BALANCE:
+        state["jump"] = jump
+
+
 def _count_on(state: fg.State, mass: float, asked: dict[str, Any]) -> None:
-    """Have vertices keep ranks within what is promised for a mass."""
-    epsilon = asked["epsilon"]
+    """Have ranks stay within what is promised, where their sum is a mass at least.
+
+    Without epsilon, each of both reasons to stop has a half of what `tol` allows.
+    """
+    epsilon, tol = asked["epsilon"], asked["tol"]
+    least = -1.0 if tol is None else state.graph.living_count * tol * mass / 2
     if epsilon is None:
-        epsilon = asked["alpha"] * asked["tol"]
-    state["counted_on"], state["epsilon"] = mass, epsilon * mass / 2
-
-
-def _mend(state: fg.State, changes: Any, where: dict[str, Any]) -> None:
-    """Keep ranks where out-degrees, or the weights of out-edges, have changed."""
-    pairs = [changes.inserted, changes.deleted]
-    pairs += [changes.changed] if "weight" in state else []
-    ends = [p[0] for p in pairs] + [p[1] for p in pairs if not state.graph.directed]
-    ids, living = np.unique(np.concatenate(ends)), state.graph.living
-    ids = ids if living is None else ids[living[ids]]
-    share, out = (state[name][ids] for name in ("share", "out"))
-    weigh_again["weight" in state].on(ids)(state, **where)
-    state.put("share", ids, share * (_sent(out) / _sent(state["out"][ids])))
+        epsilon, least = asked["alpha"] * tol / 2, least / 2
+    share = mass / 2
+    if asked["dangling"] is not None:  # to renormalize promises as much of y as it is
+        share = max(share, COUNTED_ON * state.graph.living_count)
+    state["counted_on"], state["epsilon"] = mass, epsilon * share
+    state["least"] = least
 
 
 def _sent(out: Array) -> Array:
@@ -377,7 +395,7 @@ def _sent(out: Array) -> Array:
 def _scaled(result: PageRankResult) -> Array:
     """Return ranks that sum to one."""
     state = vars(result)["_shares"]
-    ranks = state["share"] * _sent(state["out"])
+    ranks = state["share"][:, 0] * _sent(state["out"])
     return ranks / ranks.dtype.type(ranks.sum(dtype=np.float64))
 
 

@@ -73,6 +73,16 @@ def shorten(f, v, d):  # type: ignore[no-untyped-def]
 
 
 step = fg.foldmap(ways, shorten)
+
+
+@fg.gather(into="way", combine="argmin", sources="active")
+def ways_of_one(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Go to the source, and along an edge of length one."""
+    return d.distance[u, f] + 1
+
+
+#: The superstep of updates where edges have no weights, which would have to follow.
+step_by_one = fg.foldmap(ways_of_one, shorten)
 #: Version of a graph -> for each type of its own weights, once none is negative,
 #: whether a path could be longer than the type holds.
 _looked_at: weakref.WeakKeyDictionary[Any, dict[Any, bool]] = (
@@ -102,30 +112,33 @@ class SsspResult(PathsResult):
         if begin.width > 1:
             return "paths are those of several searches"
         real, may_be_long = checked_reals(asked["dtype"]), list[bool]()
-        weight = length_property(
-            graph, asked["weights"], real, partial(_lengths, may_be_long)
-        )
+        given = asked["weights"]
+        weighted = given is not None or "weight" in graph.in_rows.columns
+        length = partial(_lengths, may_be_long)
+        lengths = {}
+        if weighted:
+            lengths["weight"] = length_property(graph, given, real, length)
         if any(may_be_long):
             return "paths may be longer than the type holds"
 
         def make_state() -> fg.State | str:
-            state = fg.State(
-                graph,
-                distance=begin.resumed(self.distances, np.inf),
-                predecessor=begin.resumed(self.predecessors, NO_VERTEX),
-                weight=weight,
-            )
-            if graph.weights is not None and not state.signature["weight"].column:
+            far = begin.resumed(self.distances, np.inf)
+            before = begin.resumed(self.predecessors, NO_VERTEX)
+            state = fg.State(graph, distance=far, predecessor=before, **lengths)
+            if weighted and not state.signature["weight"].column:
                 return "the weights are of another type"
             return state
 
-        found = follow_paths(self, following, begin.vertices, make_state, step, np.inf)
+        found = follow_paths(
+            self, following, begin.vertices, make_state,
+            step if weighted else step_by_one, np.inf, int(not weighted),
+        )  # fmt: skip
         if isinstance(found, str):
             return found
         state, done = found
         self._take(
-            distances=begin.result(state["distance"]),
-            predecessors=begin.result(state["predecessor"]),
+            distances=lambda _: begin.result(state["distance"]),
+            predecessors=lambda _: begin.result(state["predecessor"]),
             vertex_names=graph.vertex_names,
         )
         return done

@@ -78,11 +78,8 @@ class TriangleCountResult(Result):
         found = graph.add_triangles(changes, counts)
         if found is None:
             return "an edge has copies"
-        self._take(
-            triangles=counts,
-            total=self.total + found[0],
-            vertex_names=graph.vertex_names,
-        )
+        total, names = self.total + found[0], graph.vertex_names
+        self._take(triangles=counts, total=total, vertex_names=names)
         return Update(changes.version, edges=found[1])
 
 

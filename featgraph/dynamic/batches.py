@@ -309,6 +309,8 @@ class Log:
     def __init__(self) -> None:
         self._records: deque[Record] = deque()
         self._size = 0
+        #: What was asked for last: all results and States of a version ask for it.
+        self._last: Changes | None = None
 
     def __len__(self) -> int:
         return self._size
@@ -332,9 +334,11 @@ class Log:
 
     def since(self, since: int, version: int) -> Changes | None:
         """Return the net changes; None where some of them are forgotten."""
-        count = version - since
+        last, count = self._last, version - since
         if count > len(self._records):
             return None
+        if last is not None and (last.since, last.version) == (since, version):
+            return last
         records = [self._records[n] for n in range(-count, 0)]
         born = [
             (r.sources[r.born >> 1], r.targets[r.born >> 1], r.born + 2 * r.number)
@@ -357,7 +361,11 @@ class Log:
             for name in ("births", "deaths")
         )
         pairs = [(array[0], array[1]) for array in (came, gone, changed)]
-        return Changes(since, version, pairs[0], pairs[1], pairs[2], births, deaths)
+        for array in (*sum(pairs, ()), births, deaths):  # others get them, too
+            array.flags.writeable = False
+        made = Changes(since, version, pairs[0], pairs[1], pairs[2], births, deaths)
+        self._last = made
+        return made
 
 
 def _joined(parts: list[Any]) -> tuple[Array, ...]:

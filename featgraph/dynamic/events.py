@@ -75,31 +75,25 @@ class TemporalEdges:
     def __init__(self, s: Any, t: Any, times: Any, weights: Any = None) -> None:
         given = [flat_array(s, "s"), flat_array(t, "t")]
         count = given[0].size
-        if given[1].size != count or not count:
-            raise GraphInputError(
-                "no events" if given[1].size == count else "ends differ in number",
-                where="s, t",
-                got=f"{count} sources and {given[1].size} targets",
-                expected="two arrays of one length, 1 or more",
-            )
+        _require(
+            0 < count == given[1].size,
+            "no events" if given[1].size == count else "ends differ in number",
+            "s, t", f"{count} sources and {given[1].size} targets",
+            "two arrays of one length, 1 or more",
+        )  # fmt: skip
         own = checked_weights(times, count, "times")
-        bad = np.flatnonzero(~np.isfinite(own))
-        if bad.size:
-            raise GraphInputError(
-                "a time is not finite",
-                where=f"times[{int(bad[0])}]",
-                got=own[bad[0]],
-                expected="finite numbers",
-            )
+        first = int(np.argmin(np.isfinite(own)))
+        _require(
+            np.isfinite(own[first]), "a time is not finite", f"times[{first}]",
+            own[first], "finite numbers",
+        )  # fmt: skip
         order = np.argsort(own, kind="stable")
         *ends, names = factorise(*given)
         self._ends = np.stack(ends)[:, order]
         self._vertex_count = int(self._ends.max()) + 1
+        self._names: Any = np.arange(self._vertex_count) if names is None else names
         if isinstance(names, tuple):  # np.array would split names that are tuples
-            self._names = np.empty(len(names), object)
-            self._names[:] = names
-        else:
-            self._names = np.arange(self._vertex_count) if names is None else names
+            self._names = np.fromiter(names, object, len(names))
         self.times = freeze(own[order])
         self.weights = None
         if weights is not None:
@@ -107,6 +101,11 @@ class TemporalEdges:
 
     def __len__(self) -> int:
         return int(self.times.size)
+
+    def _values(self, some: Any) -> dict[str, Any]:
+        """Return weights and columns of some events, by the names of arguments."""
+        weights = None if self.weights is None else self.weights[some]
+        return {"weights": weights, "columns": {"time": self.times[some]}}
 
     def __repr__(self) -> str:
         first, last = self.times[[0, -1]].tolist()
@@ -178,21 +177,14 @@ class Window:
         self, events: TemporalEdges, length: Any, step: Any, start: Any
     ) -> None:
         for name, value in (("length", length), ("step", step)):
-            if not require_real(name, value) > 0:
-                raise GraphInputError(
-                    f"{name} out of range", where=f"{name}=", got=value, expected="> 0"
-                )
-        if start is None:
-            start = events.times[0].item()
-        require_real("start", start)
-        last = events.times[-1].item()
-        if start > last:
-            raise GraphInputError(
-                "no events in the windows",
-                where="start=",
-                got=start,
-                expected=f"at most {last}, the time of the last event",
-            )
+            is_right = require_real(name, value) > 0
+            _require(is_right, f"{name} out of range", f"{name}=", value, "> 0")
+        first, last = events.times[[0, -1]].tolist()
+        start = first if start is None else start
+        _require(
+            require_real("start", start) <= last, "no events in the windows", "start=",
+            start, f"at most {last}, the time of the last event",
+        )  # fmt: skip
         self.events, self.length, self.step, self.start = events, length, step, start
         self._policy: tuple[bool, str, str] | None = None
         self._pairs = self._next = np.empty(0, np.int64)
@@ -200,7 +192,7 @@ class Window:
     def __len__(self) -> int:
         """Return how many batches an iteration yields."""
         behind = self.events.times[-1].item() - self.length - self.start
-        return 0 if behind < 0 else int(behind // self.step) + 1
+        return max(int(behind // self.step) + 1, 0)
 
     def __repr__(self) -> str:
         return (
@@ -247,16 +239,9 @@ class Window:
         events = self.events
         sources, targets = events._names[events._ends[:, first:stop]]
         return DynamicGraph.from_edges(
-            sources,
-            targets,
-            weights=None if events.weights is None else events.weights[first:stop],
-            columns={"time": events.times[first:stop]},
-            directed=directed,
-            duplicates=duplicates,
-            loops=loops,
-            names=True,
-            **options,
-        )
+            sources, targets, directed=directed, duplicates=duplicates, loops=loops,
+            names=True, **events._values(slice(first, stop)), **options,
+        )  # fmt: skip
 
     def _prepare(self, directed: Any, duplicates: Any, loops: Any) -> None:
         """Keep the arguments of the graph, and give each pair a number."""
@@ -265,18 +250,15 @@ class Window:
             require_choice("duplicates", duplicates, ("last", "keep")),
             require_choice("loops", loops, ("keep", "drop", "error")),
         )
-        if self._policy not in (None, policy):
-            raise StateError(
-                "the window has a graph of another kind",
-                where="graph()",
-                got="directed={}, duplicates={!r}, loops={!r}".format(*policy),
-                expected="directed={}, duplicates={!r}, loops={!r}".format(
-                    *self._policy or ()
-                ),
-                fix="make another window of the events",
-            )
         if self._policy is not None:
-            return
+            if self._policy == policy:
+                return
+            told = "directed={}, duplicates={!r}, loops={!r}"
+            raise StateError(
+                "the window has a graph of another kind", where="graph()",
+                got=told.format(*policy), expected=told.format(*self._policy),
+                fix="make another window of the events",
+            )  # fmt: skip
         u, v = self.events._ends.astype(np.int64)
         if not policy[0]:
             u, v = np.minimum(u, v), np.maximum(u, v)
@@ -304,14 +286,11 @@ class Window:
         if self._policy is None:
             raise StateError(
                 "the window has no graph that its batches update",
-                where="iteration of a Window",
-                fix="graph = window.graph(...) first",
-            )
-        place = self._range(0)
+                where="iteration of a Window", fix="graph = window.graph(...) first",
+            )  # fmt: skip
         for number in range(1, len(self) + 1):
-            before, place = place, self._range(number)
             begin = self.start + number * self.step
-            yield self._batch(before, place, begin)
+            yield self._batch(self._range(number - 1), self._range(number), begin)
 
     def _batch(
         self, old: tuple[int, int], new: tuple[int, int], begin: Any
@@ -332,15 +311,10 @@ class Window:
         rows = np.concatenate([leaving, coming])
         sources, targets = events._names[events._ends[:, rows]]
         return WindowBatch(
-            sources,
-            targets,
-            insert=np.arange(rows.size) >= leaving.size,
-            weights=None if events.weights is None else events.weights[rows],
-            columns={"time": events.times[rows]},
-            copies="all" if kept == "last" else "first",
-            begin=begin,
-            end=begin + self.length,
-        )
+            sources, targets, insert=np.arange(rows.size) >= leaving.size,
+            copies="all" if kept == "last" else "first", begin=begin,
+            end=begin + self.length, **events._values(rows),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -381,6 +355,11 @@ class WindowBatch:
             f"<WindowBatch: {came} insertions and {len(self) - came} deletions, to the "
             f"interval [{self.begin}, {self.end})>"
         )
+
+
+def _require(holds: Any, what: str, where: str, got: Any, expected: str) -> None:
+    if not holds:
+        raise GraphInputError(what, where=where, got=got, expected=expected)
 
 
 @loading

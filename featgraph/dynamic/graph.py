@@ -495,7 +495,7 @@ missing=0, vertices=0)
             self._store.compact()
             self._edges = LivingEdges(self._store, self._names)
             self._moves = self._store.moves
-            self._view.advance("moves", sizes=self._sizes())
+            self._view.advance("moves", sizes=_sizes_of(self._store, self._layout))
 
     def _apply(self, batch: Batch, names: list[Any] | None = None) -> UpdateResult:
         """Apply a batch, and have everything follow that goes by the version."""
@@ -530,13 +530,8 @@ missing=0, vertices=0)
             aspects.append("shape")
         self.version, self._moves, self._traits = store.version, store.moves, traits
         self._hubs = hubs
-        self._view.advance(*aspects, sizes=self._sizes())
+        self._view.advance(*aspects, sizes=_sizes_of(self._store, self._layout))
         set_traits(self, traits)
-
-    def _sizes(self) -> Sizes:
-        """Return the capacities, and how many vertices and edges there are."""
-        counts = self._store.vertex_count, self._store.edge_count
-        return Sizes(*self._layout.room, counts)
 
     @contextmanager
     def _writing(self, doing: str) -> Iterator[None]:
@@ -607,11 +602,7 @@ missing=0, vertices=0)
         return self._store.changes(int(since))
 
     def add_triangles(self, changes: Changes, counts: Array) -> tuple[int, int] | None:
-        """Have counts of triangles, (V,), follow changes up to this version.
-
-        Return what `triangles.add_triangles` does: how many more there are, and how
-        much was read; None where an edge has copies.
-        """
+        """Have counts of triangles, (V,), follow changes: see `add_triangles`."""
         from featgraph.dynamic.triangles import add_triangles  # loads Numba
 
         ends = np.concatenate([*changes.inserted, *changes.deleted])
@@ -654,6 +645,11 @@ missing=0, vertices=0)
                 expected=", ".join(self._store.columns) or "a graph with columns",
             )
         return GraphColumn(ColumnValues(self, name))
+
+    @property
+    def in_rows(self) -> Any:
+        """The `RowPool` of rows along "in"; slots without an edge have old values."""
+        return self._store.pool("in")
 
     def contains(self, sources: Any, targets: Any) -> npt.NDArray[np.bool_]:
         """Return for each pair whether there is such an edge.
@@ -801,3 +797,8 @@ missing=0, vertices=0)
             degrees = on_host(self._degrees.array(side))[: self.vertex_count]
             self._cache[key] = freeze(degrees.copy())
         return self._cache[key]  # type: ignore[no-any-return]
+
+
+def _sizes_of(store: EdgeStore, layout: RunArrays) -> Sizes:
+    """Return the capacities, and how many vertices and edges there are."""
+    return Sizes(*layout.room, (store.vertex_count, store.edge_count))

@@ -23,14 +23,13 @@ from featgraph.graph.building.jit import jit
 __all__ = ["add_triangles"]
 
 Array = NDArray[Any]
+Pairs = tuple[Array, Array]
+Rows = tuple[Array, Array, Array]
 _NONE = np.empty(0, np.int64)
 
 
 def add_triangles(
-    rows: tuple[Array, Array, Array],
-    inserted: tuple[Array, Array],
-    deleted: tuple[Array, Array],
-    counts: Array,
+    rows: Rows, inserted: Pairs, deleted: Pairs, counts: Array
 ) -> tuple[int, int] | None:
     """Add the triangles that have come to counts, and take off those that have gone.
 
@@ -66,7 +65,7 @@ def _keys(sources: Array, targets: Array) -> Array:
     return np.sort(np.concatenate([u << 32 | v, v << 32 | u]))
 
 
-def _turned(rows: tuple[Array, Array, Array], keys: Array) -> tuple[Array, Array]:
+def _turned(rows: Rows, keys: Array) -> Pairs:
     """Return the ends of the edges with longer rows, which ascend, and the others."""
     u, v = keys >> 32, keys & 0xFFFFFFFF
     of_u, of_v = (rows[1][ends] - rows[0][ends] for ends in (u, v))
@@ -105,18 +104,9 @@ def _add(own: Array, a: Any, b: Any, w: Any, sign: int, counts: Array) -> int:
 
 @jit
 def _count(
-    starts: Array,
-    stops: Array,
-    ends: Array,
-    longer: Array,
-    shorter: Array,
-    own: Array,
-    without: Array,
-    beside: Array,
-    sign: int,
-    counts: Array,
-    marks: Array,
-) -> tuple[int, int]:
+    starts: Array, stops: Array, ends: Array, longer: Array, shorter: Array,
+    own: Array, without: Array, beside: Array, sign: int, counts: Array, marks: Array,
+) -> tuple[int, int]:  # fmt: skip
     """Count the triangles with an edge of a set; return them, and entries read.
 
     Rows are without the edges of one set, and have those of another one beside. The

@@ -38,16 +38,12 @@ def lose(f, v, d):  # type: ignore[no-untyped-def]
     return is_new
 
 
-#: Along which edges values came -> what follows chains of sources.
-_lose = {
-    along: foldmap(
-        gather(into="is_lost", combine="any", along=along, sources="active")(
-            has_lost_source
-        ),
-        lose,
-    )
+_looks = {
+    along: gather(into="is_lost", combine="any", along=along, sources="active")
     for along in ("in", "out", "both")
 }
+#: Along which edges values came -> what follows chains of sources.
+_lose = {along: foldmap(look(has_lost_source), lose) for along, look in _looks.items()}
 
 
 def trim(
@@ -119,34 +115,12 @@ def trim(
     require_flag("values", values)
     if not isinstance(reset, dict):
         raise ArgumentError(
-            "values are reset by the names of properties",
-            where="reset=",
-            got=shown(reset),
-            expected='a dict such as {"distance": numpy.inf}',
-        )
-    unknown = [
-        name
-        for name in (source, *reset)
-        if not isinstance(name, str) or name not in state
-    ]
-    if unknown:
-        raise StateError(
-            "this State has no such property",
-            where="source=" if unknown[0] is source else "reset=",
-            got=shown(unknown[0]),
-            expected="a property of vertices",
-        )
+            "values are reset by the names of properties", where="reset=",
+            got=shown(reset), expected='a dict such as {"distance": numpy.inf}',
+        )  # fmt: skip
     with state.in_use.hold("fg.trim"):
         for name in (source, *reset):
-            column = state._column(name)
-            is_one = name != source or column.type.item_shape in {(), (1,)}
-            if column.type.kind is not PropertyKind.VERTEX or not is_one:
-                raise StateError(
-                    "vertices are reset, and have one source each",
-                    where=f"fg.trim, property {name!r}",
-                    got=column.type.describe(),
-                    expected="a property of vertices",
-                )
+            _require_property(state, name, "source=" if name is source else "reset=")
         now = state.follow()
         ends = _find_gone(state, along, values)
         lost = _find_lost(state, state[source].reshape(-1), ends, along, target)
@@ -158,6 +132,21 @@ def trim(
             put_entries(state, name, lost, values, is_reset=True)
         state.trimmed = now.version
     return lost
+
+
+def _require_property(state: State, name: Any, where: str) -> None:
+    """Raise StateError unless vertices have a property, and one source each."""
+    known = state.signature.get(name) if isinstance(name, str) else None
+    is_one = known is None or where != "source=" or known.item_shape in {(), (1,)}
+    if known is None or known.kind is not PropertyKind.VERTEX or not is_one:
+        raise StateError(
+            "this State has no such property"
+            if known is None
+            else "vertices are reset, and have one source each",
+            where=f"fg.trim, {where}{shown(name)}",
+            got="no property" if known is None else known.describe(),
+            expected="a property of vertices",
+        )
 
 
 def _find_gone(state: State, along: str, values: bool) -> Ids | None:
@@ -197,14 +186,12 @@ def _find_lost(
 
 def _values_at(state: State, name: str, values: Any, ids: Ids) -> Any:
     """Return the values of vertices that are reset: one for all, or one for each."""
-    given = np.asarray(values)
-    item = state._column(name).type.item_shape
+    given, item = np.asarray(values), state._column(name).type.item_shape
     whole = state.graph.vertex_count, *item
     if given.shape not in {(), item, whole}:
         raise StateError(
             "a value for all vertices, or one for each",
-            where=f"fg.trim, reset {name!r}",
-            got=f"shape {shown(given.shape)}",
+            where=f"fg.trim, reset {name!r}", got=f"shape {shown(given.shape)}",
             expected=f"(), {item} or {whole}",
-        )
+        )  # fmt: skip
     return given[ids] if given.shape == whole else given

@@ -147,6 +147,20 @@ def test_ranks(seed: int) -> None:
     run(seed, lambda graph: pagerank(graph, alpha=ALPHA, **options), compare, 120)
 
 
+def test_shares_follow_out_degrees() -> None:
+    """Edges out of a vertex are due where they lead, and so is the vertex."""
+    path = np.arange(VERTICES - 1)
+    graph = fg.DynamicGraph.from_edges(path, path + 1, target="cpu")
+    result = pagerank(graph, alpha=ALPHA)
+    for first, last in ((10, 12), (20, 30)):
+        graph.insert_edges(np.zeros(last - first, int), np.arange(first, last))
+        done = result.update()
+        assert done.began_anew == ""
+        assert done.edges > 0
+        bound = VERTICES * ALPHA * 1e-6 / (1 - ALPHA) + 1e-6
+        assert np.abs(result.ranks - exact(graph)).sum() <= bound
+
+
 @pytest.mark.parametrize(
     ("call", "why"),
     [
@@ -171,26 +185,41 @@ def test_large_changes_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
         patched = importlib.import_module(f"featgraph.algorithms.{module}")
         monkeypatch.setattr(patched, "FEW", 0)
     chain = np.arange(199)
-    graph = fg.DynamicGraph.from_edges(chain, chain + 1, directed=False, target="cpu")
+    broom = np.minimum(chain, 20)
+    graph = fg.DynamicGraph.from_edges(broom, chain + 1, directed=False, target="cpu")
     parts, levels = connected_components(graph), bfs(graph, 0)
-    graph.delete_edges([20], [21])
+    graph.delete_edges([19], [20])
     assert "along edges that went" in levels.update().began_anew
     assert parts.update().began_anew == ""  # it has looked for the first time
-    graph.insert_edges([20], [21])
-    assert "179 vertices have joined" in parts.update().began_anew
+    graph.insert_edges([19], [20])
+    assert parts.update().began_anew == ""
+    graph.delete_edges([19], [20])
+    assert "180 vertices had their labels" in parts.update().began_anew
     equal(parts.labels, connected_components(graph).labels)
     levels.update()
+    equal(levels.levels, bfs(graph, 0).levels)
+
+
+def test_deep_graphs_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    patched = importlib.import_module("featgraph.algorithms._following")
+    monkeypatch.setattr(patched, "FEW", 0)
+    chain = np.arange(199)
+    graph = fg.DynamicGraph.from_edges(chain, chain + 1, directed=False, target="cpu")
+    parts, levels = connected_components(graph), bfs(graph, 0)
+    graph.delete_edges([150], [151])
+    assert "along 200 edges each" in levels.update().began_anew
+    assert "along more than 64 edges" in parts.update().began_anew
+    equal(parts.labels, connected_components(graph).labels)
     equal(levels.levels, bfs(graph, 0).levels)
 
 
 # -- faults
 
 
-def test_updates_need_trimming_and_mended_shares(
+def test_updates_need_trimming_and_degrees(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     none = np.zeros(0, np.int64)
-    ranks = importlib.import_module("featgraph.algorithms.pagerank")
     with monkeypatch.context() as patch:
         patch.setattr(fg, "trim", lambda state, *_, **__: none)
         patch.setattr("featgraph.runtime.loops.pending.warn_of_losses", lambda *_: None)
@@ -198,6 +227,7 @@ def test_updates_need_trimming_and_mended_shares(
             with pytest.raises(AssertionError):
                 check(1)
     with monkeypatch.context() as patch:
-        patch.setattr(ranks, "_mend", lambda *_: None)
+        found = "featgraph.runtime.superstep.catch_up._with_other_degree"
+        patch.setattr(found, lambda *_: none)
         with pytest.raises(AssertionError):
-            test_ranks(1)
+            test_shares_follow_out_degrees()

@@ -239,6 +239,12 @@ class CpuSets:
         if at.size * _SPARSE <= words.size:
             self.known.note(words, SparseSet(at.copy(), work, count))
 
+    def look(self, words: Words, graph: DeviceGraph) -> None:
+        """Find out where a set has bits, which is kept if that is at few words."""
+        at = np.flatnonzero(words)
+        if at.size * _SPARSE <= words.size:
+            self.note(words, at, self.edges_of(words, graph, "in"))
+
     def refresh_vertices(
         self, words: Words, next_: Array, current: Array, without: Words = None
     ) -> None:

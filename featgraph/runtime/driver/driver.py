@@ -207,6 +207,7 @@ def iterate(
             asynchronous=agenda.is_asynchronous,
             watched=agenda.watching.values,
             refused=course.refused,
+            evaluated=0 if state.graph.changing and device.name == "cpu" else None,
             **_of_ranks(state, options),
         )
         bar = progress_bar(asked_for["progress"], limit)

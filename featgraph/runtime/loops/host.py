@@ -81,7 +81,10 @@ class HostLoop:
         with deferred_interrupts(step.in_place):
             number = agenda.state.superstep
             try:
-                committed = step.choose(frontier, announced).run(frontier)
+                chosen = step.choose(frontier, announced)
+                if run.evaluated is not None:
+                    run.evaluated += chosen.count_edges(frontier)
+                committed = chosen.run(frontier)
                 del frontier  # memory of its sets is used again
                 step.end()
                 self._note(place, run, committed, begun, decisions)

@@ -84,6 +84,9 @@ class Run:
         On several ranks, the bytes that this one has sent to each, by rank: "messages",
         and of what kernels have stored into other GPUs' memory the rows and what says
         which they are, by their form, and "numbers", which are counts and results.
+    evaluated : int or None
+        On a graph that changes, along how many edges gathers went;
+        None where nothing has counted them: on GPUs, and on other graphs.
     pieces : list of int
         On several ranks, in how many pieces each superstep has sent its rows while it
         swept others; 0 where they went behind it: see ``overlap=``. Empty on one.
@@ -129,6 +132,7 @@ class Run:
     waits: list[float] = field(default_factory=list)
     forms: dict[str, int] = field(default_factory=dict)
     sent_bytes: dict[str, list[int]] = field(default_factory=dict)
+    evaluated: int | None = None
     pieces: list[int] = field(default_factory=list)
     wire_dtype: str | None = None
     working: int | None = None

@@ -100,6 +100,8 @@ class WorklistLoop:
         number = len(ran.counts)
         run.add_all(ran.counts, ran.seconds, ["push"] * number, ["recomputed"] * number)
         run.thresholds += ran.thresholds
+        if run.evaluated is not None:
+            run.evaluated += ran.edges
         is_all = 0 < ran.size == agenda.state.graph.living_count
         pending.words = None if is_all else ran.words
         pending.count, pending.scalars = ran.size, scalars

@@ -40,11 +40,8 @@ __all__ = ["Added", "explain_due", "find_due", "warn_of_losses"]
 
 Ids = npt.NDArray[np.int64]
 Words = Any
-#: Of an edge, which ends a gather along some edges runs on, and which it reads.
+#: Of an edge, which ends a gather along some edges runs on.
 _GATHERS_AT = {"in": (1,), "out": (0,), "both": (0, 1)}
-_READS_AT = {"in": (0,), "out": (1,), "both": (0, 1)}
-#: Counts of a graph that functions read.
-_COUNTS = ("vertex_count", "living_count", "edge_count")
 
 
 @dataclass(eq=False)
@@ -131,28 +128,20 @@ def _add_batches(added: Added, plan: FoldPlan, state: State, changes: Any) -> No
     )
     born, dead = (np.asarray(ids, np.int64) for ids in (changes.born, changes.dead))
     is_moved = {
-        "edge_count": inserted[0].size != deleted[0].size,
         "vertex_count": born.size > 0,
         "living_count": born.size > 0 or dead.size > 0,
+        "edge_count": inserted[0].size != deleted[0].size,
     }
-    counts = [name for name in _COUNTS if name in facts.scalars and is_moved[name]]
+    counts = [name for name in is_moved if name in facts.scalars and is_moved[name]]
     if counts:
         added.everything = f"{counts[0]} of the graph has changed"
     elif facts.reductions and dead.size:
         added.everything = "reduces leave out vertices that were deleted"
     if born.size:
         added.due["new"].append(born)
-    for gather in facts.gathers:
-        ends = _ends_of(_GATHERS_AT, gather.along, graph.directed)
-        for how, pairs in _named(inserted, deleted, changed):
-            _add(added.due, f"an edge was {how}", pairs, ends)
-        if gather.from_active:
-            ends = _ends_of(_READS_AT, gather.along, graph.directed)
-            for how, pairs in _named(inserted, None, changed):
-                _add(added.active, f"source of an edge that was {how}", pairs, ends)
-    if facts.along_edges:
-        for how, pairs in _named(inserted, None, changed):
-            _add(added.active, f"end of an edge that was {how}", pairs, (0, 1))
+    named = {"inserted": inserted, "deleted": deleted, "changed": changed}
+    for how, pairs in named.items():
+        _add_edges(added, plan, pairs, graph.directed, how)
     for name, end in (("in_degree", 1), ("out_degree", 0)):
         _add_readers(
             added, plan, name, f"{name} has changed",
@@ -160,20 +149,21 @@ def _add_batches(added: Added, plan: FoldPlan, state: State, changes: Any) -> No
         )  # fmt: skip
 
 
-def _named(inserted: Any, deleted: Any, changed: Any) -> list[tuple[str, Any]]:
-    named = ("inserted", inserted), ("deleted", deleted), ("changed", changed)
-    return [(how, pairs) for how, pairs in named if pairs is not None]
-
-
-def _ends_of(ends: dict[str, tuple[int, ...]], along: str, directed: bool) -> Any:
-    """Return the ends of edges; those of an undirected graph are in both directions."""
-    return ends[along] if directed else (0, 1)
-
-
-def _add(to: dict[str, list[Ids]], why: str, pairs: Any, ends: Any) -> None:
-    """Add some ends of edges."""
-    if pairs[0].size:
-        to[why] += [pairs[end] for end in ends]
+def _add_edges(
+    added: Added, plan: FoldPlan, pairs: Any, directed: bool, how: str,
+    what: str = "an edge",
+) -> None:  # fmt: skip
+    """Add the ends of edges that gathers and functions of edges read anew."""
+    if not pairs[0].size:
+        return
+    for gather in plan.facts.gathers:
+        along = gather.along if directed else "both"
+        added.due[f"{what} was {how}"] += [pairs[end] for end in _GATHERS_AT[along]]
+        if gather.from_active and how != "deleted":
+            sources = [pairs[end] for end in _GATHERS_AT[REVERSED[along]]]
+            added.active[f"source of {what} that was {how}"] += sources
+    if plan.facts.along_edges and how != "deleted":
+        added.active[f"end of {what} that was {how}"] += pairs
 
 
 def _add_readers(added: Added, plan: FoldPlan, name: str, why: str, find: Any) -> None:
@@ -202,17 +192,9 @@ def _add_put(added: Added, plan: FoldPlan, state: State, put: Put) -> None:
     """Add the vertices that read entries which were written."""
     facts, directed = plan.facts, state.graph.directed
     if put.ends is not None:  # of edges
-        if put.name not in facts.read_here | facts.read_elsewhere:
-            return
-        why = f"{put.name} of an edge was written"
-        for gather in facts.gathers:
-            ends = _ends_of(_GATHERS_AT, gather.along, directed)
-            _add(added.due, why, put.ends, ends)
-            if gather.from_active:
-                ends = _ends_of(_READS_AT, gather.along, directed)
-                _add(added.active, why, put.ends, ends)
-        if facts.along_edges:
-            _add(added.active, why, put.ends, (0, 1))
+        if put.name in facts.read_here | facts.read_elsewhere:
+            what = f"{put.name} of an edge"
+            _add_edges(added, plan, put.ends, directed, "written", what)
     elif put.is_reset and all(g.combine.rules.selects for g in facts.gathers):
         added.due[f"{put.name} was reset"].append(put.ids)
         for gather in facts.gathers:

@@ -245,6 +245,9 @@ class FoldMap:
             # A list is made on the host: not of a set that has never been there.
             is_held = given.is_held
             words = exchange.among_own(words_on(given, state, device))
+            if device.name == "cpu" and graph.ranks is None:
+                sets: Any = device.sets
+                sets.look(words, arrays_for(state, device))
             # What is kept here keeps no graph: whoever asks for a list has it.
             found = weakref.ref(exchange)
 

@@ -13,10 +13,11 @@ import numpy as np
 from featgraph._activity import ACTIVITY
 from featgraph.errors import GraphInputError, PlanError, StateError
 from featgraph.fold.compiling.kernel import Kernel
+from featgraph.fold.plan.layout import REVERSED
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.plan.traits import backward_edge
 from featgraph.graph import Graph
-from featgraph.graph.views.view import Stamp
+from featgraph.graph.views.view import Stamp, words_of
 from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.superstep.bound import (
@@ -208,6 +209,18 @@ class Superstep:
         if ghosts is None:
             return told
         return ghosts.announce(buffers, frontier.passed, told)
+
+    def count_edges(self, frontier: Frontier) -> int:
+        """Return along how many edges the gathers of a superstep go."""
+        alongs = [gather.along for gather in self.plan.facts.gathers]
+        if frontier.all_due or frontier.active is None:
+            return len(alongs) * self.bound.state.graph.edge_count
+        graph, words = self.bound.arrive().graph, frontier.active
+        if self.plan.facts.direction == "push":
+            alongs = [REVERSED[along] for along in alongs]
+        elif alongs:
+            words = words_of(self.bound.due.vertices(frontier))
+        return sum(self.device.sets.edges_of(words, graph, a) for a in alongs)
 
     def _turns(
         self, own: BoundPhase, frontier: Frontier, given: Given, form: str
