@@ -50,6 +50,8 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         _KERNELS, "place_runs", "+= SIZES[best]", "+= SIZES[best] - 1"),
     "freed runs are forgotten": (
         _KERNELS, "place_runs", "freed[behind[now]] = start", "pass"),
+    "rows without a run free one": (
+        _POOL, "fit", "plan.runs[:, 0] = 0", "pass"),
     "regions that are passed by are lost": (
         _POOL, "_leave", "region != passed", "region > passed"),
     "runs that are cut overlap": (
