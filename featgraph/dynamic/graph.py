@@ -58,7 +58,6 @@ from featgraph.graph._structure import require_fixed
 from featgraph.graph.building.check import checked_count, flat_array, vertex_ids
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.views.view import Aspect, Sizes
-from featgraph.program.column import Insertions
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory.graph_arrays import graph_arrays
 
@@ -501,8 +500,7 @@ missing=0, vertices=0)
         try:
             return store.apply(batch)
         finally:
-            is_other = store.version != self.version  # also behind an interrupt
-            if is_other or store.numberings != self._edges.numbering:
+            if store.version != self.version:  # also behind an interrupt
                 with deferred_interrupts():
                     if self._names is not None:
                         self._names.drop(batch.deaths)
@@ -758,13 +756,34 @@ missing=0, vertices=0)
         return self._store.living_count
 
     @property
-    def insertions(self) -> Insertions:
-        """The numbers by which edges are found in later versions."""
-        return Insertions(self._edges.numbers, self._edges.numbering)
+    def stored_ids(self) -> Array:
+        """Where values of a `State` are, by edge id of the host."""
+        return self._edges.ids
 
-    def insertions_of(self, then: Insertions) -> Array | None:
-        """Return numbers as edges have them now: see `EdgeStore.numbers_now`."""
-        return self._store.numbers_now(then.numbers, then.numbering)
+    @property
+    def stored_count(self) -> int:
+        """How many values of edges a `State` has, those that no edge has included."""
+        self._store.give_ids()
+        return self._store.next_id
+
+    @property
+    def insertions(self) -> tuple[int, int]:
+        """The number of the next insertion, and how often edges were numbered anew."""
+        return self._store.next_number, self._store.numberings
+
+    def keep_ids(self, column: object) -> None:
+        """Have edges keep their ids as long as there is a column of values by id."""
+        self._store.by_id.add(column)
+
+    def ids_since(self, version: int, insertions: tuple[int, int]) -> Array | None:
+        """Return the ids of new edges: see `EdgeStore.ids_since`."""
+        return self._store.ids_since(version, *insertions)
+
+    def living_ids(self) -> Array:
+        """Return which ids below `stored_count` edges have."""
+        made, free = np.ones(self.stored_count, np.bool_), self._store.free_ids
+        made[on_host(free.next(len(free)))] = False
+        return made
 
     def turned_since(self, version: int) -> Array:
         """Return the vertices that were deleted, or whose ids were given out again."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from copy import copy
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ from featgraph.dynamic.batches import (
     require_choice,
 )
 from featgraph.dynamic.pools import Plan, RowPool, Updates
-from featgraph.dynamic.rows import Queue, Spec, Threads, edges_of
+from featgraph.dynamic.rows import Queue, Spec, Threads, edges_of, ranges
 from featgraph.errors import DeviceMemoryError, GraphInputError
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.edges import POLICIES
@@ -88,9 +89,12 @@ class EdgeStore:
     numberings : int
         How often edges were numbered anew.
     known : ndarray of int64
-        The numbers of all edges just before the last time, ascending.
+        The numbers of all insertions just before the last time, ascending.
     next_id, id_capacity : int
-        Ids that were given out are below the first, and ids to come below the second.
+        Ids that were given out are below the first; below the second there is room.
+    by_id : weak set
+        What has values by id: where it is empty, edges lose their ids when rows are
+        laid out anew.
     pools : dict of str to RowPool
         Those that exist; "in" does.
     free_vertices, free_ids : Queue
@@ -139,6 +143,7 @@ class EdgeStore:
         self.free_vertices = Queue(np.int32)
         self.free_ids: Queue | None = None
         self.next_id = self.id_capacity = 0
+        self.by_id: WeakSet[Any] = WeakSet()
 
     @classmethod
     def from_edges(
@@ -293,10 +298,40 @@ class EdgeStore:
         free_ids = self.pools["in"].queue(np.uint32)
         with deferred_interrupts():
             self.next_id, self.free_ids = at.size, free_ids
-            self.id_capacity = _padded(at.size + at.size // 8)
             for along, ids in ready.items():
                 self.pools[along].put("ids", ids)
-            self.moves += 1
+
+    @property
+    def id_room(self) -> int:
+        """The length of arrays by edge id."""
+        return max(self.id_capacity, self.pools["in"].slots)
+
+    def slots_since(self, version: int) -> Array:
+        """Return slots along "in" with all edges that have come or changed since then.
+
+        Those that came are the last ones of their rows; of a row where one got another
+        value, all are here. Where that is forgotten, all edges are.
+        """
+        pool, changes = self.pools["in"], self.changes(version)
+        if changes is None:
+            return living_slots(pool.on_host(), self.vertex_count)
+        came, other = changes.inserted, changes.changed
+        if not self.directed:  # a loop stands once
+            came, other = ((u, np.append(v, u[u != v])) for u, v in (came, other))
+        rows, at = np.unique(np.append(came[1], other[1]), return_inverse=True)
+        starts, stops = pool.taken_at("starts", rows), pool.taken_at("stops", rows)
+        counts = np.bincount(at[: came[1].size], minlength=rows.size)
+        first = np.where(np.isin(rows, other[1]), starts, stops - counts)
+        return ranges(first, stops)
+
+    def edges_of_ids(self, slots: Array) -> tuple[Array, ...]:
+        """Return ids, ends and numbers of edges by slot along "in", and columns."""
+        self.give_ids()
+        pool = self.pools["in"]
+        ends, numbers, columns, ids = pool.edges_at(
+            pool.placed(slots.astype(pool.starts.dtype))
+        )
+        return (*map(on_host, (ids, ends, numbers)), columns)
 
     def changes(self, since: int) -> Changes | None:
         """Return what has changed since a version; None where that is too old."""
@@ -399,20 +434,18 @@ class EdgeStore:
             self.known = known.astype(np.int64)
             self._log.add(None, 0)
 
-    def numbers_now(self, numbers: Array, numbering: int) -> Array | None:
-        """Return the numbers of insertions as edges have them now.
+    def ids_since(self, version: int, number: int, numbering: int) -> Array | None:
+        """Return the ids of edges that came since a version.
 
-        Those of edges that are gone may be -1. None where edges were numbered anew more
-        than once since the numbering of `numbers`.
+        `number` was that of the next insertion, when edges had been numbered anew so
+        often. None where they have been more than once since then.
         """
-        numbers = numbers.astype(np.int64)
-        if numbering == self.numberings:
-            return numbers
         if numbering < self.numberings - 1:
             return None
-        known, insertion = np.append(self.known, -1), numbers >> 1
-        at = np.searchsorted(self.known, insertion)
-        return np.where(known[at] == insertion, at << 1 | numbers & 1, -1)
+        if numbering < self.numberings:
+            number = int(np.searchsorted(self.known, number))
+        ids, _, numbers, _ = self.edges_of_ids(self.slots_since(version))
+        return ids[numbers >> 1 >= number]
 
     def turned_since(self, version: int) -> Array:
         """Return the vertices that were deleted, or whose ids were given out again."""
@@ -628,6 +661,10 @@ class _Step:
             if store.free_ids is not None:
                 store.free_ids.drop(ids_taken)
                 store.free_ids.put(left[3])
+            if plan.is_dense and not store.by_id:
+                store.free_ids, next_id = None, 0
+                for pool in store.pools.values():
+                    pool.ids = None
             store.next_id, store.id_capacity = next_id, capacity
             store.given_count += given
             store.edge_count += came - gone
@@ -676,8 +713,8 @@ class _Step:
         if store.free_ids is not None:
             store.free_ids.reserve(gone)
         next_id, capacity = store.next_id + came - taken, store.id_capacity
-        if next_id > capacity:
-            capacity = _padded(max(next_id, 2 * capacity))
+        if next_id > store.id_room:
+            capacity = _padded(max(next_id, 2 * store.id_room))
         return taken, next_id, capacity
 
     def _record(self, plan: Plan, left: tuple[Array, ...]) -> Record:
@@ -766,10 +803,7 @@ def _spec_of(columns: Mapping[str, Any], duplicates: str) -> Spec:
 
 def living_slots(pool: RowPool, vertex_count: int) -> Array:
     """Return the slots with an edge, by row."""
-    lengths = pool.lengths(vertex_count)
-    begins = np.cumsum(lengths) - lengths
-    shift = np.repeat(pool.starts[:vertex_count] - begins, lengths)
-    return shift + np.arange(shift.size)
+    return ranges(pool.starts[:vertex_count], pool.stops[:vertex_count])
 
 
 @contextmanager

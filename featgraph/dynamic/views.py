@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from featgraph._cached import cached_property
 from featgraph.arrays.values import Reordered, Rows
-from featgraph.dynamic.batches import Changes
+from featgraph.dynamic.batches import Changes, on_host
 from featgraph.dynamic.pools import FEWEST_LISTED, RowPool
 from featgraph.dynamic.rows import edges_of
 from featgraph.dynamic.store import EdgeStore, living_slots
@@ -48,6 +48,7 @@ from featgraph.program.signature import PropertyKind
 from featgraph.runtime.devices.host_arrays import (
     cut_windows,
     cut_words,
+    edge_chunks,
     host_graph_array,
 )
 
@@ -74,17 +75,12 @@ class LivingEdges(EdgeList):
     store : EdgeStore
     names : object or None
         What has the names of all vertices of the version, `of`.
-
-    Attributes
-    ----------
-    numbering : int
-        How often edges had been numbered anew.
     """
 
     def __init__(self, store: EdgeStore, names: Any = None) -> None:
         self.store, self.directed, self._names = store, store.directed, names
         self.vertex_count, self.given_count = store.vertex_count, store.given_count
-        self.edge_count, self.numbering = store.edge_count, store.numberings
+        self.edge_count = store.edge_count
         self.sides, self.is_given_on_gpu = None, False
         self._weights = None
         self.weights_dtype = store.columns.get("weight", (None,))[0]
@@ -105,10 +101,11 @@ class LivingEdges(EdgeList):
         return self.store._slots()
 
     @cached_property
-    def numbers(self) -> Array:
-        """The number of the insertion of each edge id; that of a twin is one more."""
+    def ids(self) -> Array:
+        """The ids of all edges, in the order of rows."""
+        self.store.give_ids()
         pool = self.store.pool("in").on_host()
-        return freeze(pool.numbers[living_slots(pool, self.vertex_count)])
+        return freeze(pool.ids[living_slots(pool, self.vertex_count)])
 
     @cached_property
     def sources(self) -> Array:
@@ -406,17 +403,16 @@ def _lowered(then: GraphTraits, now: GraphTraits, twice: GraphTraits) -> GraphTr
 
 
 #: First words of the names of arrays whose sizes follow the edges of a version.
-_EXACT = ("upper_", "lower_", "both_", "order_", "degree_", "triangle_", "edge_chunks")
+_ORIENTED = ("upper_", "lower_", "both_", "order_", "degree_")
+_EXACT = (*_ORIENTED, "triangle_")
 
 
 class RunArrays:
     """The arrays of a graph that changes, by their names in generated code.
 
     Pools, columns and degrees are those of the store, which batches write in place.
-    Others are *derived*: arrays by edge id, and rows that the store does not have. They
-    have room for all ids of the capacity, and are made anew in each version.
-
-    Edge ids are those that the frozen graph has: slots of its in-edges.
+    Arrays by edge id are *derived*: they have room for all ids, and in each version
+    some entries are written.
     """
 
     name = "runs"
@@ -425,12 +421,13 @@ class RunArrays:
         self._store, self._degrees = store, degrees
         #: Name of a cut of the vertices -> the traits for which it was made.
         self._cut_for: dict[str, GraphTraits | None] = {}
+        #: Name of a derived array -> the version that it is of.
+        self._derived: dict[str, int] = {}
 
     @property
     def room(self) -> tuple[int, int]:
         """How many vertices, and how many edges, arrays have entries for."""
-        pool = self._store.pool("in")
-        return int(pool.starts.size), pool.slots
+        return int(self._store.pool("in").starts.size), self._store.id_room
 
     def hubs(self) -> dict[str, bytes]:
         """Return what lists of hubs follow from, which kernels of the GPU go by."""
@@ -447,28 +444,37 @@ class RunArrays:
         """Whether some of these arrays have other sizes in other versions."""
         return any(name.startswith(_EXACT) for name in names)
 
-    def is_derived(self, name: str) -> bool:
-        """Whether an array is made anew in each version, where it was."""
-        return name in _OF_IDS or name.endswith("_run_ids") or _order_of(name) == "id"
+    def renewed(self, name: str) -> tuple[Array, Array] | None:
+        """Return which entries of an array a version has others of, and these."""
+        then, now = self._derived.get(name), self._store.version
+        if then is None or then == now:
+            return None
+        self._derived[name] = now
+        slots = self._store.slots_since(then)
+        return self._by_id(name, slots) if slots.size else None
 
     def stays(self, name: str) -> bool:
         """Whether an array holds in another shape: no list of hubs, no other cut."""
         if name in self._cut_for:
             return self._cut_for[name] == self._degrees.now
         is_list = "hub" in name or "joined" in name
-        return not is_list and not name.startswith(_EXACT) and not self.is_derived(name)
+        return not is_list and not name.startswith(_EXACT)
 
     def array(self, graph: Any, name: str) -> Any:
         """Return an array with entries up to the capacities; None for other names."""
         vertices, edges = self.room
         along, _, kind = name.partition("_run_")
         if kind:
-            return self._of_rows(graph, _ALONG[along], kind)
-        order = _order_of(name)
-        if order:
-            column = name.split(" ", 2)[2]
-            if order == "id":
-                return _padded(ColumnValues(graph, column).on_host(), edges)
+            self._store.give_ids() if kind == "ids" else None
+            return getattr(self._store.pool(_ALONG[along]), kind)
+        if name in _OF_IDS or name.startswith(_COLUMN_BY_ID):
+            ids, values = self._by_id(name, self._store.slots_since(-1))
+            self._derived[name] = self._store.version
+            made = np.zeros((edges, *values.shape[1:]), values.dtype)
+            made[ids] = values
+            return made
+        if name.startswith(COLUMN):
+            _, order, column = name.split(" ", 2)
             return self._store.pool(order).columns[column]
         if name in {"in_degree", "out_degree"}:
             return self._degrees.array(name.removesuffix("_degree"))
@@ -478,6 +484,10 @@ class RunArrays:
             return np.arange(word_count(vertices) + 1)
         if name == "edge_word_chunks":
             return cut_words(edges)
+        if name == "edge_chunks":
+            return edge_chunks(edges)
+        if name.startswith(_ORIENTED) and name.endswith("_edges"):
+            return graph.stored_ids[host_graph_array(graph, name)].astype(np.int64)
         of = rows_with(name)
         if windows_of(name) is not None or "chunks" in name:
             self._cut_for[name] = self._degrees.now
@@ -486,8 +496,6 @@ class RunArrays:
         if name in _BY_DEGREE and self._store.target == "cuda":
             found = host_graph_array(graph, name)
             return np.pad(found, (0, vertices + (name in _BEGINS) - found.size), "edge")
-        if name in _OF_IDS:
-            return _padded(host_graph_array(graph, name), edges)
         windows, kind = windows_of(name), name.split(" ")[0]
         if windows is not None:
             rows, *limits = windows
@@ -522,16 +530,21 @@ class RunArrays:
         pool = self._store.pool(_along(of))
         return pool.lengths(int(pool.starts.size))
 
-    def _of_rows(self, graph: Any, along: str, kind: str) -> Array:
-        """Return an array of the rows along some edges."""
-        pool, rows = self._store.pool(along), rows_along(along)
-        if kind != "ids":
-            return getattr(pool, kind)  # type: ignore[no-any-return]
-        made = np.zeros(pool.slots, np.uint32)
-        ids = host_graph_array(graph, rows.edges) if rows.edges else None
-        slots = living_slots(pool.on_host(), graph.vertex_count)
-        made[slots] = np.arange(slots.size) if ids is None else ids
-        return made
+    def _by_id(self, name: str, slots: Array) -> tuple[Array, Array]:
+        """Return ids of edges by slot along "in", and their entries of an array."""
+        ids, ends, numbers, columns = self._store.edges_of_ids(slots)
+        if name == "in_sources":
+            return ids, ends
+        if name == "edge_is_twin":
+            return ids, numbers & 1 == 1
+        if name == "edge_twin":
+            order = np.argsort(numbers, kind="stable")
+            ids, insertions = ids[order], numbers[order] >> 1
+            is_first = np.flatnonzero(insertions[1:] == insertions[:-1])
+            twins = ids.astype(self._store.pool("in").starts.dtype)
+            twins[is_first], twins[is_first + 1] = ids[is_first + 1], ids[is_first]
+            return ids, twins
+        return ids, on_host(columns[name.removeprefix(_COLUMN_BY_ID)])
 
     def _edges_before(self, of: RowNames) -> Array:
         """Return how many edges stand in the rows before each of some rows."""
@@ -552,16 +565,4 @@ _BEGINS = frozenset({"upper_offsets", "lower_offsets", "both_offsets"})
 _BY_DEGREE = _BEGINS | {"order_vertex", "degree_order"}
 #: Derived arrays with an entry for each edge id.
 _OF_IDS = frozenset({"in_sources", "edge_twin", "edge_is_twin"})
-
-
-def _order_of(name: str) -> str:
-    """Return the order of a column: along which rows, or "id"; "" for other arrays."""
-    first, _, rest = name.partition(" ")
-    return rest.partition(" ")[0] if first == COLUMN else ""
-
-
-def _padded(array: Array, room: int, value: Any = 0) -> Array:
-    """Return a copy of an array with entries up to a capacity."""
-    made = np.full((room, *array.shape[1:]), value, array.dtype)
-    made[: len(array)] = array
-    return made
+_COLUMN_BY_ID = f"{COLUMN} id "

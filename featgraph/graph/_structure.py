@@ -319,6 +319,16 @@ class Structure:
         return self._cache["given_index"]  # type: ignore[no-any-return]
 
     @property
+    def stored_ids(self) -> NDArray[Any] | None:
+        """Where a `State` has the value of each edge id; None where at the id."""
+        return None
+
+    @property
+    def stored_count(self) -> int:
+        """How many values of edges a `State` has."""
+        return self.part.edge_count
+
+    @property
     def twins(self) -> NDArray[Any]:
         """Edge id of each edge's reverse, (E,); GraphInputError where directed."""
         if self.directed:
@@ -552,11 +562,12 @@ def edge_rows(graph: Structure) -> Rows:
         def on_gpu() -> Any:
             return gpu_edges(graph).given_index
 
-    version, count = graph.stamps.version, graph.part.edge_count
-    if graph.changing is not None:  # they are of this version, whenever they are asked
-        index = graph.given_index
-        return Rows(version, count, lambda: index, on_gpu)
-    return Rows(version, count, lambda: graph.given_index, on_gpu)
+    version, ids = graph.stamps.version, graph.stored_ids
+    if ids is not None:  # of this version, whenever they are asked for
+        index = np.full(graph.stored_count, 2 * graph.given_edge_count, np.int64)
+        index[ids] = graph.given_index
+        return Rows(version, index.size, lambda: index)
+    return Rows(version, graph.stored_count, lambda: graph.given_index, on_gpu)
 
 
 def out_edges(graph: Structure) -> Adjacency:
@@ -665,19 +676,24 @@ def expand_edge_values(graph: Structure, values: object) -> NDArray[Any]:
 
 
 def collect_edge_values(
-    graph: Structure, stored: object, per_direction: bool
+    graph: Structure, stored: object, per_direction: bool, is_stored: bool = False
 ) -> NDArray[Any]:
-    """Put values back into given order; see `Graph.collect_edge_values`."""
+    """Put values back into given order; see `Graph.collect_edge_values`.
+
+    Those that are stored are where a State has them.
+    """
+    ids = graph.stored_ids if is_stored or hasattr(stored, "order") else None
     there = _there(stored)
     if there is None and not isinstance(stored, DeviceValues):
         stored = host_array(stored, "stored")
     shape: tuple[int, ...] = tuple(stored.shape)  # type: ignore[attr-defined]
-    if not shape or shape[0] != graph.edge_count:
+    count = graph.edge_count if ids is None else graph.stored_count
+    if not shape or shape[0] != count:
         raise GraphInputError(
             "values in edge-id order do not fit the graph",
             where="stored",
             got=f"shape {shape}",
-            expected=f"first axis {graph.edge_count}, one entry for each edge id",
+            expected=f"first axis {count}, one entry for each edge id",
         )
     per_direction = require_flag("per_direction", per_direction)
     if per_direction and graph.directed:
@@ -693,7 +709,8 @@ def collect_edge_values(
         from featgraph.arrays.landing import read  # imports the dialect
 
         stored = read(there)
-    return _put_back(graph, host_values(stored), per_direction)
+    values = host_values(stored)
+    return _put_back(graph, values if ids is None else values[ids], per_direction)
 
 
 def _there(stored: object) -> Any:

@@ -8,7 +8,6 @@ holds them in memory of a device. All writes go through the column and advance i
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -20,7 +19,7 @@ from featgraph.graph.inputs.take import storage_array
 from featgraph.graph.views.view import Stamp
 from featgraph.program.signature import PropertyKind, PropertyType
 
-__all__ = ["Column", "Insertions"]
+__all__ = ["Column"]
 
 Array = npt.NDArray[Any]
 #: Counts versions of all columns: a column that replaces another has a later version.
@@ -47,27 +46,6 @@ class Place(Protocol):
     def renew_ghosts(self) -> None: ...
 
 
-@dataclass(frozen=True, eq=False)
-class Insertions:
-    """Edges of a graph that changes, by the numbers of their insertions.
-
-    Attributes
-    ----------
-    numbers : ndarray of uint32, (E,)
-        By edge id; the number of a twin is one more.
-    numbering : int
-        How often all edges had been numbered anew.
-    """
-
-    numbers: Array
-    numbering: int
-
-    @property
-    def size(self) -> int:
-        """How many edges there are."""
-        return int(self.numbers.size)
-
-
 class Column:
     """The owner of a property's memory.
 
@@ -91,8 +69,6 @@ class Column:
         The place that holds the values, and their name there.
     edges : Stamp or None
         The version of a State's graph whose edges have the values; None for others.
-    insertions : Insertions or None
-        Of a graph that changes: the edges that have the values.
     fill : scalar or ndarray
         The value of entries of new and of dead vertices, and of new edges.
     """
@@ -106,7 +82,6 @@ class Column:
         self.held: tuple[Place, str] | None = None
         self.borrowed: Array | None = None
         self.edges: Stamp | None = None
-        self.insertions: Insertions | None = None
         self.fill = fill
         self._memory: Array | None = None
         self.put(values)
@@ -142,11 +117,12 @@ class Column:
         self.held = None
 
     def _keep(self, values: Any) -> None:
-        memory = self._memory
-        if memory is not None:
+        if self._memory is not None:
             values = host_values(values)
-            memory[: len(values)] = values
-            values = memory[: len(values)]
+            if len(values) > len(self._memory):  # a place had more room
+                self._memory = values
+            self._memory[: len(values)] = values
+            values = self._memory[: len(values)]
         self.values = values
 
     def on_host(self) -> Any:

@@ -17,6 +17,7 @@ from featgraph._arguments import checked_arguments, require_flag
 from featgraph.arrays.values import DeviceValues, Reordered, host_values
 from featgraph.errors import ArgumentError, StateError
 from featgraph.graph import Graph
+from featgraph.graph._structure import collect_edge_values
 from featgraph.graph.inputs.take import (
     require_item_shape,
     scalar_of_type,
@@ -347,7 +348,9 @@ class State:
         if isinstance(held, Reordered) and not column.per_direction:
             return held.array.copy()  # it has that order still
         values = held if isinstance(held, DeviceValues) else self.stored(name)
-        return self.graph.collect_edge_values(values, column.per_direction)
+        return collect_edge_values(
+            self.graph, values, column.per_direction, is_stored=True
+        )
 
     def local(self, name: str) -> Any:
         """Return a copy of the values that this rank owns, without asking others.
@@ -701,7 +704,7 @@ def _note_edges(graph: Graph, column: Column) -> None:
     """Note the version whose edges have values that have just been given."""
     is_own = column.type.kind is PropertyKind.EDGE and not column.type.column
     if is_own and graph.changing is not None:
-        column.insertions = graph.changing.insertions
+        graph.changing.keep_ids(column)
     elif is_own:
         column.edges = graph.stamps.version
 

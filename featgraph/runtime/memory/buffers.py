@@ -182,10 +182,9 @@ class Buffers:
 
     def _sizes_of(self, name: str) -> tuple[int, int]:
         """Return how many entries a property has, and how many it has room for."""
-        column = self.state._columns[name]
-        is_edge = column.type.kind is PropertyKind.EDGE
-        if column.insertions is not None:  # maybe of an earlier version
-            return column.insertions.size, self.room[is_edge]
+        is_edge = self.state._columns[name].type.kind is PropertyKind.EDGE
+        if is_edge and self.state.graph.changing is not None:
+            return self.state.graph.stored_count, self.room[is_edge]
         count = self.graph.count("edge_count" if is_edge else "vertex_count")
         return count, self.room[is_edge]
 
