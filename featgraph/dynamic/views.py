@@ -541,9 +541,12 @@ class RunArrays:
             order = np.argsort(numbers, kind="stable")
             ids, insertions = ids[order], numbers[order] >> 1
             is_first = np.flatnonzero(insertions[1:] == insertions[:-1])
-            twins = ids.astype(self._store.pool("in").starts.dtype)
+            twins = ids.copy()  # as unsigned as ids, or kernels wrap it around
             twins[is_first], twins[is_first + 1] = ids[is_first + 1], ids[is_first]
-            return ids, twins
+            on_gpu = self._store.target == "cuda"
+            return ids, twins.astype(
+                self._store.pool("in").starts.dtype
+            ) if on_gpu else twins
         return ids, on_host(columns[name.removeprefix(_COLUMN_BY_ID)])
 
     def _edges_before(self, of: RowNames) -> Array:
