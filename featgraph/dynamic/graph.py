@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._arguments import require_flag, shown
+from featgraph._arguments import require_flag, require_integer, shown
 from featgraph._interrupts import deferred_interrupts
 from featgraph.arrays.targets import chosen_target
 from featgraph.dynamic.audit import audit
@@ -210,16 +210,10 @@ class DynamicGraph(Graph):
             ids = vertex_ids(u, "sources", None), vertex_ids(v, "targets", None)
             count = max(int(array.max(initial=-1)) for array in ids) + 1
         store = EdgeStore.from_edges(
-            u,
-            v,
-            all_columns(weights, columns),
-            vertex_count=count,
-            directed=require_flag("directed", directed),
-            duplicates=duplicates,
-            loops=loops,
-            capacity=capacity,
-            target=chosen,
-        )
+            u, v, all_columns(weights, columns), vertex_count=count,
+            directed=require_flag("directed", directed), duplicates=duplicates,
+            loops=loops, capacity=capacity, target=chosen,
+        )  # fmt: skip
         return cls(store, own_names)
 
     @classmethod
@@ -262,20 +256,13 @@ class DynamicGraph(Graph):
                 expected="a graph without sides, on one rank",
                 fix="DynamicGraph.from_edges(graph.sources, graph.targets)",
             )
-        names, chosen = graph.vertex_names, chosen_target(target)
-        store = EdgeStore.from_edges(
-            graph.sources,
-            graph.targets,
-            all_columns(graph.weights, None),
-            vertex_count=graph.vertex_count,
-            directed=graph.directed,
-            duplicates=duplicates,
-            loops=loops,
-            capacity=capacity,
-            target=chosen,
-        )
-        own = None if names is None else Names(listed(names))
-        return cls(store, own)
+        made = cls.from_edges(
+            graph.sources, graph.targets, weights=graph.weights,
+            vertex_count=graph.vertex_count, directed=graph.directed,
+            duplicates=duplicates, loops=loops, capacity=capacity, target=target,
+        )  # fmt: skip
+        names = graph.vertex_names
+        return made if names is None else cls(made._store, Names(listed(names)))
 
     # -- batches
 
@@ -590,16 +577,9 @@ missing=0, vertices=0)
         >>> [ends.tolist() for ends in graph.changes(since=0).inserted]
         [[2], [1]]
         """
-        if isinstance(since, bool) or not isinstance(since, int | np.integer):
-            since = -1
-        if not 0 <= since <= self.version:
-            raise GraphInputError(
-                "not an earlier version",
-                where="since=",
-                got=since,
-                expected=f"0 .. {self.version}",
-            )
-        return self._store.changes(int(since))
+        what = "not an earlier version"
+        given = require_integer("since", since, 0, self.version, what=what)
+        return self._store.changes(given)
 
     def add_triangles(self, changes: Changes, counts: Array) -> tuple[int, int] | None:
         """Have counts of triangles, (V,), follow changes up to this version.
@@ -781,7 +761,8 @@ missing=0, vertices=0)
 
     def living_ids(self) -> Array:
         """Return which ids below `stored_count` edges have."""
-        made, free = np.ones(self.stored_count, np.bool_), self._store.free_ids
+        made = np.ones(self.stored_count, np.bool_)
+        free: Any = self._store.free_ids
         made[on_host(free.next(len(free)))] = False
         return made
 

@@ -280,21 +280,19 @@ class EdgeStore:
         """
         if self.free_ids is not None:
             return
-        made, pools = {}, {along: p.on_host() for along, p in self.pools.items()}
-        pool = pools["in"]
-        for along, other in pools.items():
-            made[along] = np.zeros(other.slots, np.uint32)
-        at = living_slots(pool, self.vertex_count)
-        made["in"][at] = np.arange(at.size, dtype=np.uint32)
-        numbers = pool.numbers[at]
-        order = np.argsort(numbers)
-        for along, other in pools.items():
-            if along != "in":
-                slots = living_slots(other, self.vertex_count)
-                wanted = other.numbers[slots] & ~np.uint32(1)
-                found = np.searchsorted(numbers, wanted, sorter=order)
-                made[along][slots] = order[found]
-        ready = {along: self.pools[along].placed(ids) for along, ids in made.items()}
+        ready: dict[str, Any] = {}
+        for along, pool in self.pools.items():  # "in" comes first
+            made = np.zeros(pool.slots, np.uint32)
+            slots = living_slots(pool.on_host(), self.vertex_count)
+            numbers, own = pool.on_host().numbers[slots], np.arange(slots.size)
+            if along == "in":
+                at, by_number = slots, numbers
+                order = np.argsort(numbers) if len(self.pools) > 1 else own
+            else:
+                wanted = numbers & ~np.uint32(1)
+                own = order[np.searchsorted(by_number, wanted, sorter=order)]
+            made[slots] = own
+            ready[along] = pool.placed(made)
         free_ids = self.pools["in"].queue(np.uint32)
         with deferred_interrupts():
             self.next_id, self.free_ids = at.size, free_ids
@@ -324,7 +322,7 @@ class EdgeStore:
         first = np.where(np.isin(rows, other[1]), starts, stops - counts)
         return ranges(first, stops)
 
-    def edges_of_ids(self, slots: Array) -> tuple[Array, ...]:
+    def edges_of_ids(self, slots: Array) -> tuple[Any, ...]:
         """Return ids, ends and numbers of edges by slot along "in", and columns."""
         self.give_ids()
         pool = self.pools["in"]

@@ -8,7 +8,7 @@ vertices by degree, so that traits need no pass over them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -296,16 +296,14 @@ class Degrees:
     def _count(self, array: Array, changes: Changes) -> None:
         """Add to the out-degrees what has changed."""
         for ends, sign in ((changes.inserted[0], 1), (changes.deleted[0], -1)):
-            ends = np.sort(ends)
-            first = np.flatnonzero(np.diff(ends, prepend=-1))
-            rows, times = ends[first], np.diff(first, append=ends.size)
+            rows, times = np.unique(ends, return_counts=True)
             before = array[rows]
             array[rows] = after = (before + sign * times).astype(np.int32)
             more = int(after.max(initial=0)) - self._counts.size + 1
             if more > 0:
                 self._counts = np.append(self._counts, np.zeros(more, np.int64))
-            _add_counts(self._counts, before, -1)
-            _add_counts(self._counts, after, 1)
+            np.subtract.at(self._counts, before, 1)
+            np.add.at(self._counts, after, 1)
         counts = self._counts
         counts[0] += self.store.vertex_count - int(counts.sum())
 
@@ -337,14 +335,6 @@ class Degrees:
     def _longest_out(self) -> tuple[int, int]:
         """Return the greatest out-degree, of all and below hubs."""
         return _longest(self._counts)
-
-
-def _add_counts(counts: Array, degrees: Array, sign: int) -> None:
-    """Add 1 or -1 to the count of each degree, as often as it comes."""
-    if degrees.size < counts.size:
-        np.add.at(counts, degrees, sign)
-    else:
-        counts += sign * np.bincount(degrees, minlength=counts.size)
 
 
 class GpuDegrees(Degrees):
@@ -476,30 +466,25 @@ class RunArrays:
         if name.startswith(COLUMN):
             _, order, column = name.split(" ", 2)
             return self._store.pool(order).columns[column]
-        if name in {"in_degree", "out_degree"}:
-            return self._degrees.array(name.removesuffix("_degree"))
-        if name == NUMBER:
-            return np.arange(vertices, dtype=np.int32)
-        if name == "word_chunks":
-            return np.arange(word_count(vertices) + 1)
-        if name == "edge_word_chunks":
-            return cut_words(edges)
-        if name == "edge_chunks":
-            return edge_chunks(edges)
+        if name in _PLAIN:
+            return _PLAIN[name](self)
         if name.startswith(_ORIENTED) and name.endswith("_edges"):
             return graph.stored_ids[host_graph_array(graph, name)].astype(np.int64)
-        of = rows_with(name)
-        if windows_of(name) is not None or "chunks" in name:
+        of, windows = rows_with(name), windows_of(name)
+        if windows is not None or "chunks" in name:
             self._cut_for[name] = self._degrees.now
-        if name == "vertex_chunks" or (of is not None and name == of.chunks):
-            return cut_words(vertices, None if of is None else self._edges_before(of))
+        if name == "vertex_chunks":
+            return cut_words(vertices)
         if name in _BY_DEGREE and self._store.target == "cuda":
             found = host_graph_array(graph, name)
             return np.pad(found, (0, vertices + (name in _BEGINS) - found.size), "edge")
-        windows, kind = windows_of(name), name.split(" ")[0]
         if windows is not None:
             rows, *limits = windows
             return cut_windows(self._lengths(rows), *limits)
+        if of is not None and name == of.chunks:
+            before = np.cumsum(self._lengths(of), dtype=np.int64)
+            return cut_words(vertices, np.append(0, before))
+        kind = name.split(" ")[0]
         if of is not None and kind in {of.hubs, of.hub_parts, of.joined_parts}:
             return self._hub_list(of, name)
         return None
@@ -508,22 +493,19 @@ class RunArrays:
         """Return a list of hubs, or of parts of their rows."""
         from featgraph.runtime.graphs import gpu_arrays  # imports the dialect
 
-        pool: Any = self._store.pool(_along(of))
-        least = hub_degree_of(name) or HUB_DEGREE
-        hubs, lengths = pool.hubs, None
-        if least >= FEWEST_LISTED:
-            lengths = pool.hub_lengths
-            hubs, lengths = hubs[lengths >= least], lengths[lengths >= least]
-        else:
-            lengths = pool.lengths(self._store.vertex_count)
-            hubs = np.flatnonzero(lengths >= least)
-            lengths = lengths[hubs]
-        listed = {
+        cut = {
             of.hubs: gpu_arrays.longest_first,
             of.hub_parts: gpu_arrays.parts_of_rows,
-        }
-        cut = listed.get(name.split(" ")[0], gpu_arrays.joined_parts)
-        return cut(hubs, lengths)
+            of.joined_parts: gpu_arrays.joined_parts,
+        }[name.split(" ")[0]]
+        pool: Any = self._store.pool(_along(of))
+        least, hubs = hub_degree_of(name) or HUB_DEGREE, pool.hubs
+        if least >= FEWEST_LISTED:
+            lengths = pool.hub_lengths
+        else:
+            lengths = pool.lengths(self._store.vertex_count)
+            hubs = np.arange(lengths.size)
+        return cut(hubs[lengths >= least], lengths[lengths >= least])
 
     def _lengths(self, of: RowNames) -> Array:
         """Return the lengths of rows, up to the vertex capacity."""
@@ -541,17 +523,12 @@ class RunArrays:
             order = np.argsort(numbers, kind="stable")
             ids, insertions = ids[order], numbers[order] >> 1
             is_first = np.flatnonzero(insertions[1:] == insertions[:-1])
-            twins = ids.copy()  # as unsigned as ids, or kernels wrap it around
+            twins = ids.copy()  # unsigned, so that kernels of the CPU wrap none around
             twins[is_first], twins[is_first + 1] = ids[is_first + 1], ids[is_first]
-            on_gpu = self._store.target == "cuda"
-            return ids, twins.astype(
-                self._store.pool("in").starts.dtype
-            ) if on_gpu else twins
+            if self._store.target == "cuda":
+                twins = twins.astype(self._store.pool("in").starts.dtype)
+            return ids, twins
         return ids, on_host(columns[name.removeprefix(_COLUMN_BY_ID)])
-
-    def _edges_before(self, of: RowNames) -> Array:
-        """Return how many edges stand in the rows before each of some rows."""
-        return np.append(0, np.cumsum(self._lengths(of), dtype=np.int64))
 
 
 #: First parts of names of arrays -> along which edges these rows lead.
@@ -566,6 +543,15 @@ def _along(of: RowNames) -> str:
 #: Arrays of rows by degree order that kernels of the GPU read up to the capacity.
 _BEGINS = frozenset({"upper_offsets", "lower_offsets", "both_offsets"})
 _BY_DEGREE = _BEGINS | {"order_vertex", "degree_order"}
+#: Arrays that follow from the capacities, or that the degrees are.
+_PLAIN: dict[str, Callable[[RunArrays], Array]] = {
+    NUMBER: lambda of: np.arange(of.room[0], dtype=np.int32),
+    "word_chunks": lambda of: np.arange(word_count(of.room[0]) + 1),
+    "edge_word_chunks": lambda of: cut_words(of.room[1]),
+    "edge_chunks": lambda of: edge_chunks(of.room[1]),
+    "in_degree": lambda of: of._degrees.array("in"),
+    "out_degree": lambda of: of._degrees.array("out"),
+}
 #: Derived arrays with an entry for each edge id.
 _OF_IDS = frozenset({"in_sources", "edge_twin", "edge_is_twin"})
 _COLUMN_BY_ID = f"{COLUMN} id "
