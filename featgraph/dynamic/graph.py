@@ -36,7 +36,6 @@ from featgraph.dynamic.inputs import (
     ends_there,
     listed,
     of_one_length,
-    require_target,
     updates_of,
     with_born,
 )
@@ -51,7 +50,7 @@ from featgraph.dynamic.views import (
     find_pairs,
     freeze_living,
 )
-from featgraph.errors import GraphInputError
+from featgraph.errors import DeviceError, GraphInputError
 from featgraph.fold.plan.traits import GraphTraits, set_traits
 from featgraph.graph import Graph
 from featgraph.graph._structure import require_fixed
@@ -112,6 +111,9 @@ class DynamicGraph(Graph):
             )
         self._store, self._names, self._target = store, names, store.target
         self.turns = Turns()
+        # What States ask of the store: see there.
+        self.turned_since, self.ids_since = store.turned_since, store.ids_since
+        self.keep_ids, self.living_ids = store.by_id.add, store.living_ids
         self._degrees = degrees_of(store)
         self._layout = RunArrays(store, self._degrees)
         self._living: Array | None = None
@@ -751,25 +753,6 @@ missing=0, vertices=0)
         """The number of the next insertion, and how often edges were numbered anew."""
         return self._store.next_number, self._store.numberings
 
-    def keep_ids(self, column: object) -> None:
-        """Have edges keep their ids as long as there is a column of values by id."""
-        self._store.by_id.add(column)
-
-    def ids_since(self, version: int, insertions: tuple[int, int]) -> Array | None:
-        """Return the ids of new edges: see `EdgeStore.ids_since`."""
-        return self._store.ids_since(version, *insertions)
-
-    def living_ids(self) -> Array:
-        """Return which ids below `stored_count` edges have."""
-        made = np.ones(self.stored_count, np.bool_)
-        free: Any = self._store.free_ids
-        made[on_host(free.next(len(free)))] = False
-        return made
-
-    def turned_since(self, version: int) -> Array:
-        """Return the vertices that were deleted, or whose ids were given out again."""
-        return self._store.turned_since(version)
-
     def target_of(self, target: str) -> str:
         """Return the target of the graph.
 
@@ -778,7 +761,14 @@ missing=0, vertices=0)
         DeviceError
             If another one is asked for.
         """
-        require_target(target, self._target)
+        if target in {"cpu", "cuda"} - {self._target}:
+            raise DeviceError(
+                "the graph lives on another target",
+                where="target=",
+                got=target,
+                expected=f"'auto' or {self._target!r}",
+                fix="DynamicGraph.from_graph(graph.freeze(), target=...)",
+            )
         return self._target if target == "auto" else target
 
     def column_of(self, values: object) -> ColumnValues | None:

@@ -299,6 +299,14 @@ class EdgeStore:
             for along, ids in ready.items():
                 self.pools[along].put("ids", ids)
 
+    def living_ids(self) -> Array:
+        """Return which ids that were given out edges have."""
+        self.give_ids()
+        free: Any = self.free_ids
+        made = np.ones(self.next_id, np.bool_)
+        made[on_host(free.next(len(free)))] = False
+        return made
+
     @property
     def id_room(self) -> int:
         """The length of arrays by edge id."""
@@ -443,7 +451,8 @@ class EdgeStore:
         if numbering < self.numberings:
             number = int(np.searchsorted(self.known, number))
         ids, _, numbers, _ = self.edges_of_ids(self.slots_since(version))
-        return ids[numbers >> 1 >= number]
+        found: Array = ids[numbers >> 1 >= number]
+        return found
 
     def turned_since(self, version: int) -> Array:
         """Return the vertices that were deleted, or whose ids were given out again."""
@@ -633,8 +642,13 @@ class _Step:
         room = max(store.edge_count // 8, _LOG)
         is_logged = came + gone + batch.births <= room
         left = self._left(plan, is_logged)
-        free, ids_taken, next_id, capacity = self._ids(plan, came, left[3], gone)
-        object.__setattr__(updates, "ids", free)
+        ids, taken = self._ids(plan, came)
+        object.__setattr__(updates, "ids", ids)
+        next_id, capacity = store.next_id + came - taken, store.id_capacity
+        if next_id > store.id_room:
+            capacity = _padded(max(next_id, 2 * store.id_room))
+        if store.free_ids is not None:
+            store.free_ids.reserve(gone)
         for along, pool in store.pools.items():
             pool.prepare(plans[along], updates)
         record = self._record(plan, left) if is_logged else None
@@ -657,7 +671,7 @@ class _Step:
             store.free_vertices.drop(freed)
             store.free_vertices.put(batch.deaths)
             if store.free_ids is not None:
-                store.free_ids.drop(ids_taken)
+                store.free_ids.drop(taken)
                 store.free_ids.put(left[3])
             if plan.is_dense and not store.by_id:
                 store.free_ids, next_id = None, 0
@@ -693,27 +707,14 @@ class _Step:
             )  # fmt: skip
         return left
 
-    def _ids(
-        self, plan: Plan, came: int, freed: Array, gone: int
-    ) -> tuple[Array | None, int, int, int]:
-        """Return ids by entry, how many are from the queue, the next, the capacity."""
-        store = self.store
-        if store.free_ids is None:
-            return None, 0, 0, store.id_capacity
-        free = store.free_ids.next(came)
+    def _ids(self, plan: Plan, came: int) -> tuple[Array | None, int]:
+        """Return ids by entry, and how many are from the queue."""
+        if self.store.free_ids is None:
+            return None, came
+        free = self.store.free_ids.next(came)
         ids = np.empty(2 * self.updates.sources.size, np.uint32)
-        self.kernels.give_ids(plan.fates, plan.order, free, store.next_id, ids)
-        return ids, *self._id_room(came, int(free.size), gone)
-
-    def _id_room(self, came: int, taken: int, gone: int) -> tuple[int, int, int]:
-        """Make room for ids; return how many are taken, the next, the capacity."""
-        store = self.store
-        if store.free_ids is not None:
-            store.free_ids.reserve(gone)
-        next_id, capacity = store.next_id + came - taken, store.id_capacity
-        if next_id > store.id_room:
-            capacity = _padded(max(next_id, 2 * store.id_room))
-        return taken, next_id, capacity
+        self.kernels.give_ids(plan.fates, plan.order, free, self.store.next_id, ids)
+        return ids, int(free.size)
 
     def _record(self, plan: Plan, left: tuple[Array, ...]) -> Record:
         """Return what the batch changes, for the log."""

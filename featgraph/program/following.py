@@ -171,7 +171,7 @@ def _edges_since(graph: Any, then: Seen) -> Ids:
     StateError
         If edges were numbered anew so often that they cannot be found.
     """
-    found: Ids | None = graph.ids_since(then.version, then.insertions)
+    found: Ids | None = graph.ids_since(then.version, *then.insertions)
     if found is None:
         raise StateError(
             "values of edges are of a version that is too long ago",
