@@ -499,18 +499,16 @@ missing=0, vertices=0)
     def _advance(self) -> None:
         """End the stamps of what differs from the last version."""
         store = self._store
-        is_first = self.version < 0
         self._degrees.follow(self.version)
         self._edges = LivingEdges(store, self._names)
-        if store.living is not None and (is_first or store.lives != self._lives):
+        if store.living is not None and store.lives != self._lives:
             self._living = freeze(store.living[: store.vertex_count].copy())
         traits = self._degrees.traits()
         aspects: list[Aspect] = ["version"]
-        is_moved = is_first or store.moves != self._moves
-        if is_moved or self._layout.holds_exact(self._view):
+        if store.moves != self._moves or self._layout.holds_exact(self._view):
             aspects.append("moves")
         hubs = self._layout.hubs()
-        if is_first or traits != self._traits or hubs != self._hubs:
+        if traits != self._traits or hubs != self._hubs:
             aspects.append("shape")
         self.version, self._moves, self._traits = store.version, store.moves, traits
         self._lives, self._hubs = store.lives, hubs

@@ -284,8 +284,7 @@ class Degrees:
             elif changes is None:
                 array[:] = self._counted(side)
             elif side == "in":
-                pairs = [*changes.inserted, *changes.deleted]
-                rows = np.concatenate(pairs[1::2] if self.store.directed else pairs)
+                rows = np.concatenate([*changes.inserted, *changes.deleted])
                 array[rows] = pool.stops[rows] - pool.starts[rows]
             else:
                 self._count(array, changes)

@@ -326,7 +326,7 @@ class Structure:
     @property
     def stored_count(self) -> int:
         """How many values of edges a `State` has."""
-        return self.part.edge_count
+        return int(self.part.edge_count)
 
     @property
     def twins(self) -> NDArray[Any]:

@@ -8,7 +8,7 @@ holds them in memory of a device. All writes go through the column and advance i
 from __future__ import annotations
 
 import itertools
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -58,8 +58,6 @@ class Column:
         ones their pages; anything else is None.
     per_direction : bool
         Whether it is read back with a row for each direction of an edge.
-    placed_by : "ids" or "rows"
-        The order of entries: ids of vertices and edges, or rows of a layout.
     version : int
         Advanced whenever values are written or replaced; no two columns of a process
         ever have the same one.
@@ -78,7 +76,6 @@ class Column:
     ) -> None:
         self.type = type_
         self.per_direction = per_direction
-        self.placed_by: Literal["ids", "rows"] = "ids"
         self.held: tuple[Place, str] | None = None
         self.borrowed: Array | None = None
         self.edges: Stamp | None = None
@@ -98,12 +95,6 @@ class Column:
         memory = self._memory
         is_here = self.held is None and isinstance(self.values, np.ndarray)
         return len(memory) if memory is not None and is_here else self.count
-
-    @property
-    def memory(self) -> Any:
-        """The values on the host, with all entries that their memory can hold."""
-        values = self.on_host()
-        return self._memory if self.capacity > self.count else values
 
     def put(self, values: Any) -> None:
         """Replace all values; memory that has more room keeps it."""
@@ -170,25 +161,6 @@ class Column:
             held.written(name)
             self.held = None
 
-    def permute(self, slots: Any) -> None:
-        """Reorder entries: entry i becomes that of ``slots[i]``.
-
-        Raises
-        ------
-        StateError
-            If it has no entries of vertices or edges, or `slots` is no permutation.
-        """
-        values = self._entries("permute")
-        slots = np.asarray(slots)
-        if not np.array_equal(np.sort(slots), np.arange(len(values))):
-            raise StateError(
-                "entries are permuted by slots that each come once",
-                where="Column.permute",
-                got=f"{slots.dtype} of shape {slots.shape}",
-                expected=f"each of 0 .. {len(values) - 1} once",
-            )
-        self.put(values[slots.astype(np.int64)])
-
     def grow(self, capacity: int, fill: Any) -> None:
         """Move values to memory for `capacity` entries; new ones are `fill`.
 
@@ -198,7 +170,7 @@ class Column:
             If it has no entries of vertices or edges, there are more of them than
             `capacity`, or its type cannot hold `fill`.
         """
-        values = self._entries("grow")
+        values = self._entries()
         if capacity < len(values):
             raise StateError(
                 "memory is too small for the values",
@@ -227,12 +199,12 @@ class Column:
         self.values, self.borrowed = memory[:count], None
         self.mark_written(None)
 
-    def _entries(self, doing: str) -> Array:
+    def _entries(self) -> Array:
         """Return the values on the host, with an entry for each vertex or edge."""
         if self.type.kind not in {PropertyKind.VERTEX, PropertyKind.EDGE}:
             raise StateError(
                 "only entries of vertices and edges have slots",
-                where=f"Column.{doing}",
+                where="Column.grow",
                 got=self.type.describe(),
                 expected="a property of vertices or edges",
             )

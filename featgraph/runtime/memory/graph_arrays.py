@@ -174,12 +174,9 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         Its words stay where they are in other versions.
         """
         count, room = self.count(name), getattr(self, name)
-        is_fixed = self.graph.changing is None
-        living = (
-            self.graph.living
-            if name == "vertex_count" or is_fixed
-            else self.graph.living_ids()
-        )
+        living = self.graph.living if name == "vertex_count" else None
+        if name == "edge_count" and self.graph.changing is not None:
+            living = self.graph.living_ids()
         everything, *then = self._full.get(name, (None, -1, None))
         if everything is None or then[0] != count or then[1] is not living:
             made = prefix(count, room)
@@ -241,10 +238,10 @@ class GraphArrays(GraphView, Mapping[str, Any]):
             self._let_go()
             if self.placement is not None:
                 self.placement.forget_graph()
-        for name, array in self._arrays.items() if now.layout is not None else ():
-            entries = now.layout.renewed(name)
-            if entries is not None:
-                self._device.rows.put(array, *entries)
+        if now.layout is not None:
+            for name, array in self._arrays.items():
+                if (entries := now.layout.renewed(name)) is not None:
+                    self._device.rows.put(array, *entries)
         for name in [*self._full]:
             self.all_of(name)
 
