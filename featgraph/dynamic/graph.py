@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._arguments import require_flag, require_integer, shown
+from featgraph._arguments import require_flag, shown
 from featgraph._interrupts import deferred_interrupts
 from featgraph.arrays.targets import chosen_target
 from featgraph.dynamic.audit import audit
@@ -577,9 +577,15 @@ missing=0, vertices=0)
         >>> [ends.tolist() for ends in graph.changes(since=0).inserted]
         [[2], [1]]
         """
-        what = "not an earlier version"
-        given = require_integer("since", since, 0, self.version, what=what)
-        return self._store.changes(given)
+        is_number = isinstance(since, int | np.integer) and not isinstance(since, bool)
+        if not (is_number and 0 <= since <= self.version):
+            raise GraphInputError(
+                "not an earlier version",
+                where="since=",
+                got=since,
+                expected=f"0 .. {self.version}",
+            )
+        return self._store.changes(int(since))
 
     def add_triangles(self, changes: Changes, counts: Array) -> tuple[int, int] | None:
         """Have counts of triangles, (V,), follow changes up to this version.

@@ -173,8 +173,9 @@ def test_room_of_columns(drawn: tuple[Any, Any], data: st.DataObject) -> None:
         if doing == "g":
             capacity = data.draw(st.integers(count, count + 9))
             column.grow(capacity, 1)
-            assert (column._memory[count:] == 1).all()
-            assert len(column._memory) == capacity
+            memory: Any = column._memory
+            assert (memory[count:] == 1).all()
+            assert len(memory) == capacity
         else:
             expected = expected[::-1].copy()
             column.put(expected.copy())
