@@ -27,8 +27,15 @@ from featgraph.dynamic.batches import (
     on_host,
     require_choice,
 )
-from featgraph.dynamic.pools import Plan, RowPool, Updates
-from featgraph.dynamic.rows import Queue, Spec, Threads, edges_of, ranges
+from featgraph.dynamic.pools import Plan, RowPool, Updates, grown
+from featgraph.dynamic.rows import (
+    Queue,
+    Spec,
+    Threads,
+    edges_of,
+    living_slots,
+    ranges,
+)
 from featgraph.errors import DeviceMemoryError, GraphInputError
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.edges import POLICIES
@@ -53,6 +60,18 @@ _MOST_SLOTS = 2**44
 #: Fewest entries of the log.
 _LOG = 4096
 _CHOICES = {"all": 0, "first": 1, "last": 2}
+#: What is wrong with an update, what was expected, and the fix.
+_REFUSED = {
+    "missing": (
+        "there is no such edge", "an edge of the graph (missing='error')",
+        "delete with missing='ignore'"),
+    "loop": (
+        "a loop", "edges between two vertices (loops='error')",
+        "drop it, or make the graph with loops='drop' or 'keep'"),
+    "repeat": (
+        "an edge is given more than once", "every edge once (duplicates='error')",
+        "make the graph with another `duplicates`"),
+}  # fmt: skip
 
 
 class EdgeStore:
@@ -101,6 +120,8 @@ class EdgeStore:
         Ids to be given out again; None where edges have no ids.
     """
 
+    sides: None = None
+
     def __init__(
         self,
         vertex_count: int = 0,
@@ -135,6 +156,9 @@ class EdgeStore:
             self.pools = {"in": self._empty("in", not directed, capacity or 0)}
         self.pools["in"].length_counts[0] = vertex_count
         self.pools["in"].vertex_count = vertex_count
+        if directed and target == "cpu":  # degrees are taken from "out" rows else
+            degrees = np.zeros(self.vertex_capacity, np.int32)
+            self.pools["in"].out_degrees = degrees
         self.next_number = self.numberings = 0
         self.known = np.empty(0, np.int64)
         #: Updates since rows were laid out.
@@ -234,7 +258,7 @@ class EdgeStore:
         if ids is not None:
             ids = np.repeat(on_host(ids), 2)
         updates = Updates(
-            sources, targets, np.zeros(0, np.uint8), 0, 0, False, 0, "keep",
+            sources, targets, np.ones(sources.size, np.uint8), 0, 0, False, 0, "keep",
             columns, np.zeros(0, np.uint8), False, numbers, ids,
         )  # fmt: skip
         is_twice = along == "both"
@@ -345,6 +369,8 @@ class EdgeStore:
 
     def next_vertices(self, count: int) -> Array:
         """Return the ids that the next inserted vertices will have."""
+        if not count:
+            return np.empty(0, np.int32)
         freed = self.free_vertices.next(count)
         more = np.arange(count - freed.size, dtype=np.int32) + self.vertex_count
         return np.concatenate([freed, more.astype(np.int32)])
@@ -607,30 +633,15 @@ class _Step:
     def _refuse(self, first: int) -> None:
         """Raise GraphInputError about the first update that is refused."""
         u, v = int(self.batch.sources[first]), int(self.batch.targets[first])
+        kind = "repeat"
         if not self.batch.kinds[first]:
-            what, expected, fix = (
-                "there is no such edge",
-                "an edge of the graph (missing='error')",
-                "delete with missing='ignore'",
-            )
+            kind = "missing"
         elif u == v and self.store.loops == "error":
-            what, expected, fix = (
-                "a loop",
-                "edges between two vertices (loops='error')",
-                "drop it, or make the graph with loops='drop' or 'keep'",
-            )
-        else:
-            what, expected, fix = (
-                "an edge is given more than once",
-                "every edge once (duplicates='error')",
-                "make the graph with another `duplicates`",
-            )
+            kind = "loop"
+        what, expected, fix = _REFUSED[kind]
+        where = f"sources[{first}], targets[{first}]"
         raise GraphInputError(
-            what,
-            where=f"sources[{first}], targets[{first}]",
-            got=f"{u}, {v}",
-            expected=expected,
-            fix=fix,
+            what, where=where, got=f"{u}, {v}", expected=expected, fix=fix
         )
 
     def _finish(self, plans: dict[str, Plan], counts: list[int], version: int) -> None:
@@ -642,8 +653,7 @@ class _Step:
         room = max(store.edge_count // 8, _LOG)
         is_logged = came + gone + batch.births <= room
         left = self._left(plan, is_logged)
-        ids, taken = self._ids(plan, came)
-        object.__setattr__(updates, "ids", ids)
+        updates.ids, taken = self._ids(plan, came)
         next_id, capacity = store.next_id + came - taken, store.id_capacity
         if next_id > store.id_room:
             capacity = _padded(max(next_id, 2 * store.id_room))
@@ -690,21 +700,17 @@ class _Step:
 
     def _left(self, plan: Plan, is_logged: bool) -> tuple[Array, ...]:
         """Return rows, ends, numbers and ids of edges that leave."""
-        gone_at = np.append(0, np.cumsum(plan.gone))
-        pool, kernels = self.store.pools["in"], self.kernels
+        pool, count = self.store.pools["in"], plan.left
         ids = np.empty(0, np.uint32) if pool.ids is None else pool.ids
-        count = int(gone_at[-1]) if is_logged or ids.size else 0
-        left = (
-            np.empty(count, np.int32),
-            np.empty(count, np.int32),
-            np.empty(count, np.uint32),
-            np.empty(count if ids.size else 0, np.uint32),
-        )
+        rows, ends = np.empty((2, count), np.int32)
+        left = rows, ends, np.empty(count, np.uint32), np.empty(count, np.uint32)
         if count:
+            gone_at = np.append(0, np.cumsum(plan.gone))
             plan.share(
-                kernels.list_gone, plan.rows, plan.starts, plan.gone, gone_at,
+                self.kernels.list_gone, plan.rows, plan.starts, plan.gone, gone_at,
                 plan.bits_at, plan.bits, pool.ends, pool.numbers, ids, *left,
             )  # fmt: skip
+        plan.left_ends = ends
         return left
 
     def _ids(self, plan: Plan, came: int) -> tuple[Array | None, int]:
@@ -720,17 +726,19 @@ class _Step:
         """Return what the batch changes, for the log."""
         store, kernels, updates = self.store, self.kernels, self.updates
         pool = store.pools["in"]
-        is_born = (plan.fates == kernels.APPENDS) & (plan.order & 1 == 0)
+        born, born_count = plan.order, int(plan.tally[kernels.BORN])
+        if born_count < born.size:
+            born = born[(plan.fates == kernels.APPENDS) & (born & 1 == 0)]
         rows, ends, numbers = left[:3]
         if updates.has_twins and rows.size:
             is_given = numbers & 1 == 0
             rows, ends, numbers = rows[is_given], ends[is_given], numbers[is_given]
         changed = (rows[:0], rows[:0], numbers[:0])
-        if updates.policy == kernels.COMBINE:
+        if updates.policy == kernels.COMBINE and self.counts[kernels.REPLACED]:
             changed = self._changed(pool, plan)
         return Record(
             store.version, store.next_number, updates.sources, updates.targets,
-            plan.order[is_born], (ends, rows, numbers), changed, self.vertices,
+            born, (ends, rows, numbers), changed, self.vertices,
             self.batch.deaths,
         )  # fmt: skip
 
@@ -753,19 +761,14 @@ class _Step:
 
     def _living(self) -> tuple[Array | None, Array | None]:
         """Return `living` and `turned`, not changed yet, with room for all."""
-        living, turned = self.store.living, self.store.turned
-        count, capacity = self.room
-        if living is None and not self.batch.deaths.size:
-            return None, None
-        if living is not None and living.size == capacity:
-            return living, turned
-        made, turns = np.zeros(capacity, np.bool_), np.zeros(capacity, np.int64)
-        before = self.store.vertex_count
-        made[:before] = True if living is None else living[:before]
-        made[before:count] = living is None
-        if turned is not None:
-            turns[:before] = turned[:before]
-        return made, turns
+        store, capacity = self.store, self.room[1]
+        living, turned = store.living, store.turned
+        if living is None or turned is None:
+            if not self.batch.deaths.size:
+                return None, None
+            living = np.ones(store.vertex_count, np.bool_)
+            turned = np.zeros(store.vertex_count, np.int64)
+        return grown(living, capacity), grown(turned, capacity)
 
 
 @cache
@@ -798,11 +801,6 @@ def _spec_of(columns: Mapping[str, Any], duplicates: str) -> Spec:
             dtype = np.dtype(f"{dtype.kind}8")
         spec[name] = dtype, None if len(given.shape) == 1 else int(given.shape[1])
     return spec
-
-
-def living_slots(pool: RowPool, vertex_count: int) -> Array:
-    """Return the slots with an edge, by row."""
-    return ranges(pool.starts[:vertex_count], pool.stops[:vertex_count])
 
 
 @contextmanager
