@@ -111,11 +111,11 @@ class DynamicGraph(Graph):
             )
         self._store, self._names, self._target = store, names, store.target
         self.turns = Turns()
-        # What States ask of the store: see there.
-        self.turned_since, self.ids_since = store.turned_since, store.ids_since
-        self.keep_ids, self.living_ids = store.by_id.add, store.living_ids
         self._degrees = Degrees(store)
         self._layout = RunArrays(store, self._degrees)
+        # What States ask of the store, and of its arrays: see there.
+        self.turned_since, self.ids_since = store.turned_since, self._layout.ids_since
+        self.keep_ids, self.living_ids = store.by_id.add, self._layout.living_ids
         self._living: Array | None = None
         #: Of the version: how often arrays had moved, and its traits.
         self._moves, self._traits = -1, GraphTraits()

@@ -323,45 +323,10 @@ class EdgeStore:
             for along, ids in ready.items():
                 self.pools[along].put("ids", ids)
 
-    def living_ids(self) -> Array:
-        """Return which ids that were given out edges have."""
-        self.give_ids()
-        free: Any = self.free_ids
-        made = np.ones(self.next_id, np.bool_)
-        made[on_host(free.next(len(free)))] = False
-        return made
-
     @property
     def id_room(self) -> int:
         """The length of arrays by edge id."""
         return max(self.id_capacity, self.pools["in"].slots)
-
-    def slots_since(self, version: int) -> Array:
-        """Return slots along "in" with all edges that have come or changed since then.
-
-        Those that came are the last ones of their rows; of a row where one got another
-        value, all are here. Where that is forgotten, all edges are.
-        """
-        pool, changes = self.pools["in"], self.changes(version)
-        if changes is None:
-            return living_slots(pool.on_host(), self.vertex_count)
-        came, other = changes.inserted, changes.changed
-        if not self.directed:  # a loop stands once
-            came, other = ((u, np.append(v, u[u != v])) for u, v in (came, other))
-        rows, at = np.unique(np.append(came[1], other[1]), return_inverse=True)
-        starts, stops = pool.taken_at("starts", rows), pool.taken_at("stops", rows)
-        counts = np.bincount(at[: came[1].size], minlength=rows.size)
-        first = np.where(np.isin(rows, other[1]), starts, stops - counts)
-        return ranges(first, stops)
-
-    def edges_of_ids(self, slots: Array) -> tuple[Any, ...]:
-        """Return ids, ends and numbers of edges by slot along "in", and columns."""
-        self.give_ids()
-        pool = self.pools["in"]
-        ends, numbers, columns, ids = pool.edges_at(
-            pool.placed(slots.astype(pool.starts.dtype))
-        )
-        return (*map(on_host, (ids, ends, numbers)), columns)
 
     def changes(self, since: int) -> Changes | None:
         """Return what has changed since a version; None where that is too old."""
@@ -465,20 +430,6 @@ class EdgeStore:
             self.numberings += 1
             self.known = known.astype(np.int64)
             self._log.add(None, 0)
-
-    def ids_since(self, version: int, number: int, numbering: int) -> Array | None:
-        """Return the ids of edges that came since a version.
-
-        `number` was that of the next insertion, when edges had been numbered anew so
-        often. None where they have been more than once since then.
-        """
-        if numbering < self.numberings - 1:
-            return None
-        if numbering < self.numberings:
-            number = int(np.searchsorted(self.known, number))
-        ids, _, numbers, _ = self.edges_of_ids(self.slots_since(version))
-        found: Array = ids[numbers >> 1 >= number]
-        return found
 
     def turned_since(self, version: int) -> Array:
         """Return the vertices that were deleted, or whose ids were given out again."""

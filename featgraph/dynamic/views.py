@@ -19,7 +19,7 @@ from featgraph._cached import cached_property
 from featgraph.arrays.values import Reordered, Rows
 from featgraph.dynamic.batches import on_host
 from featgraph.dynamic.pools import FEWEST_LISTED, RowPool
-from featgraph.dynamic.rows import edges_of, living_slots
+from featgraph.dynamic.rows import edges_of, living_slots, ranges
 from featgraph.dynamic.store import EdgeStore
 from featgraph.errors import GraphInputError
 from featgraph.fold.plan.layout import (
@@ -335,7 +335,7 @@ class RunArrays:
         if then is None or then == now:
             return None
         self._derived[name] = now
-        slots = self._store.slots_since(then)
+        slots = self._slots_since(then)
         return self._by_id(name, slots) if slots.size else None
 
     def stays(self, name: str) -> bool:
@@ -353,7 +353,7 @@ class RunArrays:
             self._store.give_ids() if kind == "ids" else None
             return getattr(self._store.pool(_ALONG[along]), kind)
         if name in _OF_IDS or name.startswith(_COLUMN_BY_ID):
-            ids, values = self._by_id(name, self._store.slots_since(-1))
+            ids, values = self._by_id(name, self._slots_since(-1))
             self._derived[name] = self._store.version
             made = np.zeros((edges, *values.shape[1:]), values.dtype)
             made[ids] = values
@@ -407,9 +407,58 @@ class RunArrays:
         pool = self._store.pool(_along(of))
         return pool.lengths(int(pool.starts.size))
 
+    def living_ids(self) -> Array:
+        """Return which ids that were given out edges have."""
+        self._store.give_ids()
+        free: Any = self._store.free_ids
+        made = np.ones(self._store.next_id, np.bool_)
+        made[on_host(free.next(len(free)))] = False
+        return made
+
+    def _slots_since(self, version: int) -> Array:
+        """Return slots along "in" with all edges that have come or changed since then.
+
+        Those that came are the last ones of their rows; of a row where one got another
+        value, all are here. Where that is forgotten, all edges are.
+        """
+        pool, changes = self._store.pool("in"), self._store.changes(version)
+        if changes is None:
+            return living_slots(pool.on_host(), self._store.vertex_count)
+        came, other = changes.inserted, changes.changed
+        if not self._store.directed:  # a loop stands once
+            came, other = ((u, np.append(v, u[u != v])) for u, v in (came, other))
+        rows, at = np.unique(np.append(came[1], other[1]), return_inverse=True)
+        starts, stops = pool.taken_at("starts", rows), pool.taken_at("stops", rows)
+        counts = np.bincount(at[: came[1].size], minlength=rows.size)
+        first = np.where(np.isin(rows, other[1]), starts, stops - counts)
+        return ranges(first, stops)
+
+    def _edges_at(self, slots: Array) -> tuple[Any, ...]:
+        """Return ids, ends and numbers of edges by slot along "in", and columns."""
+        self._store.give_ids()
+        pool = self._store.pool("in")
+        ends, numbers, columns, ids = pool.edges_at(
+            pool.placed(slots.astype(pool.starts.dtype))
+        )
+        return (*map(on_host, (ids, ends, numbers)), columns)
+
+    def ids_since(self, version: int, number: int, numbering: int) -> Array | None:
+        """Return the ids of edges that came since a version.
+
+        `number` was that of the next insertion, when edges had been numbered anew so
+        often. None where they have been more than once since then.
+        """
+        if numbering < self._store.numberings - 1:
+            return None
+        if numbering < self._store.numberings:
+            number = int(np.searchsorted(self._store.known, number))
+        ids, _, numbers, _ = self._edges_at(self._slots_since(version))
+        found: Array = ids[numbers >> 1 >= number]
+        return found
+
     def _by_id(self, name: str, slots: Array) -> tuple[Array, Array]:
         """Return ids of edges by slot along "in", and their entries of an array."""
-        ids, ends, numbers, columns = self._store.edges_of_ids(slots)
+        ids, ends, numbers, columns = self._edges_at(slots)
         if name == "in_sources":
             return ids, ends
         if name == "edge_is_twin":

@@ -49,6 +49,7 @@ __all__ = [
     "owns",
     "require_fixed",
     "set_degrees",
+    "stored_count",
     "structure_digest",
     "weights_there",
     "with_out_edges",
@@ -319,16 +320,6 @@ class Structure:
         return self._cache["given_index"]  # type: ignore[no-any-return]
 
     @property
-    def stored_ids(self) -> NDArray[Any] | None:
-        """Where a `State` has the value of each edge id; None where at the id."""
-        return None
-
-    @property
-    def stored_count(self) -> int:
-        """How many values of edges a `State` has."""
-        return int(self.part.edge_count)
-
-    @property
     def twins(self) -> NDArray[Any]:
         """Edge id of each edge's reverse, (E,); GraphInputError where directed."""
         if self.directed:
@@ -562,12 +553,18 @@ def edge_rows(graph: Structure) -> Rows:
         def on_gpu() -> Any:
             return gpu_edges(graph).given_index
 
-    version, ids = graph.stamps.version, graph.stored_ids
-    if ids is not None:  # of this version, whenever they are asked for
-        index = np.full(graph.stored_count, 2 * graph.given_edge_count, np.int64)
-        index[ids] = graph.given_index
-        return Rows(version, index.size, lambda: index)
-    return Rows(version, graph.stored_count, lambda: graph.given_index, on_gpu)
+    version, count = graph.stamps.version, stored_count(graph)
+    if graph.changing is not None:  # of this version, whenever they are asked for
+        index = np.full(count, 2 * graph.given_edge_count, np.int64)
+        index[graph.changing.stored_ids] = graph.given_index
+        return Rows(version, count, lambda: index)
+    return Rows(version, count, lambda: graph.given_index, on_gpu)
+
+
+def stored_count(graph: Structure) -> int:
+    """Return how many values of edges a State has: those of unused ids, too."""
+    changing = graph.changing
+    return int(graph.part.edge_count if changing is None else changing.stored_count)
 
 
 def out_edges(graph: Structure) -> Adjacency:
@@ -676,18 +673,15 @@ def expand_edge_values(graph: Structure, values: object) -> NDArray[Any]:
 
 
 def collect_edge_values(
-    graph: Structure, stored: object, per_direction: bool, is_stored: bool = False
+    graph: Structure, stored: object, per_direction: bool
 ) -> NDArray[Any]:
-    """Put values back into given order; see `Graph.collect_edge_values`.
-
-    Those that are stored are where a State has them.
-    """
-    ids = graph.stored_ids if is_stored or hasattr(stored, "order") else None
+    """Put values back into given order; see `Graph.collect_edge_values`."""
+    has_unused = graph.changing is not None and hasattr(stored, "order")  # a view
     there = _there(stored)
     if there is None and not isinstance(stored, DeviceValues):
         stored = host_array(stored, "stored")
     shape: tuple[int, ...] = tuple(stored.shape)  # type: ignore[attr-defined]
-    count = graph.edge_count if ids is None else graph.stored_count
+    count = stored_count(graph) if has_unused else graph.edge_count
     if not shape or shape[0] != count:
         raise GraphInputError(
             "values in edge-id order do not fit the graph",
@@ -710,7 +704,9 @@ def collect_edge_values(
 
         stored = read(there)
     values = host_values(stored)
-    return _put_back(graph, values if ids is None else values[ids], per_direction)
+    if has_unused:
+        values = values[graph.changing.stored_ids]
+    return _put_back(graph, values, per_direction)
 
 
 def _there(stored: object) -> Any:

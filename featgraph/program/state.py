@@ -17,7 +17,6 @@ from featgraph._arguments import checked_arguments, require_flag
 from featgraph.arrays.values import DeviceValues, Reordered, host_values
 from featgraph.errors import ArgumentError, StateError
 from featgraph.graph import Graph
-from featgraph.graph._structure import collect_edge_values
 from featgraph.graph.inputs.take import (
     require_item_shape,
     scalar_of_type,
@@ -348,9 +347,9 @@ class State:
         if isinstance(held, Reordered) and not column.per_direction:
             return held.array.copy()  # it has that order still
         values = held if isinstance(held, DeviceValues) else self.stored(name)
-        return collect_edge_values(
-            self.graph, values, column.per_direction, is_stored=True
-        )
+        if self.graph.changing is not None:
+            values = host_values(values)[self.graph.changing.stored_ids]
+        return self.graph.collect_edge_values(values, column.per_direction)
 
     def local(self, name: str) -> Any:
         """Return a copy of the values that this rank owns, without asking others.
