@@ -23,12 +23,7 @@ from featgraph._arguments import require_flag, shown
 from featgraph._interrupts import deferred_interrupts
 from featgraph.arrays.targets import chosen_target
 from featgraph.dynamic.audit import audit
-from featgraph.dynamic.batches import (
-    Batch,
-    Changes,
-    UpdateResult,
-    on_host,
-)
+from featgraph.dynamic.batches import Batch, Changes, UpdateResult, on_host
 from featgraph.dynamic.inputs import (
     Names,
     Turns,

@@ -28,14 +28,7 @@ from featgraph.dynamic.batches import (
     require_choice,
 )
 from featgraph.dynamic.pools import Plan, RowPool, Updates, grown
-from featgraph.dynamic.rows import (
-    Queue,
-    Spec,
-    Threads,
-    edges_of,
-    living_slots,
-    ranges,
-)
+from featgraph.dynamic.rows import Queue, Spec, Threads, edges_of, living_slots
 from featgraph.errors import DeviceMemoryError, GraphInputError
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.edges import POLICIES

@@ -83,6 +83,8 @@ class LivingEdges(EdgeList):
         self.edge_count = store.edge_count
         self.sides, self.is_given_on_gpu = None, False
         self._weights = None
+        #: Columns that have been collected.
+        self.columns: dict[str, Array] = {}
         self.weights_dtype = store.columns.get("weight", (None,))[0]
 
     @property
@@ -121,11 +123,6 @@ class LivingEdges(EdgeList):
     def weights(self) -> Array | None:
         """Their weights; None without."""
         return None if self.weights_dtype is None else self.column("weight")
-
-    @cached_property
-    def columns(self) -> dict[str, Array]:
-        """The columns that have been collected."""
-        return {}
 
     def holds(self, array: object) -> bool:
         """Return False: States bind the column."""

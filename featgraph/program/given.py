@@ -164,8 +164,8 @@ def _lent_column(
     """
     is_edge = type_.kind is PropertyKind.EDGE
     is_there = is_edge and weights_there(graph, array) is not None
-    is_there = is_there or graph.changing is not None
-    is_as_given = not is_there and len(array) == graph.edge_count
+    is_as_given = len(array) == graph.edge_count and graph.changing is None
+    is_as_given &= not is_there
     if is_edge and not (is_as_given and is_in_given_order(graph)):
         rows, is_shared = edge_rows(graph), owns(graph, array)
         values = Reordered(array, rows, is_shared=is_shared)

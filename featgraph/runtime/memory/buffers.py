@@ -183,8 +183,9 @@ class Buffers:
     def _sizes_of(self, name: str) -> tuple[int, int]:
         """Return how many entries a property has, and how many it has room for."""
         is_edge = self.state._columns[name].type.kind is PropertyKind.EDGE
-        if is_edge and self.state.graph.changing is not None:
-            return self.state.graph.stored_count, self.room[is_edge]
+        changing = self.state.graph.changing
+        if is_edge and changing is not None:
+            return changing.stored_count, self.room[is_edge]
         count = self.graph.count("edge_count" if is_edge else "vertex_count")
         return count, self.room[is_edge]
 
