@@ -53,7 +53,7 @@ def ran(
 @pytest.mark.parametrize("program", BANK, ids=str)
 def test_programs_have_the_bits_of_the_frozen_graph(program: BankProgram) -> None:
     rng, k = np.random.default_rng(len(program.name)), program.widths[0]
-    graph = reached(rng, V, directed=not program.undirected)
+    graph = reached(rng, V, directed=not program.undirected, has_ids=k % 2 == 1)
     graph.audit()
     frozen = graph.freeze()
     assert graph.digest == frozen.digest
@@ -251,6 +251,28 @@ def test_a_batch_and_a_superstep_make_no_pass_over_all_edges(
     graph.audit()
     degrees = np.asarray(graph.in_degree)
     assert state["y"].tolist() == (degrees * (1 + (values == "both"))).tolist()
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_columns_by_id_have_values_that_were_replaced(directed: bool) -> None:
+    rng = np.random.default_rng(13)
+    graph = fg.DynamicGraph.from_edges(
+        *rng.integers(0, 12, (2, 400)), weights=np.ones(400, np.float32),
+        directed=directed, duplicates="last", target="cpu",
+    )  # fmt: skip
+    state = fg.State(
+        graph, w=fg.edge_property(np.float32(0)), other=graph.column("weight"),
+        x=fg.vertex_property(np.float32(1)), y=fg.vertex_property(np.float32(0)),
+    )  # fmt: skip
+    for _ in range(6):
+        OF_TWO(state)
+        rows = graph.freeze().in_edges
+        w = graph.freeze().expand_edge_values(graph.weights)
+        at = np.repeat(np.arange(12), np.diff(rows.row_offsets))
+        assert state["y"].tolist() == np.bincount(at, w, 12).tolist()
+        ends = rng.integers(0, 12, (2, 5))
+        weights = rng.integers(1, 9, 5).astype(np.float32)
+        assert graph.insert_edges(*ends, weights=weights).replaced
 
 
 @fg.gather(into="flow", combine="sum")
