@@ -46,9 +46,8 @@ class _Store:
     def stays(self, name: str) -> bool:
         return False
 
-    def is_derived(self, name: str) -> bool:
-        """Return False: tests write all arrays."""
-        return False
+    def renewed(self, name: str) -> None:
+        """Return None: tests write all arrays."""
 
     def array(self, graph: fg.Graph, name: str) -> Any:
         """Return a copy of an array of the host; a GPU has one anyway.

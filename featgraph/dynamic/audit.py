@@ -160,8 +160,8 @@ def _audit_ids(store: EdgeStore) -> None:
     every = np.sort(np.concatenate([used, on_host(queue.next(len(queue)))]))
     if not np.array_equal(every, np.arange(store.next_id)):
         _fail("ids", "edges", every, f"each below {store.next_id} once")
-    if store.next_id > store.id_capacity:
-        _fail("ids", "edges", store.next_id, f"at most {store.id_capacity}")
+    if store.next_id > store.id_room:
+        _fail("ids", "edges", store.next_id, f"at most {store.id_room}")
 
 
 class _Listed:

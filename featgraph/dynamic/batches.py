@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from featgraph._arguments import shown
 from featgraph._cached import cached_property
+from featgraph.dynamic.inputs import of_one_length
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.check import flat_array, vertex_ids
 from featgraph.graph.inputs.numbers import converted, number_array
@@ -155,15 +156,8 @@ def checked_batch(
     ------
     GraphInputError
     """
-    ends = flat_array(sources, "sources"), flat_array(targets, "targets")
+    ends = of_one_length(flat_array(sources, "sources"), flat_array(targets, "targets"))
     count = ends[0].size
-    if count != ends[1].size:
-        raise GraphInputError(
-            "as many targets as sources are needed",
-            where="targets",
-            got=f"{count} sources and {ends[1].size} targets",
-            expected="two arrays of one length",
-        )
     u, v = (
         vertex_ids(array, role, vertex_count)
         for array, role in zip(ends, ("sources", "targets"), strict=True)

@@ -84,7 +84,6 @@ class OnGpu:
     vertices: Array
     counts: list[int]
     _policy: Any
-    _id_room: Any
 
     def _updates(self) -> Updates:
         store, batch = self.store, self.batch
@@ -123,12 +122,11 @@ class OnGpu:
             )  # fmt: skip
         return *left, ids
 
-    def _ids(
-        self, plan: Any, came: int, freed: Any, gone: int
-    ) -> tuple[Any, int, int, int]:
+    def _ids(self, plan: Any, came: int) -> tuple[Any, int]:
+        """Return ids by entry, and how many are from the queue."""
         store = self.store
         if store.free_ids is None:
-            return None, 0, 0, store.id_capacity
+            return None, came
         free, ids = store.free_ids.next(came), None
         if plan.entries:
             ids = memory.filled((2 * self.updates.sources.size,), 0, np.uint32)
@@ -136,7 +134,7 @@ class OnGpu:
                 reads.give_ids, plan.entries, plan.fates, plan.order, plan.sides,
                 plan.appended, free, free.size, store.next_id, ids,
             )  # fmt: skip
-        return ids, *self._id_room(came, int(free.size), gone)
+        return ids, int(free.size)
 
     def _record(self, plan: Any, left: tuple[Any, ...]) -> Any:
         """Return what the batch changes; the host gets it when it asks."""

@@ -23,12 +23,7 @@ from featgraph._arguments import require_flag, shown
 from featgraph._interrupts import deferred_interrupts
 from featgraph.arrays.targets import chosen_target
 from featgraph.dynamic.audit import audit
-from featgraph.dynamic.batches import (
-    Batch,
-    Changes,
-    UpdateResult,
-    on_host,
-)
+from featgraph.dynamic.batches import Batch, Changes, UpdateResult, on_host
 from featgraph.dynamic.inputs import (
     Names,
     Turns,
@@ -36,7 +31,6 @@ from featgraph.dynamic.inputs import (
     ends_there,
     listed,
     of_one_length,
-    require_target,
     updates_of,
     with_born,
 )
@@ -51,14 +45,13 @@ from featgraph.dynamic.views import (
     find_pairs,
     freeze_living,
 )
-from featgraph.errors import GraphInputError
+from featgraph.errors import DeviceError, GraphInputError
 from featgraph.fold.plan.traits import GraphTraits, set_traits
 from featgraph.graph import Graph
 from featgraph.graph._structure import require_fixed
 from featgraph.graph.building.check import checked_count, flat_array, vertex_ids
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.views.view import Aspect, Sizes
-from featgraph.program.column import Insertions
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory.graph_arrays import graph_arrays
 
@@ -115,6 +108,9 @@ class DynamicGraph(Graph):
         self.turns = Turns()
         self._degrees = Degrees(store)
         self._layout = RunArrays(store, self._degrees)
+        # What States ask of the store, and of its arrays: see there.
+        self.turned_since, self.ids_since = store.turned_since, self._layout.ids_since
+        self.keep_ids, self.living_ids = store.by_id.add, self._layout.living_ids
         self._living: Array | None = None
         #: Of the version: how often arrays had moved, and its traits.
         self._moves, self._traits = -1, GraphTraits()
@@ -213,16 +209,10 @@ class DynamicGraph(Graph):
             ids = vertex_ids(u, "sources", None), vertex_ids(v, "targets", None)
             count = max(int(array.max(initial=-1)) for array in ids) + 1
         store = EdgeStore.from_edges(
-            u,
-            v,
-            all_columns(weights, columns),
-            vertex_count=count,
-            directed=require_flag("directed", directed),
-            duplicates=duplicates,
-            loops=loops,
-            capacity=capacity,
-            target=chosen,
-        )
+            u, v, all_columns(weights, columns), vertex_count=count,
+            directed=require_flag("directed", directed), duplicates=duplicates,
+            loops=loops, capacity=capacity, target=chosen,
+        )  # fmt: skip
         return cls(store, own_names)
 
     @classmethod
@@ -265,20 +255,13 @@ class DynamicGraph(Graph):
                 expected="a graph without sides, on one rank",
                 fix="DynamicGraph.from_edges(graph.sources, graph.targets)",
             )
-        names, chosen = graph.vertex_names, chosen_target(target)
-        store = EdgeStore.from_edges(
-            graph.sources,
-            graph.targets,
-            all_columns(graph.weights, None),
-            vertex_count=graph.vertex_count,
-            directed=graph.directed,
-            duplicates=duplicates,
-            loops=loops,
-            capacity=capacity,
-            target=chosen,
-        )
-        own = None if names is None else Names(listed(names))
-        return cls(store, own)
+        made = cls.from_edges(
+            graph.sources, graph.targets, weights=graph.weights,
+            vertex_count=graph.vertex_count, directed=graph.directed,
+            duplicates=duplicates, loops=loops, capacity=capacity, target=target,
+        )  # fmt: skip
+        names = graph.vertex_names
+        return made if names is None else cls(made._store, Names(listed(names)))
 
     # -- batches
 
@@ -503,8 +486,7 @@ missing=0, vertices=0)
         try:
             return store.apply(batch)
         finally:
-            is_other = store.version != self.version  # also behind an interrupt
-            if is_other or store.numberings != self._edges.numbering:
+            if store.version != self.version:  # also behind an interrupt
                 with deferred_interrupts():
                     if self._names is not None:
                         self._names.drop(batch.deaths)
@@ -518,15 +500,13 @@ missing=0, vertices=0)
         before that, or when it is asked for.
         """
         store = self._store
-        is_first = self.version < 0
         self._edges = LivingEdges(store, self._names)
         traits = self._degrees.traits()
         aspects: list[Aspect] = ["version"]
-        is_moved = is_first or store.moves != self._moves
-        if is_moved or self._layout.holds_exact(self._view):
+        if store.moves != self._moves or self._layout.holds_exact(self._view):
             aspects.append("moves")
         hubs = self._layout.hubs()
-        if is_first or traits != self._traits or hubs != self._hubs:
+        if traits != self._traits or hubs != self._hubs:
             aspects.append("shape")
         self.version, self._moves, self._traits = store.version, store.moves, traits
         self._hubs = hubs
@@ -590,9 +570,8 @@ missing=0, vertices=0)
         >>> [ends.tolist() for ends in graph.changes(since=0).inserted]
         [[2], [1]]
         """
-        if isinstance(since, bool) or not isinstance(since, int | np.integer):
-            since = -1
-        if not 0 <= since <= self.version:
+        is_number = isinstance(since, int | np.integer) and not isinstance(since, bool)
+        if not (is_number and 0 <= since <= self.version):
             raise GraphInputError(
                 "not an earlier version",
                 where="since=",
@@ -759,17 +738,20 @@ missing=0, vertices=0)
         return self._store.living_count
 
     @property
-    def insertions(self) -> Insertions:
-        """The numbers by which edges are found in later versions."""
-        return Insertions(self._edges.numbers, self._edges.numbering)
+    def stored_ids(self) -> Array:
+        """Where values of a `State` are, by edge id of the host."""
+        return self._edges.ids
 
-    def insertions_of(self, then: Insertions) -> Array | None:
-        """Return numbers as edges have them now: see `EdgeStore.numbers_now`."""
-        return self._store.numbers_now(then.numbers, then.numbering)
+    @property
+    def stored_count(self) -> int:
+        """How many values of edges a `State` has, those that no edge has included."""
+        self._store.give_ids()
+        return self._store.next_id
 
-    def turned_since(self, version: int) -> Array:
-        """Return the vertices that were deleted, or whose ids were given out again."""
-        return self._store.turned_since(version)
+    @property
+    def insertions(self) -> tuple[int, int]:
+        """The number of the next insertion, and how often edges were numbered anew."""
+        return self._store.next_number, self._store.numberings
 
     def target_of(self, target: str) -> str:
         """Return the target of the graph.
@@ -779,7 +761,14 @@ missing=0, vertices=0)
         DeviceError
             If another one is asked for.
         """
-        require_target(target, self._target)
+        if target in {"cpu", "cuda"} - {self._target}:
+            raise DeviceError(
+                "the graph lives on another target",
+                where="target=",
+                got=target,
+                expected=f"'auto' or {self._target!r}",
+                fix="DynamicGraph.from_graph(graph.freeze(), target=...)",
+            )
         return self._target if target == "auto" else target
 
     def column_of(self, values: object) -> ColumnValues | None:

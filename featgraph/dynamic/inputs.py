@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from featgraph._arguments import shown
 from featgraph.arrays.values import is_on_gpu
-from featgraph.errors import DeviceError, GraphInputError, StateError
+from featgraph.errors import GraphInputError, StateError
 from featgraph.graph.building.names import factorise
 from featgraph.graph.inputs.numbers import number_array
 
@@ -210,18 +210,6 @@ def updates_of(batch: Any) -> tuple[Any, ...]:
         )
     names = "sources", "targets", "insert", "weights", "columns", "copies"
     return tuple(getattr(batch, name) for name in names)
-
-
-def require_target(target: str, own: str) -> None:
-    """Raise DeviceError for another target than that of the graph."""
-    if target in {"cpu", "cuda"} - {own}:
-        raise DeviceError(
-            "the graph lives on another target",
-            where="target=",
-            got=target,
-            expected=f"'auto' or {own!r}",
-            fix="DynamicGraph.from_graph(graph.freeze(), target=...)",
-        )
 
 
 def of_one_length(sources: Array, targets: Array) -> tuple[Array, Array]:

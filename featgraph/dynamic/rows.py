@@ -23,6 +23,7 @@ __all__ = [
     "edges_of",
     "living_slots",
     "numba_kernels",
+    "ranges",
 ]
 
 Array: TypeAlias = NDArray[Any]
@@ -262,15 +263,16 @@ class HostRows:
 def edges_of(pool: Any, rows: Array) -> tuple[Array, Array]:
     """Return the other ends of the edges of some rows, and the rows."""
     starts, stops = pool.taken_at("starts", rows), pool.taken_at("stops", rows)
+    return pool.taken_at("ends", ranges(starts, stops)), np.repeat(rows, stops - starts)
+
+
+def ranges(starts: Array, stops: Array) -> Array:
+    """Return the numbers from each start up to its stop, one range behind another."""
     lengths = (stops - starts).astype(np.int64)
     shift = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
-    slots = shift + np.arange(shift.size)
-    return pool.taken_at("ends", slots), np.repeat(rows, lengths)
+    return shift + np.arange(shift.size)
 
 
 def living_slots(pool: Any, vertex_count: int) -> Array:
     """Return the slots with an edge, by row."""
-    lengths = pool.lengths(vertex_count)
-    begins = np.cumsum(lengths) - lengths
-    shift = np.repeat(pool.starts[:vertex_count] - begins, lengths)
-    return shift + np.arange(shift.size)
+    return ranges(pool.starts[:vertex_count], pool.stops[:vertex_count])

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from copy import copy
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,9 +101,12 @@ class EdgeStore:
     numberings : int
         How often edges were numbered anew.
     known : ndarray of int64
-        The numbers of all edges just before the last time, ascending.
+        The numbers of all insertions just before the last time, ascending.
     next_id, id_capacity : int
-        Ids that were given out are below the first, and ids to come below the second.
+        Ids that were given out are below the first; below the second there is room.
+    by_id : weak set
+        What has values by id: where it is empty, edges lose their ids when rows are
+        laid out anew.
     pools : dict of str to RowPool
         Those that exist; "in" does.
     free_vertices, free_ids : Queue
@@ -156,6 +160,7 @@ class EdgeStore:
         self.free_vertices = Queue(np.int32)
         self.free_ids: Queue | None = None
         self.next_id = self.id_capacity = 0
+        self.by_id: WeakSet[Any] = WeakSet()
 
     @classmethod
     def from_edges(
@@ -292,28 +297,29 @@ class EdgeStore:
         """
         if self.free_ids is not None:
             return
-        made, pools = {}, {along: p.on_host() for along, p in self.pools.items()}
-        pool = pools["in"]
-        for along, other in pools.items():
-            made[along] = np.zeros(other.slots, np.uint32)
-        at = living_slots(pool, self.vertex_count)
-        made["in"][at] = np.arange(at.size, dtype=np.uint32)
-        numbers = pool.numbers[at]
-        order = np.argsort(numbers)
-        for along, other in pools.items():
-            if along != "in":
-                slots = living_slots(other, self.vertex_count)
-                wanted = other.numbers[slots] & ~np.uint32(1)
-                found = np.searchsorted(numbers, wanted, sorter=order)
-                made[along][slots] = order[found]
-        ready = {along: self.pools[along].placed(ids) for along, ids in made.items()}
+        ready: dict[str, Any] = {}
+        for along, pool in self.pools.items():  # "in" comes first
+            made = np.zeros(pool.slots, np.uint32)
+            slots = living_slots(pool.on_host(), self.vertex_count)
+            numbers, own = pool.on_host().numbers[slots], np.arange(slots.size)
+            if along == "in":
+                at, by_number = slots, numbers
+                order = np.argsort(numbers) if len(self.pools) > 1 else own
+            else:
+                wanted = numbers & ~np.uint32(1)
+                own = order[np.searchsorted(by_number, wanted, sorter=order)]
+            made[slots] = own
+            ready[along] = pool.placed(made)
         free_ids = self.pools["in"].queue(np.uint32)
         with deferred_interrupts():
             self.next_id, self.free_ids = at.size, free_ids
-            self.id_capacity = _padded(at.size + at.size // 8)
             for along, ids in ready.items():
                 self.pools[along].put("ids", ids)
-            self.moves += 1
+
+    @property
+    def id_room(self) -> int:
+        """The length of arrays by edge id."""
+        return max(self.id_capacity, self.pools["in"].slots)
 
     def changes(self, since: int) -> Changes | None:
         """Return what has changed since a version; None where that is too old."""
@@ -417,21 +423,6 @@ class EdgeStore:
             self.numberings += 1
             self.known = known.astype(np.int64)
             self._log.add(None, 0)
-
-    def numbers_now(self, numbers: Array, numbering: int) -> Array | None:
-        """Return the numbers of insertions as edges have them now.
-
-        Those of edges that are gone may be -1. None where edges were numbered anew more
-        than once since the numbering of `numbers`.
-        """
-        numbers = numbers.astype(np.int64)
-        if numbering == self.numberings:
-            return numbers
-        if numbering < self.numberings - 1:
-            return None
-        known, insertion = np.append(self.known, -1), numbers >> 1
-        at = np.searchsorted(self.known, insertion)
-        return np.where(known[at] == insertion, at << 1 | numbers & 1, -1)
 
     def turned_since(self, version: int) -> Array:
         """Return the vertices that were deleted, or whose ids were given out again."""
@@ -606,8 +597,12 @@ class _Step:
         room = max(store.edge_count // 8, _LOG)
         is_logged = came + gone + batch.births <= room
         left = self._left(plan, is_logged)
-        free, ids_taken, next_id, capacity = self._ids(plan, came, left[3], gone)
-        updates.ids = free
+        updates.ids, taken = self._ids(plan, came)
+        next_id, capacity = store.next_id + came - taken, store.id_capacity
+        if next_id > store.id_room:
+            capacity = _padded(max(next_id, 2 * store.id_room))
+        if store.free_ids is not None:
+            store.free_ids.reserve(gone)
         for along, pool in store.pools.items():
             pool.prepare(plans[along], updates)
         record = self._record(plan, left) if is_logged else None
@@ -630,8 +625,12 @@ class _Step:
             store.free_vertices.drop(freed)
             store.free_vertices.put(batch.deaths)
             if store.free_ids is not None:
-                store.free_ids.drop(ids_taken)
+                store.free_ids.drop(taken)
                 store.free_ids.put(left[3])
+            if plan.is_dense and not store.by_id:
+                store.free_ids, next_id = None, 0
+                for pool in store.pools.values():
+                    pool.ids = None
             store.next_id, store.id_capacity = next_id, capacity
             store.given_count += given
             store.edge_count += came - gone
@@ -658,27 +657,14 @@ class _Step:
         plan.left_ends = ends
         return left
 
-    def _ids(
-        self, plan: Plan, came: int, freed: Array, gone: int
-    ) -> tuple[Array | None, int, int, int]:
-        """Return ids by entry, how many are from the queue, the next, the capacity."""
-        store = self.store
-        if store.free_ids is None:
-            return None, 0, 0, store.id_capacity
-        free = store.free_ids.next(came)
+    def _ids(self, plan: Plan, came: int) -> tuple[Array | None, int]:
+        """Return ids by entry, and how many are from the queue."""
+        if self.store.free_ids is None:
+            return None, came
+        free = self.store.free_ids.next(came)
         ids = np.empty(2 * self.updates.sources.size, np.uint32)
-        self.kernels.give_ids(plan.fates, plan.order, free, store.next_id, ids)
-        return ids, *self._id_room(came, int(free.size), gone)
-
-    def _id_room(self, came: int, taken: int, gone: int) -> tuple[int, int, int]:
-        """Make room for ids; return how many are taken, the next, the capacity."""
-        store = self.store
-        if store.free_ids is not None:
-            store.free_ids.reserve(gone)
-        next_id, capacity = store.next_id + came - taken, store.id_capacity
-        if next_id > capacity:
-            capacity = _padded(max(next_id, 2 * capacity))
-        return taken, next_id, capacity
+        self.kernels.give_ids(plan.fates, plan.order, free, self.store.next_id, ids)
+        return ids, int(free.size)
 
     def _record(self, plan: Plan, left: tuple[Array, ...]) -> Record:
         """Return what the batch changes, for the log."""

@@ -8,7 +8,7 @@ vertices by degree, so that traits need no pass over them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from featgraph._cached import cached_property
 from featgraph.arrays.values import Reordered, Rows
+from featgraph.dynamic.batches import on_host
 from featgraph.dynamic.pools import FEWEST_LISTED, RowPool
-from featgraph.dynamic.rows import edges_of, living_slots
+from featgraph.dynamic.rows import edges_of, living_slots, ranges
 from featgraph.dynamic.store import EdgeStore
 from featgraph.errors import GraphInputError
 from featgraph.fold.plan.layout import (
@@ -47,6 +48,7 @@ from featgraph.program.signature import PropertyKind
 from featgraph.runtime.devices.host_arrays import (
     cut_windows,
     cut_words,
+    edge_chunks,
     host_graph_array,
 )
 
@@ -73,19 +75,16 @@ class LivingEdges(EdgeList):
     store : EdgeStore
     names : object or None
         What has the names of all vertices of the version, `of`.
-
-    Attributes
-    ----------
-    numbering : int
-        How often edges had been numbered anew.
     """
 
     def __init__(self, store: EdgeStore, names: Any = None) -> None:
         self.store, self.directed, self._names = store, store.directed, names
         self.vertex_count, self.given_count = store.vertex_count, store.given_count
-        self.edge_count, self.numbering = store.edge_count, store.numberings
+        self.edge_count = store.edge_count
         self.sides, self.is_given_on_gpu = None, False
         self._weights = None
+        #: Columns that have been collected.
+        self.columns: dict[str, Array] = {}
         self.weights_dtype = store.columns.get("weight", (None,))[0]
 
     @property
@@ -104,10 +103,11 @@ class LivingEdges(EdgeList):
         return self.store._slots()
 
     @cached_property
-    def numbers(self) -> Array:
-        """The number of the insertion of each edge id; that of a twin is one more."""
+    def ids(self) -> Array:
+        """The ids of all edges, in the order of rows."""
+        self.store.give_ids()
         pool = self.store.pool("in").on_host()
-        return freeze(pool.numbers[living_slots(pool, self.vertex_count)])
+        return freeze(pool.ids[living_slots(pool, self.vertex_count)])
 
     @cached_property
     def sources(self) -> Array:
@@ -123,11 +123,6 @@ class LivingEdges(EdgeList):
     def weights(self) -> Array | None:
         """Their weights; None without."""
         return None if self.weights_dtype is None else self.column("weight")
-
-    @cached_property
-    def columns(self) -> dict[str, Array]:
-        """The columns that have been collected."""
-        return {}
 
     def holds(self, array: object) -> bool:
         """Return False: States bind the column."""
@@ -290,17 +285,16 @@ def _lowered(then: GraphTraits, now: GraphTraits, twice: GraphTraits) -> GraphTr
 
 
 #: First words of the names of arrays whose sizes follow the edges of a version.
-_EXACT = ("upper_", "lower_", "both_", "order_", "degree_", "triangle_", "edge_chunks")
+_ORIENTED = ("upper_", "lower_", "both_", "order_", "degree_")
+_EXACT = (*_ORIENTED, "triangle_")
 
 
 class RunArrays:
     """The arrays of a graph that changes, by their names in generated code.
 
     Pools, columns and degrees are those of the store, which batches write in place.
-    Others are *derived*: arrays by edge id, and rows that the store does not have. They
-    have room for all ids of the capacity, and are made anew in each version.
-
-    Edge ids are those that the frozen graph has: slots of its in-edges.
+    Arrays by edge id are *derived*: they have room for all ids, and in each version
+    some entries are written.
     """
 
     name = "runs"
@@ -309,12 +303,13 @@ class RunArrays:
         self._store, self._degrees = store, degrees
         #: Name of a cut of the vertices -> the traits for which it was made.
         self._cut_for: dict[str, GraphTraits | None] = {}
+        #: Name of a derived array -> the version that it is of.
+        self._derived: dict[str, int] = {}
 
     @property
     def room(self) -> tuple[int, int]:
         """How many vertices, and how many edges, arrays have entries for."""
-        pool = self._store.pool("in")
-        return int(pool.starts.size), pool.slots
+        return int(self._store.pool("in").starts.size), self._store.id_room
 
     def hubs(self) -> dict[str, bytes]:
         """Return what lists of hubs follow from, which kernels of the GPU go by."""
@@ -331,51 +326,57 @@ class RunArrays:
         """Whether some of these arrays have other sizes in other versions."""
         return any(name.startswith(_EXACT) for name in names)
 
-    def is_derived(self, name: str) -> bool:
-        """Whether an array is made anew in each version, where it was."""
-        return name in _OF_IDS or name.endswith("_run_ids") or _order_of(name) == "id"
+    def renewed(self, name: str) -> tuple[Array, Array] | None:
+        """Return which entries of an array a version has others of, and these."""
+        then, now = self._derived.get(name), self._store.version
+        if then is None or then == now:
+            return None
+        self._derived[name] = now
+        slots = self._slots_since(then)
+        return self._by_id(name, slots) if slots.size else None
 
     def stays(self, name: str) -> bool:
         """Whether an array holds in another shape: no list of hubs, no other cut."""
         if name in self._cut_for:
             return self._cut_for[name] == self._degrees.now
         is_list = "hub" in name or "joined" in name
-        return not is_list and not name.startswith(_EXACT) and not self.is_derived(name)
+        return not is_list and not name.startswith(_EXACT)
 
     def array(self, graph: Any, name: str) -> Any:
         """Return an array with entries up to the capacities; None for other names."""
         vertices, edges = self.room
         along, _, kind = name.partition("_run_")
         if kind:
-            return self._of_rows(graph, _ALONG[along], kind)
-        order = _order_of(name)
-        if order:
-            column = name.split(" ", 2)[2]
-            if order == "id":
-                return _padded(ColumnValues(graph, column).on_host(), edges)
+            self._store.give_ids() if kind == "ids" else None
+            return getattr(self._store.pool(_ALONG[along]), kind)
+        if name in _OF_IDS or name.startswith(_COLUMN_BY_ID):
+            ids, values = self._by_id(name, self._slots_since(-1))
+            self._derived[name] = self._store.version
+            made = np.zeros((edges, *values.shape[1:]), values.dtype)
+            made[ids] = values
+            return made
+        if name.startswith(COLUMN):
+            _, order, column = name.split(" ", 2)
             return self._store.pool(order).columns[column]
-        if name in {"in_degree", "out_degree"}:
-            return self._degrees.array(name.removesuffix("_degree"))
-        if name == NUMBER:
-            return np.arange(vertices, dtype=np.int32)
-        if name == "word_chunks":
-            return np.arange(word_count(vertices) + 1)
-        if name == "edge_word_chunks":
-            return cut_words(edges)
-        of = rows_with(name)
-        if windows_of(name) is not None or "chunks" in name:
+        if name in _PLAIN:
+            return _PLAIN[name](self)
+        if name.startswith(_ORIENTED) and name.endswith("_edges"):
+            return graph.stored_ids[host_graph_array(graph, name)].astype(np.int64)
+        of, windows = rows_with(name), windows_of(name)
+        if windows is not None or "chunks" in name:
             self._cut_for[name] = self._degrees.now
-        if name == "vertex_chunks" or (of is not None and name == of.chunks):
-            return cut_words(vertices, None if of is None else self._edges_before(of))
+        if name == "vertex_chunks":
+            return cut_words(vertices)
         if name in _BY_DEGREE and self._store.target == "cuda":
             found = host_graph_array(graph, name)
             return np.pad(found, (0, vertices + (name in _BEGINS) - found.size), "edge")
-        if name in _OF_IDS:
-            return _padded(host_graph_array(graph, name), edges)
-        windows, kind = windows_of(name), name.split(" ")[0]
         if windows is not None:
             rows, *limits = windows
             return cut_windows(self._lengths(rows), *limits)
+        if of is not None and name == of.chunks:
+            before = np.cumsum(self._lengths(of), dtype=np.int64)
+            return cut_words(vertices, np.append(0, before))
+        kind = name.split(" ")[0]
         if of is not None and kind in {of.hubs, of.hub_parts, of.joined_parts}:
             return self._hub_list(of, name)
         return None
@@ -384,42 +385,91 @@ class RunArrays:
         """Return a list of hubs, or of parts of their rows."""
         from featgraph.runtime.graphs import gpu_arrays  # imports the dialect
 
-        pool: Any = self._store.pool(_along(of))
-        least = hub_degree_of(name) or HUB_DEGREE
-        hubs, lengths = pool.hubs, None
-        if least >= FEWEST_LISTED:
-            lengths = pool.hub_lengths
-            hubs, lengths = hubs[lengths >= least], lengths[lengths >= least]
-        else:
-            lengths = pool.lengths(self._store.vertex_count)
-            hubs = np.flatnonzero(lengths >= least)
-            lengths = lengths[hubs]
-        listed = {
+        cut = {
             of.hubs: gpu_arrays.longest_first,
             of.hub_parts: gpu_arrays.parts_of_rows,
-        }
-        cut = listed.get(name.split(" ")[0], gpu_arrays.joined_parts)
-        return cut(hubs, lengths)
+            of.joined_parts: gpu_arrays.joined_parts,
+        }[name.split(" ")[0]]
+        pool: Any = self._store.pool(_along(of))
+        least, hubs = hub_degree_of(name) or HUB_DEGREE, pool.hubs
+        if least >= FEWEST_LISTED:
+            lengths = pool.hub_lengths
+        else:
+            lengths = pool.lengths(self._store.vertex_count)
+            hubs = np.arange(lengths.size)
+        return cut(hubs[lengths >= least], lengths[lengths >= least])
 
     def _lengths(self, of: RowNames) -> Array:
         """Return the lengths of rows, up to the vertex capacity."""
         pool = self._store.pool(_along(of))
         return pool.lengths(int(pool.starts.size))
 
-    def _of_rows(self, graph: Any, along: str, kind: str) -> Array:
-        """Return an array of the rows along some edges."""
-        pool, rows = self._store.pool(along), rows_along(along)
-        if kind != "ids":
-            return getattr(pool, kind)  # type: ignore[no-any-return]
-        made = np.zeros(pool.slots, np.uint32)
-        ids = host_graph_array(graph, rows.edges) if rows.edges else None
-        slots = living_slots(pool.on_host(), graph.vertex_count)
-        made[slots] = np.arange(slots.size) if ids is None else ids
+    def living_ids(self) -> Array:
+        """Return which ids that were given out edges have."""
+        self._store.give_ids()
+        free: Any = self._store.free_ids
+        made = np.ones(self._store.next_id, np.bool_)
+        made[on_host(free.next(len(free)))] = False
         return made
 
-    def _edges_before(self, of: RowNames) -> Array:
-        """Return how many edges stand in the rows before each of some rows."""
-        return np.append(0, np.cumsum(self._lengths(of), dtype=np.int64))
+    def _slots_since(self, version: int) -> Array:
+        """Return slots along "in" with all edges that have come or changed since then.
+
+        Those that came are the last ones of their rows; of a row where one got another
+        value, all are here. Where that is forgotten, all edges are.
+        """
+        pool, changes = self._store.pool("in"), self._store.changes(version)
+        if changes is None:
+            return living_slots(pool.on_host(), self._store.vertex_count)
+        came, other = changes.inserted, changes.changed
+        if not self._store.directed:  # a loop stands once
+            came, other = ((u, np.append(v, u[u != v])) for u, v in (came, other))
+        rows, at = np.unique(np.append(came[1], other[1]), return_inverse=True)
+        starts, stops = pool.taken_at("starts", rows), pool.taken_at("stops", rows)
+        counts = np.bincount(at[: came[1].size], minlength=rows.size)
+        first = np.where(np.isin(rows, other[1]), starts, stops - counts)
+        return ranges(first, stops)
+
+    def _edges_at(self, slots: Array) -> tuple[Any, ...]:
+        """Return ids, ends and numbers of edges by slot along "in", and columns."""
+        self._store.give_ids()
+        pool = self._store.pool("in")
+        ends, numbers, columns, ids = pool.edges_at(
+            pool.placed(slots.astype(pool.starts.dtype))
+        )
+        return (*map(on_host, (ids, ends, numbers)), columns)
+
+    def ids_since(self, version: int, number: int, numbering: int) -> Array | None:
+        """Return the ids of edges that came since a version.
+
+        `number` was that of the next insertion, when edges had been numbered anew so
+        often. None where they have been more than once since then.
+        """
+        if numbering < self._store.numberings - 1:
+            return None
+        if numbering < self._store.numberings:
+            number = int(np.searchsorted(self._store.known, number))
+        ids, _, numbers, _ = self._edges_at(self._slots_since(version))
+        found: Array = ids[numbers >> 1 >= number]
+        return found
+
+    def _by_id(self, name: str, slots: Array) -> tuple[Array, Array]:
+        """Return ids of edges by slot along "in", and their entries of an array."""
+        ids, ends, numbers, columns = self._edges_at(slots)
+        if name == "in_sources":
+            return ids, ends
+        if name == "edge_is_twin":
+            return ids, numbers & 1 == 1
+        if name == "edge_twin":
+            order = np.argsort(numbers, kind="stable")
+            ids, insertions = ids[order], numbers[order] >> 1
+            is_first = np.flatnonzero(insertions[1:] == insertions[:-1])
+            twins = ids.copy()  # unsigned, so that kernels of the CPU wrap none around
+            twins[is_first], twins[is_first + 1] = ids[is_first + 1], ids[is_first]
+            if self._store.target == "cuda":
+                twins = twins.astype(self._store.pool("in").starts.dtype)
+            return ids, twins
+        return ids, on_host(columns[name.removeprefix(_COLUMN_BY_ID)])
 
 
 #: First parts of names of arrays -> along which edges these rows lead.
@@ -434,18 +484,15 @@ def _along(of: RowNames) -> str:
 #: Arrays of rows by degree order that kernels of the GPU read up to the capacity.
 _BEGINS = frozenset({"upper_offsets", "lower_offsets", "both_offsets"})
 _BY_DEGREE = _BEGINS | {"order_vertex", "degree_order"}
+#: Arrays that follow from the capacities, or that the degrees are.
+_PLAIN: dict[str, Callable[[RunArrays], Array]] = {
+    NUMBER: lambda of: np.arange(of.room[0], dtype=np.int32),
+    "word_chunks": lambda of: np.arange(word_count(of.room[0]) + 1),
+    "edge_word_chunks": lambda of: cut_words(of.room[1]),
+    "edge_chunks": lambda of: edge_chunks(of.room[1]),
+    "in_degree": lambda of: of._degrees.array("in"),
+    "out_degree": lambda of: of._degrees.array("out"),
+}
 #: Derived arrays with an entry for each edge id.
 _OF_IDS = frozenset({"in_sources", "edge_twin", "edge_is_twin"})
-
-
-def _order_of(name: str) -> str:
-    """Return the order of a column: along which rows, or "id"; "" for other arrays."""
-    first, _, rest = name.partition(" ")
-    return rest.partition(" ")[0] if first == COLUMN else ""
-
-
-def _padded(array: Array, room: int, value: Any = 0) -> Array:
-    """Return a copy of an array with entries up to a capacity."""
-    made = np.full((room, *array.shape[1:]), value, array.dtype)
-    made[: len(array)] = array
-    return made
+_COLUMN_BY_ID = f"{COLUMN} id "

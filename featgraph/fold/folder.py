@@ -62,15 +62,17 @@ def fold_due_set(
     One serves all programs and graphs of a layout.
     """
     wide = traits.wide_offsets or (along == "both" and traits.wide_both)
-    return _due_set(name, traits.layout, LAYOUTS[traits.layout], target, wide)
+    layout = traits.layout
+    has_twins = traits.undirected and layout == "runs"
+    return _due_set(name, layout, LAYOUTS[layout], target, wide, has_twins)
 
 
 @cache
 def _due_set(
-    name: str, layout: str, make: Any, target: str, wide: bool
+    name: str, layout: str, make: Any, target: str, wide: bool, has_twins: bool
 ) -> DueSetKernel:
     """Return that of a layout; `make` is what stands behind its name."""
-    traits = GraphTraits(layout=layout, wide_offsets=wide)
+    traits = GraphTraits(layout=layout, wide_offsets=wide, undirected=has_twins)
     return DueSetKernel(SetFacts(KERNELS[target][name], traits, target))
 
 

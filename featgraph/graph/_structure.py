@@ -49,6 +49,7 @@ __all__ = [
     "owns",
     "require_fixed",
     "set_degrees",
+    "stored_count",
     "structure_digest",
     "weights_there",
     "with_out_edges",
@@ -552,11 +553,18 @@ def edge_rows(graph: Structure) -> Rows:
         def on_gpu() -> Any:
             return gpu_edges(graph).given_index
 
-    version, count = graph.stamps.version, graph.part.edge_count
-    if graph.changing is not None:  # always those of this version
-        index = graph.given_index
-        return Rows(version, count, lambda: index, on_gpu)
+    version, count = graph.stamps.version, stored_count(graph)
+    if graph.changing is not None:  # those of this version
+        index = np.full(count, 2 * graph.given_edge_count, np.int64)
+        index[graph.changing.stored_ids] = graph.given_index
+        return Rows(version, count, lambda: index)
     return Rows(version, count, lambda: graph.given_index, on_gpu)
+
+
+def stored_count(graph: Structure) -> int:
+    """Return how many values of edges a State has: those of unused ids, too."""
+    changing = graph.changing
+    return int(graph.part.edge_count if changing is None else changing.stored_count)
 
 
 def out_edges(graph: Structure) -> Adjacency:
@@ -668,16 +676,18 @@ def collect_edge_values(
     graph: Structure, stored: object, per_direction: bool
 ) -> NDArray[Any]:
     """Put values back into given order; see `Graph.collect_edge_values`."""
+    has_unused = graph.changing is not None and hasattr(stored, "order")  # a view
     there = _there(stored)
     if there is None and not isinstance(stored, DeviceValues):
         stored = host_array(stored, "stored")
     shape: tuple[int, ...] = tuple(stored.shape)  # type: ignore[attr-defined]
-    if not shape or shape[0] != graph.edge_count:
+    count = stored_count(graph) if has_unused else graph.edge_count
+    if not shape or shape[0] != count:
         raise GraphInputError(
             "values in edge-id order do not fit the graph",
             where="stored",
             got=f"shape {shape}",
-            expected=f"first axis {graph.edge_count}, one entry for each edge id",
+            expected=f"first axis {count}, one entry for each edge id",
         )
     per_direction = require_flag("per_direction", per_direction)
     if per_direction and graph.directed:
@@ -693,7 +703,10 @@ def collect_edge_values(
         from featgraph.arrays.landing import read  # imports the dialect
 
         stored = read(there)
-    return _put_back(graph, host_values(stored), per_direction)
+    values = host_values(stored)
+    if has_unused:
+        values = values[graph.changing.stored_ids]
+    return _put_back(graph, values, per_direction)
 
 
 def _there(stored: object) -> Any:

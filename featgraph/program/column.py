@@ -8,8 +8,7 @@ holds them in memory of a device. All writes go through the column and advance i
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,7 @@ from featgraph.graph.inputs.take import storage_array
 from featgraph.graph.views.view import Stamp
 from featgraph.program.signature import PropertyKind, PropertyType
 
-__all__ = ["Column", "Insertions"]
+__all__ = ["Column"]
 
 Array = npt.NDArray[Any]
 #: Counts versions of all columns: a column that replaces another has a later version.
@@ -47,27 +46,6 @@ class Place(Protocol):
     def renew_ghosts(self) -> None: ...
 
 
-@dataclass(frozen=True, eq=False)
-class Insertions:
-    """Edges of a graph that changes, by the numbers of their insertions.
-
-    Attributes
-    ----------
-    numbers : ndarray of uint32, (E,)
-        By edge id; the number of a twin is one more.
-    numbering : int
-        How often all edges had been numbered anew.
-    """
-
-    numbers: Array
-    numbering: int
-
-    @property
-    def size(self) -> int:
-        """How many edges there are."""
-        return int(self.numbers.size)
-
-
 class Column:
     """The owner of a property's memory.
 
@@ -80,8 +58,6 @@ class Column:
         ones their pages; anything else is None.
     per_direction : bool
         Whether it is read back with a row for each direction of an edge.
-    placed_by : "ids" or "rows"
-        The order of entries: ids of vertices and edges, or rows of a layout.
     version : int
         Advanced whenever values are written or replaced; no two columns of a process
         ever have the same one.
@@ -91,8 +67,6 @@ class Column:
         The place that holds the values, and their name there.
     edges : Stamp or None
         The version of a State's graph whose edges have the values; None for others.
-    insertions : Insertions or None
-        Of a graph that changes: the edges that have the values.
     fill : scalar or ndarray
         The value of entries of new and of dead vertices, and of new edges.
     """
@@ -102,11 +76,9 @@ class Column:
     ) -> None:
         self.type = type_
         self.per_direction = per_direction
-        self.placed_by: Literal["ids", "rows"] = "ids"
         self.held: tuple[Place, str] | None = None
         self.borrowed: Array | None = None
         self.edges: Stamp | None = None
-        self.insertions: Insertions | None = None
         self.fill = fill
         self._memory: Array | None = None
         self.put(values)
@@ -124,12 +96,6 @@ class Column:
         is_here = self.held is None and isinstance(self.values, np.ndarray)
         return len(memory) if memory is not None and is_here else self.count
 
-    @property
-    def memory(self) -> Any:
-        """The values on the host, with all entries that their memory can hold."""
-        values = self.on_host()
-        return self._memory if self.capacity > self.count else values
-
     def put(self, values: Any) -> None:
         """Replace all values; memory that has more room keeps it."""
         self.borrowed = None
@@ -142,11 +108,12 @@ class Column:
         self.held = None
 
     def _keep(self, values: Any) -> None:
-        memory = self._memory
-        if memory is not None:
+        if self._memory is not None:
             values = host_values(values)
-            memory[: len(values)] = values
-            values = memory[: len(values)]
+            if len(values) > len(self._memory):  # a place had more room
+                self._memory = values
+            self._memory[: len(values)] = values
+            values = self._memory[: len(values)]
         self.values = values
 
     def on_host(self) -> Any:
@@ -194,25 +161,6 @@ class Column:
             held.written(name)
             self.held = None
 
-    def permute(self, slots: Any) -> None:
-        """Reorder entries: entry i becomes that of ``slots[i]``.
-
-        Raises
-        ------
-        StateError
-            If it has no entries of vertices or edges, or `slots` is no permutation.
-        """
-        values = self._entries("permute")
-        slots = np.asarray(slots)
-        if not np.array_equal(np.sort(slots), np.arange(len(values))):
-            raise StateError(
-                "entries are permuted by slots that each come once",
-                where="Column.permute",
-                got=f"{slots.dtype} of shape {slots.shape}",
-                expected=f"each of 0 .. {len(values) - 1} once",
-            )
-        self.put(values[slots.astype(np.int64)])
-
     def grow(self, capacity: int, fill: Any) -> None:
         """Move values to memory for `capacity` entries; new ones are `fill`.
 
@@ -222,7 +170,7 @@ class Column:
             If it has no entries of vertices or edges, there are more of them than
             `capacity`, or its type cannot hold `fill`.
         """
-        values = self._entries("grow")
+        values = self._entries()
         if capacity < len(values):
             raise StateError(
                 "memory is too small for the values",
@@ -251,12 +199,12 @@ class Column:
         self.values, self.borrowed = memory[:count], None
         self.mark_written(None)
 
-    def _entries(self, doing: str) -> Array:
+    def _entries(self) -> Array:
         """Return the values on the host, with an entry for each vertex or edge."""
         if self.type.kind not in {PropertyKind.VERTEX, PropertyKind.EDGE}:
             raise StateError(
                 "only entries of vertices and edges have slots",
-                where=f"Column.{doing}",
+                where="Column.grow",
                 got=self.type.describe(),
                 expected="a property of vertices or edges",
             )

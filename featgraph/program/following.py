@@ -45,11 +45,15 @@ class Seen(NamedTuple):
         The number of that version; 0 without a log.
     puts : int
         How many times `State.put` was called.
+    insertions : (int, int)
+        The number of the graph's next insertion, and how often edges had been numbered
+        anew.
     """
 
     stamp: Stamp
     version: int
     puts: int
+    insertions: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +124,8 @@ def seen_now(state: Any) -> Seen:
     """Return what a State that has followed its graph has seen."""
     graph = state.graph
     version = int(graph.version) if has_log(graph) else 0
-    return Seen(graph.stamps.version, version, state.puts.count)
+    insertions = (0, 0) if graph.changing is None else graph.changing.insertions
+    return Seen(graph.stamps.version, version, state.puts.count, insertions)
 
 
 def follow(state: Any, then: Seen, now: Seen) -> None:
@@ -137,44 +142,44 @@ def follow(state: Any, then: Seen, now: Seen) -> None:
         filled = np.union1d(graph.turned_since(then.version), seen)
     else:
         filled = np.union1d(changes.born, changes.dead).astype(np.int64)
+    came: Ids | None = None
     for column in state._columns.values():
         if column.type.kind is PropertyKind.VERTEX:
             column.extend(count, column.fill)
             if filled.size:
                 write_rows(column, filled, column.fill)
-        elif column.insertions is not None:
-            _carry(column, graph)
+        elif _has_ids(column):
+            if came is None:
+                came = _edges_since(graph, then)
+            column.extend(graph.stored_count, column.fill)
+            if came.size:
+                write_rows(column, came, column.fill)
     state.vertices_seen = count
 
 
-def _carry(column: Column, graph: Any) -> None:
-    """Have values of edges stay with their edges; new edges get `fill`.
+def _has_ids(column: Column) -> bool:
+    """Whether values of a State on a graph that changes are by edge id."""
+    is_own = column.type.kind is PropertyKind.EDGE and not column.type.column
+    return is_own and column.edges is None
+
+
+def _edges_since(graph: Any, then: Seen) -> Ids:
+    """Return the ids of edges that came since a version.
 
     Raises
     ------
     StateError
         If edges were numbered anew so often that they cannot be found.
     """
-    now = graph.insertions
-    then = graph.insertions_of(column.insertions)
-    if then is None:
+    found: Ids | None = graph.ids_since(then.version, *then.insertions)
+    if found is None:
         raise StateError(
             "values of edges are of a version that is too long ago",
-            got=f"edges were numbered anew {now.numbering} times",
+            got="edges that were numbered anew several times",
             expected="a State that is read or run in between",
             fix="make a State of the graph as it is now",
         )
-    values = column.on_host()
-    order = np.argsort(then)
-    made = np.empty((now.size, *values.shape[1:]), values.dtype)
-    made[...] = column.fill
-    if then.size:
-        places = np.searchsorted(then, now.numbers, sorter=order)
-        found = order[np.minimum(places, then.size - 1)]
-        is_old = then[found] == now.numbers
-        made[is_old] = values[found[is_old]]
-    column.put(made)
-    column.insertions = now
+    return found
 
 
 def write_rows(column: Column, ids: Ids, values: Any) -> None:

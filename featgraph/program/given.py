@@ -23,6 +23,7 @@ from featgraph.graph._structure import (
     edge_rows,
     is_in_given_order,
     owns,
+    stored_count,
     weights_there,
 )
 from featgraph.graph.inputs.numbers import number_array
@@ -163,7 +164,8 @@ def _lent_column(
     """
     is_edge = type_.kind is PropertyKind.EDGE
     is_there = is_edge and weights_there(graph, array) is not None
-    is_as_given = not is_there and len(array) == graph.edge_count
+    is_as_given = len(array) == graph.edge_count and graph.changing is None
+    is_as_given &= not is_there
     if is_edge and not (is_as_given and is_in_given_order(graph)):
         rows, is_shared = edge_rows(graph), owns(graph, array)
         values = Reordered(array, rows, is_shared=is_shared)
@@ -233,7 +235,7 @@ def _no_entry(where: str, axes: list[Array], shape: tuple[int, ...]) -> StateErr
 def edge_values(graph: Graph, given: Any) -> Any:
     """Return values of given edges in the order of edge ids."""
     if isinstance(given, Filled):
-        return Filled(given.value, (graph.part.edge_count, *given.shape[1:]))
+        return Filled(given.value, (stored_count(graph), *given.shape[1:]))
     if isinstance(given, Borrowed):
         return given.copied(edge_rows(graph))
     return Reordered(given, edge_rows(graph))

@@ -347,6 +347,8 @@ class State:
         if isinstance(held, Reordered) and not column.per_direction:
             return held.array.copy()  # it has that order still
         values = held if isinstance(held, DeviceValues) else self.stored(name)
+        if self.graph.changing is not None:
+            values = host_values(values)[self.graph.changing.stored_ids]
         return self.graph.collect_edge_values(values, column.per_direction)
 
     def local(self, name: str) -> Any:
@@ -701,7 +703,7 @@ def _note_edges(graph: Graph, column: Column) -> None:
     """Note the version whose edges have values that have just been given."""
     is_own = column.type.kind is PropertyKind.EDGE and not column.type.column
     if is_own and graph.changing is not None:
-        column.insertions = graph.changing.insertions
+        graph.changing.keep_ids(column)
     elif is_own:
         column.edges = graph.stamps.version
 

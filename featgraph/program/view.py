@@ -11,6 +11,7 @@ import numpy.typing as npt
 from featgraph.arrays.values import DeviceValues
 from featgraph.errors import StateError
 from featgraph.graph import Graph
+from featgraph.graph._structure import edge_rows
 from featgraph.program.in_use import InUse
 from featgraph.program.signature import PropertyKind, Signature
 
@@ -113,7 +114,7 @@ class View:
         edge i.
         """
         is_edge = self._state.signature[self._name].kind is PropertyKind.EDGE
-        return self._state.graph.given_index.copy() if is_edge else None
+        return np.array(edge_rows(self._state.graph).on_host()) if is_edge else None
 
     @property
     def is_on_gpu(self) -> bool:

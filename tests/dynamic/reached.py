@@ -14,11 +14,13 @@ Rng = np.random.Generator
 
 
 def reached(
-    rng: Rng, vertex_count: int, *, directed: bool, batches: int = 20, **more: Any
-) -> fg.DynamicGraph:
+    rng: Rng, vertex_count: int, *, directed: bool, batches: int = 20,
+    has_ids: bool = False, **more: Any,
+) -> fg.DynamicGraph:  # fmt: skip
     """Return a graph that some batches of insertions and deletions have reached.
 
-    A row is longer than those that are summed in one go, and there are copies.
+    A row is longer than those that are summed in one go, and there are copies. Edges
+    have ids from before the batches, or get them when something asks.
     """
     ends = rng.integers(0, vertex_count, (2, 700))
     ends[1, :600] = 3
@@ -28,6 +30,8 @@ def reached(
         *np.minimum(ends, first - 1), weights=weights, vertex_count=first,
         directed=directed, **more,
     )  # fmt: skip
+    if has_ids:
+        keep_ids(graph)
     graph.insert_vertices(vertex_count - first)
     for number in range(batches):
         count = int(rng.integers(1, 80))
@@ -41,6 +45,11 @@ def reached(
     return graph
 
 
+def keep_ids(graph: fg.DynamicGraph) -> None:
+    """Have the edges of a graph keep their ids."""
+    graph._keeper = fg.State(graph, kept=fg.edge_property(0))  # type: ignore[attr-defined]
+
+
 def batches_to(
     sources: Any,
     targets: Any,
@@ -50,11 +59,15 @@ def batches_to(
     directed: bool,
     **more: Any,
 ) -> fg.DynamicGraph:
-    """Return a graph with some edges, which came between others that have left."""
+    """Return a graph with some edges, which came between others that have left.
+
+    Edges have ids from the first one on.
+    """
     graph = fg.DynamicGraph.from_edges(
         vertex_count=vertex_count, directed=directed,
         **{name: values[:0] for name, values in more.items()},
     )  # fmt: skip
+    keep_ids(graph)
     ends = np.stack([sources, targets])
     for rows in np.array_split(np.arange(ends.shape[1]), 5):
         own = {name: values[rows] for name, values in more.items()}

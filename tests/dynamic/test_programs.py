@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import random
 import sys
+import tracemalloc
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -52,7 +53,7 @@ def ran(
 @pytest.mark.parametrize("program", BANK, ids=str)
 def test_programs_have_the_bits_of_the_frozen_graph(program: BankProgram) -> None:
     rng, k = np.random.default_rng(len(program.name)), program.widths[0]
-    graph = reached(rng, V, directed=not program.undirected)
+    graph = reached(rng, V, directed=not program.undirected, has_ids=k % 2 == 1)
     graph.audit()
     frozen = graph.freeze()
     assert graph.digest == frozen.digest
@@ -67,6 +68,11 @@ def test_programs_have_the_bits_of_the_frozen_graph(program: BankProgram) -> Non
 @fg.gather(into="flow", combine="sum")
 def along_in(f, u, v, e, d):
     return d.w[e] * d.x[u]
+
+
+@fg.gather(into="flow", combine="sum")
+def along_in_of_two(f, u, v, e, d):
+    return d.w[e] + d.other[e]
 
 
 @fg.gather(into="drain", combine="sum", along="out")
@@ -115,6 +121,9 @@ STEPS = {
 WAYS: dict[str, list[dict[str, Any]]] = {
     "in": [{"direction": "pull"}, {"direction": "push"}]
 }
+
+
+OF_TWO = fg.foldmap(along_in_of_two, keep)
 
 
 def columns_left(
@@ -194,37 +203,76 @@ def test_a_state_of_columns_runs_on_in_later_versions() -> None:
         graph.update(*ends, some, weights=rng.random(50, dtype=np.float32))
 
 
+@pytest.mark.parametrize(
+    ("values", "directed"), [("column", True), ("own", True), ("both", False)]
+)
 def test_a_batch_and_a_superstep_make_no_pass_over_all_edges(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, values: str, directed: bool
 ) -> None:
-    rng = np.random.default_rng(11)
+    rng, count = np.random.default_rng(11), 100_000
     graph = fg.DynamicGraph.from_edges(
-        *rng.integers(0, 500, (2, 9000)), weights=rng.random(9000, dtype=np.float32)
-    )
-    state = fg.State(
-        graph, w=graph.column("weight"), x=fg.vertex_property(np.float32(1)),
-        y=fg.vertex_property(np.float32(0)),
+        *rng.integers(0, count, (2, 4 * count)), vertex_count=count, directed=directed,
+        weights=np.ones(4 * count, np.float32), target="cpu",
     )  # fmt: skip
+    own = fg.edge_property(graph.weights, fill=1)
+    state = fg.State(
+        graph, w=graph.column("weight") if values == "column" else own,
+        x=fg.vertex_property(np.float32(1)), y=fg.vertex_property(np.float32(0)),
+        **({"other": graph.column("weight")} if values == "both" else {}),
+    )  # fmt: skip
+    step = OF_TWO if values == "both" else STEPS["in"]
 
     def advance() -> None:
-        ends, some = rng.integers(0, 500, (2, 20)), rng.random(20) < 0.5
-        graph.update(*ends, some, weights=rng.random(20, dtype=np.float32))
-        STEPS["in"](state)
-        STEPS["in"](state, direction="push")
+        ends, some = rng.integers(0, count, (2, 20)), rng.random(20) < 0.5
+        graph.update(*ends, some, weights=np.ones(20, np.float32))
+        for direction in ("pull", "push"):
+            fg.iterate(step, state, max_supersteps=1, direction=direction)
 
-    advance()
+    for _ in range(3):
+        advance()
     for module, name in (
         (views, "living_slots"), (views, "host_graph_array"), (views, "cut_words"),
         (stores, "living_slots"), (stores.EdgeStore, "_slots"),
-        (stores.EdgeStore, "edges"), (views.Degrees, "_counted"),
+        (stores.EdgeStore, "edges"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, None)
-    for _ in range(5):
-        advance()
+    tracemalloc.start()
+    try:
+        for _ in range(4):
+            tracemalloc.reset_peak()
+            before, _ = tracemalloc.get_traced_memory()
+            advance()
+            _, peak = tracemalloc.get_traced_memory()
+            # Seven sets of vertices; neither numbers of vertices nor marks of edges.
+            assert peak - before < 2 * count
+    finally:
+        tracemalloc.stop()
     monkeypatch.undo()
     graph.audit()
-    wanted = np.bincount(graph.targets, graph.weights, 500)
-    np.testing.assert_allclose(state["y"], wanted, rtol=1e-4)
+    degrees = np.asarray(graph.in_degree)
+    assert state["y"].tolist() == (degrees * (1 + (values == "both"))).tolist()
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_columns_by_id_have_values_that_were_replaced(directed: bool) -> None:
+    rng = np.random.default_rng(13)
+    graph = fg.DynamicGraph.from_edges(
+        *rng.integers(0, 12, (2, 400)), weights=np.ones(400, np.float32),
+        directed=directed, duplicates="last", target="cpu",
+    )  # fmt: skip
+    state = fg.State(
+        graph, w=fg.edge_property(np.float32(0)), other=graph.column("weight"),
+        x=fg.vertex_property(np.float32(1)), y=fg.vertex_property(np.float32(0)),
+    )  # fmt: skip
+    for _ in range(6):
+        OF_TWO(state)
+        rows = graph.freeze().in_edges
+        w = graph.freeze().expand_edge_values(graph.weights)
+        at = np.repeat(np.arange(12), np.diff(rows.row_offsets))
+        assert state["y"].tolist() == np.bincount(at, w, 12).tolist()
+        ends = rng.integers(0, 12, (2, 5))
+        weights = rng.integers(1, 9, 5).astype(np.float32)
+        assert graph.insert_edges(*ends, weights=weights).replaced
 
 
 @fg.gather(into="flow", combine="sum")

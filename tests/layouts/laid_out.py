@@ -38,9 +38,8 @@ class InExtents:
     def stays(self, name: str) -> bool:
         return False
 
-    def is_derived(self, name: str) -> bool:
-        """Return False: the graph does not change."""
-        return False
+    def renewed(self, name: str) -> None:
+        """Return None: the graph does not change."""
 
     def array(self, graph: fg.Graph, name: str) -> Any:
         """Return an array of extents, but not one of CSR."""

@@ -7,7 +7,7 @@ pool, and two arrays say where each run begins and ends.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from featgraph.fold.plan.layout import Rows
 from featgraph.fold.plan.plan import FoldPlan, Phase
@@ -16,6 +16,9 @@ from featgraph.fold.tree.layout import AdjacencyLayout, Csr, WalkedByPlace
 from featgraph.fold.tree.statements import Body, code
 
 __all__ = ["LAYOUTS", "Runs", "layout_along", "layout_of", "types_of"]
+
+#: The array with the edge of each edge's reverse.
+TWINS = "edge_twin"
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class Runs(WalkedByPlace):
         The vertex at the other end of each slot's edge.
     numbers : str
         The number of each edge; "" where it is the slot, or none is used.
+    twins : str
+        The number of each twin, where rows lead to the other ends of twins.
     """
 
     prefix: str
@@ -40,6 +45,7 @@ class Runs(WalkedByPlace):
     numbers: str
     place_type: str = ""
     number_type: str = ""
+    twins: str = ""
 
     @classmethod
     def of(cls, rows: Rows, place_type: str, number_type: str) -> Runs:
@@ -47,13 +53,14 @@ class Runs(WalkedByPlace):
         prefix = f"{rows.offsets.removesuffix('offsets')}run"
         has_ids = rows.finds_edges and not rows.by_slot
         numbers = f"{prefix}_ids" if has_ids else ""
-        return cls(prefix, f"{prefix}_ends", numbers, place_type, number_type)
+        twins = TWINS if has_ids and rows.edges == TWINS else ""
+        return cls(prefix, f"{prefix}_ends", numbers, place_type, number_type, twins)
 
     @property
     def arrays(self) -> tuple[str, ...]:
         """Names of the arrays that a kernel is given."""
         bounds = f"{self.prefix}_starts", f"{self.prefix}_stops"
-        return (*bounds, self.ends, *filter(None, [self.numbers]))
+        return (*bounds, self.ends, *filter(None, [self.numbers, self.twins]))
 
     @property
     def vertex_count(self) -> str:
@@ -68,12 +75,17 @@ class Runs(WalkedByPlace):
     def edge_at(self, place: str) -> tuple[Body, str, str]:
         """Return the slot of the edge at a place, and its number."""
         at = self._number(place)
-        return [], at, self._number(f"{self.numbers}[{at}]") if self.numbers else at
+        return [], at, self._number_at(at)
 
     def slot_at(self, slot: str) -> tuple[str, str, str]:
         """Return the end and the number that a slot has: copies alone ask all slots."""
-        number = f"{self.numbers}[{slot}]" if self.numbers else slot
-        return "", f"{self.ends}[{slot}]", self._number(number)
+        return "", f"{self.ends}[{slot}]", self._number_at(self._number(slot))
+
+    def _number_at(self, number: str) -> str:
+        """Return the number of the edge in a slot."""
+        for array in filter(None, (self.numbers, self.twins)):
+            number = self._number(f"{array}[{number}]")
+        return number
 
 
 def _csr(rows: Rows, place_type: str, number_type: str) -> Csr:
@@ -92,6 +104,8 @@ LAYOUTS: dict[str, Callable[[Rows, str, str], AdjacencyLayout]] = {
 def layout_along(rows: Rows, traits: GraphTraits, target: str) -> AdjacencyLayout:
     """Return how the edges of some rows are found."""
     make = LAYOUTS[traits.layout]
+    if traits.undirected and rows.edges in {"out_edges", "row_edges"}:
+        rows = replace(rows, edges=rows.edges if make is _csr else TWINS)
     if target == "cpu":
         return make(rows, "", "")
     if traits.wide_offsets:

@@ -236,7 +236,8 @@ class ExclusiveSchedule(Schedule):
             )
         )
         rounds, order = found.rounds if self.in_tasks else None, found.order
-        made = {"edge_order": order.astype(rows.row_offsets.dtype)}
+        ids = order if graph.changing is None else graph.changing.stored_ids[order]
+        made = {"edge_order": ids.astype(rows.row_offsets.dtype)}
         made |= {"order_sources": sources[order], "order_targets": targets[order]}
         if on_cpu:
             chunks, turns = in_chunks(found.groups, rounds)

@@ -62,8 +62,11 @@ class RowLayout(Protocol):
         row hold some vertex.
         """
 
-    def is_derived(self, name: str) -> bool:
-        """Whether an array is filled again, in place, in each version."""
+    def renewed(self, name: str) -> tuple[Array, Array] | None:
+        """Return which entries of an array to write in this version, and what.
+
+        None where the array has the values of the version as it lies there.
+        """
 
     def stays(self, name: str) -> bool:
         """Whether an array holds in another shape, where nothing has moved."""

@@ -182,10 +182,10 @@ class Buffers:
 
     def _sizes_of(self, name: str) -> tuple[int, int]:
         """Return how many entries a property has, and how many it has room for."""
-        column = self.state._columns[name]
-        is_edge = column.type.kind is PropertyKind.EDGE
-        if column.insertions is not None:  # maybe of an earlier version
-            return column.insertions.size, self.room[is_edge]
+        is_edge = self.state._columns[name].type.kind is PropertyKind.EDGE
+        changing = self.state.graph.changing
+        if is_edge and changing is not None:
+            return changing.stored_count, self.room[is_edge]
         count = self.graph.count("edge_count" if is_edge else "vertex_count")
         return count, self.room[is_edge]
 

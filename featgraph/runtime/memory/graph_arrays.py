@@ -175,6 +175,8 @@ class GraphArrays(GraphView, Mapping[str, Any]):
         """
         count, room = self.count(name), getattr(self, name)
         living = self.graph.living if name == "vertex_count" else None
+        if name == "edge_count" and self.graph.changing is not None:
+            living = self.graph.living_ids()
         everything, *then = self._full.get(name, (None, -1, None))
         if everything is None or then[0] != count or then[1] is not living:
             made = prefix(count, room)
@@ -236,11 +238,10 @@ class GraphArrays(GraphView, Mapping[str, Any]):
             self._let_go()
             if self.placement is not None:
                 self.placement.forget_graph()
-        elif now.layout is not None:
+        if now.layout is not None:
             for name, array in self._arrays.items():
-                if now.layout.is_derived(name):  # written anew where it is
-                    made: Any = now.layout.array(self.graph, name)
-                    self._device.copy(array, self._device.upload(made))
+                if (entries := now.layout.renewed(name)) is not None:
+                    self._device.rows.put(array, *entries)
         for name in [*self._full]:
             self.all_of(name)
 
