@@ -98,14 +98,12 @@ def _fetch(typing_context: Any, array: Any, at: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         view = context.make_array(array)(context, builder, values[0])
-        place = builder.gep(
-            view.data, [context.cast(builder, values[1], at, types.int64)]
-        )
+        index = context.cast(builder, values[1], at, types.int64)
+        place = builder.gep(view.data, [index])
         bytes_, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
         given = ir.FunctionType(ir.VoidType(), [bytes_, flag, flag, flag])
-        fetch = cgutils.get_or_insert_function(
-            builder.module, given, "llvm.prefetch.p0i8"
-        )
+        name = "llvm.prefetch.p0i8"
+        fetch = cgutils.get_or_insert_function(builder.module, given, name)
         # To be read, into all caches, as data.
         call = builder.bitcast(place, bytes_), flag(0), flag(3), flag(1)
         builder.call(fetch, call)
@@ -183,37 +181,23 @@ def read_entries(
 
 
 @jit
-def list_rows(keys: _Array, rows: _Array, first: _Array) -> int:
-    """List the rows among sorted keys and where they begin; return how many."""
+def list_rows(keys: _Array, rows: _Array, first: _Array, is_dense: bool) -> int:
+    """List the rows among sorted keys, unless `is_dense`, and where each begins.
+
+    Return how many there are.
+    """
     count, row = 0, -1
     for i in range(keys.size):
         if keys[i] >> 32 != row:
-            row = keys[i] >> 32
-            rows[count], first[count] = row, i
+            if is_dense:
+                first[row + 1 : keys[i] >> 32] = i
+                count = keys[i] >> 32
+            else:
+                rows[count] = keys[i] >> 32
+            row, first[count] = keys[i] >> 32, i
             count += 1
-    first[count] = keys.size
+    first[count:] = keys.size
     return count
-
-
-@jit
-def find_rows(keys: _Array, first: _Array) -> None:
-    """Store where each of all rows begins among sorted keys."""
-    row = 0
-    for i in range(keys.size):
-        while row <= keys[i] >> 32:
-            first[row] = i
-            row += 1
-    first[row:] = keys.size
-
-
-@jit
-def measure_rows(rows: _Array, starts: _Array, stops: _Array, bits_at: _Array) -> int:
-    """Store where the bits of each row begin, one an edge; return how many words."""
-    total = 0
-    for j in range(rows.size):
-        bits_at[j] = total
-        total += (_int64(stops[rows[j]]) - _int64(starts[rows[j]]) + 63) >> 6
-    return total
 
 
 @njit(nogil=True, inline="always")
@@ -317,10 +301,7 @@ def _match(
 ) -> int:  # fmt: skip
     """Find the edges of a row that have entries; mark those that deletions take.
 
-    Returns
-    -------
-    int
-        How many are taken.
+    Return how many are taken.
     """
     size, length = _table_size(count), stop - start
     if size:
@@ -383,10 +364,7 @@ def _decide_single(
     `STATE` is 0 for an absent edge, 1 for one of the graph, and 2 behind the entry that
     last inserted the edge or first replaced its value.
 
-    Returns
-    -------
-    int
-        How many edges the row gains at its end.
+    Return how many edges the row gains at its end.
     """
     gained = 0
     for i in range(count):

@@ -284,13 +284,10 @@ class RowPool(HostRows):
         keys = np.empty(at.size << self.is_twice, np.int64)
         count = kernels.list_entries(at, other, self.is_twice, keys)
         keys = sorted_keys(keys[:count], room[0], threads)
-        if dense:
-            rows = np.arange(room[0], dtype=np.int32)
-            first = np.empty(room[0] + 1, np.int64)
-            kernels.find_rows(keys, first)
-        else:
-            rows, first = np.empty(count, np.int32), np.empty(count + 1, np.int64)
-            touched = kernels.list_rows(keys, rows, first)
+        size = room[0] if dense else count
+        rows, first = np.arange(size, dtype=np.int32), np.empty(size + 1, np.int64)
+        touched = kernels.list_rows(keys, rows, first, dense)
+        if not dense:
             rows, first = rows[:touched], first[: touched + 1]
         order, ends = np.empty((2, count), np.uint32)
         fates = np.empty(count, np.uint8)
@@ -309,8 +306,9 @@ class RowPool(HostRows):
             room[0], room[0] if dense else room[0] - self.vertex_count,
         )  # fmt: skip
         if not updates.kinds.all():
-            words = kernels.measure_rows(rows, plan.starts, plan.stops, bits_at)
-            plan.bits = np.zeros(words, np.uint64)
+            words = (plan.stops[rows].astype(np.int64) - plan.starts[rows] + 63) >> 6
+            np.cumsum(words[:-1], out=bits_at[1:])
+            plan.bits = np.zeros(int(words.sum()), np.uint64)
         keys = ends << 1 | order & 1 if self.is_sided else ends
         tallies = np.zeros((len(plan.bounds), kernels.TALLY), np.int64)
         threads.share(

@@ -38,7 +38,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         _KERNELS, "_decide_copies", "pairs[STATE, pair] = pairs[NEED, pair] = i + 1",
         "pairs[NEED, pair] = i + 1"),
     "rows share the bits of what leaves": (
-        _KERNELS, "measure_rows", "bits_at[j] = total", "bits_at[j] = 0"),
+        _POOL, "plan", "np.cumsum(words[:-1], out=bits_at[1:])", "pass"),
     "a full run gets an edge more": (
         _KERNELS, "plan_rows", "length > SIZES[now]", "length > SIZES[now] + 1"),
     "entries lose their order": (
