@@ -474,3 +474,17 @@ def test_a_graph_and_its_store_have_one_version_whatever_fails(kind: str) -> Non
         if is_over:
             break
     assert turn > 20
+
+
+def test_the_set_of_all_edges_follows_their_ids() -> None:
+    rng = np.random.default_rng(4)
+    graph = fg.DynamicGraph.from_edges(
+        *rng.integers(0, 30, (2, 400)), directed=False, target="cpu"
+    )
+    state = fg.State(graph, note=fg.edge_property(0))
+    for _ in range(5):
+        words = graph._view.all_of("edge_count").words
+        found = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
+        assert found.tolist() == np.sort(graph.stored_ids).tolist()
+        graph.update(*rng.integers(0, 30, (2, 20)), rng.random(20) < 0.3)
+    assert state["note"].size < graph.stored_count
