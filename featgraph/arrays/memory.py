@@ -28,6 +28,7 @@ __all__ = [
     "has_lent",
     "is_lent",
     "launch",
+    "launch_block",
     "launch_over",
     "memory_bytes",
     "memory_error",
@@ -191,6 +192,11 @@ def memory_bytes() -> int:
 def launch(kernel: Any, blocks: int, *arguments: Any) -> None:
     """Launch a kernel with some blocks; does not wait for it."""
     _launches()(kernel, blocks, BLOCK, arguments)
+
+
+def launch_block(kernel: Any, threads: int, *arguments: Any) -> None:
+    """Launch a kernel with one block of some threads; does not wait for it."""
+    _launches()(kernel, 1, threads, arguments)
 
 
 def launch_over(kernel: Any, count: int, *arguments: Any) -> None:

@@ -99,7 +99,7 @@ class OnGpu:
             batch.sources, batch.targets, batch.kinds, policy, copies,
             policy != KEEP or not batch.is_new, store.next_number, store.duplicates,
             batch.columns or {}, memory.filled((size,), kernels.INSERTED, np.uint8),
-            not store.directed,
+            not store.directed, deletes=not batch.is_new,
         )  # fmt: skip
 
     def _refuse(self, first: int) -> None:
@@ -115,10 +115,8 @@ class OnGpu:
         left = [memory.empty((count,), t) for t in (np.int32, np.int32, np.uint32)]
         ids = memory.empty((count if has_ids else 0,), np.uint32)
         if count:
-            at, marks, before, _ = plan.marked
             memory.launch_over(
-                reads.list_gone, plan.total, plan.total, at, plan.count, plan.rows,
-                plan.starts, pool.ends, pool.numbers, marks, before, *left,
+                reads.list_gone, max(pool.slots // 2048, 1), plan.d, *left,
                 pool.ids if has_ids else pool.numbers, has_ids, ids,
             )  # fmt: skip
         return *left, ids
@@ -132,10 +130,8 @@ class OnGpu:
         free, ids = store.free_ids.next(came), None
         if plan.entries:
             ids = memory.filled((2 * self.updates.sources.size,), 0, np.uint32)
-            memory.launch_over(
-                reads.give_ids, plan.entries, plan.fates, plan.order, plan.sides,
-                plan.appended, free, free.size, store.next_id, ids,
-            )  # fmt: skip
+            given = free, free.size, store.next_id, ids
+            plan.over_entries(reads.give_ids, *given)
         return ids, *self._id_room(came, int(free.size), gone)
 
     def _record(self, plan: Any, left: tuple[Any, ...]) -> Any:
@@ -146,20 +142,17 @@ class OnGpu:
         count = 0
         if updates.policy == COMBINE and plan.values:
             flags = memory.filled((plan.entries,), 0, np.uint8)
-            for (sources, values, value_width, _, width), column in zip(
+            for (values, value_width, sources, _, width), column in zip(
                 plan.values, pool.columns.values(), strict=True
             ):
-                memory.launch_over(
-                    reads.mark_changed, plan.entries, plan.fates, plan.places,
-                    bits_of(column), width, values, value_width, sources, flags,
+                plan.over_entries(
+                    reads.mark_changed, bits_of(column), width, values, value_width,
+                    sources, flags,
                 )  # fmt: skip
             found = memory.filled((1,), 0, np.int32)
             out = [memory.filled((plan.entries,), 0, t) for t in _TRIPLE]
-            memory.launch_over(
-                reads.list_changed, plan.entries, flags, updates.has_twins,
-                plan.places, plan.rows, plan.row_of, pool.ends, pool.numbers, *out,
-                found,
-            )  # fmt: skip
+            listed = flags, updates.has_twins, *out, found
+            plan.over_entries(reads.list_changed, *listed)
             count, changed = int(memory.read(found)[0]), (flags, *out)
         given = int(plan.summary[passes.BORN])
         if not updates.looks:
@@ -169,7 +162,7 @@ class OnGpu:
         return _GpuRecord(
             store.version, store.next_number, births, deaths,
             (updates.sources, updates.targets), updates.has_twins,
-            (plan.order, plan.fates, plan.sides), left, changed if count else (),
+            (plan.d.order, plan.d.fates, plan.entries), left, changed if count else (),
             given + gone + count + births.size + deaths.size,
         )  # fmt: skip
 
@@ -205,11 +198,10 @@ class _GpuRecord:
     @cached_property
     def born(self) -> Array:
         """Numbers of the entries that inserted an edge."""
-        order, fates, sides = self.entries
-        fates = read_back(fates)
-        order = read_back(part_of(order, 0, fates.size)).astype(np.uint32) << (
-            1 - sides
+        order, fates = (
+            read_back(part_of(a, 0, self.entries[2])) for a in self.entries[:2]
         )
+        order = order.astype(np.uint32) << (1 - self.has_twins)
         born: Array = order[(fates == kernels.APPENDS) & (order & 1 == 0)]
         return born
 

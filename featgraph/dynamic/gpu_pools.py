@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from featgraph.arrays import edge_kernels, memory, sorting
+from featgraph.arrays import memory, sorting
 from featgraph.arrays.edges import marked, taken
 from featgraph.arrays.padding import stored_shape
 from featgraph.dynamic import kernels_cpu as kernels
@@ -31,76 +31,62 @@ from featgraph.dynamic.gpu_queues import (
     width_of,
 )
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP, SIZES
+from featgraph.dynamic.kernels_cuda import FEW, Passes
 from featgraph.dynamic.pools import RowPool, Updates, fewest_slots, wide_slots
 from featgraph.dynamic.rows import Array, Queue, Spec, Threads, edges_of
 
 __all__ = ["GpuPlan", "GpuRowPool", "highest"]
 
-#: Most blocks of a kernel that counts: 8 a multiprocessor of an H200.
-_COUNTING_BLOCKS = 1056
+#: Most blocks of a kernel: 8 a multiprocessor of an H200.
+_MOST_BLOCKS = 1056
+#: Passes over pairs of updates and edges, and those of one block.
+_OF_PAIRS = range(passes.SORT_PAIRS, passes.MATCH + 1)
+_SORTS = passes.SORT_ROWS, passes.SORT_PAIRS, passes.SORT_RUNS
 
 
 @dataclass(eq=False)
 class GpuPlan:
-    """What a batch does to a pool on the GPU; arrays are named as in `Plan`.
+    """What a batch does to a pool on the GPU.
 
     Attributes
     ----------
-    count, entries : int
-        Touched rows, and entries.
-    order, row_of : the place and the row of each entry
-    ends : other end by place
-    appended : how many entries before each append an edge
-    at, marks, before : see `kernels_cuda`
-    copied_at : the same as `at`, of slots that are copied
+    d : Passes
+        What kernels read and write.
+    blocks, threads : int
+        Of a pass; one block runs several passes of a small batch.
+    skipped : int
+        Bits of passes that there is nothing to do for.
     summary : ndarray of int64
         What the host has read.
+    writes : for each array, its bits now, the width of a row, and where they will be
+    values : for each column, what `write_values` takes
     """
 
     updates: Updates
-    sides: int
-    is_dense: bool
-    starts: Any
-    stops: Any
-    classes: Any
-    rows: Any
-    first: Any
-    row_of: Any
-    order: Any
-    ends: Any
-    count: int = 0
-    entries: int = 0
-    total: int = 0
-    fates: Any = None
-    heads: Any = None
-    places: Any = None
-    sources: Any = None
-    appended: Any = None
-    at: Any = None
-    marks: Any = None
-    before: Any = None
-    lengths: Any = None
-    chosen: Any = None
-    copied_at: Any = None
-    targets: Any = None
-    runs: tuple[Any, Any] = (None, None)
-    hub_list: tuple[Any, Any] = (None, None)
+    d: Passes
+    vertex_count: int
+    born: int
+    blocks: int
+    threads: int
+    skipped: int
     summary: Array = field(default_factory=lambda: np.zeros(passes.SUMMARY, np.int64))
     hubs: Array = field(default_factory=lambda: np.empty(0, np.int32))
     hub_lengths: Array = field(default_factory=lambda: np.empty(0, np.int64))
-    vertex_count: int = 0
-    born: int = 0
     writes: list[tuple[Any, ...]] = field(default_factory=list)
     values: list[tuple[Any, ...]] = field(default_factory=list)
-    tables: tuple[Any, Any] = (None, None)
     degrees: tuple[Any, ...] = (None, None)
     fresh: GpuRowPool | None = None
-    freed: Any = None
     drops: Any = 0
     puts: list[tuple[int, Any]] = field(default_factory=list)
+    placed: Any = None
     region: tuple[int, int] = (0, 0)
     top: int = 0
     lost: int = 0
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether all rows are laid out anew."""
+        return bool(self.d.is_dense)
 
     @property
     def tally(self) -> Array:
@@ -118,9 +104,39 @@ class GpuPlan:
         return int(self.summary[passes.GONE])
 
     @property
-    def marked(self) -> tuple[Any, ...]:
-        """What tells edges that leave, and whether there are any."""
-        return self.at, self.marks, self.before, self.left > 0
+    def entries(self) -> int:
+        """How many entries there are."""
+        return int(self.summary[passes.ENTRIES])
+
+    @property
+    def wanted(self) -> Array:
+        """How many runs of each class rows come to."""
+        return self.summary[passes.TAKEN :][:CLASS_COUNT]
+
+    @property
+    def freed(self) -> Array:
+        """How many runs of each class rows leave."""
+        return self.summary[passes.FREED :][:CLASS_COUNT]
+
+    def run(self, first: int, last: int = 0, blocks: int = 0) -> None:
+        """Run some passes, those before `last`; in so many blocks where given."""
+        last = last or first + 1
+        if self.threads and not blocks:
+            given = first, last, self.skipped, self.d
+            memory.launch_block(passes.plan_batch, self.threads, *given)
+            return
+        for step in range(first, last):
+            if not self.skipped >> step & 1:
+                blocks = blocks or self.blocks
+                memory.launch(passes.plan_batch, blocks, step, step + 1, 0, self.d)
+
+    def over_entries(self, kernel: Any, *arguments: Any) -> None:
+        """Launch a kernel that goes over entries."""
+        memory.launch_over(kernel, self.entries, self.d, *arguments)
+
+
+#: Arrays of entries and rows in order.
+_SORTED = "keys", "pairs", "take_class", "take_row", "free_class", "free_row"
 
 
 class GpuRowPool(RowPool):
@@ -151,6 +167,8 @@ class GpuRowPool(RowPool):
         self.queues: Any = GpuRuns()
         self.region, self.top, self.lost = (0, 0), 0, 0
         self._host: RowPool | None = None
+        #: Arrays of the passes of small batches, which stay.
+        self._kept: dict[str, Any] = {}
         #: Lengths of rows, and degrees at other ends, where they have been asked for.
         self.degrees: Any = None
         self.out_degrees: Any = None
@@ -290,6 +308,7 @@ class GpuRowPool(RowPool):
             numbers=None if numbers is None else _uploaded(numbers),
             columns={name: _uploaded(a) for name, a in updates.columns.items()},
             ids=None if updates.ids is None else _uploaded(updates.ids),
+            deletes=not updates.kinds.all(),
         )
 
     # -- plan
@@ -299,256 +318,159 @@ class GpuRowPool(RowPool):
     ) -> GpuPlan:
         """Find what a batch does to the rows: see `RowPool.plan`."""
         del threads
+        plan = self._begun(updates, *room, dense=dense)
+        if plan.threads:
+            # Without pairs, one launch does it all.
+            half = passes.MATCH if updates.looks else passes.END_OF_PASSES
+            plan.run(passes.LIST_ENTRIES, half)
+        else:
+            self._sort(plan, room[0])
+        if updates.looks:
+            for step in (passes.MATCH, passes.MARK_COPIES):
+                if not plan.skipped >> step & 1:
+                    plan.run(step, blocks=min(self.slots // 2048 + 1, _MOST_BLOCKS))
+        if updates.looks or not plan.threads:
+            plan.run(passes.COUNT_BITS, passes.TAKE_RUNS)
+            if not plan.skipped >> passes.TAKE_RUNS & 1 and not plan.threads:
+                by_class = self._work(plan, passes.TAKES, plan.d.limit)
+                by_class, rows = sorting.sort_stably(by_class, CLASS_COUNT + 1)
+                plan.d = plan.d._replace(take_class=by_class, take_row=rows)
+            plan.run(passes.TAKE_RUNS, passes.END_OF_PASSES)
+        plan.summary = memory.read(plan.d.summary)
+        return plan
+
+    def _begun(self, updates: Updates, *room: int, dense: bool) -> GpuPlan:
+        """Return a plan with room for all that the passes write."""
+        sides, none = int(self.is_twice), room[0]
+        most = updates.sources.size << sides
+        limit = none if dense else min(most, none)
+        is_few = not dense and most <= FEW
+        has_copies = updates.policy == KEEP and updates.copies != kernels.ALL
+        skips = [
+            (is_few, (passes.ADD_NEEDS,)),
+            (not is_few, _SORTS),
+            (dense, (passes.MARK_ROWS, passes.LIST_ROWS)),
+            (dense, range(passes.SORT_RUNS, passes.END_OF_PASSES)),
+            (not dense, (passes.LIST_ALL_ROWS,)),
+            (not updates.looks, _OF_PAIRS),
+            (not updates.deletes, (passes.COUNT_BITS, passes.SUM_BITS)),
+            (not (updates.deletes and has_copies), (passes.MARK_COPIES,)),
+            (not self.queues.counts.any(), (passes.TAKE_RUNS,)),
+        ]
         at, other = updates.targets, updates.sources
         if self.along == "out":
             at, other = other, at
-        sides, none = int(self.is_twice), room[0]
-        most = at.size << sides
-        keys, ends = (memory.empty((most,), np.int32) for _ in range(2))
-        memory.launch_over(
-            passes.list_entries, at.size, at, other, sides, none, keys, ends
+        size = FEW if is_few else max(most, limit)
+        arrays = self._arrays(size, is_few, updates.looks and updates.deletes)
+        regions = np.array([self.region, (self.top, self.slots)], np.int64)
+        return GpuPlan(
+            updates,
+            Passes(
+                sides, none, most, limit, len(regions), updates.policy, updates.copies,
+                int(self.is_sided), int(dense), int(updates.looks),
+                int(updates.deletes), at, other, updates.kinds, updates.outcomes,
+                _grown(self.starts, room[1]), _grown(self.stops, room[1]),
+                _grown(self.classes, room[1]), self.ends, self.numbers,
+                order=memory.empty((most,), np.int32),
+                fates=memory.empty((most,), np.uint8), table=self._table(regions),
+                runs=self.queues.runs, **arrays,
+            ),
+            none, none if dense else none - self.vertex_count,
+            min(-(-(max(most, limit) + 1) // memory.BLOCK), _MOST_BLOCKS),
+            min(max(-(-most // 32) * 32, 32), passes.THREADS) if is_few else 0,
+            sum({1 << step for skip, steps in skips if skip for step in steps}),
+        )  # fmt: skip
+
+    def _arrays(self, size: int, is_few: bool, deletes: bool) -> dict[str, Any]:
+        """Return arrays that the passes of a batch write, by name."""
+        shapes: dict[str, tuple[Any, Any]] = {
+            "work": ((passes.WORK, size + 1), np.int32),
+            "wide": ((passes.WIDE, size + 2), np.int64),
+            "totals": ((_MOST_BLOCKS,), np.int64),
+            "summary": ((passes.SUMMARY,), np.int64),
+        }
+        shapes |= dict.fromkeys(_SORTED, ((size if is_few else 1,), np.int32))
+        if deletes:
+            words = self.slots // 32 + 1
+            shapes |= {"marks": ((words,), np.uint32), "before": ((words,), np.int64)}
+        kept = self._kept if is_few else {}
+        for name, (shape, dtype) in shapes.items():
+            if name not in kept or kept[name].shape != shape:
+                kept[name] = memory.empty(shape, dtype)
+        return {"marks": self.numbers, "before": kept["totals"], **kept}
+
+    def _table(self, regions: Array) -> Any:
+        """Return the queues and free regions as kernels read them."""
+        table = np.zeros((5, max(CLASS_COUNT, len(regions))), np.int64)
+        table[:2, :CLASS_COUNT] = self.queues.table[:2]
+        table[2:][: regions.shape[1], : len(regions)] = regions.T
+        return memory.upload(table)
+
+    @staticmethod
+    def _work(plan: GpuPlan, row: int, count: int) -> Any:
+        """Return some entries of a row of `Passes.work`."""
+        return part_of(plan.d.work, row * plan.d.work.shape[1], count)
+
+    def _sort(self, plan: GpuPlan, none: int) -> None:
+        """Sort the entries of a large batch, and list rows and pairs."""
+        plan.run(passes.LIST_ENTRIES)
+        rows, ends = (
+            self._work(plan, k, plan.d.most) for k in (passes.KEY, passes.END)
         )
-        by_row, order = sorting.sort_stably(keys, none + 1)
-        limit = none if dense else min(most, none)
-        counts = memory.filled((4,), 0, np.int64)
-        plan = GpuPlan(
-            updates, sides, dense, _grown(self.starts, room[1]),
-            _grown(self.stops, room[1]), _grown(self.classes, room[1]),
-            memory.empty((limit,), np.int32), memory.empty((limit + 1,), np.int64),
-            memory.empty((most,), np.int32), order, ends,
-        )  # fmt: skip
-        plan.at = plan.before = plan.places = counts
-        plan.marks = self.numbers
-        plan.vertex_count = none
-        plan.born = none if dense else none - self.vertex_count
-        entry_of = self._list_rows(plan, by_row, none, counts)
-        pairs: tuple[Any, ...] = ()
-        if updates.looks and most:
-            pairs = self._list_pairs(plan, keys, by_row, none, counts)
-            lengths = memory.empty((limit + 1,), np.int64)
-            memory.launch_over(
-                passes.measure_rows, limit + 1, plan.rows, counts, plan.first,
-                plan.starts, plan.stops, lengths,
-            )  # fmt: skip
-            plan.at, total = sorting.scanned(lengths)
-            memory.launch(passes.note, 1, total, 0, counts, 3)
-        found = [0, none if dense else 0, 0, 0]
-        if most:
-            found = memory.read(counts).tolist()
-        plan.entries, plan.count, pair_count, plan.total = found
-        plan.fates = memory.filled((plan.entries,), kernels.APPENDS, np.uint8)
-        plan.summary = memory.filled((passes.SUMMARY,), 0, np.int64)
-        plan.sources = memory.empty((plan.entries,), np.int32)
-        if pairs:
-            self._decide(plan, pairs, pair_count, entry_of)
-        else:
-            plan.appended = memory.empty((plan.entries + 1,), np.int64)
-            memory.launch_over(passes.count_up, plan.entries + 1, plan.appended)
-            memory.launch_over(
-                passes.list_updates,
-                plan.entries,
-                plan.entries,
-                order,
-                sides,
-                plan.sources,
-            )
-        self._measure(plan)
-        return plan
-
-    def _list_rows(self, plan: GpuPlan, by_row: Any, none: int, counts: Any) -> Any:
-        """List touched rows; return the entry of each place."""
-        most = by_row.size
-        entry_of = memory.empty((most,), np.int32)
-        known = plan.row_of, plan.order, entry_of, counts
-        if plan.is_dense:
-            memory.launch_over(passes.count_up, none, plan.rows)
-            memory.launch_over(edge_kernels.begin_rows, none + 1, by_row, plan.first)
-            memory.launch_over(
-                passes.list_all_rows, most, by_row, none, plan.first, *known
-            )
-            return entry_of
-        flags = memory.empty((most,), np.int32)
-        memory.launch_over(passes.mark_rows, most, by_row, none, flags)
-        sums, _ = sorting.scanned(flags)
-        memory.launch_over(
-            passes.list_rows, most, by_row, none, flags, sums, plan.rows, plan.first,
-            *known,
-        )  # fmt: skip
-        return entry_of
-
-    def _list_pairs(
-        self, plan: GpuPlan, keys: Any, by_row: Any, none: int, counts: Any
-    ) -> tuple[Any, ...]:
-        """Sort by row and other end; return the order, sums, and lists of the pairs."""
-        most, order, by_end = keys.size, None, plan.ends
-        if self.is_sided:
-            side = memory.empty((most,), np.int32)
-            memory.launch_over(passes.list_sides, most, most, side)
-            _, order = sorting.sort_stably(side, 2)
-            by_end = taken(plan.ends, order)
-        _, order = sorting.sort_stably(by_end, max(none, 1), order)
-        _, order = sorting.sort_stably(taken(keys, order), none + 1, order)
-        flags = memory.empty((most,), np.int32)
-        given = by_row, none, plan.ends, order, self.is_sided, flags
-        memory.launch_over(passes.mark_pairs, most, *given)
-        sums, _ = sorting.scanned(flags)
-        first, pair_keys = (memory.empty((most + 1,), np.int64) for _ in range(2))
-        rows = memory.empty((most,), np.int32)
-        memory.launch_over(
-            passes.list_pairs, most, *given, sums, plan.row_of, first, pair_keys, rows,
-            counts,
-        )  # fmt: skip
-        return order, sums, first, pair_keys, rows
-
-    def _decide(
-        self, plan: GpuPlan, pairs: tuple[Any, ...], count: int, entry_of: Any
-    ) -> None:
-        """Match pairs with edges, and take the updates of each one by one."""
-        updates, sides = plan.updates, plan.sides
-        order, sums, first, pair_keys, pair_rows = pairs
-        has_copies = updates.policy == KEEP
-        need, found = (memory.filled((count,), 0, np.int32) for _ in range(2))
-        places = memory.empty((0 if has_copies else count,), np.int64)
-        plan.marks = memory.filled((plan.total // 32 + 1,), 0, np.uint32)
-        kinds = updates.kinds
-        memory.launch_over(
-            passes.count_needs, count, count, first, order, sides, kinds,
-            updates.copies, need,
-        )  # fmt: skip
-        slots = plan.rows, plan.starts, self.ends, self.numbers, self.is_sided
-        memory.launch_over(
-            passes.match, -(-plan.total // passes.STEPS), plan.total, plan.at,
-            plan.count, *slots, plan.first, plan.entries, sums, count, pair_keys, need,
-            has_copies, found, places, plan.marks,
-        )  # fmt: skip
-        if has_copies and updates.copies != kernels.ALL:
-            memory.launch_over(
-                passes.mark_copies, 32 * count, count, pair_rows, pair_keys, need,
-                found, updates.copies == kernels.LAST, plan.at, *slots, plan.marks,
-            )  # fmt: skip
-        bits = memory.empty(plan.marks.shape, np.int32)
-        memory.launch_over(passes.count_bits, bits.size, plan.marks, bits)
-        plan.before, _ = sorting.scanned(bits)
-        plan.heads = memory.empty((plan.entries,), np.int32)
-        into = plan.fates, plan.heads, plan.sources
-        left = updates.outcomes, plan.summary
-        if has_copies:
-            _launch_few(
-                passes.decide_copies, count, count, first, order, plan.order, sides,
-                entry_of, kinds, updates.copies, found, *into, *left,
-            )  # fmt: skip
-        else:
-            plan.places = memory.empty((plan.entries,), np.int64)
-            _launch_few(
-                passes.decide_single, count, count, first, order, sides, entry_of,
-                kinds, updates.policy, found, places, *into, plan.places, *left,
-            )  # fmt: skip
-        flags = memory.empty((plan.entries + 1,), np.int32)
-        memory.launch_over(passes.mark_appends, flags.size, plan.fates, flags)
-        plan.appended, _ = sorting.scanned(flags)
-
-    def _measure(self, plan: GpuPlan) -> None:
-        """Find lengths and classes of rows, and read what the batch comes to."""
-        count, has_marks = plan.count, plan.marks is not self.numbers
-        most_hubs = self.hubs.size + (self.slots + plan.entries) // HUB + 1
-        plan.lengths = memory.empty((count,), np.int64)
-        plan.chosen = memory.empty((count,), np.uint8)
-        copied = memory.empty((count + 1,), np.int64)
-        taken_from, freed = (memory.empty((count,), np.int32) for _ in range(2))
-        hubs = [memory.empty((min(most_hubs, count),), np.int64) for _ in range(2)]
-        _launch_few(
-            passes.plan_rows, count + 1, plan.rows, count, plan.first, plan.starts,
-            plan.stops, plan.classes, plan.appended, plan.entries, plan.at, plan.marks,
-            plan.before, has_marks, plan.is_dense, plan.lengths, plan.chosen, copied,
-            taken_from, freed, *hubs, plan.summary,
-        )  # fmt: skip
-        plan.copied_at, total = sorting.scanned(copied)
-        memory.launch(passes.note, 1, total, 0, plan.summary, passes.COPIED)
-        plan.runs, plan.hub_list = (taken_from, freed), (hubs[0], hubs[1])
-        plan.summary = memory.read(plan.summary)
+        keys, order = sorting.sort_stably(rows, none + 1)
+        plan.d = plan.d._replace(keys=keys, order=order)
+        if plan.updates.looks:
+            order = None
+            if self.is_sided:
+                order = memory.empty(rows.shape, np.int32)
+                memory.launch_over(reads.list_sides, order.size, order)
+                ends = taken(ends, order)
+            _, order = sorting.sort_stably(ends, max(none, 1), order)
+            _, order = sorting.sort_stably(taken(rows, order), none + 1, order)
+            plan.d = plan.d._replace(pairs=order)
+        plan.run(passes.MARK_ROWS, passes.MATCH)
 
     # -- scan
 
     def fit(self, plan: GpuPlan) -> bool:  # type: ignore[override]
         """Find room for the rows that grow or shrink; return whether there is any."""
-        wanted, freed = _by_class(plan, passes.TAKEN), _by_class(plan, passes.FREED)
-        counts = np.minimum(wanted, self.queues.counts)
-        short = int(((wanted - counts) * SIZES)[1:].sum())
+        counts = np.minimum(plan.wanted, self.queues.counts)
+        short = int(((plan.wanted - counts) * SIZES)[1:].sum())
         used = {size: int(counts[size]) for size in np.flatnonzero(counts).tolist()}
         regions = self._regions(short, used)
-        sizes = self._begin_targets(plan, plan.starts.dtype)
-        if counts.any():
-            by_class, order = sorting.sort_stably(plan.runs[0], CLASS_COUNT + 1)
-            begins = np.cumsum(wanted) - wanted
-            table = np.stack([begins, counts, self.queues.table[0]])
-            memory.launch_over(
-                passes.take_runs, plan.count, plan.count, by_class, order,
-                memory.upload(table), self.queues.runs, plan.targets, sizes,
-            )  # fmt: skip
-        cuts = self._lay(plan, sizes, short, regions)
-        if cuts is None:
+        cuts = np.array([plan.summary[passes.CUT], short])
+        if len(regions) > 2:  # kernels know the first and the last alone
+            plan.d = plan.d._replace(table=self._table(regions), regions=len(regions))
+            blocks = plan.blocks
+            plan.run(passes.CUT_REGIONS, passes.END_OF_PASSES, blocks)
+            cuts = memory.read(plan.d.table)[passes.CUTS, : len(regions)]
+        room = regions[:, 1] - regions[:, 0]
+        if cuts[-1] < short or np.diff(cuts, prepend=0)[-1] > room[-1]:
             return False
-        passed, behind = int(np.searchsorted(cuts, short)), len(regions) - 1
+        passed = int(np.searchsorted(cuts, short))
         regions[:, 0] += np.diff(cuts, prepend=0)
-        plan.region, plan.top = (0, 0), self.top
-        if passed < behind:
-            plan.region = int(regions[passed, 0]), int(regions[passed, 1])
-        else:
-            plan.top = int(regions[behind, 0])
-        for region in range(behind):
-            if region != passed:
-                start, stop = regions[region].tolist()
-                plan.lost += self._split(start, stop, plan.puts)
+        self._leave(plan, regions, passed)
         plan.drops = np.zeros(CLASS_COUNT, np.int64)
         plan.drops[list(used)] = list(used.values())
-        plan.freed, more = freed, freed.copy()
+        more = plan.freed.copy()
         for size, _ in plan.puts:
             more[size] += 1
         self.queues.reserve(more)
-        if freed.any():
-            plan.runs = sorting.sort_stably(plan.runs[1], CLASS_COUNT + 1)
+        if self.queues.runs is not plan.d.runs:
+            plan.d = plan.d._replace(runs=self.queues.runs, table=self._table(regions))
+        if plan.freed.any() and not plan.threads:
+            count = int(plan.summary[passes.COUNT])
+            by_class = self._work(plan, passes.FREES, count)
+            by_class, rows = sorting.sort_stably(by_class, CLASS_COUNT + 1)
+            plan.d = plan.d._replace(free_class=by_class, free_row=rows)
         self._find_hubs(plan)
         return True
 
-    def _begin_targets(self, plan: GpuPlan, dtype: Any) -> Any:
-        """Begin with rows that stay; return how many slots the others need."""
-        plan.targets = memory.empty((plan.count,), dtype)
-        sizes = memory.empty((plan.count + 1,), np.int64)
-        memory.launch_over(
-            passes.begin_targets, plan.count + 1, plan.rows, plan.count, plan.starts,
-            plan.classes, plan.chosen, plan.is_dense, plan.targets, sizes,
-        )  # fmt: skip
-        return sizes
-
-    @staticmethod
-    def _lay(plan: GpuPlan, sizes: Any, short: int, regions: Array) -> Array | None:
-        """Lay rows into regions; return how many slots they need up to each.
-
-        None where they do not fit.
-        """
-        cuts = np.zeros(len(regions), np.int64)
-        if not short:
-            return cuts
-        laid, _ = sorting.scanned(sizes)
-        room = regions[:, 1] - regions[:, 0]
-        cuts[-1], into = short, memory.upload(regions)
-        if room[:-1].any():
-            found = memory.empty(cuts.shape, np.int64)
-            memory.launch(passes.cut_regions, 1, plan.count, laid, into, found)
-            cuts = memory.read(found)
-            if cuts[-1] < short:
-                return None
-        elif short > room[-1]:
-            return None
-        memory.launch_over(
-            passes.lay_rows, plan.count, plan.count, sizes, laid, into,
-            memory.upload(cuts), plan.targets,
-        )  # fmt: skip
-        return cuts
-
     def _find_hubs(self, plan: GpuPlan) -> None:
         count = int(plan.summary[passes.HUBS])
-        rows, lengths = (read_back(part_of(a, 0, count)) for a in plan.hub_list)
+        first = passes.HUB_ROWS * plan.d.wide.shape[1]
+        found = read_back(part_of(plan.d.wide, first, count))
+        rows, lengths = found >> passes.HUB_BITS, found & (2**passes.HUB_BITS - 1)
         is_kept = np.zeros(self.hubs.size, np.bool_)
         if not plan.is_dense:
             is_kept = ~np.isin(self.hubs, rows)
@@ -562,13 +484,16 @@ class GpuRowPool(RowPool):
         self, plan: GpuPlan, slots_for: Callable[[int], int]
     ) -> None:
         """Lay out all rows in order, in arrays of their own: see `RowPool.refit`."""
-        needed = int((_by_class(plan, passes.TAKEN) * SIZES).sum())
-        slots, capacity = slots_for(needed), plan.starts.size
+        needed = int((plan.wanted * SIZES).sum())
+        slots, capacity = slots_for(needed), plan.d.starts.size
         fresh = GpuRowPool(self.along, self.is_twice, slots, capacity, self.spec)
         if self.ids is not None:
             fresh.ids = memory.filled((fresh.slots,), 0, np.uint32)
-        sizes = self._begin_targets(plan, fresh.starts.dtype)
-        self._lay(plan, sizes, needed, np.array([[0, needed]], np.int64))
+        plan.d = plan.d._replace(
+            table=self._table(np.array([[0, needed, needed]])), regions=1
+        )
+        plan.skipped = 1 << passes.CUT_REGIONS
+        plan.run(passes.ADD_NEEDS, passes.END_OF_PASSES)
         fresh.top = plan.top = needed
         plan.fresh = fresh
         self._find_hubs(plan)
@@ -580,7 +505,7 @@ class GpuRowPool(RowPool):
         new = self if plan.fresh is None else plan.fresh
         plan.updates = updates
         plan.degrees = tuple(
-            None if a is None else _grown(a, plan.starts.size)
+            None if a is None else _grown(a, plan.d.starts.size)
             for a in (self.degrees, self.out_degrees)
         )
         for old, to in zip(self._by_slot(), new._by_slot(), strict=True):
@@ -591,38 +516,21 @@ class GpuRowPool(RowPool):
             plan.writes.append(
                 (bits_of(old), width_of(old), bits_of(to), bits_of(kept))
             )
+        source = self._work(plan, passes.SOURCE, plan.entries)
         for name, column in new.columns.items():
-            values, sources = updates.columns.get(name), plan.sources
+            values, sources = updates.columns.get(name), source
             if values is None or not plan.entries:
                 continue
             if updates.policy == COMBINE and updates.rule != "last":
                 values, sources = self._combine(plan, self.columns[name], values)
-            given = sources, bits_of(values), width_of(values)
+            given = bits_of(values), width_of(values), sources
             plan.values.append((*given, bits_of(column), width_of(column)))
-        if plan.fresh is None:
+        if plan.puts:
             before = self.queues.table[1] + plan.freed
             puts = np.empty((len(plan.puts), 2), np.int64)
             for k, (queue, (start,)) in enumerate(plan.puts):
                 puts[k], before[queue] = (before[queue], start), before[queue] + 1
-            begins = np.cumsum(plan.freed) - plan.freed
-            plan.tables = (
-                memory.upload(np.stack([begins, self.queues.table[1]])),
-                memory.upload(puts),
-            )
-
-    def _count_out(self, plan: GpuPlan) -> None:
-        """Have out-degrees follow, where they are those of other ends."""
-        degrees = plan.degrees[1]
-        if degrees is None:
-            return
-        memory.launch_over(
-            reads.count_came, plan.entries, plan.fates, plan.order, plan.ends, degrees
-        )
-        if plan.left:
-            memory.launch_over(
-                reads.count_left, plan.total, plan.total, plan.at, plan.count,
-                plan.rows, plan.starts, self.ends, plan.marks, degrees,
-            )  # fmt: skip
+            plan.placed = memory.upload(puts)
 
     def degrees_of(self, side: str, vertex_count: int) -> Any:
         """Return degrees by vertex that batches keep: "in" of rows, or "out"; int32."""
@@ -652,26 +560,27 @@ class GpuRowPool(RowPool):
         The host computes them, so that they have the bits and the errors of the CPU.
         """
         there = memory.empty((plan.entries,), column.dtype)
-        memory.launch_over(
-            reads.take_values, plan.entries, plan.fates, plan.places, bits_of(column),
-            bits_of(there),
-        )  # fmt: skip
-        places = read_back(part_of(plan.order, 0, plan.entries)).astype(np.uint32)
+        plan.over_entries(reads.take_values, bits_of(column), bits_of(there))
+        places = read_back(part_of(plan.d.order, 0, plan.entries)).astype(np.uint32)
+        heads = part_of(plan.d.work, passes.HEAD * plan.d.work.shape[1], plan.entries)
         made = SimpleNamespace(
-            order=places << (1 - plan.sides), fates=read_back(plan.fates),
-            heads=read_back(plan.heads), places=np.arange(plan.entries),
+            order=places << (1 - plan.d.sides), heads=read_back(heads),
+            fates=read_back(part_of(plan.d.fates, 0, plan.entries)),
+            places=np.arange(plan.entries),
         )  # fmt: skip
-        given = read_back(values)[places >> plan.sides]
+        given = read_back(values)[places >> plan.d.sides]
         found = RowPool._combined(made, read_back(there), given, plan.updates.rule)  # type: ignore[arg-type]
         numbers = memory.empty((plan.entries,), np.int32)
-        memory.launch_over(passes.count_up, plan.entries, numbers)
+        memory.launch_over(reads.count_up, plan.entries, numbers)
         return memory.upload(found), numbers
 
     def apply(self, plan: GpuPlan) -> GpuRowPool:  # type: ignore[override]
         """Write the rows; return the pool that has them now: see `RowPool.apply`."""
         new = self if plan.fresh is None else plan.fresh
-        total, count = int(plan.summary[passes.COPIED]), plan.count
-        self._count_out(plan)
+        total, d = int(plan.summary[passes.COPIED]), plan.d
+        if plan.degrees[1] is not None:
+            work = max(plan.entries, self.slots // 2048 if plan.left else 0)
+            memory.launch_over(reads.count_changes, work, d, plan.degrees[1])
         # Ends and numbers at once, then columns.
         (*first, to, kept), (*_, more_to, more_kept), *others = plan.writes
         both = bits_of(self.numbers), more_to, more_kept
@@ -680,22 +589,17 @@ class GpuRowPool(RowPool):
         for is_back in (False, True) if plan.fresh is None and plan.left else (False,):
             for write in writes:
                 memory.launch_over(
-                    passes.copy_rows, -(-total // passes.STEPS), total, plan.copied_at,
-                    count, plan.rows, plan.starts, plan.targets, *plan.marked,
-                    new is not self, is_back, *write,
+                    passes.copy_rows, -(-total // passes.STEPS), d, new is not self,
+                    is_back, *write,
                 )  # fmt: skip
+        for value in plan.values:
+            plan.over_entries(passes.write_values, *value)
         self._write(plan, new)
         if new is self:
-            by_class, order = plan.runs
-            moves, puts = plan.tables
-            if plan.freed.any():
-                memory.launch_over(
-                    passes.free_runs, count, count, by_class, order, moves, plan.rows,
-                    plan.starts, self.queues.runs,
-                )  # fmt: skip
-            memory.launch_over(passes.put_runs, puts.shape[0], puts, self.queues.runs)
-            self.starts, self.stops = plan.starts, plan.stops
-            self.classes = plan.classes
+            if plan.placed is not None:
+                runs = plan.placed, self.queues.runs
+                memory.launch_over(passes.put_runs, len(plan.puts), *runs)
+            self.starts, self.stops, self.classes = d.starts, d.stops, d.classes
             self.queues.table[0] += plan.drops
             self.queues.table[1] += plan.freed
             for size, _ in plan.puts:
@@ -703,11 +607,6 @@ class GpuRowPool(RowPool):
             self.region, self.top = plan.region, plan.top
             self.lost += plan.lost
         new.degrees, new.out_degrees = plan.degrees
-        memory.launch_over(
-            passes.finish_rows, count, plan.rows, count, plan.targets, plan.lengths,
-            plan.chosen, new.starts, new.stops, new.classes,
-            plan.rows if new.degrees is None else new.degrees, new.degrees is not None,
-        )  # fmt: skip
         changes = plan.summary[passes.LENGTHS :][: HUB + 1]
         new.length_counts = new.length_counts + changes
         new.length_counts[0] += 0 if plan.is_dense else plan.born
@@ -717,25 +616,20 @@ class GpuRowPool(RowPool):
 
     @staticmethod
     def _write(plan: GpuPlan, new: GpuRowPool) -> None:
-        """Write edges that are inserted, and values that are replaced."""
-        updates = plan.updates
+        """Write edges that are inserted, and where rows are."""
+        updates, spare = plan.updates, new.numbers
         has_ids = new.ids is not None and updates.ids is not None
-        spare = new.numbers
         memory.launch_over(
-            passes.append_edges, plan.entries, plan.fates, plan.order, plan.sides,
-            plan.row_of, plan.targets, plan.lengths, plan.appended, plan.first,
-            plan.ends, spare if updates.numbers is None else updates.numbers,
+            passes.write_rows, max(plan.entries, int(plan.summary[passes.COUNT])),
+            plan.d, spare if updates.numbers is None else updates.numbers,
             updates.numbers is not None, updates.number, new.ends, new.numbers,
             updates.ids if has_ids else spare, has_ids, int(updates.has_twins),
-            new.ids if has_ids else spare,
+            new.ids if has_ids else spare, new.starts if plan.fresh else plan.d.starts,
+            new.stops if plan.fresh else plan.d.stops,
+            new.classes if plan.fresh else plan.d.classes,
+            plan.d.order if plan.degrees[0] is None else plan.degrees[0],
+            plan.degrees[0] is not None, plan.fresh is None and plan.freed.any(),
         )  # fmt: skip
-        for sources, values, value_width, column, width in plan.values:
-            memory.launch_over(
-                passes.write_values, plan.entries, plan.fates, sources, plan.row_of,
-                plan.rows, plan.starts, plan.targets, plan.lengths, plan.appended,
-                plan.first, plan.places, *plan.marked, values, value_width, column,
-                width,
-            )  # fmt: skip
 
     def arrays(self) -> list[Any]:
         """Return all arrays over slots and vertices."""
@@ -749,15 +643,9 @@ class GpuRowPool(RowPool):
         made.columns = {n: memory.copy_of(a) for n, a in self.columns.items()}
         made.ids = None if self.ids is None else memory.copy_of(self.ids)
         made.length_counts = self.length_counts.copy()
-        made.queues, made.degrees, made.out_degrees = self.queues.copy(), None, None
+        made.queues, made._kept = self.queues.copy(), {}
+        made.degrees = made.out_degrees = None
         return made
-
-
-def _launch_few(kernel: Any, count: int, *arguments: Any) -> None:
-    """Launch a kernel whose blocks add up what they have counted, in few blocks."""
-    if count:
-        blocks = min(-(-count // memory.BLOCK), _COUNTING_BLOCKS)
-        memory.launch(kernel, blocks, *arguments)
 
 
 def _uploaded(array: Any) -> Any:
@@ -778,10 +666,6 @@ def _grown(array: Any, size: int) -> Any:
     made = memory.filled((size,), 0, array.dtype)
     memory.copy(made, array)
     return made
-
-
-def _by_class(plan: GpuPlan, begin: int) -> Array:
-    return plan.summary[begin : begin + CLASS_COUNT]
 
 
 def highest(degrees: Any, count: int, bound: int) -> tuple[int, int]:

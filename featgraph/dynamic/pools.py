@@ -138,6 +138,8 @@ class Updates:
     has_twins : bool
     numbers, ids : uint32, (M,) and (2 M,), optional
         Numbers in place of consecutive ones; ids by number of entry.
+    deletes : bool
+        Whether there may be deletions.
     """
 
     sources: Array
@@ -153,6 +155,7 @@ class Updates:
     has_twins: bool
     numbers: Array | None = None
     ids: Array | None = None
+    deletes: bool = True
 
 
 @dataclass(eq=False)
@@ -410,7 +413,21 @@ class RowPool(HostRows):
             (size, places[freed_at[size] : freed_at[size + 1]])
             for size in freed.nonzero()[0].tolist()
         ]
-        # What rows have passed by, and what they have not come to, goes to the queues.
+        self._leave(plan, regions, passed)
+        for size, numbers in plan.puts:
+            self.queues[size].reserve(len(numbers))
+        plan.hubs = self.hubs
+        if has_other_hubs:
+            kept = np.setdiff1d(self.hubs, plan.rows, assume_unique=True)
+            found = np.append(kept, plan.rows[plan.lengths >= kernels.HUB])
+            plan.hubs = np.sort(found).astype(np.int32)
+        return True
+
+    def _leave(self, plan: Any, regions: Array, passed: int) -> None:
+        """Keep the free memory behind the rows that were laid into a region.
+
+        What rows have passed by, and what they have not come to, goes to the queues.
+        """
         behind = len(regions) - 1
         plan.region, plan.top = (0, 0), self.top
         if passed < behind:
@@ -421,14 +438,6 @@ class RowPool(HostRows):
             if region != passed:
                 start, stop = regions[region].tolist()
                 plan.lost += self._split(start, stop, plan.puts)
-        for size, numbers in plan.puts:
-            self.queues[size].reserve(len(numbers))
-        plan.hubs = self.hubs
-        if has_other_hubs:
-            kept = np.setdiff1d(self.hubs, plan.rows, assume_unique=True)
-            found = np.append(kept, plan.rows[plan.lengths >= kernels.HUB])
-            plan.hubs = np.sort(found).astype(np.int32)
-        return True
 
     def _regions(self, short: int, used: dict[int, int]) -> Array:
         """Return free regions with so many slots, the end of the pool behind them.

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 from featgraph._cuda import cuda, int32, int64, kernel, uint32
 from featgraph.dynamic.kernels_cpu import APPENDS, REPLACES
-from featgraph.dynamic.kernels_cuda import FULL_WARP, gone_before, is_marked, row_at
+from featgraph.dynamic.kernels_cuda import (
+    APPENDED,
+    AT,
+    COUNT,
+    END,
+    ENTRIES,
+    FULL_WARP,
+    PLACE,
+    ROW,
+    ROW_OF,
+    START,
+    gone_before,
+    is_marked,
+    row_at,
+)
 
 
 @kernel(cache=True)
-def count_came(fates, order, entry_ends, degrees):  # type: ignore[no-untyped-def]
-    """Count edges that come at their other ends."""
-    for e in range(cuda.grid(1), fates.size, cuda.gridsize(1)):
-        if fates[e] == APPENDS:
-            cuda.atomic.add(degrees, entry_ends[order[e]], 1)
-
-
-@kernel(cache=True)
-def count_left(total, at, count, rows, starts, ends, marks, degrees):  # type: ignore[no-untyped-def]
-    """Count off edges that leave at their other ends."""
+def count_changes(d, degrees):  # type: ignore[no-untyped-def]
+    """Count edges that come at their other ends, and count off those that leave."""
+    for e in range(cuda.grid(1), d.summary[ENTRIES], cuda.gridsize(1)):
+        if d.fates[e] == APPENDS:
+            cuda.atomic.add(degrees, d.work[END, d.order[e]], 1)
+    total = d.wide[AT, d.summary[COUNT]] if d.has_marks != 0 else int64(0)
     for number in range(cuda.grid(1), total, cuda.gridsize(1)):
-        if is_marked(number, marks):
-            j = row_at(at, count, number)
-            slot = int64(starts[rows[j]]) + number - at[j]
-            cuda.atomic.add(degrees, ends[slot], -1)
+        if is_marked(number, d):
+            j = row_at(d.wide[AT], d.summary[COUNT], number)
+            slot = d.wide[START, j] + number - d.wide[AT, j]
+            cuda.atomic.add(degrees, d.ends[slot], -1)
 
 
 @kernel(cache=True)
@@ -114,14 +124,14 @@ def survey_degrees(degrees, count, bound, most):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True)
-def give_ids(fates, order, sides, appended, free, free_count, next_id, entry_ids):  # type: ignore[no-untyped-def]
+def give_ids(d, free, free_count, next_id, entry_ids):  # type: ignore[no-untyped-def]
     """Give ids to inserted edges in the order of rows: free ones first.
 
     `entry_ids` has twice the number of an update, and its side, for index.
     """
-    for e in range(cuda.grid(1), fates.size, cuda.gridsize(1)):
-        if fates[e] == APPENDS:
-            number, count = int64(order[e]) << (1 - sides), appended[e]
+    for e in range(cuda.grid(1), d.summary[ENTRIES], cuda.gridsize(1)):
+        if d.fates[e] == APPENDS:
+            number, count = int64(d.order[e]) << (1 - d.sides), d.wide[APPENDED, e]
             if count < free_count:
                 entry_ids[number] = free[count]
             else:
@@ -129,58 +139,66 @@ def give_ids(fates, order, sides, appended, free, free_count, next_id, entry_ids
 
 
 @kernel(cache=True)
-def list_gone(  # type: ignore[no-untyped-def]
-    total, at, count, rows, starts, ends, numbers, marks, before, gone_rows, gone_ends,
-    gone_numbers, ids, has_ids, gone_ids,
-):  # fmt: skip
+def list_gone(d, rows, ends, numbers, ids, has_ids, gone_ids):  # type: ignore[no-untyped-def]
     """List the edges that leave, in the order of rows."""
+    count, total = d.summary[COUNT], d.wide[AT, d.summary[COUNT]]
     for number in range(cuda.grid(1), total, cuda.gridsize(1)):
-        if is_marked(number, marks):
-            j = row_at(at, count, number)
-            to = gone_before(number, marks, before)
-            slot = int64(starts[rows[j]]) + number - at[j]
-            gone_rows[to], gone_ends[to] = rows[j], ends[slot]
-            gone_numbers[to] = numbers[slot]
+        if is_marked(number, d):
+            j = row_at(d.wide[AT], count, number)
+            to = gone_before(number, d)
+            slot = d.wide[START, j] + number - d.wide[AT, j]
+            rows[to], ends[to] = d.work[ROW, j], d.ends[slot]
+            numbers[to] = d.numbers[slot]
             if has_ids:
                 gone_ids[to] = ids[slot]
 
 
 @kernel(cache=True)
-def mark_changed(fates, places, old, width, values, value_width, sources, flags):  # type: ignore[no-untyped-def]
+def mark_changed(d, old, width, values, value_width, sources, flags):  # type: ignore[no-untyped-def]
     """Mark the entries that give an edge another value."""
-    for e in range(cuda.grid(1), fates.size, cuda.gridsize(1)):
-        if fates[e] == REPLACES:
+    for e in range(cuda.grid(1), d.summary[ENTRIES], cuda.gridsize(1)):
+        if d.fates[e] == REPLACES:
             for k in range(value_width):
-                if (
-                    old[places[e] * width + k]
-                    != values[int64(sources[e]) * value_width + k]
-                ):
+                now = values[int64(sources[e]) * value_width + k]
+                if old[d.wide[PLACE, e] * width + k] != now:
                     flags[e] = 1
 
 
 @kernel(cache=True)
-def list_changed(  # type: ignore[no-untyped-def]
-    flags, is_undirected, places, rows, row_of, ends, numbers, out_rows, out_ends,
-    out_numbers, count,
-):  # fmt: skip
+def list_changed(d, flags, is_undirected, rows, ends, numbers, count):  # type: ignore[no-untyped-def]
     """Store row, other end and number of edges that are marked, and count them.
 
     Of undirected graphs, edges in the direction in which they were given alone.
     """
-    for e in range(cuda.grid(1), flags.size, cuda.gridsize(1)):
+    for e in range(cuda.grid(1), d.summary[ENTRIES], cuda.gridsize(1)):
         if flags[e] != 0:
-            number = numbers[places[e]]
-            if is_undirected and (number & 1) != 0:
+            slot = d.wide[PLACE, e]
+            if is_undirected and (d.numbers[slot] & 1) != 0:
                 flags[e] = 0
                 continue
-            out_rows[e], out_ends[e] = rows[row_of[e]], ends[places[e]]
-            out_numbers[e] = number
+            rows[e], ends[e] = d.work[ROW, d.work[ROW_OF, e]], d.ends[slot]
+            numbers[e] = d.numbers[slot]
             cuda.atomic.add(count, 0, 1)
 
 
 @kernel(cache=True)
-def take_values(fates, places, column, out):  # type: ignore[no-untyped-def]
+def take_values(d, column, out):  # type: ignore[no-untyped-def]
     """Store the values of edges that entries replace; 0 elsewhere."""
     for e in range(cuda.grid(1), out.size, cuda.gridsize(1)):
-        is_there = (fates[e] & REPLACES) != 0
-        out[e] = column[places[e]] if is_there else 0
+        is_there = (d.fates[e] & REPLACES) != 0
+        out[e] = column[d.wide[PLACE, e]] if is_there else 0
+
+
+@kernel(cache=True)
+def count_up(numbers):  # type: ignore[no-untyped-def]
+    """Store the number of each entry."""
+    for e in range(cuda.grid(1), numbers.size, cuda.gridsize(1)):
+        numbers[e] = e
+
+
+@kernel(cache=True)
+def list_sides(places):  # type: ignore[no-untyped-def]
+    """Store the even places, and the odd ones behind them."""
+    for k in range(cuda.grid(1), places.size, cuda.gridsize(1)):
+        half = places.size >> 1
+        places[k] = 2 * k if k < half else 2 * (k - half) + 1
