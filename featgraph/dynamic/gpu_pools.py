@@ -40,7 +40,7 @@ __all__ = ["GpuPlan", "GpuRowPool", "highest"]
 #: Most blocks of a kernel: 8 a multiprocessor of an H200.
 _MOST_BLOCKS = 1056
 #: Passes over pairs of updates and edges, and those of one block.
-_OF_PAIRS = range(passes.SORT_PAIRS, passes.MATCH + 1)
+_OF_PAIRS = range(passes.SORT_PAIRS, passes.COUNT_BITS)
 _SORTS = passes.SORT_ROWS, passes.SORT_PAIRS, passes.SORT_RUNS
 
 
@@ -321,14 +321,16 @@ class GpuRowPool(RowPool):
         plan = self._begun(updates, *room, dense=dense)
         if plan.threads:
             # Without pairs, one launch does it all.
-            half = passes.MATCH if updates.looks else passes.END_OF_PASSES
+            half = passes.COUNT_BITS if updates.looks else passes.END_OF_PASSES
             plan.run(passes.LIST_ENTRIES, half)
         else:
             self._sort(plan, room[0])
         if updates.looks:
-            for step in (passes.MATCH, passes.MARK_COPIES):
-                if not plan.skipped >> step & 1:
-                    plan.run(step, blocks=min(self.slots // 2048 + 1, _MOST_BLOCKS))
+            blocks = min(self.slots // 2048 + 1, _MOST_BLOCKS)
+            memory.launch(passes.match, blocks, plan.d)
+            is_kept = updates.policy == KEEP and updates.copies != kernels.ALL
+            if is_kept and updates.deletes:
+                memory.launch(passes.mark_copies, blocks, plan.d)
         if updates.looks or not plan.threads:
             plan.run(passes.COUNT_BITS, passes.TAKE_RUNS)
             if not plan.skipped >> passes.TAKE_RUNS & 1 and not plan.threads:
@@ -345,7 +347,6 @@ class GpuRowPool(RowPool):
         most = updates.sources.size << sides
         limit = none if dense else min(most, none)
         is_few = not dense and most <= FEW
-        has_copies = updates.policy == KEEP and updates.copies != kernels.ALL
         skips = [
             (is_few, (passes.ADD_NEEDS,)),
             (not is_few, _SORTS),
@@ -354,7 +355,6 @@ class GpuRowPool(RowPool):
             (not dense, (passes.LIST_ALL_ROWS,)),
             (not updates.looks, _OF_PAIRS),
             (not updates.deletes, (passes.COUNT_BITS, passes.SUM_BITS)),
-            (not (updates.deletes and has_copies), (passes.MARK_COPIES,)),
             (not self.queues.counts.any(), (passes.TAKE_RUNS,)),
         ]
         at, other = updates.targets, updates.sources
@@ -428,7 +428,7 @@ class GpuRowPool(RowPool):
             _, order = sorting.sort_stably(ends, max(none, 1), order)
             _, order = sorting.sort_stably(taken(rows, order), none + 1, order)
             plan.d = plan.d._replace(pairs=order)
-        plan.run(passes.MARK_ROWS, passes.MATCH)
+        plan.run(passes.MARK_ROWS, passes.COUNT_BITS)
 
     # -- scan
 

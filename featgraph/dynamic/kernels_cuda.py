@@ -56,7 +56,7 @@ _MANY = 2**31 - 1
 #: behind all others.
 FEW, _BITS, _MOST = 4096, 12, 2**62
 #: Most threads of a block.
-THREADS = 1024
+THREADS, WARPS = 1024, 32
 #: Where the numbers are that the host reads: how many updates had each outcome, edges
 #: that came as given, that came and that left, slots that are copied, rows that are or
 #: were hubs, entries, touched rows, pairs, and slots in the first region; then runs
@@ -480,8 +480,8 @@ def _measure(d, parts):  # type: ignore[no-untyped-def]
     _add_up(sum_here, d, parts)
 
 
-@device_function
-def _match(d):  # type: ignore[no-untyped-def]
+@kernel(cache=True)
+def match(d):  # type: ignore[no-untyped-def]
     """Find the edges of touched rows that have entries; mark those that all leave.
 
     Without copies of pairs, `EDGE_AT` is where the edge of a pair is.
@@ -527,8 +527,8 @@ def _match(d):  # type: ignore[no-untyped-def]
                     d.marks[base >> 5] = uint32(word)
 
 
-@device_function
-def _mark_copies(d):  # type: ignore[no-untyped-def]
+@kernel(cache=True)
+def mark_copies(d):  # type: ignore[no-untyped-def]
     """Mark the first or last copies of pairs that deletions take; a warp a pair."""
     lane = int64(cuda.threadIdx.x) & 31
     lower = (uint32(1) << uint32(lane)) - uint32(1)
@@ -807,19 +807,19 @@ def _lay_rows(d):  # type: ignore[no-untyped-def]
                 d.wide[TARGET, j] = d.table[FREE, region] + laid - base
 
 
-#: The passes, in order. Those that sort are for one block.
+#: The passes, in order; `match` comes before `COUNT_BITS`. Those that sort are for one
+#: block.
 LIST_ENTRIES, SORT_ROWS, MARK_ROWS, LIST_ROWS, LIST_ALL_ROWS, SORT_PAIRS = range(6)
-MARK_PAIRS, LIST_PAIRS, MEASURE, NUMBER_SLOTS, MATCH, MARK_COPIES = range(6, 12)
-COUNT_BITS, SUM_BITS, DECIDE, MARK_APPENDS, SUM_APPENDS, PLAN_ROWS = range(12, 18)
-SUM_COPIED, SORT_RUNS, TAKE_RUNS, ADD_NEEDS, SUM_NEEDS, CUT_REGIONS = range(18, 24)
-LAY_ROWS, END_OF_PASSES = 24, 25
+MARK_PAIRS, LIST_PAIRS, MEASURE, NUMBER_SLOTS, COUNT_BITS, SUM_BITS = range(6, 12)
+DECIDE, MARK_APPENDS, SUM_APPENDS, PLAN_ROWS, SUM_COPIED, SORT_RUNS = range(12, 18)
+TAKE_RUNS, ADD_NEEDS, SUM_NEEDS, CUT_REGIONS, LAY_ROWS, END_OF_PASSES = range(18, 24)
 
 
 @kernel(cache=True, launch_bounds=(THREADS, 1))
 def plan_batch(first, last, skipped, d):  # type: ignore[no-untyped-def]
     """Run some passes one after the other; those of the bits of `skipped` are not."""
     keys = cuda.shared.array(FEW, int64)  # to sort, or counters
-    parts = cuda.shared.array(THREADS // 32, int64)
+    parts = cuda.shared.array(WARPS, int64)
     for step in range(first, last):
         if (skipped >> step) & 1 != 0:
             continue
@@ -843,10 +843,6 @@ def plan_batch(first, last, skipped, d):  # type: ignore[no-untyped-def]
             _measure(d, parts)
         elif step == NUMBER_SLOTS:
             _spread(d.wide[AT], d.summary[COUNT] + 1, d, parts)
-        elif step == MATCH:
-            _match(d)
-        elif step == MARK_COPIES:
-            _mark_copies(d)
         elif step == COUNT_BITS:
             _count_bits(d, parts)
         elif step == SUM_BITS:

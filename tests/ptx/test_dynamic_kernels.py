@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -31,14 +31,16 @@ ARRAYS = {
 }  # fmt: skip
 D = types.NamedTuple(
     [
-        ARRAYS.get(name, I32 if hint == "Any" else N)
-        for name, hint in passes.Passes.__annotations__.items()
+        N if hint is int else ARRAYS.get(name, I32)
+        for name, hint in get_type_hints(passes.Passes).items()
     ],
     passes.Passes,
 )
 
 SIGNATURES = [
     (passes.plan_batch, (N, N, N, D)),
+    (passes.match, (D,)),
+    (passes.mark_copies, (D,)),
     (passes.copy_rows, (D, YES, YES, U32, N, U32, U32, U32, U32, U32, YES)),
     (
         passes.write_rows,
@@ -73,5 +75,6 @@ def test_it_compiles(kernel: Any, signature: tuple[types.Type, ...]) -> None:
     assert not re.search(r"\bf64\b", ptx)
     _, found = _cuda_code.link_cubin(ptx, (9, 0))
     assert found.spill_stores_bytes == found.spill_loads_bytes == found.stack_bytes == 0
+    print(kernel.__name__, found)
     assert found.registers <= 64
     assert found.shared_bytes <= 48 << 10
