@@ -8,7 +8,7 @@ what becomes of them. What else it needs of rows it downloads: `GpuRowPool.on_ho
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -41,6 +41,7 @@ __all__ = ["GpuPlan", "GpuRowPool", "highest"]
 _MOST_BLOCKS = 1056
 #: Passes over pairs of updates and edges, and those of one block.
 _OF_PAIRS = range(passes.SORT_PAIRS, passes.COUNT_BITS)
+_LAYING = passes.ADD_NEEDS, passes.SUM_NEEDS, passes.LAY_ROWS
 _SORTS = passes.SORT_ROWS, passes.SORT_PAIRS, passes.SORT_RUNS
 
 
@@ -54,8 +55,8 @@ class GpuPlan:
         What kernels read and write.
     blocks, threads : int
         Of a pass; one block runs several passes of a small batch.
-    skipped : int
-        Bits of passes that there is nothing to do for.
+    due : int
+        Bits of passes that have something to do.
     summary : ndarray of int64
         What the host has read.
     writes : for each array, its bits now, the width of a row, and where they will be
@@ -68,7 +69,7 @@ class GpuPlan:
     born: int
     blocks: int
     threads: int
-    skipped: int
+    due: int
     summary: Array = field(default_factory=lambda: np.zeros(passes.SUMMARY, np.int64))
     hubs: Array = field(default_factory=lambda: np.empty(0, np.int32))
     hub_lengths: Array = field(default_factory=lambda: np.empty(0, np.int64))
@@ -118,17 +119,15 @@ class GpuPlan:
         """How many runs of each class rows leave."""
         return self.summary[passes.FREED :][:CLASS_COUNT]
 
-    def run(self, first: int, last: int = 0, blocks: int = 0) -> None:
-        """Run some passes, those before `last`; in so many blocks where given."""
-        last = last or first + 1
+    def run(self, kernel: Any, first: int, last: int, blocks: int = 0) -> None:
+        """Run passes of a kernel from `first` on, those before `last`."""
+        due = self.due & (1 << last) - (1 << first)
         if self.threads and not blocks:
-            given = first, last, self.skipped, self.d
-            memory.launch_block(passes.plan_batch, self.threads, *given)
+            memory.launch_block(kernel, self.threads, due, self.d)
             return
         for step in range(first, last):
-            if not self.skipped >> step & 1:
-                blocks = blocks or self.blocks
-                memory.launch(passes.plan_batch, blocks, step, step + 1, 0, self.d)
+            if due >> step & 1:
+                memory.launch(kernel, blocks or self.blocks, 1 << step, self.d)
 
     def over_entries(self, kernel: Any, *arguments: Any) -> None:
         """Launch a kernel that goes over entries."""
@@ -320,24 +319,26 @@ class GpuRowPool(RowPool):
         del threads
         plan = self._begun(updates, *room, dense=dense)
         if plan.threads:
-            # Without pairs, one launch does it all.
-            half = passes.COUNT_BITS if updates.looks else passes.END_OF_PASSES
-            plan.run(passes.LIST_ENTRIES, half)
+            plan.run(passes.list_rows, passes.LIST_ENTRIES, passes.SORT_PAIRS)
         else:
             self._sort(plan, room[0])
         if updates.looks:
+            plan.run(passes.list_pairs, passes.SORT_PAIRS, passes.COUNT_BITS)
             blocks = min(self.slots // 2048 + 1, _MOST_BLOCKS)
             memory.launch(passes.match, blocks, plan.d)
             is_kept = updates.policy == KEEP and updates.copies != kernels.ALL
             if is_kept and updates.deletes:
                 memory.launch(passes.mark_copies, blocks, plan.d)
-        if updates.looks or not plan.threads:
-            plan.run(passes.COUNT_BITS, passes.TAKE_RUNS)
-            if not plan.skipped >> passes.TAKE_RUNS & 1 and not plan.threads:
-                by_class = self._work(plan, passes.TAKES, plan.d.limit)
-                by_class, rows = sorting.sort_stably(by_class, CLASS_COUNT + 1)
-                plan.d = plan.d._replace(take_class=by_class, take_row=rows)
-            plan.run(passes.TAKE_RUNS, passes.END_OF_PASSES)
+        plan.run(passes.decide, passes.COUNT_BITS, passes.MARK_APPENDS)
+        behind = passes.END_OF_PASSES
+        if plan.due >> passes.TAKE_RUNS & 1 and not plan.threads:
+            plan.run(passes.plan_rows, passes.MARK_APPENDS, passes.TAKE_RUNS)
+            by_class = self._work(plan, passes.TAKES, plan.d.limit)
+            by_class, rows = sorting.sort_stably(by_class, CLASS_COUNT + 1)
+            plan.d = plan.d._replace(take_class=by_class, take_row=rows)
+            plan.run(passes.plan_rows, passes.TAKE_RUNS, behind)
+        else:
+            plan.run(passes.plan_rows, passes.MARK_APPENDS, behind)
         plan.summary = memory.read(plan.d.summary)
         return plan
 
@@ -347,7 +348,7 @@ class GpuRowPool(RowPool):
         most = updates.sources.size << sides
         limit = none if dense else min(most, none)
         is_few = not dense and most <= FEW
-        skips = [
+        cases: list[tuple[bool, Iterable[int]]] = [
             (is_few, (passes.ADD_NEEDS,)),
             (not is_few, _SORTS),
             (dense, (passes.MARK_ROWS, passes.LIST_ROWS)),
@@ -357,6 +358,7 @@ class GpuRowPool(RowPool):
             (not updates.deletes, (passes.COUNT_BITS, passes.SUM_BITS)),
             (not self.queues.counts.any(), (passes.TAKE_RUNS,)),
         ]
+        skipped = {step for skips, steps in cases if skips for step in steps}
         at, other = updates.targets, updates.sources
         if self.along == "out":
             at, other = other, at
@@ -378,7 +380,7 @@ class GpuRowPool(RowPool):
             none, none if dense else none - self.vertex_count,
             min(-(-(max(most, limit) + 1) // memory.BLOCK), _MOST_BLOCKS),
             min(max(-(-most // 32) * 32, 32), passes.THREADS) if is_few else 0,
-            sum({1 << step for skip, steps in skips if skip for step in steps}),
+            sum(1 << step for step in set(range(passes.END_OF_PASSES)) - skipped),
         )  # fmt: skip
 
     def _arrays(self, size: int, is_few: bool, deletes: bool) -> dict[str, Any]:
@@ -413,7 +415,7 @@ class GpuRowPool(RowPool):
 
     def _sort(self, plan: GpuPlan, none: int) -> None:
         """Sort the entries of a large batch, and list rows and pairs."""
-        plan.run(passes.LIST_ENTRIES)
+        plan.run(passes.list_rows, passes.LIST_ENTRIES, passes.SORT_ROWS)
         rows, ends = (
             self._work(plan, k, plan.d.most) for k in (passes.KEY, passes.END)
         )
@@ -428,7 +430,7 @@ class GpuRowPool(RowPool):
             _, order = sorting.sort_stably(ends, max(none, 1), order)
             _, order = sorting.sort_stably(taken(rows, order), none + 1, order)
             plan.d = plan.d._replace(pairs=order)
-        plan.run(passes.MARK_ROWS, passes.COUNT_BITS)
+        plan.run(passes.list_rows, passes.MARK_ROWS, passes.SORT_PAIRS)
 
     # -- scan
 
@@ -441,8 +443,8 @@ class GpuRowPool(RowPool):
         cuts = np.array([plan.summary[passes.CUT], short])
         if len(regions) > 2:  # kernels know the first and the last alone
             plan.d = plan.d._replace(table=self._table(regions), regions=len(regions))
-            blocks = plan.blocks
-            plan.run(passes.CUT_REGIONS, passes.END_OF_PASSES, blocks)
+            first, behind = passes.CUT_REGIONS, passes.END_OF_PASSES
+            plan.run(passes.plan_rows, first, behind, plan.blocks)
             cuts = memory.read(plan.d.table)[passes.CUTS, : len(regions)]
         room = regions[:, 1] - regions[:, 0]
         if cuts[-1] < short or np.diff(cuts, prepend=0)[-1] > room[-1]:
@@ -492,8 +494,8 @@ class GpuRowPool(RowPool):
         plan.d = plan.d._replace(
             table=self._table(np.array([[0, needed, needed]])), regions=1
         )
-        plan.skipped = 1 << passes.CUT_REGIONS
-        plan.run(passes.ADD_NEEDS, passes.END_OF_PASSES)
+        plan.due = sum(1 << step for step in _LAYING)
+        plan.run(passes.plan_rows, passes.ADD_NEEDS, passes.END_OF_PASSES)
         fresh.top = plan.top = needed
         plan.fresh = fresh
         self._find_hubs(plan)

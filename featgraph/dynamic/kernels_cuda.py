@@ -5,11 +5,12 @@ the order of the batch (*entries*), and by row and other end (*pairs* of entries
 *place* is what both sorts order: update i, or ``2 i`` and ``2 i + 1`` for both of its
 ends where an edge stands at both (`sides` is 1).
 
-`plan_batch` has all passes before the apply pass. It runs some of them one after the
-other in one block, for a small batch, or one of them in a launch of many blocks. The
-sorts are passes of one block; those of large batches are `sorting.sort_stably`. Each
-thread has a share of consecutive numbers, so that sums before a number take two passes:
-sums by block (`_add_up`), and the sums in front of a thread (`_before`).
+`list_rows`, `list_pairs`, `decide` and `plan_rows` have the passes before apply. They
+run some of them one after the other in one block, for a small batch, or one of them in
+a launch of many blocks. The sorts are passes of one block; those of large
+batches are `sorting.sort_stably`. Each thread has a share of consecutive numbers, so
+that sums before a number take two passes: sums by block (`_add_up`), and the sums in
+front of a thread (`_before`).
 
 Slots of touched rows are numbered one behind the other; ``wide[AT, j]`` is the first
 number of row j. A warp takes 256 of these numbers, so that a hub is shared among many
@@ -381,7 +382,7 @@ def _mark_rows(d, parts):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _list_rows(d, parts):  # type: ignore[no-untyped-def]
+def _number_rows(d, parts):  # type: ignore[no-untyped-def]
     """List touched rows, where they begin, and the row of each entry; count both."""
     count = d.most
     low, high = _share(count)
@@ -429,7 +430,7 @@ def _mark_pairs(d, parts):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _list_pairs(d, parts):  # type: ignore[no-untyped-def]
+def _number_pairs(d, parts):  # type: ignore[no-untyped-def]
     """List pairs: where they begin, their keys, and rows."""
     count = d.summary[ENTRIES]
     low, high = _share(count)
@@ -662,7 +663,7 @@ def _decide_copies(p, d, tally):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _decide(d, tally):  # type: ignore[no-untyped-def]
+def _decide_all(d, tally):  # type: ignore[no-untyped-def]
     """Find what becomes of each entry, and the outcome of each update."""
     if d.looks == 0:
         for e in range(cuda.grid(1), d.summary[ENTRIES], cuda.gridsize(1)):
@@ -693,7 +694,7 @@ def _mark_appends(d, parts):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _plan_rows(d, counters, parts):  # type: ignore[no-untyped-def]
+def _measure_rows(d, counters, parts):  # type: ignore[no-untyped-def]
     """Find the length of each row afterwards, its run, and how much of it is copied.
 
     A row moves where its run is too short, or twice as long as it must be; where all
@@ -815,62 +816,86 @@ DECIDE, MARK_APPENDS, SUM_APPENDS, PLAN_ROWS, SUM_COPIED, SORT_RUNS = range(12, 
 TAKE_RUNS, ADD_NEEDS, SUM_NEEDS, CUT_REGIONS, LAY_ROWS, END_OF_PASSES = range(18, 24)
 
 
+@device_function
+def _is_due(step, steps):  # type: ignore[no-untyped-def]
+    """Wait for the block; return whether a pass is one of some passes, by bit."""
+    cuda.syncthreads()
+    return (steps >> step) & 1 != 0
+
+
 @kernel(cache=True, launch_bounds=(THREADS, 1))
-def plan_batch(first, last, skipped, d):  # type: ignore[no-untyped-def]
-    """Run some passes one after the other; those of the bits of `skipped` are not."""
-    keys = cuda.shared.array(FEW, int64)  # to sort, or counters
+def list_rows(steps, d):  # type: ignore[no-untyped-def]
+    """Run passes that list entries and rows."""
+    keys = cuda.shared.array(FEW, int64)
     parts = cuda.shared.array(WARPS, int64)
-    for step in range(first, last):
-        if (skipped >> step) & 1 != 0:
-            continue
-        if step == LIST_ENTRIES:
-            _list_entries(d)
-        elif step == SORT_ROWS:
-            _sort_rows(keys, d)
-        elif step == MARK_ROWS:
-            _mark_rows(d, parts)
-        elif step == LIST_ROWS:
-            _list_rows(d, parts)
-        elif step == LIST_ALL_ROWS:
-            _list_all_rows(d)
-        elif step == SORT_PAIRS:
-            _sort_pairs(keys, d)
-        elif step == MARK_PAIRS:
-            _mark_pairs(d, parts)
-        elif step == LIST_PAIRS:
-            _list_pairs(d, parts)
-        elif step == MEASURE:
-            _measure(d, parts)
-        elif step == NUMBER_SLOTS:
-            _spread(d.wide[AT], d.summary[COUNT] + 1, d, parts)
-        elif step == COUNT_BITS:
-            _count_bits(d, parts)
-        elif step == SUM_BITS:
-            total = d.wide[AT, d.summary[COUNT]]
-            _spread(d.before, (total >> 5) + 1, d, parts)
-        elif step == DECIDE:
-            _decide(d, keys)
-        elif step == MARK_APPENDS:
-            _mark_appends(d, parts)
-        elif step == SUM_APPENDS:
-            _spread(d.wide[APPENDED], d.summary[ENTRIES] + 1, d, parts)
-        elif step == PLAN_ROWS:
-            _plan_rows(d, keys, parts)
-        elif step == SUM_COPIED:
-            _spread(d.wide[COPY_AT], d.limit + 1, d, parts)
-        elif step == SORT_RUNS:
-            _sort_runs(keys, d)
-        elif step == TAKE_RUNS:
-            _take_runs(d)
-        elif step == ADD_NEEDS:
-            _add_needs(d, parts)
-        elif step == SUM_NEEDS:
-            _spread(d.wide[NEEDS], d.summary[COUNT] + 1, d, parts)
-        elif step == CUT_REGIONS:
-            _cut_regions(d)
-        else:
-            _lay_rows(d)
-        cuda.syncthreads()
+    if _is_due(LIST_ENTRIES, steps):
+        _list_entries(d)
+    if _is_due(SORT_ROWS, steps):
+        _sort_rows(keys, d)
+    if _is_due(MARK_ROWS, steps):
+        _mark_rows(d, parts)
+    if _is_due(LIST_ROWS, steps):
+        _number_rows(d, parts)
+    if _is_due(LIST_ALL_ROWS, steps):
+        _list_all_rows(d)
+
+
+@kernel(cache=True, launch_bounds=(THREADS, 1))
+def list_pairs(steps, d):  # type: ignore[no-untyped-def]
+    """Run passes that list pairs, and number slots."""
+    keys = cuda.shared.array(FEW, int64)
+    parts = cuda.shared.array(WARPS, int64)
+    if _is_due(SORT_PAIRS, steps):
+        _sort_pairs(keys, d)
+    if _is_due(MARK_PAIRS, steps):
+        _mark_pairs(d, parts)
+    if _is_due(LIST_PAIRS, steps):
+        _number_pairs(d, parts)
+    if _is_due(MEASURE, steps):
+        _measure(d, parts)
+    if _is_due(NUMBER_SLOTS, steps):
+        _spread(d.wide[AT], d.summary[COUNT] + 1, d, parts)
+
+
+@kernel(cache=True, launch_bounds=(THREADS, 1))
+def decide(steps, d):  # type: ignore[no-untyped-def]
+    """Run passes that find what becomes of entries."""
+    keys = cuda.shared.array(FEW, int64)
+    parts = cuda.shared.array(WARPS, int64)
+    if _is_due(COUNT_BITS, steps):
+        _count_bits(d, parts)
+    if _is_due(SUM_BITS, steps):
+        total = d.wide[AT, d.summary[COUNT]]
+        _spread(d.before, (total >> 5) + 1, d, parts)
+    if _is_due(DECIDE, steps):
+        _decide_all(d, keys)
+
+
+@kernel(cache=True, launch_bounds=(THREADS, 1))
+def plan_rows(steps, d):  # type: ignore[no-untyped-def]
+    """Run passes that find rows and their runs."""
+    keys = cuda.shared.array(FEW, int64)
+    parts = cuda.shared.array(WARPS, int64)
+    if _is_due(MARK_APPENDS, steps):
+        _mark_appends(d, parts)
+    if _is_due(SUM_APPENDS, steps):
+        _spread(d.wide[APPENDED], d.summary[ENTRIES] + 1, d, parts)
+    if _is_due(PLAN_ROWS, steps):
+        _measure_rows(d, keys, parts)
+    if _is_due(SUM_COPIED, steps):
+        _spread(d.wide[COPY_AT], d.limit + 1, d, parts)
+    if _is_due(SORT_RUNS, steps):
+        _sort_runs(keys, d)
+    if _is_due(TAKE_RUNS, steps):
+        _take_runs(d)
+    if _is_due(ADD_NEEDS, steps):
+        _add_needs(d, parts)
+    if _is_due(SUM_NEEDS, steps):
+        _spread(d.wide[NEEDS], d.summary[COUNT] + 1, d, parts)
+    if _is_due(CUT_REGIONS, steps):
+        _cut_regions(d)
+    if _is_due(LAY_ROWS, steps):
+        _lay_rows(d)
 
 
 # -- apply

@@ -39,8 +39,13 @@ def gpu() -> Iterator[Gpu]:
         yield made
 
 
+@pytest.mark.parametrize("few", [4096, 0])
 @pytest.mark.parametrize("seed", range(4))
-def test_batches(gpu: Gpu, seed: int) -> None:
+def test_batches(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, seed: int, few: int
+) -> None:
+    """By one block, and by many."""
+    monkeypatch.setattr(gpu_pools, "FEW", few)
     rng = np.random.default_rng(seed)
     check_batches(rng, int(rng.integers(1, 12)), 4, [1, 2, 5, 33])
 
@@ -66,10 +71,13 @@ def test_lanes_in_drawn_orders(gpu: Gpu) -> None:
 FOUND = 77
 #: What is replaced by what, and the batches that find it.
 FAULTS: dict[str, tuple[str, str, int]] = {
-    "free_runs": ("to = table[1, size_class] + i", "to = table[1, size_class]", 5),
-    "gap": ("now -= gone_before(at[j] + place, marks, before)", "now -= 0", 8),
-    "dead": ("fates[last] = fates[last] | DEAD", "fates[last] = fates[last]", 6),
-    "match": ("is_gone = need[p] == _MANY", "is_gone = False", 0),
+    "free_runs": ("to = d.table[STOPS, size_class] + j", "to = d.table[STOPS, 0]", 5),
+    "gap": ("now += gone_before(at, d) - gone_before(at + place, d)", "now -= 0", 8),
+    "dead": ("d.fates[last] = d.fates[last] | DEAD", "pass", 6),
+    "match": ("is_gone = d.work[NEED, p] == _MANY", "is_gone = False", 0),
+    "sums": ("d.totals[cuda.blockIdx.x] = total", "d.totals[0] = total", 6),
+    "sort": ("low = 2 * place - (place & (step - 1))", "low = 2 * place", 0),
+    "laid": ("d.table[FREE, region] + laid - base", "d.table[FREE, 0] + laid", 5),
 }
 
 
