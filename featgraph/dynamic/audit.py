@@ -102,6 +102,12 @@ def _audit_rows(store: EdgeStore, pool: RowPool) -> None:
     _require((pool.starts >= 0) & (pool.starts < pool.slots), "starts", where)
     _require(lengths[count:] == 0, "edges of vertices that are none", where)
     _require((pool.ends >= 0) & (pool.ends < max(count, 1)), "ends", where)
+    if pool.out_degrees.size:
+        ends = pool.ends[living_slots(pool, count)]
+        degrees = np.bincount(ends, minlength=pool.out_degrees.size)
+        _require(degrees == pool.out_degrees, "out-degrees", where)
+        if pool.longest_out != degrees.max(initial=0):
+            _fail("the highest out-degree", where, pool.longest_out, degrees.max())
     counted = np.bincount(np.minimum(lengths[:count], HUB), minlength=HUB + 1)
     _require(counted == pool.length_counts, "counts of lengths", where)
     hubs = np.flatnonzero(lengths >= HUB)

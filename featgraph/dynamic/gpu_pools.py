@@ -35,7 +35,7 @@ from featgraph.dynamic.kernels_cuda import FEW, Passes
 from featgraph.dynamic.pools import RowPool, Updates, fewest_slots, wide_slots
 from featgraph.dynamic.rows import Array, Queue, Spec, Threads, edges_of
 
-__all__ = ["GpuPlan", "GpuRowPool", "highest"]
+__all__ = ["GpuPlan", "GpuRowPool"]
 
 #: Most blocks of a kernel: 8 a multiprocessor of an H200.
 _MOST_BLOCKS = 1056
@@ -172,10 +172,16 @@ class GpuRowPool(RowPool):
         self.degrees: Any = None
         self.out_degrees: Any = None
 
-    @property
-    def longest(self) -> int:
-        """The length of the longest row of a hub; 0 without hubs."""
-        return int(self.hub_lengths.max(initial=0))
+    def longest(self, vertex_count: int, has_out: bool, bound: int) -> tuple[int, int]:
+        """Return the highest degree, and that below a bound; out-degrees if asked."""
+        counts = self.length_counts
+        most, below = kernels.top_of(counts, HUB), kernels.top_of(counts, bound - 1)
+        most = max(most, int(self.hub_lengths.max(initial=0)))
+        if has_out:
+            degrees = self.degrees_of("out", vertex_count)
+            out = _highest(degrees, vertex_count, bound)
+            most, below = max(most, out[0]), max(below, out[1])
+        return most, below
 
     def lengths(self, vertex_count: int) -> Array:
         """Return the number of edges of each vertex, on the host."""
@@ -635,7 +641,8 @@ class GpuRowPool(RowPool):
 
     def arrays(self) -> list[Any]:
         """Return all arrays over slots and vertices."""
-        return [self.starts, self.stops, self.classes, *self._by_slot()]
+        by_row = self.starts, self.stops, self.classes, self.degrees, self.out_degrees
+        return [*(a for a in by_row if a is not None), *self._by_slot()]
 
     def copy(self) -> GpuRowPool:
         """Return a pool with the same rows in the same places."""
@@ -670,7 +677,7 @@ def _grown(array: Any, size: int) -> Any:
     return made
 
 
-def highest(degrees: Any, count: int, bound: int) -> tuple[int, int]:
+def _highest(degrees: Any, count: int, bound: int) -> tuple[int, int]:
     """Return the highest of some degrees, and of those below a bound."""
     most = memory.filled((2,), 0, np.int32)
     memory.launch_over(reads.survey_degrees, count, degrees, count, bound, most)

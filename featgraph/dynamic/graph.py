@@ -44,10 +44,10 @@ from featgraph.dynamic.rows import edges_of
 from featgraph.dynamic.store import EdgeStore
 from featgraph.dynamic.views import (
     ColumnValues,
+    Degrees,
     GraphColumn,
     LivingEdges,
     RunArrays,
-    degrees_of,
     find_pairs,
     freeze_living,
 )
@@ -113,11 +113,13 @@ class DynamicGraph(Graph):
             )
         self._store, self._names, self._target = store, names, store.target
         self.turns = Turns()
-        self._degrees = degrees_of(store)
+        self._degrees = Degrees(store)
         self._layout = RunArrays(store, self._degrees)
         self._living: Array | None = None
         #: Of the version: how often arrays had moved, and its traits.
-        self._moves, self._lives, self._traits = -1, -1, GraphTraits()
+        self._moves, self._traits = -1, GraphTraits()
+        #: How often vertices had come or died when `_living` was found.
+        self._lives = -1
         #: What lists of hubs follow from.
         self._hubs: dict[str, bytes] = {}
         super().__init__(LivingEdges(store, names))
@@ -510,13 +512,14 @@ missing=0, vertices=0)
                     self._advance()
 
     def _advance(self) -> None:
-        """End the stamps of what differs from the last version."""
+        """End the stamps of what differs from the last version.
+
+        The store has the new one already: what may fail for want of memory is done
+        before that, or when it is asked for.
+        """
         store = self._store
         is_first = self.version < 0
-        self._degrees.follow(self.version)
         self._edges = LivingEdges(store, self._names)
-        if store.living is not None and (is_first or store.lives != self._lives):
-            self._living = freeze(store.living[: store.vertex_count].copy())
         traits = self._degrees.traits()
         aspects: list[Aspect] = ["version"]
         is_moved = is_first or store.moves != self._moves
@@ -526,7 +529,7 @@ missing=0, vertices=0)
         if is_first or traits != self._traits or hubs != self._hubs:
             aspects.append("shape")
         self.version, self._moves, self._traits = store.version, store.moves, traits
-        self._lives, self._hubs = store.lives, hubs
+        self._hubs = hubs
         self._view.advance(*aspects, sizes=self._sizes())
         set_traits(self, traits)
 
@@ -725,9 +728,7 @@ missing=0, vertices=0)
 
     def memory(self) -> dict[str, int]:
         """Return the slots of each direction, how many are in use, and all bytes."""
-        found = self._store.memory()
-        found["bytes"] += self._degrees.bytes
-        return found
+        return self._store.memory()
 
     def audit(self) -> None:
         """Raise StateError unless all that the graph keeps is right: O(E log E)."""
@@ -750,6 +751,10 @@ missing=0, vertices=0)
     @property
     def living(self) -> Array | None:
         """Which ids have a vertex that is not dead, (V,); None where all have."""
+        store = self._store
+        if store.living is not None and self._lives != store.lives:
+            self._living = freeze(store.living[: store.vertex_count].copy())
+            self._lives = store.lives
         return self._living
 
     @property

@@ -5,7 +5,8 @@ A batch is sorted by row into *entries*. Entry number ``2 i`` is update i at its
 row, entries have the order of the batch. ``rows`` are the touched rows, and the entries
 of row j are those from ``first[j]`` to ``first[j + 1]``.
 
-A kernel works on the touched rows from `low` to `high`, so that threads share them.
+A kernel works on the touched rows from `low` to `high`, one part of several, so that
+threads share them.
 Nothing that lives is written before `write_values`.
 
 Functions that kernels call for each row are inlined: a call would count references to
@@ -19,6 +20,10 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from featgraph._interrupts import njit
 from featgraph.graph.building.jit import jit
@@ -42,8 +47,12 @@ _LONG = 4096
 _CLASSES = np.searchsorted(SIZES, np.arange(_LONG + 1)).astype(np.uint8)
 
 #: Outcomes of updates, the last of which is an error. Behind their counts are those of
-#: deleted edges, and what came of reads ahead.
-INSERTED, REPLACED, IGNORED, DELETED, MISSING, REPEATED, EDGES, TOUCHED = range(8)
+#: edges that are deleted, that come to rows, and that come as given; of edges that
+#: leave rows; whether hubs are others; and of runs that are taken and freed, by class.
+INSERTED, REPLACED, IGNORED, DELETED, MISSING, REPEATED, EDGES, CAME = range(8)
+BORN, GONE, HUBS = range(8, 11)
+WANTED, FREED = 16, 16 + CLASS_COUNT
+TALLY = FREED + CLASS_COUNT
 #: What an entry does to its row; the first of those that replace a value stands for
 #: all. `DEAD` is added where a later update of the batch deletes the edge.
 NOTHING, APPENDS, REPLACES, DEAD = 0, 1, 2, 4
@@ -51,8 +60,8 @@ NOTHING, APPENDS, REPLACES, DEAD = 0, 1, 2, 4
 KEEP, IGNORE, COMBINE, REFUSE = range(4)
 #: Which copies of a pair a deletion takes.
 ALL, FIRST, LAST = range(3)
-#: Rows of which the first slots are read before any is worked on, and how many.
-_AHEAD, _TOUCHED = 32, 128
+#: How many rows ahead slots are fetched, of which the first ones, and entries.
+_AHEAD, _FETCHED = 12, 64
 #: Words of the bits that tell of most edges that they have no entry.
 _WORDS = 128
 #: What is known of the entries of a row: the first entry of their pair; and of a pair,
@@ -67,6 +76,8 @@ HUB = 2048
 #: A pass of a sort takes at most so many bits: the places that are written at once stay
 #: in a cache.
 BITS = 11
+#: The number of an entry in its key.
+_LOW = 2**32 - 1
 
 
 @njit(nogil=True, inline="always")
@@ -80,21 +91,31 @@ def class_of(length: int) -> int:
     return found
 
 
-@jit
-def classes_of(lengths: _Array, classes: _Array) -> int:
-    """Store the class of each row; return how many slots all runs have."""
-    total = 0
-    for row in range(lengths.size):
-        classes[row] = class_of(lengths[row])
-        total += SIZES[classes[row]]
-    return total
+@intrinsic
+def _fetch(typing_context: Any, array: Any, at: Any) -> Any:
+    """Have the cache fetch an element of an array; the loop does not wait for it."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        view = context.make_array(array)(context, builder, values[0])
+        place = builder.gep(
+            view.data, [context.cast(builder, values[1], at, types.int64)]
+        )
+        bytes_, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        given = ir.FunctionType(ir.VoidType(), [bytes_, flag, flag, flag])
+        fetch = cgutils.get_or_insert_function(
+            builder.module, given, "llvm.prefetch.p0i8"
+        )
+        # To be read, into all caches, as data.
+        call = builder.bitcast(place, bytes_), flag(0), flag(3), flag(1)
+        builder.call(fetch, call)
+        return context.get_dummy_value()
+
+    return types.void(array, at), generate
 
 
 @jit
-def list_entries(
-    at: _Array, other: _Array, twice: bool, rows: _Array, order: _Array, ends: _Array
-) -> int:
-    """List rows, numbers and other ends of entries; return how many there are.
+def list_entries(at: _Array, other: _Array, twice: bool, keys: _Array) -> int:
+    """Store the row and the number of each entry; return how many there are.
 
     Updates with a negative row have no entry, and a loop has one.
     """
@@ -102,20 +123,22 @@ def list_entries(
     for i in range(at.size):
         if at[i] < 0:
             continue
-        rows[count], order[count], ends[count] = at[i], 2 * i, other[i]
+        keys[count] = _int64(at[i]) << 32 | 2 * i
         count += 1
         if twice and at[i] != other[i]:
-            rows[count], order[count], ends[count] = other[i], 2 * i + 1, at[i]
+            keys[count] = _int64(other[i]) << 32 | 2 * i + 1
             count += 1
     return count
 
 
 @jit
-def count_digits(low: int, high: int, keys: _Array, shift: int, counts: _Array) -> None:
+def count_digits(
+    part: int, low: int, high: int, keys: _Array, shift: int, counts: _Array
+) -> None:
     """Count the digits of some keys."""
-    mask = counts.size - 1
+    mask = counts.shape[1] - 1
     for i in range(low, high):
-        counts[(keys[i] >> shift) & mask] += 1
+        counts[part, (keys[i] >> shift) & mask] += 1
 
 
 @jit
@@ -131,28 +154,41 @@ def begin_digits(counts: _Array) -> None:
 
 @jit
 def carry(
-    low: int, high: int, keys: _Array, shift: int, at: _Array, values: _Array,
-    to: _Array, width: int,
-) -> None:  # fmt: skip
-    """Move the values of some keys to the places of their digits, in order.
+    part: int, low: int, high: int, keys: _Array, shift: int, at: _Array, to: _Array
+) -> None:
+    """Move some keys to the places of their digits, in order.
 
-    `at` is where each digit begins; it is used up.
+    `at` is where each digit of a part begins; it is used up.
     """
-    mask = at.size - 1
+    mask = at.shape[1] - 1
     for i in range(low, high):
         digit = (keys[i] >> shift) & mask
-        for k in range(width):
-            to[at[digit] * width + k] = values[i * width + k]
-        at[digit] += 1
+        to[at[part, digit]] = keys[i]
+        at[part, digit] += 1
+
+
+@jit
+def read_entries(
+    part: int, low: int, high: int, keys: _Array, at: _Array, other: _Array,
+    kinds: _Array, order: _Array, ends: _Array, fates: _Array,
+) -> None:  # fmt: skip
+    """Store number, other end and kind of some entries."""
+    for e in range(low, high):
+        _fetch(other, (keys[min(e + _FETCHED, high - 1)] & _LOW) >> 1)
+        number = keys[e] & _LOW
+        order[e] = number
+        ends[e] = at[number >> 1] if number & 1 else other[number >> 1]
+        fates[e] = kinds[number >> 1]
 
 
 @jit
 def list_rows(keys: _Array, rows: _Array, first: _Array) -> int:
     """List the rows among sorted keys and where they begin; return how many."""
-    count = 0
+    count, row = 0, -1
     for i in range(keys.size):
-        if i == 0 or keys[i] != keys[i - 1]:
-            rows[count], first[count] = keys[i], i
+        if keys[i] >> 32 != row:
+            row = keys[i] >> 32
+            rows[count], first[count] = row, i
             count += 1
     first[count] = keys.size
     return count
@@ -163,7 +199,7 @@ def find_rows(keys: _Array, first: _Array) -> None:
     """Store where each of all rows begins among sorted keys."""
     row = 0
     for i in range(keys.size):
-        while row <= keys[i]:
+        while row <= keys[i] >> 32:
             first[row] = i
             row += 1
     first[row:] = keys.size
@@ -179,31 +215,20 @@ def measure_rows(rows: _Array, starts: _Array, stops: _Array, bits_at: _Array) -
     return total
 
 
-@jit
-def plan_appends(
-    low: int, high: int, rows: _Array, first: _Array, starts: _Array, stops: _Array,
-    lengths: _Array,
-) -> None:  # fmt: skip
-    """Find lengths of rows whose entries are all inserted, whatever is there."""
-    for j in range(low, high):
-        row = rows[j]
-        there = _int64(stops[row]) - _int64(starts[row])
-        lengths[j] = there + first[j + 1] - first[j]
-
-
 @njit(nogil=True, inline="always")
-def _touch(
-    low: int, high: int, rows: _Array, starts: _Array, stops: _Array, values: _Array,
+def _fetch_row(
+    j: int, high: int, rows: _Array, starts: _Array, stops: _Array, values: _Array,
     width: int,
-) -> int:  # fmt: skip
-    """Read some of each row: reads that do not wait for each other take less time."""
-    total = 0
-    for j in range(low, high):
-        start, stop = _int64(starts[rows[j]]), _int64(stops[rows[j]])
-        total += _int64(values[min(stop * width, values.size - 1)])
-        for slot in range(start, min(stop, start + _TOUCHED), 16):
-            total += _int64(values[slot * width])
-    return int(total)
+) -> None:  # fmt: skip
+    """Fetch the first slots and the last one of a row ahead, and bounds of another."""
+    beyond = rows[min(j + 2 * _AHEAD, high - 1)]
+    _fetch(starts, beyond)
+    _fetch(stops, beyond)
+    row = rows[min(j + _AHEAD, high - 1)]
+    start, stop = _int64(starts[row]) * width, _int64(stops[row]) * width
+    for slot in range(start, min(stop, start + _FETCHED), 16):
+        _fetch(values, slot)
+    _fetch(values, stop)
 
 
 @njit(nogil=True, inline="always")
@@ -228,7 +253,7 @@ def _table_size(count: int) -> int:
 
 @njit(nogil=True, inline="always")
 def _group(
-    begin: int, count: int, keys: _Array, is_new: _Array, copies: int, table: _Array,
+    begin: int, count: int, keys: _Array, kinds: _Array, copies: int, table: _Array,
     pairs: _Array,
 ) -> tuple[bool, int]:  # fmt: skip
     """Find the first entry of each pair, and the copies that deletions take of it.
@@ -258,7 +283,7 @@ def _group(
         if pair == i:
             pairs[NEED, i] = pairs[FOUND, i] = pairs[STATE, i] = 0
             different += 1
-        if is_new[begin + i]:
+        if kinds[begin + i]:
             pairs[STATE, pair] += 1
             continue
         deletes = True
@@ -285,16 +310,17 @@ def _match(
         How many are taken.
     """
     size, gone = _table_size(count), 0
-    filter_[:] = 0
+    mask = _WORDS - 1 if size else 0
+    filter_[: mask + 1] = 0
     for i in range(count):
         key = _int64(keys[begin + i])
-        filter_[(key >> 6) % _WORDS] |= np.uint64(1) << np.uint64(key & 63)
+        filter_[(key >> 6) & mask] |= np.uint64(1) << np.uint64(key & 63)
     for k in range(stop - start):
         place = stop - start - 1 - k if is_backward else k
         key = _int64(ends[start + place])
         if is_sided:
             key = key << 1 | _int64(numbers[start + place]) & 1
-        word = filter_[(key >> 6) % _WORDS]
+        word = filter_[(key >> 6) & mask]
         if not (word >> np.uint64(key & 63)) & np.uint64(1):
             continue
         pair = -1
@@ -320,8 +346,8 @@ def _match(
 
 @njit(nogil=True, inline="always")
 def _decide_single(
-    begin: int, count: int, policy: int, order: _Array, is_new: _Array, pairs: _Array,
-    start: int, places: _Array, fates: _Array, heads: _Array, outcomes: _Array,
+    begin: int, count: int, policy: int, order: _Array, pairs: _Array, start: int,
+    places: _Array, fates: _Array, heads: _Array, outcomes: _Array,
     tally: _Array,
 ) -> int:  # fmt: skip
     """Take the updates of a row one by one where no pair has two edges.
@@ -340,9 +366,9 @@ def _decide_single(
     for i in range(count):
         pair, e = pairs[PAIR, i], begin + i
         now = pairs[STATE, pair]
-        outcome, head = INSERTED, -1
+        outcome, head, kind = INSERTED, -1, fates[e]
         fates[e] = NOTHING
-        if not is_new[e]:
+        if not kind:
             outcome = MISSING
             if now > 0:
                 outcome, pairs[STATE, pair] = DELETED, 0
@@ -372,8 +398,8 @@ def _decide_single(
 
 @njit(nogil=True, inline="always")
 def _decide_copies(
-    begin: int, count: int, copies: int, order: _Array, is_new: _Array, pairs: _Array,
-    fates: _Array, outcomes: _Array, tally: _Array,
+    begin: int, count: int, copies: int, order: _Array, pairs: _Array, fates: _Array,
+    outcomes: _Array, tally: _Array,
 ) -> int:  # fmt: skip
     """Take the updates of a row one by one where pairs may have several edges.
 
@@ -386,9 +412,8 @@ def _decide_copies(
     for i in range(count):
         pair, e = pairs[PAIR, i], begin + i
         outcome, taken = INSERTED, 0
-        fates[e], pairs[PLACE, i] = NOTHING, -1
-        if is_new[e]:
-            fates[e] = APPENDS
+        pairs[PLACE, i] = -1
+        if fates[e]:
             gained += 1
             if copies != FIRST:
                 pairs[PLACE, i], pairs[STATE, pair] = pairs[STATE, pair] - 1, i + 1
@@ -420,53 +445,68 @@ def _decide_copies(
 
 @jit
 def plan_rows(
-    low: int, high: int, rows: _Array, first: _Array, order: _Array, keys: _Array,
-    is_new: _Array, starts: _Array, stops: _Array, ends: _Array, numbers: _Array,
-    is_sided: bool, policy: int, copies: int, bits_at: _Array, bits: _Array,
-    places: _Array, fates: _Array, heads: _Array, outcomes: _Array, lengths: _Array,
-    gone: _Array, tally: _Array,
+    part: int, low: int, high: int, rows: _Array, first: _Array, order: _Array,
+    keys: _Array, starts: _Array, stops: _Array, classes: _Array, ends: _Array,
+    numbers: _Array, is_sided: bool, is_dense: bool, looks: bool, policy: int,
+    copies: int, bits_at: _Array, bits: _Array, places: _Array, fates: _Array,
+    heads: _Array, outcomes: _Array, lengths: _Array, gone: _Array, chosen: _Array,
+    tallies: _Array,
 ) -> None:  # fmt: skip
-    """Find what the entries of each row do, and how long rows are afterwards."""
-    most = 0
+    """Find what the entries of each row do, how long rows are afterwards, and runs.
+
+    `fates` are the kinds of the entries at first. A row moves where its run is too
+    short, or twice as long as it must be; all do if `is_dense`.
+    """
+    tally, most = tallies[part], 0
     for j in range(low, high):
         most = max(most, first[j + 1] - first[j])
     table = np.empty(_table_size(most), np.int32)
     filter_ = np.empty(_WORDS, np.uint64)
     pairs = np.empty((5, most), np.int32)
     for j in range(low, high):
-        if (j - low) % _AHEAD == 0:
-            behind = min(j + _AHEAD, high)
-            tally[TOUCHED] += _touch(j, behind, rows, starts, stops, ends, 1)
+        _fetch(classes, rows[min(j + _AHEAD, high - 1)])
+        if looks:
+            _fetch_row(j, high, rows, starts, stops, ends, 1)
         row, begin, count = rows[j], first[j], first[j + 1] - first[j]
         start, stop = _int64(starts[row]), _int64(stops[row])
-        lengths[j], gone[j] = stop - start, 0
-        if count == 0:
-            continue
-        deletes, different = _group(begin, count, keys, is_new, copies, table, pairs)
-        if policy != KEEP or deletes:
-            gone[j] = _match(
-                start, stop, begin, count, ends, numbers, is_sided, copies == LAST,
-                _MANY if policy == KEEP else different, keys, table, pairs, filter_,
-                bits, bits_at[j],
-            )  # fmt: skip
-        if policy == KEEP:
-            gained = _decide_copies(
-                begin, count, copies, order, is_new, pairs, fates, outcomes, tally
-            )
-        else:
-            gained = _decide_single(
-                begin, count, policy, order, is_new, pairs, start, places, fates, heads,
-                outcomes, tally,
-            )  # fmt: skip
-        lengths[j] += gained - gone[j]
+        gained, left = count, 0
+        if count and looks:
+            deletes, different = _group(begin, count, keys, fates, copies, table, pairs)
+            if policy != KEEP or deletes:
+                left = _match(
+                    start, stop, begin, count, ends, numbers, is_sided, copies == LAST,
+                    _MANY if policy == KEEP else different, keys, table, pairs, filter_,
+                    bits, bits_at[j],
+                )  # fmt: skip
+            if policy == KEEP:
+                gained = _decide_copies(
+                    begin, count, copies, order, pairs, fates, outcomes, tally
+                )
+            else:
+                gained = _decide_single(
+                    begin, count, policy, order, pairs, start, places, fates, heads,
+                    outcomes, tally,
+                )  # fmt: skip
+        for e in range(begin, begin + count):
+            tally[BORN] += fates[e] == APPENDS and not order[e] & 1
+        tally[CAME] += gained
+        tally[GONE] += left
+        length = stop - start + gained - left
+        tally[HUBS] += (stop - start >= HUB) != (length >= HUB)
+        now, best = 0 if is_dense else _int64(classes[row]), class_of(length)
+        lengths[j], gone[j], chosen[j] = length, left, now
+        if length > SIZES[now] or best == 0 or SIZES[now] >= 2 * SIZES[best]:
+            chosen[j] = best
+            tally[WANTED + best] += best != now
+            tally[FREED + now] += best != now
 
 
 @jit
 def take_last(heads: _Array, sources: _Array) -> None:
-    """Store for each edge of the batch the last entry that gave it a value."""
+    """Have each edge of the batch take the value of the last entry that gave it one."""
     for e in range(heads.size):
         if heads[e] >= 0:
-            sources[heads[e]] = e
+            sources[heads[e]] = sources[e]
 
 
 @jit
@@ -495,36 +535,6 @@ def combine(
             rule == 2 and value > totals[head]
         ):
             totals[head] = value
-
-
-@jit
-def choose_runs(
-    rows: _Array, lengths: _Array, starts: _Array, stops: _Array, classes: _Array,
-    chosen: _Array, wanted: _Array, freed: _Array,
-) -> bool:  # fmt: skip
-    """Choose the class of each row's run; count the runs that are taken and freed.
-
-    A row moves where its run is too short, or twice as long as it must be.
-
-    Returns
-    -------
-    bool
-        Whether some row becomes a hub, or is one no more.
-    """
-    has_other_hubs = False
-    for j in range(rows.size):
-        before = _int64(stops[rows[j]]) - _int64(starts[rows[j]])
-        has_other_hubs |= (before >= HUB) != (lengths[j] >= HUB)
-        now, length = _int64(classes[rows[j]]), lengths[j]
-        best = class_of(length)
-        chosen[j] = now
-        if length > SIZES[now] or best == 0 or SIZES[now] >= 2 * SIZES[best]:
-            chosen[j] = best
-        if chosen[j] != now:
-            wanted[chosen[j]] += 1
-            freed[now] += 1
-    wanted[0] = freed[0] = 0
-    return has_other_hubs
 
 
 @jit
@@ -576,22 +586,15 @@ def place_runs(
 
 
 @jit
-def place_all(classes: _Array, targets: _Array) -> None:
-    """Lay runs one behind the other; rows without one are at slot 0."""
-    total = 0
-    for row in range(classes.size):
-        targets[row] = total if classes[row] else 0
-        total += SIZES[classes[row]]
-
-
-@jit
 def list_gone(
-    low: int, high: int, rows: _Array, starts: _Array, gone: _Array, gone_at: _Array,
-    bits_at: _Array, bits: _Array, ends: _Array, numbers: _Array, ids: _Array,
-    gone_rows: _Array, gone_ends: _Array, gone_numbers: _Array, gone_ids: _Array,
+    part: int, low: int, high: int, rows: _Array, starts: _Array, gone: _Array,
+    gone_at: _Array, bits_at: _Array, bits: _Array, ends: _Array, numbers: _Array,
+    ids: _Array, gone_rows: _Array, gone_ends: _Array, gone_numbers: _Array,
+    gone_ids: _Array,
 ) -> None:  # fmt: skip
     """List the edges that are deleted, in the order of rows."""
     for j in range(low, high):
+        _fetch_row(j, high, rows, starts, starts, numbers, 1)
         if gone[j] == 0:
             continue
         start, at, left = _int64(starts[rows[j]]), gone_at[j], gone[j]
@@ -669,25 +672,23 @@ def _place_now(place: int, bits: _Array, bits_at: int) -> int:
 
 @jit
 def write_values(
-    low: int, high: int, rows: _Array, first: _Array, fates: _Array, places: _Array,
-    starts: _Array, stops: _Array, targets: _Array, gone: _Array, bits_at: _Array,
-    bits: _Array, old: _Array, new: _Array, width: int, is_fresh: bool, values: _Array,
-    sources: _Array, replaces: bool,
-) -> int:  # fmt: skip
+    part: int, low: int, high: int, rows: _Array, first: _Array, fates: _Array,
+    places: _Array, starts: _Array, stops: _Array, targets: _Array, gone: _Array,
+    bits_at: _Array, bits: _Array, old: _Array, new: _Array, width: int, is_fresh: bool,
+    values: _Array, sources: _Array, replaces: bool,
+) -> None:  # fmt: skip
     """Write an array of each row: edges that stay, then those that are inserted.
 
     Parameters
     ----------
     old, new : flat arrays of `width` elements a slot; the same one unless `is_fresh`
-    values : flat, `width` elements for each entry
-    sources : the entry that has the value of each; without any, each has its own
+    values : flat, `width` elements for each value
+    sources : which value each entry has; without any, each has its own
     replaces : whether edges that are there get other values
     """
-    touched = 0
     for j in range(low, high):
-        if not is_fresh and (j - low) % _AHEAD == 0:
-            behind = min(j + _AHEAD, high)
-            touched += _touch(j, behind, rows, starts, stops, old, width)
+        if not is_fresh:
+            _fetch_row(j, high, rows, starts, stops, old, width)
         row, target = rows[j], _int64(targets[j])
         start = _int64(starts[row])
         count = _int64(stops[row]) - start
@@ -713,15 +714,14 @@ def write_values(
                     place = _place_now(place, bits, bits_at[j])
                 for k in range(width):
                     new[(target + place) * width + k] = values[source * width + k]
-    return touched
 
 
 @jit
 def finish_rows(
     rows: _Array, targets: _Array, lengths: _Array, chosen: _Array, starts: _Array,
-    stops: _Array, classes: _Array, counts: _Array,
+    stops: _Array, classes: _Array, counts: _Array, degrees: _Array,
 ) -> None:  # fmt: skip
-    """Store where rows are now, and count their lengths."""
+    """Store where rows are now, and count their lengths; `degrees` may be none."""
     for j in range(rows.size):
         row = rows[j]
         before = _int64(stops[row]) - _int64(starts[row])
@@ -729,12 +729,49 @@ def finish_rows(
         counts[min(lengths[j], HUB)] += 1
         starts[row], stops[row] = targets[j], targets[j] + lengths[j]
         classes[row] = chosen[j]
+        if degrees.size:
+            degrees[row] = lengths[j]
+
+
+@jit
+def count_ends(
+    ends: _Array, fates: _Array, gone: _Array, degrees: _Array, counts: _Array,
+    longest: int,
+) -> int:  # fmt: skip
+    """Count edges that come and go at their other ends; return the highest degree.
+
+    `counts` has the number of vertices by degree, but for 0; `longest` was the highest.
+    Nothing is counted where `degrees` are none.
+    """
+    if not degrees.size:
+        return 0
+    for e in range(ends.size):
+        if fates[e] == APPENDS:
+            degree = degrees[ends[e]]
+            counts[degree] -= 1
+            counts[degree + 1] += 1
+            degrees[ends[e]] = degree + 1
+            longest = max(longest, degree + 1)
+    for e in range(gone.size):
+        degree = degrees[gone[e]]
+        counts[degree] -= 1
+        counts[degree - 1] += 1
+        degrees[gone[e]] = degree - 1
+    return top_of(counts, longest)
+
+
+@jit
+def top_of(counts: _Array, most: int) -> int:
+    """Return the highest number up to `most` that is counted; 0 without one."""
+    while most > 0 and counts[most] == 0:
+        most -= 1
+    return most
 
 
 @jit
 def list_slots(
-    low: int, high: int, starts: _Array, stops: _Array, at: _Array, rows: _Array,
-    slots: _Array,
+    part: int, low: int, high: int, starts: _Array, stops: _Array, at: _Array,
+    rows: _Array, slots: _Array,
 ) -> None:  # fmt: skip
     """List the slots with an edge, and their rows."""
     for row in range(low, high):

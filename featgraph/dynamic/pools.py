@@ -58,65 +58,27 @@ def fewest_slots(slots: int) -> int:
     return max(slots, _FEWEST_SLOTS)
 
 
-class Order:
-    """A stable order of rows: a radix sort, whose passes other arrays follow.
-
-    Parameters
-    ----------
-    keys : int32
-        Rows, below `bound`.
-    bound : int
-    threads : Threads
-
-    Attributes
-    ----------
-    keys : int32
-        The rows in order.
-    """
-
-    def __init__(self, keys: Array, bound: int, threads: Threads) -> None:
-        kernels = numba_kernels()
-        self._threads, count = threads, keys.size
-        bits = max(int(bound - 1).bit_length(), 1)
-        passes = -(-bits // kernels.BITS)
-        each = -(-bits // passes)
-        parts = threads.count if count >= SHARED else 1
-        self._bounds = [count * part // parts for part in range(parts + 1)]
-        self._passes: list[tuple[Array, int, Array]] = []
-        for shift in range(0, passes * each if count > 1 else 0, each):
-            at = np.zeros((parts, 1 << each), np.int64)
-            threads.share(
-                self._bounds,
-                lambda part, *of, keys=keys, shift=shift, at=at: kernels.count_digits(
-                    *of, keys, shift, at[part]
-                ),
-            )
-            kernels.begin_digits(at)
-            self._passes.append((keys, shift, at))
-            keys = self._follow(keys, self._passes[-1:])
-        self.keys = keys
-
-    def carried(self, values: Array) -> Array:
-        """Return values in this order."""
-        return self._follow(values, self._passes)
-
-    def _follow(self, values: Array, passes: list[tuple[Array, int, Array]]) -> Array:
-        kernels = numba_kernels()
-        width = 1 if values.ndim == 1 else values.shape[1]
-        for keys, shift, at in passes:
-            to, now = np.empty_like(values), at.copy()
-            arrays = _bits_of(values), _bits_of(to), width
-            self._threads.share(
-                self._bounds,
-                lambda part, *of, given=(keys, shift), now=now, arrays=arrays: (
-                    kernels.carry(*of, *given, now[part], *arrays)
-                ),
-            )
-            values = to
-        return values
+def sorted_keys(keys: Array, bound: int, threads: Threads) -> Array:
+    """Return the keys of entries in ascending order, where rows are below `bound`."""
+    if keys.size < SHARED:
+        keys.sort()
+        return keys
+    kernels, bits = numba_kernels(), max(int(bound - 1).bit_length(), 1)
+    passes = -(-bits // kernels.BITS)
+    each = -(-bits // passes)
+    parts = threads.count
+    bounds = [keys.size * part // parts for part in range(parts + 1)]
+    to = np.empty_like(keys)
+    for shift in range(32, 32 + passes * each, each):
+        at = np.zeros((parts, 1 << each), np.int64)
+        threads.share(bounds, kernels.count_digits, keys, shift, at)
+        kernels.begin_digits(at)
+        threads.share(bounds, kernels.carry, keys, shift, at, to)
+        keys, to = to, keys
+    return keys
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Updates:
     """The updates of a batch, as pools take them.
 
@@ -165,24 +127,24 @@ class Plan:
     Attributes
     ----------
     rows, first : touched rows, and their first entries
-    sort : the order of entries
     order : uint32, number of each entry in the batch
     ends : uint32, by entry
     fates, heads, places : by entry
     lengths, gone : by row: edges afterwards, and those that leave
     bits_at, bits : which edges leave
-    tally : int64, (8,): updates by outcome, and edges deleted
+    tally : int64: see `kernels_cpu`
     starts, stops, classes : the rows as they are, with room for all vertices
     chosen, targets : class and first slot of each row's run afterwards
-    listed : the update of each entry before the sort; None: entry i has update i
     vertex_count, born : all vertices, and those that are new
+    left_ends : other ends of edges that leave, where degrees go by them
+    degrees, out_degrees, out_counts : those of the pool, with room for all
     writes : arrays as they are and will be, values, and the value of each entry
     """
 
     threads: Threads
+    bounds: list[int]
     rows: Array
     first: Array
-    sort: Order
     order: Array
     ends: Array
     fates: Array
@@ -192,17 +154,20 @@ class Plan:
     gone: Array
     bits_at: Array
     bits: Array
-    tally: Array
     starts: Array
     stops: Array
     classes: Array
+    chosen: Array
     is_dense: bool
-    chosen: Array = field(default_factory=_NONE.copy)
+    vertex_count: int
+    born: int
+    tally: Array = field(default_factory=_NONE.copy)
     targets: Array = field(default_factory=_NONE.copy)
     hubs: Array = field(default_factory=_NONE.copy)
-    listed: Array | None = None
-    vertex_count: int = 0
-    born: int = 0
+    left_ends: Array = field(default_factory=_NONE.copy)
+    degrees: Array = field(default_factory=_NONE.copy)
+    out_degrees: Array = field(default_factory=_NONE.copy)
+    out_counts: Array = field(default_factory=_NONE.copy)
     writes: list[tuple[Any, ...]] = field(default_factory=list)
     fresh: RowPool | None = None
     puts: list[tuple[int, Any]] = field(default_factory=list)
@@ -214,24 +179,21 @@ class Plan:
     @property
     def came(self) -> int:
         """How many edges come."""
-        return int(np.count_nonzero(self.fates == numba_kernels().APPENDS))
+        return int(self.tally[numba_kernels().CAME])
 
     @property
     def left(self) -> int:
         """How many edges leave."""
-        return int(self.gone.sum())
+        return int(self.tally[numba_kernels().GONE])
 
-    def by_entry(self, values: Array) -> Array:
-        """Return values of updates by entry."""
-        if self.order.size < SHARED:
-            by_entry: Array = values[self.order >> 1]
-            return by_entry
-        return self.sort.carried(values if self.listed is None else values[self.listed])
+    @property
+    def runs(self) -> Array:
+        """How many runs of each class are taken, and freed."""
+        return self.tally[numba_kernels().WANTED :].reshape(2, -1)
 
     def share(self, kernel: Any, *arguments: Any) -> None:
         """Run a kernel over the touched rows."""
-        bounds = self.threads.bounds(self.rows.size, self.first)
-        self.threads.share(bounds, lambda _, *part: kernel(*part, *arguments))
+        self.threads.share(self.bounds, kernel, *arguments)
 
 
 class RowPool(HostRows):
@@ -285,6 +247,10 @@ class RowPool(HostRows):
         self.vertex_count = 0
         self.length_counts = np.zeros(kernels.HUB + 1, np.int64)
         self.hubs = np.empty(0, np.int32)
+        #: Lengths of rows where they have been asked for, degrees at other ends where
+        #: `EdgeStore` counts them, and how many vertices have each but 0.
+        self.degrees = self.out_degrees = self.out_counts = _NONE
+        self.longest_out = 0
         self.queues = [Queue(np.int64) for _ in range(kernels.CLASS_COUNT)]
         #: Free memory that rows are laid into next, and where nothing has been yet.
         self.region, self.top = (0, 0), 0
@@ -317,89 +283,68 @@ class RowPool(HostRows):
         at, other = updates.targets, updates.sources
         if self.along == "out":
             at, other = other, at
-        most = at.size * (1 + self.is_twice)
-        given = np.empty(most, np.int32), *np.empty((2, most), np.uint32)
-        count = kernels.list_entries(at, other, self.is_twice, *given)
-        order = Order(given[0][:count], room[0], threads)
+        keys = np.empty(at.size << self.is_twice, np.int64)
+        count = kernels.list_entries(at, other, self.is_twice, keys)
+        keys = sorted_keys(keys[:count], room[0], threads)
         if dense:
             rows = np.arange(room[0], dtype=np.int32)
             first = np.empty(room[0] + 1, np.int64)
-            kernels.find_rows(order.keys, first)
+            kernels.find_rows(keys, first)
         else:
             rows, first = np.empty(count, np.int32), np.empty(count + 1, np.int64)
-            touched = kernels.list_rows(order.keys, rows, first)
+            touched = kernels.list_rows(keys, rows, first)
             rows, first = rows[:touched], first[: touched + 1]
-        starts, stops = _grown(self.starts, room[1]), _grown(self.stops, room[1])
-        classes = _grown(self.classes, room[1])
-        looks = updates.looks
-        combines = updates.policy == kernels.COMBINE
-        places = np.empty(count if combines else 0, np.int64)
+        order, ends = np.empty((2, count), np.uint32)
+        fates = np.empty(count, np.uint8)
+        threads.share(
+            threads.bounds(count), kernels.read_entries, keys, at, other, updates.kinds,
+            order, ends, fates,
+        )  # fmt: skip
+        combines = count if updates.policy == kernels.COMBINE else 0
         lengths, gone, bits_at = np.zeros((3, rows.size), np.int64)
-        words = 0
-        if not updates.kinds.all():
-            words = kernels.measure_rows(rows, starts, stops, bits_at)
         plan = Plan(
-            threads, rows, first, order,
-            order.carried(given[1][:count]), order.carried(given[2][:count]),
-            np.full(count, kernels.APPENDS, np.uint8),
-            np.empty(places.size, np.int32), places,
-            lengths, gone, bits_at, np.zeros(words, np.uint64), np.zeros(8, np.int64),
-            starts, stops, classes, dense,
+            threads, threads.bounds(rows.size, first), rows, first, order, ends, fates,
+            np.empty(combines, np.int32), np.empty(combines, np.int64),
+            lengths, gone, bits_at, np.empty(0, np.uint64),
+            _grown(self.starts, room[1]), _grown(self.stops, room[1]),
+            _grown(self.classes, room[1]), np.empty(rows.size, np.uint8), dense,
+            room[0], room[0] if dense else room[0] - self.vertex_count,
         )  # fmt: skip
-        if self.is_twice or count < at.size:
-            plan.listed = given[1][:count] >> 1
-        plan.vertex_count = room[0]
-        plan.born = room[0] if dense else room[0] - self.vertex_count
-        if looks:
-            self._plan_rows(plan, updates)
-        else:
-            plan.share(kernels.plan_appends, rows, first, starts, stops, lengths)
+        if not updates.kinds.all():
+            words = kernels.measure_rows(rows, plan.starts, plan.stops, bits_at)
+            plan.bits = np.zeros(words, np.uint64)
+        keys = ends << 1 | order & 1 if self.is_sided else ends
+        tallies = np.zeros((len(plan.bounds), kernels.TALLY), np.int64)
+        threads.share(
+            plan.bounds, kernels.plan_rows, rows, first, order, keys, plan.starts,
+            plan.stops, plan.classes, self.ends, self.numbers, self.is_sided, dense,
+            updates.looks, updates.policy, updates.copies, bits_at, plan.bits,
+            plan.places, fates, plan.heads, updates.outcomes, lengths, gone,
+            plan.chosen, tallies,
+        )  # fmt: skip
+        plan.tally = tallies.sum(axis=0)
         return plan
-
-    def _plan_rows(self, plan: Plan, updates: Updates) -> None:
-        """Match the entries of each row with its edges."""
-        kernels = numba_kernels()
-        is_new = np.full(plan.order.size, updates.kinds[:1].any(), np.uint8)
-        if updates.kinds.any() and not updates.kinds.all():
-            is_new = plan.by_entry(updates.kinds)
-        keys = plan.ends
-        if self.is_sided:
-            keys = plan.ends << 1 | plan.order & 1
-        bounds = plan.threads.bounds(plan.rows.size, plan.first)
-        tallies = np.zeros((len(bounds), plan.tally.size), np.int64)
-        plan.threads.share(
-            bounds,
-            lambda part, low, high: kernels.plan_rows(
-                low, high, plan.rows, plan.first, plan.order, keys, is_new,
-                plan.starts, plan.stops, self.ends, self.numbers, self.is_sided,
-                updates.policy, updates.copies, plan.bits_at, plan.bits,
-                plan.places, plan.fates, plan.heads, updates.outcomes, plan.lengths,
-                plan.gone, tallies[part],
-            ),
-        )  # fmt: skip
-        plan.tally[:] = tallies.sum(axis=0)
 
     def fit(self, plan: Plan) -> bool:
         """Find room for the rows that grow or shrink; return whether there is any."""
         kernels = numba_kernels()
-        counts = np.zeros((4, kernels.CLASS_COUNT + 1), np.int64)
-        wanted, freed = counts[:2, :-1]
-        plan.chosen = np.empty(plan.rows.size, np.uint8)
+        plan.region, plan.top = self.region, self.top
+        self._find_hubs(plan)
+        if not plan.runs.any():
+            plan.targets = plan.starts[plan.rows]
+            return True
+        wanted, freed = plan.runs
         plan.targets = np.empty(plan.rows.size, plan.starts.dtype)
-        has_other_hubs = kernels.choose_runs(
-            plan.rows, plan.lengths, plan.starts, plan.stops, plan.classes, plan.chosen,
-            wanted, freed,
-        )  # fmt: skip
+        counts = np.zeros((2, kernels.CLASS_COUNT + 1), np.int64)
         taken = [np.empty(0, np.int64)]
         used: dict[int, int] = {}
         short = 0
         for size in wanted.nonzero()[0].tolist():
             taken.append(self.queues[size].next(int(wanted[size])))
-            used[size] = taken[-1].size
+            counts[0, size + 1] = used[size] = taken[-1].size
             short += int(wanted[size] - used[size]) * int(kernels.SIZES[size])
-            counts[2, size + 1] = used[size]
-        counts[3, 1:] = freed
-        taken_at, freed_at = counts[2:].cumsum(axis=1)
+        counts[1, 1:] = freed
+        taken_at, freed_at = counts.cumsum(axis=1)
         regions = self._regions(short, used)
         places = np.empty(int(freed_at[-1]), np.int64)
         passed = kernels.place_runs(
@@ -416,11 +361,6 @@ class RowPool(HostRows):
         self._leave(plan, regions, passed)
         for size, numbers in plan.puts:
             self.queues[size].reserve(len(numbers))
-        plan.hubs = self.hubs
-        if has_other_hubs:
-            kept = np.setdiff1d(self.hubs, plan.rows, assume_unique=True)
-            found = np.append(kept, plan.rows[plan.lengths >= kernels.HUB])
-            plan.hubs = np.sort(found).astype(np.int32)
         return True
 
     def _leave(self, plan: Any, regions: Array, passed: int) -> None:
@@ -438,6 +378,13 @@ class RowPool(HostRows):
             if region != passed:
                 start, stop = regions[region].tolist()
                 plan.lost += self._split(start, stop, plan.puts)
+
+    def _find_hubs(self, plan: Plan) -> None:
+        kernels, plan.hubs = numba_kernels(), self.hubs
+        if plan.is_dense or plan.tally[kernels.HUBS]:
+            kept = np.setdiff1d(self.hubs, plan.rows, assume_unique=True)
+            found = np.append(kept, plan.rows[plan.lengths >= kernels.HUB])
+            plan.hubs = np.sort(found).astype(np.int32)
 
     def _regions(self, short: int, used: dict[int, int]) -> Array:
         """Return free regions with so many slots, the end of the pool behind them.
@@ -478,18 +425,21 @@ class RowPool(HostRows):
             Takes the slots that rows need, and returns those of the new pool.
         """
         kernels = numba_kernels()
-        plan.chosen = np.empty(plan.rows.size, np.uint8)
-        needed = kernels.classes_of(plan.lengths, plan.chosen)
+        needed = int(plan.runs[0] @ kernels.SIZES)
         slots = slots_for(needed)
         capacity = plan.starts.size
         fresh = RowPool(self.along, self.is_twice, slots, capacity, self.spec)
         if self.ids is not None:
             fresh.ids = np.zeros(fresh.slots, np.uint32)
         plan.targets = np.empty(plan.rows.size, fresh.starts.dtype)
-        kernels.place_all(plan.chosen, plan.targets)
+        none = np.zeros(kernels.CLASS_COUNT + 1, np.int64)
+        kernels.place_runs(
+            plan.rows, fresh.starts, fresh.classes, plan.chosen, none, none,
+            np.array([[0, needed]]), plan.targets, none, none,
+        )  # fmt: skip
         fresh.top = plan.top = needed
         plan.fresh = fresh
-        plan.hubs = plan.rows[plan.lengths >= kernels.HUB]
+        self._find_hubs(plan)
 
     def prepare(self, plan: Plan, updates: Updates) -> None:
         """Find what is written, so that `apply` takes no memory.
@@ -501,30 +451,34 @@ class RowPool(HostRows):
         """
         kernels = numba_kernels()
         new = self if plan.fresh is None else plan.fresh
-        sources = _NONE
+        plan.degrees = _grown(self.degrees, self.degrees.size and plan.starts.size)
+        if self.out_degrees.size:
+            plan.out_degrees = _grown(self.out_degrees, plan.starts.size)
+            room = self.longest_out + plan.came + 1
+            if room > self.out_counts.size:
+                room = 2 * room
+            plan.out_counts = _grown(self.out_counts, room)
         numbers = plan.order
         if updates.numbers is None and updates.number:
             numbers = plan.order + np.uint32(2 * updates.number)
         elif updates.numbers is not None:
             numbers = updates.numbers[plan.order >> 1] + (plan.order & 1)
-        if updates.policy == kernels.COMBINE and updates.rule == "last":
-            sources = np.arange(plan.order.size, dtype=np.int32)
-            kernels.take_last(plan.heads, sources)
+        sources, own = plan.order >> 1, plan.order[:0]
         plan.writes = [
-            (self.ends, new.ends, plan.ends, _NONE, False),
-            (self.numbers, new.numbers, numbers, _NONE, False),
+            (self.ends, new.ends, plan.ends, own, False),
+            (self.numbers, new.numbers, numbers, own, False),
         ]
+        if updates.policy == kernels.COMBINE and updates.rule == "last":
+            kernels.take_last(plan.heads, sources)
         for name, column in self.columns.items():
-            values = column[:0]
-            if name in updates.columns:
-                values = plan.by_entry(updates.columns[name])
-                if updates.policy == kernels.COMBINE and updates.rule != "last":
-                    values = self._combined(plan, column, values, updates.rule)
-            plan.writes.append((column, new.columns[name], values, sources, True))
+            values, of = updates.columns.get(name, column[:0]), sources
+            if values.size and plan.heads.size and updates.rule != "last":
+                values, of = self._combined(plan, column, values[of], updates.rule), own
+            plan.writes.append((column, new.columns[name], values, of, True))
         if self.ids is not None and updates.ids is not None:
             is_shared = np.uint32(not updates.has_twins)  # at both ends
             ids = updates.ids[plan.order & ~is_shared]
-            plan.writes.append((self.ids, new.ids, ids, _NONE, False))
+            plan.writes.append((self.ids, new.ids, ids, own, False))
 
     @staticmethod
     def _combined(plan: Plan, column: Array, values: Array, policy: str) -> Array:
@@ -559,6 +513,12 @@ class RowPool(HostRows):
         """Write the rows, and return the pool that has them now; it cannot fail."""
         kernels = numba_kernels()
         new = self if plan.fresh is None else plan.fresh
+        new.degrees, new.out_degrees = plan.degrees, plan.out_degrees
+        new.out_counts = plan.out_counts
+        longest_out = plan.threads.beside(
+            kernels.count_ends, plan.ends, plan.fates, plan.left_ends, new.out_degrees,
+            new.out_counts, self.longest_out,
+        )  # fmt: skip
         for old, to, values, sources, replaces in plan.writes:
             width = 1 if old.ndim == 1 else old.shape[1]
             plan.share(
@@ -574,8 +534,9 @@ class RowPool(HostRows):
         new.vertex_count = plan.vertex_count
         kernels.finish_rows(
             plan.rows, plan.targets, plan.lengths, plan.chosen, new.starts, new.stops,
-            new.classes, new.length_counts,
+            new.classes, new.length_counts, new.degrees,
         )  # fmt: skip
+        new.longest_out = longest_out()
         new.hubs = plan.hubs
         if new is self:
             for size, count in plan.drops:
@@ -586,19 +547,25 @@ class RowPool(HostRows):
             self.lost += plan.lost
         return new
 
+    def degrees_of(self, side: str, vertex_count: int) -> Array:
+        """Return degrees by vertex that batches keep: "in" of rows, or "out"; int32."""
+        if side == "in" and not self.degrees.size:
+            self.degrees = (self.stops - self.starts).astype(np.int32)
+        return self.degrees if side == "in" else self.out_degrees
+
     def arrays(self) -> list[Array]:
         """Return all arrays over slots and vertices."""
-        by_row = [self.starts, self.stops, self.classes]
+        by_row = [self.starts, self.stops, self.classes, self.degrees, self.out_degrees]
         ids = [] if self.ids is None else [self.ids]
         return [*by_row, self.ends, self.numbers, *self.columns.values(), *ids]
 
     def copy(self) -> RowPool:
         """Return a pool with the same rows in the same places."""
         made = copy(self)
-        for name in ("starts", "stops", "classes", "ends", "numbers", "length_counts"):
-            setattr(made, name, getattr(self, name).copy())
+        for name, array in vars(self).items():
+            if isinstance(array, np.ndarray):
+                setattr(made, name, array.copy())
         made.columns = {name: column.copy() for name, column in self.columns.items()}
-        made.ids = None if self.ids is None else self.ids.copy()
         made.queues = [queue.copy() for queue in self.queues]
         return made
 

@@ -21,6 +21,7 @@ __all__ = [
     "Spec",
     "Threads",
     "edges_of",
+    "living_slots",
     "numba_kernels",
 ]
 
@@ -121,16 +122,23 @@ class Threads:
         if self._pool is not None:
             self._pool.shutdown()
 
-    def share(self, bounds: Any, work: Callable[[int, int, int], object]) -> None:
-        """Call ``work(part, low, high)`` for each part between two bounds."""
-        parts = list(zip(range(len(bounds)), bounds[:-1], bounds[1:], strict=False))
+    def share(self, bounds: Any, work: Callable[..., object], *arguments: Any) -> None:
+        """Call ``work(part, low, high, *arguments)`` for each part of a range."""
+        parts = zip(range(len(bounds)), bounds[:-1], bounds[1:], strict=False)
         if self._pool is None:
             for part in parts:
-                work(*part)
+                work(*part, *arguments)
             return
         # Waits for all of them, also where one failed.
-        for done in [self._pool.submit(work, *part) for part in parts]:
+        for done in [self._pool.submit(work, *part, *arguments) for part in parts]:
             done.result()
+
+    def beside(self, work: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+        """Begin a call beside shared loops; return what waits for its result."""
+        if self._pool is None:
+            result = work(*arguments)
+            return lambda: result
+        return self._pool.submit(work, *arguments).result
 
     def bounds(self, count: int, first: Array | None = None) -> list[int]:
         """Cut a range into parts, each with as many rows and entries."""
@@ -157,11 +165,20 @@ class HostRows:
     columns: dict[str, Array]
     ids: Array | None
     hubs: Array
+    length_counts: Array
+    out_counts: Array
+    longest_out: int
 
-    @property
-    def longest(self) -> int:
-        """The length of the longest row of a hub; 0 without hubs."""
-        return int((self.stops[self.hubs] - self.starts[self.hubs]).max(initial=0))
+    def longest(self, vertex_count: int, has_out: bool, bound: int) -> tuple[int, int]:
+        """Return the highest degree, and that below a bound; out-degrees if asked."""
+        top, counts = numba_kernels().top_of, self.length_counts
+        most, below = top(counts, counts.size - 1), top(counts, bound - 1)
+        if self.hubs.size:
+            most = int((self.stops[self.hubs] - self.starts[self.hubs]).max())
+        if has_out:
+            most = max(most, self.longest_out)
+            below = max(below, top(self.out_counts, min(self.longest_out, bound - 1)))
+        return most, below
 
     def taken_at(self, name: str, places: Array) -> Array:
         """Return some entries of an array by its name, on the host."""
@@ -180,12 +197,9 @@ class HostRows:
         at = np.append(0, np.cumsum(self.lengths(vertex_count), dtype=np.int64))
         rows, slots = np.empty(at[-1], np.int32), np.empty(at[-1], starts.dtype)
         with Threads(at[-1]) as threads:
-            threads.share(
-                threads.bounds(starts.size, at),
-                lambda _, *part: kernels.list_slots(
-                    *part, starts, self.stops, at, rows, slots
-                ),
-            )
+            bounds = threads.bounds(starts.size, at)
+            given = starts, self.stops, at, rows, slots
+            threads.share(bounds, kernels.list_slots, *given)
         if is_undirected:
             is_given = self.numbers[slots] & 1 == 0
             rows, slots = rows[is_given], slots[is_given]
@@ -252,3 +266,11 @@ def edges_of(pool: Any, rows: Array) -> tuple[Array, Array]:
     shift = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
     slots = shift + np.arange(shift.size)
     return pool.taken_at("ends", slots), np.repeat(rows, lengths)
+
+
+def living_slots(pool: Any, vertex_count: int) -> Array:
+    """Return the slots with an edge, by row."""
+    lengths = pool.lengths(vertex_count)
+    begins = np.cumsum(lengths) - lengths
+    shift = np.repeat(pool.starts[:vertex_count] - begins, lengths)
+    return shift + np.arange(shift.size)

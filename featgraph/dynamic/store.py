@@ -27,7 +27,7 @@ from featgraph.dynamic.batches import (
     require_choice,
 )
 from featgraph.dynamic.pools import Plan, RowPool, Updates
-from featgraph.dynamic.rows import Queue, Spec, Threads, edges_of
+from featgraph.dynamic.rows import Queue, Spec, Threads, edges_of, living_slots
 from featgraph.errors import DeviceMemoryError, GraphInputError
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
 from featgraph.graph.building.edges import POLICIES
@@ -97,6 +97,8 @@ class EdgeStore:
         Ids to be given out again; None where edges have no ids.
     """
 
+    sides: None = None
+
     def __init__(
         self,
         vertex_count: int = 0,
@@ -131,6 +133,9 @@ class EdgeStore:
             self.pools = {"in": self._empty("in", not directed, capacity or 0)}
         self.pools["in"].length_counts[0] = vertex_count
         self.pools["in"].vertex_count = vertex_count
+        if directed and target == "cpu":  # degrees are taken from "out" rows else
+            degrees = np.zeros(self.vertex_capacity, np.int32)
+            self.pools["in"].out_degrees = degrees
         self.next_number = self.numberings = 0
         self.known = np.empty(0, np.int64)
         #: Updates since rows were laid out.
@@ -229,7 +234,7 @@ class EdgeStore:
         if ids is not None:
             ids = np.repeat(on_host(ids), 2)
         updates = Updates(
-            sources, targets, np.zeros(0, np.uint8), 0, 0, False, 0, "keep",
+            sources, targets, np.ones(sources.size, np.uint8), 0, 0, False, 0, "keep",
             columns, np.zeros(0, np.uint8), False, numbers, ids,
         )  # fmt: skip
         is_twice = along == "both"
@@ -304,6 +309,8 @@ class EdgeStore:
 
     def next_vertices(self, count: int) -> Array:
         """Return the ids that the next inserted vertices will have."""
+        if not count:
+            return np.empty(0, np.int32)
         freed = self.free_vertices.next(count)
         more = np.arange(count - freed.size, dtype=np.int32) + self.vertex_count
         return np.concatenate([freed, more.astype(np.int32)])
@@ -603,7 +610,7 @@ class _Step:
         is_logged = came + gone + batch.births <= room
         left = self._left(plan, is_logged)
         free, ids_taken, next_id, capacity = self._ids(plan, came, left[3], gone)
-        object.__setattr__(updates, "ids", free)
+        updates.ids = free
         for along, pool in store.pools.items():
             pool.prepare(plans[along], updates)
         record = self._record(plan, left) if is_logged else None
@@ -641,21 +648,17 @@ class _Step:
 
     def _left(self, plan: Plan, is_logged: bool) -> tuple[Array, ...]:
         """Return rows, ends, numbers and ids of edges that leave."""
-        gone_at = np.append(0, np.cumsum(plan.gone))
-        pool, kernels = self.store.pools["in"], self.kernels
+        pool, count = self.store.pools["in"], plan.left
         ids = np.empty(0, np.uint32) if pool.ids is None else pool.ids
-        count = int(gone_at[-1]) if is_logged or ids.size else 0
-        left = (
-            np.empty(count, np.int32),
-            np.empty(count, np.int32),
-            np.empty(count, np.uint32),
-            np.empty(count if ids.size else 0, np.uint32),
-        )
+        rows, ends = np.empty((2, count), np.int32)
+        left = rows, ends, np.empty(count, np.uint32), np.empty(count, np.uint32)
         if count:
+            gone_at = np.append(0, np.cumsum(plan.gone))
             plan.share(
-                kernels.list_gone, plan.rows, plan.starts, plan.gone, gone_at,
+                self.kernels.list_gone, plan.rows, plan.starts, plan.gone, gone_at,
                 plan.bits_at, plan.bits, pool.ends, pool.numbers, ids, *left,
             )  # fmt: skip
+        plan.left_ends = ends
         return left
 
     def _ids(
@@ -684,17 +687,19 @@ class _Step:
         """Return what the batch changes, for the log."""
         store, kernels, updates = self.store, self.kernels, self.updates
         pool = store.pools["in"]
-        is_born = (plan.fates == kernels.APPENDS) & (plan.order & 1 == 0)
+        born, born_count = plan.order, int(plan.tally[kernels.BORN])
+        if born_count < born.size:
+            born = born[(plan.fates == kernels.APPENDS) & (born & 1 == 0)]
         rows, ends, numbers = left[:3]
         if updates.has_twins and rows.size:
             is_given = numbers & 1 == 0
             rows, ends, numbers = rows[is_given], ends[is_given], numbers[is_given]
         changed = (rows[:0], rows[:0], numbers[:0])
-        if updates.policy == kernels.COMBINE:
+        if updates.policy == kernels.COMBINE and self.counts[kernels.REPLACED]:
             changed = self._changed(pool, plan)
         return Record(
             store.version, store.next_number, updates.sources, updates.targets,
-            plan.order[is_born], (ends, rows, numbers), changed, self.vertices,
+            born, (ends, rows, numbers), changed, self.vertices,
             self.batch.deaths,
         )  # fmt: skip
 
@@ -762,14 +767,6 @@ def _spec_of(columns: Mapping[str, Any], duplicates: str) -> Spec:
             dtype = np.dtype(f"{dtype.kind}8")
         spec[name] = dtype, None if len(given.shape) == 1 else int(given.shape[1])
     return spec
-
-
-def living_slots(pool: RowPool, vertex_count: int) -> Array:
-    """Return the slots with an edge, by row."""
-    lengths = pool.lengths(vertex_count)
-    begins = np.cumsum(lengths) - lengths
-    shift = np.repeat(pool.starts[:vertex_count] - begins, lengths)
-    return shift + np.arange(shift.size)
 
 
 @contextmanager

@@ -17,10 +17,9 @@ import numpy.typing as npt
 
 from featgraph._cached import cached_property
 from featgraph.arrays.values import Reordered, Rows
-from featgraph.dynamic.batches import Changes
 from featgraph.dynamic.pools import FEWEST_LISTED, RowPool
-from featgraph.dynamic.rows import edges_of
-from featgraph.dynamic.store import EdgeStore, living_slots
+from featgraph.dynamic.rows import edges_of, living_slots
+from featgraph.dynamic.store import EdgeStore
 from featgraph.errors import GraphInputError
 from featgraph.fold.plan.layout import (
     COLUMN,
@@ -53,10 +52,10 @@ from featgraph.runtime.devices.host_arrays import (
 
 __all__ = [
     "ColumnValues",
+    "Degrees",
     "GraphColumn",
     "LivingEdges",
     "RunArrays",
-    "degrees_of",
     "find_pairs",
     "freeze_living",
 ]
@@ -234,158 +233,43 @@ class GraphColumn(PropertySpec):
 class Degrees:
     """Degrees of all vertices of a store, and the traits that follow from them.
 
-    The store counts the rows that it has. Out-degrees of a directed graph are counted
-    here: batches need not have its out-rows.
-
-    Attributes
-    ----------
-    of : dict of str to ndarray of int32, shape (vertex capacity,)
-        "in" and "out", where something has asked for them; see `array`.
+    The store keeps both: batches need no pass over the vertices.
     """
 
     def __init__(self, store: EdgeStore) -> None:
         self.store = store
-        self.of: dict[str, Array] = {}
         self.now: GraphTraits | None = None
-        #: How many vertices have each out-degree; unused for undirected graphs.
-        self._counts = np.zeros(1, np.int64)
-        if store.directed:
-            self._counts = np.bincount(self.array("out")[: store.vertex_count])
+        #: What the traits were found from, unless others were kept.
+        self._found: tuple[GraphTraits, int] | None = None
 
-    def array(self, side: str) -> Array:
+    def array(self, side: str) -> Any:
         """Return the degrees, in memory that batches write; entries behind V are 0."""
         side = side if self.store.directed else "in"
-        if side not in self.of:
-            self.of[side] = self._counted(side)
-        return self.of[side]
-
-    def _counted(self, side: str) -> Array:
-        pool, count = self.store.pool("in"), self.store.vertex_count
-        made = (pool.stops - pool.starts).astype(np.int32)
-        if side == "out":
-            ends = pool.ends[living_slots(pool, count)]
-            made = np.bincount(ends, minlength=made.size).astype(np.int32)
-        return made
-
-    @property
-    def bytes(self) -> int:
-        """The memory of the degrees."""
-        return sum(array.nbytes for array in self.of.values())
-
-    def follow(self, since: int) -> None:
-        """Have the degrees of the version that there is.
-
-        Parameters
-        ----------
-        since : int
-            The version that they are of.
-        """
-        pool, changes = self.store.pool("in"), self.store.changes(since)
-        for side, array in self.of.items():
-            if array.size != len(pool.starts):
-                self.of[side] = self._counted(side)
-            elif changes is None:
-                array[:] = self._counted(side)
-            elif side == "in":
-                pairs = [*changes.inserted, *changes.deleted]
-                rows = np.concatenate(pairs[1::2] if self.store.directed else pairs)
-                array[rows] = pool.stops[rows] - pool.starts[rows]
-            else:
-                self._count(array, changes)
-                continue
-            if side == "out":
-                self._counts = np.bincount(self.of[side][: self.store.vertex_count])
-
-    def _count(self, array: Array, changes: Changes) -> None:
-        """Add to the out-degrees what has changed."""
-        for ends, sign in ((changes.inserted[0], 1), (changes.deleted[0], -1)):
-            ends = np.sort(ends)
-            first = np.flatnonzero(np.diff(ends, prepend=-1))
-            rows, times = ends[first], np.diff(first, append=ends.size)
-            before = array[rows]
-            array[rows] = after = (before + sign * times).astype(np.int32)
-            more = int(after.max(initial=0)) - self._counts.size + 1
-            if more > 0:
-                self._counts = np.append(self._counts, np.zeros(more, np.int64))
-            _add_counts(self._counts, before, -1)
-            _add_counts(self._counts, after, 1)
-        counts = self._counts
-        counts[0] += self.store.vertex_count - int(counts.sum())
+        return self.store.pool("in").degrees_of(side, self.store.vertex_count)
 
     def traits(self) -> GraphTraits:
         """Return the traits: higher ones at once, lower ones past a factor of two."""
-        store, sized = self.store, LivingEdges(self.store)
+        store = self.store
         pool = store.pool("in")
-        short = pool.length_counts
-        longest, below = _longest(short)
-        if pool.hubs.size:
-            longest = pool.longest
-        if store.directed:
-            both = zip((longest, below), self._longest_out(), strict=True)
-            longest, below = (max(lengths) for lengths in both)
-        is_wide = needs_wide_positions(pool.slots)
+        short = pool.length_counts[:SHORT]
+        longest, below = pool.longest(store.vertex_count, store.directed, HUB_DEGREE)
+        found = traits_of_degrees(store, longest, below, short), pool.slots
+        if found == self._found:
+            return self.now  # type: ignore[return-value]
+        self._found, then = found, self.now
         now = replace(
-            traits_of_degrees(sized, longest, below, short[:SHORT]),
+            found[0],
             layout=RunArrays.name,
-            wide_offsets=is_wide,
+            wide_offsets=needs_wide_positions(pool.slots),
             wide_both=store.directed and needs_wide_positions(2 * pool.slots),
         )
-        then = self.now
         if then is not None and now != then:
-            twice = traits_of_degrees(sized, 2 * longest, below, short[:SHORT])
-            now = _lowered(then, now, twice)
+            twice = traits_of_degrees(store, 2 * longest, below, short)
+            lowered = _lowered(then, now, twice)
+            self._found = found if lowered == now else None
+            now = lowered
         self.now = now
         return now
-
-    def _longest_out(self) -> tuple[int, int]:
-        """Return the greatest out-degree, of all and below hubs."""
-        return _longest(self._counts)
-
-
-def _add_counts(counts: Array, degrees: Array, sign: int) -> None:
-    """Add 1 or -1 to the count of each degree, as often as it comes."""
-    if degrees.size < counts.size:
-        np.add.at(counts, degrees, sign)
-    else:
-        counts += sign * np.bincount(degrees, minlength=counts.size)
-
-
-class GpuDegrees(Degrees):
-    """Degrees on the GPU, where the pools keep them."""
-
-    def __init__(self, store: EdgeStore) -> None:
-        self.store, self.now = store, None
-
-    def array(self, side: str) -> Any:
-        side = side if self.store.directed else "in"
-        pool: Any = self.store.pool("in")
-        return pool.degrees_of(side, self.store.vertex_count)
-
-    @property
-    def bytes(self) -> int:
-        pool: Any = self.store.pool("in")
-        arrays = [pool.degrees, pool.out_degrees]
-        return sum(a.size * a.dtype.itemsize for a in arrays if a is not None)
-
-    def follow(self, since: int) -> None:
-        """Do nothing: batches have done so."""
-
-    def _longest_out(self) -> tuple[int, int]:
-        from featgraph.dynamic.gpu_pools import highest  # imports the dialect
-
-        return highest(self.array("out"), self.store.vertex_count, HUB_DEGREE)
-
-
-def degrees_of(store: EdgeStore) -> Degrees:
-    """Return the degrees of a store, where it is."""
-    return (GpuDegrees if store.target == "cuda" else Degrees)(store)
-
-
-def _longest(counts: Array) -> tuple[int, int]:
-    """Return the greatest degree that some vertex has, of all and below hubs."""
-    found = np.flatnonzero(counts)
-    below = found[found < HUB_DEGREE]
-    return int(found.max(initial=0)), int(below.max(initial=0))
 
 
 #: Traits that a factor of two on the lengths of rows keeps.

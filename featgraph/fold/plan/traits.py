@@ -141,6 +141,7 @@ def needs_wide_positions(edge_count: int) -> bool:
     return edge_count >= 2**31 - _MOST_SLOTS
 
 
+_DEGREES = np.arange(SHORT)
 #: By the shape of a graph.
 _traits: weakref.WeakKeyDictionary[Stamp, GraphTraits] = weakref.WeakKeyDictionary()
 _sizes: weakref.WeakKeyDictionary[Stamp, EdgeSizes] = weakref.WeakKeyDictionary()
@@ -238,5 +239,5 @@ def _rows_of_longest(edge_count: int, longest: int) -> int:
 
 def _typical_degree(edge_count: int, short: NDArray[np.int64]) -> int:
     """Return the in-degree at three quarters of the edges, down to a power of two."""
-    ends = np.cumsum(short * np.arange(SHORT))
-    return _floor(int(np.searchsorted(ends, 0.75 * edge_count)), SHORT)
+    ends = (short * _DEGREES).cumsum()
+    return _floor(int(ends.searchsorted(0.75 * edge_count)), SHORT)

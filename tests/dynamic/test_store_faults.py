@@ -1,0 +1,174 @@
+"""Faults planted in the passes of a batch on the CPU: the model of a store finds all.
+
+Kernels run as functions of Python, in a process of their own, so that no fault is kept
+in a cache. Runs of few slots count as long ones there: small stores cut them, too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from featgraph import _interrupts
+
+_KERNELS, _POOL = "kernels_cpu", "pools RowPool"
+#: So many graphs are tried at most to find a fault.
+WALKS = 40
+#: Module (and class) and function, what it has, and what it has in place of that.
+FAULTS: dict[str, tuple[str, str, str, str]] = {
+    # plan
+    "a deletion takes one copy more": (
+        _KERNELS, "_group", "pairs[NEED, pair] += 1", "pairs[NEED, pair] += 2"),
+    "edges of a batch that leave again count": (
+        _KERNELS, "_decide_single", "gained -= fates", "gained += fates"),
+    "the last copy is one of the graph": (
+        _KERNELS, "_group", "copies == LAST and", "copies == LAST and False and"),
+    "the first copy is forgotten": (
+        _KERNELS, "_decide_copies", "pairs[STATE, pair] = pairs[NEED, pair] = i + 1",
+        "pairs[NEED, pair] = i + 1"),
+    "rows share the bits of what leaves": (
+        _KERNELS, "measure_rows", "bits_at[j] = total", "bits_at[j] = 0"),
+    "a full run gets an edge more": (
+        _KERNELS, "plan_rows", "length > SIZES[now]", "length > SIZES[now] + 1"),
+    "entries lose their order": (
+        _KERNELS, "list_entries", "| 2 * i\n", "| 2 * (at.size - i - 1)\n"),
+    # scan
+    "a free run is taken twice": (
+        _KERNELS, "place_runs", "at[best] += 1", "at[best] += 0"),
+    "runs overlap": (
+        _KERNELS, "place_runs", "+= SIZES[best]", "+= SIZES[best] - 1"),
+    "freed runs are forgotten": (
+        _KERNELS, "place_runs", "freed[behind[now]] = start", "pass"),
+    "regions that are passed by are lost": (
+        _POOL, "_leave", "region != passed", "region > passed"),
+    "runs that are cut overlap": (
+        _POOL, "_split", "start += sizes[size]", "start += sizes[size] - 1"),
+    # apply
+    "gaps stay open": (
+        _KERNELS, "_close_gaps", "if not (word", "if True or not (word"),
+    "values miss edges that have moved": (
+        _KERNELS, "_place_now", "now += not", "now += True or not"),
+    "edges that left again are written": (
+        _KERNELS, "write_values", "fates[e] == APPENDS", "fates[e] & APPENDS"),
+    "the first of several values stays": (
+        _KERNELS, "take_last", "= sources[e]", "= sources[heads[e]]"),
+    "lengths are not counted": (
+        _KERNELS, "finish_rows", "counts[min(before, HUB)] -= 1", "pass"),
+    "degrees do not fall": (
+        _KERNELS, "count_ends", "= degree - 1", "= degree"),
+    # queues
+    "numbers are given out again": (
+        "rows Queue", "drop", "+= count", "+= count // 2"),
+    "numbers are lost where a queue grows": (
+        "rows Queue", "reserve", "array[: kept.size] = kept", "array[:] = 0"),
+    "ids are given out twice": (
+        _KERNELS, "give_ids", "next_id + count - free.size", "next_id + count"),
+    # log
+    "what came and left again is logged": (
+        "batches Log", "since", "gone[2] < number", "gone[2] >= 0"),
+    "twins are logged": (
+        "store _Step", "_record", "numbers & 1 == 0", "numbers >= 0"),
+    "equal values are logged": (
+        "store _Step", "_changed", "is_other |= differs", "is_other |= True #"),
+}  # fmt: skip
+
+
+def plant(patch: pytest.MonkeyPatch, fault: str) -> None:
+    """Have a function of the store be another one."""
+    place, name, right, wrong = FAULTS[fault]
+    module, _, kind = place.partition(" ")
+    owner: Any = importlib.import_module(f"featgraph.dynamic.{module}")
+    names = vars(owner)
+    owner = getattr(owner, kind) if kind else owner
+    source = textwrap.dedent(inspect.getsource(getattr(owner, name)))
+    assert right in source, f"the text of {name} has changed"
+    made = dict(names) if kind else names
+    exec(source.replace(right, wrong), made)  # noqa: S102
+    patch.setattr(owner, name, made[name])
+
+
+def walk(seed: int) -> None:
+    """Apply drawn batches to a store and its model, and compare them after each."""
+    from tests.dynamic.test_batches import Batches
+
+    rng = np.random.default_rng(seed)
+    machine: Any = Batches()
+
+    def choose(*choices: Any) -> Any:
+        return choices[rng.integers(len(choices))]
+
+    def dead(_: Any) -> list[int]:
+        return [int(rng.choice(np.flatnonzero(machine.model.living)))]
+
+    machine.begin(
+        options={
+            "directed": choose(True, False), "capacity": None,
+            "duplicates": choose("keep", "keep", "last", "last", "first", "sum"),
+            "loops": "keep",
+        },
+        columns=choose("weight", "weight", "half", "several"), count=6,
+        shares=choose((0, 0), (0, 0), (0, 0), (8, 4)), built=choose("in", "both"),
+        has_ids=choose(True, False),
+    )  # fmt: skip
+    try:
+        for _ in range(14):
+            what = rng.integers(12)
+            if what == 0:
+                machine.delete_vertices(data=SimpleNamespace(draw=dead), fails=False)
+            elif what == 1:
+                machine.insert_vertices(count=choose(1, 2))
+            else:
+                machine.update(
+                    size=choose(1, 3, 9, 33), seed=int(rng.integers(1 << 16)),
+                    deletes=choose(0.0, 0.3, 0.5, 1.0),
+                    form=(choose(True, False), choose(True, False)),
+                    options={"copies": choose("all", "first", "last")}, fails=False,
+                )  # fmt: skip
+            machine.is_as_the_model()
+    finally:
+        machine.teardown()
+
+
+def find_faults() -> None:
+    """Print what is found of each fault, and what is wrong without any."""
+    _interrupts.compiled_aside = lambda function: function  # type: ignore[assignment]
+    from featgraph.dynamic import kernels_cpu
+
+    kernels_cpu._fetch = lambda *_: None
+    kernels_cpu.LONG_CLASS = 6
+    found, before = {}, vars(kernels_cpu).copy()
+    for fault in (None, *FAULTS):
+        with pytest.MonkeyPatch.context() as patch:
+            if fault is not None:
+                plant(patch, fault)
+            try:
+                for seed in range(WALKS if fault else 3):
+                    walk(seed)
+            except Exception as error:
+                found[str(fault)] = seed, repr(error)
+        vars(kernels_cpu).update(before)
+    print(json.dumps(found))
+
+
+def test_planted_faults_are_found() -> None:
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c",
+         "from tests.dynamic.test_store_faults import find_faults; find_faults()"],
+        cwd=root, env=os.environ | {"NUMBA_DISABLE_JIT": "1"}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found.keys() == FAULTS.keys()
