@@ -333,6 +333,7 @@ class RowPool(HostRows):
         if not plan.runs.any():
             plan.targets = plan.starts[plan.rows]
             return True
+        plan.runs[:, 0] = 0  # rows without edges have no run
         wanted, freed = plan.runs
         plan.targets = np.empty(plan.rows.size, plan.starts.dtype)
         counts = np.zeros((2, kernels.CLASS_COUNT + 1), np.int64)
