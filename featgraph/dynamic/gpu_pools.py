@@ -173,15 +173,13 @@ class GpuRowPool(RowPool):
         self.out_degrees: Any = None
 
     def longest(self, vertex_count: int, has_out: bool, bound: int) -> tuple[int, int]:
-        """Return the highest degree, and that below a bound; out-degrees if asked."""
+        """Return the greatest length of a row, and that below a bound.
+
+        Out-degrees count from when out-rows exist: others take a pass over vertices.
+        """
         counts = self.length_counts
         most, below = kernels.top_of(counts, HUB), kernels.top_of(counts, bound - 1)
-        most = max(most, int(self.hub_lengths.max(initial=0)))
-        if has_out:
-            degrees = self.degrees_of("out", vertex_count)
-            out = _highest(degrees, vertex_count, bound)
-            most, below = max(most, out[0]), max(below, out[1])
-        return most, below
+        return max(most, int(self.hub_lengths.max(initial=0))), below
 
     def lengths(self, vertex_count: int) -> Array:
         """Return the number of edges of each vertex, on the host."""
@@ -675,11 +673,3 @@ def _grown(array: Any, size: int) -> Any:
     made = memory.filled((size,), 0, array.dtype)
     memory.copy(made, array)
     return made
-
-
-def _highest(degrees: Any, count: int, bound: int) -> tuple[int, int]:
-    """Return the highest of some degrees, and of those below a bound."""
-    most = memory.filled((2,), 0, np.int32)
-    memory.launch_over(reads.survey_degrees, count, degrees, count, bound, most)
-    top, below = memory.read(most).tolist()
-    return top, below

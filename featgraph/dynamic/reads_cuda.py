@@ -105,25 +105,6 @@ def list_from(count, starts, stops, ends, is_in_set, before, out_ends, out_rows)
 
 
 @kernel(cache=True)
-def survey_degrees(degrees, count, bound, most):  # type: ignore[no-untyped-def]
-    """Raise ``most`` to the highest degree of all, and of those below a bound."""
-    own = cuda.shared.array(2, int32)
-    if cuda.threadIdx.x < 2:
-        own[cuda.threadIdx.x] = 0
-    cuda.syncthreads()
-    highest = below = int32(0)
-    for row in range(cuda.grid(1), count, cuda.gridsize(1)):
-        highest = max(highest, degrees[row])
-        if degrees[row] < bound:
-            below = max(below, degrees[row])
-    cuda.atomic.max(own, 0, highest)
-    cuda.atomic.max(own, 1, below)
-    cuda.syncthreads()
-    if cuda.threadIdx.x < 2:
-        cuda.atomic.max(most, cuda.threadIdx.x, own[cuda.threadIdx.x])
-
-
-@kernel(cache=True)
 def give_ids(d, free, free_count, next_id, entry_ids):  # type: ignore[no-untyped-def]
     """Give ids to inserted edges in the order of rows: free ones first.
 

@@ -66,7 +66,6 @@ SIGNATURES = [
     (reads.count_ends, (N, I32, I32, I32, I32)),
     (reads.count_from, (N, I32, I32, I32, U8, I32)),
     (reads.list_from, (N, I32, I32, I32, U8, I64, I32, I32)),
-    (reads.survey_degrees, (I32, N, N, I32)),
 ]  # fmt: skip
 
 
