@@ -112,14 +112,14 @@ class OnGpu:
         pool: Any = self.store.pools["in"]
         has_ids = pool.ids is not None
         count = plan.left if is_logged or has_ids else 0
-        left = [memory.empty((count,), t) for t in (np.int32, np.int32, np.uint32)]
-        ids = memory.empty((count if has_ids else 0,), np.uint32)
+        left = [np.empty(0, t) for t in (*_TRIPLE, np.uint32)]
         if count:
+            left = [memory.empty((count,), a.dtype) for a in left]
             memory.launch_over(
-                reads.list_gone, max(pool.slots // 2048, 1), plan.d, *left,
-                pool.ids if has_ids else pool.numbers, has_ids, ids,
+                reads.list_gone, max(pool.slots // 2048, 1), plan.d, *left[:3],
+                pool.ids if has_ids else pool.numbers, has_ids, left[3],
             )  # fmt: skip
-        return *left, ids
+        return tuple(left)
 
     def _ids(
         self, plan: Any, came: int, freed: Any, gone: int

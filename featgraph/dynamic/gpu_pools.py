@@ -37,6 +37,8 @@ from featgraph.dynamic.rows import Array, Queue, Spec, Threads, edges_of
 
 __all__ = ["GpuPlan", "GpuRowPool"]
 
+#: Bytes of arrays that go to the GPU together.
+_TOGETHER = 1 << 16
 #: Most blocks of a kernel: 8 a multiprocessor of an H200.
 _MOST_BLOCKS = 1056
 #: Passes over pairs of updates and edges, and those of one block.
@@ -168,6 +170,7 @@ class GpuRowPool(RowPool):
         self._host: RowPool | None = None
         #: Arrays of the passes of small batches, which stay.
         self._kept: dict[str, Any] = {}
+        self._flat: list[tuple[Any, int]] | None = None
         #: Lengths of rows, and degrees at other ends, where they have been asked for.
         self.degrees: Any = None
         self.out_degrees: Any = None
@@ -293,7 +296,7 @@ class GpuRowPool(RowPool):
 
     def put(self, name: str, array: Any) -> None:
         """Write a `placed` array over that with a name, or have it where none is."""
-        self._host = None
+        self._host = self._flat = None
         if getattr(self, name) is None:
             setattr(self, name, array)
         else:
@@ -301,17 +304,16 @@ class GpuRowPool(RowPool):
 
     def taken(self, updates: Updates) -> Updates:
         """Return updates with all arrays on the GPU."""
-        numbers = updates.numbers
+        numbers, ids = updates.numbers, updates.ids
+        names = "sources", "targets", "kinds", "outcomes"
+        given = _uploaded(*(getattr(updates, name) for name in names))
         return replace(
             updates,
-            sources=_uploaded(updates.sources),
-            targets=_uploaded(updates.targets),
-            kinds=_uploaded(updates.kinds),
-            outcomes=_uploaded(updates.outcomes),
-            numbers=None if numbers is None else _uploaded(numbers),
-            columns={name: _uploaded(a) for name, a in updates.columns.items()},
-            ids=None if updates.ids is None else _uploaded(updates.ids),
+            numbers=None if numbers is None else _uploaded(numbers)[0],
+            columns={name: _uploaded(a)[0] for name, a in updates.columns.items()},
+            ids=None if ids is None else _uploaded(ids)[0],
             deletes=not updates.kinds.all(),
+            **dict(zip(names, given, strict=True)),
         )
 
     # -- plan
@@ -368,17 +370,16 @@ class GpuRowPool(RowPool):
             at, other = other, at
         size = FEW if is_few else max(most, limit)
         arrays = self._arrays(size, is_few, updates.looks and updates.deletes)
-        regions = np.array([self.region, (self.top, self.slots)], np.int64)
         return GpuPlan(
             updates,
             Passes(
-                sides, none, most, limit, len(regions), updates.policy, updates.copies,
+                sides, none, most, limit, 2, updates.policy, updates.copies,
                 int(self.is_sided), int(dense), int(updates.looks),
                 int(updates.deletes), at, other, updates.kinds, updates.outcomes,
                 _grown(self.starts, room[1]), _grown(self.stops, room[1]),
                 _grown(self.classes, room[1]), self.ends, self.numbers,
                 order=memory.empty((most,), np.int32),
-                fates=memory.empty((most,), np.uint8), table=self._table(regions),
+                fates=memory.empty((most,), np.uint8), table=self._table(self._ends()),
                 runs=self.queues.runs, **arrays,
             ),
             none, none if dense else none - self.vertex_count,
@@ -405,6 +406,10 @@ class GpuRowPool(RowPool):
                 kept[name] = memory.empty(shape, dtype)
         return {"marks": self.numbers, "before": kept["totals"], **kept}
 
+    def _ends(self) -> Array:
+        """Return the region that rows are laid into first, and that behind all rows."""
+        return np.array([self.region, (self.top, self.slots)], np.int64)
+
     def _table(self, regions: Array) -> Any:
         """Return the queues and free regions as kernels read them."""
         table = np.zeros((5, max(CLASS_COUNT, len(regions))), np.int64)
@@ -428,8 +433,8 @@ class GpuRowPool(RowPool):
         if plan.updates.looks:
             order = None
             if self.is_sided:
-                order = memory.empty(rows.shape, np.int32)
-                memory.launch_over(reads.list_sides, order.size, order)
+                places = np.arange(plan.d.most, dtype=np.int32).reshape(-1, 2)
+                order = memory.upload(places.T.ravel())
                 ends = taken(ends, order)
             _, order = sorting.sort_stably(ends, max(none, 1), order)
             _, order = sorting.sort_stably(taken(rows, order), none + 1, order)
@@ -443,7 +448,9 @@ class GpuRowPool(RowPool):
         counts = np.minimum(plan.wanted, self.queues.counts)
         short = int(((plan.wanted - counts) * SIZES)[1:].sum())
         used = {size: int(counts[size]) for size in np.flatnonzero(counts).tolist()}
-        regions = self._regions(short, used)
+        regions = self._ends()
+        if self.queues.counts[kernels.LONG_CLASS :].any():
+            regions = self._regions(short, used)
         cuts = np.array([plan.summary[passes.CUT], short])
         if len(regions) > 2:  # kernels know the first and the last alone
             plan.d = plan.d._replace(table=self._table(regions), regions=len(regions))
@@ -474,8 +481,13 @@ class GpuRowPool(RowPool):
 
     def _find_hubs(self, plan: GpuPlan) -> None:
         count = int(plan.summary[passes.HUBS])
-        first = passes.HUB_ROWS * plan.d.wide.shape[1]
-        found = read_back(part_of(plan.d.wide, first, count))
+        if count == 0 and not plan.is_dense:
+            plan.hubs, plan.hub_lengths = self.hubs, self.hub_lengths
+            return
+        found = plan.summary[passes.HUB_LIST :][:count]
+        if count > found.size:
+            first = passes.HUB_ROWS * plan.d.wide.shape[1]
+            found = read_back(part_of(plan.d.wide, first, count))
         rows, lengths = found >> passes.HUB_BITS, found & (2**passes.HUB_BITS - 1)
         is_kept = np.zeros(self.hubs.size, np.bool_)
         if not plan.is_dense:
@@ -514,14 +526,12 @@ class GpuRowPool(RowPool):
             None if a is None else _grown(a, plan.d.starts.size)
             for a in (self.degrees, self.out_degrees)
         )
-        for old, to in zip(self._by_slot(), new._by_slot(), strict=True):
+        for (old, width), (to, _) in zip(self._bits(), new._bits(), strict=True):
             kept = to
             if plan.fresh is None and plan.left:
-                size = int(plan.summary[passes.COPIED]) * width_of(old)
+                size = int(plan.summary[passes.COPIED]) * width
                 kept = memory.empty((size,), old.dtype)
-            plan.writes.append(
-                (bits_of(old), width_of(old), bits_of(to), bits_of(kept))
-            )
+            plan.writes.append((old, width, to, kept))
         source = self._work(plan, passes.SOURCE, plan.entries)
         for name, column in new.columns.items():
             values, sources = updates.columns.get(name), source
@@ -559,6 +569,12 @@ class GpuRowPool(RowPool):
         ids = [] if self.ids is None else [self.ids]
         return [self.ends, self.numbers, *self.columns.values(), *ids]
 
+    def _bits(self) -> list[tuple[Any, int]]:
+        """Return all arrays over slots as unsigned integers, and widths of rows."""
+        if self._flat is None:
+            self._flat = [(bits_of(a), width_of(a)) for a in self._by_slot()]
+        return self._flat
+
     @staticmethod
     def _combine(plan: GpuPlan, column: Any, values: Any) -> tuple[Any, Any]:
         """Return sums, least or greatest values by entry, and the number of each.
@@ -576,9 +592,8 @@ class GpuRowPool(RowPool):
         )  # fmt: skip
         given = read_back(values)[places >> plan.d.sides]
         found = RowPool._combined(made, read_back(there), given, plan.updates.rule)  # type: ignore[arg-type]
-        numbers = memory.empty((plan.entries,), np.int32)
-        memory.launch_over(reads.count_up, plan.entries, numbers)
-        return memory.upload(found), numbers
+        numbers = np.arange(plan.entries, dtype=np.int32)
+        return memory.upload(found), memory.upload(numbers)
 
     def apply(self, plan: GpuPlan) -> GpuRowPool:  # type: ignore[override]
         """Write the rows; return the pool that has them now: see `RowPool.apply`."""
@@ -589,7 +604,7 @@ class GpuRowPool(RowPool):
             memory.launch_over(reads.count_changes, work, d, plan.degrees[1])
         # Ends and numbers at once, then columns.
         (*first, to, kept), (*_, more_to, more_kept), *others = plan.writes
-        both = bits_of(self.numbers), more_to, more_kept
+        both = plan.writes[1][0], more_to, more_kept
         writes = [(*first, to, kept, *both, True)]
         writes += [(*write, *both, False) for write in others]
         for is_back in (False, True) if plan.fresh is None and plan.left else (False,):
@@ -650,13 +665,25 @@ class GpuRowPool(RowPool):
         made.columns = {n: memory.copy_of(a) for n, a in self.columns.items()}
         made.ids = None if self.ids is None else memory.copy_of(self.ids)
         made.length_counts = self.length_counts.copy()
-        made.queues, made._kept = self.queues.copy(), {}
+        made.queues, made._kept, made._flat = self.queues.copy(), {}, None
         made.degrees = made.out_degrees = None
         return made
 
 
-def _uploaded(array: Any) -> Any:
-    return memory.upload(array) if isinstance(array, np.ndarray) else array
+def _uploaded(*arrays: Any) -> list[Any]:
+    """Return arrays on the GPU; few small ones of the host go there together."""
+    bits = [
+        a.view(np.uint8) for a in arrays if isinstance(a, np.ndarray) and a.ndim == 1
+    ]
+    total = sum(a.size for a in bits)
+    if len(bits) < max(len(arrays), 2) or total > _TOGETHER:
+        return [memory.upload(a) if isinstance(a, np.ndarray) else a for a in arrays]
+    whole, begin, made = memory.upload(np.concatenate(bits)), 0, []
+    for array in arrays:  # the widest come first: all lie at multiples of their items
+        piece = memory.piece_of(whole, begin, array.nbytes, array.itemsize)
+        made.append(piece.view(array.dtype))
+        begin += array.nbytes
+    return made
 
 
 def _zeros(slots: int, dtype: Any, width: int | None) -> Any:

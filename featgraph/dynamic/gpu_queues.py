@@ -92,8 +92,7 @@ class GpuRuns:
         return self.table[1] - self.table[0]  # type: ignore[no-any-return]
 
     def __getitem__(self, size: int) -> _Runs:
-        first, last = self.table[:2, size].tolist()
-        return _Runs(part_of(self.runs, first, last - first))
+        return _Runs(self, size)
 
     def reserve(self, more: Array) -> None:
         """Make room for more runs of each class."""
@@ -130,11 +129,13 @@ class GpuRuns:
 class _Runs:
     """The free runs of a class, as the host reads them."""
 
-    def __init__(self, runs: Any) -> None:
-        self._runs = runs
+    def __init__(self, queues: GpuRuns, size: int) -> None:
+        self._runs, (self._first, last) = queues.runs, queues.table[:2, size].tolist()
+        self._count = last - self._first
 
     def __len__(self) -> int:
-        return int(self._runs.size)
+        return int(self._count)
 
     def next(self, count: int, skip: int = 0) -> Array:
-        return read_back(part_of(self._runs, skip, min(count, len(self) - skip)))
+        first, count = self._first + skip, min(count, len(self) - skip)
+        return read_back(part_of(self._runs, first, count))

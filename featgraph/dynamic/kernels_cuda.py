@@ -21,7 +21,7 @@ integers, or list rows that the host sorts.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections import namedtuple
 
 from featgraph._cuda import cuda, device_function, int32, int64, kernel, uint32
 from featgraph.dynamic.kernels_cpu import (
@@ -64,9 +64,12 @@ THREADS, WARPS = 1024, 32
 #: taken and freed by class, and changes of the counts of lengths.
 BORN, CAME, GONE, COPIED, HUBS, ENTRIES, COUNT, PAIRS, CUT = range(8, 17)
 TAKEN = 24
+#: Hubs that the host reads at once with these numbers.
+HUBS_AT_ONCE = 256
 FREED = TAKEN + CLASS_COUNT
 LENGTHS = FREED + CLASS_COUNT
-SUMMARY = LENGTHS + HUB + 1
+HUB_LIST = LENGTHS + HUB + 1
+SUMMARY = HUB_LIST + HUBS_AT_ONCE
 _COUNTERS = LENGTHS - TAKEN + HUB + 1
 _TALLIES = BORN + 1
 
@@ -92,71 +95,32 @@ BEGINS, STOPS, FREE, ENDS, CUTS = range(5)
 HUB_BITS = 32
 
 
-class Passes(NamedTuple):
-    """What the passes read and write.
-
-    Attributes
-    ----------
-    sides : int
-        1 where an edge stands at both of its ends.
-    none : int
-        The number of vertices; the row of a place without an entry.
-    most, limit, regions : int
-        How many places there are, at most so many touched rows, and regions.
-    policy, copies : int
-        See `kernels_cpu`.
-    is_sided, is_dense, looks, has_marks : int
-        Whether keys of pairs have sides, all rows are touched, anything depends on the
-        edges that are there, and edges may leave.
-    at, other, kinds, outcomes : by update
-    starts, stops, classes, ends, numbers : the rows
-    keys, order : rows and places of entries, in order
-    pairs : places by row and other end
-    fates : by entry
-    take_class, take_row, free_class, free_row : rows by the class of their run
-    work, wide : see above
-    marks, before : which edges leave
-    totals : sums by block
-    summary : what the host reads
-    table, runs : the queues of free runs
-    """
-
-    sides: int
-    none: int
-    most: int
-    limit: int
-    regions: int
-    policy: int
-    copies: int
-    is_sided: int
-    is_dense: int
-    looks: int
-    has_marks: int
-    at: Any
-    other: Any
-    kinds: Any
-    outcomes: Any
-    starts: Any
-    stops: Any
-    classes: Any
-    ends: Any
-    numbers: Any
-    keys: Any
-    order: Any
-    pairs: Any
-    fates: Any
-    take_class: Any
-    take_row: Any
-    free_class: Any
-    free_row: Any
-    work: Any
-    wide: Any
-    marks: Any
-    before: Any
-    totals: Any
-    summary: Any
-    table: Any
-    runs: Any
+#: What the passes read and write, by name.
+#:
+#: sides : 1 where an edge stands at both of its ends
+#: none : the number of vertices; the row of a place without an entry
+#: most, limit, regions : how many places, at most so many touched rows, and regions
+#: policy, copies : see `kernels_cpu`
+#: is_sided, is_dense, looks, has_marks : whether keys of pairs have sides, all rows are
+#:     touched, anything depends on the edges that are there, and edges may leave
+#: at, other, kinds, outcomes : by update
+#: starts, stops, classes, ends, numbers : the rows
+#: keys, order : rows and places of entries, in order
+#: pairs : places by row and other end
+#: fates : by entry
+#: take_class, take_row, free_class, free_row : rows by the class of their run
+#: work, wide : see above
+#: marks, before : which edges leave
+#: totals : sums by block
+#: summary : what the host reads
+#: table, runs : the queues of free runs
+Passes = namedtuple(
+    "Passes",
+    "sides none most limit regions policy copies is_sided is_dense looks has_marks "
+    "at other kinds outcomes starts stops classes ends numbers keys order pairs fates "
+    "take_class take_row free_class free_row work wide marks before totals summary "
+    "table runs",
+)
 
 
 @device_function
@@ -745,6 +709,8 @@ def _measure_rows(d, counters, parts):  # type: ignore[no-untyped-def]
         if length >= HUB or there >= HUB:
             place = cuda.atomic.add(d.summary, HUBS, 1)
             d.wide[HUB_ROWS, place] = int64(row) << HUB_BITS | length
+            if place < HUBS_AT_ONCE:
+                d.summary[HUB_LIST + place] = d.wide[HUB_ROWS, place]
     cuda.syncthreads()
     for k in range(cuda.threadIdx.x, _COUNTERS, cuda.blockDim.x):
         if counters[k] != 0:

@@ -168,18 +168,3 @@ def take_values(d, column, out):  # type: ignore[no-untyped-def]
     for e in range(cuda.grid(1), out.size, cuda.gridsize(1)):
         is_there = (d.fates[e] & REPLACES) != 0
         out[e] = column[d.wide[PLACE, e]] if is_there else 0
-
-
-@kernel(cache=True)
-def count_up(numbers):  # type: ignore[no-untyped-def]
-    """Store the number of each entry."""
-    for e in range(cuda.grid(1), numbers.size, cuda.gridsize(1)):
-        numbers[e] = e
-
-
-@kernel(cache=True)
-def list_sides(places):  # type: ignore[no-untyped-def]
-    """Store the even places, and the odd ones behind them."""
-    for k in range(cuda.grid(1), places.size, cuda.gridsize(1)):
-        half = places.size >> 1
-        places[k] = 2 * k if k < half else 2 * (k - half) + 1
