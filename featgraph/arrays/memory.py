@@ -42,6 +42,7 @@ __all__ = [
     "synchronize",
     "upload",
     "wait_for_stream",
+    "write",
 ]
 
 #: Threads of a block, and most blocks of a kernel that goes over elements.
@@ -121,9 +122,15 @@ def upload(values: npt.NDArray[Any]) -> Any:
     """Return a copy of an array of the host."""
     given = np.ascontiguousarray(values)
     made = empty(given.shape, given.dtype)
-    if given.size:
-        _driver().write(address_of(made), int(given.ctypes.data), given.nbytes)
+    write(made, given)
     return made
+
+
+def write(target: Any, values: npt.NDArray[Any]) -> None:
+    """Copy an array of the host to the first elements of one on the GPU."""
+    given = np.ascontiguousarray(values)
+    if given.size:
+        _driver().write(address_of(target), int(given.ctypes.data), given.nbytes)
 
 
 def read(array: Any) -> npt.NDArray[Any]:

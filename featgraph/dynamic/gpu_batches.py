@@ -112,14 +112,15 @@ class OnGpu:
         pool: Any = self.store.pools["in"]
         has_ids = pool.ids is not None
         count = plan.left if is_logged or has_ids else 0
-        left = [np.empty(0, t) for t in (*_TRIPLE, np.uint32)]
-        if count:
-            left = [memory.empty((count,), a.dtype) for a in left]
-            memory.launch_over(
-                reads.list_gone, max(pool.slots // 2048, 1), plan.d, *left[:3],
-                pool.ids if has_ids else pool.numbers, has_ids, left[3],
-            )  # fmt: skip
-        return tuple(left)
+        if not count:
+            return tuple(np.empty(0, dtype) for dtype in (*_TRIPLE, np.uint32))
+        gone = memory.empty((3 + has_ids, count), np.uint32)
+        ids = pool.ids if has_ids else pool.numbers
+        work = max(pool.slots // 2048, 1)
+        memory.launch_over(reads.list_gone, work, plan.d, ids, has_ids, gone)
+        left = [part_of(gone, k * count, count) for k in range(3 + has_ids)]
+        rows, ends, *others = left
+        return rows.view(np.int32), ends.view(np.int32), *others, np.empty(0, np.uint32)
 
     def _ids(
         self, plan: Any, came: int, freed: Any, gone: int
@@ -162,7 +163,7 @@ class OnGpu:
         return _GpuRecord(
             store.version, store.next_number, births, deaths,
             (updates.sources, updates.targets), updates.has_twins,
-            (plan.d.order, plan.d.fates, plan.entries), left, changed if count else (),
+            plan.listed, left, changed if count else (),
             given + gone + count + births.size + deaths.size,
         )  # fmt: skip
 
@@ -198,9 +199,7 @@ class _GpuRecord:
     @cached_property
     def born(self) -> Array:
         """Numbers of the entries that inserted an edge."""
-        order, fates = (
-            read_back(part_of(a, 0, self.entries[2])) for a in self.entries[:2]
-        )
+        order, fates = map(read_back, self.entries)
         order = order.astype(np.uint32) << (1 - self.has_twins)
         born: Array = order[(fates == kernels.APPENDS) & (order & 1 == 0)]
         return born

@@ -37,8 +37,8 @@ from featgraph.dynamic.rows import Array, Queue, Spec, Threads, edges_of
 
 __all__ = ["GpuPlan", "GpuRowPool"]
 
-#: Bytes of arrays that go to the GPU together.
-_TOGETHER = 1 << 16
+#: Most slots by way of which edges go in memory that stays.
+_MOST_SPARE = 1 << 20
 #: Most blocks of a kernel: 8 a multiprocessor of an H200.
 _MOST_BLOCKS = 1056
 #: Passes over pairs of updates and edges, and those of one block.
@@ -63,6 +63,7 @@ class GpuPlan:
         What the host has read.
     writes : for each array, its bits now, the width of a row, and where they will be
     values : for each column, what `write_values` takes
+    listed : places and fates of entries
     """
 
     updates: Updates
@@ -78,6 +79,7 @@ class GpuPlan:
     writes: list[tuple[Any, ...]] = field(default_factory=list)
     values: list[tuple[Any, ...]] = field(default_factory=list)
     degrees: tuple[Any, ...] = (None, None)
+    listed: tuple[Any, ...] = ()
     fresh: GpuRowPool | None = None
     drops: Any = 0
     puts: list[tuple[int, Any]] = field(default_factory=list)
@@ -138,6 +140,13 @@ class GpuPlan:
 
 #: Arrays of entries and rows in order.
 _SORTED = "keys", "pairs", "take_class", "take_row", "free_class", "free_row"
+
+
+#: What the host reads at once of a small batch.
+_BLOCK: tuple[tuple[str, int, Any], ...] = (
+    ("summary", passes.SUMMARY, np.int64), ("order", FEW, np.int32),
+    ("fates", FEW, np.uint8), ("outcomes", FEW, np.uint8),
+)  # fmt: skip
 
 
 class GpuRowPool(RowPool):
@@ -303,17 +312,14 @@ class GpuRowPool(RowPool):
             memory.copy(getattr(self, name), array)
 
     def taken(self, updates: Updates) -> Updates:
-        """Return updates with all arrays on the GPU."""
+        """Return updates with arrays on the GPU, but for those that `plan` brings."""
         numbers, ids = updates.numbers, updates.ids
-        names = "sources", "targets", "kinds", "outcomes"
-        given = _uploaded(*(getattr(updates, name) for name in names))
         return replace(
             updates,
-            numbers=None if numbers is None else _uploaded(numbers)[0],
-            columns={name: _uploaded(a)[0] for name, a in updates.columns.items()},
-            ids=None if ids is None else _uploaded(ids)[0],
+            numbers=None if numbers is None else _uploaded(numbers),
+            columns={name: _uploaded(a) for name, a in updates.columns.items()},
+            ids=None if ids is None else _uploaded(ids),
             deletes=not updates.kinds.all(),
-            **dict(zip(names, given, strict=True)),
         )
 
     # -- plan
@@ -345,8 +351,27 @@ class GpuRowPool(RowPool):
             plan.run(passes.plan_rows, passes.TAKE_RUNS, behind)
         else:
             plan.run(passes.plan_rows, passes.MARK_APPENDS, behind)
-        plan.summary = memory.read(plan.d.summary)
+        self._read(plan)
         return plan
+
+    def _read(self, plan: GpuPlan) -> None:
+        """Have the host know what becomes of the batch."""
+        d, count = plan.d, plan.updates.sources.size
+        if not plan.threads:
+            plan.summary = memory.read(d.summary)
+            plan.listed = (
+                part_of(d.order, 0, plan.entries),
+                part_of(d.fates, 0, plan.entries),
+            )
+            plan.updates.outcomes = d.outcomes
+            return
+        found, parts, begin = memory.read(self._kept["block"]), [], 0
+        for _, size, dtype in _BLOCK:
+            parts.append(found[begin:][: size * dtype().itemsize].view(dtype))
+            begin += size * dtype().itemsize
+        plan.summary, order, fates, outcomes = parts
+        plan.listed = order[: plan.entries].copy(), fates[: plan.entries].copy()
+        plan.updates.outcomes = outcomes[:count].copy()
 
     def _begun(self, updates: Updates, *room: int, dense: bool) -> GpuPlan:
         """Return a plan with room for all that the passes write."""
@@ -365,22 +390,35 @@ class GpuRowPool(RowPool):
             (not self.queues.counts.any(), (passes.TAKE_RUNS,)),
         ]
         skipped = {step for skips, steps in cases if skips for step in steps}
-        at, other = updates.targets, updates.sources
-        if self.along == "out":
-            at, other = other, at
         size = FEW if is_few else max(most, limit)
         arrays = self._arrays(size, is_few, updates.looks and updates.deletes)
+        names = ("other", "at") if self.along != "out" else ("at", "other")
+        for name, to in zip(
+            ("sources", "targets", "kinds"), (*names, "kinds"), strict=True
+        ):
+            given = getattr(updates, name)
+            if is_few and isinstance(given, np.ndarray):
+                memory.write(arrays[to], given)
+            else:
+                arrays[to] = _uploaded(given)
+                setattr(updates, name, arrays[to])
+        if is_few:
+            memory.write(arrays["table"], self._table(self._ends()))
+        else:
+            count = updates.sources.size
+            arrays["table"] = memory.upload(self._table(self._ends()))
+            arrays["order"] = memory.empty((most,), np.int32)
+            arrays["fates"] = memory.empty((most,), np.uint8)
+            arrays["outcomes"] = memory.empty((count,), np.uint8)
         return GpuPlan(
             updates,
             Passes(
                 sides, none, most, limit, 2, updates.policy, updates.copies,
                 int(self.is_sided), int(dense), int(updates.looks),
-                int(updates.deletes), at, other, updates.kinds, updates.outcomes,
-                _grown(self.starts, room[1]), _grown(self.stops, room[1]),
-                _grown(self.classes, room[1]), self.ends, self.numbers,
-                order=memory.empty((most,), np.int32),
-                fates=memory.empty((most,), np.uint8), table=self._table(self._ends()),
-                runs=self.queues.runs, **arrays,
+                int(updates.deletes), starts=_grown(self.starts, room[1]),
+                stops=_grown(self.stops, room[1]),
+                classes=_grown(self.classes, room[1]), ends=self.ends,
+                numbers=self.numbers, runs=self.queues.runs, **arrays,
             ),
             none, none if dense else none - self.vertex_count,
             min(-(-(max(most, limit) + 1) // memory.BLOCK), _MOST_BLOCKS),
@@ -394,9 +432,14 @@ class GpuRowPool(RowPool):
             "work": ((passes.WORK, size + 1), np.int32),
             "wide": ((passes.WIDE, size + 2), np.int64),
             "totals": ((_MOST_BLOCKS,), np.int64),
-            "summary": ((passes.SUMMARY,), np.int64),
         }
         shapes |= dict.fromkeys(_SORTED, ((size if is_few else 1,), np.int32))
+        if is_few:
+            shapes |= {"at": ((size,), np.int32), "other": ((size,), np.int32)}
+            shapes |= {"kinds": ((size,), np.uint8)}
+            shapes |= {"table": ((5, CLASS_COUNT), np.int64)}
+        else:
+            shapes |= {"summary": ((passes.SUMMARY,), np.int64)}
         if deletes:
             words = self.slots // 32 + 1
             shapes |= {"marks": ((words,), np.uint32), "before": ((words,), np.int64)}
@@ -404,18 +447,26 @@ class GpuRowPool(RowPool):
         for name, (shape, dtype) in shapes.items():
             if name not in kept or kept[name].shape != shape:
                 kept[name] = memory.empty(shape, dtype)
-        return {"marks": self.numbers, "before": kept["totals"], **kept}
+        if is_few and "block" not in kept:
+            begin, total = 0, sum(n * dtype().itemsize for _, n, dtype in _BLOCK)
+            kept["block"] = memory.empty((total,), np.uint8)
+            for name, count, dtype in _BLOCK:
+                size = count * dtype().itemsize
+                piece = memory.piece_of(kept["block"], begin, size, dtype().itemsize)
+                kept[name], begin = piece.view(dtype), begin + size
+        arrays = {name: kept[name] for name in kept if name in Passes._fields}
+        return {"marks": self.numbers, "before": kept["totals"], **arrays}
 
     def _ends(self) -> Array:
         """Return the region that rows are laid into first, and that behind all rows."""
         return np.array([self.region, (self.top, self.slots)], np.int64)
 
-    def _table(self, regions: Array) -> Any:
+    def _table(self, regions: Array) -> Array:
         """Return the queues and free regions as kernels read them."""
         table = np.zeros((5, max(CLASS_COUNT, len(regions))), np.int64)
         table[:2, :CLASS_COUNT] = self.queues.table[:2]
         table[2:][: regions.shape[1], : len(regions)] = regions.T
-        return memory.upload(table)
+        return table
 
     @staticmethod
     def _work(plan: GpuPlan, row: int, count: int) -> Any:
@@ -453,7 +504,9 @@ class GpuRowPool(RowPool):
             regions = self._regions(short, used)
         cuts = np.array([plan.summary[passes.CUT], short])
         if len(regions) > 2:  # kernels know the first and the last alone
-            plan.d = plan.d._replace(table=self._table(regions), regions=len(regions))
+            plan.d = plan.d._replace(
+                table=memory.upload(self._table(regions)), regions=len(regions)
+            )
             first, behind = passes.CUT_REGIONS, passes.END_OF_PASSES
             plan.run(passes.plan_rows, first, behind, plan.blocks)
             cuts = memory.read(plan.d.table)[passes.CUTS, : len(regions)]
@@ -470,7 +523,9 @@ class GpuRowPool(RowPool):
             more[size] += 1
         self.queues.reserve(more)
         if self.queues.runs is not plan.d.runs:
-            plan.d = plan.d._replace(runs=self.queues.runs, table=self._table(regions))
+            plan.d = plan.d._replace(
+                runs=self.queues.runs, table=memory.upload(self._table(regions))
+            )
         if plan.freed.any() and not plan.threads:
             count = int(plan.summary[passes.COUNT])
             by_class = self._work(plan, passes.FREES, count)
@@ -508,7 +563,7 @@ class GpuRowPool(RowPool):
         if self.ids is not None:
             fresh.ids = memory.filled((fresh.slots,), 0, np.uint32)
         plan.d = plan.d._replace(
-            table=self._table(np.array([[0, needed, needed]])), regions=1
+            table=memory.upload(self._table(np.array([[0, needed, needed]]))), regions=1
         )
         plan.due = sum(1 << step for step in _LAYING)
         plan.run(passes.plan_rows, passes.ADD_NEEDS, passes.END_OF_PASSES)
@@ -530,7 +585,7 @@ class GpuRowPool(RowPool):
             kept = to
             if plan.fresh is None and plan.left:
                 size = int(plan.summary[passes.COPIED]) * width
-                kept = memory.empty((size,), old.dtype)
+                kept = self._spare(len(plan.writes), size, old.dtype)
             plan.writes.append((old, width, to, kept))
         source = self._work(plan, passes.SOURCE, plan.entries)
         for name, column in new.columns.items():
@@ -547,6 +602,16 @@ class GpuRowPool(RowPool):
             for k, (queue, (start,)) in enumerate(plan.puts):
                 puts[k], before[queue] = (before[queue], start), before[queue] + 1
             plan.placed = memory.upload(puts)
+
+    def _spare(self, number: int, size: int, dtype: Any) -> Any:
+        """Return memory for edges on their way; that of a few stays."""
+        name = f"spare {number}"
+        if name not in self._kept or self._kept[name].size < size:
+            made = memory.empty((2 * size,), dtype)
+            if size > _MOST_SPARE:
+                return made
+            self._kept[name] = made
+        return self._kept[name]
 
     def degrees_of(self, side: str, vertex_count: int) -> Any:
         """Return degrees by vertex that batches keep: "in" of rows, or "out"; int32."""
@@ -583,12 +648,12 @@ class GpuRowPool(RowPool):
         """
         there = memory.empty((plan.entries,), column.dtype)
         plan.over_entries(reads.take_values, bits_of(column), bits_of(there))
-        places = read_back(part_of(plan.d.order, 0, plan.entries)).astype(np.uint32)
+        order, fates = map(read_back, plan.listed)
+        places = order.astype(np.uint32)
         heads = part_of(plan.d.work, passes.HEAD * plan.d.work.shape[1], plan.entries)
         made = SimpleNamespace(
             order=places << (1 - plan.d.sides), heads=read_back(heads),
-            fates=read_back(part_of(plan.d.fates, 0, plan.entries)),
-            places=np.arange(plan.entries),
+            fates=fates, places=np.arange(plan.entries),
         )  # fmt: skip
         given = read_back(values)[places >> plan.d.sides]
         found = RowPool._combined(made, read_back(there), given, plan.updates.rule)  # type: ignore[arg-type]
@@ -670,20 +735,8 @@ class GpuRowPool(RowPool):
         return made
 
 
-def _uploaded(*arrays: Any) -> list[Any]:
-    """Return arrays on the GPU; few small ones of the host go there together."""
-    bits = [
-        a.view(np.uint8) for a in arrays if isinstance(a, np.ndarray) and a.ndim == 1
-    ]
-    total = sum(a.size for a in bits)
-    if len(bits) < max(len(arrays), 2) or total > _TOGETHER:
-        return [memory.upload(a) if isinstance(a, np.ndarray) else a for a in arrays]
-    whole, begin, made = memory.upload(np.concatenate(bits)), 0, []
-    for array in arrays:  # the widest come first: all lie at multiples of their items
-        piece = memory.piece_of(whole, begin, array.nbytes, array.itemsize)
-        made.append(piece.view(array.dtype))
-        begin += array.nbytes
-    return made
+def _uploaded(array: Any) -> Any:
+    return memory.upload(array) if isinstance(array, np.ndarray) else array
 
 
 def _zeros(slots: int, dtype: Any, width: int | None) -> Any:

@@ -17,6 +17,8 @@ __all__ = ["GpuQueue", "GpuRuns", "bits_of", "part_of", "read_back", "width_of"]
 
 def read_back(array: Any) -> Array:
     """Return a copy on the host."""
+    if isinstance(array, np.ndarray):
+        return array
     return memory.read(array) if array.size else np.empty(array.shape, array.dtype)
 
 
@@ -72,6 +74,10 @@ class GpuQueue(Queue):
         return made
 
 
+#: Runs that a queue has room for at least: it moves where it has none.
+_SPARE = 1024
+
+
 class GpuRuns:
     """The queues of free runs of all classes, in one array.
 
@@ -98,7 +104,7 @@ class GpuRuns:
         """Make room for more runs of each class."""
         if (self.table[1] + more <= self.table[2]).all():
             return
-        counts, room = self.counts, 2 * (self.counts + more)
+        counts, room = self.counts, 2 * (self.counts + more) + _SPARE
         begins = np.cumsum(room) - room
         runs = memory.empty((max(int(room.sum()), 1),), np.int64)
         most = int(counts.max(initial=0))

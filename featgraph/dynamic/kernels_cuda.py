@@ -322,9 +322,10 @@ def _list_entries(d):  # type: ignore[no-untyped-def]
     """Store row and other end of each place; row `none` for one without an entry."""
     for k in range(cuda.grid(1), d.summary.size, cuda.gridsize(1)):
         d.summary[k] = 0
-    for i in range(cuda.grid(1), d.at.size, cuda.gridsize(1)):
+    for i in range(cuda.grid(1), d.most >> d.sides, cuda.gridsize(1)):
         row, end, place = d.at[i], d.other[i], i << d.sides
         is_there = row >= 0
+        d.outcomes[i] = INSERTED if is_there else IGNORED
         d.work[KEY, place] = row if is_there else d.none
         d.work[END, place] = end if is_there else 0
         if d.sides != 0:

@@ -120,18 +120,18 @@ def give_ids(d, free, free_count, next_id, entry_ids):  # type: ignore[no-untype
 
 
 @kernel(cache=True)
-def list_gone(d, rows, ends, numbers, ids, has_ids, gone_ids):  # type: ignore[no-untyped-def]
-    """List the edges that leave, in the order of rows."""
+def list_gone(d, ids, has_ids, gone):  # type: ignore[no-untyped-def]
+    """List rows, ends, numbers and ids of edges that leave, in the order of rows."""
     count, total = d.summary[COUNT], d.wide[AT, d.summary[COUNT]]
     for number in range(cuda.grid(1), total, cuda.gridsize(1)):
         if is_marked(number, d):
             j = row_at(d.wide[AT], count, number)
             to = gone_before(number, d)
             slot = d.wide[START, j] + number - d.wide[AT, j]
-            rows[to], ends[to] = d.work[ROW, j], d.ends[slot]
-            numbers[to] = d.numbers[slot]
+            gone[0, to], gone[1, to] = d.work[ROW, j], d.ends[slot]
+            gone[2, to] = d.numbers[slot]
             if has_ids:
-                gone_ids[to] = ids[slot]
+                gone[3, to] = ids[slot]
 
 
 @kernel(cache=True)

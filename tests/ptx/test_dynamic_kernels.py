@@ -53,7 +53,7 @@ SIGNATURES = [
     (passes.put_runs, (I64S, I64)),
     (passes.move_queues, (I64S, N, I64, I64)),
     (reads.give_ids, (D, U32, N, N, U32)),
-    (reads.list_gone, (D, I32, I32, U32, U32, YES, U32)),
+    (reads.list_gone, (D, U32, YES, types.Array(types.uint32, 2, "C"))),
     (reads.mark_changed, (D, U32, N, U32, N, I32, U8)),
     (reads.list_changed, (D, U8, YES, I32, I32, U32, I32)),
     (reads.take_values, (D, U32, U32)),
