@@ -539,7 +539,7 @@ class GpuRowPool(RowPool):
         if count == 0 and not plan.is_dense:
             plan.hubs, plan.hub_lengths = self.hubs, self.hub_lengths
             return
-        found = plan.summary[passes.HUB_LIST :][:count]
+        found = plan.summary[passes.HUB_LIST : passes.TAKEN][:count]
         if count > found.size:
             first = passes.HUB_ROWS * plan.d.wide.shape[1]
             found = read_back(part_of(plan.d.wide, first, count))

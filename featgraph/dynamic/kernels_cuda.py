@@ -63,13 +63,13 @@ THREADS, WARPS = 1024, 32
 #: were hubs, entries, touched rows, pairs, and slots in the first region; then runs
 #: taken and freed by class, and changes of the counts of lengths.
 BORN, CAME, GONE, COPIED, HUBS, ENTRIES, COUNT, PAIRS, CUT = range(8, 17)
-TAKEN = 24
 #: Hubs that the host reads at once with these numbers.
 HUBS_AT_ONCE = 256
+HUB_LIST = 24
+TAKEN = HUB_LIST + HUBS_AT_ONCE
 FREED = TAKEN + CLASS_COUNT
 LENGTHS = FREED + CLASS_COUNT
-HUB_LIST = LENGTHS + HUB + 1
-SUMMARY = HUB_LIST + HUBS_AT_ONCE
+SUMMARY = LENGTHS + HUB + 1
 _COUNTERS = LENGTHS - TAKEN + HUB + 1
 _TALLIES = BORN + 1
 
