@@ -158,24 +158,9 @@ class GpuRowPool(RowPool):
     def __init__(
         self, along: str, is_twice: bool, slots: int, vertex_capacity: int, spec: Spec
     ) -> None:
-        slots = fewest_slots(slots)
-        self.along, self.is_twice, self.spec = along, is_twice, spec
-        dtype = wide_slots(slots)
-        self.starts = memory.filled((vertex_capacity,), 0, dtype)
-        self.stops = memory.filled((vertex_capacity,), 0, dtype)
-        self.classes = memory.filled((vertex_capacity,), 0, np.uint8)
-        self.ends = memory.filled((slots,), 0, np.int32)
-        self.numbers = memory.filled((slots,), 0, np.uint32)
-        self.columns = {
-            name: _zeros(slots, dtype, width) for name, (dtype, width) in spec.items()
-        }
-        self.ids = None
-        self.vertex_count = 0
-        self.length_counts = np.zeros(HUB + 1, np.int64)
-        self.hubs = np.empty(0, np.int32)
+        super().__init__(along, is_twice, slots, vertex_capacity, spec)
         self.hub_lengths = np.empty(0, np.int64)
         self.queues: Any = GpuRuns()
-        self.region, self.top, self.lost = (0, 0), 0, 0
         self._host: RowPool | None = None
         #: Arrays of the passes of small batches, which stay.
         self._kept: dict[str, Any] = {}
@@ -292,6 +277,15 @@ class GpuRowPool(RowPool):
             made.region, made.top, made.lost = self.region, self.top, self.lost
             self._host = made
         return self._host
+
+    @staticmethod
+    def zeros(size: int, dtype: Any, width: int | None = None) -> Any:
+        """Return an array, or one whose rows are as long as kernels load them."""
+        dtype, shape = np.dtype(dtype), (size,)
+        if width is not None:
+            shape = stored_shape((size, width), dtype)  # type: ignore[assignment]
+        made = memory.filled((math.prod(shape),), 0, f"u{dtype.itemsize}")
+        return made.view(dtype).reshape(shape)
 
     @staticmethod
     def queue(dtype: Any) -> Queue:
@@ -737,13 +731,6 @@ class GpuRowPool(RowPool):
 
 def _uploaded(array: Any) -> Any:
     return memory.upload(array) if isinstance(array, np.ndarray) else array
-
-
-def _zeros(slots: int, dtype: Any, width: int | None) -> Any:
-    """Return a column, whose rows are as long as kernels load them."""
-    shape = (slots,) if width is None else stored_shape((slots, width), dtype)
-    made = memory.filled((math.prod(shape),), 0, f"u{dtype.itemsize}")
-    return made.view(dtype).reshape(shape)
 
 
 def _grown(array: Any, size: int) -> Any:

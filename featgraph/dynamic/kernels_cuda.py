@@ -24,28 +24,8 @@ from __future__ import annotations
 from collections import namedtuple
 
 from featgraph._cuda import cuda, device_function, int32, int64, kernel, uint32
-from featgraph.dynamic.kernels_cpu import (
-    ALL,
-    APPENDS,
-    CLASS_COUNT,
-    DEAD,
-    DELETED,
-    EDGES,
-    FIRST,
-    HUB,
-    IGNORE,
-    IGNORED,
-    INSERTED,
-    KEEP,
-    LAST,
-    LONG_CLASS,
-    MISSING,
-    NOTHING,
-    REFUSE,
-    REPEATED,
-    REPLACED,
-    REPLACES,
-)
+from featgraph.dynamic import kernels_cpu as codes
+from featgraph.dynamic.kernels_cpu import CLASS_COUNT, HUB
 
 FULL_WARP = 0xFFFFFFFF
 #: Slots of a warp: each lane takes one of 32 in each step.
@@ -129,9 +109,9 @@ def _size_of(size_class):  # type: ignore[no-untyped-def]
     if size_class == 0:
         return int64(0)
     step = int64(size_class) - 1
-    if step < LONG_CLASS:
+    if step < codes.LONG_CLASS:
         return (4 + (step & 3)) << (step >> 2)
-    return int64(4096) << (step - LONG_CLASS + 1)
+    return int64(4096) << (step - codes.LONG_CLASS + 1)
 
 
 @device_function
@@ -146,14 +126,7 @@ def _class_of(length):  # type: ignore[no-untyped-def]
 @device_function
 def row_at(at, count, number):  # type: ignore[no-untyped-def]
     """Return the row that has a number, of `count` rows."""
-    low, high = int64(0), int64(count)
-    while high - low > 1:
-        middle = (low + high) >> 1
-        if at[middle] <= number:
-            low = middle
-        else:
-            high = middle
-    return low
+    return lowest(at, int64(0), int64(count), number + 1) - 1
 
 
 @device_function
@@ -298,20 +271,15 @@ def _sort_pairs(keys, d):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _sort_runs(keys, d):  # type: ignore[no-untyped-def]
-    """Sort rows by the classes of the runs that they come to, and that they leave."""
+def _sort_runs(row, by_class, rows, keys, d):  # type: ignore[no-untyped-def]
+    """Sort rows by the classes in a row of `work`."""
     count = d.summary[COUNT]
-    for j in range(cuda.threadIdx.x, count, cuda.blockDim.x):
-        keys[j] = int64(d.work[TAKES, j]) << _BITS | j
-    _sort(keys, count)
-    for i in range(cuda.threadIdx.x, count, cuda.blockDim.x):
-        d.take_class[i], d.take_row[i] = keys[i] >> _BITS, keys[i] & (FEW - 1)
     cuda.syncthreads()
     for j in range(cuda.threadIdx.x, count, cuda.blockDim.x):
-        keys[j] = int64(d.work[FREES, j]) << _BITS | j
+        keys[j] = int64(d.work[row, j]) << _BITS | j
     _sort(keys, count)
     for i in range(cuda.threadIdx.x, count, cuda.blockDim.x):
-        d.free_class[i], d.free_row[i] = keys[i] >> _BITS, keys[i] & (FEW - 1)
+        by_class[i], rows[i] = keys[i] >> _BITS, keys[i] & (FEW - 1)
 
 
 # -- entries, rows and pairs
@@ -325,7 +293,7 @@ def _list_entries(d):  # type: ignore[no-untyped-def]
     for i in range(cuda.grid(1), d.most >> d.sides, cuda.gridsize(1)):
         row, end, place = d.at[i], d.other[i], i << d.sides
         is_there = row >= 0
-        d.outcomes[i] = INSERTED if is_there else IGNORED
+        d.outcomes[i] = codes.INSERTED if is_there else codes.IGNORED
         d.work[KEY, place] = row if is_there else d.none
         d.work[END, place] = end if is_there else 0
         if d.sides != 0:
@@ -335,12 +303,16 @@ def _list_entries(d):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _mark_rows(d, parts):  # type: ignore[no-untyped-def]
-    """Mark the first entry of each row."""
-    low, high = _share(d.most)
+def _mark(count, is_pair, d, parts):  # type: ignore[no-untyped-def]
+    """Mark the first entry of each row, or of each pair in the order by pairs."""
+    low, high = _share(count)
     own = int64(0)
     for e in range(low, high):
         is_first = d.keys[e] < d.none and (e == 0 or d.keys[e] != d.keys[e - 1])
+        if is_pair and not is_first:
+            place, last = d.pairs[e], d.pairs[e - 1]
+            is_first = d.work[END, place] != d.work[END, last]
+            is_first = is_first or (place ^ last) & d.is_sided != 0
         d.wide[SUMS, e] = 1 if is_first else 0
         own += d.wide[SUMS, e]
     _add_up(own, d, parts)
@@ -379,22 +351,6 @@ def _list_all_rows(d):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _mark_pairs(d, parts):  # type: ignore[no-untyped-def]
-    """Mark the first entry of each pair, in the order by pairs."""
-    low, high = _share(d.summary[ENTRIES])
-    own = int64(0)
-    for b in range(low, high):
-        is_first = b == 0 or d.keys[b] != d.keys[b - 1]
-        if not is_first:
-            place, last = d.pairs[b], d.pairs[b - 1]
-            is_first = d.work[END, place] != d.work[END, last]
-            is_first = is_first or (place ^ last) & d.is_sided != 0
-        d.wide[SUMS, b] = 1 if is_first else 0
-        own += d.wide[SUMS, b]
-    _add_up(own, d, parts)
-
-
-@device_function
 def _number_pairs(d, parts):  # type: ignore[no-untyped-def]
     """List pairs: where they begin, their keys, and rows."""
     count = d.summary[ENTRIES]
@@ -427,9 +383,9 @@ def _measure(d, parts):  # type: ignore[no-untyped-def]
         for b in range(d.wide[PAIR_FIRST, p], d.wide[PAIR_FIRST, p + 1]):
             if d.kinds[d.pairs[b] >> d.sides] != 0:
                 own += 1
-            elif d.copies == ALL:
+            elif d.copies == codes.ALL:
                 needed = _MANY
-            elif d.copies == LAST and own > 0:
+            elif d.copies == codes.LAST and own > 0:
                 own -= 1
             else:
                 needed += 1
@@ -482,7 +438,7 @@ def match(d):  # type: ignore[no-untyped-def]
                 p = lowest(d.wide[PAIR_KEY], first, behind, key)
                 if p < behind and d.wide[PAIR_KEY, p] == key:
                     is_gone = d.work[NEED, p] == _MANY
-                    if d.policy == KEEP:
+                    if d.policy == codes.KEEP:
                         cuda.atomic.add(d.work, (FOUND, p), 1)
                     else:
                         d.work[FOUND, p] = 1
@@ -508,7 +464,7 @@ def mark_copies(d):  # type: ignore[no-untyped-def]
                 break
             place = base + lane
             is_there = place < length
-            if d.copies == LAST:
+            if d.copies == codes.LAST:
                 place = length - 1 - place
             if is_there:
                 slot = start + place
@@ -547,38 +503,38 @@ def _decide_single(p, d, tally):  # type: ignore[no-untyped-def]
         place = d.pairs[b]
         i, e = place >> d.sides, int64(d.work[ENTRY_OF, place])
         is_given = place & d.sides == 0
-        outcome, fate, head = INSERTED, NOTHING, int64(-1)
+        outcome, fate, head = codes.INSERTED, codes.NOTHING, int64(-1)
         if d.kinds[i] == 0:
-            outcome = MISSING
+            outcome = codes.MISSING
             if now > 0:
-                outcome = DELETED
+                outcome = codes.DELETED
             if now > 1:
-                if d.fates[last] == APPENDS and last_is_given:
+                if d.fates[last] == codes.APPENDS and last_is_given:
                     cuda.atomic.add(tally, BORN, -1)
-                d.fates[last] = d.fates[last] | DEAD
+                d.fates[last] = d.fates[last] | codes.DEAD
             now = int64(0)
         elif now == 0:
-            fate, head, last, now = APPENDS, e, e, int64(2)
+            fate, head, last, now = codes.APPENDS, e, e, int64(2)
             last_is_given = is_given
             if is_given:
                 cuda.atomic.add(tally, BORN, 1)
-        elif d.policy == REFUSE:
-            outcome = REPEATED
-        elif d.policy == IGNORE:
-            outcome = IGNORED
+        elif d.policy == codes.REFUSE:
+            outcome = codes.REPEATED
+        elif d.policy == codes.IGNORE:
+            outcome = codes.IGNORED
         elif now == 1:
-            fate, head, last, now = REPLACES, e, e, int64(2)
-            outcome, d.wide[PLACE, e] = REPLACED, d.wide[EDGE_AT, p]
+            fate, head, last, now = codes.REPLACES, e, e, int64(2)
+            outcome, d.wide[PLACE, e] = codes.REPLACED, d.wide[EDGE_AT, p]
         else:
-            outcome, head = REPLACED, last
+            outcome, head = codes.REPLACED, last
         d.fates[e], d.work[HEAD, e] = fate, head
         if head >= 0:
             d.work[SOURCE, head] = i
         if is_given:
             d.outcomes[i] = outcome
             cuda.atomic.add(tally, outcome, 1)
-            if outcome == DELETED:
-                cuda.atomic.add(tally, EDGES, 1)
+            if outcome == codes.DELETED:
+                cuda.atomic.add(tally, codes.EDGES, 1)
 
 
 @device_function
@@ -593,13 +549,13 @@ def _decide_copies(p, d, tally):  # type: ignore[no-untyped-def]
         place = d.pairs[b]
         i, e = place >> d.sides, int64(d.work[ENTRY_OF, place])
         is_given = place & d.sides == 0
-        outcome, fate, taken = INSERTED, NOTHING, int64(0)
+        outcome, fate, taken = codes.INSERTED, codes.NOTHING, int64(0)
         d.work[HEAD, e], d.work[SOURCE, e] = -1, i
         if d.kinds[i] != 0:
-            fate = APPENDS
+            fate = codes.APPENDS
             if is_given:
                 cuda.atomic.add(tally, BORN, 1)
-            if d.copies != FIRST:
+            if d.copies != codes.FIRST:
                 d.work[HEAD, e], top = top, e
             elif top < 0:
                 top = tail = e
@@ -607,24 +563,24 @@ def _decide_copies(p, d, tally):  # type: ignore[no-untyped-def]
                 d.work[HEAD, tail] = e
                 tail = e
         else:
-            if d.copies == ALL:
+            if d.copies == codes.ALL:
                 taken, left = left, int64(0)
-            elif left > 0 and (d.copies == FIRST or top < 0):
+            elif left > 0 and (d.copies == codes.FIRST or top < 0):
                 taken = int64(1)
                 left -= 1
-            while top >= 0 and (d.copies == ALL or taken == 0):
+            while top >= 0 and (d.copies == codes.ALL or taken == 0):
                 if d.order[top] & d.sides == 0:
                     cuda.atomic.add(tally, BORN, -1)
-                d.fates[top] = APPENDS | DEAD
+                d.fates[top] = codes.APPENDS | codes.DEAD
                 top = int64(d.work[HEAD, top])
                 taken += 1
-            outcome = DELETED if taken > 0 else MISSING
+            outcome = codes.DELETED if taken > 0 else codes.MISSING
         d.fates[e] = fate
         if is_given:
             d.outcomes[i] = outcome
             cuda.atomic.add(tally, outcome, 1)
             if taken > 0:
-                cuda.atomic.add(tally, EDGES, taken)
+                cuda.atomic.add(tally, codes.EDGES, taken)
 
 
 @device_function
@@ -632,13 +588,13 @@ def _decide_all(d, tally):  # type: ignore[no-untyped-def]
     """Find what becomes of each entry, and the outcome of each update."""
     if d.looks == 0:
         for e in range(cuda.grid(1), d.summary[ENTRIES], cuda.gridsize(1)):
-            d.fates[e], d.work[SOURCE, e] = APPENDS, d.order[e] >> d.sides
+            d.fates[e], d.work[SOURCE, e] = codes.APPENDS, d.order[e] >> d.sides
         return
     for k in range(cuda.threadIdx.x, _TALLIES, cuda.blockDim.x):
         tally[k] = 0
     cuda.syncthreads()
     for p in range(cuda.grid(1), d.summary[PAIRS], cuda.gridsize(1)):
-        if d.policy == KEEP:
+        if d.policy == codes.KEEP:
             _decide_copies(p, d, tally)
         else:
             _decide_single(p, d, tally)
@@ -653,7 +609,7 @@ def _mark_appends(d, parts):  # type: ignore[no-untyped-def]
     entries, own = d.summary[ENTRIES], int64(0)
     low, high = _share(entries + 1)
     for e in range(low, high):
-        d.wide[APPENDED, e] = 1 if e < entries and d.fates[e] == APPENDS else 0
+        d.wide[APPENDED, e] = 1 if e < entries and d.fates[e] == codes.APPENDS else 0
         own += d.wide[APPENDED, e]
     _add_up(own, d, parts)
 
@@ -800,7 +756,7 @@ def list_rows(steps, d):  # type: ignore[no-untyped-def]
     if _is_due(SORT_ROWS, steps):
         _sort_rows(keys, d)
     if _is_due(MARK_ROWS, steps):
-        _mark_rows(d, parts)
+        _mark(d.most, False, d, parts)
     if _is_due(LIST_ROWS, steps):
         _number_rows(d, parts)
     if _is_due(LIST_ALL_ROWS, steps):
@@ -815,7 +771,7 @@ def list_pairs(steps, d):  # type: ignore[no-untyped-def]
     if _is_due(SORT_PAIRS, steps):
         _sort_pairs(keys, d)
     if _is_due(MARK_PAIRS, steps):
-        _mark_pairs(d, parts)
+        _mark(d.summary[ENTRIES], True, d, parts)
     if _is_due(LIST_PAIRS, steps):
         _number_pairs(d, parts)
     if _is_due(MEASURE, steps):
@@ -852,7 +808,8 @@ def plan_rows(steps, d):  # type: ignore[no-untyped-def]
     if _is_due(SUM_COPIED, steps):
         _spread(d.wide[COPY_AT], d.limit + 1, d, parts)
     if _is_due(SORT_RUNS, steps):
-        _sort_runs(keys, d)
+        _sort_runs(TAKES, d.take_class, d.take_row, keys, d)
+        _sort_runs(FREES, d.free_class, d.free_row, keys, d)
     if _is_due(TAKE_RUNS, steps):
         _take_runs(d)
     if _is_due(ADD_NEEDS, steps):
@@ -903,21 +860,17 @@ def copy_rows(  # type: ignore[no-untyped-def]
             place, now = start + place, target + now
             if stays and now == place:
                 continue
-            if not stays and not is_back:
-                for k in range(width):
-                    new[now * width + k] = old[place * width + k]
-                if has_more:
-                    more_new[now] = more_old[place]
-            elif stays and is_back:
-                for k in range(width):
-                    new[now * width + k] = kept[number * width + k]
-                if has_more:
-                    more_new[now] = more_kept[number]
+            if is_back and not stays:
+                continue
+            origin, into, more_origin, more_into = old, new, more_old, more_new
+            if stays and is_back:
+                origin, more_origin, place = kept, more_kept, number
             elif stays:
-                for k in range(width):
-                    kept[number * width + k] = old[place * width + k]
-                if has_more:
-                    more_kept[number] = more_old[place]
+                into, more_into, now = kept, more_kept, number
+            for k in range(width):
+                into[now * width + k] = origin[place * width + k]
+            if has_more:
+                more_into[now] = more_origin[place]
 
 
 @device_function
@@ -938,7 +891,7 @@ def write_rows(  # type: ignore[no-untyped-def]
     end. Runs that rows leave are put behind those of the queues.
     """
     for e in range(cuda.grid(1), d.summary[ENTRIES], cuda.gridsize(1)):
-        if d.fates[e] == APPENDS:
+        if d.fates[e] == codes.APPENDS:
             place = int64(d.order[e])
             i, side = place >> d.sides, place & d.sides
             slot = _behind(e, d.work[ROW_OF, e], d)
@@ -967,11 +920,11 @@ def write_rows(  # type: ignore[no-untyped-def]
 def write_values(d, values, value_width, sources, new, width):  # type: ignore[no-untyped-def]
     """Write values of edges that are inserted or replaced; `sources` is by entry."""
     for e in range(cuda.grid(1), d.summary[ENTRIES], cuda.gridsize(1)):
-        if d.fates[e] != APPENDS and d.fates[e] != REPLACES:
+        if d.fates[e] != codes.APPENDS and d.fates[e] != codes.REPLACES:
             continue
         j = d.work[ROW_OF, e]
         slot = _behind(e, j, d)
-        if d.fates[e] == REPLACES:
+        if d.fates[e] == codes.REPLACES:
             place = d.wide[PLACE, e] - d.wide[START, j]
             slot = d.wide[TARGET, j] + place
             if d.has_marks != 0:

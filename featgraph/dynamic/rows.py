@@ -234,6 +234,11 @@ class HostRows:
         return self
 
     @staticmethod
+    def zeros(size: int, dtype: Any, width: int | None = None) -> Array:
+        """Return an array in that memory, or one of rows."""
+        return np.zeros(size if width is None else (size, width), dtype)
+
+    @staticmethod
     def queue(dtype: Any) -> Queue:
         """Return a queue in that memory."""
         return Queue(dtype)
