@@ -8,7 +8,7 @@ what becomes of them. What else it needs of rows it downloads: `GpuRowPool.on_ho
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -32,7 +32,7 @@ from featgraph.dynamic.gpu_queues import (
 )
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP, SIZES
 from featgraph.dynamic.kernels_cuda import FEW, Passes
-from featgraph.dynamic.pools import RowPool, Updates, fewest_slots, wide_slots
+from featgraph.dynamic.pools import RowPool, Updates
 from featgraph.dynamic.rows import Array, Queue, Spec, Threads, edges_of
 
 __all__ = ["GpuPlan", "GpuRowPool"]
@@ -41,10 +41,11 @@ __all__ = ["GpuPlan", "GpuRowPool"]
 _MOST_SPARE = 1 << 20
 #: Most blocks of a kernel: 8 a multiprocessor of an H200.
 _MOST_BLOCKS = 1056
-#: Passes over pairs of updates and edges, and those of one block.
-_OF_PAIRS = range(passes.SORT_PAIRS, passes.COUNT_BITS)
+#: Passes over pairs of updates and edges, those that find runs, and those of one block.
+_OF_PAIRS = set(range(passes.SORT_PAIRS, passes.COUNT_BITS))
+_OF_RUNS = set(range(passes.SORT_RUNS, passes.END_OF_PASSES))
 _LAYING = passes.ADD_NEEDS, passes.SUM_NEEDS, passes.LAY_ROWS
-_SORTS = passes.SORT_ROWS, passes.SORT_PAIRS, passes.SORT_RUNS
+_SORTS = {passes.SORT_ROWS, passes.SORT_PAIRS, passes.SORT_RUNS}
 
 
 @dataclass(eq=False)
@@ -83,7 +84,6 @@ class GpuPlan:
     fresh: GpuRowPool | None = None
     drops: Any = 0
     puts: list[tuple[int, Any]] = field(default_factory=list)
-    placed: Any = None
     region: tuple[int, int] = (0, 0)
     top: int = 0
     lost: int = 0
@@ -139,7 +139,16 @@ class GpuPlan:
 
 
 #: Arrays of entries and rows in order.
-_SORTED = "keys", "pairs", "take_class", "take_row", "free_class", "free_row"
+_SORTED = (
+    "at",
+    "other",
+    "keys",
+    "pairs",
+    "take_class",
+    "take_row",
+    "free_class",
+    "free_row",
+)
 
 
 #: What the host reads at once of a small batch.
@@ -238,25 +247,22 @@ class GpuRowPool(RowPool):
 
     def edges_from(self, is_in_set: Array, vertex_count: int) -> tuple[Array, Array]:
         """Return other ends and rows of edges whose other ends are in a set."""
-        given = (
+        rows = (
             self.starts,
             self.stops,
             self.ends,
             memory.upload(is_in_set * np.uint8(1)),
         )
-        counts = memory.filled((vertex_count,), 0, np.int32)
-        memory.launch_over(
-            reads.count_from, 32 * vertex_count, vertex_count, *given, counts
-        )
-        before, total = sorting.scanned(counts)
-        count = int(memory.read(total)[0])
-        ends, rows = (memory.empty((count,), np.int32) for _ in range(2))
-        if count:
+        count, room = 1 << 12, 0
+        while count > room:
+            found, room = memory.filled((1,), 0, np.int64), count
+            listed = memory.empty((room,), np.int64)
             memory.launch_over(
-                reads.list_from, 32 * vertex_count, vertex_count, *given, before, ends,
-                rows,
-            )  # fmt: skip
-        return read_back(ends), read_back(rows)
+                reads.list_from, 32 * vertex_count, vertex_count, *rows, found, listed
+            )
+            count = int(memory.read(found)[0])
+        edges = np.sort(read_back(part_of(listed, 0, count)))
+        return edges & 0xFFFFFFFF, edges >> 32
 
     def on_host(self) -> RowPool:
         """Return a copy of the pool on the host, made once a version."""
@@ -373,17 +379,17 @@ class GpuRowPool(RowPool):
         most = updates.sources.size << sides
         limit = none if dense else min(most, none)
         is_few = not dense and most <= FEW
-        cases: list[tuple[bool, Iterable[int]]] = [
-            (is_few, (passes.ADD_NEEDS,)),
+        due = set(range(passes.END_OF_PASSES))
+        for skips, steps in (
+            (is_few, {passes.ADD_NEEDS}),
             (not is_few, _SORTS),
-            (dense, (passes.MARK_ROWS, passes.LIST_ROWS)),
-            (dense, range(passes.SORT_RUNS, passes.END_OF_PASSES)),
-            (not dense, (passes.LIST_ALL_ROWS,)),
+            (dense, {passes.MARK_ROWS, passes.LIST_ROWS, *_OF_RUNS}),
+            (not dense, {passes.LIST_ALL_ROWS}),
             (not updates.looks, _OF_PAIRS),
-            (not updates.deletes, (passes.COUNT_BITS, passes.SUM_BITS)),
-            (not self.queues.counts.any(), (passes.TAKE_RUNS,)),
-        ]
-        skipped = {step for skips, steps in cases if skips for step in steps}
+            (not updates.deletes, {passes.COUNT_BITS, passes.SUM_BITS}),
+            (not self.queues.counts.any(), {passes.TAKE_RUNS}),
+        ):
+            due -= steps if skips else set()
         size = FEW if is_few else max(most, limit)
         arrays = self._arrays(size, is_few, updates.looks and updates.deletes)
         names = ("other", "at") if self.along != "out" else ("at", "other")
@@ -417,39 +423,38 @@ class GpuRowPool(RowPool):
             none, none if dense else none - self.vertex_count,
             min(-(-(max(most, limit) + 1) // memory.BLOCK), _MOST_BLOCKS),
             min(max(-(-most // 32) * 32, 32), passes.THREADS) if is_few else 0,
-            sum(1 << step for step in set(range(passes.END_OF_PASSES)) - skipped),
+            sum(1 << step for step in due),
         )  # fmt: skip
 
     def _arrays(self, size: int, is_few: bool, deletes: bool) -> dict[str, Any]:
         """Return arrays that the passes of a batch write, by name."""
+        kept: dict[str, Any] = self._kept if is_few else {}
+        if is_few and not kept:
+            begin, total = 0, sum(n * dtype().itemsize for _, n, dtype in _BLOCK)
+            kept["block"] = memory.empty((total,), np.uint8)
+            for name, count, dtype in _BLOCK:
+                nbytes, item = count * dtype().itemsize, dtype().itemsize
+                piece = memory.piece_of(kept["block"], begin, nbytes, item)
+                kept[name], begin = piece.view(dtype), begin + nbytes
         shapes: dict[str, tuple[Any, Any]] = {
             "work": ((passes.WORK, size + 1), np.int32),
             "wide": ((passes.WIDE, size + 2), np.int64),
             "totals": ((_MOST_BLOCKS,), np.int64),
+            "summary": ((passes.SUMMARY,), np.int64),
         }
-        shapes |= dict.fromkeys(_SORTED, ((size if is_few else 1,), np.int32))
         if is_few:
-            shapes |= {"at": ((size,), np.int32), "other": ((size,), np.int32)}
-            shapes |= {"kinds": ((size,), np.uint8)}
-            shapes |= {"table": ((5, CLASS_COUNT), np.int64)}
-        else:
-            shapes |= {"summary": ((passes.SUMMARY,), np.int64)}
-        if deletes:
+            shapes |= dict.fromkeys(_SORTED, ((size,), np.int32))
+            shapes["kinds"] = (size,), np.uint8
+            shapes["table"] = (5, CLASS_COUNT), np.int64
+        if is_few or deletes:
             words = self.slots // 32 + 1
             shapes |= {"marks": ((words,), np.uint32), "before": ((words,), np.int64)}
-        kept = self._kept if is_few else {}
         for name, (shape, dtype) in shapes.items():
             if name not in kept or kept[name].shape != shape:
                 kept[name] = memory.empty(shape, dtype)
-        if is_few and "block" not in kept:
-            begin, total = 0, sum(n * dtype().itemsize for _, n, dtype in _BLOCK)
-            kept["block"] = memory.empty((total,), np.uint8)
-            for name, count, dtype in _BLOCK:
-                size = count * dtype().itemsize
-                piece = memory.piece_of(kept["block"], begin, size, dtype().itemsize)
-                kept[name], begin = piece.view(dtype), begin + size
         arrays = {name: kept[name] for name in kept if name in Passes._fields}
-        return {"marks": self.numbers, "before": kept["totals"], **arrays}
+        spare = dict.fromkeys(_SORTED, self.ends)
+        return {**spare, "marks": self.numbers, "before": kept["totals"], **arrays}
 
     def _ends(self) -> Array:
         """Return the region that rows are laid into first, and that behind all rows."""
@@ -590,12 +595,6 @@ class GpuRowPool(RowPool):
                 values, sources = self._combine(plan, self.columns[name], values)
             given = bits_of(values), width_of(values), sources
             plan.values.append((*given, bits_of(column), width_of(column)))
-        if plan.puts:
-            before = self.queues.table[1] + plan.freed
-            puts = np.empty((len(plan.puts), 2), np.int64)
-            for k, (queue, (start,)) in enumerate(plan.puts):
-                puts[k], before[queue] = (before[queue], start), before[queue] + 1
-            plan.placed = memory.upload(puts)
 
     def _spare(self, number: int, size: int, dtype: Any) -> Any:
         """Return memory for edges on their way; that of a few stays."""
@@ -676,13 +675,12 @@ class GpuRowPool(RowPool):
             plan.over_entries(passes.write_values, *value)
         self._write(plan, new)
         if new is self:
-            if plan.placed is not None:
-                runs = plan.placed, self.queues.runs
-                memory.launch_over(passes.put_runs, len(plan.puts), *runs)
             self.starts, self.stops, self.classes = d.starts, d.stops, d.classes
             self.queues.table[0] += plan.drops
             self.queues.table[1] += plan.freed
-            for size, _ in plan.puts:
+            for size, (start,) in plan.puts:
+                to = part_of(self.queues.runs, self.queues.table[1, size], 1)
+                memory.write(to, np.array([start]))
                 self.queues.table[1, size] += 1
             self.region, self.top = plan.region, plan.top
             self.lost += plan.lost

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from featgraph.arrays import foreign, memory
-from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT
 from featgraph.dynamic.rows import Array, Queue
 
@@ -25,7 +24,7 @@ def read_back(array: Any) -> Array:
 def part_of(array: Any, first: int, count: int) -> Any:
     """Return some entries of an array, in the same memory."""
     item = array.dtype.itemsize
-    return foreign.strided(array, (count,), (item,), first * item)
+    return foreign.strided(array, (int(count),), (item,), int(first) * item)
 
 
 def width_of(array: Any) -> int:
@@ -44,34 +43,15 @@ class GpuQueue(Queue):
 
     __slots__ = ()
 
-    def __init__(self, dtype: Any) -> None:
-        self._array, self._first, self._last = memory.empty((0,), dtype), 0, 0
+    @staticmethod
+    def _empty(size: int, dtype: Any) -> Any:
+        return memory.empty((size,), dtype)
 
-    def next(self, count: int, skip: int = 0) -> Any:
-        """Return the next numbers; all where there are fewer. They stay."""
-        first = self._first + skip
-        return part_of(self._array, first, min(count, self._last - first))
+    def _part(self, first: int, count: int) -> Any:
+        return part_of(self._array, first, count)
 
-    def reserve(self, count: int) -> None:
-        """Make room for so many numbers; this alone can fail."""
-        if self._last + count > self._array.size:
-            kept = self.next(len(self))
-            array = memory.empty((2 * (kept.size + count),), kept.dtype)
-            memory.copy(array, kept)
-            self._array, self._first, self._last = array, 0, kept.size
-
-    def put(self, numbers: Any) -> None:
-        """Add numbers, for which there is room."""
-        memory.copy(part_of(self._array, self._last, numbers.size), numbers)
-        self._last += numbers.size
-
-    def copy(self) -> Queue:
-        """Return a queue with the same numbers."""
-        made = GpuQueue(self._array.dtype)
-        kept = self.next(len(self))
-        if kept.size:
-            made._array, made._last = memory.copy_of(kept), len(self)
-        return made
+    def _write(self, numbers: Any) -> None:
+        memory.copy(self._part(self._last, numbers.size), numbers)
 
 
 #: Runs that a queue has room for at least: it moves where it has none.
@@ -107,11 +87,9 @@ class GpuRuns:
         counts, room = self.counts, 2 * (self.counts + more) + _SPARE
         begins = np.cumsum(room) - room
         runs = memory.empty((max(int(room.sum()), 1),), np.int64)
-        most = int(counts.max(initial=0))
-        moves = memory.upload(np.stack([self.table[0], counts, begins]))
-        memory.launch_over(
-            passes.move_queues, most * CLASS_COUNT, moves, most, self.runs, runs
-        )
+        for size in np.flatnonzero(counts).tolist():
+            old = part_of(self.runs, self.table[0, size], counts[size])
+            memory.copy(part_of(runs, begins[size], counts[size]), old)
         self.table, self.runs = np.stack([begins, begins + counts, begins + room]), runs
 
     def copy(self) -> GpuRuns:

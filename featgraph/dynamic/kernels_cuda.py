@@ -932,22 +932,3 @@ def write_values(d, values, value_width, sources, new, width):  # type: ignore[n
                 slot += gone_before(at, d) - gone_before(at + place, d)
         for k in range(value_width):
             new[slot * width + k] = values[int64(sources[e]) * value_width + k]
-
-
-@kernel(cache=True)
-def put_runs(puts, runs):  # type: ignore[no-untyped-def]
-    """Write some runs: (place, first slot)."""
-    for k in range(cuda.grid(1), puts.shape[0], cuda.gridsize(1)):
-        runs[puts[k, 0]] = puts[k, 1]
-
-
-@kernel(cache=True)
-def move_queues(table, count, old, new):  # type: ignore[no-untyped-def]
-    """Copy queues to where they have more room.
-
-    ``table`` has by class: where its runs were, how many there are, where they will be.
-    """
-    for number in range(cuda.grid(1), table.shape[1] * count, cuda.gridsize(1)):
-        size_class, k = number // count, number % count
-        if k < table[1, size_class]:
-            new[table[2, size_class] + k] = old[table[0, size_class] + k]

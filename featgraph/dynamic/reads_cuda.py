@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from featgraph._cuda import cuda, int32, int64, kernel, uint32
+from featgraph._cuda import cuda, int64, kernel
 from featgraph.dynamic.kernels_cpu import APPENDS, REPLACES
 from featgraph.dynamic.kernels_cuda import (
     APPENDED,
@@ -10,7 +10,6 @@ from featgraph.dynamic.kernels_cuda import (
     COUNT,
     END,
     ENTRIES,
-    FULL_WARP,
     PLACE,
     ROW,
     ROW_OF,
@@ -74,34 +73,18 @@ def count_ends(count, starts, stops, ends, degrees):  # type: ignore[no-untyped-
 
 
 @kernel(cache=True)
-def count_from(count, starts, stops, ends, is_in_set, counts):  # type: ignore[no-untyped-def]
-    """Count the edges of each row whose other ends are in a set; a warp a row."""
+def list_from(count, starts, stops, ends, is_in_set, found, listed):  # type: ignore[no-untyped-def]
+    """List the edges whose other ends are in a set, as far as there is room.
+
+    A warp a row; they come in any order, as row and other end in one number.
+    """
     lane = int64(cuda.threadIdx.x) & 31
     for row in range(cuda.grid(1) >> 5, count, cuda.gridsize(1) >> 5):
-        found = int32(0)
         for slot in range(int64(starts[row]) + lane, int64(stops[row]), 32):
-            found += is_in_set[ends[slot]]
-        if found > 0:
-            cuda.atomic.add(counts, row, found)
-
-
-@kernel(cache=True)
-def list_from(count, starts, stops, ends, is_in_set, before, out_ends, out_rows):  # type: ignore[no-untyped-def]
-    """List them, in the order of rows and slots."""
-    lane = int64(cuda.threadIdx.x) & 31
-    lower = (uint32(1) << uint32(lane)) - uint32(1)
-    for row in range(cuda.grid(1) >> 5, count, cuda.gridsize(1) >> 5):
-        to = before[row]
-        for base in range(int64(starts[row]), int64(stops[row]), 32):
-            slot = base + lane
-            is_found = slot < stops[row]
-            if is_found:
-                is_found = is_in_set[ends[slot]] != 0
-            votes = uint32(cuda.ballot_sync(FULL_WARP, is_found))
-            if is_found:
-                place = to + int64(cuda.popc(uint32(votes & lower)))
-                out_ends[place], out_rows[place] = ends[slot], row
-            to += int64(cuda.popc(votes))
+            if is_in_set[ends[slot]] != 0:
+                place = cuda.atomic.add(found, 0, 1)
+                if place < listed.size:
+                    listed[place] = row << 32 | int64(ends[slot])
 
 
 @kernel(cache=True)

@@ -50,8 +50,6 @@ SIGNATURES = [
         (D, U32, YES, N, I32, U32, U32, YES, N, U32, I32, I32, U8, I32, YES, YES),
     ),
     (passes.write_values, (D, U8, N, I32, U8, N)),
-    (passes.put_runs, (I64S, I64)),
-    (passes.move_queues, (I64S, N, I64, I64)),
     (reads.give_ids, (D, U32, N, N, U32)),
     (reads.list_gone, (D, U32, YES, types.Array(types.uint32, 2, "C"))),
     (reads.mark_changed, (D, U32, N, U32, N, I32, U8)),
@@ -62,8 +60,7 @@ SIGNATURES = [
     (reads.take_rows, (U32, N, I32, U32, N)),
     (reads.measure_all, (I32, I32, I32)),
     (reads.count_ends, (N, I32, I32, I32, I32)),
-    (reads.count_from, (N, I32, I32, I32, U8, I32)),
-    (reads.list_from, (N, I32, I32, I32, U8, I64, I32, I32)),
+    (reads.list_from, (N, I32, I32, I32, U8, I64, I64)),
 ]  # fmt: skip
 
 
