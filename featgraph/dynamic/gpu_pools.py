@@ -37,15 +37,21 @@ from featgraph.dynamic.rows import Array, Queue, Spec, Threads, edges_of
 
 __all__ = ["GpuPlan", "GpuRowPool"]
 
+#: Most entries that blocks sort and merge; from there on, by digits.
+MANY = 1 << 18
 #: Most slots by way of which edges go in memory that stays.
 _MOST_SPARE = 1 << 20
 #: Most blocks of a kernel: 8 a multiprocessor of an H200.
 _MOST_BLOCKS = 1056
 #: Passes over pairs of updates and edges, those that find runs, and those of one block.
 _OF_PAIRS = set(range(passes.SORT_PAIRS, passes.COUNT_BITS))
-_OF_RUNS = set(range(passes.SORT_RUNS, passes.END_OF_PASSES))
+_OF_RUNS = set(range(passes.SORT_FREED, passes.END_OF_PASSES))
 _LAYING = passes.ADD_NEEDS, passes.SUM_NEEDS, passes.LAY_ROWS
-_SORTS = {passes.SORT_ROWS, passes.SORT_PAIRS, passes.SORT_RUNS}
+_OF_QUEUES = {passes.SORT_TAKEN, passes.MERGE_TAKEN, passes.TAKE_RUNS}
+_SORTS = {
+    passes.SORT_ROWS, passes.MERGE_ROWS, passes.SORT_PAIRS, passes.MERGE_PAIRS,
+    passes.SORT_FREED, passes.MERGE_FREED, passes.SORT_TAKEN, passes.MERGE_TAKEN,
+}  # fmt: skip
 
 
 @dataclass(eq=False)
@@ -139,16 +145,7 @@ class GpuPlan:
 
 
 #: Arrays of entries and rows in order.
-_SORTED = (
-    "at",
-    "other",
-    "keys",
-    "pairs",
-    "take_class",
-    "take_row",
-    "free_class",
-    "free_row",
-)
+_SORTED = "keys", "pairs", "take_class", "take_row", "free_class", "free_row"
 
 
 #: What the host reads at once of a small batch.
@@ -330,7 +327,7 @@ class GpuRowPool(RowPool):
         """Find what a batch does to the rows: see `RowPool.plan`."""
         del threads
         plan = self._begun(updates, *room, dense=dense)
-        if plan.threads:
+        if plan.d.most <= MANY:
             plan.run(passes.list_rows, passes.LIST_ENTRIES, passes.SORT_PAIRS)
         else:
             self._sort(plan, room[0])
@@ -343,7 +340,7 @@ class GpuRowPool(RowPool):
                 memory.launch(passes.mark_copies, blocks, plan.d)
         plan.run(passes.decide, passes.COUNT_BITS, passes.MARK_APPENDS)
         behind = passes.END_OF_PASSES
-        if plan.due >> passes.TAKE_RUNS & 1 and not plan.threads:
+        if plan.due >> passes.TAKE_RUNS & 1 and plan.d.most > MANY:
             plan.run(passes.plan_rows, passes.MARK_APPENDS, passes.TAKE_RUNS)
             by_class = self._work(plan, passes.TAKES, plan.d.limit)
             by_class, rows = sorting.sort_stably(by_class, CLASS_COUNT + 1)
@@ -382,12 +379,12 @@ class GpuRowPool(RowPool):
         due = set(range(passes.END_OF_PASSES))
         for skips, steps in (
             (is_few, {passes.ADD_NEEDS}),
-            (not is_few, _SORTS),
+            (most > MANY, _SORTS),
             (dense, {passes.MARK_ROWS, passes.LIST_ROWS, *_OF_RUNS}),
             (not dense, {passes.LIST_ALL_ROWS}),
             (not updates.looks, _OF_PAIRS),
             (not updates.deletes, {passes.COUNT_BITS, passes.SUM_BITS}),
-            (not self.queues.counts.any(), {passes.TAKE_RUNS}),
+            (not self.queues.counts.any(), _OF_QUEUES),
         ):
             due -= steps if skips else set()
         size = FEW if is_few else max(most, limit)
@@ -442,8 +439,10 @@ class GpuRowPool(RowPool):
             "totals": ((_MOST_BLOCKS,), np.int64),
             "summary": ((passes.SUMMARY,), np.int64),
         }
-        if is_few:
+        if size <= MANY:
             shapes |= dict.fromkeys(_SORTED, ((size,), np.int32))
+        if is_few:
+            shapes |= dict.fromkeys(("at", "other"), ((size,), np.int32))
             shapes["kinds"] = (size,), np.uint8
             shapes["table"] = (5, CLASS_COUNT), np.int64
         if is_few or deletes:
@@ -525,7 +524,7 @@ class GpuRowPool(RowPool):
             plan.d = plan.d._replace(
                 runs=self.queues.runs, table=memory.upload(self._table(regions))
             )
-        if plan.freed.any() and not plan.threads:
+        if plan.freed.any() and plan.d.most > MANY:
             count = int(plan.summary[passes.COUNT])
             by_class = self._work(plan, passes.FREES, count)
             by_class, rows = sorting.sort_stably(by_class, CLASS_COUNT + 1)

@@ -33,11 +33,11 @@ STEPS = 8
 SHARE = 32 * STEPS
 #: More copies of a pair than there are.
 _MANY = 2**31 - 1
-#: Most entries of a batch that one block plans, the bits of their numbers, and a key
-#: behind all others.
-FEW, _BITS, _MOST = 4096, 12, 2**62
+#: Most entries of a batch that one block plans, or sorts; the bits of their numbers; a
+#: key behind all others.
+FEW, _BITS, _MOST = 4096, 12, 2**63 - 1
 #: Most threads of a block.
-THREADS, WARPS = 1024, 32
+THREADS, WARPS = 512, 16
 #: Where the numbers are that the host reads: how many updates had each outcome, edges
 #: that came as given, that came and that left, slots that are copied, rows that are or
 #: were hubs, entries, touched rows, pairs, and slots in the first region; then runs
@@ -247,39 +247,48 @@ def _sort(keys, count):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _sort_rows(keys, d):  # type: ignore[no-untyped-def]
-    """Sort places by row."""
-    count = d.most
-    for place in range(cuda.threadIdx.x, count, cuda.blockDim.x):
-        keys[place] = int64(d.work[KEY, place]) << _BITS | place
-    _sort(keys, count)
-    for e in range(cuda.threadIdx.x, count, cuda.blockDim.x):
-        d.keys[e], d.order[e] = keys[e] >> _BITS, keys[e] & (FEW - 1)
-
-
-@device_function
-def _sort_pairs(keys, d):  # type: ignore[no-untyped-def]
-    """Sort places by row, other end and side."""
-    count = d.summary[ENTRIES]
-    for e in range(cuda.threadIdx.x, count, cuda.blockDim.x):
-        place = d.order[e]
-        key = int64(d.work[ROW_OF, e]) << 32 | int64(d.work[END, place]) << 1
-        keys[e] = (key | (place & d.is_sided)) << _BITS | e
-    _sort(keys, count)
-    for b in range(cuda.threadIdx.x, count, cuda.blockDim.x):
-        d.pairs[b] = d.order[keys[b] & (FEW - 1)]
-
-
-@device_function
-def _sort_runs(row, by_class, rows, keys, d):  # type: ignore[no-untyped-def]
-    """Sort rows by the classes in a row of `work`."""
-    count = d.summary[COUNT]
+def _sort_block(order, count, keys, d):  # type: ignore[no-untyped-def]
+    """Sort those of the first numbers that a block has by their keys in an order."""
+    first = int64(cuda.blockIdx.x) << _BITS
+    size = max(min(int64(count) - first, int64(FEW)), int64(0))
     cuda.syncthreads()
-    for j in range(cuda.threadIdx.x, count, cuda.blockDim.x):
-        keys[j] = int64(d.work[row, j]) << _BITS | j
-    _sort(keys, count)
-    for i in range(cuda.threadIdx.x, count, cuda.blockDim.x):
-        by_class[i], rows[i] = keys[i] >> _BITS, keys[i] & (FEW - 1)
+    for place in range(cuda.threadIdx.x, size, cuda.blockDim.x):
+        number = first + place
+        if order == BY_ROW:
+            key = int64(d.work[KEY, number])
+        elif order == BY_PAIR:
+            at = d.order[number]
+            key = int64(d.work[ROW_OF, number]) << 32 | int64(d.work[END, at]) << 1
+            key |= at & d.is_sided
+        else:
+            key = int64(d.work[order, number])
+        keys[place] = key << _BITS | place
+    _sort(keys, size)
+    for place in range(cuda.threadIdx.x, size, cuda.blockDim.x):
+        d.wide[SUMS, first + place] = keys[place]
+
+
+@device_function
+def _merge_blocks(order, count, d):  # type: ignore[no-untyped-def]
+    """Put what blocks have sorted in one order: of equal keys, lower numbers first."""
+    for place in range(cuda.grid(1), count, cuda.gridsize(1)):
+        key, own, rank = d.wide[SUMS, place], place >> _BITS, place & (FEW - 1)
+        for block in range((count + FEW - 1) >> _BITS):
+            if block != own:
+                low, least = block << _BITS, key >> _BITS
+                if block < own:
+                    least += 1
+                high = min(low + FEW, int64(count))
+                rank += lowest(d.wide[SUMS], low, high, least << _BITS) - low
+        number, key = (own << _BITS) + (key & (FEW - 1)), key >> _BITS
+        if order == BY_ROW:
+            d.keys[rank], d.order[rank] = key, number
+        elif order == BY_PAIR:
+            d.pairs[rank] = d.order[number]
+        elif order == TAKES:
+            d.take_class[rank], d.take_row[rank] = key, number
+        else:
+            d.free_class[rank], d.free_row[rank] = key, number
 
 
 # -- entries, rows and pairs
@@ -733,10 +742,13 @@ def _lay_rows(d):  # type: ignore[no-untyped-def]
 
 #: The passes, in order; `match` comes before `COUNT_BITS`. Those that sort are for one
 #: block.
-LIST_ENTRIES, SORT_ROWS, MARK_ROWS, LIST_ROWS, LIST_ALL_ROWS, SORT_PAIRS = range(6)
-MARK_PAIRS, LIST_PAIRS, MEASURE, NUMBER_SLOTS, COUNT_BITS, SUM_BITS = range(6, 12)
-DECIDE, MARK_APPENDS, SUM_APPENDS, PLAN_ROWS, SUM_COPIED, SORT_RUNS = range(12, 18)
-TAKE_RUNS, ADD_NEEDS, SUM_NEEDS, CUT_REGIONS, LAY_ROWS, END_OF_PASSES = range(18, 24)
+LIST_ENTRIES, SORT_ROWS, MERGE_ROWS, MARK_ROWS, LIST_ROWS, LIST_ALL_ROWS = range(6)
+SORT_PAIRS, MERGE_PAIRS, MARK_PAIRS, LIST_PAIRS, MEASURE, NUMBER_SLOTS = range(6, 12)
+COUNT_BITS, SUM_BITS, DECIDE, MARK_APPENDS, SUM_APPENDS, PLAN_ROWS = range(12, 18)
+SUM_COPIED, SORT_FREED, MERGE_FREED, SORT_TAKEN, MERGE_TAKEN, TAKE_RUNS = range(18, 24)
+ADD_NEEDS, SUM_NEEDS, CUT_REGIONS, LAY_ROWS, END_OF_PASSES = range(24, 29)
+#: Sorts of numbers: by row, by pair, or by a row of `work`.
+BY_ROW, BY_PAIR = -1, -2
 
 
 @device_function
@@ -754,7 +766,9 @@ def list_rows(steps, d):  # type: ignore[no-untyped-def]
     if _is_due(LIST_ENTRIES, steps):
         _list_entries(d)
     if _is_due(SORT_ROWS, steps):
-        _sort_rows(keys, d)
+        _sort_block(BY_ROW, d.most, keys, d)
+    if _is_due(MERGE_ROWS, steps):
+        _merge_blocks(BY_ROW, d.most, d)
     if _is_due(MARK_ROWS, steps):
         _mark(d.most, False, d, parts)
     if _is_due(LIST_ROWS, steps):
@@ -769,7 +783,9 @@ def list_pairs(steps, d):  # type: ignore[no-untyped-def]
     keys = cuda.shared.array(FEW, int64)
     parts = cuda.shared.array(WARPS, int64)
     if _is_due(SORT_PAIRS, steps):
-        _sort_pairs(keys, d)
+        _sort_block(BY_PAIR, d.summary[ENTRIES], keys, d)
+    if _is_due(MERGE_PAIRS, steps):
+        _merge_blocks(BY_PAIR, d.summary[ENTRIES], d)
     if _is_due(MARK_PAIRS, steps):
         _mark(d.summary[ENTRIES], True, d, parts)
     if _is_due(LIST_PAIRS, steps):
@@ -807,9 +823,14 @@ def plan_rows(steps, d):  # type: ignore[no-untyped-def]
         _measure_rows(d, keys, parts)
     if _is_due(SUM_COPIED, steps):
         _spread(d.wide[COPY_AT], d.limit + 1, d, parts)
-    if _is_due(SORT_RUNS, steps):
-        _sort_runs(TAKES, d.take_class, d.take_row, keys, d)
-        _sort_runs(FREES, d.free_class, d.free_row, keys, d)
+    if _is_due(SORT_FREED, steps):
+        _sort_block(FREES, d.summary[COUNT], keys, d)
+    if _is_due(MERGE_FREED, steps):
+        _merge_blocks(FREES, d.summary[COUNT], d)
+    if _is_due(SORT_TAKEN, steps):
+        _sort_block(TAKES, d.summary[COUNT], keys, d)
+    if _is_due(MERGE_TAKEN, steps):
+        _merge_blocks(TAKES, d.summary[COUNT], d)
     if _is_due(TAKE_RUNS, steps):
         _take_runs(d)
     if _is_due(ADD_NEEDS, steps):

@@ -39,16 +39,38 @@ def gpu() -> Iterator[Gpu]:
         yield made
 
 
-@pytest.mark.parametrize("few", [4096, 0])
-@pytest.mark.parametrize("seed", range(4))
+#: Most entries of one block, and of blocks that sort and merge.
+BY_BLOCKS = {"one": (4096, 4096), "some": (0, 4096), "many": (0, 0)}
+
+
+@pytest.mark.parametrize("blocks", BY_BLOCKS)
+@pytest.mark.parametrize("seed", range(3))
 def test_batches(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, seed: int, few: int
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, seed: int, blocks: str
 ) -> None:
-    """By one block, and by many."""
+    few, many = BY_BLOCKS[blocks]
     monkeypatch.setattr(gpu_pools, "FEW", few)
+    monkeypatch.setattr(gpu_pools, "MANY", many)
     monkeypatch.setattr(memory, "BLOCK", 256 if few else 32)
+    if blocks == "some":  # short blocks
+        replace_text(gpu, "FEW, _BITS, _MOST = 4096, 12,", "FEW, _BITS, _MOST = 32, 5,")
+        replace_text(gpu, "array(FEW, int64)", "array(4096, int64)")
     rng = np.random.default_rng(seed)
-    check_batches(rng, int(rng.integers(1, 12)), 4, [1, 2, 5, 33])
+    check_batches(rng, int(rng.integers(1, 12)), 3, [1, 5, 33, 70])
+
+
+def replace_text(gpu: Gpu, right: str, wrong: str) -> None:
+    """Have the emulator run another text of the kernels that plan."""
+    load = gpu.emulator._execute
+
+    def execute(source: str, *given: str) -> object:
+        if given[0] == "featgraph.dynamic.kernels_cuda":
+            # What the emulator has loaded is what it is given again.
+            assert right in source or wrong in source, "the text has changed"
+            source = source.replace(right, wrong)
+        return load(source, *given)
+
+    gpu.emulator._execute = execute  # type: ignore[method-assign,assignment]
 
 
 def test_lanes_in_drawn_orders(gpu: Gpu) -> None:
@@ -88,21 +110,14 @@ def find_fault(fault: str) -> None:
     with emulated_gpu() as gpu, pytest.MonkeyPatch.context() as patch:
         if fault == "sums":  # of many blocks
             patch.setattr(gpu_pools, "FEW", 0)
+            patch.setattr(gpu_pools, "MANY", 0)
             patch.setattr(memory, "BLOCK", 32)
-        load = gpu.emulator._execute
-
-        def execute(source: str, *given: str) -> object:
-            if given[0] == "featgraph.dynamic.kernels_cuda":
-                assert right in source, "the text of the kernel has changed"
-                source = source.replace(right, wrong)
-            return load(source, *given)
-
-        gpu.emulator._execute = execute  # type: ignore[method-assign,assignment]
+        replace_text(gpu, right, wrong)
         rng = np.random.default_rng(seed)
         try:
             check_batches(rng, int(rng.integers(1, 12)), 4, [1, 2, 5, 33])
         except (AssertionError, fg.StateError, EmulationError) as error:
-            if "the text of the kernel" not in str(error):
+            if "the text has changed" not in str(error):
                 raise SystemExit(FOUND) from error
 
 
