@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ SPEC = {"weight": (np.dtype(np.float64), None)}
 def gpu() -> Iterator[Gpu]:
     with emulated_gpu() as made:
         yield made
+    linecache.clearcache()  # the emulator leaves the text that it ran there
 
 
 #: Most entries of one block, and of blocks that sort and merge.
