@@ -141,7 +141,7 @@ class OnGpu:
         pool: Any = store.pools["in"]
         changed: tuple[Any, ...] = ()
         count = 0
-        if updates.policy == COMBINE and plan.values:
+        if self.counts[kernels.REPLACED]:
             flags = memory.filled((plan.entries,), 0, np.uint8)
             for (values, value_width, sources, _, width), column in zip(
                 plan.values, pool.columns.values(), strict=True
