@@ -13,10 +13,10 @@ from featgraph.arrays import memory
 from featgraph.arrays.edges import checked_ends, checked_values
 from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
-from featgraph.dynamic import reads_cuda as reads
+from featgraph.dynamic import rows_cuda as reads
 from featgraph.dynamic.batches import Array, Batch, Spec, require_choice
 from featgraph.dynamic.gpu_queues import bits_of, part_of, read_back
-from featgraph.dynamic.kernels_cpu import COMBINE, KEEP
+from featgraph.dynamic.kernels_cpu import KEEP
 from featgraph.dynamic.pools import Updates
 
 __all__ = ["OnGpu", "batch_there"]

@@ -21,7 +21,7 @@ from featgraph.arrays.edges import marked, taken
 from featgraph.arrays.padding import stored_shape
 from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
-from featgraph.dynamic import reads_cuda as reads
+from featgraph.dynamic import rows_cuda as reads
 from featgraph.dynamic.gpu_queues import (
     GpuQueue,
     GpuRuns,
@@ -334,10 +334,10 @@ class GpuRowPool(RowPool):
         if updates.looks:
             plan.run(passes.list_pairs, passes.SORT_PAIRS, passes.COUNT_BITS)
             blocks = min(self.slots // 2048 + 1, _MOST_BLOCKS)
-            memory.launch(passes.match, blocks, plan.d)
+            memory.launch(reads.match, blocks, plan.d)
             is_kept = updates.policy == KEEP and updates.copies != kernels.ALL
             if is_kept and updates.deletes:
-                memory.launch(passes.mark_copies, blocks, plan.d)
+                memory.launch(reads.mark_copies, blocks, plan.d)
         plan.run(passes.decide, passes.COUNT_BITS, passes.MARK_APPENDS)
         behind = passes.END_OF_PASSES
         if plan.due >> passes.TAKE_RUNS & 1 and plan.d.most > MANY:
@@ -667,11 +667,11 @@ class GpuRowPool(RowPool):
         for is_back in (False, True) if plan.fresh is None and plan.left else (False,):
             for write in writes:
                 memory.launch_over(
-                    passes.copy_rows, -(-total // passes.STEPS), d, new is not self,
+                    reads.copy_rows, -(-total // passes.STEPS), d, new is not self,
                     is_back, *write,
                 )  # fmt: skip
         for value in plan.values:
-            plan.over_entries(passes.write_values, *value)
+            plan.over_entries(reads.write_values, *value)
         self._write(plan, new)
         if new is self:
             self.starts, self.stops, self.classes = d.starts, d.stops, d.classes
@@ -697,7 +697,7 @@ class GpuRowPool(RowPool):
         updates, spare = plan.updates, new.numbers
         has_ids = new.ids is not None and updates.ids is not None
         memory.launch_over(
-            passes.write_rows, max(plan.entries, int(plan.summary[passes.COUNT])),
+            reads.write_rows, max(plan.entries, int(plan.summary[passes.COUNT])),
             plan.d, spare if updates.numbers is None else updates.numbers,
             updates.numbers is not None, updates.number, new.ends, new.numbers,
             updates.ids if has_ids else spare, has_ids, int(updates.has_twins),

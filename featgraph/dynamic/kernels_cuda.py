@@ -32,7 +32,7 @@ FULL_WARP = 0xFFFFFFFF
 STEPS = 8
 SHARE = 32 * STEPS
 #: More copies of a pair than there are.
-_MANY = 2**31 - 1
+EVERY = 2**31 - 1
 #: Most entries of a batch that one block plans, or sorts; the bits of their numbers; a
 #: key behind all others.
 FEW, _BITS, _MOST = 4096, 12, 2**63 - 1
@@ -393,7 +393,7 @@ def _measure(d, parts):  # type: ignore[no-untyped-def]
             if d.kinds[d.pairs[b] >> d.sides] != 0:
                 own += 1
             elif d.copies == codes.ALL:
-                needed = _MANY
+                needed = EVERY
             elif d.copies == codes.LAST and own > 0:
                 own -= 1
             else:
@@ -409,82 +409,6 @@ def _measure(d, parts):  # type: ignore[no-untyped-def]
         d.wide[AT, j] = length
         sum_here += length
     _add_up(sum_here, d, parts)
-
-
-@kernel(cache=True)
-def match(d):  # type: ignore[no-untyped-def]
-    """Find the edges of touched rows that have entries; mark those that all leave.
-
-    Without copies of pairs, `EDGE_AT` is where the edge of a pair is.
-    """
-    count, pairs = d.summary[COUNT], d.summary[PAIRS]
-    entries, total = d.summary[ENTRIES], d.wide[AT, d.summary[COUNT]]
-    lane = int64(cuda.threadIdx.x) & 31
-    warps = cuda.gridsize(1) >> 5
-    for share in range((cuda.grid(1) >> 5) * SHARE, total, warps * SHARE):
-        j = end = shift = first = behind = int64(-1)
-        for step in range(STEPS):
-            base = share + 32 * step
-            if base >= total:  # uniform
-                break
-            number, is_gone = base + lane, False
-            if number < total:
-                if end <= number:
-                    if j < 0:
-                        j = row_at(d.wide[AT], count, number)
-                    while d.wide[AT, j + 1] <= number:
-                        j += 1
-                    end = d.wide[AT, j + 1]
-                    shift = int64(d.starts[d.work[ROW, j]]) - d.wide[AT, j]
-                    first, behind = d.wide[FIRST_OF, j], d.wide[FIRST_OF, j + 1]
-                    first = int64(d.work[PAIR_OF, first])
-                    if behind < entries:
-                        behind = int64(d.work[PAIR_OF, behind])
-                    else:
-                        behind = pairs
-                slot = number + shift
-                key = (int64(d.ends[slot]) << 1) + (int64(d.numbers[slot]) & d.is_sided)
-                p = lowest(d.wide[PAIR_KEY], first, behind, key)
-                if p < behind and d.wide[PAIR_KEY, p] == key:
-                    is_gone = d.work[NEED, p] == _MANY
-                    if d.policy == codes.KEEP:
-                        cuda.atomic.add(d.work, (FOUND, p), 1)
-                    else:
-                        d.work[FOUND, p] = 1
-                        d.wide[EDGE_AT, p] = slot
-            if d.has_marks != 0:
-                word = cuda.ballot_sync(FULL_WARP, is_gone)
-                if lane == 0:
-                    d.marks[base >> 5] = uint32(word)
-
-
-@kernel(cache=True)
-def mark_copies(d):  # type: ignore[no-untyped-def]
-    """Mark the first or last copies of pairs that deletions take; a warp a pair."""
-    lane = int64(cuda.threadIdx.x) & 31
-    lower = (uint32(1) << uint32(lane)) - uint32(1)
-    for p in range(cuda.grid(1) >> 5, d.summary[PAIRS], cuda.gridsize(1) >> 5):
-        left = min(int64(d.work[NEED, p]), int64(d.work[FOUND, p]))
-        j = d.work[PAIR_ROW, p]
-        length = d.wide[AT, j + 1] - d.wide[AT, j]
-        start = int64(d.starts[d.work[ROW, j]])
-        for base in range(0, length, 32):
-            if left <= 0:  # uniform
-                break
-            place = base + lane
-            is_there = place < length
-            if d.copies == codes.LAST:
-                place = length - 1 - place
-            if is_there:
-                slot = start + place
-                key = (int64(d.ends[slot]) << 1) + (int64(d.numbers[slot]) & d.is_sided)
-                is_there = key == d.wide[PAIR_KEY, p]
-            votes = uint32(cuda.ballot_sync(FULL_WARP, is_there))
-            if is_there and int64(cuda.popc(uint32(votes & lower))) < left:
-                number = d.wide[AT, j] + place
-                bit = uint32(1) << uint32(number & 31)
-                cuda.atomic.or_(d.marks, number >> 5, bit)
-            left -= int64(cuda.popc(votes))
 
 
 @device_function
@@ -841,115 +765,3 @@ def plan_rows(steps, d):  # type: ignore[no-untyped-def]
         _cut_regions(d)
     if _is_due(LAY_ROWS, steps):
         _lay_rows(d)
-
-
-# -- apply
-
-
-@kernel(cache=True)
-def copy_rows(  # type: ignore[no-untyped-def]
-    d, is_fresh, is_back, old, width, new, kept, more_old, more_new, more_kept, has_more
-):
-    """Copy the edges that stay in rows that move or lose some, in one or two arrays.
-
-    Rows that move are in other slots than before. Edges of the others go by way of
-    `kept`, from where a second launch, `is_back`, brings them where they belong.
-    """
-    count = d.summary[COUNT]
-    total = d.wide[COPY_AT, count]
-    lane = int64(cuda.threadIdx.x) & 31
-    warps = cuda.gridsize(1) >> 5
-    for share in range((cuda.grid(1) >> 5) * SHARE, total, warps * SHARE):
-        j = int64(-1)
-        for step in range(STEPS):
-            number = share + 32 * step + lane
-            if number >= total:
-                break
-            if j < 0:
-                j = row_at(d.wide[COPY_AT], count, number)
-            while d.wide[COPY_AT, j + 1] <= number:
-                j += 1
-            place = number - d.wide[COPY_AT, j]
-            start, target, now = d.wide[START, j], d.wide[TARGET, j], place
-            # Rows without entries have no marks.
-            at = d.wide[AT, j] if d.has_marks != 0 else int64(0)
-            if d.has_marks != 0 and at < d.wide[AT, j + 1]:
-                if is_marked(at + place, d):
-                    continue
-                now += gone_before(at, d) - gone_before(at + place, d)
-            stays = not is_fresh and start == target
-            place, now = start + place, target + now
-            if stays and now == place:
-                continue
-            if is_back and not stays:
-                continue
-            origin, into, more_origin, more_into = old, new, more_old, more_new
-            if stays and is_back:
-                origin, more_origin, place = kept, more_kept, number
-            elif stays:
-                into, more_into, now = kept, more_kept, number
-            for k in range(width):
-                into[now * width + k] = origin[place * width + k]
-            if has_more:
-                more_into[now] = more_origin[place]
-
-
-@device_function
-def _behind(e, j, d):  # type: ignore[no-untyped-def]
-    """Return the slot of an edge that is appended to row j."""
-    last = d.wide[APPENDED, d.wide[FIRST_OF, j + 1]]
-    return d.wide[TARGET, j] + d.wide[LENGTH, j] - last + d.wide[APPENDED, e]
-
-
-@kernel(cache=True)
-def write_rows(  # type: ignore[no-untyped-def]
-    d, given, is_given, number, ends, numbers, entry_ids, has_ids, id_sides, ids,
-    starts, stops, classes, degrees, has_degrees, frees,
-):  # fmt: skip
-    """Write ends, numbers and ids of inserted edges, rows, and queues.
-
-    Update i has the number ``2 (number + i)``, or ``given[i]``; one more at its other
-    end. Runs that rows leave are put behind those of the queues.
-    """
-    for e in range(cuda.grid(1), d.summary[ENTRIES], cuda.gridsize(1)):
-        if d.fates[e] == codes.APPENDS:
-            place = int64(d.order[e])
-            i, side = place >> d.sides, place & d.sides
-            slot = _behind(e, d.work[ROW_OF, e], d)
-            ends[slot] = d.work[END, place]
-            own = 2 * (int64(number) + i)
-            if is_given:
-                own = int64(given[i])
-            numbers[slot] = own + side
-            if has_ids:
-                ids[slot] = entry_ids[2 * i + (side & id_sides)]
-    for j in range(cuda.grid(1), d.summary[COUNT], cuda.gridsize(1)):
-        row, target, length = d.work[ROW, j], d.wide[TARGET, j], d.wide[LENGTH, j]
-        starts[row], stops[row] = target, target + length
-        classes[row] = d.work[CHOSEN, j]
-        if has_degrees:
-            degrees[row] = length
-        if frees:
-            size_class = int64(d.free_class[j])  # of the row of that rank
-            if size_class < CLASS_COUNT:
-                to = d.table[STOPS, size_class] + j
-                to -= lowest(d.free_class, int64(0), j, size_class)
-                d.runs[to] = d.wide[START, d.free_row[j]]
-
-
-@kernel(cache=True)
-def write_values(d, values, value_width, sources, new, width):  # type: ignore[no-untyped-def]
-    """Write values of edges that are inserted or replaced; `sources` is by entry."""
-    for e in range(cuda.grid(1), d.summary[ENTRIES], cuda.gridsize(1)):
-        if d.fates[e] != codes.APPENDS and d.fates[e] != codes.REPLACES:
-            continue
-        j = d.work[ROW_OF, e]
-        slot = _behind(e, j, d)
-        if d.fates[e] == codes.REPLACES:
-            place = d.wide[PLACE, e] - d.wide[START, j]
-            slot = d.wide[TARGET, j] + place
-            if d.has_marks != 0:
-                at = d.wide[AT, j]
-                slot += gone_before(at, d) - gone_before(at + place, d)
-        for k in range(value_width):
-            new[slot * width + k] = values[int64(sources[e]) * value_width + k]

@@ -15,7 +15,7 @@ if not _cuda.is_installed():
 from numba import types
 
 from featgraph.dynamic import kernels_cuda as passes
-from featgraph.dynamic import reads_cuda as reads
+from featgraph.dynamic import rows_cuda as reads
 
 I32, I64, U8, U32 = (
     types.Array(t, 1, "C")
@@ -42,14 +42,14 @@ SIGNATURES = [
     (passes.list_pairs, (N, D)),
     (passes.decide, (N, D)),
     (passes.plan_rows, (N, D)),
-    (passes.match, (D,)),
-    (passes.mark_copies, (D,)),
-    (passes.copy_rows, (D, YES, YES, U32, N, U32, U32, U32, U32, U32, YES)),
+    (reads.match, (D,)),
+    (reads.mark_copies, (D,)),
+    (reads.copy_rows, (D, YES, YES, U32, N, U32, U32, U32, U32, U32, YES)),
     (
-        passes.write_rows,
+        reads.write_rows,
         (D, U32, YES, N, I32, U32, U32, YES, N, U32, I32, I32, U8, I32, YES, YES),
     ),
-    (passes.write_values, (D, U8, N, I32, U8, N)),
+    (reads.write_values, (D, U8, N, I32, U8, N)),
     (reads.give_ids, (D, U32, N, N, U32)),
     (reads.list_gone, (D, U32, YES, types.Array(types.uint32, 2, "C"))),
     (reads.mark_changed, (D, U32, N, U32, N, I32, U8)),
