@@ -116,7 +116,7 @@ class OnGpu:
             return tuple(np.empty(0, dtype) for dtype in (*_TRIPLE, np.uint32))
         gone = memory.empty((3 + has_ids, count), np.uint32)
         ids = pool.ids if has_ids else pool.numbers
-        work = max(pool.slots // 2048, 1)
+        work = max(pool.slots // 16, 1)
         memory.launch_over(reads.list_gone, work, plan.d, ids, has_ids, gone)
         left = [part_of(gone, k * count, count) for k in range(3 + has_ids)]
         rows, ends, *others = left

@@ -494,6 +494,10 @@ class GpuRowPool(RowPool):
 
     def fit(self, plan: GpuPlan) -> bool:  # type: ignore[override]
         """Find room for the rows that grow or shrink; return whether there is any."""
+        plan.region, plan.top = self.region, self.top
+        self._find_hubs(plan)
+        if not (plan.wanted.any() or plan.freed.any()):
+            return True
         counts = np.minimum(plan.wanted, self.queues.counts)
         short = int(((plan.wanted - counts) * SIZES)[1:].sum())
         used = {size: int(counts[size]) for size in np.flatnonzero(counts).tolist()}
@@ -529,7 +533,6 @@ class GpuRowPool(RowPool):
             by_class = self._work(plan, passes.FREES, count)
             by_class, rows = sorting.sort_stably(by_class, CLASS_COUNT + 1)
             plan.d = plan.d._replace(free_class=by_class, free_row=rows)
-        self._find_hubs(plan)
         return True
 
     def _find_hubs(self, plan: GpuPlan) -> None:
@@ -657,7 +660,7 @@ class GpuRowPool(RowPool):
         new = self if plan.fresh is None else plan.fresh
         total, d = int(plan.summary[passes.COPIED]), plan.d
         if plan.degrees[1] is not None:
-            work = max(plan.entries, self.slots // 2048 if plan.left else 0)
+            work = max(plan.entries, self.slots // 16 if plan.left else 0)
             memory.launch_over(reads.count_changes, work, d, plan.degrees[1])
         # Ends and numbers at once, then columns.
         (*first, to, kept), (*_, more_to, more_kept), *others = plan.writes

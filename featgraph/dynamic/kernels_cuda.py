@@ -124,8 +124,12 @@ def _class_of(length):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def row_at(at, count, number):  # type: ignore[no-untyped-def]
-    """Return the row that has a number, of `count` rows."""
+def row_at(at, count, number, row):  # type: ignore[no-untyped-def]
+    """Return the row that has a number; `row` is one that is not behind it, or -1."""
+    if row >= 0 and number < at[row + 1]:
+        return row
+    if row >= 0 and number < at[row + 2]:
+        return row + 1
     return lowest(at, int64(0), int64(count), number + 1) - 1
 
 

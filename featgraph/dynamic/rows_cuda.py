@@ -33,10 +33,7 @@ def match(d):  # type: ignore[no-untyped-def]
             number, is_gone = base + lane, False
             if number < total:
                 if end <= number:
-                    if j < 0:
-                        j = row_at(d.wide[passes.AT], count, number)
-                    while d.wide[passes.AT, j + 1] <= number:
-                        j += 1
+                    j = row_at(d.wide[passes.AT], count, number, j)
                     end = d.wide[passes.AT, j + 1]
                     shift = (
                         int64(d.starts[d.work[passes.ROW, j]]) - d.wide[passes.AT, j]
@@ -104,7 +101,7 @@ def count_changes(d, degrees):  # type: ignore[no-untyped-def]
     total = d.wide[passes.AT, d.summary[passes.COUNT]] if d.has_marks != 0 else int64(0)
     for number in range(cuda.grid(1), total, cuda.gridsize(1)):
         if is_marked(number, d):
-            j = row_at(d.wide[passes.AT], d.summary[passes.COUNT], number)
+            j = row_at(d.wide[passes.AT], d.summary[passes.COUNT], number, int64(-1))
             slot = d.wide[passes.START, j] + number - d.wide[passes.AT, j]
             cuda.atomic.add(degrees, d.ends[slot], -1)
 
@@ -115,7 +112,7 @@ def list_slots(  # type: ignore[no-untyped-def]
 ):
     """List rows, slots and numbers of all edges; mark those that were given so."""
     for number in range(cuda.grid(1), total, cuda.gridsize(1)):
-        row = row_at(at, count, number)
+        row = row_at(at, count, number, int64(-1))
         slot = int64(starts[row]) + number - at[row]
         rows[number], slots[number] = row, slot
         own = int64(numbers[slot])
@@ -186,7 +183,7 @@ def list_gone(d, ids, has_ids, gone):  # type: ignore[no-untyped-def]
     count, total = d.summary[passes.COUNT], d.wide[passes.AT, d.summary[passes.COUNT]]
     for number in range(cuda.grid(1), total, cuda.gridsize(1)):
         if is_marked(number, d):
-            j = row_at(d.wide[passes.AT], count, number)
+            j = row_at(d.wide[passes.AT], count, number, int64(-1))
             to = gone_before(number, d)
             slot = d.wide[passes.START, j] + number - d.wide[passes.AT, j]
             gone[0, to], gone[1, to] = d.work[passes.ROW, j], d.ends[slot]
@@ -256,10 +253,7 @@ def copy_rows(  # type: ignore[no-untyped-def]
             number = share + 32 * step + lane
             if number >= total:
                 break
-            if j < 0:
-                j = row_at(d.wide[passes.COPY_AT], count, number)
-            while d.wide[passes.COPY_AT, j + 1] <= number:
-                j += 1
+            j = row_at(d.wide[passes.COPY_AT], count, number, j)
             place = number - d.wide[passes.COPY_AT, j]
             start, target, now = (
                 d.wide[passes.START, j],
