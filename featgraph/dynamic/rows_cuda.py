@@ -270,17 +270,21 @@ def copy_rows(  # type: ignore[no-untyped-def]
             place, now = start + place, target + now
             if stays and now == place:
                 continue
-            if is_back and not stays:
-                continue
-            origin, into, more_origin, more_into = old, new, more_old, more_new
             if stays and is_back:
-                origin, more_origin, place = kept, more_kept, number
+                _move(kept, number, new, now, width, more_kept, more_new, has_more)
             elif stays:
-                into, more_into, now = kept, more_kept, number
-            for k in range(width):
-                into[now * width + k] = origin[place * width + k]
-            if has_more:
-                more_into[now] = more_origin[place]
+                _move(old, place, kept, number, width, more_old, more_kept, has_more)
+            elif not is_back:
+                _move(old, place, new, now, width, more_old, more_new, has_more)
+
+
+@device_function
+def _move(old, place, new, now, width, more_old, more_new, has_more):  # type: ignore[no-untyped-def]
+    """Copy an edge in one or two arrays."""
+    for k in range(width):
+        new[now * width + k] = old[place * width + k]
+    if has_more:
+        more_new[now] = more_old[place]
 
 
 @device_function
