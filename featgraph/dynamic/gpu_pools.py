@@ -41,6 +41,8 @@ __all__ = ["GpuPlan", "GpuRowPool"]
 MANY = 1 << 18
 #: Most slots by way of which edges go in memory that stays.
 _MOST_SPARE = 1 << 20
+#: Where the sizes of a batch are: edges that come and leave, and entries.
+_SIZES = [passes.CAME, passes.GONE, passes.ENTRIES]
 #: Most blocks of a kernel: 8 a multiprocessor of an H200.
 _MOST_BLOCKS = 1056
 #: Passes over pairs of updates and edges, those that find runs, and those of one block.
@@ -66,8 +68,12 @@ class GpuPlan:
         Of a pass; one block runs several passes of a small batch.
     due : int
         Bits of passes that have something to do.
-    summary : ndarray of int64
-        What the host has read.
+    came, left, entries : int
+        Edges that come, edges that leave, and entries.
+    summary, tally : ndarray of int64
+        What the host has read; of that, how many updates had each outcome.
+    wanted, freed : ndarray of int64
+        How many runs of each class rows come to and leave.
     writes : for each array, its bits now, the width of a row, and where they will be
     values : for each column, what `write_values` takes
     listed : places and fates of entries
@@ -80,13 +86,19 @@ class GpuPlan:
     blocks: int
     threads: int
     due: int
-    summary: Array = field(default_factory=lambda: np.zeros(passes.SUMMARY, np.int64))
+    came: int = 0
+    left: int = 0
+    entries: int = 0
     hubs: Array = field(default_factory=lambda: np.empty(0, np.int32))
     hub_lengths: Array = field(default_factory=lambda: np.empty(0, np.int64))
     writes: list[tuple[Any, ...]] = field(default_factory=list)
     values: list[tuple[Any, ...]] = field(default_factory=list)
     degrees: tuple[Any, ...] = (None, None)
     listed: tuple[Any, ...] = ()
+    summary: Any = None
+    tally: Any = None
+    wanted: Any = None
+    freed: Any = None
     fresh: GpuRowPool | None = None
     drops: Any = 0
     puts: list[tuple[int, Any]] = field(default_factory=list)
@@ -94,40 +106,17 @@ class GpuPlan:
     top: int = 0
     lost: int = 0
 
+    def read(self, summary: Array, *listed: Any) -> None:
+        """Have what the host has read."""
+        self.summary, self.tally = summary, summary[: passes.BORN]
+        self.came, self.left, self.entries = map(int, summary[_SIZES])
+        self.wanted, self.freed = summary[passes.TAKEN : passes.LENGTHS].reshape(2, -1)
+        self.listed = tuple(part_of(a, 0, self.entries) for a in listed)
+
     @property
     def is_dense(self) -> bool:
         """Whether all rows are laid out anew."""
         return bool(self.d.is_dense)
-
-    @property
-    def tally(self) -> Array:
-        """How many updates had each outcome, and edges deleted."""
-        return self.summary[: passes.BORN]
-
-    @property
-    def came(self) -> int:
-        """How many edges come."""
-        return int(self.summary[passes.CAME])
-
-    @property
-    def left(self) -> int:
-        """How many edges leave."""
-        return int(self.summary[passes.GONE])
-
-    @property
-    def entries(self) -> int:
-        """How many entries there are."""
-        return int(self.summary[passes.ENTRIES])
-
-    @property
-    def wanted(self) -> Array:
-        """How many runs of each class rows come to."""
-        return self.summary[passes.TAKEN :][:CLASS_COUNT]
-
-    @property
-    def freed(self) -> Array:
-        """How many runs of each class rows leave."""
-        return self.summary[passes.FREED :][:CLASS_COUNT]
 
     def run(self, kernel: Any, first: int, last: int, blocks: int = 0) -> None:
         """Run passes of a kernel from `first` on, those before `last`."""
@@ -265,17 +254,14 @@ class GpuRowPool(RowPool):
         """Return a copy of the pool on the host, made once a version."""
         if self._host is None:
             made = RowPool(self.along, self.is_twice, 0, 0, self.spec)
-            for name in ("starts", "stops", "classes", "ends", "numbers"):
-                setattr(made, name, read_back(getattr(self, name)))
-            made.columns = {
-                name: read_back(self.columns[name])[:, :width]
-                if width is not None
-                else read_back(self.columns[name])
-                for name, (_, width) in self.spec.items()
-            }
-            made.ids = None if self.ids is None else read_back(self.ids)
-            made.length_counts, made.hubs = self.length_counts, self.hubs
-            made.vertex_count = self.vertex_count
+            for name in ("starts", "stops", "classes", "ends", "numbers", "ids"):
+                if getattr(self, name) is not None:
+                    setattr(made, name, read_back(getattr(self, name)))
+            for name, (_, width) in self.spec.items():
+                column = read_back(self.columns[name])
+                made.columns[name] = column if width is None else column[:, :width]
+            for name in ("length_counts", "hubs", "vertex_count"):
+                setattr(made, name, getattr(self, name))
             made.queues = self.queues.on_host()
             made.region, made.top, made.lost = self.region, self.top, self.lost
             self._host = made
@@ -353,22 +339,17 @@ class GpuRowPool(RowPool):
 
     def _read(self, plan: GpuPlan) -> None:
         """Have the host know what becomes of the batch."""
-        d, count = plan.d, plan.updates.sources.size
+        d, parts, begin = plan.d, [], 0
         if not plan.threads:
-            plan.summary = memory.read(d.summary)
-            plan.listed = (
-                part_of(d.order, 0, plan.entries),
-                part_of(d.fates, 0, plan.entries),
-            )
-            plan.updates.outcomes = d.outcomes
-            return
-        found, parts, begin = memory.read(self._kept["block"]), [], 0
-        for _, size, dtype in _BLOCK:
-            parts.append(found[begin:][: size * dtype().itemsize].view(dtype))
-            begin += size * dtype().itemsize
-        plan.summary, order, fates, outcomes = parts
-        plan.listed = order[: plan.entries].copy(), fates[: plan.entries].copy()
-        plan.updates.outcomes = outcomes[:count].copy()
+            parts = [memory.read(d.summary), d.order, d.fates, d.outcomes]
+        else:
+            found = memory.read(self._kept["block"])
+            for _, size, dtype in _BLOCK:
+                parts.append(found[begin:][: size * dtype().itemsize].view(dtype))
+                begin += size * dtype().itemsize
+            parts[3] = parts[3][: plan.updates.sources.size].copy()
+        plan.updates.outcomes = parts.pop()
+        plan.read(*parts)
 
     def _begun(self, updates: Updates, *room: int, dense: bool) -> GpuPlan:
         """Return a plan with room for all that the passes write."""

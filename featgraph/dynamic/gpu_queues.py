@@ -23,6 +23,8 @@ def read_back(array: Any) -> Array:
 
 def part_of(array: Any, first: int, count: int) -> Any:
     """Return some entries of an array, in the same memory."""
+    if isinstance(array, np.ndarray):
+        return array[first : first + count].copy()
     item = array.dtype.itemsize
     return foreign.strided(array, (int(count),), (item,), int(first) * item)
 
