@@ -132,6 +132,10 @@ class GpuPlan:
         """Launch a kernel that goes over entries."""
         memory.launch_over(kernel, self.entries, self.d, *arguments)
 
+    def row(self, number: int, count: int) -> Any:
+        """Return some entries of a row of `Passes.work`."""
+        return part_of(self.d.work, number * self.d.work.shape[1], count)
+
 
 #: Arrays of entries and rows in order.
 _SORTED = "keys", "pairs", "take_class", "take_row", "free_class", "free_row"
@@ -328,7 +332,7 @@ class GpuRowPool(RowPool):
         behind = passes.END_OF_PASSES
         if plan.due >> passes.TAKE_RUNS & 1 and plan.d.most > MANY:
             plan.run(passes.plan_rows, passes.MARK_APPENDS, passes.TAKE_RUNS)
-            by_class = self._work(plan, passes.TAKES, plan.d.limit)
+            by_class = plan.row(passes.TAKES, plan.d.limit)
             by_class, rows = sorting.sort_stably(by_class, CLASS_COUNT + 1)
             plan.d = plan.d._replace(take_class=by_class, take_row=rows)
             plan.run(passes.plan_rows, passes.TAKE_RUNS, behind)
@@ -381,10 +385,10 @@ class GpuRowPool(RowPool):
                 arrays[to] = _uploaded(given)
                 setattr(updates, name, arrays[to])
         if is_few:
-            memory.write(arrays["table"], self._table(self._ends()))
+            memory.write(arrays["table"], _table_of(self, _free_ends(self)))
         else:
             count = updates.sources.size
-            arrays["table"] = memory.upload(self._table(self._ends()))
+            arrays["table"] = memory.upload(_table_of(self, _free_ends(self)))
             arrays["order"] = memory.empty((most,), np.int32)
             arrays["fates"] = memory.empty((most,), np.uint8)
             arrays["outcomes"] = memory.empty((count,), np.uint8)
@@ -436,28 +440,10 @@ class GpuRowPool(RowPool):
         spare = dict.fromkeys(_SORTED, self.ends)
         return {**spare, "marks": self.numbers, "before": kept["totals"], **arrays}
 
-    def _ends(self) -> Array:
-        """Return the region that rows are laid into first, and that behind all rows."""
-        return np.array([self.region, (self.top, self.slots)], np.int64)
-
-    def _table(self, regions: Array) -> Array:
-        """Return the queues and free regions as kernels read them."""
-        table = np.zeros((5, max(CLASS_COUNT, len(regions))), np.int64)
-        table[:2, :CLASS_COUNT] = self.queues.table[:2]
-        table[2:][: regions.shape[1], : len(regions)] = regions.T
-        return table
-
-    @staticmethod
-    def _work(plan: GpuPlan, row: int, count: int) -> Any:
-        """Return some entries of a row of `Passes.work`."""
-        return part_of(plan.d.work, row * plan.d.work.shape[1], count)
-
     def _sort(self, plan: GpuPlan, none: int) -> None:
         """Sort the entries of a large batch, and list rows and pairs."""
         plan.run(passes.list_rows, passes.LIST_ENTRIES, passes.SORT_ROWS)
-        rows, ends = (
-            self._work(plan, k, plan.d.most) for k in (passes.KEY, passes.END)
-        )
+        rows, ends = (plan.row(k, plan.d.most) for k in (passes.KEY, passes.END))
         keys, order = sorting.sort_stably(rows, none + 1)
         plan.d = plan.d._replace(keys=keys, order=order)
         if plan.updates.looks:
@@ -482,13 +468,13 @@ class GpuRowPool(RowPool):
         counts = np.minimum(plan.wanted, self.queues.counts)
         short = int(((plan.wanted - counts) * SIZES)[1:].sum())
         used = {size: int(counts[size]) for size in np.flatnonzero(counts).tolist()}
-        regions = self._ends()
+        regions = _free_ends(self)
         if self.queues.counts[kernels.LONG_CLASS :].any():
             regions = self._regions(short, used)
         cuts = np.array([plan.summary[passes.CUT], short])
         if len(regions) > 2:  # kernels know the first and the last alone
             plan.d = plan.d._replace(
-                table=memory.upload(self._table(regions)), regions=len(regions)
+                table=memory.upload(_table_of(self, regions)), regions=len(regions)
             )
             first, behind = passes.CUT_REGIONS, passes.END_OF_PASSES
             plan.run(passes.plan_rows, first, behind, plan.blocks)
@@ -507,16 +493,16 @@ class GpuRowPool(RowPool):
         self.queues.reserve(more)
         if self.queues.runs is not plan.d.runs:
             plan.d = plan.d._replace(
-                runs=self.queues.runs, table=memory.upload(self._table(regions))
+                runs=self.queues.runs, table=memory.upload(_table_of(self, regions))
             )
         if plan.freed.any() and plan.d.most > MANY:
             count = int(plan.summary[passes.COUNT])
-            by_class = self._work(plan, passes.FREES, count)
+            by_class = plan.row(passes.FREES, count)
             by_class, rows = sorting.sort_stably(by_class, CLASS_COUNT + 1)
             plan.d = plan.d._replace(free_class=by_class, free_row=rows)
         return True
 
-    def _find_hubs(self, plan: GpuPlan) -> None:
+    def _find_hubs(self, plan: Any) -> None:
         count = int(plan.summary[passes.HUBS])
         if count == 0 and not plan.is_dense:
             plan.hubs, plan.hub_lengths = self.hubs, self.hub_lengths
@@ -545,7 +531,8 @@ class GpuRowPool(RowPool):
         if self.ids is not None:
             fresh.ids = memory.filled((fresh.slots,), 0, np.uint32)
         plan.d = plan.d._replace(
-            table=memory.upload(self._table(np.array([[0, needed, needed]]))), regions=1
+            table=memory.upload(_table_of(self, np.array([[0, needed, needed]]))),
+            regions=1,
         )
         plan.due = sum(1 << step for step in _LAYING)
         plan.run(passes.plan_rows, passes.ADD_NEEDS, passes.END_OF_PASSES)
@@ -569,7 +556,7 @@ class GpuRowPool(RowPool):
                 size = int(plan.summary[passes.COPIED]) * width
                 kept = self._spare(len(plan.writes), size, old.dtype)
             plan.writes.append((old, width, to, kept))
-        source = self._work(plan, passes.SOURCE, plan.entries)
+        source = plan.row(passes.SOURCE, plan.entries)
         for name, column in new.columns.items():
             values, sources = updates.columns.get(name), source
             if values is None or not plan.entries:
@@ -626,7 +613,7 @@ class GpuRowPool(RowPool):
         plan.over_entries(reads.take_values, bits_of(column), bits_of(there))
         order, fates = map(read_back, plan.listed)
         places = order.astype(np.uint32)
-        heads = part_of(plan.d.work, passes.HEAD * plan.d.work.shape[1], plan.entries)
+        heads = plan.row(passes.HEAD, plan.entries)
         made = SimpleNamespace(
             order=places << (1 - plan.d.sides), heads=read_back(heads),
             fates=fates, places=np.arange(plan.entries),
@@ -712,6 +699,19 @@ class GpuRowPool(RowPool):
 
 def _uploaded(array: Any) -> Any:
     return memory.upload(array) if isinstance(array, np.ndarray) else array
+
+
+def _free_ends(pool: GpuRowPool) -> Array:
+    """Return the region that rows are laid into first, and that behind all rows."""
+    return np.array([pool.region, (pool.top, pool.slots)], np.int64)
+
+
+def _table_of(pool: GpuRowPool, regions: Array) -> Array:
+    """Return the queues and free regions as kernels read them."""
+    table = np.zeros((5, max(CLASS_COUNT, len(regions))), np.int64)
+    table[:2, :CLASS_COUNT] = pool.queues.table[:2]
+    table[2:][: regions.shape[1], : len(regions)] = regions.T
+    return table
 
 
 def _grown(array: Any, size: int) -> Any:
