@@ -77,6 +77,7 @@ def _audit_memory(pool: RowPool, vertex_count: int) -> None:
     runs = [np.stack([starts[has_run], SIZES[classes[has_run]]])]
     for size, queue in enumerate(pool.queues):
         waiting = on_host(queue.next(len(queue)))
+        _require(size > 0 or waiting.size == 0, "free runs without a slot", where)
         runs.append(np.stack([waiting, np.full(waiting.size, SIZES[size])]))
     for start, stop in (pool.region, (pool.top, pool.slots)):
         runs.append(np.array([[start], [stop - start]]))

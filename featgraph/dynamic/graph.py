@@ -512,11 +512,7 @@ missing=0, vertices=0)
                     self._advance()
 
     def _advance(self) -> None:
-        """End the stamps of what differs from the last version.
-
-        The store has the new one already: what may fail for want of memory is done
-        before that, or when it is asked for.
-        """
+        """End the stamps of what differs; arrays are made when they are asked for."""
         store = self._store
         is_first = self.version < 0
         self._edges = LivingEdges(store, self._names)

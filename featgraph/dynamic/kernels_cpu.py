@@ -62,13 +62,14 @@ KEEP, IGNORE, COMBINE, REFUSE = range(4)
 ALL, FIRST, LAST = range(3)
 #: How many rows ahead slots are fetched, of which the first ones, and entries.
 _AHEAD, _FETCHED = 12, 64
-#: Words of the bits that tell of most edges that they have no entry.
-_WORDS = 128
+#: Words of the bits that tell of most edges that they have no entry, and the edges
+#: that are compared with few entries at once.
+_WORDS, _BLOCK = 128, 64
 #: What is known of the entries of a row: the first entry of their pair; and of a pair,
 #: the edges that deletions take, those that were found, and what is next.
 PAIR, NEED, FOUND, STATE, PLACE = range(5)
-#: Rows with more entries look for ends in a table.
-_FEW = 8
+#: Rows with more entries look for ends in a table; larger tables leave the cache.
+_FEW, _LARGE = 8, 4096
 _MANY = 2**31 - 1
 #: Lengths from here on are counted together: rows of hubs.
 HUB = 2048
@@ -91,20 +92,18 @@ def class_of(length: int) -> int:
     return found
 
 
-@intrinsic
+@intrinsic  # type: ignore[untyped-decorator]
 def _fetch(typing_context: Any, array: Any, at: Any) -> Any:
     """Have the cache fetch an element of an array; the loop does not wait for it."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         view = context.make_array(array)(context, builder, values[0])
-        place = builder.gep(
-            view.data, [context.cast(builder, values[1], at, types.int64)]
-        )
+        index = context.cast(builder, values[1], at, types.int64)
+        place = builder.gep(view.data, [index])
         bytes_, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
         given = ir.FunctionType(ir.VoidType(), [bytes_, flag, flag, flag])
-        fetch = cgutils.get_or_insert_function(
-            builder.module, given, "llvm.prefetch.p0i8"
-        )
+        name = "llvm.prefetch.p0i8"
+        fetch = cgutils.get_or_insert_function(builder.module, given, name)
         # To be read, into all caches, as data.
         call = builder.bitcast(place, bytes_), flag(0), flag(3), flag(1)
         builder.call(fetch, call)
@@ -182,37 +181,23 @@ def read_entries(
 
 
 @jit
-def list_rows(keys: _Array, rows: _Array, first: _Array) -> int:
-    """List the rows among sorted keys and where they begin; return how many."""
+def list_rows(keys: _Array, rows: _Array, first: _Array, is_dense: bool) -> int:
+    """List the rows among sorted keys, unless `is_dense`, and where each begins.
+
+    Return how many there are.
+    """
     count, row = 0, -1
     for i in range(keys.size):
         if keys[i] >> 32 != row:
-            row = keys[i] >> 32
-            rows[count], first[count] = row, i
+            if is_dense:
+                first[row + 1 : keys[i] >> 32] = i
+                count = keys[i] >> 32
+            else:
+                rows[count] = keys[i] >> 32
+            row, first[count] = keys[i] >> 32, i
             count += 1
-    first[count] = keys.size
+    first[count:] = keys.size
     return count
-
-
-@jit
-def find_rows(keys: _Array, first: _Array) -> None:
-    """Store where each of all rows begins among sorted keys."""
-    row = 0
-    for i in range(keys.size):
-        while row <= keys[i] >> 32:
-            first[row] = i
-            row += 1
-    first[row:] = keys.size
-
-
-@jit
-def measure_rows(rows: _Array, starts: _Array, stops: _Array, bits_at: _Array) -> int:
-    """Store where the bits of each row begin, one an edge; return how many words."""
-    total = 0
-    for j in range(rows.size):
-        bits_at[j] = total
-        total += (_int64(stops[rows[j]]) - _int64(starts[rows[j]]) + 63) >> 6
-    return total
 
 
 @njit(nogil=True, inline="always")
@@ -232,10 +217,19 @@ def _fetch_row(
 
 
 @njit(nogil=True, inline="always")
-def _slot_of(key: int, begin: int, keys: _Array, table: _Array, size: int) -> int:
-    """Return the place of a key in a table of entries, or the free place for it."""
-    at = ((_int64(key) * 2654435769) >> 15) & (size - 1)
-    while table[at] >= 0 and keys[begin + table[at]] != key:
+def _begin_of(key: int, size: int) -> int:
+    """Return where in a table of entries the search for a key begins."""
+    return int(((key * 2654435769) >> 15) & (size - 1))
+
+
+@njit(nogil=True, inline="always")
+def _slot_of(key: int, table: _Array, size: int) -> int:
+    """Return the place of a key in a table of entries, or the free place for it.
+
+    The table has the key of an entry in its upper bits, and -1 where there is none.
+    """
+    at = _begin_of(key, size)
+    while table[at] != -1 and (table[at] >> 32) & _LOW != key:
         at = (at + 1) & (size - 1)
     return int(at)
 
@@ -270,10 +264,13 @@ def _group(
     for i in range(count):
         pair = i
         if size:
-            at = _slot_of(keys[begin + i], begin, keys, table, size)
-            if table[at] < 0:
-                table[at] = i
-            pair = table[at]
+            behind = keys[begin + min(i + _FETCHED, count - 1)]
+            _fetch(table, _begin_of(_int64(behind), size))
+            key = _int64(keys[begin + i])
+            at = _slot_of(key, table, size)
+            if table[at] == -1:
+                table[at] = key << 32 | i
+            pair = table[at] & _LOW
         else:
             for other in range(i):
                 if keys[begin + other] == keys[begin + i]:
@@ -304,28 +301,42 @@ def _match(
 ) -> int:  # fmt: skip
     """Find the edges of a row that have entries; mark those that deletions take.
 
-    Returns
-    -------
-    int
-        How many are taken.
+    Return how many are taken.
     """
-    size, gone = _table_size(count), 0
-    mask = _WORDS - 1 if size else 0
-    filter_[: mask + 1] = 0
-    for i in range(count):
+    size, length = _table_size(count), stop - start
+    if size:
+        filter_[:] = 0
+    for i in range(count if size else 0):
         key = _int64(keys[begin + i])
-        filter_[(key >> 6) & mask] |= np.uint64(1) << np.uint64(key & 63)
-    for k in range(stop - start):
-        place = stop - start - 1 - k if is_backward else k
+        filter_[(key >> 6) % _WORDS] |= np.uint64(1) << np.uint64(key & 63)
+    gone = k = 0
+    while k < length and most:
+        if not size and k % _BLOCK == 0:  # most blocks have none: compare all at once
+            behind = min(k + _BLOCK, length)
+            low = np.uint64(stop - behind if is_backward else start + k)
+            hits = 0
+            for i in range(count):
+                end = np.int32(_int64(keys[begin + i]) >> _int64(is_sided))
+                for slot in range(low, low + np.uint64(behind - k)):
+                    hits += ends[slot] == end
+            if hits == 0:
+                k = behind
+                continue
+        place = length - 1 - k if is_backward else k
+        k += 1
         key = _int64(ends[start + place])
         if is_sided:
             key = key << 1 | _int64(numbers[start + place]) & 1
-        word = filter_[(key >> 6) & mask]
-        if not (word >> np.uint64(key & 63)) & np.uint64(1):
-            continue
         pair = -1
         if size:
-            pair = table[_slot_of(np.uint32(key), begin, keys, table, size)]
+            if size > _LARGE:
+                ahead = min(start + place + _FETCHED, stop - 1)
+                _fetch(table, _begin_of(_int64(ends[ahead]), size))
+            word = filter_[(key >> 6) % _WORDS]
+            if not (word >> np.uint64(key & 63)) & np.uint64(1):
+                continue
+            entry = table[_slot_of(key, table, size)]
+            pair = -1 if entry == -1 else entry & _LOW
         else:
             for i in range(count):
                 if _int64(keys[begin + i]) == key:
@@ -339,8 +350,6 @@ def _match(
         pairs[FOUND, pair] += 1
         pairs[PLACE, pair] = place
         most -= 1
-        if most == 0:
-            break
     return gone
 
 
@@ -355,10 +364,7 @@ def _decide_single(
     `STATE` is 0 for an absent edge, 1 for one of the graph, and 2 behind the entry that
     last inserted the edge or first replaced its value.
 
-    Returns
-    -------
-    int
-        How many edges the row gains at its end.
+    Return how many edges the row gains at its end.
     """
     gained = 0
     for i in range(count):
@@ -460,7 +466,7 @@ def plan_rows(
     tally, most = tallies[part], 0
     for j in range(low, high):
         most = max(most, first[j + 1] - first[j])
-    table = np.empty(_table_size(most), np.int32)
+    table = np.empty(_table_size(most), np.int64)
     filter_ = np.empty(_WORDS, np.uint64)
     pairs = np.empty((5, most), np.int32)
     for j in range(low, high):
@@ -641,22 +647,17 @@ def _close_gaps(
     """Copy the edges of a row that stay; return the slot behind them."""
     to, place = target, 0
     while place < count:
-        word = bits[bits_at + (place >> 6)]
-        behind = min(place + 64, count)
-        if word == 0:
-            if moves:
-                for k in range((behind - place) * width):
-                    new[to * width + k] = old[(start + place) * width + k]
-            to += behind - place
-            place = behind
-            continue
-        moves = True
-        while place < behind:
-            if not (word >> np.uint64(place & 63)) & np.uint64(1):
-                for k in range(width):
-                    new[to * width + k] = old[(start + place) * width + k]
-                to += 1
-            place += 1
+        behind = place
+        while behind < count:
+            word = bits[bits_at + (behind >> 6)] >> np.uint64(behind & 63)
+            if word & np.uint64(1):
+                break
+            behind = behind + 1 if word else min((behind | 63) + 1, count)
+        if moves or to != start + place:
+            for k in range((behind - place) * width):
+                new[to * width + k] = old[(start + place) * width + k]
+        to += behind - place
+        place = behind + 1
     return to
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "RowPool",
     "Updates",
     "fewest_slots",
+    "grown",
     "wide_slots",
 ]
 
@@ -283,13 +284,10 @@ class RowPool(HostRows):
         keys = np.empty(at.size << self.is_twice, np.int64)
         count = kernels.list_entries(at, other, self.is_twice, keys)
         keys = sorted_keys(keys[:count], room[0], threads)
-        if dense:
-            rows = np.arange(room[0], dtype=np.int32)
-            first = np.empty(room[0] + 1, np.int64)
-            kernels.find_rows(keys, first)
-        else:
-            rows, first = np.empty(count, np.int32), np.empty(count + 1, np.int64)
-            touched = kernels.list_rows(keys, rows, first)
+        size = room[0] if dense else count
+        rows, first = np.arange(size, dtype=np.int32), np.empty(size + 1, np.int64)
+        touched = kernels.list_rows(keys, rows, first, dense)
+        if not dense:
             rows, first = rows[:touched], first[: touched + 1]
         order, ends = np.empty((2, count), np.uint32)
         fates = np.empty(count, np.uint8)
@@ -303,13 +301,14 @@ class RowPool(HostRows):
             threads, threads.bounds(rows.size, first), rows, first, order, ends, fates,
             np.empty(combines, np.int32), np.empty(combines, np.int64),
             lengths, gone, bits_at, np.empty(0, np.uint64),
-            _grown(self.starts, room[1]), _grown(self.stops, room[1]),
-            _grown(self.classes, room[1]), np.empty(rows.size, np.uint8), dense,
+            grown(self.starts, room[1]), grown(self.stops, room[1]),
+            grown(self.classes, room[1]), np.empty(rows.size, np.uint8), dense,
             room[0], room[0] if dense else room[0] - self.vertex_count,
         )  # fmt: skip
         if not updates.kinds.all():
-            words = kernels.measure_rows(rows, plan.starts, plan.stops, bits_at)
-            plan.bits = np.zeros(words, np.uint64)
+            words = (plan.stops[rows].astype(np.int64) - plan.starts[rows] + 63) >> 6
+            np.cumsum(words[:-1], out=bits_at[1:])
+            plan.bits = np.zeros(int(words.sum()), np.uint64)
         keys = ends << 1 | order & 1 if self.is_sided else ends
         tallies = np.zeros((len(plan.bounds), kernels.TALLY), np.int64)
         threads.share(
@@ -377,7 +376,7 @@ class RowPool(HostRows):
                 start, stop = regions[region].tolist()
                 plan.lost += self._split(start, stop, plan.puts)
 
-    def _find_hubs(self, plan: Plan) -> None:
+    def _find_hubs(self, plan: Any) -> None:
         kernels, plan.hubs = numba_kernels(), self.hubs
         if plan.is_dense or plan.tally[kernels.HUBS]:
             kept = np.setdiff1d(self.hubs, plan.rows, assume_unique=True)
@@ -394,8 +393,8 @@ class RowPool(HostRows):
         for size in range(kernels.LONG_CLASS, kernels.CLASS_COUNT):
             if room >= short:
                 break
-            slots = int(kernels.SIZES[size])
             while room < short and used.get(size, 0) < len(self.queues[size]):
+                slots = int(kernels.SIZES[size])
                 (start,) = self.queues[size].next(1, used.get(size, 0)).tolist()
                 regions.append((start, start + slots))
                 used[size] = used.get(size, 0) + 1
@@ -449,13 +448,13 @@ class RowPool(HostRows):
         """
         kernels = numba_kernels()
         new = self if plan.fresh is None else plan.fresh
-        plan.degrees = _grown(self.degrees, self.degrees.size and plan.starts.size)
+        plan.degrees = grown(self.degrees, self.degrees.size and plan.starts.size)
         if self.out_degrees.size:
-            plan.out_degrees = _grown(self.out_degrees, plan.starts.size)
+            plan.out_degrees = grown(self.out_degrees, plan.starts.size)
             room = self.longest_out + plan.came + 1
             if room > self.out_counts.size:
                 room = 2 * room
-            plan.out_counts = _grown(self.out_counts, room)
+            plan.out_counts = grown(self.out_counts, room)
         numbers = plan.order
         if updates.numbers is None and updates.number:
             numbers = plan.order + np.uint32(2 * updates.number)
@@ -568,7 +567,7 @@ class RowPool(HostRows):
         return made
 
 
-def _grown(array: Array, size: int) -> Array:
+def grown(array: Array, size: int) -> Array:
     """Return an array, or a longer copy of it."""
     if array.size >= size:
         return array

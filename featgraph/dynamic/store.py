@@ -26,7 +26,7 @@ from featgraph.dynamic.batches import (
     on_host,
     require_choice,
 )
-from featgraph.dynamic.pools import Plan, RowPool, Updates
+from featgraph.dynamic.pools import Plan, RowPool, Updates, grown
 from featgraph.dynamic.rows import Queue, Spec, Threads, edges_of, living_slots
 from featgraph.errors import DeviceMemoryError, GraphInputError
 from featgraph.graph.building.check import MAX_VERTEX_COUNT
@@ -52,6 +52,18 @@ _MOST_SLOTS = 2**44
 #: Fewest entries of the log.
 _LOG = 4096
 _CHOICES = {"all": 0, "first": 1, "last": 2}
+#: What is wrong with an update, what was expected, and the fix.
+_REFUSED = {
+    "missing": (
+        "there is no such edge", "an edge of the graph (missing='error')",
+        "delete with missing='ignore'"),
+    "loop": (
+        "a loop", "edges between two vertices (loops='error')",
+        "drop it, or make the graph with loops='drop' or 'keep'"),
+    "repeat": (
+        "an edge is given more than once", "every edge once (duplicates='error')",
+        "make the graph with another `duplicates`"),
+}  # fmt: skip
 
 
 class EdgeStore:
@@ -574,30 +586,15 @@ class _Step:
     def _refuse(self, first: int) -> None:
         """Raise GraphInputError about the first update that is refused."""
         u, v = int(self.batch.sources[first]), int(self.batch.targets[first])
+        kind = "repeat"
         if not self.batch.kinds[first]:
-            what, expected, fix = (
-                "there is no such edge",
-                "an edge of the graph (missing='error')",
-                "delete with missing='ignore'",
-            )
+            kind = "missing"
         elif u == v and self.store.loops == "error":
-            what, expected, fix = (
-                "a loop",
-                "edges between two vertices (loops='error')",
-                "drop it, or make the graph with loops='drop' or 'keep'",
-            )
-        else:
-            what, expected, fix = (
-                "an edge is given more than once",
-                "every edge once (duplicates='error')",
-                "make the graph with another `duplicates`",
-            )
+            kind = "loop"
+        what, expected, fix = _REFUSED[kind]
+        where = f"sources[{first}], targets[{first}]"
         raise GraphInputError(
-            what,
-            where=f"sources[{first}], targets[{first}]",
-            got=f"{u}, {v}",
-            expected=expected,
-            fix=fix,
+            what, where=where, got=f"{u}, {v}", expected=expected, fix=fix
         )
 
     def _finish(self, plans: dict[str, Plan], counts: list[int], version: int) -> None:
@@ -722,19 +719,14 @@ class _Step:
 
     def _living(self) -> tuple[Array | None, Array | None]:
         """Return `living` and `turned`, not changed yet, with room for all."""
-        living, turned = self.store.living, self.store.turned
-        count, capacity = self.room
-        if living is None and not self.batch.deaths.size:
-            return None, None
-        if living is not None and living.size == capacity:
-            return living, turned
-        made, turns = np.zeros(capacity, np.bool_), np.zeros(capacity, np.int64)
-        before = self.store.vertex_count
-        made[:before] = True if living is None else living[:before]
-        made[before:count] = living is None
-        if turned is not None:
-            turns[:before] = turned[:before]
-        return made, turns
+        store, capacity = self.store, self.room[1]
+        living, turned = store.living, store.turned
+        if living is None or turned is None:
+            if not self.batch.deaths.size:
+                return None, None
+            living = np.ones(store.vertex_count, np.bool_)
+            turned = np.zeros(store.vertex_count, np.int64)
+        return grown(living, capacity), grown(turned, capacity)
 
 
 @cache

@@ -38,7 +38,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         _KERNELS, "_decide_copies", "pairs[STATE, pair] = pairs[NEED, pair] = i + 1",
         "pairs[NEED, pair] = i + 1"),
     "rows share the bits of what leaves": (
-        _KERNELS, "measure_rows", "bits_at[j] = total", "bits_at[j] = 0"),
+        _POOL, "plan", "np.cumsum(words[:-1], out=bits_at[1:])", "pass"),
     "a full run gets an edge more": (
         _KERNELS, "plan_rows", "length > SIZES[now]", "length > SIZES[now] + 1"),
     "entries lose their order": (
@@ -50,13 +50,15 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         _KERNELS, "place_runs", "+= SIZES[best]", "+= SIZES[best] - 1"),
     "freed runs are forgotten": (
         _KERNELS, "place_runs", "freed[behind[now]] = start", "pass"),
+    "rows without a run free one": (
+        _POOL, "fit", "plan.runs[:, 0] = 0", "pass"),
     "regions that are passed by are lost": (
         _POOL, "_leave", "region != passed", "region > passed"),
     "runs that are cut overlap": (
         _POOL, "_split", "start += sizes[size]", "start += sizes[size] - 1"),
     # apply
     "gaps stay open": (
-        _KERNELS, "_close_gaps", "if not (word", "if True or not (word"),
+        _KERNELS, "_close_gaps", "place = behind + 1", "place = behind + 2"),
     "values miss edges that have moved": (
         _KERNELS, "_place_now", "now += not", "now += True or not"),
     "edges that left again are written": (
