@@ -107,7 +107,7 @@ FAULTS: dict[str, tuple[str, str, int]] = {
     "match": ("is_gone = d.work[passes.NEED, p] == passes.EVERY", "is_gone = False", 0),
     "sums": ("d.totals[cuda.blockIdx.x] = total", "d.totals[0] = 0", 16),
     "sort": ("low = 2 * place - (place & (step - 1))", "low = place & -2", 6),
-    "merge": ("least += 1", "least += 0", 2),
+    "merge": ("least += 1", "least += 0", 6),
     "laid": ("d.table[FREE, region] + laid - base", "d.table[FREE, 0] + laid", 5),
 }
 
