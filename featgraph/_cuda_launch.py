@@ -174,10 +174,7 @@ class Launches:
     ) -> None:
         self.firsts += 1
         self._driver.note(*OPAQUE)
-        arguments = [
-            argument.in_dialect() if isinstance(argument, Strided) else argument
-            for argument in arguments
-        ]
+        arguments = [_in_dialect(argument) for argument in arguments]
         self._by_dialect(kernel, blocks, threads, stream)(*arguments)
         if kernel in self._opaque:
             return
@@ -200,3 +197,10 @@ class Launches:
     def is_prepared(self, kernel: Kernel) -> bool:
         """Return whether the next launch of a kernel goes straight to the driver."""
         return kernel in self._prepared
+
+
+def _in_dialect(argument: Any) -> Any:
+    """Return an argument, which may be a namedtuple, with arrays of the dialect."""
+    if isinstance(argument, tuple):
+        return type(argument)(*map(_in_dialect, argument))
+    return argument.in_dialect() if isinstance(argument, Strided) else argument

@@ -28,6 +28,7 @@ __all__ = [
     "has_lent",
     "is_lent",
     "launch",
+    "launch_block",
     "launch_over",
     "memory_bytes",
     "memory_error",
@@ -41,6 +42,7 @@ __all__ = [
     "synchronize",
     "upload",
     "wait_for_stream",
+    "write",
 ]
 
 #: Threads of a block, and most blocks of a kernel that goes over elements.
@@ -120,9 +122,15 @@ def upload(values: npt.NDArray[Any]) -> Any:
     """Return a copy of a host array on the GPU."""
     given = np.ascontiguousarray(values)
     made = empty(given.shape, given.dtype)
-    if given.size:
-        _driver().write(address_of(made), int(given.ctypes.data), given.nbytes)
+    write(made, given)
     return made
+
+
+def write(target: Any, values: npt.NDArray[Any]) -> None:
+    """Copy an array of the host to the first elements of one on the GPU."""
+    given = np.ascontiguousarray(values)
+    if given.size:
+        _driver().write(address_of(target), int(given.ctypes.data), given.nbytes)
 
 
 def read(array: Any) -> npt.NDArray[Any]:
@@ -191,6 +199,11 @@ def memory_bytes() -> int:
 def launch(kernel: Any, blocks: int, *arguments: Any) -> None:
     """Launch a kernel with `blocks` blocks; asynchronous."""
     _launches()(kernel, blocks, BLOCK, arguments)
+
+
+def launch_block(kernel: Any, threads: int, *arguments: Any) -> None:
+    """Launch a kernel with one block of some threads; does not wait for it."""
+    _launches()(kernel, 1, threads, arguments)
 
 
 def launch_over(kernel: Any, count: int, *arguments: Any) -> None:

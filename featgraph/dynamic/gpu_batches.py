@@ -13,10 +13,10 @@ from featgraph.arrays import memory
 from featgraph.arrays.edges import checked_ends, checked_values
 from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
-from featgraph.dynamic import reads_cuda as reads
+from featgraph.dynamic import rows_cuda as reads
 from featgraph.dynamic.batches import Array, Batch, Spec, require_choice
 from featgraph.dynamic.gpu_queues import bits_of, part_of, read_back
-from featgraph.dynamic.kernels_cpu import COMBINE, KEEP
+from featgraph.dynamic.kernels_cpu import KEEP
 from featgraph.dynamic.pools import Updates
 
 __all__ = ["OnGpu", "batch_there"]
@@ -98,7 +98,7 @@ class OnGpu:
             batch.sources, batch.targets, batch.kinds, policy, copies,
             policy != KEEP or not batch.is_new, store.next_number, store.duplicates,
             batch.columns or {}, memory.filled((size,), kernels.INSERTED, np.uint8),
-            not store.directed,
+            not store.directed, deletes=not batch.is_new,
         )  # fmt: skip
 
     def _refuse(self, first: int) -> None:
@@ -111,16 +111,15 @@ class OnGpu:
         pool: Any = self.store.pools["in"]
         has_ids = pool.ids is not None
         count = plan.left if is_logged or has_ids else 0
-        left = [memory.empty((count,), t) for t in (np.int32, np.int32, np.uint32)]
-        ids = memory.empty((count if has_ids else 0,), np.uint32)
-        if count:
-            at, marks, before, _ = plan.marked
-            memory.launch_over(
-                reads.list_gone, plan.total, plan.total, at, plan.count, plan.rows,
-                plan.starts, pool.ends, pool.numbers, marks, before, *left,
-                pool.ids if has_ids else pool.numbers, has_ids, ids,
-            )  # fmt: skip
-        return *left, ids
+        if not count:
+            return tuple(np.empty(0, dtype) for dtype in (*_TRIPLE, np.uint32))
+        gone = memory.empty((3 + has_ids, count), np.uint32)
+        ids = pool.ids if has_ids else pool.numbers
+        work = max(pool.slots // 16, 1)
+        memory.launch_over(reads.list_gone, work, plan.d, ids, has_ids, gone)
+        left = [part_of(gone, k * count, count) for k in range(3 + has_ids)]
+        rows, ends, *others = left
+        return rows.view(np.int32), ends.view(np.int32), *others, np.empty(0, np.uint32)
 
     def _ids(self, plan: Any, came: int) -> tuple[Any, int]:
         """Return ids by entry, and how many are from the queue."""
@@ -130,10 +129,8 @@ class OnGpu:
         free, ids = store.free_ids.next(came), None
         if plan.entries:
             ids = memory.filled((2 * self.updates.sources.size,), 0, np.uint32)
-            memory.launch_over(
-                reads.give_ids, plan.entries, plan.fates, plan.order, plan.sides,
-                plan.appended, free, free.size, store.next_id, ids,
-            )  # fmt: skip
+            given = free, free.size, store.next_id, ids
+            plan.over_entries(reads.give_ids, *given)
         return ids, int(free.size)
 
     def _record(self, plan: Any, left: tuple[Any, ...]) -> Any:
@@ -142,22 +139,19 @@ class OnGpu:
         pool: Any = store.pools["in"]
         changed: tuple[Any, ...] = ()
         count = 0
-        if updates.policy == COMBINE and plan.values:
+        if self.counts[kernels.REPLACED]:
             flags = memory.filled((plan.entries,), 0, np.uint8)
-            for (sources, values, value_width, _, width), column in zip(
+            for (values, value_width, sources, _, width), column in zip(
                 plan.values, pool.columns.values(), strict=True
             ):
-                memory.launch_over(
-                    reads.mark_changed, plan.entries, plan.fates, plan.places,
-                    bits_of(column), width, values, value_width, sources, flags,
+                plan.over_entries(
+                    reads.mark_changed, bits_of(column), width, values, value_width,
+                    sources, flags,
                 )  # fmt: skip
             found = memory.filled((1,), 0, np.int32)
             out = [memory.filled((plan.entries,), 0, t) for t in _TRIPLE]
-            memory.launch_over(
-                reads.list_changed, plan.entries, flags, updates.has_twins,
-                plan.places, plan.rows, plan.row_of, pool.ends, pool.numbers, *out,
-                found,
-            )  # fmt: skip
+            listed = flags, updates.has_twins, *out, found
+            plan.over_entries(reads.list_changed, *listed)
             count, changed = int(memory.read(found)[0]), (flags, *out)
         given = int(plan.summary[passes.BORN])
         if not updates.looks:
@@ -167,7 +161,7 @@ class OnGpu:
         return _GpuRecord(
             store.version, store.next_number, births, deaths,
             (updates.sources, updates.targets), updates.has_twins,
-            (plan.order, plan.fates, plan.sides), left, changed if count else (),
+            plan.listed, left, changed if count else (),
             given + gone + count + births.size + deaths.size,
         )  # fmt: skip
 
@@ -203,11 +197,8 @@ class _GpuRecord:
     @cached_property
     def born(self) -> Array:
         """Numbers of the entries that inserted an edge."""
-        order, fates, sides = self.entries
-        fates = read_back(fates)
-        order = read_back(part_of(order, 0, fates.size)).astype(np.uint32) << (
-            1 - sides
-        )
+        order, fates = map(read_back, self.entries)
+        order = order.astype(np.uint32) << (1 - self.has_twins)
         born: Array = order[(fates == kernels.APPENDS) & (order & 1 == 0)]
         return born
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from featgraph.arrays import edge_kernels, memory, sorting
+from featgraph.arrays import memory, sorting
 from featgraph.arrays.edges import marked, taken
 from featgraph.arrays.padding import stored_shape
 from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
-from featgraph.dynamic import reads_cuda as reads
+from featgraph.dynamic import rows_cuda as reads
 from featgraph.dynamic.gpu_queues import (
     GpuQueue,
     GpuRuns,
@@ -31,96 +31,121 @@ from featgraph.dynamic.gpu_queues import (
     width_of,
 )
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP, SIZES
-from featgraph.dynamic.pools import RowPool, Updates, fewest_slots, wide_slots
+from featgraph.dynamic.kernels_cuda import FEW, Passes
+from featgraph.dynamic.pools import RowPool, Updates
 from featgraph.dynamic.rows import Array, Queue, Spec, Threads, edges_of
 
 __all__ = ["GpuPlan", "GpuRowPool"]
 
-#: Most blocks of a kernel that counts: 8 a multiprocessor of an H200.
-_COUNTING_BLOCKS = 1056
+#: Most entries that blocks sort and merge; from there on, by digits.
+MANY = 1 << 18
+#: Most slots by way of which edges go in memory that stays.
+_MOST_SPARE = 1 << 20
+#: Where the sizes of a batch are: edges that come and leave, and entries.
+_SIZES = [passes.CAME, passes.GONE, passes.ENTRIES]
+#: Most blocks of a kernel: 8 a multiprocessor of an H200.
+_MOST_BLOCKS = 1056
+#: Passes over pairs of updates and edges, those that find runs, and those of one block.
+_OF_PAIRS = set(range(passes.SORT_PAIRS, passes.COUNT_BITS))
+_OF_RUNS = set(range(passes.SORT_FREED, passes.END_OF_PASSES))
+_LAYING = passes.ADD_NEEDS, passes.SUM_NEEDS, passes.LAY_ROWS
+_OF_QUEUES = {passes.SORT_TAKEN, passes.MERGE_TAKEN, passes.TAKE_RUNS}
+_SORTS = {
+    passes.SORT_ROWS, passes.MERGE_ROWS, passes.SORT_PAIRS, passes.MERGE_PAIRS,
+    passes.SORT_FREED, passes.MERGE_FREED, passes.SORT_TAKEN, passes.MERGE_TAKEN,
+}  # fmt: skip
 
 
 @dataclass(eq=False)
 class GpuPlan:
-    """What a batch does to a pool on the GPU; arrays are named as in `Plan`.
+    """What a batch does to a pool on the GPU.
 
     Attributes
     ----------
-    count, entries : int
-        Touched rows, and entries.
-    order, row_of : the place and the row of each entry
-    ends : other end by place
-    appended : how many entries before each append an edge
-    at, marks, before : see `kernels_cuda`
-    copied_at : the same as `at`, of slots that are copied
-    summary : ndarray of int64
-        What the host has read.
+    d : Passes
+        What kernels read and write.
+    blocks, threads : int
+        Of a pass; one block runs several passes of a small batch.
+    due : int
+        Bits of passes that have something to do.
+    came, left, entries : int
+        Edges that come, edges that leave, and entries.
+    summary, tally : ndarray of int64
+        What the host has read; of that, how many updates had each outcome.
+    wanted, freed : ndarray of int64
+        How many runs of each class rows come to and leave.
+    writes : for each array, its bits now, the width of a row, and where they will be
+    values : for each column, what `write_values` takes
+    listed : places and fates of entries
     """
 
     updates: Updates
-    sides: int
-    is_dense: bool
-    starts: Any
-    stops: Any
-    classes: Any
-    rows: Any
-    first: Any
-    row_of: Any
-    order: Any
-    ends: Any
-    count: int = 0
+    d: Passes
+    vertex_count: int
+    born: int
+    blocks: int
+    threads: int
+    due: int
+    came: int = 0
+    left: int = 0
     entries: int = 0
-    total: int = 0
-    fates: Any = None
-    heads: Any = None
-    places: Any = None
-    sources: Any = None
-    appended: Any = None
-    at: Any = None
-    marks: Any = None
-    before: Any = None
-    lengths: Any = None
-    chosen: Any = None
-    copied_at: Any = None
-    targets: Any = None
-    runs: tuple[Any, Any] = (None, None)
-    hub_list: tuple[Any, Any] = (None, None)
-    summary: Array = field(default_factory=lambda: np.zeros(passes.SUMMARY, np.int64))
     hubs: Array = field(default_factory=lambda: np.empty(0, np.int32))
     hub_lengths: Array = field(default_factory=lambda: np.empty(0, np.int64))
-    vertex_count: int = 0
-    born: int = 0
     writes: list[tuple[Any, ...]] = field(default_factory=list)
     values: list[tuple[Any, ...]] = field(default_factory=list)
-    tables: tuple[Any, Any] = (None, None)
     degrees: tuple[Any, ...] = (None, None)
-    fresh: GpuRowPool | None = None
+    listed: tuple[Any, ...] = ()
+    summary: Any = None
+    tally: Any = None
+    wanted: Any = None
     freed: Any = None
+    fresh: GpuRowPool | None = None
     drops: Any = 0
     puts: list[tuple[int, Any]] = field(default_factory=list)
     region: tuple[int, int] = (0, 0)
     top: int = 0
     lost: int = 0
 
-    @property
-    def tally(self) -> Array:
-        """How many updates had each outcome, and edges deleted."""
-        return self.summary[: passes.BORN]
+    def read(self, summary: Array, *listed: Any) -> None:
+        """Have what the host has read."""
+        self.summary, self.tally = summary, summary[: passes.BORN]
+        self.came, self.left, self.entries = map(int, summary[_SIZES])
+        self.wanted, self.freed = summary[passes.TAKEN : passes.LENGTHS].reshape(2, -1)
+        self.listed = tuple(part_of(a, 0, self.entries) for a in listed)
 
     @property
-    def came(self) -> int:
-        """How many edges come."""
-        return int(self.summary[passes.CAME])
+    def is_dense(self) -> bool:
+        """Whether all rows are laid out anew."""
+        return bool(self.d.is_dense)
 
-    @property
-    def left(self) -> int:
-        """How many edges leave."""
-        return int(self.summary[passes.GONE])
+    def run(self, kernel: Any, first: int, last: int, blocks: int = 0) -> None:
+        """Run passes of a kernel from `first` on, those before `last`."""
+        due = self.due & (1 << last) - (1 << first)
+        if self.threads and not blocks:
+            memory.launch_block(kernel, self.threads, due, self.d)
+            return
+        for step in range(first, last):
+            if due >> step & 1:
+                memory.launch(kernel, blocks or self.blocks, 1 << step, self.d)
 
-    @property
-    def marked(self) -> tuple[Any, ...]:
-        """What tells edges that leave, and whether there are any."""
-        return self.at, self.marks, self.before, self.left > 0
+    def over_entries(self, kernel: Any, *arguments: Any) -> None:
+        """Launch a kernel that goes over entries."""
+        memory.launch_over(kernel, self.entries, self.d, *arguments)
+
+    def row(self, number: int, count: int) -> Any:
+        """Return some entries of a row of `Passes.work`."""
+        return part_of(self.d.work, number * self.d.work.shape[1], count)
+
+
+#: Arrays of entries and rows in order.
+_SORTED = "keys", "pairs", "take_class", "take_row", "free_class", "free_row"
+
+
+#: What the host reads at once of a small batch.
+_BLOCK: tuple[tuple[str, int, Any], ...] = (
+    ("summary", passes.SUMMARY, np.int64), ("order", FEW, np.int32),
+    ("fates", FEW, np.uint8), ("outcomes", FEW, np.uint8),
+)  # fmt: skip
 
 
 class GpuRowPool(RowPool):
@@ -132,39 +157,25 @@ class GpuRowPool(RowPool):
     def __init__(
         self, along: str, is_twice: bool, slots: int, vertex_capacity: int, spec: Spec
     ) -> None:
-        slots = fewest_slots(slots)
-        self.along, self.is_twice, self.spec = along, is_twice, spec
-        dtype = wide_slots(slots)
-        self.starts = memory.filled((vertex_capacity,), 0, dtype)
-        self.stops = memory.filled((vertex_capacity,), 0, dtype)
-        self.classes = memory.filled((vertex_capacity,), 0, np.uint8)
-        self.ends = memory.filled((slots,), 0, np.int32)
-        self.numbers = memory.filled((slots,), 0, np.uint32)
-        self.columns = {
-            name: _zeros(slots, dtype, width) for name, (dtype, width) in spec.items()
-        }
-        self.ids = None
-        self.vertex_count = 0
-        self.length_counts = np.zeros(HUB + 1, np.int64)
-        self.hubs = np.empty(0, np.int32)
+        super().__init__(along, is_twice, slots, vertex_capacity, spec)
         self.hub_lengths = np.empty(0, np.int64)
         self.queues: Any = GpuRuns()
-        self.region, self.top, self.lost = (0, 0), 0, 0
         self._host: RowPool | None = None
+        #: Arrays of the passes of small batches, which stay.
+        self._kept: dict[str, Any] = {}
+        self._flat: list[tuple[Any, int]] | None = None
         #: Lengths of rows, and degrees at other ends, where they have been asked for.
         self.degrees: Any = None
         self.out_degrees: Any = None
 
     def longest(self, vertex_count: int, has_out: bool, bound: int) -> tuple[int, int]:
-        """Return the highest degree, and that below a bound; out-degrees if asked."""
+        """Return the greatest length of a row, and that below a bound.
+
+        Out-degrees count from when out-rows exist: others take a pass over vertices.
+        """
         counts = self.length_counts
         most, below = kernels.top_of(counts, HUB), kernels.top_of(counts, bound - 1)
-        most = max(most, int(self.hub_lengths.max(initial=0)))
-        if has_out:
-            degrees = self.degrees_of("out", vertex_count)
-            out = _highest(degrees, vertex_count, bound)
-            most, below = max(most, out[0]), max(below, out[1])
-        return most, below
+        return max(most, int(self.hub_lengths.max(initial=0))), below
 
     def lengths(self, vertex_count: int) -> Array:
         """Return the number of edges of each vertex, on the host."""
@@ -226,45 +237,48 @@ class GpuRowPool(RowPool):
 
     def edges_from(self, is_in_set: Array, vertex_count: int) -> tuple[Array, Array]:
         """Return other ends and rows of edges whose other ends are in a set."""
-        given = (
+        rows = (
             self.starts,
             self.stops,
             self.ends,
             memory.upload(is_in_set * np.uint8(1)),
         )
-        counts = memory.filled((vertex_count,), 0, np.int32)
-        memory.launch_over(
-            reads.count_from, 32 * vertex_count, vertex_count, *given, counts
-        )
-        before, total = sorting.scanned(counts)
-        count = int(memory.read(total)[0])
-        ends, rows = (memory.empty((count,), np.int32) for _ in range(2))
-        if count:
+        count, room = 1 << 12, 0
+        while count > room:
+            found, room = memory.filled((1,), 0, np.int64), count
+            listed = memory.empty((room,), np.int64)
             memory.launch_over(
-                reads.list_from, 32 * vertex_count, vertex_count, *given, before, ends,
-                rows,
-            )  # fmt: skip
-        return read_back(ends), read_back(rows)
+                reads.list_from, 32 * vertex_count, vertex_count, *rows, found, listed
+            )
+            count = int(memory.read(found)[0])
+        edges = np.sort(read_back(part_of(listed, 0, count)))
+        return edges & 0xFFFFFFFF, edges >> 32
 
     def on_host(self) -> RowPool:
         """Return a copy of the pool on the host, made once a version."""
         if self._host is None:
             made = RowPool(self.along, self.is_twice, 0, 0, self.spec)
-            for name in ("starts", "stops", "classes", "ends", "numbers"):
-                setattr(made, name, read_back(getattr(self, name)))
-            made.columns = {
-                name: read_back(self.columns[name])[:, :width]
-                if width is not None
-                else read_back(self.columns[name])
-                for name, (_, width) in self.spec.items()
-            }
-            made.ids = None if self.ids is None else read_back(self.ids)
-            made.length_counts, made.hubs = self.length_counts, self.hubs
-            made.vertex_count = self.vertex_count
+            for name in ("starts", "stops", "classes", "ends", "numbers", "ids"):
+                if getattr(self, name) is not None:
+                    setattr(made, name, read_back(getattr(self, name)))
+            for name, (_, width) in self.spec.items():
+                column = read_back(self.columns[name])
+                made.columns[name] = column if width is None else column[:, :width]
+            for name in ("length_counts", "hubs", "vertex_count"):
+                setattr(made, name, getattr(self, name))
             made.queues = self.queues.on_host()
             made.region, made.top, made.lost = self.region, self.top, self.lost
             self._host = made
         return self._host
+
+    @staticmethod
+    def zeros(size: int, dtype: Any, width: int | None = None) -> Any:
+        """Return an array, or one whose rows are as long as kernels load them."""
+        dtype, shape = np.dtype(dtype), (size,)
+        if width is not None:
+            shape = stored_shape((size, width), dtype)  # type: ignore[assignment]
+        made = memory.filled((math.prod(shape),), 0, f"u{dtype.itemsize}")
+        return made.view(dtype).reshape(shape)
 
     @staticmethod
     def queue(dtype: Any) -> Queue:
@@ -278,24 +292,21 @@ class GpuRowPool(RowPool):
 
     def put(self, name: str, array: Any) -> None:
         """Write a `placed` array over that with a name, or have it where none is."""
-        self._host = None
+        self._host = self._flat = None
         if getattr(self, name) is None:
             setattr(self, name, array)
         else:
             memory.copy(getattr(self, name), array)
 
     def taken(self, updates: Updates) -> Updates:
-        """Return updates with all arrays on the GPU."""
-        numbers = updates.numbers
+        """Return updates with arrays on the GPU, but for those that `plan` brings."""
+        numbers, ids = updates.numbers, updates.ids
         return replace(
             updates,
-            sources=_uploaded(updates.sources),
-            targets=_uploaded(updates.targets),
-            kinds=_uploaded(updates.kinds),
-            outcomes=_uploaded(updates.outcomes),
             numbers=None if numbers is None else _uploaded(numbers),
             columns={name: _uploaded(a) for name, a in updates.columns.items()},
-            ids=None if updates.ids is None else _uploaded(updates.ids),
+            ids=None if ids is None else _uploaded(ids),
+            deletes=not updates.kinds.all(),
         )
 
     # -- plan
@@ -305,256 +316,202 @@ class GpuRowPool(RowPool):
     ) -> GpuPlan:
         """Find what a batch does to the rows: see `RowPool.plan`."""
         del threads
-        at, other = updates.targets, updates.sources
-        if self.along == "out":
-            at, other = other, at
-        sides, none = int(self.is_twice), room[0]
-        most = at.size << sides
-        keys, ends = (memory.empty((most,), np.int32) for _ in range(2))
-        memory.launch_over(
-            passes.list_entries, at.size, at, other, sides, none, keys, ends
-        )
-        by_row, order = sorting.sort_stably(keys, none + 1)
-        limit = none if dense else min(most, none)
-        counts = memory.filled((4,), 0, np.int64)
-        plan = GpuPlan(
-            updates, sides, dense, _grown(self.starts, room[1]),
-            _grown(self.stops, room[1]), _grown(self.classes, room[1]),
-            memory.empty((limit,), np.int32), memory.empty((limit + 1,), np.int64),
-            memory.empty((most,), np.int32), order, ends,
-        )  # fmt: skip
-        plan.at = plan.before = plan.places = counts
-        plan.marks = self.numbers
-        plan.vertex_count = none
-        plan.born = none if dense else none - self.vertex_count
-        entry_of = self._list_rows(plan, by_row, none, counts)
-        pairs: tuple[Any, ...] = ()
-        if updates.looks and most:
-            pairs = self._list_pairs(plan, keys, by_row, none, counts)
-            lengths = memory.empty((limit + 1,), np.int64)
-            memory.launch_over(
-                passes.measure_rows, limit + 1, plan.rows, counts, plan.first,
-                plan.starts, plan.stops, lengths,
-            )  # fmt: skip
-            plan.at, total = sorting.scanned(lengths)
-            memory.launch(passes.note, 1, total, 0, counts, 3)
-        found = [0, none if dense else 0, 0, 0]
-        if most:
-            found = memory.read(counts).tolist()
-        plan.entries, plan.count, pair_count, plan.total = found
-        plan.fates = memory.filled((plan.entries,), kernels.APPENDS, np.uint8)
-        plan.summary = memory.filled((passes.SUMMARY,), 0, np.int64)
-        plan.sources = memory.empty((plan.entries,), np.int32)
-        if pairs:
-            self._decide(plan, pairs, pair_count, entry_of)
+        plan = self._begun(updates, *room, dense=dense)
+        if plan.d.most <= MANY:
+            plan.run(passes.list_rows, passes.LIST_ENTRIES, passes.SORT_PAIRS)
         else:
-            plan.appended = memory.empty((plan.entries + 1,), np.int64)
-            memory.launch_over(passes.count_up, plan.entries + 1, plan.appended)
-            memory.launch_over(
-                passes.list_updates,
-                plan.entries,
-                plan.entries,
-                order,
-                sides,
-                plan.sources,
-            )
-        self._measure(plan)
+            self._sort(plan, room[0])
+        if updates.looks:
+            plan.run(passes.list_pairs, passes.SORT_PAIRS, passes.COUNT_BITS)
+            blocks = min(self.slots // 2048 + 1, _MOST_BLOCKS)
+            memory.launch(reads.match, blocks, plan.d)
+            is_kept = updates.policy == KEEP and updates.copies != kernels.ALL
+            if is_kept and updates.deletes:
+                memory.launch(reads.mark_copies, blocks, plan.d)
+        plan.run(passes.decide, passes.COUNT_BITS, passes.MARK_APPENDS)
+        behind = passes.END_OF_PASSES
+        if plan.due >> passes.TAKE_RUNS & 1 and plan.d.most > MANY:
+            plan.run(passes.plan_rows, passes.MARK_APPENDS, passes.TAKE_RUNS)
+            by_class = plan.row(passes.TAKES, plan.d.limit)
+            by_class, rows = sorting.sort_stably(by_class, CLASS_COUNT + 1)
+            plan.d = plan.d._replace(take_class=by_class, take_row=rows)
+            plan.run(passes.plan_rows, passes.TAKE_RUNS, behind)
+        else:
+            plan.run(passes.plan_rows, passes.MARK_APPENDS, behind)
+        self._read(plan)
         return plan
 
-    def _list_rows(self, plan: GpuPlan, by_row: Any, none: int, counts: Any) -> Any:
-        """List touched rows; return the entry of each place."""
-        most = by_row.size
-        entry_of = memory.empty((most,), np.int32)
-        known = plan.row_of, plan.order, entry_of, counts
-        if plan.is_dense:
-            memory.launch_over(passes.count_up, none, plan.rows)
-            memory.launch_over(edge_kernels.begin_rows, none + 1, by_row, plan.first)
-            memory.launch_over(
-                passes.list_all_rows, most, by_row, none, plan.first, *known
-            )
-            return entry_of
-        flags = memory.empty((most,), np.int32)
-        memory.launch_over(passes.mark_rows, most, by_row, none, flags)
-        sums, _ = sorting.scanned(flags)
-        memory.launch_over(
-            passes.list_rows, most, by_row, none, flags, sums, plan.rows, plan.first,
-            *known,
-        )  # fmt: skip
-        return entry_of
-
-    def _list_pairs(
-        self, plan: GpuPlan, keys: Any, by_row: Any, none: int, counts: Any
-    ) -> tuple[Any, ...]:
-        """Sort by row and other end; return the order, sums, and lists of the pairs."""
-        most, order, by_end = keys.size, None, plan.ends
-        if self.is_sided:
-            side = memory.empty((most,), np.int32)
-            memory.launch_over(passes.list_sides, most, most, side)
-            _, order = sorting.sort_stably(side, 2)
-            by_end = taken(plan.ends, order)
-        _, order = sorting.sort_stably(by_end, max(none, 1), order)
-        _, order = sorting.sort_stably(taken(keys, order), none + 1, order)
-        flags = memory.empty((most,), np.int32)
-        given = by_row, none, plan.ends, order, self.is_sided, flags
-        memory.launch_over(passes.mark_pairs, most, *given)
-        sums, _ = sorting.scanned(flags)
-        first, pair_keys = (memory.empty((most + 1,), np.int64) for _ in range(2))
-        rows = memory.empty((most,), np.int32)
-        memory.launch_over(
-            passes.list_pairs, most, *given, sums, plan.row_of, first, pair_keys, rows,
-            counts,
-        )  # fmt: skip
-        return order, sums, first, pair_keys, rows
-
-    def _decide(
-        self, plan: GpuPlan, pairs: tuple[Any, ...], count: int, entry_of: Any
-    ) -> None:
-        """Match pairs with edges, and take the updates of each one by one."""
-        updates, sides = plan.updates, plan.sides
-        order, sums, first, pair_keys, pair_rows = pairs
-        has_copies = updates.policy == KEEP
-        need, found = (memory.filled((count,), 0, np.int32) for _ in range(2))
-        places = memory.empty((0 if has_copies else count,), np.int64)
-        plan.marks = memory.filled((plan.total // 32 + 1,), 0, np.uint32)
-        kinds = updates.kinds
-        memory.launch_over(
-            passes.count_needs, count, count, first, order, sides, kinds,
-            updates.copies, need,
-        )  # fmt: skip
-        slots = plan.rows, plan.starts, self.ends, self.numbers, self.is_sided
-        memory.launch_over(
-            passes.match, -(-plan.total // passes.STEPS), plan.total, plan.at,
-            plan.count, *slots, plan.first, plan.entries, sums, count, pair_keys, need,
-            has_copies, found, places, plan.marks,
-        )  # fmt: skip
-        if has_copies and updates.copies != kernels.ALL:
-            memory.launch_over(
-                passes.mark_copies, 32 * count, count, pair_rows, pair_keys, need,
-                found, updates.copies == kernels.LAST, plan.at, *slots, plan.marks,
-            )  # fmt: skip
-        bits = memory.empty(plan.marks.shape, np.int32)
-        memory.launch_over(passes.count_bits, bits.size, plan.marks, bits)
-        plan.before, _ = sorting.scanned(bits)
-        plan.heads = memory.empty((plan.entries,), np.int32)
-        into = plan.fates, plan.heads, plan.sources
-        left = updates.outcomes, plan.summary
-        if has_copies:
-            _launch_few(
-                passes.decide_copies, count, count, first, order, plan.order, sides,
-                entry_of, kinds, updates.copies, found, *into, *left,
-            )  # fmt: skip
+    def _read(self, plan: GpuPlan) -> None:
+        """Have the host know what becomes of the batch."""
+        d, parts, begin = plan.d, [], 0
+        if not plan.threads:
+            parts = [memory.read(d.summary), d.order, d.fates, d.outcomes]
         else:
-            plan.places = memory.empty((plan.entries,), np.int64)
-            _launch_few(
-                passes.decide_single, count, count, first, order, sides, entry_of,
-                kinds, updates.policy, found, places, *into, plan.places, *left,
-            )  # fmt: skip
-        flags = memory.empty((plan.entries + 1,), np.int32)
-        memory.launch_over(passes.mark_appends, flags.size, plan.fates, flags)
-        plan.appended, _ = sorting.scanned(flags)
+            found = memory.read(self._kept["block"])
+            for _, size, dtype in _BLOCK:
+                parts.append(found[begin:][: size * dtype().itemsize].view(dtype))
+                begin += size * dtype().itemsize
+            parts[3] = parts[3][: plan.updates.sources.size].copy()
+        plan.updates.outcomes = parts.pop()
+        plan.read(*parts)
 
-    def _measure(self, plan: GpuPlan) -> None:
-        """Find lengths and classes of rows, and read what the batch comes to."""
-        count, has_marks = plan.count, plan.marks is not self.numbers
-        most_hubs = self.hubs.size + (self.slots + plan.entries) // HUB + 1
-        plan.lengths = memory.empty((count,), np.int64)
-        plan.chosen = memory.empty((count,), np.uint8)
-        copied = memory.empty((count + 1,), np.int64)
-        taken_from, freed = (memory.empty((count,), np.int32) for _ in range(2))
-        hubs = [memory.empty((min(most_hubs, count),), np.int64) for _ in range(2)]
-        _launch_few(
-            passes.plan_rows, count + 1, plan.rows, count, plan.first, plan.starts,
-            plan.stops, plan.classes, plan.appended, plan.entries, plan.at, plan.marks,
-            plan.before, has_marks, plan.is_dense, plan.lengths, plan.chosen, copied,
-            taken_from, freed, *hubs, plan.summary,
+    def _begun(self, updates: Updates, *room: int, dense: bool) -> GpuPlan:
+        """Return a plan with room for all that the passes write."""
+        sides, none = int(self.is_twice), room[0]
+        most = updates.sources.size << sides
+        limit = none if dense else min(most, none)
+        is_few = not dense and most <= FEW
+        due = set(range(passes.END_OF_PASSES))
+        for skips, steps in (
+            (is_few, {passes.ADD_NEEDS}),
+            (most > MANY, _SORTS),
+            (dense, {passes.MARK_ROWS, passes.LIST_ROWS, *_OF_RUNS}),
+            (not dense, {passes.LIST_ALL_ROWS}),
+            (not updates.looks, _OF_PAIRS),
+            (not updates.deletes, {passes.COUNT_BITS, passes.SUM_BITS}),
+            (not self.queues.counts.any(), _OF_QUEUES),
+        ):
+            due -= steps if skips else set()
+        size = FEW if is_few else max(most, limit)
+        arrays = self._arrays(size, is_few, updates.looks and updates.deletes)
+        names = ("other", "at") if self.along != "out" else ("at", "other")
+        for name, to in zip(
+            ("sources", "targets", "kinds"), (*names, "kinds"), strict=True
+        ):
+            given = getattr(updates, name)
+            if is_few and isinstance(given, np.ndarray):
+                memory.write(arrays[to], given)
+            else:
+                arrays[to] = _uploaded(given)
+                setattr(updates, name, arrays[to])
+        if is_few:
+            memory.write(arrays["table"], _table_of(self, _free_ends(self)))
+        else:
+            count = updates.sources.size
+            arrays["table"] = memory.upload(_table_of(self, _free_ends(self)))
+            arrays["order"] = memory.empty((most,), np.int32)
+            arrays["fates"] = memory.empty((most,), np.uint8)
+            arrays["outcomes"] = memory.empty((count,), np.uint8)
+        return GpuPlan(
+            updates,
+            Passes(
+                sides, none, most, limit, 2, updates.policy, updates.copies,
+                int(self.is_sided), int(dense), int(updates.looks),
+                int(updates.deletes), starts=_grown(self.starts, room[1]),
+                stops=_grown(self.stops, room[1]),
+                classes=_grown(self.classes, room[1]), ends=self.ends,
+                numbers=self.numbers, runs=self.queues.runs, **arrays,
+            ),
+            none, none if dense else none - self.vertex_count,
+            min(-(-(max(most, limit) + 1) // memory.BLOCK), _MOST_BLOCKS),
+            min(max(-(-most // 32) * 32, 32), passes.THREADS) if is_few else 0,
+            sum(1 << step for step in due),
         )  # fmt: skip
-        plan.copied_at, total = sorting.scanned(copied)
-        memory.launch(passes.note, 1, total, 0, plan.summary, passes.COPIED)
-        plan.runs, plan.hub_list = (taken_from, freed), (hubs[0], hubs[1])
-        plan.summary = memory.read(plan.summary)
+
+    def _arrays(self, size: int, is_few: bool, deletes: bool) -> dict[str, Any]:
+        """Return arrays that the passes of a batch write, by name."""
+        kept: dict[str, Any] = self._kept if is_few else {}
+        if is_few and not kept:
+            begin, total = 0, sum(n * dtype().itemsize for _, n, dtype in _BLOCK)
+            kept["block"] = memory.empty((total,), np.uint8)
+            for name, count, dtype in _BLOCK:
+                nbytes, item = count * dtype().itemsize, dtype().itemsize
+                piece = memory.piece_of(kept["block"], begin, nbytes, item)
+                kept[name], begin = piece.view(dtype), begin + nbytes
+        shapes: dict[str, tuple[Any, Any]] = {
+            "work": ((passes.WORK, size + 1), np.int32),
+            "wide": ((passes.WIDE, size + 2), np.int64),
+            "totals": ((_MOST_BLOCKS,), np.int64),
+            "summary": ((passes.SUMMARY,), np.int64),
+        }
+        if size <= MANY:
+            shapes |= dict.fromkeys(_SORTED, ((size,), np.int32))
+        if is_few:
+            shapes |= dict.fromkeys(("at", "other"), ((size,), np.int32))
+            shapes["kinds"] = (size,), np.uint8
+            shapes["table"] = (5, CLASS_COUNT), np.int64
+        if is_few or deletes:
+            words = self.slots // 32 + 1
+            shapes |= {"marks": ((words,), np.uint32), "before": ((words,), np.int64)}
+        for name, (shape, dtype) in shapes.items():
+            if name not in kept or kept[name].shape != shape:
+                kept[name] = memory.empty(shape, dtype)
+        arrays = {name: kept[name] for name in kept if name in Passes._fields}
+        spare = dict.fromkeys(_SORTED, self.ends)
+        return {**spare, "marks": self.numbers, "before": kept["totals"], **arrays}
+
+    def _sort(self, plan: GpuPlan, none: int) -> None:
+        """Sort the entries of a large batch, and list rows and pairs."""
+        plan.run(passes.list_rows, passes.LIST_ENTRIES, passes.SORT_ROWS)
+        rows, ends = (plan.row(k, plan.d.most) for k in (passes.KEY, passes.END))
+        keys, order = sorting.sort_stably(rows, none + 1)
+        plan.d = plan.d._replace(keys=keys, order=order)
+        if plan.updates.looks:
+            order = None
+            if self.is_sided:
+                places = np.arange(plan.d.most, dtype=np.int32).reshape(-1, 2)
+                order = memory.upload(places.T.ravel())
+                ends = taken(ends, order)
+            _, order = sorting.sort_stably(ends, max(none, 1), order)
+            _, order = sorting.sort_stably(taken(rows, order), none + 1, order)
+            plan.d = plan.d._replace(pairs=order)
+        plan.run(passes.list_rows, passes.MARK_ROWS, passes.SORT_PAIRS)
 
     # -- scan
 
     def fit(self, plan: GpuPlan) -> bool:  # type: ignore[override]
         """Find room for the rows that grow or shrink; return whether there is any."""
-        wanted, freed = _by_class(plan, passes.TAKEN), _by_class(plan, passes.FREED)
-        counts = np.minimum(wanted, self.queues.counts)
-        short = int(((wanted - counts) * SIZES)[1:].sum())
+        plan.region, plan.top = self.region, self.top
+        self._find_hubs(plan)
+        if not (plan.wanted.any() or plan.freed.any()):
+            return True
+        counts = np.minimum(plan.wanted, self.queues.counts)
+        short = int(((plan.wanted - counts) * SIZES)[1:].sum())
         used = {size: int(counts[size]) for size in np.flatnonzero(counts).tolist()}
-        regions = self._regions(short, used)
-        sizes = self._begin_targets(plan, plan.starts.dtype)
-        if counts.any():
-            by_class, order = sorting.sort_stably(plan.runs[0], CLASS_COUNT + 1)
-            begins = np.cumsum(wanted) - wanted
-            table = np.stack([begins, counts, self.queues.table[0]])
-            memory.launch_over(
-                passes.take_runs, plan.count, plan.count, by_class, order,
-                memory.upload(table), self.queues.runs, plan.targets, sizes,
-            )  # fmt: skip
-        cuts = self._lay(plan, sizes, short, regions)
-        if cuts is None:
+        regions = _free_ends(self)
+        if self.queues.counts[kernels.LONG_CLASS :].any():
+            regions = self._regions(short, used)
+        cuts = np.array([plan.summary[passes.CUT], short])
+        if len(regions) > 2:  # kernels know the first and the last alone
+            plan.d = plan.d._replace(
+                table=memory.upload(_table_of(self, regions)), regions=len(regions)
+            )
+            first, behind = passes.CUT_REGIONS, passes.END_OF_PASSES
+            plan.run(passes.plan_rows, first, behind, plan.blocks)
+            cuts = memory.read(plan.d.table)[passes.CUTS, : len(regions)]
+        room = regions[:, 1] - regions[:, 0]
+        if cuts[-1] < short or np.diff(cuts, prepend=0)[-1] > room[-1]:
             return False
-        passed, behind = int(np.searchsorted(cuts, short)), len(regions) - 1
+        passed = int(np.searchsorted(cuts, short))
         regions[:, 0] += np.diff(cuts, prepend=0)
-        plan.region, plan.top = (0, 0), self.top
-        if passed < behind:
-            plan.region = int(regions[passed, 0]), int(regions[passed, 1])
-        else:
-            plan.top = int(regions[behind, 0])
-        for region in range(behind):
-            if region != passed:
-                start, stop = regions[region].tolist()
-                plan.lost += self._split(start, stop, plan.puts)
+        self._leave(plan, regions, passed)
         plan.drops = np.zeros(CLASS_COUNT, np.int64)
         plan.drops[list(used)] = list(used.values())
-        plan.freed, more = freed, freed.copy()
+        more = plan.freed.copy()
         for size, _ in plan.puts:
             more[size] += 1
         self.queues.reserve(more)
-        if freed.any():
-            plan.runs = sorting.sort_stably(plan.runs[1], CLASS_COUNT + 1)
-        self._find_hubs(plan)
+        if self.queues.runs is not plan.d.runs:
+            plan.d = plan.d._replace(
+                runs=self.queues.runs, table=memory.upload(_table_of(self, regions))
+            )
+        if plan.freed.any() and plan.d.most > MANY:
+            count = int(plan.summary[passes.COUNT])
+            by_class = plan.row(passes.FREES, count)
+            by_class, rows = sorting.sort_stably(by_class, CLASS_COUNT + 1)
+            plan.d = plan.d._replace(free_class=by_class, free_row=rows)
         return True
 
-    def _begin_targets(self, plan: GpuPlan, dtype: Any) -> Any:
-        """Begin with rows that stay; return how many slots the others need."""
-        plan.targets = memory.empty((plan.count,), dtype)
-        sizes = memory.empty((plan.count + 1,), np.int64)
-        memory.launch_over(
-            passes.begin_targets, plan.count + 1, plan.rows, plan.count, plan.starts,
-            plan.classes, plan.chosen, plan.is_dense, plan.targets, sizes,
-        )  # fmt: skip
-        return sizes
-
-    @staticmethod
-    def _lay(plan: GpuPlan, sizes: Any, short: int, regions: Array) -> Array | None:
-        """Lay rows into regions; return how many slots they need up to each.
-
-        None where they do not fit.
-        """
-        cuts = np.zeros(len(regions), np.int64)
-        if not short:
-            return cuts
-        laid, _ = sorting.scanned(sizes)
-        room = regions[:, 1] - regions[:, 0]
-        cuts[-1], into = short, memory.upload(regions)
-        if room[:-1].any():
-            found = memory.empty(cuts.shape, np.int64)
-            memory.launch(passes.cut_regions, 1, plan.count, laid, into, found)
-            cuts = memory.read(found)
-            if cuts[-1] < short:
-                return None
-        elif short > room[-1]:
-            return None
-        memory.launch_over(
-            passes.lay_rows, plan.count, plan.count, sizes, laid, into,
-            memory.upload(cuts), plan.targets,
-        )  # fmt: skip
-        return cuts
-
-    def _find_hubs(self, plan: GpuPlan) -> None:
+    def _find_hubs(self, plan: Any) -> None:
         count = int(plan.summary[passes.HUBS])
-        rows, lengths = (read_back(part_of(a, 0, count)) for a in plan.hub_list)
+        if count == 0 and not plan.is_dense:
+            plan.hubs, plan.hub_lengths = self.hubs, self.hub_lengths
+            return
+        found = plan.summary[passes.HUB_LIST : passes.TAKEN][:count]
+        if count > found.size:
+            first = passes.HUB_ROWS * plan.d.wide.shape[1]
+            found = read_back(part_of(plan.d.wide, first, count))
+        rows, lengths = found >> passes.HUB_BITS, found & (2**passes.HUB_BITS - 1)
         is_kept = np.zeros(self.hubs.size, np.bool_)
         if not plan.is_dense:
             is_kept = ~np.isin(self.hubs, rows)
@@ -568,13 +525,17 @@ class GpuRowPool(RowPool):
         self, plan: GpuPlan, slots_for: Callable[[int], int]
     ) -> None:
         """Lay out all rows in order, in arrays of their own: see `RowPool.refit`."""
-        needed = int((_by_class(plan, passes.TAKEN) * SIZES).sum())
-        slots, capacity = slots_for(needed), plan.starts.size
+        needed = int((plan.wanted * SIZES).sum())
+        slots, capacity = slots_for(needed), plan.d.starts.size
         fresh = GpuRowPool(self.along, self.is_twice, slots, capacity, self.spec)
         if self.ids is not None:
             fresh.ids = memory.filled((fresh.slots,), 0, np.uint32)
-        sizes = self._begin_targets(plan, fresh.starts.dtype)
-        self._lay(plan, sizes, needed, np.array([[0, needed]], np.int64))
+        plan.d = plan.d._replace(
+            table=memory.upload(_table_of(self, np.array([[0, needed, needed]]))),
+            regions=1,
+        )
+        plan.due = sum(1 << step for step in _LAYING)
+        plan.run(passes.plan_rows, passes.ADD_NEEDS, passes.END_OF_PASSES)
         fresh.top = plan.top = needed
         plan.fresh = fresh
         self._find_hubs(plan)
@@ -586,49 +547,34 @@ class GpuRowPool(RowPool):
         new = self if plan.fresh is None else plan.fresh
         plan.updates = updates
         plan.degrees = tuple(
-            None if a is None else _grown(a, plan.starts.size)
+            None if a is None else _grown(a, plan.d.starts.size)
             for a in (self.degrees, self.out_degrees)
         )
-        for old, to in zip(self._by_slot(), new._by_slot(), strict=True):
+        for (old, width), (to, _) in zip(self._bits(), new._bits(), strict=True):
             kept = to
             if plan.fresh is None and plan.left:
-                size = int(plan.summary[passes.COPIED]) * width_of(old)
-                kept = memory.empty((size,), old.dtype)
-            plan.writes.append(
-                (bits_of(old), width_of(old), bits_of(to), bits_of(kept))
-            )
+                size = int(plan.summary[passes.COPIED]) * width
+                kept = self._spare(len(plan.writes), size, old.dtype)
+            plan.writes.append((old, width, to, kept))
+        source = plan.row(passes.SOURCE, plan.entries)
         for name, column in new.columns.items():
-            values, sources = updates.columns.get(name), plan.sources
+            values, sources = updates.columns.get(name), source
             if values is None or not plan.entries:
                 continue
             if updates.policy == COMBINE and updates.rule != "last":
                 values, sources = self._combine(plan, self.columns[name], values)
-            given = sources, bits_of(values), width_of(values)
+            given = bits_of(values), width_of(values), sources
             plan.values.append((*given, bits_of(column), width_of(column)))
-        if plan.fresh is None:
-            before = self.queues.table[1] + plan.freed
-            puts = np.empty((len(plan.puts), 2), np.int64)
-            for k, (queue, (start,)) in enumerate(plan.puts):
-                puts[k], before[queue] = (before[queue], start), before[queue] + 1
-            begins = np.cumsum(plan.freed) - plan.freed
-            plan.tables = (
-                memory.upload(np.stack([begins, self.queues.table[1]])),
-                memory.upload(puts),
-            )
 
-    def _count_out(self, plan: GpuPlan) -> None:
-        """Have out-degrees follow, where they are those of other ends."""
-        degrees = plan.degrees[1]
-        if degrees is None:
-            return
-        memory.launch_over(
-            reads.count_came, plan.entries, plan.fates, plan.order, plan.ends, degrees
-        )
-        if plan.left:
-            memory.launch_over(
-                reads.count_left, plan.total, plan.total, plan.at, plan.count,
-                plan.rows, plan.starts, self.ends, plan.marks, degrees,
-            )  # fmt: skip
+    def _spare(self, number: int, size: int, dtype: Any) -> Any:
+        """Return memory for edges on their way; that of a few stays."""
+        name = f"spare {number}"
+        if name not in self._kept or self._kept[name].size < size:
+            made = memory.empty((2 * size,), dtype)
+            if size > _MOST_SPARE:
+                return made
+            self._kept[name] = made
+        return self._kept[name]
 
     def degrees_of(self, side: str, vertex_count: int) -> Any:
         """Return degrees by vertex that batches keep: "in" of rows, or "out"; int32."""
@@ -651,6 +597,12 @@ class GpuRowPool(RowPool):
         ids = [] if self.ids is None else [self.ids]
         return [self.ends, self.numbers, *self.columns.values(), *ids]
 
+    def _bits(self) -> list[tuple[Any, int]]:
+        """Return all arrays over slots as unsigned integers, and widths of rows."""
+        if self._flat is None:
+            self._flat = [(bits_of(a), width_of(a)) for a in self._by_slot()]
+        return self._flat
+
     @staticmethod
     def _combine(plan: GpuPlan, column: Any, values: Any) -> tuple[Any, Any]:
         """Return sums, least or greatest values by entry, and the number of each.
@@ -658,62 +610,51 @@ class GpuRowPool(RowPool):
         The host computes them, so that they have the bits and the errors of the CPU.
         """
         there = memory.empty((plan.entries,), column.dtype)
-        memory.launch_over(
-            reads.take_values, plan.entries, plan.fates, plan.places, bits_of(column),
-            bits_of(there),
-        )  # fmt: skip
-        places = read_back(part_of(plan.order, 0, plan.entries)).astype(np.uint32)
+        plan.over_entries(reads.take_values, bits_of(column), bits_of(there))
+        order, fates = map(read_back, plan.listed)
+        places = order.astype(np.uint32)
+        heads = plan.row(passes.HEAD, plan.entries)
         made = SimpleNamespace(
-            order=places << (1 - plan.sides), fates=read_back(plan.fates),
-            heads=read_back(plan.heads), places=np.arange(plan.entries),
+            order=places << (1 - plan.d.sides), heads=read_back(heads),
+            fates=fates, places=np.arange(plan.entries),
         )  # fmt: skip
-        given = read_back(values)[places >> plan.sides]
+        given = read_back(values)[places >> plan.d.sides]
         found = RowPool._combined(made, read_back(there), given, plan.updates.rule)  # type: ignore[arg-type]
-        numbers = memory.empty((plan.entries,), np.int32)
-        memory.launch_over(passes.count_up, plan.entries, numbers)
-        return memory.upload(found), numbers
+        numbers = np.arange(plan.entries, dtype=np.int32)
+        return memory.upload(found), memory.upload(numbers)
 
     def apply(self, plan: GpuPlan) -> GpuRowPool:  # type: ignore[override]
         """Write the rows; return the pool that has them now: see `RowPool.apply`."""
         new = self if plan.fresh is None else plan.fresh
-        total, count = int(plan.summary[passes.COPIED]), plan.count
-        self._count_out(plan)
+        total, d = int(plan.summary[passes.COPIED]), plan.d
+        if plan.degrees[1] is not None:
+            work = max(plan.entries, self.slots // 16 if plan.left else 0)
+            memory.launch_over(reads.count_changes, work, d, plan.degrees[1])
         # Ends and numbers at once, then columns.
         (*first, to, kept), (*_, more_to, more_kept), *others = plan.writes
-        both = bits_of(self.numbers), more_to, more_kept
+        both = plan.writes[1][0], more_to, more_kept
         writes = [(*first, to, kept, *both, True)]
         writes += [(*write, *both, False) for write in others]
         for is_back in (False, True) if plan.fresh is None and plan.left else (False,):
             for write in writes:
                 memory.launch_over(
-                    passes.copy_rows, -(-total // passes.STEPS), total, plan.copied_at,
-                    count, plan.rows, plan.starts, plan.targets, *plan.marked,
-                    new is not self, is_back, *write,
+                    reads.copy_rows, -(-total // passes.STEPS), d, new is not self,
+                    is_back, *write,
                 )  # fmt: skip
+        for value in plan.values:
+            plan.over_entries(reads.write_values, *value)
         self._write(plan, new)
         if new is self:
-            by_class, order = plan.runs
-            moves, puts = plan.tables
-            if plan.freed.any():
-                memory.launch_over(
-                    passes.free_runs, count, count, by_class, order, moves, plan.rows,
-                    plan.starts, self.queues.runs,
-                )  # fmt: skip
-            memory.launch_over(passes.put_runs, puts.shape[0], puts, self.queues.runs)
-            self.starts, self.stops = plan.starts, plan.stops
-            self.classes = plan.classes
+            self.starts, self.stops, self.classes = d.starts, d.stops, d.classes
             self.queues.table[0] += plan.drops
             self.queues.table[1] += plan.freed
-            for size, _ in plan.puts:
+            for size, (start,) in plan.puts:
+                to = part_of(self.queues.runs, self.queues.table[1, size], 1)
+                memory.write(to, np.array([start]))
                 self.queues.table[1, size] += 1
             self.region, self.top = plan.region, plan.top
             self.lost += plan.lost
         new.degrees, new.out_degrees = plan.degrees
-        memory.launch_over(
-            passes.finish_rows, count, plan.rows, count, plan.targets, plan.lengths,
-            plan.chosen, new.starts, new.stops, new.classes,
-            plan.rows if new.degrees is None else new.degrees, new.degrees is not None,
-        )  # fmt: skip
         changes = plan.summary[passes.LENGTHS :][: HUB + 1]
         new.length_counts = new.length_counts + changes
         new.length_counts[0] += 0 if plan.is_dense else plan.born
@@ -723,25 +664,20 @@ class GpuRowPool(RowPool):
 
     @staticmethod
     def _write(plan: GpuPlan, new: GpuRowPool) -> None:
-        """Write edges that are inserted, and values that are replaced."""
-        updates = plan.updates
+        """Write edges that are inserted, and where rows are."""
+        updates, spare = plan.updates, new.numbers
         has_ids = new.ids is not None and updates.ids is not None
-        spare = new.numbers
         memory.launch_over(
-            passes.append_edges, plan.entries, plan.fates, plan.order, plan.sides,
-            plan.row_of, plan.targets, plan.lengths, plan.appended, plan.first,
-            plan.ends, spare if updates.numbers is None else updates.numbers,
+            reads.write_rows, max(plan.entries, int(plan.summary[passes.COUNT])),
+            plan.d, spare if updates.numbers is None else updates.numbers,
             updates.numbers is not None, updates.number, new.ends, new.numbers,
             updates.ids if has_ids else spare, has_ids, int(updates.has_twins),
-            new.ids if has_ids else spare,
+            new.ids if has_ids else spare, new.starts if plan.fresh else plan.d.starts,
+            new.stops if plan.fresh else plan.d.stops,
+            new.classes if plan.fresh else plan.d.classes,
+            plan.d.order if plan.degrees[0] is None else plan.degrees[0],
+            plan.degrees[0] is not None, plan.fresh is None and plan.freed.any(),
         )  # fmt: skip
-        for sources, values, value_width, column, width in plan.values:
-            memory.launch_over(
-                passes.write_values, plan.entries, plan.fates, sources, plan.row_of,
-                plan.rows, plan.starts, plan.targets, plan.lengths, plan.appended,
-                plan.first, plan.places, *plan.marked, values, value_width, column,
-                width,
-            )  # fmt: skip
 
     def arrays(self) -> list[Any]:
         """Return all arrays over slots and vertices."""
@@ -756,26 +692,26 @@ class GpuRowPool(RowPool):
         made.columns = {n: memory.copy_of(a) for n, a in self.columns.items()}
         made.ids = None if self.ids is None else memory.copy_of(self.ids)
         made.length_counts = self.length_counts.copy()
-        made.queues, made.degrees, made.out_degrees = self.queues.copy(), None, None
+        made.queues, made._kept, made._flat = self.queues.copy(), {}, None
+        made.degrees = made.out_degrees = None
         return made
-
-
-def _launch_few(kernel: Any, count: int, *arguments: Any) -> None:
-    """Launch a kernel whose blocks add up what they have counted, in few blocks."""
-    if count:
-        blocks = min(-(-count // memory.BLOCK), _COUNTING_BLOCKS)
-        memory.launch(kernel, blocks, *arguments)
 
 
 def _uploaded(array: Any) -> Any:
     return memory.upload(array) if isinstance(array, np.ndarray) else array
 
 
-def _zeros(slots: int, dtype: Any, width: int | None) -> Any:
-    """Return a column, whose rows are as long as kernels load them."""
-    shape = (slots,) if width is None else stored_shape((slots, width), dtype)
-    made = memory.filled((math.prod(shape),), 0, f"u{dtype.itemsize}")
-    return made.view(dtype).reshape(shape)
+def _free_ends(pool: GpuRowPool) -> Array:
+    """Return the region that rows are laid into first, and that behind all rows."""
+    return np.array([pool.region, (pool.top, pool.slots)], np.int64)
+
+
+def _table_of(pool: GpuRowPool, regions: Array) -> Array:
+    """Return the queues and free regions as kernels read them."""
+    table = np.zeros((5, max(CLASS_COUNT, len(regions))), np.int64)
+    table[:2, :CLASS_COUNT] = pool.queues.table[:2]
+    table[2:][: regions.shape[1], : len(regions)] = regions.T
+    return table
 
 
 def _grown(array: Any, size: int) -> Any:
@@ -785,15 +721,3 @@ def _grown(array: Any, size: int) -> Any:
     made = memory.filled((size,), 0, array.dtype)
     memory.copy(made, array)
     return made
-
-
-def _by_class(plan: GpuPlan, begin: int) -> Array:
-    return plan.summary[begin : begin + CLASS_COUNT]
-
-
-def _highest(degrees: Any, count: int, bound: int) -> tuple[int, int]:
-    """Return the highest of some degrees, and of those below a bound."""
-    most = memory.filled((2,), 0, np.int32)
-    memory.launch_over(reads.survey_degrees, count, degrees, count, bound, most)
-    top, below = memory.read(most).tolist()
-    return top, below

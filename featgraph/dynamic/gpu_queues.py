@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from featgraph.arrays import foreign, memory
-from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT
 from featgraph.dynamic.rows import Array, Queue
 
@@ -17,13 +16,17 @@ __all__ = ["GpuQueue", "GpuRuns", "bits_of", "part_of", "read_back", "width_of"]
 
 def read_back(array: Any) -> Array:
     """Return a copy on the host."""
+    if isinstance(array, np.ndarray):
+        return array
     return memory.read(array) if array.size else np.empty(array.shape, array.dtype)
 
 
 def part_of(array: Any, first: int, count: int) -> Any:
     """Return some entries of an array, in the same memory."""
+    if isinstance(array, np.ndarray):
+        return array[first : first + count].copy()
     item = array.dtype.itemsize
-    return foreign.strided(array, (count,), (item,), first * item)
+    return foreign.strided(array, (int(count),), (item,), int(first) * item)
 
 
 def width_of(array: Any) -> int:
@@ -42,34 +45,19 @@ class GpuQueue(Queue):
 
     __slots__ = ()
 
-    def __init__(self, dtype: Any) -> None:
-        self._array, self._first, self._last = memory.empty((0,), dtype), 0, 0
+    @staticmethod
+    def _empty(size: int, dtype: Any) -> Any:
+        return memory.empty((size,), dtype)
 
-    def next(self, count: int, skip: int = 0) -> Any:
-        """Return the next numbers; all where there are fewer. They stay."""
-        first = self._first + skip
-        return part_of(self._array, first, min(count, self._last - first))
+    def _part(self, first: int, count: int) -> Any:
+        return part_of(self._array, first, count)
 
-    def reserve(self, count: int) -> None:
-        """Make room for so many numbers; this alone can fail."""
-        if self._last + count > self._array.size:
-            kept = self.next(len(self))
-            array = memory.empty((2 * (kept.size + count),), kept.dtype)
-            memory.copy(array, kept)
-            self._array, self._first, self._last = array, 0, kept.size
+    def _write(self, numbers: Any) -> None:
+        memory.copy(self._part(self._last, numbers.size), numbers)
 
-    def put(self, numbers: Any) -> None:
-        """Add numbers, for which there is room."""
-        memory.copy(part_of(self._array, self._last, numbers.size), numbers)
-        self._last += numbers.size
 
-    def copy(self) -> Queue:
-        """Return a queue with the same numbers."""
-        made = GpuQueue(self._array.dtype)
-        kept = self.next(len(self))
-        if kept.size:
-            made._array, made._last = memory.copy_of(kept), len(self)
-        return made
+#: Runs that a queue has room for at least: it moves where it has none.
+_SPARE = 1024
 
 
 class GpuRuns:
@@ -92,21 +80,18 @@ class GpuRuns:
         return self.table[1] - self.table[0]  # type: ignore[no-any-return]
 
     def __getitem__(self, size: int) -> _Runs:
-        first, last = self.table[:2, size].tolist()
-        return _Runs(part_of(self.runs, first, last - first))
+        return _Runs(self, size)
 
     def reserve(self, more: Array) -> None:
         """Make room for more runs of each class."""
         if (self.table[1] + more <= self.table[2]).all():
             return
-        counts, room = self.counts, 2 * (self.counts + more)
+        counts, room = self.counts, 2 * (self.counts + more) + _SPARE
         begins = np.cumsum(room) - room
         runs = memory.empty((max(int(room.sum()), 1),), np.int64)
-        most = int(counts.max(initial=0))
-        moves = memory.upload(np.stack([self.table[0], counts, begins]))
-        memory.launch_over(
-            passes.move_queues, most * CLASS_COUNT, moves, most, self.runs, runs
-        )
+        for size in np.flatnonzero(counts).tolist():
+            old = part_of(self.runs, self.table[0, size], counts[size])
+            memory.copy(part_of(runs, begins[size], counts[size]), old)
         self.table, self.runs = np.stack([begins, begins + counts, begins + room]), runs
 
     def copy(self) -> GpuRuns:
@@ -130,11 +115,13 @@ class GpuRuns:
 class _Runs:
     """The free runs of a class, as the host reads them."""
 
-    def __init__(self, runs: Any) -> None:
-        self._runs = runs
+    def __init__(self, queues: GpuRuns, size: int) -> None:
+        self._runs, (self._first, last) = queues.runs, queues.table[:2, size].tolist()
+        self._count = last - self._first
 
     def __len__(self) -> int:
-        return int(self._runs.size)
+        return int(self._count)
 
     def next(self, count: int, skip: int = 0) -> Array:
-        return read_back(part_of(self._runs, skip, min(count, len(self) - skip)))
+        first, count = self._first + skip, min(count, len(self) - skip)
+        return read_back(part_of(self._runs, first, count))

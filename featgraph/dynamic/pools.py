@@ -101,6 +101,8 @@ class Updates:
     has_twins : bool
     numbers, ids : uint32, (M,) and (2 M,), optional
         Numbers in place of consecutive ones; ids by number of entry.
+    deletes : bool
+        Whether there may be deletions.
     """
 
     sources: Array
@@ -116,6 +118,7 @@ class Updates:
     has_twins: bool
     numbers: Array | None = None
     ids: Array | None = None
+    deletes: bool = True
 
 
 @dataclass(eq=False)
@@ -231,15 +234,12 @@ class RowPool(HostRows):
         slots = fewest_slots(slots)
         self.along, self.is_twice, self.spec = along, is_twice, spec
         dtype = wide_slots(slots)
-        self.starts = np.zeros(vertex_capacity, dtype)
-        self.stops = np.zeros(vertex_capacity, dtype)
-        self.classes = np.zeros(vertex_capacity, np.uint8)
-        self.ends = np.zeros(slots, np.int32)
-        self.numbers = np.zeros(slots, np.uint32)
-        self.columns = {
-            name: np.zeros(slots if width is None else (slots, width), dtype)
-            for name, (dtype, width) in spec.items()
-        }
+        self.starts = self.zeros(vertex_capacity, dtype)
+        self.stops = self.zeros(vertex_capacity, dtype)
+        self.classes = self.zeros(vertex_capacity, np.uint8)
+        self.ends = self.zeros(slots, np.int32)
+        self.numbers = self.zeros(slots, np.uint32)
+        self.columns = {name: self.zeros(slots, *kind) for name, kind in spec.items()}
         self.ids: Array | None = None
         #: Rows that are counted; more have room.
         self.vertex_count = 0

@@ -54,15 +54,25 @@ class Queue:
     __slots__ = ("_array", "_first", "_last")
 
     def __init__(self, dtype: Any) -> None:
-        self._array, self._first, self._last = np.empty(0, dtype), 0, 0
+        self._array, self._first, self._last = self._empty(0, dtype), 0, 0
+
+    @staticmethod
+    def _empty(size: int, dtype: Any) -> Any:
+        return np.empty(size, dtype)
+
+    def _part(self, first: int, count: int) -> Any:
+        return self._array[first : first + count]
+
+    def _write(self, numbers: Any) -> None:
+        self._part(self._last, len(numbers))[:] = numbers
 
     def __len__(self) -> int:
         return self._last - self._first
 
-    def next(self, count: int, skip: int = 0) -> Array:
+    def next(self, count: int, skip: int = 0) -> Any:
         """Return the next numbers; all where there are fewer. They stay."""
         first = self._first + skip
-        return self._array[first : min(first + count, self._last)]
+        return self._part(first, min(count, self._last - first))
 
     def drop(self, count: int) -> None:
         """Remove the next numbers."""
@@ -71,22 +81,23 @@ class Queue:
     def reserve(self, count: int) -> None:
         """Make room for so many numbers; this alone can fail."""
         if self._last + count > self._array.size:
-            kept = self.next(len(self))
-            array = np.empty(2 * (kept.size + count), kept.dtype)
-            array[: kept.size] = kept
-            self._array, self._first, self._last = array, 0, kept.size
+            size, kept = len(self), self.next(len(self))
+            self._array = self._empty(2 * (size + count), self._array.dtype)
+            self._first = self._last = 0
+            if size:
+                self.put(kept)
 
     def put(self, numbers: Any) -> None:
         """Add numbers, for which there is room."""
-        count = len(numbers)
-        self._array[self._last : self._last + count] = numbers
-        self._last += count
+        self._write(numbers)
+        self._last += numbers.size if hasattr(numbers, "size") else len(numbers)
 
     def copy(self) -> Queue:
         """Return a queue with the same numbers."""
-        made = Queue(self._array.dtype)
-        made._array = self.next(len(self)).copy()
-        made._last = len(self)
+        made = type(self)(self._array.dtype)
+        made.reserve(len(self) or 1)
+        if len(self):
+            made.put(self.next(len(self)))
         return made
 
 
@@ -233,6 +244,11 @@ class HostRows:
     def on_host(self) -> Any:
         """Return a pool that the host reads: this one."""
         return self
+
+    @staticmethod
+    def zeros(size: int, dtype: Any, width: int | None = None) -> Array:
+        """Return an array in that memory, or one of rows."""
+        return np.zeros(size if width is None else (size, width), dtype)
 
     @staticmethod
     def queue(dtype: Any) -> Queue:

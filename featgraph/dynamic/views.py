@@ -247,7 +247,15 @@ class Degrees:
         store = self.store
         pool = store.pool("in")
         short = pool.length_counts[:SHORT]
-        longest, below = pool.longest(store.vertex_count, store.directed, HUB_DEGREE)
+        longest, below = map(
+            max,
+            *(
+                pool.longest(store.vertex_count, store.directed, HUB_DEGREE)
+                for along, pool in store.pools.items()
+                if along != "both"
+            ),
+            (0, 0),
+        )
         found = traits_of_degrees(store, longest, below, short), pool.slots
         if found == self._found:
             return self.now  # type: ignore[return-value]

@@ -1,0 +1,357 @@
+"""Kernels that go over rows on the GPU: reads, and what a batch does there.
+
+`match` comes between the passes of `kernels_cuda`, and the apply pass behind them.
+"""
+
+from __future__ import annotations
+
+from featgraph._cuda import cuda, device_function, int64, kernel, uint32
+from featgraph.dynamic import kernels_cpu as codes
+from featgraph.dynamic import kernels_cuda as passes
+from featgraph.dynamic.kernels_cuda import gone_before, is_marked, lowest, row_at
+
+
+@kernel(cache=True)
+def match(d):  # type: ignore[no-untyped-def]
+    """Find the edges of touched rows that have entries; mark those that all leave.
+
+    Without copies of pairs, `EDGE_AT` is where the edge of a pair is.
+    """
+    count, pairs = d.summary[passes.COUNT], d.summary[passes.PAIRS]
+    entries, total = (
+        d.summary[passes.ENTRIES],
+        d.wide[passes.AT, d.summary[passes.COUNT]],
+    )
+    lane = int64(cuda.threadIdx.x) & 31
+    warps = cuda.gridsize(1) >> 5
+    for share in range((cuda.grid(1) >> 5) * passes.SHARE, total, warps * passes.SHARE):
+        j = end = shift = first = behind = int64(-1)
+        for step in range(passes.STEPS):
+            base = share + 32 * step
+            if base >= total:  # uniform
+                break
+            number, is_gone = base + lane, False
+            if number < total:
+                if end <= number:
+                    j = row_at(d.wide[passes.AT], count, number, j)
+                    end = d.wide[passes.AT, j + 1]
+                    shift = (
+                        int64(d.starts[d.work[passes.ROW, j]]) - d.wide[passes.AT, j]
+                    )
+                    first, behind = (
+                        d.wide[passes.FIRST_OF, j],
+                        d.wide[passes.FIRST_OF, j + 1],
+                    )
+                    first = int64(d.work[passes.PAIR_OF, first])
+                    if behind < entries:
+                        behind = int64(d.work[passes.PAIR_OF, behind])
+                    else:
+                        behind = pairs
+                slot = number + shift
+                key = (int64(d.ends[slot]) << 1) + (int64(d.numbers[slot]) & d.is_sided)
+                p = lowest(d.wide[passes.PAIR_KEY], first, behind, key)
+                if p < behind and d.wide[passes.PAIR_KEY, p] == key:
+                    is_gone = d.work[passes.NEED, p] == passes.EVERY
+                    if d.policy == codes.KEEP:
+                        cuda.atomic.add(d.work, (passes.FOUND, p), 1)
+                    else:
+                        d.work[passes.FOUND, p] = 1
+                        d.wide[passes.EDGE_AT, p] = slot
+            if d.has_marks != 0:
+                word = cuda.ballot_sync(passes.FULL_WARP, is_gone)
+                if lane == 0:
+                    d.marks[base >> 5] = uint32(word)
+
+
+@kernel(cache=True)
+def mark_copies(d):  # type: ignore[no-untyped-def]
+    """Mark the first or last copies of pairs that deletions take; a warp a pair."""
+    lane = int64(cuda.threadIdx.x) & 31
+    lower = (uint32(1) << uint32(lane)) - uint32(1)
+    for p in range(cuda.grid(1) >> 5, d.summary[passes.PAIRS], cuda.gridsize(1) >> 5):
+        left = min(int64(d.work[passes.NEED, p]), int64(d.work[passes.FOUND, p]))
+        j = d.work[passes.PAIR_ROW, p]
+        length = d.wide[passes.AT, j + 1] - d.wide[passes.AT, j]
+        start = int64(d.starts[d.work[passes.ROW, j]])
+        for base in range(0, length, 32):
+            if left <= 0:  # uniform
+                break
+            place = base + lane
+            is_there = place < length
+            if d.copies == codes.LAST:
+                place = length - 1 - place
+            if is_there:
+                slot = start + place
+                key = (int64(d.ends[slot]) << 1) + (int64(d.numbers[slot]) & d.is_sided)
+                is_there = key == d.wide[passes.PAIR_KEY, p]
+            votes = uint32(cuda.ballot_sync(passes.FULL_WARP, is_there))
+            if is_there and int64(cuda.popc(uint32(votes & lower))) < left:
+                number = d.wide[passes.AT, j] + place
+                bit = uint32(1) << uint32(number & 31)
+                cuda.atomic.or_(d.marks, number >> 5, bit)
+            left -= int64(cuda.popc(votes))
+
+
+@kernel(cache=True)
+def count_changes(d, degrees):  # type: ignore[no-untyped-def]
+    """Count edges that come at their other ends, and count off those that leave."""
+    for e in range(cuda.grid(1), d.summary[passes.ENTRIES], cuda.gridsize(1)):
+        if d.fates[e] == codes.APPENDS:
+            cuda.atomic.add(degrees, d.work[passes.END, d.order[e]], 1)
+    total = d.wide[passes.AT, d.summary[passes.COUNT]] if d.has_marks != 0 else int64(0)
+    for number in range(cuda.grid(1), total, cuda.gridsize(1)):
+        if is_marked(number, d):
+            j = row_at(d.wide[passes.AT], d.summary[passes.COUNT], number, int64(-1))
+            slot = d.wide[passes.START, j] + number - d.wide[passes.AT, j]
+            cuda.atomic.add(degrees, d.ends[slot], -1)
+
+
+@kernel(cache=True)
+def list_slots(  # type: ignore[no-untyped-def]
+    total, at, count, starts, numbers, is_undirected, rows, slots, keys, flags
+):
+    """List rows, slots and numbers of all edges; mark those that were given so."""
+    for number in range(cuda.grid(1), total, cuda.gridsize(1)):
+        row = row_at(at, count, number, int64(-1))
+        slot = int64(starts[row]) + number - at[row]
+        rows[number], slots[number] = row, slot
+        own = int64(numbers[slot])
+        keys[number] = own >> 1
+        flags[number] = 0 if is_undirected and (own & 1) != 0 else 1
+
+
+@kernel(cache=True)
+def take_rows(column, width, slots, out, out_width):  # type: ignore[no-untyped-def]
+    """Store values of edges by slot."""
+    for place in range(cuda.grid(1), out.size, cuda.gridsize(1)):
+        e, k = place // out_width, place % out_width
+        out[place] = column[int64(slots[e]) * width + k]
+
+
+@kernel(cache=True)
+def measure_all(starts, stops, degrees):  # type: ignore[no-untyped-def]
+    """Store the lengths of all rows."""
+    for row in range(cuda.grid(1), degrees.size, cuda.gridsize(1)):
+        degrees[row] = int64(stops[row]) - int64(starts[row])
+
+
+@kernel(cache=True)
+def count_ends(count, starts, stops, ends, degrees):  # type: ignore[no-untyped-def]
+    """Count all edges at their other ends; a warp a row."""
+    lane = int64(cuda.threadIdx.x) & 31
+    for row in range(cuda.grid(1) >> 5, count, cuda.gridsize(1) >> 5):
+        for slot in range(int64(starts[row]) + lane, int64(stops[row]), 32):
+            cuda.atomic.add(degrees, ends[slot], 1)
+
+
+@kernel(cache=True)
+def list_from(count, starts, stops, ends, is_in_set, found, listed):  # type: ignore[no-untyped-def]
+    """List the edges whose other ends are in a set, as far as there is room.
+
+    A warp a row; they come in any order, as row and other end in one number.
+    """
+    lane = int64(cuda.threadIdx.x) & 31
+    for row in range(cuda.grid(1) >> 5, count, cuda.gridsize(1) >> 5):
+        for slot in range(int64(starts[row]) + lane, int64(stops[row]), 32):
+            if is_in_set[ends[slot]] != 0:
+                place = cuda.atomic.add(found, 0, 1)
+                if place < listed.size:
+                    listed[place] = row << 32 | int64(ends[slot])
+
+
+@kernel(cache=True)
+def give_ids(d, free, free_count, next_id, entry_ids):  # type: ignore[no-untyped-def]
+    """Give ids to inserted edges in the order of rows: free ones first.
+
+    `entry_ids` has twice the number of an update, and its side, for index.
+    """
+    for e in range(cuda.grid(1), d.summary[passes.ENTRIES], cuda.gridsize(1)):
+        if d.fates[e] == codes.APPENDS:
+            number, count = (
+                int64(d.order[e]) << (1 - d.sides),
+                d.wide[passes.APPENDED, e],
+            )
+            if count < free_count:
+                entry_ids[number] = free[count]
+            else:
+                entry_ids[number] = next_id + count - free_count
+
+
+@kernel(cache=True)
+def list_gone(d, ids, has_ids, gone):  # type: ignore[no-untyped-def]
+    """List rows, ends, numbers and ids of edges that leave, in the order of rows."""
+    count, total = d.summary[passes.COUNT], d.wide[passes.AT, d.summary[passes.COUNT]]
+    for number in range(cuda.grid(1), total, cuda.gridsize(1)):
+        if is_marked(number, d):
+            j = row_at(d.wide[passes.AT], count, number, int64(-1))
+            to = gone_before(number, d)
+            slot = d.wide[passes.START, j] + number - d.wide[passes.AT, j]
+            gone[0, to], gone[1, to] = d.work[passes.ROW, j], d.ends[slot]
+            gone[2, to] = d.numbers[slot]
+            if has_ids:
+                gone[3, to] = ids[slot]
+
+
+@kernel(cache=True)
+def mark_changed(d, old, width, values, value_width, sources, flags):  # type: ignore[no-untyped-def]
+    """Mark the entries that give an edge another value."""
+    for e in range(cuda.grid(1), d.summary[passes.ENTRIES], cuda.gridsize(1)):
+        if d.fates[e] == codes.REPLACES:
+            for k in range(value_width):
+                now = values[int64(sources[e]) * value_width + k]
+                if old[d.wide[passes.PLACE, e] * width + k] != now:
+                    flags[e] = 1
+
+
+@kernel(cache=True)
+def list_changed(d, flags, is_undirected, rows, ends, numbers, count):  # type: ignore[no-untyped-def]
+    """Store row, other end and number of edges that are marked, and count them.
+
+    Of undirected graphs, edges in the direction in which they were given alone.
+    """
+    for e in range(cuda.grid(1), d.summary[passes.ENTRIES], cuda.gridsize(1)):
+        if flags[e] != 0:
+            slot = d.wide[passes.PLACE, e]
+            if is_undirected and (d.numbers[slot] & 1) != 0:
+                flags[e] = 0
+                continue
+            rows[e], ends[e] = (
+                d.work[passes.ROW, d.work[passes.ROW_OF, e]],
+                d.ends[slot],
+            )
+            numbers[e] = d.numbers[slot]
+            cuda.atomic.add(count, 0, 1)
+
+
+@kernel(cache=True)
+def take_values(d, column, out):  # type: ignore[no-untyped-def]
+    """Store the values of edges that entries replace; 0 elsewhere."""
+    for e in range(cuda.grid(1), out.size, cuda.gridsize(1)):
+        is_there = (d.fates[e] & codes.REPLACES) != 0
+        out[e] = column[d.wide[passes.PLACE, e]] if is_there else 0
+
+
+# -- apply
+
+
+@kernel(cache=True)
+def copy_rows(  # type: ignore[no-untyped-def]
+    d, is_fresh, is_back, old, width, new, kept, more_old, more_new, more_kept, has_more
+):
+    """Copy the edges that stay in rows that move or lose some, in one or two arrays.
+
+    Rows that move are in other slots than before. Edges of the others go by way of
+    `kept`, from where a second launch, `is_back`, brings them where they belong.
+    """
+    count = d.summary[passes.COUNT]
+    total = d.wide[passes.COPY_AT, count]
+    lane = int64(cuda.threadIdx.x) & 31
+    warps = cuda.gridsize(1) >> 5
+    for share in range((cuda.grid(1) >> 5) * passes.SHARE, total, warps * passes.SHARE):
+        j = int64(-1)
+        for step in range(passes.STEPS):
+            number = share + 32 * step + lane
+            if number >= total:
+                break
+            j = row_at(d.wide[passes.COPY_AT], count, number, j)
+            place = number - d.wide[passes.COPY_AT, j]
+            start, target, now = (
+                d.wide[passes.START, j],
+                d.wide[passes.TARGET, j],
+                place,
+            )
+            # Rows without entries have no marks.
+            at = d.wide[passes.AT, j] if d.has_marks != 0 else int64(0)
+            if d.has_marks != 0 and at < d.wide[passes.AT, j + 1]:
+                if is_marked(at + place, d):
+                    continue
+                now += gone_before(at, d) - gone_before(at + place, d)
+            stays = not is_fresh and start == target
+            place, now = start + place, target + now
+            if stays and now == place:
+                continue
+            if stays and is_back:
+                _move(kept, number, new, now, width, more_kept, more_new, has_more)
+            elif stays:
+                _move(old, place, kept, number, width, more_old, more_kept, has_more)
+            elif not is_back:
+                _move(old, place, new, now, width, more_old, more_new, has_more)
+
+
+@device_function
+def _move(old, place, new, now, width, more_old, more_new, has_more):  # type: ignore[no-untyped-def]
+    """Copy an edge in one or two arrays."""
+    for k in range(width):
+        new[now * width + k] = old[place * width + k]
+    if has_more:
+        more_new[now] = more_old[place]
+
+
+@device_function
+def _behind(e, j, d):  # type: ignore[no-untyped-def]
+    """Return the slot of an edge that is appended to row j."""
+    last = d.wide[passes.APPENDED, d.wide[passes.FIRST_OF, j + 1]]
+    return (
+        d.wide[passes.TARGET, j]
+        + d.wide[passes.LENGTH, j]
+        - last
+        + d.wide[passes.APPENDED, e]
+    )
+
+
+@kernel(cache=True)
+def write_rows(  # type: ignore[no-untyped-def]
+    d, given, is_given, number, ends, numbers, entry_ids, has_ids, id_sides, ids,
+    starts, stops, classes, degrees, has_degrees, frees,
+):  # fmt: skip
+    """Write ends, numbers and ids of inserted edges, rows, and queues.
+
+    Update i has the number ``2 (number + i)``, or ``given[i]``; one more at its other
+    end. Runs that rows leave are put behind those of the queues.
+    """
+    for e in range(cuda.grid(1), d.summary[passes.ENTRIES], cuda.gridsize(1)):
+        if d.fates[e] == codes.APPENDS:
+            place = int64(d.order[e])
+            i, side = place >> d.sides, place & d.sides
+            slot = _behind(e, d.work[passes.ROW_OF, e], d)
+            ends[slot] = d.work[passes.END, place]
+            own = 2 * (int64(number) + i)
+            if is_given:
+                own = int64(given[i])
+            numbers[slot] = own + side
+            if has_ids:
+                ids[slot] = entry_ids[2 * i + (side & id_sides)]
+    for j in range(cuda.grid(1), d.summary[passes.COUNT], cuda.gridsize(1)):
+        row, target, length = (
+            d.work[passes.ROW, j],
+            d.wide[passes.TARGET, j],
+            d.wide[passes.LENGTH, j],
+        )
+        starts[row], stops[row] = target, target + length
+        classes[row] = d.work[passes.CHOSEN, j]
+        if has_degrees:
+            degrees[row] = length
+        if frees:
+            size_class = int64(d.free_class[j])  # of the row of that rank
+            if size_class < codes.CLASS_COUNT:
+                to = d.table[passes.STOPS, size_class] + j
+                to -= lowest(d.free_class, int64(0), j, size_class)
+                d.runs[to] = d.wide[passes.START, d.free_row[j]]
+
+
+@kernel(cache=True)
+def write_values(d, values, value_width, sources, new, width):  # type: ignore[no-untyped-def]
+    """Write values of edges that are inserted or replaced; `sources` is by entry."""
+    for e in range(cuda.grid(1), d.summary[passes.ENTRIES], cuda.gridsize(1)):
+        if d.fates[e] != codes.APPENDS and d.fates[e] != codes.REPLACES:
+            continue
+        j = d.work[passes.ROW_OF, e]
+        slot = _behind(e, j, d)
+        if d.fates[e] == codes.REPLACES:
+            place = d.wide[passes.PLACE, e] - d.wide[passes.START, j]
+            slot = d.wide[passes.TARGET, j] + place
+            if d.has_marks != 0:
+                at = d.wide[passes.AT, j]
+                slot += gone_before(at, d) - gone_before(at + place, d)
+        for k in range(value_width):
+            new[slot * width + k] = values[int64(sources[e]) * value_width + k]
