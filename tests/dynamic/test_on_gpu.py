@@ -103,7 +103,7 @@ FOUND = 77
 FAULTS: dict[str, tuple[str, str, int]] = {
     "free_runs": ("to = d.table[passes.STOPS, size_class] + j", "to = 0", 5),
     "gap": ("now += gone_before(at, d) - gone_before(at + place, d)", "now -= 0", 8),
-    "dead": ("d.fates[last] = d.fates[last] | DEAD", "pass", 6),
+    "dead": ("d.fates[last] = d.fates[last] | codes.DEAD", "pass", 6),
     "match": ("is_gone = d.work[passes.NEED, p] == passes.EVERY", "is_gone = False", 0),
     "sums": ("d.totals[cuda.blockIdx.x] = total", "d.totals[0] = 0", 16),
     "sort": ("low = 2 * place - (place & (step - 1))", "low = place & -2", 6),
