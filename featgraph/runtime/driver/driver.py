@@ -207,8 +207,7 @@ def iterate(
             asynchronous=agenda.is_asynchronous,
             watched=agenda.watching.values,
             refused=course.refused,
-            evaluated=0 if state.graph.changing and device.name == "cpu" else None,
-            **_of_ranks(state, options),
+            **_of_graph(state, device.name, options),
         )
         bar = progress_bar(asked_for["progress"], limit)
         state.live.append(course.left_over)
@@ -238,10 +237,11 @@ def _stage(foldmap: FoldMap, target: str) -> Callable[[Run, State], ActiveSet]:
     return begin
 
 
-def _of_ranks(state: State, options: dict[str, Any]) -> dict[str, Any]:
-    """Return what the record of a run says of several ranks."""
+def _of_graph(state: State, device: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a run on a graph that changes, or on several ranks."""
     if state.graph.ranks is None:
-        return {}
+        is_counted = state.graph.changing and device == "cpu"
+        return {"evaluated": 0} if is_counted else {}
     partition = state.graph.ranks.shard.partition
     working = None if partition.working == partition.parts else partition.working
     return {"wire_dtype": options.get("wire_dtype"), "working": working}
