@@ -695,7 +695,7 @@ missing=0, vertices=0)
     def copy(self) -> DynamicGraph:
         """Return an independent graph with the same edges, version and log."""
         with self._writing("graph.copy"):
-            names = None if self._names is None else Names(self._names.of)
+            names = None if self._names is None else self._names.copy()
             return type(self)(self._store.copy(), names)
 
     __copy__ = copy

@@ -279,6 +279,18 @@ def test_copies_are_independent() -> None:
         other.audit()
 
 
+def test_copies_have_no_names_of_dead_vertices() -> None:
+    graph = fg.DynamicGraph.from_edges(["a", "b"], ["b", "c"], names=True)
+    graph.delete_vertices(["b", "a"])
+    graph.insert_vertices(["b"])
+    other = graph.copy()
+    assert [other.vertex_index("b"), other.vertex_index("c")] == [0, 2]
+    assert other.insert_edges(["a"], ["b"]).vertices.tolist() == [1]
+    assert other.contains(["a", "b"], ["b", "c"]).tolist() == [True, False]
+    assert graph.living_count == 2
+    other.audit()
+
+
 def test_changes_say_what_came_and_went() -> None:
     graph = fg.DynamicGraph.from_edges([0, 1], [1, 2])
     graph.update([0, 2], [1, 0], [False, True])
