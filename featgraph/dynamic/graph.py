@@ -233,7 +233,7 @@ class DynamicGraph(Graph):
     ) -> DynamicGraph:
         """Make a graph that changes of one that does not.
 
-        It has the edges, weights and names of that.
+        It has the edges, weights and names of that. One that changes is frozen first.
 
         Parameters
         ----------
@@ -261,6 +261,7 @@ class DynamicGraph(Graph):
                 expected="a graph without sides, on one rank",
                 fix="DynamicGraph.from_edges(graph.sources, graph.targets)",
             )
+        graph = graph if graph.changing is None else graph.changing.freeze()
         made = cls.from_edges(
             graph.sources, graph.targets, weights=graph.weights,
             vertex_count=graph.vertex_count, directed=graph.directed,

@@ -289,6 +289,9 @@ def test_copies_have_no_names_of_dead_vertices() -> None:
     assert other.contains(["a", "b"], ["b", "c"]).tolist() == [True, False]
     assert graph.living_count == 2
     other.audit()
+    made = fg.DynamicGraph.from_graph(graph)  # of the living vertices
+    assert (made.vertex_names, made.living_count) == (("b", "c"), 2)
+    assert made.insert_edges(["a"], ["b"]).vertices.tolist() == [2]
 
 
 def test_changes_say_what_came_and_went() -> None:
