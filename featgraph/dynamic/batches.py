@@ -18,7 +18,7 @@ from featgraph._arguments import shown
 from featgraph._cached import cached_property
 from featgraph.dynamic.inputs import of_one_length
 from featgraph.errors import GraphInputError
-from featgraph.graph.building.check import flat_array, vertex_ids
+from featgraph.graph.building.check import BORN_FIRST, flat_array, vertex_ids
 from featgraph.graph.inputs.numbers import converted, number_array
 
 __all__ = [
@@ -159,7 +159,7 @@ def checked_batch(
     ends = of_one_length(flat_array(sources, "sources"), flat_array(targets, "targets"))
     count = ends[0].size
     u, v = (
-        vertex_ids(array, role, vertex_count)
+        vertex_ids(array, role, vertex_count, BORN_FIRST)
         for array, role in zip(ends, ("sources", "targets"), strict=True)
     )
     if isinstance(kinds, bool | np.bool_):
@@ -197,8 +197,8 @@ def checked_columns(
         name = min(unlike)
         raise GraphInputError(
             "an insertion has a value in each column of the graph",
-            where=name,
-            got="no values" if name in spec else "a column that the graph has not",
+            where="weights" if name == "weight" else f"columns[{name!r}]",
+            got=", ".join(columns) or "no columns",
             expected=", ".join(spec) or "no columns",
         )
     made = {}

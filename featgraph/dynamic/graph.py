@@ -49,7 +49,12 @@ from featgraph.errors import DeviceError, GraphInputError
 from featgraph.fold.plan.traits import GraphTraits, set_traits
 from featgraph.graph import Graph
 from featgraph.graph._structure import require_fixed
-from featgraph.graph.building.check import checked_count, flat_array, vertex_ids
+from featgraph.graph.building.check import (
+    BORN_FIRST,
+    checked_count,
+    flat_array,
+    vertex_ids,
+)
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.views.view import Aspect, Sizes
 from featgraph.runtime.devices.choose import choose_device
@@ -184,10 +189,12 @@ class DynamicGraph(Graph):
         DynamicGraph(0 vertices, 0 edges, directed)
         """
         chosen = chosen_target(target)
-        own_names, count = None, None
+        own_names, count, given = None, None, None
+        if vertex_count is not None:
+            given = checked_count(vertex_count, least=0)
         u, v = sources, targets
         if not require_flag("names", names) and chosen == "cuda":
-            u, v, count = ends_there(sources, targets, vertex_count)
+            u, v, count = ends_there(sources, targets, given)
         if count is None:
             u, v = flat_array(u, "sources"), flat_array(v, "targets")
         if names:
@@ -195,19 +202,18 @@ class DynamicGraph(Graph):
             u, v, fresh = own_names.look_up(*of_one_length(u, v))
             u, v, count = -1 - u, -1 - v, len(fresh)
             own_names.put(fresh, np.arange(count))
-        if vertex_count is not None:
-            given = checked_count(vertex_count)
-            if count not in (None, given):
-                raise GraphInputError(
-                    "vertex_count contradicts the vertex names",
-                    where="vertex_count",
-                    got=f"{given}, with {count} names among the edges",
-                    fix="leave vertex_count out",
-                )
+        if given is not None and count not in (None, given):
+            raise GraphInputError(
+                "vertex_count contradicts the vertex names",
+                where="vertex_count",
+                got=f"{given}, with {count} names among the edges",
+                fix="leave vertex_count out",
+            )
+        if count is None:
+            u, v = vertex_ids(u, "sources", given), vertex_ids(v, "targets", given)
             count = given
         if count is None:
-            ids = vertex_ids(u, "sources", None), vertex_ids(v, "targets", None)
-            count = max(int(array.max(initial=-1)) for array in ids) + 1
+            count = max(int(array.max(initial=-1)) for array in (u, v)) + 1
         store = EdgeStore.from_edges(
             u, v, all_columns(weights, columns), vertex_count=count,
             directed=require_flag("directed", directed), duplicates=duplicates,
@@ -227,7 +233,7 @@ class DynamicGraph(Graph):
     ) -> DynamicGraph:
         """Make a graph that changes of one that does not.
 
-        It has the edges, weights and names of that.
+        It has the edges, weights and names of that. One that changes is frozen first.
 
         Parameters
         ----------
@@ -255,6 +261,7 @@ class DynamicGraph(Graph):
                 expected="a graph without sides, on one rank",
                 fix="DynamicGraph.from_edges(graph.sources, graph.targets)",
             )
+        graph = graph if graph.changing is None else graph.changing.freeze()
         made = cls.from_edges(
             graph.sources, graph.targets, weights=graph.weights,
             vertex_count=graph.vertex_count, directed=graph.directed,
@@ -433,7 +440,7 @@ missing=0, vertices=0)
         fresh: list[Any] = []
         with self._writing("graph.insert_vertices"):
             if self._names is None:
-                return self._apply(Batch(births=checked_count(vertices, "vertices")))
+                return self._apply(Batch(births=checked_count(vertices, "vertices", 0)))
             names = flat_array(vertices, "vertices")
             *_, fresh = self._names.look_up(names, names)
             return self._apply(Batch(births=len(fresh)), fresh)
@@ -465,7 +472,7 @@ missing=0, vertices=0)
                 ids = self._names.find(vertices, "vertices")
             else:
                 given = flat_array(vertices, "vertices")
-                ids = vertex_ids(given, "vertices", self.vertex_count)
+                ids = vertex_ids(given, "vertices", self.vertex_count, BORN_FIRST)
                 self._store.require_living(ids, "vertices")
             return self._apply(Batch(deaths=np.unique(ids)))
 
@@ -651,8 +658,8 @@ missing=0, vertices=0)
         if self._names is not None:
             u, v, _ = self._names.look_up(u, v)
         else:
-            u = vertex_ids(u, "sources", self.vertex_count)
-            v = vertex_ids(v, "targets", self.vertex_count)
+            u = vertex_ids(u, "sources", self.vertex_count, BORN_FIRST)
+            v = vertex_ids(v, "targets", self.vertex_count, BORN_FIRST)
         return find_pairs(self._store.pool("in"), u, v)
 
     def neighbors(self, vertex: Any) -> Array:
@@ -689,7 +696,7 @@ missing=0, vertices=0)
     def copy(self) -> DynamicGraph:
         """Return an independent graph with the same edges, version and log."""
         with self._writing("graph.copy"):
-            names = None if self._names is None else Names(self._names.of)
+            names = None if self._names is None else self._names.copy()
             return type(self)(self._store.copy(), names)
 
     __copy__ = copy

@@ -100,6 +100,12 @@ class Names:
         self.of = list(names)
         self.ids = {name: vertex for vertex, name in enumerate(self.of)}
 
+    def copy(self) -> Names:
+        """Return independent names; those of deleted vertices stay free."""
+        made = Names(self.of)
+        made.ids = dict(self.ids)
+        return made
+
     def look_up(self, sources: Array, targets: Array) -> tuple[Array, Array, list[Any]]:
         """Return the ids of the ends of edges, and the names that are new.
 

@@ -117,8 +117,8 @@ def property_column(graph: Graph, name: str, spec: PropertySpec) -> Column:
     _check_item_shape(name, array.shape[1:], letter)
     per_direction = is_edge and (doubled or (spec.per_direction and not graph.directed))
     # Without edges there is nothing to share, and 2 E rows look like E.
-    has_twins = is_edge and not graph.directed and graph.given_edge_count > 0
-    shared = has_twins and not per_direction
+    may_share = graph.given_edge_count > 0 or graph.changing is not None
+    shared = is_edge and not graph.directed and may_share and not per_direction
     type_ = PropertyType(
         spec.kind, name_of(array.dtype), array.shape[1:], spec.iterated, shared
     )

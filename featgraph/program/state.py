@@ -344,7 +344,11 @@ class State:
         """Return a copy of the values of edges in the order they were given."""
         check_edges(self)
         held = column.current() if self.graph.ranks is None else None
-        if isinstance(held, Reordered) and not column.per_direction:
+        if (
+            isinstance(held, Reordered)
+            and not column.per_direction
+            and held.rows.of is self.graph.stamps.version
+        ):
             return held.array.copy()  # it has that order still
         values = held if isinstance(held, DeviceValues) else self.stored(name)
         if self.graph.changing is not None:

@@ -203,6 +203,15 @@ def test_a_graph_may_begin_without_vertices() -> None:
     np.testing.assert_array_equal(ranks, algorithms.pagerank(graph.freeze()).ranks)
 
 
+def test_counts_of_vertices_may_be_none() -> None:
+    graph = fg.DynamicGraph.from_edges([], [], vertex_count=0)
+    assert graph.insert_vertices(0).vertices.size == graph.version == 0
+    with pytest.raises(fg.GraphInputError, match=r"got: +-1\n.*\[0, 2147483647\]"):
+        graph.insert_vertices(-1)
+    with pytest.raises(fg.GraphInputError, match=r"0 <= id < 2 .*\n.*raise vertex_cou"):
+        fg.DynamicGraph.from_edges([0], [2], vertex_count=2)
+
+
 def test_freezing_leaves_dead_vertices_out() -> None:
     graph = fg.DynamicGraph.from_edges([0, 1, 2, 3], [1, 2, 3, 0], weights=[1, 2, 3, 4])
     graph.delete_vertices([1])
@@ -268,6 +277,21 @@ def test_copies_are_independent() -> None:
         assert (graph.vertex_count, other.vertex_count) == (2, 3)
         assert (graph.version, other.version) == (0, 1)
         other.audit()
+
+
+def test_copies_have_no_names_of_dead_vertices() -> None:
+    graph = fg.DynamicGraph.from_edges(["a", "b"], ["b", "c"], names=True)
+    graph.delete_vertices(["b", "a"])
+    graph.insert_vertices(["b"])
+    other = graph.copy()
+    assert [other.vertex_index("b"), other.vertex_index("c")] == [0, 2]
+    assert other.insert_edges(["a"], ["b"]).vertices.tolist() == [1]
+    assert other.contains(["a", "b"], ["b", "c"]).tolist() == [True, False]
+    assert graph.living_count == 2
+    other.audit()
+    made = fg.DynamicGraph.from_graph(graph)  # of the living vertices
+    assert (made.vertex_names, made.living_count) == (("b", "c"), 2)
+    assert made.insert_edges(["a"], ["b"]).vertices.tolist() == [2]
 
 
 def test_changes_say_what_came_and_went() -> None:
@@ -345,14 +369,20 @@ def test_another_target_is_refused() -> None:
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "ids": ({"sources": [0, 9], "targets": [1, 1]}, r"sources\[1\]"),
+    "ids": (
+        {"sources": [0, 9], "targets": [1, 1]},
+        r"sources\[1\](.*\n)*.*graph\.insert_vertices",
+    ),
     "negative": ({"sources": [0, -1], "targets": [1, 1]}, r"sources\[1\]"),
     "floats": ({"sources": [0.5], "targets": [1]}, "sources"),
     "lengths": ({"sources": [0, 1], "targets": [1]}, "as many targets"),
     "no weights": ({"weights": None}, "weight"),
     "nan": ({"weights": [np.nan]}, r"weights\[0\]"),
     "weights": ({"weights": [1.0, 2.0]}, "weights"),
-    "column": ({"columns": {"time": [1]}}, "time"),
+    "column": (
+        {"columns": {"time": [1], "x": [1]}},
+        r"columns\['time'\].*\n.*weight, time, x\n.*: weight$",
+    ),
     "mask": ({"insert": [True, False]}, "insert"),
     "copies": ({"copies": "some"}, "copies"),
 }
@@ -434,6 +464,15 @@ def test_ids_that_were_given_out_again_are_filled_behind_the_log() -> None:
     graph.insert_edges(np.zeros(9000, int), np.full(9000, 2))
     assert graph.changes(since=0) is None
     assert state["x"].tolist() == [1, 9, 3, 9]
+
+
+def test_values_that_were_given_follow_deletions() -> None:
+    graph = fg.DynamicGraph.from_edges([0, 1, 2, 3], [1, 2, 3, 0], target="cpu")
+    state = fg.State(graph, note=fg.edge_property(np.array([5, 6, 7, 8])))
+    graph.delete_edges([0], [1])
+    assert state["note"].tolist() == [6, 7, 8]
+    graph.delete_vertices([2])
+    assert state["note"].tolist() == [8]
 
 
 @pytest.mark.parametrize("kind", ["update", "delete_vertices"])

@@ -327,6 +327,20 @@ def test_values_of_edges_stay_with_their_edges(directed: bool) -> None:
 # -- algorithms
 
 
+def test_edges_of_an_empty_graph_share_values_with_their_twins() -> None:
+    graph = fg.DynamicGraph.from_edges(vertex_count=3, directed=False, target="cpu")
+    one, two = (
+        fg.State(graph, seen=fg.edge_property(0, per_direction=is_twice))
+        for is_twice in (False, True)
+    )
+    graph.insert_edges([0, 1], [1, 2])
+    with pytest.raises(fg.UserFunctionError, match="one value for both directions"):
+        fg.edgemap(count)(one)
+    fg.edgemap(count)(two)
+    assert one["seen"].size == 2
+    assert two["seen"].size == 4
+
+
 def in_place(values: Any, graphs: dict[int, Any]) -> Any:
     """Return arguments with other graphs in place of some."""
     return tuple(graphs.get(id(value), value) for value in values)

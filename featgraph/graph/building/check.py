@@ -12,7 +12,9 @@ from featgraph.errors import GraphInputError
 from featgraph.graph.inputs.numbers import host_array, number_array
 
 __all__ = [
+    "BORN_FIRST",
     "MAX_VERTEX_COUNT",
+    "MORE_VERTICES",
     "checked_count",
     "checked_sides",
     "checked_weights",
@@ -25,12 +27,18 @@ __all__ = [
 # Ids are int32 and counts must fit one too, so the largest id is 2**31 - 2.
 MAX_VERTEX_COUNT = 2**31 - 1
 
+#: What to do about ids out of range: where a graph is made, and in a batch.
+MORE_VERTICES = (
+    "raise vertex_count, correct the ids, or pass names=True to renumber them"
+)
+BORN_FIRST = "insert the vertices first (graph.insert_vertices), or correct the ids"
+
 # How many entries a check looks at once: bounds the temporaries of the slow path.
 _CHUNK = 1 << 20
 
 
-def checked_count(value: object, role: str = "vertex_count") -> int:
-    """Return a vertex count as an int in [1, 2**31 - 1], or raise GraphInputError."""
+def checked_count(value: object, role: str = "vertex_count", least: int = 1) -> int:
+    """Return a vertex count, `least` to 2**31 - 1, as an int; or GraphInputError."""
     try:
         if isinstance(value, bool | np.bool_):
             raise TypeError
@@ -40,15 +48,17 @@ def checked_count(value: object, role: str = "vertex_count") -> int:
             "not a count",
             where=role,
             got=f"{value!r} ({type(value).__name__})",
-            expected=f"an integer in [1, {MAX_VERTEX_COUNT}]",
+            expected=f"an integer in [{least}, {MAX_VERTEX_COUNT}]",
         ) from None
-    if not 1 <= count <= MAX_VERTEX_COUNT:
+    if not least <= count <= MAX_VERTEX_COUNT:
         raise GraphInputError(
             "count out of range",
             where=role,
             got=count,
-            expected=f"an integer in [1, {MAX_VERTEX_COUNT}]",
-            fix="a graph has at least one vertex, and vertex ids are int32",
+            expected=f"an integer in [{least}, {MAX_VERTEX_COUNT}]",
+            fix="vertex ids are int32"
+            if least == 0
+            else "a graph has at least one vertex, and vertex ids are int32",
         )
     return count
 
@@ -116,7 +126,7 @@ def flat_array(values: object, role: str) -> NDArray[Any]:
 
 
 def vertex_ids(
-    array: NDArray[Any], role: str, vertex_count: int | None
+    array: NDArray[Any], role: str, vertex_count: int | None, fix: str = MORE_VERTICES
 ) -> NDArray[np.int32]:
     """Check integer ids against [0, vertex_count) and return them as a fresh int32.
 
@@ -127,17 +137,21 @@ def vertex_ids(
         "sources" or "targets".
     vertex_count : int, optional
         None: every id that an int32 graph can have is accepted.
+    fix : str, optional
+        What the error of an id out of range advises.
 
     Raises
     ------
     GraphInputError
         A dtype that is no integer, or an id out of range; names the first position.
     """
-    require_ids(array, role, vertex_count)
+    require_ids(array, role, vertex_count, fix)
     return np.array(array, dtype=np.int32, order="C", copy=True)
 
 
-def require_ids(array: NDArray[Any], role: str, vertex_count: int | None) -> None:
+def require_ids(
+    array: NDArray[Any], role: str, vertex_count: int | None, fix: str = MORE_VERTICES
+) -> None:
     """Raise GraphInputError as `vertex_ids` does."""
     if array.size == 0:
         return  # NumPy makes [] float64: nothing to object to
@@ -153,11 +167,11 @@ def require_ids(array: NDArray[Any], role: str, vertex_count: int | None) -> Non
     bound = MAX_VERTEX_COUNT if vertex_count is None else vertex_count
     # min and max in the given dtype, then Python ints: no width can wrap around.
     if int(array.min()) < 0 or int(array.max()) >= bound:
-        _raise_out_of_range(array, role, bound, vertex_count)
+        _raise_out_of_range(array, role, bound, vertex_count, fix)
 
 
 def _raise_out_of_range(
-    array: NDArray[Any], role: str, bound: int, vertex_count: int | None
+    array: NDArray[Any], role: str, bound: int, vertex_count: int | None, fix: str
 ) -> None:
     first, bad = -1, 0
     for begin in range(0, array.size, _CHUNK):
@@ -172,7 +186,7 @@ def _raise_out_of_range(
         where=f"{role}[{first}]",
         got=f"{int(array[first])} ({bad} of {array.size} ids are out of range)",
         expected=f"0 <= id < {bound} ({limit})",
-        fix="raise vertex_count, correct the ids, or pass names=True to renumber them",
+        fix=fix,
     )
 
 
