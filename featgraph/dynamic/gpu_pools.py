@@ -291,9 +291,9 @@ class GpuRowPool(RowPool):
         return memory.upload(array)
 
     def put(self, name: str, array: Any) -> None:
-        """Write a `placed` array over that with a name, or have it where none is."""
+        """Write a `placed` array over one with a name; replace None, or by None."""
         self._host = self._flat = None
-        if getattr(self, name) is None:
+        if array is None or getattr(self, name) is None:
             setattr(self, name, array)
         else:
             memory.copy(getattr(self, name), array)

@@ -261,8 +261,8 @@ class HostRows:
         return array
 
     def put(self, name: str, array: Any) -> None:
-        """Write a `placed` array over that with a name, or have it where none is."""
-        if getattr(self, name) is None:
+        """Write a `placed` array over one with a name; replace None, or by None."""
+        if array is None or getattr(self, name) is None:
             setattr(self, name, array)
         else:
             getattr(self, name)[:] = array

@@ -630,7 +630,7 @@ class _Step:
             if plan.is_dense and not store.by_id:
                 store.free_ids, next_id = None, 0
                 for pool in store.pools.values():
-                    pool.ids = None
+                    pool.put("ids", None)
             store.next_id, store.id_capacity = next_id, capacity
             store.given_count += given
             store.edge_count += came - gone
