@@ -173,7 +173,8 @@ def all_columns(weights: Any, columns: Any) -> dict[str, Any]:
     Raises
     ------
     GraphInputError
-        If `columns` is no mapping of names, or values are no numbers or no list.
+        If `columns` is no mapping of names, weights are given twice, or values are no
+        numbers or no list.
     """
     if not isinstance(columns, Mapping | None) or not all(
         isinstance(name, str) for name in columns or ()
@@ -183,6 +184,13 @@ def all_columns(weights: Any, columns: Any) -> dict[str, Any]:
             where="columns=",
             got=shown(columns),
             expected='a mapping such as {"time": [9, 12]}',
+        )
+    if weights is not None and columns and "weight" in columns:
+        raise GraphInputError(
+            "the column of weights is given twice",
+            where="weights=",
+            got="weights, and columns['weight']",
+            expected="one of them",
         )
     given = {**({} if weights is None else {"weight": weights}), **(columns or {})}
     for name, values in given.items():

@@ -383,6 +383,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"columns": {"time": [1], "x": [1]}},
         r"columns\['time'\].*\n.*weight, time, x\n.*: weight$",
     ),
+    "weights twice": ({"columns": {"weight": [1.0]}}, "given twice"),
     "mask": ({"insert": [True, False]}, "insert"),
     "copies": ({"copies": "some"}, "copies"),
 }
