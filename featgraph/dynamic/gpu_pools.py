@@ -373,7 +373,8 @@ class GpuRowPool(RowPool):
         ):
             due -= steps if skips else set()
         size = FEW if is_few else max(most, limit)
-        arrays = self._arrays(size, is_few, updates.looks and updates.deletes)
+        marks = updates.looks and updates.deletes
+        arrays = self._arrays(size, is_few, most <= MANY, marks)
         names = ("other", "at") if self.along != "out" else ("at", "other")
         for name, to in zip(
             ("sources", "targets", "kinds"), (*names, "kinds"), strict=True
@@ -408,7 +409,9 @@ class GpuRowPool(RowPool):
             sum(1 << step for step in due),
         )  # fmt: skip
 
-    def _arrays(self, size: int, is_few: bool, deletes: bool) -> dict[str, Any]:
+    def _arrays(
+        self, size: int, is_few: bool, sorts: bool, deletes: bool
+    ) -> dict[str, Any]:
         """Return arrays that the passes of a batch write, by name."""
         kept: dict[str, Any] = self._kept if is_few else {}
         if is_few and not kept:
@@ -424,7 +427,7 @@ class GpuRowPool(RowPool):
             "totals": ((_MOST_BLOCKS,), np.int64),
             "summary": ((passes.SUMMARY,), np.int64),
         }
-        if size <= MANY:
+        if sorts:
             shapes |= dict.fromkeys(_SORTED, ((size,), np.int32))
         if is_few:
             shapes |= dict.fromkeys(("at", "other"), ((size,), np.int32))
