@@ -220,7 +220,7 @@ GIVEN: dict[str, list[int]] = {
     "beliefs by edges": [16],
 }
 #: Algorithm -> bytes an edge of what else a call is given, of a simple graph.
-GIVEN_OF_EDGES = {"beliefs by edges": [16]}
+GIVEN_OF_EDGES = {"beliefs by edges": [16, 16]}  # logs, and weights made of them
 #: Algorithm -> bytes an edge of its answer.
 OF_EDGES = {"trusses": 4, "circuit": 8, "beliefs": 8, "beliefs by edges": 8}
 
