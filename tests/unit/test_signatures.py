@@ -68,7 +68,7 @@ class Text:
     """A module as those that are generated."""
 
     def __init__(self, stem: str) -> None:
-        self.stem = stem
+        self.stem, self.program = stem, ""
         self.text = f"""
 from typing import Any, NamedTuple
 import numba

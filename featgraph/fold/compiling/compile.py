@@ -68,7 +68,7 @@ class Source(Protocol):
 
     @property
     def program(self) -> str:
-        """Whose it is, for messages; "" where all programs share it."""
+        """Name of the program, for messages; "" where all programs share the module."""
 
 
 def load_module(source: Source) -> ModuleType:

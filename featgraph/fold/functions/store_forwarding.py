@@ -101,12 +101,13 @@ def _written(context: Context, phase: Phase, function: Analysed) -> set[str]:
 
 def _goes_straight(node: ast.stmt, varying: frozenset[str]) -> bool:
     """Whether a statement assigns, or only leaves with False for all features."""
-    if isinstance(node, ast.If) and not node.orelse and len(node.body) == 1:
-        [only] = node.body
-        value = only.value if isinstance(only, ast.Return) else None
-        is_false = isinstance(value, ast.Constant) and value.value is False
-        return is_false and not varies(node.test, varying)
-    return isinstance(node, ast.Assign)
+    if not isinstance(node, ast.If):
+        return isinstance(node, ast.Assign)
+    if all(isinstance(s, ast.Assign) for s in (*node.body, *node.orelse)):
+        return True
+    value = node.body[0].value if isinstance(node.body[0], ast.Return) else None
+    is_false = isinstance(value, ast.Constant) and value.value is False
+    return is_false and not node.orelse and not varies(node.test, varying)
 
 
 def _touched(function: Analysed, name: str) -> int:
