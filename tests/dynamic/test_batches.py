@@ -635,7 +635,7 @@ GOOD: dict[str, Any] = {
         ({"sources": [0.5, 1]}, "integers"),
         ({"sources": [0]}, "as many targets"),
         ({"sources": [[0, 1]]}, "one dimension"),
-        ({"columns": {}}, "no values"),
+        ({"columns": {}}, "no columns"),
         ({"columns": {"weight": [1, 2], "time": [1, 2]}}, "time"),
         ({"columns": {"weight": [1]}}, "a value for each update"),
         ({"columns": {"weight": [[1], [2]]}}, "a value for each update"),
