@@ -156,7 +156,7 @@ def weigh(c):  # type: ignore[no-untyped-def]
 
 
 def adder(is_shared: bool, damped: bool) -> Any:
-    """Return what sends sums, by a potential an edge or for all; see `maximizer`.
+    """Return the function that sends sums, by a potential an edge or one for all.
 
     The product is that of weights, at most 1, with one exponential and one logarithm a
     state; its scale does not matter, since `mix` normalises. Where a sum is too small
@@ -198,7 +198,7 @@ def adder(is_shared: bool, damped: bool) -> Any:
 
 
 def maximizer(is_shared: bool, damped: bool) -> Any:
-    """Return what sends maxima, by a potential an edge or for all.
+    """Return the function that sends maxima, by a potential an edge or one for all.
 
     Only damped ones depend on what they were.
     """

@@ -60,6 +60,17 @@ def test_batches(
     check_batches(rng, int(rng.integers(1, 12)), 3, [1, 5, 33, 70])
 
 
+@pytest.mark.usefixtures("gpu")
+def test_few_entries_where_all_rows_are_laid_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rows are more than the entries that blocks sort."""
+    monkeypatch.setattr(gpu_pools, "FEW", 0)
+    monkeypatch.setattr(gpu_pools, "MANY", 16)
+    for seed in range(4):
+        check_batches(np.random.default_rng(seed), 40, 3, [5, 8])
+
+
 def shorten_blocks(gpu: Gpu) -> None:
     """Have blocks sort 32 entries."""
     replace_text(gpu, "FEW, _BITS, _MOST = 4096, 12,", "FEW, _BITS, _MOST = 32, 5,")
