@@ -73,7 +73,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "numbers are given out again": (
         "rows Queue", "drop", "+= count", "+= count // 2"),
     "numbers are lost where a queue grows": (
-        "rows Queue", "reserve", "array[: kept.size] = kept", "array[:] = 0"),
+        "rows Queue", "reserve", "self.put(kept)", "self.put(0 * kept)"),
     "ids are given out twice": (
         _KERNELS, "give_ids", "next_id + count - free.size", "next_id + count"),
     # log
