@@ -1,8 +1,8 @@
 """A pytest plugin: counts the calls of NetworkX's own tests that featgraph answers.
 
-A call counts where the function of the backend has returned, and where a superstep ran
-in it: not one that was declined and answered by NetworkX, nor one that featgraph
-answers without a kernel (a graph without nodes). ``FEATGRAPH_SERVED`` is the file that
+A call counts where the function of the backend has returned, and where a superstep or a
+depth-first search ran in it: not one that was declined and answered by NetworkX, nor
+one that featgraph answers without a kernel (a graph without nodes). ``FEATGRAPH_SERVED`` is the file that
 the counts are written to.
 """
 
@@ -28,6 +28,7 @@ served: Counter[str] = Counter()
 
 def count_supersteps() -> None:
     iterate, call = fg.iterate, fg.FoldMap.__call__
+    search = fg.Graph.strong_components
 
     @wraps(iterate)
     def counted_iterate(*args: Any, **kwargs: Any) -> Any:
@@ -42,6 +43,13 @@ def count_supersteps() -> None:
         supersteps += 1
         return call(self, *args, **kwargs)
 
+    @wraps(search)
+    def counted_search(self: fg.Graph, *args: Any, **kwargs: Any) -> Any:
+        global supersteps
+        supersteps += 1
+        return search(self, *args, **kwargs)
+
+    fg.Graph.strong_components = counted_search  # type: ignore[method-assign]
     fg.iterate = counted_iterate
     fg.FoldMap.__call__ = counted_call
 
