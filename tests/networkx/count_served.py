@@ -2,8 +2,8 @@
 
 A call counts where the function of the backend has returned, and where a superstep or a
 depth-first search ran in it: not one that was declined and answered by NetworkX, nor
-one that featgraph answers without a kernel (a graph without nodes). ``FEATGRAPH_SERVED`` is the file that
-the counts are written to.
+one that featgraph answers without a kernel (a graph without nodes).
+``FEATGRAPH_SERVED`` is the file that the counts are written to.
 """
 
 from __future__ import annotations
