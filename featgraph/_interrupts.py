@@ -147,7 +147,7 @@ _in_compiler: weakref.WeakKeyDictionary[threading.Thread, Callable[[], bool]] = 
 )
 
 
-#: The name of the thread that compiles behind calls, for which nobody waits.
+#: The name of the thread that compiles behind calls. No call waits for it.
 BACKGROUND = "featgraph compiler"
 
 

@@ -226,7 +226,7 @@ def repeated(
     call: Callable[[], Any], target: str, repeat: int, seconds: float
 ) -> list[Array]:
     """Return ms of each call but the first, which is kept where it takes too long."""
-    taken = [timed(call, target)]  # what is compiled in it does not count
+    taken = [timed(call, target)]  # not counted: it compiles
     while len(taken) <= repeat and sum(ms[0] for ms in taken[1:]) < 1e3 * seconds:
         if taken[0][0] > 30_000:
             break

@@ -7,6 +7,7 @@ has to find out by itself.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from importlib import import_module
 from typing import Any
 
@@ -50,31 +51,32 @@ def keys_of(sources: Array, targets: Array) -> Array:
     return targets.astype(np.int64) << 32 | sources
 
 
-class Holder:
-    """A graph of a contender, which keeps what it is after each batch."""
+class Holder(ABC):
+    """The graph of a contender, which changes in batches."""
 
     #: The package that it needs, beside SciPy; whether its arrays lie on the GPU.
     package, is_there = "featgraph", False
 
+    @abstractmethod
     def __init__(self, edges: Any, vertex_count: int, target: str = "cpu") -> None:
-        raise NotImplementedError
+        """Make the graph of some edges."""
 
     @classmethod
     def place(cls, edges: Edges) -> Any:
         """Return edges in the form that all methods take them in."""
         return edges
 
+    @abstractmethod
     def insert(self, batch: Any) -> None:
         """Add edges."""
-        raise NotImplementedError
 
+    @abstractmethod
     def delete(self, batch: Any) -> None:
         """Take edges out."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rows(self) -> tuple[Array, float]:
         """Return the length of each row, and the sum of all weights."""
-        raise NotImplementedError
 
 
 class Dynamic(Holder):

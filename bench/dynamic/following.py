@@ -32,7 +32,7 @@ from bench.record import Recorder
 from bench.timing import wait_for_gpu, with_answers
 from featgraph import algorithms
 
-#: What is called -> the algorithm, its arguments, the answer that is compared, and
+#: Name of a call -> the algorithm, its arguments, the answer that is compared, and
 #: whether exactly. Of `epsilon`, there are so many for 1 / V.
 FOLLOWED: dict[str, tuple[str, dict[str, Any], str, bool]] = {
     "pagerank": ("pagerank", {}, "ranks", False),

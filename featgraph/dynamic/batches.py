@@ -303,7 +303,7 @@ class Log:
     def __init__(self) -> None:
         self._records: deque[Record] = deque()
         self._size = 0
-        #: What was asked for last: all results and States of a version ask for it.
+        #: The changes returned last: results and States of one version want the same.
         self._last: Changes | None = None
 
     def __len__(self) -> int:

@@ -58,7 +58,7 @@ _SORTS = {
 
 @dataclass(eq=False)
 class GpuPlan:
-    """What a batch does to a pool on the GPU.
+    """The plan of a batch for a pool on the GPU.
 
     Attributes
     ----------
@@ -141,7 +141,7 @@ class GpuPlan:
 _SORTED = "keys", "pairs", "take_class", "take_row", "free_class", "free_row"
 
 
-#: What the host reads at once of a small batch.
+#: Arrays of a small batch that the host reads in one copy: name, size and type.
 _BLOCK: tuple[tuple[str, int, Any], ...] = (
     ("summary", passes.SUMMARY, np.int64), ("order", FEW, np.int32),
     ("fates", FEW, np.uint8), ("outcomes", FEW, np.uint8),

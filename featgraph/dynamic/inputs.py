@@ -208,7 +208,7 @@ def all_columns(weights: Any, columns: Any) -> dict[str, Any]:
 
 
 def updates_of(batch: Any) -> tuple[Any, ...]:
-    """Return what `DynamicGraph.update` takes, in its order, of a batch of a window.
+    """Return the arguments of `DynamicGraph.update` for a batch of a window, in order.
 
     Raises
     ------

@@ -75,7 +75,7 @@ BEGINS, STOPS, FREE, ENDS, CUTS = range(5)
 HUB_BITS = 32
 
 
-#: What the passes read and write, by name.
+#: The arguments of the passes, by name.
 #:
 #: sides : 1 where an edge stands at both of its ends
 #: none : the number of vertices; the row of a place without an entry

@@ -53,7 +53,7 @@ _MOST_SLOTS = 2**44
 #: Fewest entries of the log.
 _LOG = 4096
 _CHOICES = {"all": 0, "first": 1, "last": 2}
-#: What is wrong with an update, what was expected, and the fix.
+#: Reason to refuse an update -> the fault, the expected value, and the fix.
 _REFUSED = {
     "missing": (
         "there is no such edge", "an edge of the graph (missing='error')",

@@ -234,7 +234,7 @@ class Degrees:
     def __init__(self, store: EdgeStore) -> None:
         self.store = store
         self.now: GraphTraits | None = None
-        #: What the traits were found from, unless others were kept.
+        #: Traits and slots found last; None where traits are kept that differ.
         self._found: tuple[GraphTraits, int] | None = None
 
     def array(self, side: str) -> Any:

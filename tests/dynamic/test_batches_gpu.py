@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import hypothesis
@@ -113,7 +114,9 @@ def drawn(rng: np.random.Generator, target: str) -> fg.DynamicGraph:
 
 @pytest.mark.parametrize("name", ["pagerank", "connected_components", "triangle_count"])
 def test_results_follow(name: str) -> None:
-    run, rng = getattr(algorithms, name), np.random.default_rng(11)
+    # Ranks of the default tol may differ by more than is required here.
+    options = {"tol": 1e-8} if name == "pagerank" else {}
+    run, rng = partial(getattr(algorithms, name), **options), np.random.default_rng(11)
     graph = drawn(rng, "cuda")
     result = run(graph)
     for number in range(10):
@@ -127,14 +130,10 @@ def test_results_follow(name: str) -> None:
 
 
 def require_close(result: Any, *others: Any) -> None:
-    """Require equal answers; of ranks, what `pagerank` promises of each of both."""
-    for other in others:
-        for name in ("labels", "triangles"):
+    for name in ("ranks", "labels", "triangles"):
+        for other in others:
             if hasattr(other, name):
-                require_equal(getattr(result, name), getattr(other, name), name)
-        if hasattr(other, "ranks"):
-            bound = 2 * 0.85 / 0.15 * 1e-6 * other.ranks.size
-            assert np.abs(result.ranks - other.ranks).sum() <= bound
+                require_alike(getattr(result, name), getattr(other, name), name)
 
 
 def test_arrays_of_the_gpu() -> None:

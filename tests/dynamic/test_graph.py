@@ -434,7 +434,7 @@ def test_values_stay_with_edges_that_are_numbered_anew() -> None:
     )
     state = fg.State(graph, note=fg.edge_property(np.array([5, 6, 7, 8]), fill=-1))
     graph.delete_edges([1], [2])
-    graph._store._renumber()  # what 2 ** 31 insertions make it do
+    graph._store._renumber()  # as after 2 ** 31 insertions
     graph.insert_edges([2, 0], [0, 0])
     assert state["note"].tolist() == [5, 7, 8, -1, -1]
     graph._store._renumber()

@@ -27,7 +27,7 @@ __all__ = [
 # Ids are int32 and counts must fit one too, so the largest id is 2**31 - 2.
 MAX_VERTEX_COUNT = 2**31 - 1
 
-#: What to do about ids out of range: where a graph is made, and in a batch.
+#: The fix for ids out of range, where a graph is made and in a batch.
 MORE_VERTICES = (
     "raise vertex_count, correct the ids, or pass names=True to renumber them"
 )
