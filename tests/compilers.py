@@ -7,7 +7,11 @@ some modules,
   of its operands: here the one that took them last is tried first;
 - find the variables that live at each block behind every pass, which only generators
   and objects of Python ask for;
-- compare sets of options by copies of all of them.
+- compare sets of options by copies of all of them;
+- go through all registries for new implementations, several times for each function:
+  here only where a registry has grown;
+- have LLVM parse the text of a module for the size of a type: here once for each type;
+- make two events of every call of LLVM, for which nothing listens.
 """
 
 from __future__ import annotations
@@ -26,20 +30,28 @@ def find_again() -> None:
     """Have this process compile in less time."""
     if not numba.__version__.startswith(_KNOWN):
         return
-    from numba.core import postproc, targetconfig
+    from llvmlite.binding import ffi
+    from numba.core import base, postproc, targetconfig
     from numba.core.types.functions import BaseFunction
+    from numba.core.typing import context
 
     from featgraph import _cuda
 
     _remember_templates(BaseFunction)
-    modules = [(postproc, targetconfig)]
+    ffi.lib._lock._cblist.clear()
+    modules = [(postproc, targetconfig, base, context)]
     if _cuda.is_installed():
-        names = "core.postproc", "core.targetconfig"
+        names = "core.postproc", "core.targetconfig", "core.base", "typing.context"
         modules.append(tuple(map(_cuda.dialect_module, names)))
-    for passes, config in modules:
+    for passes, config, targets, typing in modules:
         _skip_live_variables(passes)
         options = config.TargetConfig
         options.__eq__ = _equal(options.__eq__)
+        _refresh_when_grown(typing.BaseContext, lambda context: None)
+        _refresh_when_grown(
+            targets.BaseContext, lambda context: context.typing_context.refresh()
+        )
+        _remember_sizes(targets.BaseContext)
 
 
 def _remember_templates(functions: Any) -> None:
@@ -93,6 +105,40 @@ def _skip_live_variables(module: Any) -> None:
         code.generator_info = None
 
     module.PostProcessor.run = run
+
+
+def _refresh_when_grown(contexts: Any, refresh_others: Any) -> None:
+    """Have contexts go through their registries only where one has grown."""
+    refresh_whole = contexts.refresh
+
+    def entries(self: Any) -> int:
+        return sum(
+            len(getattr(registry, name))
+            for registry, loader in self._registries.items()
+            for name in loader.registry_items
+        )
+
+    def refresh(self: Any) -> None:
+        if vars(self).get("known_entries") == entries(self):
+            refresh_others(self)
+            return
+        refresh_whole(self)
+        self.known_entries = entries(self)
+
+    contexts.refresh = refresh
+
+
+def _remember_sizes(contexts: Any) -> None:
+    find, known = contexts.get_abi_sizeof, dict[str, int]()
+
+    def get_abi_sizeof(self: Any, of_type: Any) -> int:
+        # What has a name has one body: all modules have one context of llvmlite.
+        text = str(of_type)
+        if text not in known:
+            known[text] = find(self, of_type)
+        return known[text]
+
+    contexts.get_abi_sizeof = get_abi_sizeof
 
 
 def _equal(whole: Any) -> Any:

@@ -7,8 +7,11 @@ from itertools import product
 from typing import Any
 
 import pytest
+from llvmlite import ir
+from numba import njit
 from numba.core import errors, types
 from numba.core.registry import cpu_target
+from numba.extending import lower_builtin, type_callable
 
 KINDS = (
     types.boolean, types.int8, types.uint8, types.int32, types.uint32, types.int64,
@@ -34,3 +37,26 @@ def test_operators_have_the_signatures_that_the_compiler_finds(name: str) -> Non
     for _ in range(2):
         for operands in product(KINDS, repeat=2):
             assert found(find, operands) == found(whole, operands), operands
+
+
+def test_implementations_are_found_that_are_registered_later() -> None:
+    assert njit(lambda: 2)() == 2  # the registries have been gone through
+
+    def later() -> int:
+        raise NotImplementedError
+
+    type_callable(later)(lambda context: lambda: types.int64)
+    lower_builtin(later)(
+        lambda context, builder, signature, values: context.get_constant(types.int64, 3)
+    )
+    assert njit(lambda: later())() == 3
+
+
+def test_sizes_of_types_are_those_that_llvm_finds() -> None:
+    context = cpu_target.target_context
+    for bits in (32, 64):
+        whole = ir.IntType(bits)
+        pair = ir.LiteralStructType([whole, ir.IntType(1)])
+        for of_type, size in ((whole, 1), (pair, 2), (ir.ArrayType(pair, 3), 6)):
+            for _ in range(2):
+                assert context.get_abi_sizeof(of_type) == bits // 8 * size
