@@ -50,7 +50,7 @@ def drawn_graph(*, directed: bool) -> fg.Graph:
     return with_dead(made, living)
 
 
-@pytest.mark.drawn(12)
+@pytest.mark.drawn(20)
 @pytest.mark.parametrize("name", BY_NAME)
 def test_programs(gpu: Gpu, name: str) -> None:
     check_program(name)

@@ -469,12 +469,13 @@ def test_kernels_compile_whose_functions_are_named_as_their_own_values(
     assert ".entry" in step.fold(k=3, target="cuda").ptx()
 
 
+@pytest.mark.drawn(3)  # a width of each schedule
+@pytest.mark.parametrize("k", [1, 16, 32])
 @pytest.mark.parametrize(
     "schedule",
     ["serial", "levels", "blocks", "rows", "edge_locked", "ticketed", "node_locked",
      "hybrid"],
 )  # fmt: skip
-@pytest.mark.parametrize("k", [1, 16, 32])
 def test_exclusive_functions_neither_spill_nor_read_rows_by_element(
     schedule: str, k: int
 ) -> None:
@@ -499,6 +500,7 @@ def add_value(f, u, v, e, d):
     return True
 
 
+@pytest.mark.drawn(3)  # a schedule of each type
 @pytest.mark.parametrize("schedule", ["blocks", "node_locked", "levels"])
 @pytest.mark.parametrize(
     "dtype", ["bool", "int8", "uint8", "uint16", "int32", "uint32", "int64", "float64"]

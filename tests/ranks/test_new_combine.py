@@ -114,6 +114,7 @@ OPTIONS: list[dict[str, Any]] = [
 ON_A_GPU = [{"feature_parallel": False}, {"schedule": "thread"}]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("combine", ["xor", "called"])
 @pytest.mark.parametrize("k", [1, 3])
 def test_it_is_that_of_the_interpreter(gpu: Gpu, combine: str, k: int) -> None:

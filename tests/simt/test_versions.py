@@ -179,6 +179,7 @@ def check_program(name: str, how: str) -> None:
             np.testing.assert_array_equal(ours[value], theirs[value], err_msg=value)
 
 
+@pytest.mark.drawn(2)
 @CHANGES
 @pytest.mark.parametrize("name", ["bfs", "along_out"])
 def test_programs(gpu: Gpu, name: str, how: str) -> None:
@@ -192,6 +193,7 @@ WITH_ROOM = (
 )  # fmt: skip
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", WITH_ROOM)
 def test_programs_have_room(gpu: Gpu, name: str) -> None:
     check_program(name, "grown")
