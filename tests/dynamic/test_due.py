@@ -216,7 +216,7 @@ def begin_anew(name: str, graph: Logged, *, interpreted: bool = False) -> Any:
     return state["y"]
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("way", ["logged", "copies", "last"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_runs_that_go_on_equal_those_that_begin_anew(name: str, way: str) -> None:

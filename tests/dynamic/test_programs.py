@@ -49,7 +49,7 @@ def ran(
     return {name: state[name] for name in state}
 
 
-@pytest.mark.drawn(12)
+@pytest.mark.drawn(24)
 @pytest.mark.parametrize("program", BANK, ids=str)
 def test_programs_have_the_bits_of_the_frozen_graph(program: BankProgram) -> None:
     rng, k = np.random.default_rng(len(program.name)), program.widths[0]
@@ -362,7 +362,7 @@ def check_same(found: Any, wanted: Any) -> None:
             require_equal(np.asarray(ours), np.asarray(theirs), field.name)
 
 
-@pytest.mark.drawn(6)
+@pytest.mark.drawn(12)
 @pytest.mark.parametrize("name", CASES)
 def test_algorithms_have_the_answers_of_the_frozen_graph(name: str) -> None:
     case, function = CASES[name], getattr(algorithms, name)

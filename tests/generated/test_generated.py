@@ -59,7 +59,7 @@ def test_programs_agree(seed: int, target: str) -> None:
 
 
 @pytest.mark.skipif(not _cuda.is_installed(), reason="needs numba-cuda, the dialect")
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("seed", EMULATED_SEEDS)
 def test_programs_agree_on_an_emulated_gpu(seed: int) -> None:
     from tests.simt.gpu import emulated_gpu
@@ -89,7 +89,7 @@ def test_runs_that_begin_somewhere(seed: int, target: str) -> None:
 
 
 @pytest.mark.skipif(not _cuda.is_installed(), reason="needs numba-cuda, the dialect")
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("seed", SOMEWHERE_SEEDS)
 def test_runs_that_begin_somewhere_on_an_emulated_gpu(seed: int) -> None:
     from tests.simt.gpu import emulated_gpu

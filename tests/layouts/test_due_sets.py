@@ -130,7 +130,7 @@ CASES = [
 ]
 
 
-@pytest.mark.drawn(12)
+@pytest.mark.drawn(24)
 @pytest.mark.parametrize(("name", "given"), ASKED.values(), ids=ASKED)
 @pytest.mark.parametrize(("on", "has_hubs"), CASES)
 @pytest.mark.parametrize("layout", ["csr", LAYOUT])
@@ -204,7 +204,7 @@ def _runs(program: BankProgram, target: str, **options: Any) -> None:
         same_bits(laid[name], csr[name], name)
 
 
-@pytest.mark.drawn(12)
+@pytest.mark.drawn(24)
 @pytest.mark.parametrize("program", BANK, ids=str)
 def test_runs_have_the_same_bits(program: BankProgram) -> None:
     _runs(program, "cpu")

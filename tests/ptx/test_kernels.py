@@ -91,7 +91,7 @@ def _cases() -> Any:
             yield pytest.param(case, k, options, cc, id=name)
 
 
-@pytest.mark.drawn(9)
+@pytest.mark.drawn(18)
 @pytest.mark.parametrize(("case", "k", "options", "cc"), list(_cases()))
 def test_no_spills_and_no_stray_float64(
     case: Case, k: int, options: dict[str, Any], cc: tuple[int, int]

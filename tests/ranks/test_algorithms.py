@@ -88,7 +88,7 @@ def make_graph(directed: bool, is_simple: bool = False) -> fg.Graph:
     )
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize(
     ("name", "directed"), [(n, d) for n, case in CASES.items() for d in case.directed]
 )

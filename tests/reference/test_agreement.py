@@ -225,7 +225,7 @@ CASES = [
 ]
 
 
-@pytest.mark.drawn(9)
+@pytest.mark.drawn(18)
 @pytest.mark.parametrize(("program", "k", "options"), CASES)
 def test_one_superstep(
     program: BankProgram, k: int, options: dict[str, Any], target: str
@@ -285,7 +285,7 @@ def test_restriction(name: str, k: int, target: str) -> None:
     agrees()
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("k", [1, 8])
 @pytest.mark.parametrize("program", [p for p in BANK if p.iterable], ids=repr)
 def test_run_to_the_end(program: BankProgram, k: int, target: str) -> None:

@@ -43,7 +43,7 @@ SINGLE = [
 ]
 
 
-@pytest.mark.drawn(8)
+@pytest.mark.drawn(16)
 @pytest.mark.parametrize(("program", "k"), SINGLE)
 def test_every_superstep(
     program: BankProgram, k: int, target: str, monkeypatch: pytest.MonkeyPatch
@@ -127,7 +127,7 @@ def test_what_is_kept(name: str) -> None:
 REFUSED = {"offers": "in offer: offer makes d.offered_next of what d.offered was"}
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("change_driven", [True, "auto", False])
 @pytest.mark.parametrize("program", [p for p in BANK if p.iterable], ids=repr)
 def test_run_to_the_end(

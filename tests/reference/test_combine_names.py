@@ -79,7 +79,7 @@ def test_all_names_are_tried() -> None:
     assert set(_functions()) == {*RULES, "largest"}
 
 
-@pytest.mark.drawn(8)
+@pytest.mark.drawn(16)
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
 @pytest.mark.parametrize("k", [1, 3, 40])
 @pytest.mark.parametrize("name", RULES)

@@ -49,7 +49,7 @@ def run_of(case: Case, variant: str, k: int, monkeypatch: pytest.MonkeyPatch) ->
     return Run(case, k, size=SMALL, long_rows=True, **VARIANTS[variant])
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", NAMES)
 def test_programs_in_blocks(

@@ -68,7 +68,7 @@ def _in_turn() -> Any:
             yield pytest.param(case, k, VARIANTS[name], id=f"{case.name}-{name}-{k}")
 
 
-@pytest.mark.drawn(6)
+@pytest.mark.drawn(12)
 @pytest.mark.parametrize(("case", "k", "options"), list(_in_turn()))
 def test_agrees_with_the_interpreter(
     case: Case, k: int, options: dict[str, Any]

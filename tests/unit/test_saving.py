@@ -122,7 +122,7 @@ def alike(one: fg.Run, other: fg.Run) -> None:
         assert getattr(one, name) == getattr(other, name), name
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", PROGRAMS)
 @given(data=st.data())

@@ -97,7 +97,7 @@ def test_options(name: str, options: dict[str, Any], how: str) -> None:
     check_program(name, how, **options)
 
 
-@pytest.mark.drawn(12)
+@pytest.mark.drawn(24)
 @pytest.mark.parametrize("name", BY_NAME)
 def test_room_changes_no_result(name: str) -> None:
     check_room(name)
