@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from featgraph.arrays import memory, sorting
+from featgraph.arrays import foreign, memory, sorting
 from featgraph.arrays.edges import marked, taken
 from featgraph.arrays.padding import stored_shape
 from featgraph.dynamic import kernels_cpu as kernels
@@ -30,30 +30,19 @@ from featgraph.dynamic.gpu_queues import (
     read_back,
     width_of,
 )
-from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP, SIZES
+from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, SIZES
 from featgraph.dynamic.kernels_cuda import FEW, Passes
 from featgraph.dynamic.pools import RowPool, Updates
 from featgraph.dynamic.rows import Array, Queue, Spec, Threads, edges_of
 
 __all__ = ["GpuPlan", "GpuRowPool"]
 
-#: Most entries that blocks sort and merge; from there on, by digits.
-MANY = 1 << 18
+#: Threads of the blocks of a plan.
+THREADS = passes.THREADS
 #: Most slots by way of which edges go in memory that stays.
 _MOST_SPARE = 1 << 20
 #: Where the sizes of a batch are: edges that come and leave, and entries.
 _SIZES = [passes.CAME, passes.GONE, passes.ENTRIES]
-#: Most blocks of a kernel: 8 a multiprocessor of an H200.
-_MOST_BLOCKS = 1056
-#: Passes over pairs of updates and edges, those that find runs, and those of one block.
-_OF_PAIRS = set(range(passes.SORT_PAIRS, passes.COUNT_BITS))
-_OF_RUNS = set(range(passes.SORT_FREED, passes.END_OF_PASSES))
-_LAYING = passes.ADD_NEEDS, passes.SUM_NEEDS, passes.LAY_ROWS
-_OF_QUEUES = {passes.SORT_TAKEN, passes.MERGE_TAKEN, passes.TAKE_RUNS}
-_SORTS = {
-    passes.SORT_ROWS, passes.MERGE_ROWS, passes.SORT_PAIRS, passes.MERGE_PAIRS,
-    passes.SORT_FREED, passes.MERGE_FREED, passes.SORT_TAKEN, passes.MERGE_TAKEN,
-}  # fmt: skip
 
 
 @dataclass(eq=False)
@@ -64,10 +53,8 @@ class GpuPlan:
     ----------
     d : Passes
         What kernels read and write.
-    blocks, threads : int
-        Of a pass; one block runs several passes of a small batch.
-    due : int
-        Bits of passes that have something to do.
+    is_few : bool
+        Whether one block takes most passes, and arrays stay with the pool.
     came, left, entries : int
         Edges that come, edges that leave, and entries.
     summary, tally : ndarray of int64
@@ -83,9 +70,7 @@ class GpuPlan:
     d: Passes
     vertex_count: int
     born: int
-    blocks: int
-    threads: int
-    due: int
+    is_few: bool
     came: int = 0
     left: int = 0
     entries: int = 0
@@ -118,15 +103,9 @@ class GpuPlan:
         """Whether all rows are laid out anew."""
         return bool(self.d.is_dense)
 
-    def run(self, kernel: Any, first: int, last: int, blocks: int = 0) -> None:
-        """Run passes of a kernel from `first` on, those before `last`."""
-        due = self.due & (1 << last) - (1 << first)
-        if self.threads and not blocks:
-            memory.launch_block(kernel, self.threads, due, self.d)
-            return
-        for step in range(first, last):
-            if due >> step & 1:
-                memory.launch(kernel, blocks or self.blocks, 1 << step, self.d)
+    def run(self, kernel: Any, blocks: int, *arguments: Any) -> None:
+        """Launch a kernel whose blocks may meet."""
+        memory.launch(kernel, blocks, *arguments, self.d, threads=THREADS)
 
     def over_entries(self, kernel: Any, *arguments: Any) -> None:
         """Launch a kernel that goes over entries."""
@@ -135,10 +114,6 @@ class GpuPlan:
     def row(self, number: int, count: int) -> Any:
         """Return some entries of a row of `Passes.work`."""
         return part_of(self.d.work, number * self.d.work.shape[1], count)
-
-
-#: Arrays of entries and rows in order.
-_SORTED = "keys", "pairs", "take_class", "take_row", "free_class", "free_row"
 
 
 #: Arrays of a small batch that the host reads in one copy: name, size and type.
@@ -317,34 +292,21 @@ class GpuRowPool(RowPool):
         """Find what a batch does to the rows: see `RowPool.plan`."""
         del threads
         plan = self._begun(updates, *room, dense=dense)
-        if plan.d.most <= MANY:
-            plan.run(passes.list_rows, passes.LIST_ENTRIES, passes.SORT_PAIRS)
-        else:
-            self._sort(plan, room[0])
-        if updates.looks:
-            plan.run(passes.list_pairs, passes.SORT_PAIRS, passes.COUNT_BITS)
-            blocks = min(self.slots // 2048 + 1, _MOST_BLOCKS)
-            memory.launch(reads.match, blocks, plan.d)
-            is_kept = updates.policy == KEEP and updates.copies != kernels.ALL
-            if is_kept and updates.deletes:
-                memory.launch(reads.mark_copies, blocks, plan.d)
-        plan.run(passes.decide, passes.COUNT_BITS, passes.MARK_APPENDS)
-        behind = passes.END_OF_PASSES
-        if plan.due >> passes.TAKE_RUNS & 1 and plan.d.most > MANY:
-            plan.run(passes.plan_rows, passes.MARK_APPENDS, passes.TAKE_RUNS)
-            by_class = plan.row(passes.TAKES, plan.d.limit)
-            by_class, rows = sorting.sort_stably(by_class, CLASS_COUNT + 1)
-            plan.d = plan.d._replace(take_class=by_class, take_row=rows)
-            plan.run(passes.plan_rows, passes.TAKE_RUNS, behind)
-        else:
-            plan.run(passes.plan_rows, passes.MARK_APPENDS, behind)
+        is_alone = plan.is_few and not updates.looks
+        plan.run(passes.plan_batch, 1 if is_alone else self._blocks())
         self._read(plan)
         return plan
+
+    def _blocks(self) -> int:
+        """Return how many blocks may meet."""
+        if "team" not in self._kept:
+            self._kept["team"] = memory.multiprocessors()
+        return int(self._kept["team"])
 
     def _read(self, plan: GpuPlan) -> None:
         """Have the host know what becomes of the batch."""
         d, parts, begin = plan.d, [], 0
-        if not plan.threads:
+        if not plan.is_few:
             parts = [memory.read(d.summary), d.order, d.fates, d.outcomes]
         else:
             found = memory.read(self._kept["block"])
@@ -361,20 +323,8 @@ class GpuRowPool(RowPool):
         most = updates.sources.size << sides
         limit = none if dense else min(most, none)
         is_few = not dense and most <= FEW
-        due = set(range(passes.END_OF_PASSES))
-        for skips, steps in (
-            (is_few, {passes.ADD_NEEDS}),
-            (most > MANY, _SORTS),
-            (dense, {passes.MARK_ROWS, passes.LIST_ROWS, *_OF_RUNS}),
-            (not dense, {passes.LIST_ALL_ROWS}),
-            (not updates.looks, _OF_PAIRS),
-            (not updates.deletes, {passes.COUNT_BITS, passes.SUM_BITS}),
-            (not self.queues.counts.any(), _OF_QUEUES),
-        ):
-            due -= steps if skips else set()
-        size = FEW if is_few else max(most, limit)
         marks = updates.looks and updates.deletes
-        arrays = self._arrays(size, is_few, most <= MANY, marks)
+        arrays = self._arrays(FEW if is_few else max(most, limit), is_few, marks)
         names = ("other", "at") if self.along != "out" else ("at", "other")
         for name, to in zip(
             ("sources", "targets", "kinds"), (*names, "kinds"), strict=True
@@ -393,72 +343,50 @@ class GpuRowPool(RowPool):
             arrays["order"] = memory.empty((most,), np.int32)
             arrays["fates"] = memory.empty((most,), np.uint8)
             arrays["outcomes"] = memory.empty((count,), np.uint8)
+        has_runs = int(self.queues.counts.any())
         return GpuPlan(
             updates,
             Passes(
                 sides, none, most, limit, 2, updates.policy, updates.copies,
                 int(self.is_sided), int(dense), int(updates.looks),
-                int(updates.deletes), starts=_grown(self.starts, room[1]),
-                stops=_grown(self.stops, room[1]),
+                int(updates.deletes), has_runs, 1 if is_few else self._blocks(),
+                starts=_grown(self.starts, room[1]), stops=_grown(self.stops, room[1]),
                 classes=_grown(self.classes, room[1]), ends=self.ends,
                 numbers=self.numbers, runs=self.queues.runs, **arrays,
             ),
-            none, none if dense else none - self.vertex_count,
-            min(-(-(max(most, limit) + 1) // memory.BLOCK), _MOST_BLOCKS),
-            min(max(-(-most // 32) * 32, 32), passes.THREADS) if is_few else 0,
-            sum(1 << step for step in due),
+            none, none if dense else none - self.vertex_count, is_few,
         )  # fmt: skip
 
-    def _arrays(
-        self, size: int, is_few: bool, sorts: bool, deletes: bool
-    ) -> dict[str, Any]:
+    def _arrays(self, size: int, is_few: bool, deletes: bool) -> dict[str, Any]:
         """Return arrays that the passes of a batch write, by name."""
-        kept: dict[str, Any] = self._kept if is_few else {}
-        if is_few and not kept:
-            begin, total = 0, sum(n * dtype().itemsize for _, n, dtype in _BLOCK)
-            kept["block"] = memory.empty((total,), np.uint8)
-            for name, count, dtype in _BLOCK:
-                nbytes, item = count * dtype().itemsize, dtype().itemsize
-                piece = memory.piece_of(kept["block"], begin, nbytes, item)
-                kept[name], begin = piece.view(dtype), begin + nbytes
-        shapes: dict[str, tuple[Any, Any]] = {
+        kept: dict[str, Any] = self._kept
+        if "gate" not in kept:
+            kept["gate"] = memory.filled((1,), 0, np.int64)
+        if is_few and "block" in kept and kept["slots"] == self.slots:
+            return {name: kept[name] for name in kept if name in Passes._fields}
+        shapes: dict[str, tuple[tuple[int, ...], Any]] = {
             "work": ((passes.WORK, size + 1), np.int32),
             "wide": ((passes.WIDE, size + 2), np.int64),
-            "totals": ((_MOST_BLOCKS,), np.int64),
-            "summary": ((passes.SUMMARY,), np.int64),
+            "totals": ((self._blocks(),), np.int64),
+            "digits": ((self._blocks(), passes.DIGITS), np.int64),
         }
-        if sorts:
-            shapes |= dict.fromkeys(_SORTED, ((size,), np.int32))
+        made = {"gate": kept["gate"]}
         if is_few:
+            block, pieces = _pieces({name: ((n,), t) for name, n, t in _BLOCK})
+            kept |= {"block": block, "slots": self.slots, **pieces}
             shapes |= dict.fromkeys(("at", "other"), ((size,), np.int32))
-            shapes["kinds"] = (size,), np.uint8
-            shapes["table"] = (5, CLASS_COUNT), np.int64
+            shapes |= {"kinds": ((size,), np.uint8)}
+            shapes |= {"table": ((5, CLASS_COUNT), np.int64)}
+        else:
+            shapes["summary"] = (passes.SUMMARY,), np.int64
         if is_few or deletes:
             words = self.slots // 32 + 1
-            shapes |= {"marks": ((words,), np.uint32), "before": ((words,), np.int64)}
-        for name, (shape, dtype) in shapes.items():
-            if name not in kept or kept[name].shape != shape:
-                kept[name] = memory.empty(shape, dtype)
-        arrays = {name: kept[name] for name in kept if name in Passes._fields}
-        spare = dict.fromkeys(_SORTED, self.ends)
-        return {**spare, "marks": self.numbers, "before": kept["totals"], **arrays}
-
-    def _sort(self, plan: GpuPlan, none: int) -> None:
-        """Sort the entries of a large batch, and list rows and pairs."""
-        plan.run(passes.list_rows, passes.LIST_ENTRIES, passes.SORT_ROWS)
-        rows, ends = (plan.row(k, plan.d.most) for k in (passes.KEY, passes.END))
-        keys, order = sorting.sort_stably(rows, none + 1)
-        plan.d = plan.d._replace(keys=keys, order=order)
-        if plan.updates.looks:
-            order = None
-            if self.is_sided:
-                places = np.arange(plan.d.most, dtype=np.int32).reshape(-1, 2)
-                order = memory.upload(places.T.ravel())
-                ends = taken(ends, order)
-            _, order = sorting.sort_stably(ends, max(none, 1), order)
-            _, order = sorting.sort_stably(taken(rows, order), none + 1, order)
-            plan.d = plan.d._replace(pairs=order)
-        plan.run(passes.list_rows, passes.MARK_ROWS, passes.SORT_PAIRS)
+            shapes |= {"before": ((words,), np.int64), "marks": ((words,), np.uint32)}
+        made |= _pieces(shapes)[1]
+        if not is_few:
+            return {"marks": self.numbers, "before": made["totals"], **made}
+        kept |= made
+        return self._arrays(size, is_few, deletes)
 
     # -- scan
 
@@ -479,8 +407,7 @@ class GpuRowPool(RowPool):
             plan.d = plan.d._replace(
                 table=memory.upload(_table_of(self, regions)), regions=len(regions)
             )
-            first, behind = passes.CUT_REGIONS, passes.END_OF_PASSES
-            plan.run(passes.plan_rows, first, behind, plan.blocks)
+            plan.run(passes.lay_rows, plan.d.blocks, True)
             cuts = memory.read(plan.d.table)[passes.CUTS, : len(regions)]
         room = regions[:, 1] - regions[:, 0]
         if cuts[-1] < short or np.diff(cuts, prepend=0)[-1] > room[-1]:
@@ -498,11 +425,6 @@ class GpuRowPool(RowPool):
             plan.d = plan.d._replace(
                 runs=self.queues.runs, table=memory.upload(_table_of(self, regions))
             )
-        if plan.freed.any() and plan.d.most > MANY:
-            count = int(plan.summary[passes.COUNT])
-            by_class = plan.row(passes.FREES, count)
-            by_class, rows = sorting.sort_stably(by_class, CLASS_COUNT + 1)
-            plan.d = plan.d._replace(free_class=by_class, free_row=rows)
         return True
 
     def _find_hubs(self, plan: Any) -> None:
@@ -537,8 +459,7 @@ class GpuRowPool(RowPool):
             table=memory.upload(_table_of(self, np.array([[0, needed, needed]]))),
             regions=1,
         )
-        plan.due = sum(1 << step for step in _LAYING)
-        plan.run(passes.plan_rows, passes.ADD_NEEDS, passes.END_OF_PASSES)
+        plan.run(passes.lay_rows, plan.d.blocks, False)
         fresh.top = plan.top = needed
         plan.fresh = fresh
         self._find_hubs(plan)
@@ -698,6 +619,22 @@ class GpuRowPool(RowPool):
         made.queues, made._kept, made._flat = self.queues.copy(), {}, None
         made.degrees = made.out_degrees = None
         return made
+
+
+def _pieces(
+    shapes: dict[str, tuple[tuple[int, ...], Any]],
+) -> tuple[Any, dict[str, Any]]:
+    """Return new memory, and arrays in it by name: wide elements first."""
+    made, begin = {}, 0
+    sizes = {n: math.prod(s) * np.dtype(t).itemsize for n, (s, t) in shapes.items()}
+    block = memory.empty((sum(-(-size // 8) * 8 for size in sizes.values()),), np.uint8)
+    for name, (shape, dtype) in shapes.items():
+        item = np.dtype(dtype).itemsize
+        piece = memory.piece_of(block, begin, sizes[name], item).view(dtype)
+        if len(shape) > 1:
+            piece = foreign.strided(piece, shape, (item * shape[1], item))
+        made[name], begin = piece, begin + -(-sizes[name] // 8) * 8
+    return block, made
 
 
 def _uploaded(array: Any) -> Any:

@@ -5,12 +5,12 @@ the order of the batch (*entries*), and by row and other end (*pairs* of entries
 *place* is what both sorts order: update i, or ``2 i`` and ``2 i + 1`` for both of its
 ends where an edge stands at both (`sides` is 1).
 
-`list_rows`, `list_pairs`, `decide` and `plan_rows` have the passes before apply. They
-run some of them one after the other in one block, for a small batch, or one of them in
-a launch of many blocks. The sorts are passes of one block; those of large
-batches are `sorting.sort_stably`. Each thread has a share of consecutive numbers, so
-that sums before a number take two passes: sums by block (`_add_up`), and the sums in
-front of a thread (`_before`).
+`plan_batch` has the passes before apply, one behind the other in one launch. Blocks
+meet between passes: there are at most as many as multiprocessors, so that all run at a
+time. One block takes the passes of a small batch, all of them `match`. Each thread has
+a share of consecutive numbers, so that sums before a number take two passes: sums by
+block (`_add_up`), and the sums in front of a thread (`_before`). Sorts are by digits,
+the lowest first.
 
 Slots of touched rows are numbered one behind the other; ``wide[AT, j]`` is the first
 number of row j. A warp takes 256 of these numbers, so that a hub is shared among many
@@ -23,7 +23,16 @@ from __future__ import annotations
 
 from collections import namedtuple
 
-from featgraph._cuda import cuda, device_function, int32, int64, kernel, uint32
+from featgraph._cuda import (
+    acquire,
+    cuda,
+    device_function,
+    fence,
+    int32,
+    int64,
+    kernel,
+    uint32,
+)
 from featgraph.dynamic import kernels_cpu as codes
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, HUB
 
@@ -33,16 +42,18 @@ STEPS = 8
 SHARE = 32 * STEPS
 #: More copies of a pair than there are.
 EVERY = 2**31 - 1
-#: Most entries of a batch that one block plans, or sorts; the bits of their numbers; a
-#: key behind all others.
-FEW, _BITS, _MOST = 4096, 12, 2**63 - 1
-#: Most threads of a block.
-THREADS, WARPS = 512, 16
+#: Most entries of a batch that one block plans.
+FEW = 4096
+#: Most threads and warps of a block, with 160 registers each; most values of a digit,
+#: counts of these by warp, and bits of classes.
+THREADS, WARPS, DIGITS, COUNTS, CLASS_BITS = 384, 12, 256, 3072, 7
 #: Where the numbers are that the host reads: how many updates had each outcome, edges
 #: that came as given, that came and that left, slots that are copied, rows that are or
 #: were hubs, entries, touched rows, pairs, and slots in the first region; then runs
 #: taken and freed by class, and changes of the counts of lengths.
 BORN, CAME, GONE, COPIED, HUBS, ENTRIES, COUNT, PAIRS, CUT = range(8, 17)
+#: How many rows come to a run, and leave one.
+COMING, LEAVING = 17, 18
 #: Hubs that the host reads at once with these numbers.
 HUBS_AT_ONCE = 256
 HUB_LIST = 24
@@ -56,10 +67,14 @@ _TALLIES = BORN + 1
 #: Rows of `Passes.work`: by place, keys, other ends and entries; by entry, its row, its
 #: pair, the entry that stands for it, and the update with its value; by pair, its row,
 #: the copies that deletions take, and those that are there; by row, its vertex, the
-#: class of its run, and the classes of the runs that it comes to and leaves.
+#: class of its run, and the classes of the runs that it comes to and leaves. Then what
+#: sorts leave, each of them keys and numbers: rows and places of entries; places by
+#: pair, and behind that rows by the class of the runs that they come to; rows by that
+#: of the runs that they leave; and what sorts write on their way.
 KEY, END, ENTRY_OF, ROW_OF, PAIR_OF, HEAD, SOURCE = range(7)
 PAIR_ROW, NEED, FOUND, ROW, CHOSEN, TAKES, FREES = range(7, 14)
-WORK = 14
+KEYS, PLACES, PAIR_KEYS, PAIR_PLACES, FREE_CLASS, FREE_ROW, SPARE = range(14, 21)
+TAKE_CLASS, TAKE_ROW, WORK = PAIR_KEYS, PAIR_PLACES, 22
 #: Rows of `Passes.wide`: sums before an entry; by row, its first entry, its first
 #: number, its first slot, the edges afterwards, its first number among those that are
 #: copied, the slots that it needs, its first slot afterwards, and hubs; by pair, its
@@ -83,23 +98,21 @@ HUB_BITS = 32
 #: policy, copies : see `kernels_cpu`
 #: is_sided, is_dense, looks, has_marks : whether keys of pairs have sides, all rows are
 #:     touched, anything depends on the edges that are there, and edges may leave
+#: has_runs, blocks : whether there are free runs; 1, or as many blocks as there are
 #: at, other, kinds, outcomes : by update
 #: starts, stops, classes, ends, numbers : the rows
-#: keys, order : rows and places of entries, in order
-#: pairs : places by row and other end
-#: fates : by entry
-#: take_class, take_row, free_class, free_row : rows by the class of their run
+#: order, fates : places of entries, and what becomes of them, in order
 #: work, wide : see above
 #: marks, before : which edges leave
-#: totals : sums by block
+#: totals, digits : sums, and numbers of each digit, by block
+#: gate : how often blocks have come to where they meet
 #: summary : what the host reads
 #: table, runs : the queues of free runs
 Passes = namedtuple(
     "Passes",
     "sides none most limit regions policy copies is_sided is_dense looks has_marks "
-    "at other kinds outcomes starts stops classes ends numbers keys order pairs fates "
-    "take_class take_row free_class free_row work wide marks before totals summary "
-    "table runs",
+    "has_runs blocks at other kinds outcomes starts stops classes ends numbers order "
+    "fates work wide marks before totals digits gate summary table runs",
 )
 
 
@@ -163,9 +176,42 @@ def is_marked(number, d):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _share(count):  # type: ignore[no-untyped-def]
+def meet_grid(d):  # type: ignore[no-untyped-def]
+    """Have all blocks of a launch meet; each sees what the others have written.
+
+    Launches of more than one block have equally many, so that `gate` is a multiple of
+    that at first.
+    """
+    cuda.syncthreads()
+    if cuda.gridDim.x > 1:
+        if cuda.threadIdx.x == 0:
+            fence()
+            count = int64(cuda.gridDim.x)
+            behind = cuda.atomic.add(d.gate, 0, int64(1)) // count * count + count
+            while acquire(d.gate, 0) < behind:
+                pass
+        cuda.syncthreads()
+
+
+@device_function
+def _meet(d):  # type: ignore[no-untyped-def]
+    """Have the blocks meet that share a pass."""
+    if d.blocks > 1:
+        meet_grid(d)
+    else:
+        cuda.syncthreads()
+
+
+@device_function
+def _threads(d):  # type: ignore[no-untyped-def]
+    """Return how many threads share a pass."""
+    return int64(d.blocks) * cuda.blockDim.x
+
+
+@device_function
+def _share(count, d):  # type: ignore[no-untyped-def]
     """Return the numbers below a count that this thread has: from, to."""
-    each = (int64(count) + cuda.gridsize(1) - 1) // cuda.gridsize(1)
+    each = (int64(count) + _threads(d) - 1) // _threads(d)
     low = min(cuda.grid(1) * each, int64(count))
     return low, min(low + each, int64(count))
 
@@ -195,7 +241,7 @@ def _block_sums(own, parts):  # type: ignore[no-untyped-def]
 @device_function
 def _add_up(own, d, parts):  # type: ignore[no-untyped-def]
     """Store the sum of what a block's threads have."""
-    if cuda.gridDim.x > 1:  # one block needs none
+    if d.blocks > 1:  # one block needs none
         _, total = _block_sums(own, parts)
         if cuda.threadIdx.x == 0:
             d.totals[cuda.blockIdx.x] = total
@@ -207,7 +253,7 @@ def _before(values, low, high, d, parts):  # type: ignore[no-untyped-def]
     own = base = int64(0)
     for place in range(low, high):
         own += values[place]
-    if cuda.gridDim.x > 1:
+    if d.blocks > 1:
         here = int64(0)
         for block in range(cuda.threadIdx.x, cuda.blockIdx.x, cuda.blockDim.x):
             here += d.totals[block]
@@ -218,81 +264,119 @@ def _before(values, low, high, d, parts):  # type: ignore[no-untyped-def]
 
 @device_function
 def _spread(values, count, d, parts):  # type: ignore[no-untyped-def]
-    """Replace values by the sums before them."""
-    low, high = _share(count)
+    """Replace values by the sums before them; returns where blocks have met."""
+    low, high = _share(count, d)
     before = _before(values, low, high, d, parts)
     for place in range(low, high):
         own = values[place]
         values[place] = before
         before += own
+    _meet(d)
 
 
 @device_function
-def _sort(keys, count):  # type: ignore[no-untyped-def]
-    """Sort keys of a block, which differ from each other; returns behind a barrier."""
-    size = 1
-    while size < count:
-        size += size
-    for place in range(count + cuda.threadIdx.x, size, cuda.blockDim.x):
-        keys[place] = _MOST
-    cuda.syncthreads()
-    length = 2
-    while length <= size:
-        step = length >> 1
-        while step > 0:
-            for place in range(cuda.threadIdx.x, size >> 1, cuda.blockDim.x):
-                low = 2 * place - (place & (step - 1))
-                one, other = keys[low], keys[low + step]
-                if (one > other) == ((low & length) == 0):
-                    keys[low], keys[low + step] = other, one
-            cuda.syncthreads()
-            step >>= 1
-        length += length
+def _bits_of(most):  # type: ignore[no-untyped-def]
+    """Return how many bits numbers up to one have, 1 or more."""
+    bits = int32(1)
+    while (int64(most) >> bits) > 0:
+        bits += 1
+    return bits
 
 
 @device_function
-def _sort_block(order, count, keys, d):  # type: ignore[no-untyped-def]
-    """Sort those of the first numbers that a block has by their keys in an order."""
-    first = int64(cuda.blockIdx.x) << _BITS
-    size = max(min(int64(count) - first, int64(FEW)), int64(0))
-    cuda.syncthreads()
-    for place in range(cuda.threadIdx.x, size, cuda.blockDim.x):
-        number = first + place
-        if order == BY_ROW:
-            key = int64(d.work[KEY, number])
-        elif order == BY_PAIR:
-            at = d.order[number]
-            key = int64(d.work[ROW_OF, number]) << 32 | int64(d.work[END, at]) << 1
-            key |= at & d.is_sided
-        else:
-            key = int64(d.work[order, number])
-        keys[place] = key << _BITS | place
-    _sort(keys, size)
-    for place in range(cuda.threadIdx.x, size, cuda.blockDim.x):
-        d.wide[SUMS, first + place] = keys[place]
+def _digits_of(bits):  # type: ignore[no-untyped-def]
+    """Return how many digits keys of some bits have, and the bits of one."""
+    width = int32(5)  # a thread of the block for each value of a digit
+    while width < 8 and (int32(1) << width) < cuda.blockDim.x:
+        width += 1
+    count = (int32(bits) + width - 1) // width
+    return count, (int32(bits) + count - 1) // count
 
 
 @device_function
-def _merge_blocks(order, count, d):  # type: ignore[no-untyped-def]
-    """Put what blocks have sorted in one order: of equal keys, lower numbers first."""
-    for place in range(cuda.grid(1), count, cuda.gridsize(1)):
-        key, own, rank = d.wide[SUMS, place], place >> _BITS, place & (FEW - 1)
-        for block in range((count + FEW - 1) >> _BITS):
-            if block != own:
-                low, least = block << _BITS, key >> _BITS
-                if block < own:
-                    least += 1
-                high = min(low + FEW, int64(count))
-                rank += lowest(d.wide[SUMS], low, high, least << _BITS) - low
-        number, key = (own << _BITS) + (key & (FEW - 1)), key >> _BITS
-        if order == BY_ROW:
-            d.keys[rank], d.order[rank] = key, number
-        elif order == BY_PAIR:
-            d.pairs[rank] = d.order[number]
-        elif order == TAKES:
-            d.take_class[rank], d.take_row[rank] = key, number
-        else:
-            d.free_class[rank], d.free_row[rank] = key, number
+def _sort_key(order, place, step, row, d):  # type: ignore[no-untyped-def]
+    """Return the number and the key that a step of a sort finds at a place."""
+    number, key = int64(place), int64(0)
+    if step > 0 or order == BY_RANK:
+        number = int64(d.work[row + 1, place])
+    if step > 0:
+        key = int64(d.work[row, place])
+    elif order == BY_RANK:
+        key = int64(d.work[ROW_OF, d.work[ENTRY_OF, number]])
+    elif order == BY_END:
+        key = int64(d.work[END, place]) << d.is_sided | (place & d.is_sided)
+    else:
+        key = int64(d.work[order, place])
+    return number, key
+
+
+@device_function
+def _sort(order, to, is_spare, count, bits, d, counts, parts):  # type: ignore[no-untyped-def]
+    """Sort numbers below a count by keys of some bits; equal ones keep their order.
+
+    `order` is a row of `work`, or one of those below. Keys and numbers come to the rows
+    from `to` on, but to those from `SPARE` on where `is_spare` is 1; a sort by rank
+    begins with numbers in the others of these. Each warp has consecutive places, and
+    finds how many before them have each digit. Returns where blocks have met.
+    """
+    lane, warp = int32(cuda.threadIdx.x) & 31, int32(cuda.threadIdx.x) >> 5
+    steps, width = _digits_of(bits)
+    warps = int32(cuda.blockDim.x) >> 5
+    used, lower = int32(1) << width, (uint32(1) << uint32(lane)) - uint32(1)
+    thread, own = int32(cuda.threadIdx.x), warp * DIGITS
+    size, all_warps = int32(count), int32(d.blocks) * warps
+    each = (size + all_warps - 1) // all_warps
+    low = min((int32(cuda.blockIdx.x) * warps + warp) * each, size)
+    high = min(low + each, size)
+    for step in range(steps):
+        into, source, shift = to, SPARE, uint32(step * width)
+        if (steps - 1 - step + is_spare) & 1 != 0:
+            into, source = SPARE, to
+        for k in range(thread, warps * DIGITS, cuda.blockDim.x):
+            counts[k] = 0
+        cuda.syncthreads()
+        for place in range(low + lane, high, 32):
+            _, key = _sort_key(order, place, step, source, d)
+            digit = int32((uint32(key) >> shift) & uint32(used - 1))
+            cuda.atomic.add(counts, own + digit, 1)
+        cuda.syncthreads()
+        here, base = int64(0), int64(0)
+        if thread < used:
+            for other in range(warps):
+                here += counts[other * DIGITS + thread]
+            if d.blocks > 1:
+                d.digits[cuda.blockIdx.x, thread] = here
+        _meet(d)
+        if d.blocks > 1 and thread < used:
+            here = int64(0)
+            for block in range(d.blocks):
+                if block == cuda.blockIdx.x:
+                    base = here
+                here += d.digits[block, thread]
+        before, _ = _block_sums(here, parts)
+        if thread < used:
+            base += before
+            for other in range(warps):
+                here = int64(counts[other * DIGITS + thread])
+                counts[other * DIGITS + thread] = base
+                base += here
+        cuda.syncthreads()
+        for begin in range(low, high, 32):
+            place, digit, key, found = begin + lane, int32(-1), int64(0), int64(0)
+            if place < high:
+                found, key = _sort_key(order, place, step, source, d)
+                digit = int32((uint32(key) >> shift) & uint32(used - 1))
+            alike = uint32(cuda.match_any_sync(FULL_WARP, digit))
+            rank, target = int32(cuda.popc(uint32(alike & lower))), int32(0)
+            if place < high:
+                target = counts[own + digit] + rank
+            cuda.syncwarp()
+            if place < high:
+                if rank == 0:
+                    counts[own + digit] = target + int32(cuda.popc(alike))
+                d.work[into, target], d.work[into + 1, target] = key, found
+            cuda.syncwarp()
+        _meet(d)
 
 
 # -- entries, rows and pairs
@@ -301,9 +385,9 @@ def _merge_blocks(order, count, d):  # type: ignore[no-untyped-def]
 @device_function
 def _list_entries(d):  # type: ignore[no-untyped-def]
     """Store row and other end of each place; row `none` for one without an entry."""
-    for k in range(cuda.grid(1), d.summary.size, cuda.gridsize(1)):
+    for k in range(cuda.grid(1), d.summary.size, _threads(d)):
         d.summary[k] = 0
-    for i in range(cuda.grid(1), d.most >> d.sides, cuda.gridsize(1)):
+    for i in range(cuda.grid(1), d.most >> d.sides, _threads(d)):
         row, end, place = d.at[i], d.other[i], i << d.sides
         is_there = row >= 0
         d.outcomes[i] = codes.INSERTED if is_there else codes.IGNORED
@@ -318,12 +402,13 @@ def _list_entries(d):  # type: ignore[no-untyped-def]
 @device_function
 def _mark(count, is_pair, d, parts):  # type: ignore[no-untyped-def]
     """Mark the first entry of each row, or of each pair in the order by pairs."""
-    low, high = _share(count)
+    low, high = _share(count, d)
     own = int64(0)
     for e in range(low, high):
-        is_first = d.keys[e] < d.none and (e == 0 or d.keys[e] != d.keys[e - 1])
+        row = d.work[KEYS, e]
+        is_first = row < d.none and (e == 0 or row != d.work[KEYS, e - 1])
         if is_pair and not is_first:
-            place, last = d.pairs[e], d.pairs[e - 1]
+            place, last = d.work[PAIR_PLACES, e], d.work[PAIR_PLACES, e - 1]
             is_first = d.work[END, place] != d.work[END, last]
             is_first = is_first or (place ^ last) & d.is_sided != 0
         d.wide[SUMS, e] = 1 if is_first else 0
@@ -335,15 +420,18 @@ def _mark(count, is_pair, d, parts):  # type: ignore[no-untyped-def]
 def _number_rows(d, parts):  # type: ignore[no-untyped-def]
     """List touched rows, where they begin, and the row of each entry; count both."""
     count = d.most
-    low, high = _share(count)
+    low, high = _share(count, d)
     j = _before(d.wide[SUMS], low, high, d, parts) - 1
     for e in range(low, high):
         j += d.wide[SUMS, e]
-        d.work[ROW_OF, e] = j
+        # Places without an entry are behind all rows.
+        d.work[ROW_OF, e] = j if d.work[KEYS, e] < d.none else j + 1
+        d.order[e] = d.work[PLACES, e]
         d.work[ENTRY_OF, d.order[e]] = e
         if d.wide[SUMS, e] != 0:
-            d.work[ROW, j], d.wide[FIRST_OF, j] = d.keys[e], e
-        if d.keys[e] < d.none and (e + 1 == count or d.keys[e + 1] == d.none):
+            d.work[ROW, j], d.wide[FIRST_OF, j] = d.work[KEYS, e], e
+        row = d.work[KEYS, e]
+        if row < d.none and (e + 1 == count or d.work[KEYS, e + 1] == d.none):
             d.wide[FIRST_OF, j + 1] = e + 1
             d.summary[ENTRIES], d.summary[COUNT] = e + 1, j + 1
 
@@ -351,15 +439,16 @@ def _number_rows(d, parts):  # type: ignore[no-untyped-def]
 @device_function
 def _list_all_rows(d):  # type: ignore[no-untyped-def]
     """Do so where all rows are touched."""
-    for row in range(cuda.grid(1), d.none + 1, cuda.gridsize(1)):
-        first = lowest(d.keys, int64(0), int64(d.most), row)
+    for row in range(cuda.grid(1), d.none + 1, _threads(d)):
+        first = lowest(d.work[KEYS], int64(0), int64(d.most), row)
         d.wide[FIRST_OF, row] = first
         if row < d.none:
             d.work[ROW, row] = row
         else:
             d.summary[ENTRIES], d.summary[COUNT] = first, row
-    for e in range(cuda.grid(1), d.most, cuda.gridsize(1)):
-        d.work[ROW_OF, e] = d.keys[e]
+    for e in range(cuda.grid(1), d.most, _threads(d)):
+        d.work[ROW_OF, e] = d.work[KEYS, e]
+        d.order[e] = d.work[PLACES, e]
         d.work[ENTRY_OF, d.order[e]] = e
 
 
@@ -367,13 +456,13 @@ def _list_all_rows(d):  # type: ignore[no-untyped-def]
 def _number_pairs(d, parts):  # type: ignore[no-untyped-def]
     """List pairs: where they begin, their keys, and rows."""
     count = d.summary[ENTRIES]
-    low, high = _share(count)
+    low, high = _share(count, d)
     p = _before(d.wide[SUMS], low, high, d, parts) - 1
     for b in range(low, high):
         p += d.wide[SUMS, b]
         d.work[PAIR_OF, b] = p
         if d.wide[SUMS, b] != 0:
-            place = d.pairs[b]
+            place = d.work[PAIR_PLACES, b]
             d.wide[PAIR_FIRST, p], d.work[PAIR_ROW, p] = b, d.work[ROW_OF, b]
             d.wide[PAIR_KEY, p] = (int64(d.work[END, place]) << 1) + (
                 place & d.is_sided
@@ -391,10 +480,10 @@ def _measure(d, parts):  # type: ignore[no-untyped-def]
 
     And the lengths of rows that have entries, 0 of others and behind the last.
     """
-    for p in range(cuda.grid(1), d.summary[PAIRS], cuda.gridsize(1)):
+    for p in range(cuda.grid(1), d.summary[PAIRS], _threads(d)):
         needed = own = int64(0)
         for b in range(d.wide[PAIR_FIRST, p], d.wide[PAIR_FIRST, p + 1]):
-            if d.kinds[d.pairs[b] >> d.sides] != 0:
+            if d.kinds[d.work[PAIR_PLACES, b] >> d.sides] != 0:
                 own += 1
             elif d.copies == codes.ALL:
                 needed = EVERY
@@ -404,7 +493,7 @@ def _measure(d, parts):  # type: ignore[no-untyped-def]
                 needed += 1
         d.work[NEED, p], d.work[FOUND, p] = needed, 0
     count, sum_here = d.summary[COUNT], int64(0)
-    low, high = _share(count + 1)
+    low, high = _share(count + 1, d)
     for j in range(low, high):
         length = int64(0)
         if j < count and d.wide[FIRST_OF, j] < d.wide[FIRST_OF, j + 1]:
@@ -416,10 +505,89 @@ def _measure(d, parts):  # type: ignore[no-untyped-def]
 
 
 @device_function
+def _match(d):  # type: ignore[no-untyped-def]
+    """Find the edges of touched rows that have entries; mark those that all leave.
+
+    Without copies of pairs, `EDGE_AT` is where the edge of a pair is.
+    """
+    count, pairs = d.summary[COUNT], d.summary[PAIRS]
+    entries, total = (
+        d.summary[ENTRIES],
+        d.wide[AT, d.summary[COUNT]],
+    )
+    lane = int64(cuda.threadIdx.x) & 31
+    warps = cuda.gridsize(1) >> 5
+    for share in range((cuda.grid(1) >> 5) * SHARE, total, warps * SHARE):
+        j = end = shift = first = behind = int64(-1)
+        for step in range(STEPS):
+            base = share + 32 * step
+            if base >= total:  # uniform
+                break
+            number, is_gone = base + lane, False
+            if number < total:
+                if end <= number:
+                    j = row_at(d.wide[AT], count, number, j)
+                    end = d.wide[AT, j + 1]
+                    shift = int64(d.starts[d.work[ROW, j]]) - d.wide[AT, j]
+                    first, behind = (
+                        d.wide[FIRST_OF, j],
+                        d.wide[FIRST_OF, j + 1],
+                    )
+                    first = int64(d.work[PAIR_OF, first])
+                    if behind < entries:
+                        behind = int64(d.work[PAIR_OF, behind])
+                    else:
+                        behind = pairs
+                slot = number + shift
+                key = (int64(d.ends[slot]) << 1) + (int64(d.numbers[slot]) & d.is_sided)
+                p = lowest(d.wide[PAIR_KEY], first, behind, key)
+                if p < behind and d.wide[PAIR_KEY, p] == key:
+                    is_gone = d.work[NEED, p] == EVERY
+                    if d.policy == codes.KEEP:
+                        cuda.atomic.add(d.work, (FOUND, p), 1)
+                    else:
+                        d.work[FOUND, p] = 1
+                        d.wide[EDGE_AT, p] = slot
+            if d.has_marks != 0:
+                word = cuda.ballot_sync(FULL_WARP, is_gone)
+                if lane == 0:
+                    d.marks[base >> 5] = uint32(word)
+
+
+@device_function
+def _mark_copies(d):  # type: ignore[no-untyped-def]
+    """Mark the first or last copies of pairs that deletions take; a warp a pair."""
+    lane = int64(cuda.threadIdx.x) & 31
+    lower = (uint32(1) << uint32(lane)) - uint32(1)
+    for p in range(cuda.grid(1) >> 5, d.summary[PAIRS], cuda.gridsize(1) >> 5):
+        left = min(int64(d.work[NEED, p]), int64(d.work[FOUND, p]))
+        j = d.work[PAIR_ROW, p]
+        length = d.wide[AT, j + 1] - d.wide[AT, j]
+        start = int64(d.starts[d.work[ROW, j]])
+        for base in range(0, length, 32):
+            if left <= 0:  # uniform
+                break
+            place = base + lane
+            is_there = place < length
+            if d.copies == codes.LAST:
+                place = length - 1 - place
+            if is_there:
+                slot = start + place
+                key = (int64(d.ends[slot]) << 1) + (int64(d.numbers[slot]) & d.is_sided)
+                is_there = key == d.wide[PAIR_KEY, p]
+            votes = uint32(cuda.ballot_sync(FULL_WARP, is_there))
+            if is_there and int64(cuda.popc(uint32(votes & lower))) < left:
+                number = d.wide[AT, j] + place
+                bit = uint32(1) << uint32(number & 31)
+                cuda.atomic.or_(d.marks, number >> 5, bit)
+            left -= int64(cuda.popc(votes))
+
+
+@device_function
 def _count_bits(d, parts):  # type: ignore[no-untyped-def]
     """Count the edges of each word that leave."""
     total, own = d.wide[AT, d.summary[COUNT]], int64(0)
-    low, high = _share((total >> 5) + 1)
+    low, high = _share((total >> 5) + 1, d)
     for w in range(low, high):
         if 32 * w >= total:  # behind the last edge
             d.marks[w] = 0
@@ -437,7 +605,7 @@ def _decide_single(p, d, tally):  # type: ignore[no-untyped-def]
     """
     now, last, last_is_given = int64(d.work[FOUND, p]), int64(-1), False
     for b in range(d.wide[PAIR_FIRST, p], d.wide[PAIR_FIRST, p + 1]):
-        place = d.pairs[b]
+        place = d.work[PAIR_PLACES, b]
         i, e = place >> d.sides, int64(d.work[ENTRY_OF, place])
         is_given = place & d.sides == 0
         outcome, fate, head = codes.INSERTED, codes.NOTHING, int64(-1)
@@ -483,7 +651,7 @@ def _decide_copies(p, d, tally):  # type: ignore[no-untyped-def]
     """
     left, top, tail = int64(d.work[FOUND, p]), int64(-1), int64(-1)
     for b in range(d.wide[PAIR_FIRST, p], d.wide[PAIR_FIRST, p + 1]):
-        place = d.pairs[b]
+        place = d.work[PAIR_PLACES, b]
         i, e = place >> d.sides, int64(d.work[ENTRY_OF, place])
         is_given = place & d.sides == 0
         outcome, fate, taken = codes.INSERTED, codes.NOTHING, int64(0)
@@ -524,13 +692,13 @@ def _decide_copies(p, d, tally):  # type: ignore[no-untyped-def]
 def _decide_all(d, tally):  # type: ignore[no-untyped-def]
     """Find what becomes of each entry, and the outcome of each update."""
     if d.looks == 0:
-        for e in range(cuda.grid(1), d.summary[ENTRIES], cuda.gridsize(1)):
+        for e in range(cuda.grid(1), d.summary[ENTRIES], _threads(d)):
             d.fates[e], d.work[SOURCE, e] = codes.APPENDS, d.order[e] >> d.sides
         return
     for k in range(cuda.threadIdx.x, _TALLIES, cuda.blockDim.x):
         tally[k] = 0
     cuda.syncthreads()
-    for p in range(cuda.grid(1), d.summary[PAIRS], cuda.gridsize(1)):
+    for p in range(cuda.grid(1), d.summary[PAIRS], _threads(d)):
         if d.policy == codes.KEEP:
             _decide_copies(p, d, tally)
         else:
@@ -544,7 +712,7 @@ def _decide_all(d, tally):  # type: ignore[no-untyped-def]
 def _mark_appends(d, parts):  # type: ignore[no-untyped-def]
     """Mark entries that append an edge; the last mark is 0."""
     entries, own = d.summary[ENTRIES], int64(0)
-    low, high = _share(entries + 1)
+    low, high = _share(entries + 1, d)
     for e in range(low, high):
         d.wide[APPENDED, e] = 1 if e < entries and d.fates[e] == codes.APPENDS else 0
         own += d.wide[APPENDED, e]
@@ -563,7 +731,7 @@ def _measure_rows(d, counters, parts):  # type: ignore[no-untyped-def]
     for k in range(cuda.threadIdx.x, _COUNTERS, cuda.blockDim.x):
         counters[k] = 0
     cuda.syncthreads()
-    low, high = _share(d.limit + 1)
+    low, high = _share(d.limit + 1, d)
     for j in range(low, high):
         d.work[TAKES, j], d.wide[COPY_AT, j], d.wide[NEEDS, j] = CLASS_COUNT, 0, 0
         if j > count:
@@ -609,6 +777,9 @@ def _measure_rows(d, counters, parts):  # type: ignore[no-untyped-def]
     for k in range(cuda.threadIdx.x, _COUNTERS, cuda.blockDim.x):
         if counters[k] != 0:
             cuda.atomic.add(d.summary, TAKEN + k, counters[k])
+            if k < 2 * CLASS_COUNT:
+                which = COMING if k < CLASS_COUNT else LEAVING
+                cuda.atomic.add(d.summary, which, counters[k])
     if sum_here > 0:
         cuda.atomic.add(d.summary, COPIED, sum_here)
     _add_up(sum_here, d, parts)
@@ -620,11 +791,11 @@ def _measure_rows(d, counters, parts):  # type: ignore[no-untyped-def]
 @device_function
 def _take_runs(d):  # type: ignore[no-untyped-def]
     """Give rows, sorted by class, the runs of the queues, in order."""
-    for i in range(cuda.grid(1), d.summary[COUNT], cuda.gridsize(1)):
-        size_class, j = int64(d.take_class[i]), d.take_row[i]
+    for i in range(cuda.grid(1), d.summary[COUNT], _threads(d)):
+        size_class, j = int64(d.work[TAKE_CLASS, i]), d.work[TAKE_ROW, i]
         if size_class < CLASS_COUNT:
             run = d.table[BEGINS, size_class] + i
-            run -= lowest(d.take_class, int64(0), i, size_class)
+            run -= lowest(d.work[TAKE_CLASS], int64(0), i, size_class)
             if run < d.table[STOPS, size_class]:
                 d.wide[TARGET, j], d.wide[NEEDS, j] = d.runs[run], 0
 
@@ -632,7 +803,7 @@ def _take_runs(d):  # type: ignore[no-untyped-def]
 @device_function
 def _add_needs(d, parts):  # type: ignore[no-untyped-def]
     """Sum the slots that rows need beyond these runs."""
-    low, high = _share(d.summary[COUNT] + 1)
+    low, high = _share(d.summary[COUNT] + 1, d)
     own = int64(0)
     for j in range(low, high):
         own += d.wide[NEEDS, j]
@@ -658,7 +829,7 @@ def _cut_regions(d):  # type: ignore[no-untyped-def]
 @device_function
 def _lay_rows(d):  # type: ignore[no-untyped-def]
     """Give the rows without a run parts of free regions."""
-    for j in range(cuda.grid(1), d.summary[COUNT], cuda.gridsize(1)):
+    for j in range(cuda.grid(1), d.summary[COUNT], _threads(d)):
         laid, region, base = d.wide[NEEDS, j], int64(0), int64(0)
         if d.wide[NEEDS, j + 1] > laid:
             while region < d.regions and d.table[CUTS, region] <= laid:
@@ -668,104 +839,110 @@ def _lay_rows(d):  # type: ignore[no-untyped-def]
                 d.wide[TARGET, j] = d.table[FREE, region] + laid - base
 
 
-#: The passes, in order; `match` comes before `COUNT_BITS`. Those that sort are for one
-#: block.
-LIST_ENTRIES, SORT_ROWS, MERGE_ROWS, MARK_ROWS, LIST_ROWS, LIST_ALL_ROWS = range(6)
-SORT_PAIRS, MERGE_PAIRS, MARK_PAIRS, LIST_PAIRS, MEASURE, NUMBER_SLOTS = range(6, 12)
-COUNT_BITS, SUM_BITS, DECIDE, MARK_APPENDS, SUM_APPENDS, PLAN_ROWS = range(12, 18)
-SUM_COPIED, SORT_FREED, MERGE_FREED, SORT_TAKEN, MERGE_TAKEN, TAKE_RUNS = range(18, 24)
-ADD_NEEDS, SUM_NEEDS, CUT_REGIONS, LAY_ROWS, END_OF_PASSES = range(24, 29)
-#: Sorts of numbers: by row, by pair, or by a row of `work`.
-BY_ROW, BY_PAIR = -1, -2
+#: Orders that sorts find keys by: other ends, and the numbers of rows; and rows of
+#: `work`.
+BY_END, BY_RANK = -1, -2
 
 
 @device_function
-def _is_due(step, steps):  # type: ignore[no-untyped-def]
-    """Wait for the block; return whether a pass is one of some passes, by bit."""
-    cuda.syncthreads()
-    return (steps >> step) & 1 != 0
-
-
-@kernel(cache=True, launch_bounds=(THREADS, 1))
-def list_rows(steps, d):  # type: ignore[no-untyped-def]
-    """Run passes that list entries and rows."""
-    keys = cuda.shared.array(FEW, int64)
-    parts = cuda.shared.array(WARPS, int64)
-    if _is_due(LIST_ENTRIES, steps):
-        _list_entries(d)
-    if _is_due(SORT_ROWS, steps):
-        _sort_block(BY_ROW, d.most, keys, d)
-    if _is_due(MERGE_ROWS, steps):
-        _merge_blocks(BY_ROW, d.most, d)
-    if _is_due(MARK_ROWS, steps):
-        _mark(d.most, False, d, parts)
-    if _is_due(LIST_ROWS, steps):
-        _number_rows(d, parts)
-    if _is_due(LIST_ALL_ROWS, steps):
-        _list_all_rows(d)
-
-
-@kernel(cache=True, launch_bounds=(THREADS, 1))
-def list_pairs(steps, d):  # type: ignore[no-untyped-def]
-    """Run passes that list pairs, and number slots."""
-    keys = cuda.shared.array(FEW, int64)
-    parts = cuda.shared.array(WARPS, int64)
-    if _is_due(SORT_PAIRS, steps):
-        _sort_block(BY_PAIR, d.summary[ENTRIES], keys, d)
-    if _is_due(MERGE_PAIRS, steps):
-        _merge_blocks(BY_PAIR, d.summary[ENTRIES], d)
-    if _is_due(MARK_PAIRS, steps):
+def _list_batch(d, counts, parts):  # type: ignore[no-untyped-def]
+    """List entries, rows and pairs, and number slots."""
+    _list_entries(d)
+    _meet(d)
+    for turn in range(1 + 2 * d.looks):  # one text of the sort: it is long
+        order, to, bits, is_spare = int64(KEY), KEYS, _bits_of(d.none), int32(0)
+        if turn == 1:
+            order, to, bits = int64(BY_END), PAIR_KEYS, int32(bits + d.is_sided)
+            is_spare = _digits_of(_bits_of(d.limit))[0] & 1
+        elif turn == 2:
+            order, to, bits = int64(BY_RANK), PAIR_KEYS, _bits_of(d.limit)
+        _sort(order, to, is_spare, d.most, bits, d, counts, parts)
+        if turn == 0:
+            if d.is_dense != 0:
+                _list_all_rows(d)
+            else:
+                _mark(d.most, False, d, parts)
+                _meet(d)
+                _number_rows(d, parts)
+            _meet(d)
+    if d.looks != 0:
         _mark(d.summary[ENTRIES], True, d, parts)
-    if _is_due(LIST_PAIRS, steps):
+        _meet(d)
         _number_pairs(d, parts)
-    if _is_due(MEASURE, steps):
+        _meet(d)
         _measure(d, parts)
-    if _is_due(NUMBER_SLOTS, steps):
+        _meet(d)
         _spread(d.wide[AT], d.summary[COUNT] + 1, d, parts)
 
 
-@kernel(cache=True, launch_bounds=(THREADS, 1))
-def decide(steps, d):  # type: ignore[no-untyped-def]
-    """Run passes that find what becomes of entries."""
-    keys = cuda.shared.array(FEW, int64)
-    parts = cuda.shared.array(WARPS, int64)
-    if _is_due(COUNT_BITS, steps):
+@device_function
+def _find_runs(d, counts, parts):  # type: ignore[no-untyped-def]
+    """Find what becomes of entries and rows, and runs for rows that move."""
+    if d.looks != 0 and d.has_marks != 0:
         _count_bits(d, parts)
-    if _is_due(SUM_BITS, steps):
-        total = d.wide[AT, d.summary[COUNT]]
-        _spread(d.before, (total >> 5) + 1, d, parts)
-    if _is_due(DECIDE, steps):
-        _decide_all(d, keys)
+        _meet(d)
+        _spread(d.before, (d.wide[AT, d.summary[COUNT]] >> 5) + 1, d, parts)
+    _decide_all(d, counts)
+    _meet(d)
+    _mark_appends(d, parts)
+    _meet(d)
+    _spread(d.wide[APPENDED], d.summary[ENTRIES] + 1, d, parts)
+    _measure_rows(d, counts, parts)
+    _meet(d)
+    _spread(d.wide[COPY_AT], d.limit + 1, d, parts)
+    if d.is_dense == 0:
+        takes = d.has_runs != 0 and d.summary[COMING] > 0
+        for turn in range(2):
+            is_due, order, to = d.summary[LEAVING] > 0, FREES, FREE_CLASS
+            if turn == 1:
+                is_due, order, to = takes, TAKES, TAKE_CLASS
+            if is_due:
+                bits, count = CLASS_BITS, d.summary[COUNT]
+                _sort(order, to, int32(0), count, bits, d, counts, parts)
+        if takes:
+            _take_runs(d)
+            _meet(d)
+        if d.summary[COMING] > 0:
+            _lay(d, parts)
+
+
+@device_function
+def _lay(d, parts):  # type: ignore[no-untyped-def]
+    """Lay rows that have no run yet into free regions."""
+    _add_needs(d, parts)
+    _meet(d)
+    _spread(d.wide[NEEDS], d.summary[COUNT] + 1, d, parts)
+    _cut_regions(d)
+    _meet(d)
+    _lay_rows(d)
 
 
 @kernel(cache=True, launch_bounds=(THREADS, 1))
-def plan_rows(steps, d):  # type: ignore[no-untyped-def]
-    """Run passes that find rows and their runs."""
-    keys = cuda.shared.array(FEW, int64)
+def plan_batch(d):  # type: ignore[no-untyped-def]
+    """Run all passes before apply."""
+    counts = cuda.shared.array(COUNTS, int32)
     parts = cuda.shared.array(WARPS, int64)
-    if _is_due(MARK_APPENDS, steps):
-        _mark_appends(d, parts)
-    if _is_due(SUM_APPENDS, steps):
-        _spread(d.wide[APPENDED], d.summary[ENTRIES] + 1, d, parts)
-    if _is_due(PLAN_ROWS, steps):
-        _measure_rows(d, keys, parts)
-    if _is_due(SUM_COPIED, steps):
-        _spread(d.wide[COPY_AT], d.limit + 1, d, parts)
-    if _is_due(SORT_FREED, steps):
-        _sort_block(FREES, d.summary[COUNT], keys, d)
-    if _is_due(MERGE_FREED, steps):
-        _merge_blocks(FREES, d.summary[COUNT], d)
-    if _is_due(SORT_TAKEN, steps):
-        _sort_block(TAKES, d.summary[COUNT], keys, d)
-    if _is_due(MERGE_TAKEN, steps):
-        _merge_blocks(TAKES, d.summary[COUNT], d)
-    if _is_due(TAKE_RUNS, steps):
-        _take_runs(d)
-    if _is_due(ADD_NEEDS, steps):
-        _add_needs(d, parts)
-    if _is_due(SUM_NEEDS, steps):
-        _spread(d.wide[NEEDS], d.summary[COUNT] + 1, d, parts)
-    if _is_due(CUT_REGIONS, steps):
+    is_mine = cuda.blockIdx.x < d.blocks  # the same for all threads of a block
+    if is_mine:
+        _list_batch(d, counts, parts)
+    if d.looks != 0:
+        meet_grid(d)
+        _match(d)
+        if d.has_marks != 0 and d.policy == codes.KEEP and d.copies != codes.ALL:
+            meet_grid(d)
+            _mark_copies(d)
+        meet_grid(d)
+    if is_mine:
+        _find_runs(d, counts, parts)
+
+
+@kernel(cache=True, launch_bounds=(THREADS, 1))
+def lay_rows(is_summed, d):  # type: ignore[no-untyped-def]
+    """Lay rows into other regions; `is_summed`: `NEEDS` are sums already."""
+    parts = cuda.shared.array(WARPS, int64)
+    if is_summed:
         _cut_regions(d)
-    if _is_due(LAY_ROWS, steps):
+        _meet(d)
         _lay_rows(d)
+    else:
+        _lay(d, parts)

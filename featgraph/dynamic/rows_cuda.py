@@ -1,95 +1,11 @@
-"""Kernels that go over rows on the GPU: reads, and what a batch does there.
-
-`match` comes between the passes of `kernels_cuda`, and the apply pass behind them.
-"""
+"""Kernels that go over rows on the GPU: reads, and the apply pass of a batch."""
 
 from __future__ import annotations
 
-from featgraph._cuda import cuda, device_function, int64, kernel, uint32
+from featgraph._cuda import cuda, device_function, int64, kernel
 from featgraph.dynamic import kernels_cpu as codes
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic.kernels_cuda import gone_before, is_marked, lowest, row_at
-
-
-@kernel(cache=True)
-def match(d):  # type: ignore[no-untyped-def]
-    """Find the edges of touched rows that have entries; mark those that all leave.
-
-    Without copies of pairs, `EDGE_AT` is where the edge of a pair is.
-    """
-    count, pairs = d.summary[passes.COUNT], d.summary[passes.PAIRS]
-    entries, total = (
-        d.summary[passes.ENTRIES],
-        d.wide[passes.AT, d.summary[passes.COUNT]],
-    )
-    lane = int64(cuda.threadIdx.x) & 31
-    warps = cuda.gridsize(1) >> 5
-    for share in range((cuda.grid(1) >> 5) * passes.SHARE, total, warps * passes.SHARE):
-        j = end = shift = first = behind = int64(-1)
-        for step in range(passes.STEPS):
-            base = share + 32 * step
-            if base >= total:  # uniform
-                break
-            number, is_gone = base + lane, False
-            if number < total:
-                if end <= number:
-                    j = row_at(d.wide[passes.AT], count, number, j)
-                    end = d.wide[passes.AT, j + 1]
-                    shift = (
-                        int64(d.starts[d.work[passes.ROW, j]]) - d.wide[passes.AT, j]
-                    )
-                    first, behind = (
-                        d.wide[passes.FIRST_OF, j],
-                        d.wide[passes.FIRST_OF, j + 1],
-                    )
-                    first = int64(d.work[passes.PAIR_OF, first])
-                    if behind < entries:
-                        behind = int64(d.work[passes.PAIR_OF, behind])
-                    else:
-                        behind = pairs
-                slot = number + shift
-                key = (int64(d.ends[slot]) << 1) + (int64(d.numbers[slot]) & d.is_sided)
-                p = lowest(d.wide[passes.PAIR_KEY], first, behind, key)
-                if p < behind and d.wide[passes.PAIR_KEY, p] == key:
-                    is_gone = d.work[passes.NEED, p] == passes.EVERY
-                    if d.policy == codes.KEEP:
-                        cuda.atomic.add(d.work, (passes.FOUND, p), 1)
-                    else:
-                        d.work[passes.FOUND, p] = 1
-                        d.wide[passes.EDGE_AT, p] = slot
-            if d.has_marks != 0:
-                word = cuda.ballot_sync(passes.FULL_WARP, is_gone)
-                if lane == 0:
-                    d.marks[base >> 5] = uint32(word)
-
-
-@kernel(cache=True)
-def mark_copies(d):  # type: ignore[no-untyped-def]
-    """Mark the first or last copies of pairs that deletions take; a warp a pair."""
-    lane = int64(cuda.threadIdx.x) & 31
-    lower = (uint32(1) << uint32(lane)) - uint32(1)
-    for p in range(cuda.grid(1) >> 5, d.summary[passes.PAIRS], cuda.gridsize(1) >> 5):
-        left = min(int64(d.work[passes.NEED, p]), int64(d.work[passes.FOUND, p]))
-        j = d.work[passes.PAIR_ROW, p]
-        length = d.wide[passes.AT, j + 1] - d.wide[passes.AT, j]
-        start = int64(d.starts[d.work[passes.ROW, j]])
-        for base in range(0, length, 32):
-            if left <= 0:  # uniform
-                break
-            place = base + lane
-            is_there = place < length
-            if d.copies == codes.LAST:
-                place = length - 1 - place
-            if is_there:
-                slot = start + place
-                key = (int64(d.ends[slot]) << 1) + (int64(d.numbers[slot]) & d.is_sided)
-                is_there = key == d.wide[passes.PAIR_KEY, p]
-            votes = uint32(cuda.ballot_sync(passes.FULL_WARP, is_there))
-            if is_there and int64(cuda.popc(uint32(votes & lower))) < left:
-                number = d.wide[passes.AT, j] + place
-                bit = uint32(1) << uint32(number & 31)
-                cuda.atomic.or_(d.marks, number >> 5, bit)
-            left -= int64(cuda.popc(votes))
 
 
 @kernel(cache=True)
@@ -332,11 +248,12 @@ def write_rows(  # type: ignore[no-untyped-def]
         if has_degrees:
             degrees[row] = length
         if frees:
-            size_class = int64(d.free_class[j])  # of the row of that rank
+            # Of the row of that rank.
+            size_class = int64(d.work[passes.FREE_CLASS, j])
             if size_class < codes.CLASS_COUNT:
                 to = d.table[passes.STOPS, size_class] + j
-                to -= lowest(d.free_class, int64(0), j, size_class)
-                d.runs[to] = d.wide[passes.START, d.free_row[j]]
+                to -= lowest(d.work[passes.FREE_CLASS], int64(0), j, size_class)
+                d.runs[to] = d.wide[passes.START, d.work[passes.FREE_ROW, j]]
 
 
 @kernel(cache=True)

@@ -27,7 +27,7 @@ N, YES = types.int64, types.boolean
 ARRAYS = {
     "kinds": U8, "outcomes": U8, "classes": U8, "fates": U8, "numbers": U32,
     "marks": U32, "work": I32S, "wide": I64S, "table": I64S, "before": I64,
-    "totals": I64, "summary": I64, "runs": I64,
+    "totals": I64, "summary": I64, "runs": I64, "digits": I64S, "gate": I64,
 }  # fmt: skip
 D = types.NamedTuple(
     [
@@ -38,12 +38,8 @@ D = types.NamedTuple(
 )
 
 SIGNATURES = [
-    (passes.list_rows, (N, D)),
-    (passes.list_pairs, (N, D)),
-    (passes.decide, (N, D)),
-    (passes.plan_rows, (N, D)),
-    (reads.match, (D,)),
-    (reads.mark_copies, (D,)),
+    (passes.plan_batch, (D,)),
+    (passes.lay_rows, (YES, D)),
     (reads.copy_rows, (D, YES, YES, U32, N, U32, U32, U32, U32, U32, YES)),
     (
         reads.write_rows,
