@@ -107,16 +107,13 @@ class OnGpu:
         super()._refuse(first)  # type: ignore[misc]
 
     def _left(self, plan: Any, is_logged: bool) -> tuple[Any, ...]:
-        """Return rows, ends, numbers and ids of edges that leave."""
+        """Return rows, ends, numbers and ids of edges that leave, for `apply`."""
         pool: Any = self.store.pools["in"]
         has_ids = pool.ids is not None
         count = plan.left if is_logged or has_ids else 0
         if not count:
             return tuple(np.empty(0, dtype) for dtype in (*_TRIPLE, np.uint32))
-        gone = memory.empty((3 + has_ids, count), np.uint32)
-        ids = pool.ids if has_ids else pool.numbers
-        work = max(pool.slots // 16, 1)
-        memory.launch_over(reads.list_gone, work, plan.d, ids, has_ids, gone)
+        gone = plan.gone = memory.empty((3 + has_ids, count), np.uint32)
         left = [part_of(gone, k * count, count) for k in range(3 + has_ids)]
         rows, ends, *others = left
         return rows.view(np.int32), ends.view(np.int32), *others, np.empty(0, np.uint32)

@@ -8,9 +8,11 @@ what becomes of them. What else it needs of rows it downloads: `GpuRowPool.on_ho
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,10 +41,14 @@ __all__ = ["GpuPlan", "GpuRowPool"]
 
 #: Threads of the blocks of a plan.
 THREADS = passes.THREADS
+#: Most blocks that do not meet: 8 a multiprocessor of an H200.
+_MOST_BLOCKS = 1056
 #: Most slots by way of which edges go in memory that stays.
 _MOST_SPARE = 1 << 20
 #: Where the sizes of a batch are: edges that come and leave, and entries.
 _SIZES = [passes.CAME, passes.GONE, passes.ENTRIES]
+#: How many rows come to runs and leave them, and slots that they need in the region.
+_MOVES = [passes.COMING, passes.LEAVING, passes.CUT]
 
 
 @dataclass(eq=False)
@@ -64,6 +70,7 @@ class GpuPlan:
     writes : for each array, its bits now, the width of a row, and where they will be
     values : for each column, what `write_values` takes
     listed : places and fates of entries
+    gone : uint32, where the edges that leave are listed; None: nowhere
     """
 
     updates: Updates
@@ -82,6 +89,7 @@ class GpuPlan:
     listed: tuple[Any, ...] = ()
     summary: Any = None
     tally: Any = None
+    gone: Any = None
     wanted: Any = None
     freed: Any = None
     fresh: GpuRowPool | None = None
@@ -105,7 +113,7 @@ class GpuPlan:
 
     def run(self, kernel: Any, blocks: int, *arguments: Any) -> None:
         """Launch a kernel whose blocks may meet."""
-        memory.launch(kernel, blocks, *arguments, self.d, threads=THREADS)
+        memory.launch(kernel, blocks, self.d, *arguments, threads=THREADS)
 
     def over_entries(self, kernel: Any, *arguments: Any) -> None:
         """Launch a kernel that goes over entries."""
@@ -275,14 +283,12 @@ class GpuRowPool(RowPool):
 
     def taken(self, updates: Updates) -> Updates:
         """Return updates with arrays on the GPU, but for those that `plan` brings."""
-        numbers, ids = updates.numbers, updates.ids
-        return replace(
-            updates,
-            numbers=None if numbers is None else _uploaded(numbers),
-            columns={name: _uploaded(a) for name, a in updates.columns.items()},
-            ids=None if ids is None else _uploaded(ids),
-            deletes=not updates.kinds.all(),
-        )
+        for name in ("numbers", "ids"):
+            if getattr(updates, name) is not None:
+                setattr(updates, name, _uploaded(getattr(updates, name)))
+        updates.columns = {name: _uploaded(a) for name, a in updates.columns.items()}
+        updates.deletes = not updates.kinds.all()
+        return updates
 
     # -- plan
 
@@ -335,11 +341,12 @@ class GpuRowPool(RowPool):
             else:
                 arrays[to] = _uploaded(given)
                 setattr(updates, name, arrays[to])
+        table = _table_of(self, (self.region, (self.top, self.slots)))
         if is_few:
-            memory.write(arrays["table"], _table_of(self, _free_ends(self)))
+            memory.write(arrays["table"], table)
         else:
             count = updates.sources.size
-            arrays["table"] = memory.upload(_table_of(self, _free_ends(self)))
+            arrays["table"] = memory.upload(table)
             arrays["order"] = memory.empty((most,), np.int32)
             arrays["fates"] = memory.empty((most,), np.uint8)
             arrays["outcomes"] = memory.empty((count,), np.uint8)
@@ -362,6 +369,7 @@ class GpuRowPool(RowPool):
         kept: dict[str, Any] = self._kept
         if "gate" not in kept:
             kept["gate"] = memory.filled((1,), 0, np.int64)
+            kept["list"] = memory.empty((1, 1), np.uint32)
         if is_few and "block" in kept and kept["slots"] == self.slots:
             return {name: kept[name] for name in kept if name in Passes._fields}
         shapes: dict[str, tuple[tuple[int, ...], Any]] = {
@@ -394,37 +402,35 @@ class GpuRowPool(RowPool):
         """Find room for the rows that grow or shrink; return whether there is any."""
         plan.region, plan.top = self.region, self.top
         self._find_hubs(plan)
-        if not (plan.wanted.any() or plan.freed.any()):
+        coming, leaving, cut = plan.summary[_MOVES].tolist()
+        if not (coming or leaving):
             return True
-        counts = np.minimum(plan.wanted, self.queues.counts)
-        short = int(((plan.wanted - counts) * SIZES)[1:].sum())
+        counts, free = np.minimum(plan.wanted, self.queues.counts), [self.region]
+        short = int((plan.wanted - counts) @ SIZES)
         used = {size: int(counts[size]) for size in np.flatnonzero(counts).tolist()}
-        regions = _free_ends(self)
+        free.append((self.top, self.slots))
         if self.queues.counts[kernels.LONG_CLASS :].any():
-            regions = self._regions(short, used)
-        cuts = np.array([plan.summary[passes.CUT], short])
-        if len(regions) > 2:  # kernels know the first and the last alone
-            plan.d = plan.d._replace(
-                table=memory.upload(_table_of(self, regions)), regions=len(regions)
-            )
+            free = self._regions(short, used).tolist()
+        cuts = [cut, short]
+        if len(free) > 2:  # kernels know the first and the last alone
+            table = memory.upload(_table_of(self, free))
+            plan.d = plan.d._replace(table=table, regions=len(free))
             plan.run(passes.lay_rows, plan.d.blocks, True)
-            cuts = memory.read(plan.d.table)[passes.CUTS, : len(regions)]
-        room = regions[:, 1] - regions[:, 0]
-        if cuts[-1] < short or np.diff(cuts, prepend=0)[-1] > room[-1]:
+            cuts = memory.read(table)[passes.CUTS, : len(free)].tolist()
+        sizes = [cuts[0], *(b - a for a, b in pairwise(cuts))]
+        if cuts[-1] < short or sizes[-1] > free[-1][1] - free[-1][0]:
             return False
-        passed = int(np.searchsorted(cuts, short))
-        regions[:, 0] += np.diff(cuts, prepend=0)
-        self._leave(plan, regions, passed)
-        plan.drops = np.zeros(CLASS_COUNT, np.int64)
+        regions = [[b + n, e] for (b, e), n in zip(free, sizes, strict=True)]
+        self._leave(plan, regions, bisect_left(cuts, short))
+        plan.drops, more = counts, plan.freed
         plan.drops[list(used)] = list(used.values())
-        more = plan.freed.copy()
         for size, _ in plan.puts:
+            more = more.copy() if more is plan.freed else more
             more[size] += 1
         self.queues.reserve(more)
         if self.queues.runs is not plan.d.runs:
-            plan.d = plan.d._replace(
-                runs=self.queues.runs, table=memory.upload(_table_of(self, regions))
-            )
+            table = memory.upload(_table_of(self, regions))
+            plan.d = plan.d._replace(runs=self.queues.runs, table=table)
         return True
 
     def _find_hubs(self, plan: Any) -> None:
@@ -437,9 +443,15 @@ class GpuRowPool(RowPool):
             first = passes.HUB_ROWS * plan.d.wide.shape[1]
             found = read_back(part_of(plan.d.wide, first, count))
         rows, lengths = found >> passes.HUB_BITS, found & (2**passes.HUB_BITS - 1)
-        is_kept = np.zeros(self.hubs.size, np.bool_)
+        if not plan.is_dense and lengths.min() >= HUB and self.hubs.size:
+            at = np.minimum(np.searchsorted(self.hubs, rows), self.hubs.size - 1)
+            if (self.hubs[at] == rows).all():  # the same hubs have other lengths
+                plan.hubs, plan.hub_lengths = self.hubs, self.hub_lengths.copy()
+                plan.hub_lengths[at] = lengths
+                return
+        is_kept = np.full(self.hubs.size, not plan.is_dense)
         if not plan.is_dense:
-            is_kept = ~np.isin(self.hubs, rows)
+            is_kept = np.isin(self.hubs, rows, invert=True)
         is_hub = lengths >= HUB
         hubs = np.append(self.hubs[is_kept], rows[is_hub]).astype(np.int32)
         lengths = np.append(self.hub_lengths[is_kept], lengths[is_hub])
@@ -456,7 +468,7 @@ class GpuRowPool(RowPool):
         if self.ids is not None:
             fresh.ids = memory.filled((fresh.slots,), 0, np.uint32)
         plan.d = plan.d._replace(
-            table=memory.upload(_table_of(self, np.array([[0, needed, needed]]))),
+            table=memory.upload(_table_of(self, [(0, needed)])),
             regions=1,
         )
         plan.run(passes.lay_rows, plan.d.blocks, False)
@@ -550,24 +562,31 @@ class GpuRowPool(RowPool):
     def apply(self, plan: GpuPlan) -> GpuRowPool:  # type: ignore[override]
         """Write the rows; return the pool that has them now: see `RowPool.apply`."""
         new = self if plan.fresh is None else plan.fresh
-        total, d = int(plan.summary[passes.COPIED]), plan.d
-        if plan.degrees[1] is not None:
-            work = max(plan.entries, self.slots // 16 if plan.left else 0)
-            memory.launch_over(reads.count_changes, work, d, plan.degrees[1])
-        # Ends and numbers at once, then columns.
-        (*first, to, kept), (*_, more_to, more_kept), *others = plan.writes
-        both = plan.writes[1][0], more_to, more_kept
-        writes = [(*first, to, kept, *both, True)]
-        writes += [(*write, *both, False) for write in others]
-        for is_back in (False, True) if plan.fresh is None and plan.left else (False,):
-            for write in writes:
-                memory.launch_over(
-                    reads.copy_rows, -(-total // passes.STEPS), d, new is not self,
-                    is_back, *write,
-                )  # fmt: skip
+        d, updates, ids = plan.d, plan.updates, plan.updates.ids
+        (*_, ends, kept), (*_, numbers, more_kept), *others = plan.writes
+        meets = bool(d.has_marks) and new is self
+        work = max(int(plan.summary[passes.COPIED]) // passes.STEPS, d.most, 1)
+        blocks = self._blocks() if meets else min(-(-work // THREADS), _MOST_BLOCKS)
+        spare, to = d.order, d if new is self else new
+        plan.run(
+            reads.apply_batch, blocks, new is not self, ends, kept, numbers, more_kept,
+            self._kept["list"] if plan.gone is None else plan.gone,
+            0 if plan.gone is None else plan.gone.shape[0],
+            numbers if self.ids is None else self.ids,
+            spare if plan.degrees[1] is None else plan.degrees[1],
+            plan.degrees[1] is not None,
+            numbers if updates.numbers is None else updates.numbers,
+            updates.numbers is not None, updates.number, to.starts, to.stops,
+            to.classes, spare if plan.degrees[0] is None else plan.degrees[0],
+            plan.degrees[0] is not None, new is self and bool(plan.freed.any()),
+        )  # fmt: skip
+        for write in others:
+            plan.run(reads.copy_rows, blocks, new is not self, *write)
         for value in plan.values:
             plan.over_entries(reads.write_values, *value)
-        self._write(plan, new)
+        if new.ids is not None and ids is not None:
+            sides = int(updates.has_twins)
+            plan.over_entries(reads.write_ids, ids, sides, new.ids)
         if new is self:
             self.starts, self.stops, self.classes = d.starts, d.stops, d.classes
             self.queues.table[0] += plan.drops
@@ -585,23 +604,6 @@ class GpuRowPool(RowPool):
         new.vertex_count = plan.vertex_count
         new.hubs, new.hub_lengths, new._host = plan.hubs, plan.hub_lengths, None
         return new
-
-    @staticmethod
-    def _write(plan: GpuPlan, new: GpuRowPool) -> None:
-        """Write edges that are inserted, and where rows are."""
-        updates, spare = plan.updates, new.numbers
-        has_ids = new.ids is not None and updates.ids is not None
-        memory.launch_over(
-            reads.write_rows, max(plan.entries, int(plan.summary[passes.COUNT])),
-            plan.d, spare if updates.numbers is None else updates.numbers,
-            updates.numbers is not None, updates.number, new.ends, new.numbers,
-            updates.ids if has_ids else spare, has_ids, int(updates.has_twins),
-            new.ids if has_ids else spare, new.starts if plan.fresh else plan.d.starts,
-            new.stops if plan.fresh else plan.d.stops,
-            new.classes if plan.fresh else plan.d.classes,
-            plan.d.order if plan.degrees[0] is None else plan.degrees[0],
-            plan.degrees[0] is not None, plan.fresh is None and plan.freed.any(),
-        )  # fmt: skip
 
     def arrays(self) -> list[Any]:
         """Return all arrays over slots and vertices."""
@@ -641,16 +643,11 @@ def _uploaded(array: Any) -> Any:
     return memory.upload(array) if isinstance(array, np.ndarray) else array
 
 
-def _free_ends(pool: GpuRowPool) -> Array:
-    """Return the region that rows are laid into first, and that behind all rows."""
-    return np.array([pool.region, (pool.top, pool.slots)], np.int64)
-
-
-def _table_of(pool: GpuRowPool, regions: Array) -> Array:
+def _table_of(pool: GpuRowPool, regions: Any) -> Array:
     """Return the queues and free regions as kernels read them."""
     table = np.zeros((5, max(CLASS_COUNT, len(regions))), np.int64)
     table[:2, :CLASS_COUNT] = pool.queues.table[:2]
-    table[2:][: regions.shape[1], : len(regions)] = regions.T
+    table[2:4, : len(regions)] = np.transpose(regions)
     return table
 
 

@@ -937,7 +937,7 @@ def plan_batch(d):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True, launch_bounds=(THREADS, 1))
-def lay_rows(is_summed, d):  # type: ignore[no-untyped-def]
+def lay_rows(d, is_summed):  # type: ignore[no-untyped-def]
     """Lay rows into other regions; `is_summed`: `NEEDS` are sums already."""
     parts = cuda.shared.array(WARPS, int64)
     if is_summed:

@@ -5,11 +5,17 @@ from __future__ import annotations
 from featgraph._cuda import cuda, device_function, int64, kernel
 from featgraph.dynamic import kernels_cpu as codes
 from featgraph.dynamic import kernels_cuda as passes
-from featgraph.dynamic.kernels_cuda import gone_before, is_marked, lowest, row_at
+from featgraph.dynamic.kernels_cuda import (
+    gone_before,
+    is_marked,
+    lowest,
+    meet_grid,
+    row_at,
+)
 
 
-@kernel(cache=True)
-def count_changes(d, degrees):  # type: ignore[no-untyped-def]
+@device_function
+def _count_changes(d, degrees):  # type: ignore[no-untyped-def]
     """Count edges that come at their other ends, and count off those that leave."""
     for e in range(cuda.grid(1), d.summary[passes.ENTRIES], cuda.gridsize(1)):
         if d.fates[e] == codes.APPENDS:
@@ -93,8 +99,8 @@ def give_ids(d, free, free_count, next_id, entry_ids):  # type: ignore[no-untype
                 entry_ids[number] = next_id + count - free_count
 
 
-@kernel(cache=True)
-def list_gone(d, ids, has_ids, gone):  # type: ignore[no-untyped-def]
+@device_function
+def _list_gone(d, ids, has_ids, gone):  # type: ignore[no-untyped-def]
     """List rows, ends, numbers and ids of edges that leave, in the order of rows."""
     count, total = d.summary[passes.COUNT], d.wide[passes.AT, d.summary[passes.COUNT]]
     for number in range(cuda.grid(1), total, cuda.gridsize(1)):
@@ -150,14 +156,14 @@ def take_values(d, column, out):  # type: ignore[no-untyped-def]
 # -- apply
 
 
-@kernel(cache=True)
-def copy_rows(  # type: ignore[no-untyped-def]
+@device_function
+def _copy(  # type: ignore[no-untyped-def]
     d, is_fresh, is_back, old, width, new, kept, more_old, more_new, more_kept, has_more
 ):
     """Copy the edges that stay in rows that move or lose some, in one or two arrays.
 
     Rows that move are in other slots than before. Edges of the others go by way of
-    `kept`, from where a second launch, `is_back`, brings them where they belong.
+    `kept`, from where a second call, `is_back`, brings them where they belong.
     """
     count = d.summary[passes.COUNT]
     total = d.wide[passes.COPY_AT, count]
@@ -215,12 +221,12 @@ def _behind(e, j, d):  # type: ignore[no-untyped-def]
     )
 
 
-@kernel(cache=True)
-def write_rows(  # type: ignore[no-untyped-def]
-    d, given, is_given, number, ends, numbers, entry_ids, has_ids, id_sides, ids,
-    starts, stops, classes, degrees, has_degrees, frees,
+@device_function
+def _write_rows(  # type: ignore[no-untyped-def]
+    d, given, is_given, number, ends, numbers, starts, stops, classes, degrees,
+    has_degrees, frees,
 ):  # fmt: skip
-    """Write ends, numbers and ids of inserted edges, rows, and queues.
+    """Write ends and numbers of inserted edges, rows, and queues.
 
     Update i has the number ``2 (number + i)``, or ``given[i]``; one more at its other
     end. Runs that rows leave are put behind those of the queues.
@@ -235,8 +241,6 @@ def write_rows(  # type: ignore[no-untyped-def]
             if is_given:
                 own = int64(given[i])
             numbers[slot] = own + side
-            if has_ids:
-                ids[slot] = entry_ids[2 * i + (side & id_sides)]
     for j in range(cuda.grid(1), d.summary[passes.COUNT], cuda.gridsize(1)):
         row, target, length = (
             d.work[passes.ROW, j],
@@ -254,6 +258,52 @@ def write_rows(  # type: ignore[no-untyped-def]
                 to = d.table[passes.STOPS, size_class] + j
                 to -= lowest(d.work[passes.FREE_CLASS], int64(0), j, size_class)
                 d.runs[to] = d.wide[passes.START, d.work[passes.FREE_ROW, j]]
+
+
+@kernel(cache=True, launch_bounds=(passes.THREADS, 1))
+def copy_rows(d, is_fresh, old, width, new, kept):  # type: ignore[no-untyped-def]
+    """Copy the edges that stay, in one array."""
+    _copy(d, is_fresh, False, old, width, new, kept, old, new, kept, False)
+    if d.has_marks != 0 and not is_fresh:
+        meet_grid(d)
+        _copy(d, is_fresh, True, old, width, new, kept, old, new, kept, False)
+
+
+@kernel(cache=True, launch_bounds=(passes.THREADS, 1))
+def apply_batch(  # type: ignore[no-untyped-def]
+    d, is_fresh, ends, kept_ends, numbers, kept_numbers, gone, lists, ids, out_degrees,
+    counts_out, given, is_given, number, starts, stops, classes, degrees, has_degrees,
+    frees,
+):  # fmt: skip
+    """List the edges that leave, then write ends, numbers and rows.
+
+    Rows of `gone` are rows, ends, numbers and ids, where `lists` is their number.
+    """
+    if lists > 0:
+        _list_gone(d, ids, lists > 3, gone)
+    if counts_out:
+        _count_changes(d, out_degrees)
+    for turn in range(2 if d.has_marks != 0 and not is_fresh else 1):
+        if turn == 1:
+            meet_grid(d)
+        _copy(
+            d, is_fresh, turn == 1, d.ends, 1, ends, kept_ends, d.numbers, numbers,
+            kept_numbers, True,
+        )  # fmt: skip
+    _write_rows(
+        d, given, is_given, number, ends, numbers, starts, stops, classes, degrees,
+        has_degrees, frees,
+    )  # fmt: skip
+
+
+@kernel(cache=True)
+def write_ids(d, entry_ids, sides, ids):  # type: ignore[no-untyped-def]
+    """Write the ids of inserted edges; both ends share one unless `sides` is 1."""
+    for e in range(cuda.grid(1), d.summary[passes.ENTRIES], cuda.gridsize(1)):
+        if d.fates[e] == codes.APPENDS:
+            place = int64(d.order[e])
+            own = 2 * (place >> d.sides) + (place & d.sides & sides)
+            ids[_behind(e, d.work[passes.ROW_OF, e], d)] = entry_ids[own]
 
 
 @kernel(cache=True)

@@ -21,6 +21,7 @@ I32, I64, U8, U32 = (
     types.Array(t, 1, "C")
     for t in (types.int32, types.int64, types.uint8, types.uint32)
 )
+U32S = types.Array(types.uint32, 2, "C")
 I32S, I64S = types.Array(types.int32, 2, "C"), types.Array(types.int64, 2, "C")
 N, YES = types.int64, types.boolean
 #: Types of `Passes`: arrays by name, numbers else.
@@ -39,19 +40,21 @@ D = types.NamedTuple(
 
 SIGNATURES = [
     (passes.plan_batch, (D,)),
-    (passes.lay_rows, (YES, D)),
-    (reads.copy_rows, (D, YES, YES, U32, N, U32, U32, U32, U32, U32, YES)),
+    (passes.lay_rows, (D, YES)),
+    (reads.copy_rows, (D, YES, U32, N, U32, U32)),
     (
-        reads.write_rows,
-        (D, U32, YES, N, I32, U32, U32, YES, N, U32, I32, I32, U8, I32, YES, YES),
+        reads.apply_batch,
+        (
+            D, YES, U32, U32, U32, U32, U32S, N, U32, I32, YES, U32, YES, N, I32, I32,
+            U8, I32, YES, YES,
+        ),
     ),
+    (reads.write_ids, (D, U32, N, U32)),
     (reads.write_values, (D, U8, N, I32, U8, N)),
     (reads.give_ids, (D, U32, N, N, U32)),
-    (reads.list_gone, (D, U32, YES, types.Array(types.uint32, 2, "C"))),
     (reads.mark_changed, (D, U32, N, U32, N, I32, U8)),
     (reads.list_changed, (D, U8, YES, I32, I32, U32, I32)),
     (reads.take_values, (D, U32, U32)),
-    (reads.count_changes, (D, I32)),
     (reads.list_slots, (N, I64, N, I32, U32, YES, I32, I32, I32, I32)),
     (reads.take_rows, (U32, N, I32, U32, N)),
     (reads.measure_all, (I32, I32, I32)),
