@@ -24,6 +24,7 @@ from featgraph.arrays.padding import stored_shape
 from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic import rows_cuda as reads
+from featgraph.dynamic import sorts_cuda
 from featgraph.dynamic.gpu_queues import (
     GpuQueue,
     GpuRuns,
@@ -40,7 +41,7 @@ from featgraph.dynamic.rows import Array, Queue, Spec, Threads, edges_of
 __all__ = ["GpuPlan", "GpuRowPool"]
 
 #: Threads of the blocks of a plan.
-THREADS = passes.THREADS
+THREADS = sorts_cuda.THREADS
 #: Most blocks that do not meet: 8 a multiprocessor of an H200.
 _MOST_BLOCKS = 1056
 #: Most slots by way of which edges go in memory that stays.
@@ -376,7 +377,7 @@ class GpuRowPool(RowPool):
             "work": ((passes.WORK, size + 1), np.int32),
             "wide": ((passes.WIDE, size + 2), np.int64),
             "totals": ((self._blocks(),), np.int64),
-            "digits": ((self._blocks(), passes.DIGITS), np.int64),
+            "digits": ((self._blocks(), sorts_cuda.DIGITS), np.int64),
         }
         made = {"gate": kept["gate"]}
         if is_few:

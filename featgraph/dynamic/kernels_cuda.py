@@ -9,7 +9,7 @@ ends where an edge stands at both (`sides` is 1).
 meet between passes: there are at most as many as multiprocessors, so that all run at a
 time. One block takes the passes of a small batch, all of them `match`. Each thread has
 a share of consecutive numbers, so that sums before a number take two passes: sums by
-block (`_add_up`), and the sums in front of a thread (`_before`). Sorts are by digits,
+block (`add_up`), and the sums in front of a thread (`before`). Sorts are by digits,
 the lowest first.
 
 Slots of touched rows are numbered one behind the other; ``wide[AT, j]`` is the first
@@ -23,20 +23,26 @@ from __future__ import annotations
 
 from collections import namedtuple
 
-from featgraph._cuda import (
-    acquire,
-    cuda,
-    device_function,
-    fence,
-    int32,
-    int64,
-    kernel,
-    uint32,
-)
+from featgraph._cuda import cuda, device_function, int32, int64, kernel, uint32
 from featgraph.dynamic import kernels_cpu as codes
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, HUB
+from featgraph.dynamic.sorts_cuda import (
+    COUNTS,
+    FULL_WARP,
+    THREADS,
+    WARPS,
+    add_up,
+    before,
+    bits_of,
+    digits_of,
+    meet,
+    meet_grid,
+    share,
+    sort,
+    spread,
+    threads,
+)
 
-FULL_WARP = 0xFFFFFFFF
 #: Slots of a warp: each lane takes one of 32 in each step.
 STEPS = 8
 SHARE = 32 * STEPS
@@ -44,9 +50,8 @@ SHARE = 32 * STEPS
 EVERY = 2**31 - 1
 #: Most entries of a batch that one block plans.
 FEW = 4096
-#: Most threads and warps of a block, with 160 registers each; most values of a digit,
-#: counts of these by warp, and bits of classes.
-THREADS, WARPS, DIGITS, COUNTS, CLASS_BITS = 384, 12, 256, 3072, 7
+#: Bits of classes of runs.
+CLASS_BITS = 7
 #: Where the numbers are that the host reads: how many updates had each outcome, edges
 #: that came as given, that came and that left, slots that are copied, rows that are or
 #: were hubs, entries, touched rows, pairs, and slots in the first region; then runs
@@ -64,17 +69,18 @@ SUMMARY = LENGTHS + HUB + 1
 _COUNTERS = LENGTHS - TAKEN + HUB + 1
 _TALLIES = BORN + 1
 
-#: Rows of `Passes.work`: by place, keys, other ends and entries; by entry, its row, its
+#: Rows of `Passes.work`: by place, keys, other ends, the same with the side in the last
+#: bit where rows have sides, and entries; by entry, its row, its
 #: pair, the entry that stands for it, and the update with its value; by pair, its row,
 #: the copies that deletions take, and those that are there; by row, its vertex, the
 #: class of its run, and the classes of the runs that it comes to and leaves. Then what
 #: sorts leave, each of them keys and numbers: rows and places of entries; places by
 #: pair, and behind that rows by the class of the runs that they come to; rows by that
 #: of the runs that they leave; and what sorts write on their way.
-KEY, END, ENTRY_OF, ROW_OF, PAIR_OF, HEAD, SOURCE = range(7)
-PAIR_ROW, NEED, FOUND, ROW, CHOSEN, TAKES, FREES = range(7, 14)
-KEYS, PLACES, PAIR_KEYS, PAIR_PLACES, FREE_CLASS, FREE_ROW, SPARE = range(14, 21)
-TAKE_CLASS, TAKE_ROW, WORK = PAIR_KEYS, PAIR_PLACES, 22
+KEY, END, END_KEY, ENTRY_OF, ROW_OF, PAIR_OF, HEAD, SOURCE = range(8)
+PAIR_ROW, NEED, FOUND, ROW, CHOSEN, TAKES, FREES = range(8, 15)
+KEYS, PLACES, PAIR_KEYS, PAIR_PLACES, FREE_CLASS, FREE_ROW, SPARE = range(15, 22)
+TAKE_CLASS, TAKE_ROW, WORK = PAIR_KEYS, PAIR_PLACES, 23
 #: Rows of `Passes.wide`: sums before an entry; by row, its first entry, its first
 #: number, its first slot, the edges afterwards, its first number among those that are
 #: copied, the slots that it needs, its first slot afterwards, and hubs; by pair, its
@@ -172,256 +178,49 @@ def is_marked(number, d):  # type: ignore[no-untyped-def]
     return (uint32(d.marks[number >> 5]) >> uint32(number & 31)) & uint32(1) != 0
 
 
-# -- sums and sorts
-
-
-@device_function
-def meet_grid(d):  # type: ignore[no-untyped-def]
-    """Have all blocks of a launch meet; each sees what the others have written.
-
-    Launches of more than one block have equally many, so that `gate` is a multiple of
-    that at first.
-    """
-    cuda.syncthreads()
-    if cuda.gridDim.x > 1:
-        if cuda.threadIdx.x == 0:
-            fence()
-            count = int64(cuda.gridDim.x)
-            behind = cuda.atomic.add(d.gate, 0, int64(1)) // count * count + count
-            while acquire(d.gate, 0) < behind:
-                pass
-        cuda.syncthreads()
-
-
-@device_function
-def _meet(d):  # type: ignore[no-untyped-def]
-    """Have the blocks meet that share a pass."""
-    if d.blocks > 1:
-        meet_grid(d)
-    else:
-        cuda.syncthreads()
-
-
-@device_function
-def _threads(d):  # type: ignore[no-untyped-def]
-    """Return how many threads share a pass."""
-    return int64(d.blocks) * cuda.blockDim.x
-
-
-@device_function
-def _share(count, d):  # type: ignore[no-untyped-def]
-    """Return the numbers below a count that this thread has: from, to."""
-    each = (int64(count) + _threads(d) - 1) // _threads(d)
-    low = min(cuda.grid(1) * each, int64(count))
-    return low, min(low + each, int64(count))
-
-
-@device_function
-def _block_sums(own, parts):  # type: ignore[no-untyped-def]
-    """Return the sums of what a block's threads before this one have, and all have."""
-    lane, warp = int32(cuda.threadIdx.x) & 31, int32(cuda.threadIdx.x) >> 5
-    here, offset = int64(own), int32(1)
-    while offset < 32:
-        other = cuda.shfl_up_sync(FULL_WARP, here, offset)
-        if lane >= offset:
-            here += other
-        offset += offset
-    cuda.syncthreads()
-    if lane == 31:
-        parts[warp] = here
-    cuda.syncthreads()
-    before = total = int64(0)
-    for other_warp in range(int32(cuda.blockDim.x) >> 5):
-        if other_warp == warp:
-            before = total
-        total += parts[other_warp]
-    return before + here - own, total
-
-
-@device_function
-def _add_up(own, d, parts):  # type: ignore[no-untyped-def]
-    """Store the sum of what a block's threads have."""
-    if d.blocks > 1:  # one block needs none
-        _, total = _block_sums(own, parts)
-        if cuda.threadIdx.x == 0:
-            d.totals[cuda.blockIdx.x] = total
-
-
-@device_function
-def _before(values, low, high, d, parts):  # type: ignore[no-untyped-def]
-    """Return the sum of the values before those of this thread."""
-    own = base = int64(0)
-    for place in range(low, high):
-        own += values[place]
-    if d.blocks > 1:
-        here = int64(0)
-        for block in range(cuda.threadIdx.x, cuda.blockIdx.x, cuda.blockDim.x):
-            here += d.totals[block]
-        _, base = _block_sums(here, parts)
-    before, _ = _block_sums(own, parts)
-    return base + before
-
-
-@device_function
-def _spread(values, count, d, parts):  # type: ignore[no-untyped-def]
-    """Replace values by the sums before them; returns where blocks have met."""
-    low, high = _share(count, d)
-    before = _before(values, low, high, d, parts)
-    for place in range(low, high):
-        own = values[place]
-        values[place] = before
-        before += own
-    _meet(d)
-
-
-@device_function
-def _bits_of(most):  # type: ignore[no-untyped-def]
-    """Return how many bits numbers up to one have, 1 or more."""
-    bits = int32(1)
-    while (int64(most) >> bits) > 0:
-        bits += 1
-    return bits
-
-
-@device_function
-def _digits_of(bits):  # type: ignore[no-untyped-def]
-    """Return how many digits keys of some bits have, and the bits of one."""
-    width = int32(5)  # a thread of the block for each value of a digit
-    while width < 8 and (int32(1) << width) < cuda.blockDim.x:
-        width += 1
-    count = (int32(bits) + width - 1) // width
-    return count, (int32(bits) + count - 1) // count
-
-
-@device_function
-def _sort_key(order, place, step, row, d):  # type: ignore[no-untyped-def]
-    """Return the number and the key that a step of a sort finds at a place."""
-    number, key = int64(place), int64(0)
-    if step > 0 or order == BY_RANK:
-        number = int64(d.work[row + 1, place])
-    if step > 0:
-        key = int64(d.work[row, place])
-    elif order == BY_RANK:
-        key = int64(d.work[ROW_OF, d.work[ENTRY_OF, number]])
-    elif order == BY_END:
-        key = int64(d.work[END, place]) << d.is_sided | (place & d.is_sided)
-    else:
-        key = int64(d.work[order, place])
-    return number, key
-
-
-@device_function
-def _sort(order, to, is_spare, count, bits, d, counts, parts):  # type: ignore[no-untyped-def]
-    """Sort numbers below a count by keys of some bits; equal ones keep their order.
-
-    `order` is a row of `work`, or one of those below. Keys and numbers come to the rows
-    from `to` on, but to those from `SPARE` on where `is_spare` is 1; a sort by rank
-    begins with numbers in the others of these. Each warp has consecutive places, and
-    finds how many before them have each digit. Returns where blocks have met.
-    """
-    lane, warp = int32(cuda.threadIdx.x) & 31, int32(cuda.threadIdx.x) >> 5
-    steps, width = _digits_of(bits)
-    warps = int32(cuda.blockDim.x) >> 5
-    used, lower = int32(1) << width, (uint32(1) << uint32(lane)) - uint32(1)
-    thread, own = int32(cuda.threadIdx.x), warp * DIGITS
-    size, all_warps = int32(count), int32(d.blocks) * warps
-    each = (size + all_warps - 1) // all_warps
-    low = min((int32(cuda.blockIdx.x) * warps + warp) * each, size)
-    high = min(low + each, size)
-    for step in range(steps):
-        into, source, shift = to, SPARE, uint32(step * width)
-        if (steps - 1 - step + is_spare) & 1 != 0:
-            into, source = SPARE, to
-        for k in range(thread, warps * DIGITS, cuda.blockDim.x):
-            counts[k] = 0
-        cuda.syncthreads()
-        for place in range(low + lane, high, 32):
-            _, key = _sort_key(order, place, step, source, d)
-            digit = int32((uint32(key) >> shift) & uint32(used - 1))
-            cuda.atomic.add(counts, own + digit, 1)
-        cuda.syncthreads()
-        here, base = int64(0), int64(0)
-        if thread < used:
-            for other in range(warps):
-                here += counts[other * DIGITS + thread]
-            if d.blocks > 1:
-                d.digits[cuda.blockIdx.x, thread] = here
-        _meet(d)
-        if d.blocks > 1 and thread < used:
-            here = int64(0)
-            for block in range(d.blocks):
-                if block == cuda.blockIdx.x:
-                    base = here
-                here += d.digits[block, thread]
-        before, _ = _block_sums(here, parts)
-        if thread < used:
-            base += before
-            for other in range(warps):
-                here = int64(counts[other * DIGITS + thread])
-                counts[other * DIGITS + thread] = base
-                base += here
-        cuda.syncthreads()
-        for begin in range(low, high, 32):
-            place, digit, key, found = begin + lane, int32(-1), int64(0), int64(0)
-            if place < high:
-                found, key = _sort_key(order, place, step, source, d)
-                digit = int32((uint32(key) >> shift) & uint32(used - 1))
-            alike = uint32(cuda.match_any_sync(FULL_WARP, digit))
-            rank, target = int32(cuda.popc(uint32(alike & lower))), int32(0)
-            if place < high:
-                target = counts[own + digit] + rank
-            cuda.syncwarp()
-            if place < high:
-                if rank == 0:
-                    counts[own + digit] = target + int32(cuda.popc(alike))
-                d.work[into, target], d.work[into + 1, target] = key, found
-            cuda.syncwarp()
-        _meet(d)
-
-
 # -- entries, rows and pairs
 
 
 @device_function
 def _list_entries(d):  # type: ignore[no-untyped-def]
     """Store row and other end of each place; row `none` for one without an entry."""
-    for k in range(cuda.grid(1), d.summary.size, _threads(d)):
+    for k in range(cuda.grid(1), d.summary.size, threads(d)):
         d.summary[k] = 0
-    for i in range(cuda.grid(1), d.most >> d.sides, _threads(d)):
-        row, end, place = d.at[i], d.other[i], i << d.sides
-        is_there = row >= 0
-        d.outcomes[i] = codes.INSERTED if is_there else codes.IGNORED
-        d.work[KEY, place] = row if is_there else d.none
-        d.work[END, place] = end if is_there else 0
-        if d.sides != 0:
-            is_there = is_there and row != end
-            d.work[KEY, place + 1] = end if is_there else d.none
-            d.work[END, place + 1] = row if is_there else 0
+    for i in range(cuda.grid(1), d.most >> d.sides, threads(d)):
+        row, end = d.at[i], d.other[i]
+        d.outcomes[i] = codes.INSERTED if row >= 0 else codes.IGNORED
+        for side in range(1 + d.sides):
+            is_there = row >= 0 and (side == 0 or row != end)
+            place = (i << d.sides) + side
+            own, far = (end, row) if side != 0 else (row, end)
+            d.work[KEY, place] = own if is_there else d.none
+            d.work[END, place] = far if is_there else 0
+            key = int64(far) << d.is_sided | (side & d.is_sided)
+            d.work[END_KEY, place] = key if is_there else 0
 
 
 @device_function
 def _mark(count, is_pair, d, parts):  # type: ignore[no-untyped-def]
     """Mark the first entry of each row, or of each pair in the order by pairs."""
-    low, high = _share(count, d)
+    low, high = share(count, d)
     own = int64(0)
     for e in range(low, high):
         row = d.work[KEYS, e]
         is_first = row < d.none and (e == 0 or row != d.work[KEYS, e - 1])
         if is_pair and not is_first:
             place, last = d.work[PAIR_PLACES, e], d.work[PAIR_PLACES, e - 1]
-            is_first = d.work[END, place] != d.work[END, last]
-            is_first = is_first or (place ^ last) & d.is_sided != 0
+            is_first = d.work[END_KEY, place] != d.work[END_KEY, last]
         d.wide[SUMS, e] = 1 if is_first else 0
         own += d.wide[SUMS, e]
-    _add_up(own, d, parts)
+    add_up(own, d, parts)
 
 
 @device_function
 def _number_rows(d, parts):  # type: ignore[no-untyped-def]
     """List touched rows, where they begin, and the row of each entry; count both."""
     count = d.most
-    low, high = _share(count, d)
-    j = _before(d.wide[SUMS], low, high, d, parts) - 1
+    low, high = share(count, d)
+    j = before(d.wide[SUMS], low, high, d, parts) - 1
     for e in range(low, high):
         j += d.wide[SUMS, e]
         # Places without an entry are behind all rows.
@@ -439,14 +238,14 @@ def _number_rows(d, parts):  # type: ignore[no-untyped-def]
 @device_function
 def _list_all_rows(d):  # type: ignore[no-untyped-def]
     """Do so where all rows are touched."""
-    for row in range(cuda.grid(1), d.none + 1, _threads(d)):
+    for row in range(cuda.grid(1), d.none + 1, threads(d)):
         first = lowest(d.work[KEYS], int64(0), int64(d.most), row)
         d.wide[FIRST_OF, row] = first
         if row < d.none:
             d.work[ROW, row] = row
         else:
             d.summary[ENTRIES], d.summary[COUNT] = first, row
-    for e in range(cuda.grid(1), d.most, _threads(d)):
+    for e in range(cuda.grid(1), d.most, threads(d)):
         d.work[ROW_OF, e] = d.work[KEYS, e]
         d.order[e] = d.work[PLACES, e]
         d.work[ENTRY_OF, d.order[e]] = e
@@ -456,8 +255,8 @@ def _list_all_rows(d):  # type: ignore[no-untyped-def]
 def _number_pairs(d, parts):  # type: ignore[no-untyped-def]
     """List pairs: where they begin, their keys, and rows."""
     count = d.summary[ENTRIES]
-    low, high = _share(count, d)
-    p = _before(d.wide[SUMS], low, high, d, parts) - 1
+    low, high = share(count, d)
+    p = before(d.wide[SUMS], low, high, d, parts) - 1
     for b in range(low, high):
         p += d.wide[SUMS, b]
         d.work[PAIR_OF, b] = p
@@ -480,7 +279,7 @@ def _measure(d, parts):  # type: ignore[no-untyped-def]
 
     And the lengths of rows that have entries, 0 of others and behind the last.
     """
-    for p in range(cuda.grid(1), d.summary[PAIRS], _threads(d)):
+    for p in range(cuda.grid(1), d.summary[PAIRS], threads(d)):
         needed = own = int64(0)
         for b in range(d.wide[PAIR_FIRST, p], d.wide[PAIR_FIRST, p + 1]):
             if d.kinds[d.work[PAIR_PLACES, b] >> d.sides] != 0:
@@ -493,7 +292,7 @@ def _measure(d, parts):  # type: ignore[no-untyped-def]
                 needed += 1
         d.work[NEED, p], d.work[FOUND, p] = needed, 0
     count, sum_here = d.summary[COUNT], int64(0)
-    low, high = _share(count + 1, d)
+    low, high = share(count + 1, d)
     for j in range(low, high):
         length = int64(0)
         if j < count and d.wide[FIRST_OF, j] < d.wide[FIRST_OF, j + 1]:
@@ -501,7 +300,7 @@ def _measure(d, parts):  # type: ignore[no-untyped-def]
             length = int64(d.stops[row]) - int64(d.starts[row])
         d.wide[AT, j] = length
         sum_here += length
-    _add_up(sum_here, d, parts)
+    add_up(sum_here, d, parts)
 
 
 @device_function
@@ -517,10 +316,10 @@ def _match(d):  # type: ignore[no-untyped-def]
     )
     lane = int64(cuda.threadIdx.x) & 31
     warps = cuda.gridsize(1) >> 5
-    for share in range((cuda.grid(1) >> 5) * SHARE, total, warps * SHARE):
+    for part in range((cuda.grid(1) >> 5) * SHARE, total, warps * SHARE):
         j = end = shift = first = behind = int64(-1)
         for step in range(STEPS):
-            base = share + 32 * step
+            base = part + 32 * step
             if base >= total:  # uniform
                 break
             number, is_gone = base + lane, False
@@ -587,13 +386,13 @@ def _mark_copies(d):  # type: ignore[no-untyped-def]
 def _count_bits(d, parts):  # type: ignore[no-untyped-def]
     """Count the edges of each word that leave."""
     total, own = d.wide[AT, d.summary[COUNT]], int64(0)
-    low, high = _share((total >> 5) + 1, d)
+    low, high = share((total >> 5) + 1, d)
     for w in range(low, high):
         if 32 * w >= total:  # behind the last edge
             d.marks[w] = 0
         d.before[w] = cuda.popc(uint32(d.marks[w]))
         own += d.before[w]
-    _add_up(own, d, parts)
+    add_up(own, d, parts)
 
 
 @device_function
@@ -692,13 +491,13 @@ def _decide_copies(p, d, tally):  # type: ignore[no-untyped-def]
 def _decide_all(d, tally):  # type: ignore[no-untyped-def]
     """Find what becomes of each entry, and the outcome of each update."""
     if d.looks == 0:
-        for e in range(cuda.grid(1), d.summary[ENTRIES], _threads(d)):
+        for e in range(cuda.grid(1), d.summary[ENTRIES], threads(d)):
             d.fates[e], d.work[SOURCE, e] = codes.APPENDS, d.order[e] >> d.sides
         return
     for k in range(cuda.threadIdx.x, _TALLIES, cuda.blockDim.x):
         tally[k] = 0
     cuda.syncthreads()
-    for p in range(cuda.grid(1), d.summary[PAIRS], _threads(d)):
+    for p in range(cuda.grid(1), d.summary[PAIRS], threads(d)):
         if d.policy == codes.KEEP:
             _decide_copies(p, d, tally)
         else:
@@ -712,11 +511,11 @@ def _decide_all(d, tally):  # type: ignore[no-untyped-def]
 def _mark_appends(d, parts):  # type: ignore[no-untyped-def]
     """Mark entries that append an edge; the last mark is 0."""
     entries, own = d.summary[ENTRIES], int64(0)
-    low, high = _share(entries + 1, d)
+    low, high = share(entries + 1, d)
     for e in range(low, high):
         d.wide[APPENDED, e] = 1 if e < entries and d.fates[e] == codes.APPENDS else 0
         own += d.wide[APPENDED, e]
-    _add_up(own, d, parts)
+    add_up(own, d, parts)
 
 
 @device_function
@@ -731,7 +530,7 @@ def _measure_rows(d, counters, parts):  # type: ignore[no-untyped-def]
     for k in range(cuda.threadIdx.x, _COUNTERS, cuda.blockDim.x):
         counters[k] = 0
     cuda.syncthreads()
-    low, high = _share(d.limit + 1, d)
+    low, high = share(d.limit + 1, d)
     for j in range(low, high):
         d.work[TAKES, j], d.wide[COPY_AT, j], d.wide[NEEDS, j] = CLASS_COUNT, 0, 0
         if j > count:
@@ -782,7 +581,7 @@ def _measure_rows(d, counters, parts):  # type: ignore[no-untyped-def]
                 cuda.atomic.add(d.summary, which, counters[k])
     if sum_here > 0:
         cuda.atomic.add(d.summary, COPIED, sum_here)
-    _add_up(sum_here, d, parts)
+    add_up(sum_here, d, parts)
 
 
 # -- scan
@@ -791,7 +590,7 @@ def _measure_rows(d, counters, parts):  # type: ignore[no-untyped-def]
 @device_function
 def _take_runs(d):  # type: ignore[no-untyped-def]
     """Give rows, sorted by class, the runs of the queues, in order."""
-    for i in range(cuda.grid(1), d.summary[COUNT], _threads(d)):
+    for i in range(cuda.grid(1), d.summary[COUNT], threads(d)):
         size_class, j = int64(d.work[TAKE_CLASS, i]), d.work[TAKE_ROW, i]
         if size_class < CLASS_COUNT:
             run = d.table[BEGINS, size_class] + i
@@ -803,11 +602,11 @@ def _take_runs(d):  # type: ignore[no-untyped-def]
 @device_function
 def _add_needs(d, parts):  # type: ignore[no-untyped-def]
     """Sum the slots that rows need beyond these runs."""
-    low, high = _share(d.summary[COUNT] + 1, d)
+    low, high = share(d.summary[COUNT] + 1, d)
     own = int64(0)
     for j in range(low, high):
         own += d.wide[NEEDS, j]
-    _add_up(own, d, parts)
+    add_up(own, d, parts)
 
 
 @device_function
@@ -829,7 +628,7 @@ def _cut_regions(d):  # type: ignore[no-untyped-def]
 @device_function
 def _lay_rows(d):  # type: ignore[no-untyped-def]
     """Give the rows without a run parts of free regions."""
-    for j in range(cuda.grid(1), d.summary[COUNT], _threads(d)):
+    for j in range(cuda.grid(1), d.summary[COUNT], threads(d)):
         laid, region, base = d.wide[NEEDS, j], int64(0), int64(0)
         if d.wide[NEEDS, j + 1] > laid:
             while region < d.regions and d.table[CUTS, region] <= laid:
@@ -839,40 +638,38 @@ def _lay_rows(d):  # type: ignore[no-untyped-def]
                 d.wide[TARGET, j] = d.table[FREE, region] + laid - base
 
 
-#: Orders that sorts find keys by: other ends, and the numbers of rows; and rows of
-#: `work`.
-BY_END, BY_RANK = -1, -2
-
-
 @device_function
 def _list_batch(d, counts, parts):  # type: ignore[no-untyped-def]
     """List entries, rows and pairs, and number slots."""
     _list_entries(d)
-    _meet(d)
+    meet(d)
     for turn in range(1 + 2 * d.looks):  # one text of the sort: it is long
-        order, to, bits, is_spare = int64(KEY), KEYS, _bits_of(d.none), int32(0)
+        keys, through, into, spare = int64(KEY), int64(-1), KEYS, SPARE
+        bits = bits_of(d.none)
         if turn == 1:
-            order, to, bits = int64(BY_END), PAIR_KEYS, int32(bits + d.is_sided)
-            is_spare = _digits_of(_bits_of(d.limit))[0] & 1
+            keys, into, bits = int64(END_KEY), PAIR_KEYS, int32(bits + d.is_sided)
+            if digits_of(bits_of(d.limit))[0] & 1 != 0:  # where the last sort begins
+                into, spare = SPARE, PAIR_KEYS
         elif turn == 2:
-            order, to, bits = int64(BY_RANK), PAIR_KEYS, _bits_of(d.limit)
-        _sort(order, to, is_spare, d.most, bits, d, counts, parts)
+            keys, through, into = int64(ROW_OF), int64(ENTRY_OF), PAIR_KEYS
+            bits = bits_of(d.limit)
+        sort(keys, through, into, spare, d.most, bits, d, counts, parts)
         if turn == 0:
             if d.is_dense != 0:
                 _list_all_rows(d)
             else:
                 _mark(d.most, False, d, parts)
-                _meet(d)
+                meet(d)
                 _number_rows(d, parts)
-            _meet(d)
+            meet(d)
     if d.looks != 0:
         _mark(d.summary[ENTRIES], True, d, parts)
-        _meet(d)
+        meet(d)
         _number_pairs(d, parts)
-        _meet(d)
+        meet(d)
         _measure(d, parts)
-        _meet(d)
-        _spread(d.wide[AT], d.summary[COUNT] + 1, d, parts)
+        meet(d)
+        spread(d.wide[AT], d.summary[COUNT] + 1, d, parts)
 
 
 @device_function
@@ -880,28 +677,28 @@ def _find_runs(d, counts, parts):  # type: ignore[no-untyped-def]
     """Find what becomes of entries and rows, and runs for rows that move."""
     if d.looks != 0 and d.has_marks != 0:
         _count_bits(d, parts)
-        _meet(d)
-        _spread(d.before, (d.wide[AT, d.summary[COUNT]] >> 5) + 1, d, parts)
+        meet(d)
+        spread(d.before, (d.wide[AT, d.summary[COUNT]] >> 5) + 1, d, parts)
     _decide_all(d, counts)
-    _meet(d)
+    meet(d)
     _mark_appends(d, parts)
-    _meet(d)
-    _spread(d.wide[APPENDED], d.summary[ENTRIES] + 1, d, parts)
+    meet(d)
+    spread(d.wide[APPENDED], d.summary[ENTRIES] + 1, d, parts)
     _measure_rows(d, counts, parts)
-    _meet(d)
-    _spread(d.wide[COPY_AT], d.limit + 1, d, parts)
+    meet(d)
+    spread(d.wide[COPY_AT], d.limit + 1, d, parts)
     if d.is_dense == 0:
         takes = d.has_runs != 0 and d.summary[COMING] > 0
         for turn in range(2):
-            is_due, order, to = d.summary[LEAVING] > 0, FREES, FREE_CLASS
+            is_due, keys, into = d.summary[LEAVING] > 0, FREES, FREE_CLASS
             if turn == 1:
-                is_due, order, to = takes, TAKES, TAKE_CLASS
+                is_due, keys, into = takes, TAKES, TAKE_CLASS
             if is_due:
-                bits, count = CLASS_BITS, d.summary[COUNT]
-                _sort(order, to, int32(0), count, bits, d, counts, parts)
+                count, no = d.summary[COUNT], int64(-1)
+                sort(keys, no, into, SPARE, count, CLASS_BITS, d, counts, parts)
         if takes:
             _take_runs(d)
-            _meet(d)
+            meet(d)
         if d.summary[COMING] > 0:
             _lay(d, parts)
 
@@ -910,10 +707,10 @@ def _find_runs(d, counts, parts):  # type: ignore[no-untyped-def]
 def _lay(d, parts):  # type: ignore[no-untyped-def]
     """Lay rows that have no run yet into free regions."""
     _add_needs(d, parts)
-    _meet(d)
-    _spread(d.wide[NEEDS], d.summary[COUNT] + 1, d, parts)
+    meet(d)
+    spread(d.wide[NEEDS], d.summary[COUNT] + 1, d, parts)
     _cut_regions(d)
-    _meet(d)
+    meet(d)
     _lay_rows(d)
 
 
@@ -942,7 +739,7 @@ def lay_rows(d, is_summed):  # type: ignore[no-untyped-def]
     parts = cuda.shared.array(WARPS, int64)
     if is_summed:
         _cut_regions(d)
-        _meet(d)
+        meet(d)
         _lay_rows(d)
     else:
         _lay(d, parts)

@@ -5,13 +5,8 @@ from __future__ import annotations
 from featgraph._cuda import cuda, device_function, int64, kernel
 from featgraph.dynamic import kernels_cpu as codes
 from featgraph.dynamic import kernels_cuda as passes
-from featgraph.dynamic.kernels_cuda import (
-    gone_before,
-    is_marked,
-    lowest,
-    meet_grid,
-    row_at,
-)
+from featgraph.dynamic.kernels_cuda import gone_before, is_marked, lowest, row_at
+from featgraph.dynamic.sorts_cuda import THREADS, meet_grid
 
 
 @device_function
@@ -260,7 +255,7 @@ def _write_rows(  # type: ignore[no-untyped-def]
                 d.runs[to] = d.wide[passes.START, d.work[passes.FREE_ROW, j]]
 
 
-@kernel(cache=True, launch_bounds=(passes.THREADS, 1))
+@kernel(cache=True, launch_bounds=(THREADS, 1))
 def copy_rows(d, is_fresh, old, width, new, kept):  # type: ignore[no-untyped-def]
     """Copy the edges that stay, in one array."""
     _copy(d, is_fresh, False, old, width, new, kept, old, new, kept, False)
@@ -269,7 +264,7 @@ def copy_rows(d, is_fresh, old, width, new, kept):  # type: ignore[no-untyped-de
         _copy(d, is_fresh, True, old, width, new, kept, old, new, kept, False)
 
 
-@kernel(cache=True, launch_bounds=(passes.THREADS, 1))
+@kernel(cache=True, launch_bounds=(THREADS, 1))
 def apply_batch(  # type: ignore[no-untyped-def]
     d, is_fresh, ends, kept_ends, numbers, kept_numbers, gone, lists, ids, out_degrees,
     counts_out, given, is_given, number, starts, stops, classes, degrees, has_degrees,

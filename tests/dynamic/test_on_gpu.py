@@ -105,7 +105,7 @@ FAULTS: dict[str, tuple[str, str, int]] = {
     "sums": ("d.totals[cuda.blockIdx.x] = total", "d.totals[0] = 0", 16),
     "rank": ("target = counts[own + digit] + rank", "target = counts[own + digit]", 6),
     "digits": ("if block == cuda.blockIdx.x:", "if block == 0:", 6),
-    "turn": ("is_spare = _digits_of(_bits_of(d.limit))[0] & 1", "pass", 6),
+    "turn": ("if digits_of(bits_of(d.limit))[0] & 1 != 0:", "if False:", 6),
     "meeting": ("if d.blocks > 1:\n        meet_grid(d)", "if False:\n        pass", 6),
     "laid": ("d.table[FREE, region] + laid - base", "d.table[FREE, 0] + laid", 5),
 }

@@ -63,7 +63,11 @@ __all__ = [
 _ROOT = Path(__file__).resolve().parents[2]
 _PACKAGE = "featgraph.device"
 #: Modules elsewhere whose device functions kernels call.
-_ELSEWHERE = ("featgraph.ranks.gpu.row_copies", "featgraph.dynamic.kernels_cuda")
+_ELSEWHERE = (
+    "featgraph.ranks.gpu.row_copies",
+    "featgraph.dynamic.kernels_cuda",
+    "featgraph.dynamic.sorts_cuda",
+)
 
 
 class Emulator:
