@@ -396,7 +396,7 @@ class EdgeStore:
             spare = needed // 8
             if needed + spare // 2 <= pool.slots:
                 return pool.slots
-            return max(2 * pool.slots if pool.top else 0, needed + spare)
+            return needed + (3 * spare if pool.top else spare)  # 1.6 slots an edge
         if needed > max(self.capacity, pool.slots):
             raise DeviceMemoryError(
                 "the pool of edges is full",
