@@ -332,32 +332,38 @@ class GpuRowPool(RowPool):
         is_few = not dense and most <= FEW
         marks = updates.looks and updates.deletes
         arrays = self._arrays(FEW if is_few else max(most, limit), is_few, marks)
-        names = ("other", "at") if self.along != "out" else ("at", "other")
-        for name, to in zip(
-            ("sources", "targets", "kinds"), (*names, "kinds"), strict=True
-        ):
-            given = getattr(updates, name)
-            if is_few and isinstance(given, np.ndarray):
-                memory.write(arrays[to], given)
-            else:
-                arrays[to] = _uploaded(given)
-                setattr(updates, name, arrays[to])
+        given = updates.targets, updates.sources
+        if self.along == "out":
+            given = given[::-1]
         table = _table_of(self, (self.region, (self.top, self.slots)))
-        if is_few:
-            memory.write(arrays["table"], table)
+        if is_few and isinstance(given[0], np.ndarray):  # one copy of all
+            staged, begin = self._kept["staged"], table.size * 2
+            staged[:begin] = table.reshape(-1).view(np.int32)
+            for k, array in enumerate(given):
+                staged[begin + k * FEW :][: array.size] = array
+            memory.write(self._kept["given"], staged)
+            memory.write(arrays["kinds"], updates.kinds)
         else:
-            count = updates.sources.size
-            arrays["table"] = memory.upload(table)
+            at, other, kinds = map(_uploaded, (*given, updates.kinds))
+            arrays |= {"at": at, "other": other, "kinds": kinds}
+            ends = (at, other) if self.along == "out" else (other, at)
+            (updates.sources, updates.targets), updates.kinds = ends, kinds
+            if is_few:
+                memory.write(arrays["table"], table)
+            else:
+                arrays["table"] = memory.upload(table)
+        if not is_few:
             arrays["order"] = memory.empty((most,), np.int32)
             arrays["fates"] = memory.empty((most,), np.uint8)
-            arrays["outcomes"] = memory.empty((count,), np.uint8)
+            arrays["outcomes"] = memory.empty((updates.kinds.size,), np.uint8)
         has_runs = int(self.queues.counts.any())
         return GpuPlan(
             updates,
             Passes(
                 sides, none, most, limit, 2, updates.policy, updates.copies,
                 int(self.is_sided), int(dense), int(updates.looks),
-                int(updates.deletes), has_runs, 1 if is_few else self._blocks(),
+                int(updates.deletes), has_runs, int(not updates.is_checked),
+                1 if is_few else self._blocks(),
                 starts=_grown(self.starts, room[1]), stops=_grown(self.stops, room[1]),
                 classes=_grown(self.classes, room[1]), ends=self.ends,
                 numbers=self.numbers, runs=self.queues.runs, **arrays,
@@ -383,9 +389,12 @@ class GpuRowPool(RowPool):
         if is_few:
             block, pieces = _pieces({name: ((n,), t) for name, n, t in _BLOCK})
             kept |= {"block": block, "slots": self.slots, **pieces}
-            shapes |= dict.fromkeys(("at", "other"), ((size,), np.int32))
-            shapes |= {"kinds": ((size,), np.uint8)}
-            shapes |= {"table": ((5, CLASS_COUNT), np.int64)}
+            room = {"table": ((5, CLASS_COUNT), np.int64)}
+            room |= dict.fromkeys(("at", "other"), ((size,), np.int32))
+            kept["given"], pieces = _pieces(room)
+            kept["staged"] = np.zeros(kept["given"].size // 4, np.int32)
+            shapes["kinds"] = (size,), np.uint8
+            kept |= pieces
         else:
             shapes["summary"] = (passes.SUMMARY,), np.int64
         if is_few or deletes:

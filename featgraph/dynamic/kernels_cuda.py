@@ -57,8 +57,8 @@ CLASS_BITS = 7
 #: were hubs, entries, touched rows, pairs, and slots in the first region; then runs
 #: taken and freed by class, and changes of the counts of lengths.
 BORN, CAME, GONE, COPIED, HUBS, ENTRIES, COUNT, PAIRS, CUT = range(8, 17)
-#: How many rows come to a run, and leave one.
-COMING, LEAVING = 17, 18
+#: How many rows come to a run, and leave one, and updates of no vertices.
+COMING, LEAVING, BAD = 17, 18, 19
 #: Hubs that the host reads at once with these numbers.
 HUBS_AT_ONCE = 256
 HUB_LIST = 24
@@ -104,7 +104,8 @@ HUB_BITS = 32
 #: policy, copies : see `kernels_cpu`
 #: is_sided, is_dense, looks, has_marks : whether keys of pairs have sides, all rows are
 #:     touched, anything depends on the edges that are there, and edges may leave
-#: has_runs, blocks : whether there are free runs; 1, or as many blocks as there are
+#: has_runs, checks, blocks : whether there are free runs, and ids are to be checked; 1,
+#:     or as many blocks as there are
 #: at, other, kinds, outcomes : by update
 #: starts, stops, classes, ends, numbers : the rows
 #: order, fates : places of entries, and what becomes of them, in order
@@ -117,8 +118,8 @@ HUB_BITS = 32
 Passes = namedtuple(
     "Passes",
     "sides none most limit regions policy copies is_sided is_dense looks has_marks "
-    "has_runs blocks at other kinds outcomes starts stops classes ends numbers order "
-    "fates work wide marks before totals digits gate summary table runs",
+    "has_runs checks blocks at other kinds outcomes starts stops classes ends numbers "
+    "order fates work wide marks before totals digits gate summary table runs",
 )
 
 
@@ -186,8 +187,13 @@ def _list_entries(d):  # type: ignore[no-untyped-def]
     """Store row and other end of each place; row `none` for one without an entry."""
     for k in range(cuda.grid(1), d.summary.size, threads(d)):
         d.summary[k] = 0
+    if d.checks != 0:
+        meet(d)
     for i in range(cuda.grid(1), d.most >> d.sides, threads(d)):
         row, end = d.at[i], d.other[i]
+        if d.checks != 0 and (min(row, end) < 0 or max(row, end) >= d.none):
+            row = end = int32(-1)
+            cuda.atomic.add(d.summary, BAD, 1)
         d.outcomes[i] = codes.INSERTED if row >= 0 else codes.IGNORED
         for side in range(1 + d.sides):
             is_there = row >= 0 and (side == 0 or row != end)

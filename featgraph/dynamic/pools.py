@@ -103,6 +103,8 @@ class Updates:
         Numbers in place of consecutive ones; ids by number of entry.
     deletes : bool
         Whether there may be deletions.
+    is_checked : bool
+        Whether the ids are those of vertices; else a plan counts those that are not.
     """
 
     sources: Array
@@ -119,6 +121,7 @@ class Updates:
     numbers: Array | None = None
     ids: Array | None = None
     deletes: bool = True
+    is_checked: bool = True
 
 
 @dataclass(eq=False)

@@ -210,8 +210,9 @@ class EdgeStore:
             from featgraph.dynamic.gpu_batches import batch_there  # loads Numba
 
             found = batch_there(
-                sources, targets, kinds, columns, self.columns, vertex_count, **options
-            )
+                sources, targets, kinds, columns, self.columns, vertex_count,
+                loops=self.loops, **options,
+            )  # fmt: skip
             if found is not None:
                 return found
         return checked_batch(

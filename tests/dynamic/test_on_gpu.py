@@ -230,6 +230,11 @@ def test_arrays_of_the_gpu(gpu: Gpu) -> None:
         graph.delete_edges(place(ends[0, :9]), place(ends[1, :9]))
         with pytest.raises(fg.GraphInputError, match="there is no such edge"):
             graph.delete_edges(*more[:2][::-1], missing="error")
+        for bad in (-1, 20):
+            pair = place(ends[0, :2]), place(np.array([3, bad], np.int32))
+            for given in (pair, pair[::-1]):
+                with pytest.raises(fg.GraphInputError, match="vertex"):
+                    graph.delete_edges(*given)
         graph.audit()
         graphs.append(graph)
     assert came[0].outcomes.tolist() == came[1].outcomes.tolist()
