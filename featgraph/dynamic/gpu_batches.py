@@ -35,6 +35,11 @@ class _GpuBatch(Batch):
     loop_count: int = 0
     is_new: bool | None = None
 
+    @property
+    def insertions(self) -> int:
+        """How many updates insert an edge: all or none."""
+        return self.sources.size if self.is_new else 0
+
     def on_host(self) -> Batch:
         """Return the same batch on the host."""
         return Batch(
