@@ -25,6 +25,7 @@ __all__ = [
     "GpuRows",
     "checked_ends",
     "checked_values",
+    "copied_ends",
     "ends_of_sides",
     "marked",
 ]
@@ -240,13 +241,8 @@ def _surveyed(sources: Array, targets: Array) -> tuple[int, int, int]:
     return least, most, loops
 
 
-def checked_ends(
-    sources: object, targets: object, vertex_count: int | None, directed: bool
-) -> GpuEdges | None:
-    """Return a checked copy of edges whose ends are on the GPU.
-
-    None if they are not there, or invalid: the host then raises the error.
-    """
+def copied_ends(sources: object, targets: object) -> tuple[Array, Array] | None:
+    """Return an int32 copy of ends on the GPU; None if they are no such arrays."""
     u, v = _flat(sources), _flat(targets)
     if u is None or v is None or u.shape != v.shape:
         return None
@@ -254,8 +250,20 @@ def checked_ends(
         return None
     wanted = np.dtype(np.int32)
     try:
-        own = u.copied(wanted).array, v.copied(wanted).array
+        return u.copied(wanted).array, v.copied(wanted).array
     except LostValue:
+        return None
+
+
+def checked_ends(
+    sources: object, targets: object, vertex_count: int | None, directed: bool
+) -> GpuEdges | None:
+    """Return a checked copy of edges whose ends are on the GPU.
+
+    None if they are not there, or invalid: the host then raises the error.
+    """
+    own = copied_ends(sources, targets)
+    if own is None:
         return None
     least, most, loops = _surveyed(*own)
     bound = 2**31 - 1 if vertex_count is None else vertex_count

@@ -28,10 +28,10 @@ __all__ = [
     "has_lent",
     "is_lent",
     "launch",
-    "launch_block",
     "launch_over",
     "memory_bytes",
     "memory_error",
+    "multiprocessors",
     "on_shortage",
     "piece_of",
     "pinned",
@@ -196,14 +196,14 @@ def memory_bytes() -> int:
     return _driver().memory_bytes()
 
 
-def launch(kernel: Any, blocks: int, *arguments: Any) -> None:
-    """Launch a kernel with `blocks` blocks; asynchronous."""
-    _launches()(kernel, blocks, BLOCK, arguments)
+def multiprocessors() -> int:
+    """Return how many blocks run at a time where one fits a multiprocessor."""
+    return int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
 
 
-def launch_block(kernel: Any, threads: int, *arguments: Any) -> None:
-    """Launch a kernel with one block of some threads; does not wait for it."""
-    _launches()(kernel, 1, threads, arguments)
+def launch(kernel: Any, blocks: int, *arguments: Any, threads: int = 0) -> None:
+    """Launch a kernel with blocks of some threads, or of `BLOCK`; asynchronous."""
+    _launches()(kernel, blocks, threads or BLOCK, arguments)
 
 
 def launch_over(kernel: Any, count: int, *arguments: Any) -> None:

@@ -69,6 +69,11 @@ class Batch:
     copies: str = "all"
     missing: str = "ignore"
 
+    @property
+    def insertions(self) -> int:
+        """How many updates insert an edge."""
+        return int(np.count_nonzero(self.kinds))
+
 
 class UpdateResult:
     """The outcomes of a batch.

@@ -10,11 +10,17 @@ import numpy as np
 
 from featgraph._cached import cached_property
 from featgraph.arrays import memory
-from featgraph.arrays.edges import checked_ends, checked_values
+from featgraph.arrays.edges import checked_ends, checked_values, copied_ends
 from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic import rows_cuda as reads
-from featgraph.dynamic.batches import Array, Batch, Spec, require_choice
+from featgraph.dynamic.batches import (
+    Array,
+    Batch,
+    Spec,
+    checked_batch,
+    require_choice,
+)
 from featgraph.dynamic.gpu_queues import bits_of, part_of, read_back
 from featgraph.dynamic.kernels_cpu import KEEP
 from featgraph.dynamic.pools import Updates
@@ -28,6 +34,11 @@ class _GpuBatch(Batch):
 
     loop_count: int = 0
     is_new: bool | None = None
+
+    @property
+    def insertions(self) -> int:
+        """How many updates insert an edge: all or none."""
+        return self.sources.size if self.is_new else 0
 
     def on_host(self) -> Batch:
         """Return the same batch on the host."""
@@ -45,30 +56,35 @@ def batch_there(
     columns: Mapping[str, Any],
     spec: Spec,
     vertex_count: int,
+    loops: str,
     **options: Any,
 ) -> Batch | None:
     """Check updates that are given on the GPU, and copy them there.
 
     None where they are not, or where the host has to look at them; `checked_batch` has
-    the parameters.
+    the parameters. The ids are checked when the batch is planned, but where `loops` are
+    not kept: these are counted before.
     """
     if not isinstance(kinds, bool | np.bool_) or (set(columns) ^ set(spec) and kinds):
         return None
     for name, choices in (("copies", ("all", "first", "last")), ("missing", _MISSING)):
         if name in options:
             require_choice(options[name], choices, name)
-    given = checked_ends(sources, targets, vertex_count, True)
-    if given is None:
+    ends, loop_count = copied_ends(sources, targets), 0
+    if ends is not None and loops != "keep" and kinds:
+        known = checked_ends(*ends, vertex_count, True)
+        ends, loop_count = (None, 0) if known is None else (ends, known.loop_count)
+    if ends is None:
         return None
-    count, made = given.given_count, {}
+    count, made = ends[0].size, {}
     for name, (dtype, width) in spec.items() if kinds else ():
         values = checked_values(columns[name], count) if width is None else None
         if values is None or values.dtype != dtype:
             return None
         made[name] = values
     return _GpuBatch(
-        given.sources, given.targets, memory.filled((count,), int(kinds), np.uint8),
-        made, loop_count=given.loop_count, is_new=bool(kinds), **options,
+        *ends, memory.filled((count,), int(kinds), np.uint8), made,
+        loop_count=loop_count, is_new=bool(kinds), **options,
     )  # fmt: skip
 
 
@@ -92,14 +108,20 @@ class OnGpu:
         if store.loops != "keep" and batch.loop_count and batch.is_new:
             self.batch = batch.on_host()
             return super()._updates()  # type: ignore[misc,no-any-return]
-        self.dropped, size = 0, batch.sources.size
+        self.dropped = 0
         policy, copies = self._policy()
         return Updates(
             batch.sources, batch.targets, batch.kinds, policy, copies,
             policy != KEEP or not batch.is_new, store.next_number, store.duplicates,
-            batch.columns or {}, memory.filled((size,), kernels.INSERTED, np.uint8),
-            not store.directed, deletes=not batch.is_new,
+            batch.columns or {}, np.empty(0, np.uint8), not store.directed,
+            deletes=not batch.is_new, is_checked=False,
         )  # fmt: skip
+
+    def _counts(self, plan: Any) -> list[int]:
+        if plan.summary[passes.BAD]:  # raises
+            ends = read_back(self.batch.sources), read_back(self.batch.targets)
+            checked_batch(*ends, False, {}, {}, self.store.vertex_count)
+        return super()._counts(plan)  # type: ignore[misc,no-any-return]
 
     def _refuse(self, first: int) -> None:
         if isinstance(self.batch, _GpuBatch):
@@ -107,16 +129,13 @@ class OnGpu:
         super()._refuse(first)  # type: ignore[misc]
 
     def _left(self, plan: Any, is_logged: bool) -> tuple[Any, ...]:
-        """Return rows, ends, numbers and ids of edges that leave."""
+        """Return rows, ends, numbers and ids of edges that leave, for `apply`."""
         pool: Any = self.store.pools["in"]
         has_ids = pool.ids is not None
         count = plan.left if is_logged or has_ids else 0
         if not count:
             return tuple(np.empty(0, dtype) for dtype in (*_TRIPLE, np.uint32))
-        gone = memory.empty((3 + has_ids, count), np.uint32)
-        ids = pool.ids if has_ids else pool.numbers
-        work = max(pool.slots // 16, 1)
-        memory.launch_over(reads.list_gone, work, plan.d, ids, has_ids, gone)
+        gone = plan.gone = memory.empty((3 + has_ids, count), np.uint32)
         left = [part_of(gone, k * count, count) for k in range(3 + has_ids)]
         rows, ends, *others = left
         return rows.view(np.int32), ends.view(np.int32), *others, np.empty(0, np.uint32)

@@ -8,20 +8,23 @@ what becomes of them. What else it needs of rows it downloads: `GpuRowPool.on_ho
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from featgraph.arrays import memory, sorting
+from featgraph.arrays import foreign, memory, sorting
 from featgraph.arrays.edges import marked, taken
 from featgraph.arrays.padding import stored_shape
 from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic import rows_cuda as reads
+from featgraph.dynamic import sorts_cuda
 from featgraph.dynamic.gpu_queues import (
     GpuQueue,
     GpuRuns,
@@ -30,30 +33,23 @@ from featgraph.dynamic.gpu_queues import (
     read_back,
     width_of,
 )
-from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP, SIZES
+from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, SIZES
 from featgraph.dynamic.kernels_cuda import FEW, Passes
 from featgraph.dynamic.pools import RowPool, Updates
 from featgraph.dynamic.rows import Array, Queue, Spec, Threads, edges_of
 
 __all__ = ["GpuPlan", "GpuRowPool"]
 
-#: Most entries that blocks sort and merge; from there on, by digits.
-MANY = 1 << 18
+#: Threads of the blocks of a plan.
+THREADS = sorts_cuda.THREADS
+#: Most blocks that do not meet: 8 a multiprocessor of an H200.
+_MOST_BLOCKS = 1056
 #: Most slots by way of which edges go in memory that stays.
 _MOST_SPARE = 1 << 20
 #: Where the sizes of a batch are: edges that come and leave, and entries.
 _SIZES = [passes.CAME, passes.GONE, passes.ENTRIES]
-#: Most blocks of a kernel: 8 a multiprocessor of an H200.
-_MOST_BLOCKS = 1056
-#: Passes over pairs of updates and edges, those that find runs, and those of one block.
-_OF_PAIRS = set(range(passes.SORT_PAIRS, passes.COUNT_BITS))
-_OF_RUNS = set(range(passes.SORT_FREED, passes.END_OF_PASSES))
-_LAYING = passes.ADD_NEEDS, passes.SUM_NEEDS, passes.LAY_ROWS
-_OF_QUEUES = {passes.SORT_TAKEN, passes.MERGE_TAKEN, passes.TAKE_RUNS}
-_SORTS = {
-    passes.SORT_ROWS, passes.MERGE_ROWS, passes.SORT_PAIRS, passes.MERGE_PAIRS,
-    passes.SORT_FREED, passes.MERGE_FREED, passes.SORT_TAKEN, passes.MERGE_TAKEN,
-}  # fmt: skip
+#: How many rows come to runs and leave them, and slots that they need in the region.
+_MOVES = [passes.COMING, passes.LEAVING, passes.CUT]
 
 
 @dataclass(eq=False)
@@ -64,10 +60,8 @@ class GpuPlan:
     ----------
     d : Passes
         What kernels read and write.
-    blocks, threads : int
-        Of a pass; one block runs several passes of a small batch.
-    due : int
-        Bits of passes that have something to do.
+    is_few : bool
+        Whether one block takes most passes, and arrays stay with the pool.
     came, left, entries : int
         Edges that come, edges that leave, and entries.
     summary, tally : ndarray of int64
@@ -77,15 +71,14 @@ class GpuPlan:
     writes : for each array, its bits now, the width of a row, and where they will be
     values : for each column, what `write_values` takes
     listed : places and fates of entries
+    gone : uint32, where the edges that leave are listed; None: nowhere
     """
 
     updates: Updates
     d: Passes
     vertex_count: int
     born: int
-    blocks: int
-    threads: int
-    due: int
+    is_few: bool
     came: int = 0
     left: int = 0
     entries: int = 0
@@ -97,6 +90,7 @@ class GpuPlan:
     listed: tuple[Any, ...] = ()
     summary: Any = None
     tally: Any = None
+    gone: Any = None
     wanted: Any = None
     freed: Any = None
     fresh: GpuRowPool | None = None
@@ -118,15 +112,9 @@ class GpuPlan:
         """Whether all rows are laid out anew."""
         return bool(self.d.is_dense)
 
-    def run(self, kernel: Any, first: int, last: int, blocks: int = 0) -> None:
-        """Run passes of a kernel from `first` on, those before `last`."""
-        due = self.due & (1 << last) - (1 << first)
-        if self.threads and not blocks:
-            memory.launch_block(kernel, self.threads, due, self.d)
-            return
-        for step in range(first, last):
-            if due >> step & 1:
-                memory.launch(kernel, blocks or self.blocks, 1 << step, self.d)
+    def run(self, kernel: Any, blocks: int, *arguments: Any) -> None:
+        """Launch a kernel whose blocks may meet."""
+        memory.launch(kernel, blocks, self.d, *arguments, threads=THREADS)
 
     def over_entries(self, kernel: Any, *arguments: Any) -> None:
         """Launch a kernel that goes over entries."""
@@ -135,10 +123,6 @@ class GpuPlan:
     def row(self, number: int, count: int) -> Any:
         """Return some entries of a row of `Passes.work`."""
         return part_of(self.d.work, number * self.d.work.shape[1], count)
-
-
-#: Arrays of entries and rows in order.
-_SORTED = "keys", "pairs", "take_class", "take_row", "free_class", "free_row"
 
 
 #: Arrays of a small batch that the host reads in one copy: name, size and type.
@@ -300,14 +284,12 @@ class GpuRowPool(RowPool):
 
     def taken(self, updates: Updates) -> Updates:
         """Return updates with arrays on the GPU, but for those that `plan` brings."""
-        numbers, ids = updates.numbers, updates.ids
-        return replace(
-            updates,
-            numbers=None if numbers is None else _uploaded(numbers),
-            columns={name: _uploaded(a) for name, a in updates.columns.items()},
-            ids=None if ids is None else _uploaded(ids),
-            deletes=not updates.kinds.all(),
-        )
+        for name in ("numbers", "ids"):
+            if getattr(updates, name) is not None:
+                setattr(updates, name, _uploaded(getattr(updates, name)))
+        updates.columns = {name: _uploaded(a) for name, a in updates.columns.items()}
+        updates.deletes = not updates.kinds.all()
+        return updates
 
     # -- plan
 
@@ -317,34 +299,21 @@ class GpuRowPool(RowPool):
         """Find what a batch does to the rows: see `RowPool.plan`."""
         del threads
         plan = self._begun(updates, *room, dense=dense)
-        if plan.d.most <= MANY:
-            plan.run(passes.list_rows, passes.LIST_ENTRIES, passes.SORT_PAIRS)
-        else:
-            self._sort(plan, room[0])
-        if updates.looks:
-            plan.run(passes.list_pairs, passes.SORT_PAIRS, passes.COUNT_BITS)
-            blocks = min(self.slots // 2048 + 1, _MOST_BLOCKS)
-            memory.launch(reads.match, blocks, plan.d)
-            is_kept = updates.policy == KEEP and updates.copies != kernels.ALL
-            if is_kept and updates.deletes:
-                memory.launch(reads.mark_copies, blocks, plan.d)
-        plan.run(passes.decide, passes.COUNT_BITS, passes.MARK_APPENDS)
-        behind = passes.END_OF_PASSES
-        if plan.due >> passes.TAKE_RUNS & 1 and plan.d.most > MANY:
-            plan.run(passes.plan_rows, passes.MARK_APPENDS, passes.TAKE_RUNS)
-            by_class = plan.row(passes.TAKES, plan.d.limit)
-            by_class, rows = sorting.sort_stably(by_class, CLASS_COUNT + 1)
-            plan.d = plan.d._replace(take_class=by_class, take_row=rows)
-            plan.run(passes.plan_rows, passes.TAKE_RUNS, behind)
-        else:
-            plan.run(passes.plan_rows, passes.MARK_APPENDS, behind)
+        is_alone = plan.is_few and not updates.looks
+        plan.run(passes.plan_batch, 1 if is_alone else self._blocks())
         self._read(plan)
         return plan
+
+    def _blocks(self) -> int:
+        """Return how many blocks may meet."""
+        if "team" not in self._kept:
+            self._kept["team"] = memory.multiprocessors()
+        return int(self._kept["team"])
 
     def _read(self, plan: GpuPlan) -> None:
         """Have the host know what becomes of the batch."""
         d, parts, begin = plan.d, [], 0
-        if not plan.threads:
+        if not plan.is_few:
             parts = [memory.read(d.summary), d.order, d.fates, d.outcomes]
         else:
             found = memory.read(self._kept["block"])
@@ -361,104 +330,81 @@ class GpuRowPool(RowPool):
         most = updates.sources.size << sides
         limit = none if dense else min(most, none)
         is_few = not dense and most <= FEW
-        due = set(range(passes.END_OF_PASSES))
-        for skips, steps in (
-            (is_few, {passes.ADD_NEEDS}),
-            (most > MANY, _SORTS),
-            (dense, {passes.MARK_ROWS, passes.LIST_ROWS, *_OF_RUNS}),
-            (not dense, {passes.LIST_ALL_ROWS}),
-            (not updates.looks, _OF_PAIRS),
-            (not updates.deletes, {passes.COUNT_BITS, passes.SUM_BITS}),
-            (not self.queues.counts.any(), _OF_QUEUES),
-        ):
-            due -= steps if skips else set()
-        size = FEW if is_few else max(most, limit)
         marks = updates.looks and updates.deletes
-        arrays = self._arrays(size, is_few, most <= MANY, marks)
-        names = ("other", "at") if self.along != "out" else ("at", "other")
-        for name, to in zip(
-            ("sources", "targets", "kinds"), (*names, "kinds"), strict=True
-        ):
-            given = getattr(updates, name)
-            if is_few and isinstance(given, np.ndarray):
-                memory.write(arrays[to], given)
-            else:
-                arrays[to] = _uploaded(given)
-                setattr(updates, name, arrays[to])
-        if is_few:
-            memory.write(arrays["table"], _table_of(self, _free_ends(self)))
+        arrays = self._arrays(FEW if is_few else max(most, limit), is_few, marks)
+        given = updates.targets, updates.sources
+        if self.along == "out":
+            given = given[::-1]
+        table = _table_of(self, (self.region, (self.top, self.slots)))
+        if is_few and isinstance(given[0], np.ndarray):  # one copy of all
+            staged, begin = self._kept["staged"], table.size * 2
+            staged[:begin] = table.reshape(-1).view(np.int32)
+            for k, array in enumerate(given):
+                staged[begin + k * FEW :][: array.size] = array
+            memory.write(self._kept["given"], staged)
+            memory.write(arrays["kinds"], updates.kinds)
         else:
-            count = updates.sources.size
-            arrays["table"] = memory.upload(_table_of(self, _free_ends(self)))
+            at, other, kinds = map(_uploaded, (*given, updates.kinds))
+            arrays |= {"at": at, "other": other, "kinds": kinds}
+            ends = (at, other) if self.along == "out" else (other, at)
+            (updates.sources, updates.targets), updates.kinds = ends, kinds
+            if is_few:
+                memory.write(arrays["table"], table)
+            else:
+                arrays["table"] = memory.upload(table)
+        if not is_few:
             arrays["order"] = memory.empty((most,), np.int32)
             arrays["fates"] = memory.empty((most,), np.uint8)
-            arrays["outcomes"] = memory.empty((count,), np.uint8)
+            arrays["outcomes"] = memory.empty((updates.kinds.size,), np.uint8)
+        has_runs = int(self.queues.counts.any())
         return GpuPlan(
             updates,
             Passes(
                 sides, none, most, limit, 2, updates.policy, updates.copies,
                 int(self.is_sided), int(dense), int(updates.looks),
-                int(updates.deletes), starts=_grown(self.starts, room[1]),
-                stops=_grown(self.stops, room[1]),
+                int(updates.deletes), has_runs, int(not updates.is_checked),
+                1 if is_few else self._blocks(),
+                starts=_grown(self.starts, room[1]), stops=_grown(self.stops, room[1]),
                 classes=_grown(self.classes, room[1]), ends=self.ends,
                 numbers=self.numbers, runs=self.queues.runs, **arrays,
             ),
-            none, none if dense else none - self.vertex_count,
-            min(-(-(max(most, limit) + 1) // memory.BLOCK), _MOST_BLOCKS),
-            min(max(-(-most // 32) * 32, 32), passes.THREADS) if is_few else 0,
-            sum(1 << step for step in due),
+            none, none if dense else none - self.vertex_count, is_few,
         )  # fmt: skip
 
-    def _arrays(
-        self, size: int, is_few: bool, sorts: bool, deletes: bool
-    ) -> dict[str, Any]:
+    def _arrays(self, size: int, is_few: bool, deletes: bool) -> dict[str, Any]:
         """Return arrays that the passes of a batch write, by name."""
-        kept: dict[str, Any] = self._kept if is_few else {}
-        if is_few and not kept:
-            begin, total = 0, sum(n * dtype().itemsize for _, n, dtype in _BLOCK)
-            kept["block"] = memory.empty((total,), np.uint8)
-            for name, count, dtype in _BLOCK:
-                nbytes, item = count * dtype().itemsize, dtype().itemsize
-                piece = memory.piece_of(kept["block"], begin, nbytes, item)
-                kept[name], begin = piece.view(dtype), begin + nbytes
-        shapes: dict[str, tuple[Any, Any]] = {
+        kept: dict[str, Any] = self._kept
+        if "gate" not in kept:
+            kept["gate"] = memory.filled((1,), 0, np.int64)
+            kept["list"] = memory.empty((1, 1), np.uint32)
+        if is_few and "block" in kept and kept["slots"] == self.slots:
+            return {name: kept[name] for name in kept if name in Passes._fields}
+        shapes: dict[str, tuple[tuple[int, ...], Any]] = {
             "work": ((passes.WORK, size + 1), np.int32),
             "wide": ((passes.WIDE, size + 2), np.int64),
-            "totals": ((_MOST_BLOCKS,), np.int64),
-            "summary": ((passes.SUMMARY,), np.int64),
+            "totals": ((self._blocks(),), np.int64),
+            "digits": ((self._blocks(), sorts_cuda.DIGITS), np.int64),
         }
-        if sorts:
-            shapes |= dict.fromkeys(_SORTED, ((size,), np.int32))
+        made = {"gate": kept["gate"]}
         if is_few:
-            shapes |= dict.fromkeys(("at", "other"), ((size,), np.int32))
+            block, pieces = _pieces({name: ((n,), t) for name, n, t in _BLOCK})
+            kept |= {"block": block, "slots": self.slots, **pieces}
+            room = {"table": ((5, CLASS_COUNT), np.int64)}
+            room |= dict.fromkeys(("at", "other"), ((size,), np.int32))
+            kept["given"], pieces = _pieces(room)
+            kept["staged"] = np.zeros(kept["given"].size // 4, np.int32)
             shapes["kinds"] = (size,), np.uint8
-            shapes["table"] = (5, CLASS_COUNT), np.int64
+            kept |= pieces
+        else:
+            shapes["summary"] = (passes.SUMMARY,), np.int64
         if is_few or deletes:
             words = self.slots // 32 + 1
-            shapes |= {"marks": ((words,), np.uint32), "before": ((words,), np.int64)}
-        for name, (shape, dtype) in shapes.items():
-            if name not in kept or kept[name].shape != shape:
-                kept[name] = memory.empty(shape, dtype)
-        arrays = {name: kept[name] for name in kept if name in Passes._fields}
-        spare = dict.fromkeys(_SORTED, self.ends)
-        return {**spare, "marks": self.numbers, "before": kept["totals"], **arrays}
-
-    def _sort(self, plan: GpuPlan, none: int) -> None:
-        """Sort the entries of a large batch, and list rows and pairs."""
-        plan.run(passes.list_rows, passes.LIST_ENTRIES, passes.SORT_ROWS)
-        rows, ends = (plan.row(k, plan.d.most) for k in (passes.KEY, passes.END))
-        keys, order = sorting.sort_stably(rows, none + 1)
-        plan.d = plan.d._replace(keys=keys, order=order)
-        if plan.updates.looks:
-            order = None
-            if self.is_sided:
-                places = np.arange(plan.d.most, dtype=np.int32).reshape(-1, 2)
-                order = memory.upload(places.T.ravel())
-                ends = taken(ends, order)
-            _, order = sorting.sort_stably(ends, max(none, 1), order)
-            _, order = sorting.sort_stably(taken(rows, order), none + 1, order)
-            plan.d = plan.d._replace(pairs=order)
-        plan.run(passes.list_rows, passes.MARK_ROWS, passes.SORT_PAIRS)
+            shapes |= {"before": ((words,), np.int64), "marks": ((words,), np.uint32)}
+        made |= _pieces(shapes)[1]
+        if not is_few:
+            return {"marks": self.numbers, "before": made["totals"], **made}
+        kept |= made
+        return self._arrays(size, is_few, deletes)
 
     # -- scan
 
@@ -466,43 +412,35 @@ class GpuRowPool(RowPool):
         """Find room for the rows that grow or shrink; return whether there is any."""
         plan.region, plan.top = self.region, self.top
         self._find_hubs(plan)
-        if not (plan.wanted.any() or plan.freed.any()):
+        coming, leaving, cut = plan.summary[_MOVES].tolist()
+        if not (coming or leaving):
             return True
-        counts = np.minimum(plan.wanted, self.queues.counts)
-        short = int(((plan.wanted - counts) * SIZES)[1:].sum())
+        counts, free = np.minimum(plan.wanted, self.queues.counts), [self.region]
+        short = int((plan.wanted - counts) @ SIZES)
         used = {size: int(counts[size]) for size in np.flatnonzero(counts).tolist()}
-        regions = _free_ends(self)
+        free.append((self.top, self.slots))
         if self.queues.counts[kernels.LONG_CLASS :].any():
-            regions = self._regions(short, used)
-        cuts = np.array([plan.summary[passes.CUT], short])
-        if len(regions) > 2:  # kernels know the first and the last alone
-            plan.d = plan.d._replace(
-                table=memory.upload(_table_of(self, regions)), regions=len(regions)
-            )
-            first, behind = passes.CUT_REGIONS, passes.END_OF_PASSES
-            plan.run(passes.plan_rows, first, behind, plan.blocks)
-            cuts = memory.read(plan.d.table)[passes.CUTS, : len(regions)]
-        room = regions[:, 1] - regions[:, 0]
-        if cuts[-1] < short or np.diff(cuts, prepend=0)[-1] > room[-1]:
+            free = self._regions(short, used).tolist()
+        cuts = [cut, short]
+        if len(free) > 2:  # kernels know the first and the last alone
+            table = memory.upload(_table_of(self, free))
+            plan.d = plan.d._replace(table=table, regions=len(free))
+            plan.run(passes.lay_rows, plan.d.blocks, True)
+            cuts = memory.read(table)[passes.CUTS, : len(free)].tolist()
+        sizes = [cuts[0], *(b - a for a, b in pairwise(cuts))]
+        if cuts[-1] < short or sizes[-1] > free[-1][1] - free[-1][0]:
             return False
-        passed = int(np.searchsorted(cuts, short))
-        regions[:, 0] += np.diff(cuts, prepend=0)
-        self._leave(plan, regions, passed)
-        plan.drops = np.zeros(CLASS_COUNT, np.int64)
+        regions = [[b + n, e] for (b, e), n in zip(free, sizes, strict=True)]
+        self._leave(plan, regions, bisect_left(cuts, short))
+        plan.drops, more = counts, plan.freed
         plan.drops[list(used)] = list(used.values())
-        more = plan.freed.copy()
         for size, _ in plan.puts:
+            more = more.copy() if more is plan.freed else more
             more[size] += 1
         self.queues.reserve(more)
         if self.queues.runs is not plan.d.runs:
-            plan.d = plan.d._replace(
-                runs=self.queues.runs, table=memory.upload(_table_of(self, regions))
-            )
-        if plan.freed.any() and plan.d.most > MANY:
-            count = int(plan.summary[passes.COUNT])
-            by_class = plan.row(passes.FREES, count)
-            by_class, rows = sorting.sort_stably(by_class, CLASS_COUNT + 1)
-            plan.d = plan.d._replace(free_class=by_class, free_row=rows)
+            table = memory.upload(_table_of(self, regions))
+            plan.d = plan.d._replace(runs=self.queues.runs, table=table)
         return True
 
     def _find_hubs(self, plan: Any) -> None:
@@ -515,9 +453,15 @@ class GpuRowPool(RowPool):
             first = passes.HUB_ROWS * plan.d.wide.shape[1]
             found = read_back(part_of(plan.d.wide, first, count))
         rows, lengths = found >> passes.HUB_BITS, found & (2**passes.HUB_BITS - 1)
-        is_kept = np.zeros(self.hubs.size, np.bool_)
+        if not plan.is_dense and lengths.min() >= HUB and self.hubs.size:
+            at = np.minimum(np.searchsorted(self.hubs, rows), self.hubs.size - 1)
+            if (self.hubs[at] == rows).all():  # the same hubs have other lengths
+                plan.hubs, plan.hub_lengths = self.hubs, self.hub_lengths.copy()
+                plan.hub_lengths[at] = lengths
+                return
+        is_kept = np.full(self.hubs.size, not plan.is_dense)
         if not plan.is_dense:
-            is_kept = ~np.isin(self.hubs, rows)
+            is_kept = np.isin(self.hubs, rows, invert=True)
         is_hub = lengths >= HUB
         hubs = np.append(self.hubs[is_kept], rows[is_hub]).astype(np.int32)
         lengths = np.append(self.hub_lengths[is_kept], lengths[is_hub])
@@ -534,11 +478,10 @@ class GpuRowPool(RowPool):
         if self.ids is not None:
             fresh.ids = memory.filled((fresh.slots,), 0, np.uint32)
         plan.d = plan.d._replace(
-            table=memory.upload(_table_of(self, np.array([[0, needed, needed]]))),
+            table=memory.upload(_table_of(self, [(0, needed)])),
             regions=1,
         )
-        plan.due = sum(1 << step for step in _LAYING)
-        plan.run(passes.plan_rows, passes.ADD_NEEDS, passes.END_OF_PASSES)
+        plan.run(passes.lay_rows, plan.d.blocks, False)
         fresh.top = plan.top = needed
         plan.fresh = fresh
         self._find_hubs(plan)
@@ -629,24 +572,31 @@ class GpuRowPool(RowPool):
     def apply(self, plan: GpuPlan) -> GpuRowPool:  # type: ignore[override]
         """Write the rows; return the pool that has them now: see `RowPool.apply`."""
         new = self if plan.fresh is None else plan.fresh
-        total, d = int(plan.summary[passes.COPIED]), plan.d
-        if plan.degrees[1] is not None:
-            work = max(plan.entries, self.slots // 16 if plan.left else 0)
-            memory.launch_over(reads.count_changes, work, d, plan.degrees[1])
-        # Ends and numbers at once, then columns.
-        (*first, to, kept), (*_, more_to, more_kept), *others = plan.writes
-        both = plan.writes[1][0], more_to, more_kept
-        writes = [(*first, to, kept, *both, True)]
-        writes += [(*write, *both, False) for write in others]
-        for is_back in (False, True) if plan.fresh is None and plan.left else (False,):
-            for write in writes:
-                memory.launch_over(
-                    reads.copy_rows, -(-total // passes.STEPS), d, new is not self,
-                    is_back, *write,
-                )  # fmt: skip
+        d, updates, ids = plan.d, plan.updates, plan.updates.ids
+        (*_, ends, kept), (*_, numbers, more_kept), *others = plan.writes
+        meets = bool(d.has_marks) and new is self
+        work = max(int(plan.summary[passes.COPIED]) // passes.STEPS, d.most, 1)
+        blocks = self._blocks() if meets else min(-(-work // THREADS), _MOST_BLOCKS)
+        spare, to = d.order, d if new is self else new
+        plan.run(
+            reads.apply_batch, blocks, new is not self, ends, kept, numbers, more_kept,
+            self._kept["list"] if plan.gone is None else plan.gone,
+            0 if plan.gone is None else plan.gone.shape[0],
+            numbers if self.ids is None else self.ids,
+            spare if plan.degrees[1] is None else plan.degrees[1],
+            plan.degrees[1] is not None,
+            numbers if updates.numbers is None else updates.numbers,
+            updates.numbers is not None, updates.number, to.starts, to.stops,
+            to.classes, spare if plan.degrees[0] is None else plan.degrees[0],
+            plan.degrees[0] is not None, new is self and bool(plan.freed.any()),
+        )  # fmt: skip
+        for write in others:
+            plan.run(reads.copy_rows, blocks, new is not self, *write)
         for value in plan.values:
             plan.over_entries(reads.write_values, *value)
-        self._write(plan, new)
+        if new.ids is not None and ids is not None:
+            sides = int(updates.has_twins)
+            plan.over_entries(reads.write_ids, ids, sides, new.ids)
         if new is self:
             self.starts, self.stops, self.classes = d.starts, d.stops, d.classes
             self.queues.table[0] += plan.drops
@@ -664,23 +614,6 @@ class GpuRowPool(RowPool):
         new.vertex_count = plan.vertex_count
         new.hubs, new.hub_lengths, new._host = plan.hubs, plan.hub_lengths, None
         return new
-
-    @staticmethod
-    def _write(plan: GpuPlan, new: GpuRowPool) -> None:
-        """Write edges that are inserted, and where rows are."""
-        updates, spare = plan.updates, new.numbers
-        has_ids = new.ids is not None and updates.ids is not None
-        memory.launch_over(
-            reads.write_rows, max(plan.entries, int(plan.summary[passes.COUNT])),
-            plan.d, spare if updates.numbers is None else updates.numbers,
-            updates.numbers is not None, updates.number, new.ends, new.numbers,
-            updates.ids if has_ids else spare, has_ids, int(updates.has_twins),
-            new.ids if has_ids else spare, new.starts if plan.fresh else plan.d.starts,
-            new.stops if plan.fresh else plan.d.stops,
-            new.classes if plan.fresh else plan.d.classes,
-            plan.d.order if plan.degrees[0] is None else plan.degrees[0],
-            plan.degrees[0] is not None, plan.fresh is None and plan.freed.any(),
-        )  # fmt: skip
 
     def arrays(self) -> list[Any]:
         """Return all arrays over slots and vertices."""
@@ -700,20 +633,31 @@ class GpuRowPool(RowPool):
         return made
 
 
+def _pieces(
+    shapes: dict[str, tuple[tuple[int, ...], Any]],
+) -> tuple[Any, dict[str, Any]]:
+    """Return new memory, and arrays in it by name: wide elements first."""
+    made, begin = {}, 0
+    sizes = {n: math.prod(s) * np.dtype(t).itemsize for n, (s, t) in shapes.items()}
+    block = memory.empty((sum(-(-size // 8) * 8 for size in sizes.values()),), np.uint8)
+    for name, (shape, dtype) in shapes.items():
+        item = np.dtype(dtype).itemsize
+        piece = memory.piece_of(block, begin, sizes[name], item).view(dtype)
+        if len(shape) > 1:
+            piece = foreign.strided(piece, shape, (item * shape[1], item))
+        made[name], begin = piece, begin + -(-sizes[name] // 8) * 8
+    return block, made
+
+
 def _uploaded(array: Any) -> Any:
     return memory.upload(array) if isinstance(array, np.ndarray) else array
 
 
-def _free_ends(pool: GpuRowPool) -> Array:
-    """Return the region that rows are laid into first, and that behind all rows."""
-    return np.array([pool.region, (pool.top, pool.slots)], np.int64)
-
-
-def _table_of(pool: GpuRowPool, regions: Array) -> Array:
+def _table_of(pool: GpuRowPool, regions: Any) -> Array:
     """Return the queues and free regions as kernels read them."""
     table = np.zeros((5, max(CLASS_COUNT, len(regions))), np.int64)
     table[:2, :CLASS_COUNT] = pool.queues.table[:2]
-    table[2:][: regions.shape[1], : len(regions)] = regions.T
+    table[2:4, : len(regions)] = np.transpose(regions)
     return table
 
 

@@ -5,12 +5,12 @@ the order of the batch (*entries*), and by row and other end (*pairs* of entries
 *place* is what both sorts order: update i, or ``2 i`` and ``2 i + 1`` for both of its
 ends where an edge stands at both (`sides` is 1).
 
-`list_rows`, `list_pairs`, `decide` and `plan_rows` have the passes before apply. They
-run some of them one after the other in one block, for a small batch, or one of them in
-a launch of many blocks. The sorts are passes of one block; those of large
-batches are `sorting.sort_stably`. Each thread has a share of consecutive numbers, so
-that sums before a number take two passes: sums by block (`_add_up`), and the sums in
-front of a thread (`_before`).
+`plan_batch` has the passes before apply, one behind the other in one launch. Blocks
+meet between passes: there are at most as many as multiprocessors, so that all run at a
+time. One block takes the passes of a small batch, all of them `match`. Each thread has
+a share of consecutive numbers, so that sums before a number take two passes: sums by
+block (`add_up`), and the sums in front of a thread (`before`). Sorts are by digits,
+the lowest first.
 
 Slots of touched rows are numbered one behind the other; ``wide[AT, j]`` is the first
 number of row j. A warp takes 256 of these numbers, so that a hub is shared among many
@@ -26,23 +26,39 @@ from collections import namedtuple
 from featgraph._cuda import cuda, device_function, int32, int64, kernel, uint32
 from featgraph.dynamic import kernels_cpu as codes
 from featgraph.dynamic.kernels_cpu import CLASS_COUNT, HUB
+from featgraph.dynamic.sorts_cuda import (
+    COUNTS,
+    FULL_WARP,
+    THREADS,
+    WARPS,
+    add_up,
+    before,
+    bits_of,
+    digits_of,
+    meet,
+    meet_grid,
+    share,
+    sort,
+    spread,
+    threads,
+)
 
-FULL_WARP = 0xFFFFFFFF
 #: Slots of a warp: each lane takes one of 32 in each step.
 STEPS = 8
 SHARE = 32 * STEPS
 #: More copies of a pair than there are.
 EVERY = 2**31 - 1
-#: Most entries of a batch that one block plans, or sorts; the bits of their numbers; a
-#: key behind all others.
-FEW, _BITS, _MOST = 4096, 12, 2**63 - 1
-#: Most threads of a block.
-THREADS, WARPS = 512, 16
+#: Most entries of a batch that one block plans.
+FEW = 4096
+#: Bits of classes of runs.
+CLASS_BITS = 7
 #: Where the numbers are that the host reads: how many updates had each outcome, edges
 #: that came as given, that came and that left, slots that are copied, rows that are or
 #: were hubs, entries, touched rows, pairs, and slots in the first region; then runs
 #: taken and freed by class, and changes of the counts of lengths.
 BORN, CAME, GONE, COPIED, HUBS, ENTRIES, COUNT, PAIRS, CUT = range(8, 17)
+#: How many rows come to a run, and leave one, and updates of no vertices.
+COMING, LEAVING, BAD = 17, 18, 19
 #: Hubs that the host reads at once with these numbers.
 HUBS_AT_ONCE = 256
 HUB_LIST = 24
@@ -53,13 +69,18 @@ SUMMARY = LENGTHS + HUB + 1
 _COUNTERS = LENGTHS - TAKEN + HUB + 1
 _TALLIES = BORN + 1
 
-#: Rows of `Passes.work`: by place, keys, other ends and entries; by entry, its row, its
+#: Rows of `Passes.work`: by place, keys, other ends, the same with the side in the last
+#: bit where rows have sides, and entries; by entry, its row, its
 #: pair, the entry that stands for it, and the update with its value; by pair, its row,
 #: the copies that deletions take, and those that are there; by row, its vertex, the
-#: class of its run, and the classes of the runs that it comes to and leaves.
-KEY, END, ENTRY_OF, ROW_OF, PAIR_OF, HEAD, SOURCE = range(7)
-PAIR_ROW, NEED, FOUND, ROW, CHOSEN, TAKES, FREES = range(7, 14)
-WORK = 14
+#: class of its run, and the classes of the runs that it comes to and leaves. Then what
+#: sorts leave, each of them keys and numbers: rows and places of entries; places by
+#: pair, and behind that rows by the class of the runs that they come to; rows by that
+#: of the runs that they leave; and what sorts write on their way.
+KEY, END, END_KEY, ENTRY_OF, ROW_OF, PAIR_OF, HEAD, SOURCE = range(8)
+PAIR_ROW, NEED, FOUND, ROW, CHOSEN, TAKES, FREES = range(8, 15)
+KEYS, PLACES, PAIR_KEYS, PAIR_PLACES, FREE_CLASS, FREE_ROW, SPARE = range(15, 22)
+TAKE_CLASS, TAKE_ROW, WORK = PAIR_KEYS, PAIR_PLACES, 23
 #: Rows of `Passes.wide`: sums before an entry; by row, its first entry, its first
 #: number, its first slot, the edges afterwards, its first number among those that are
 #: copied, the slots that it needs, its first slot afterwards, and hubs; by pair, its
@@ -83,23 +104,22 @@ HUB_BITS = 32
 #: policy, copies : see `kernels_cpu`
 #: is_sided, is_dense, looks, has_marks : whether keys of pairs have sides, all rows are
 #:     touched, anything depends on the edges that are there, and edges may leave
+#: has_runs, checks, blocks : whether there are free runs, and ids are to be checked; 1,
+#:     or as many blocks as there are
 #: at, other, kinds, outcomes : by update
 #: starts, stops, classes, ends, numbers : the rows
-#: keys, order : rows and places of entries, in order
-#: pairs : places by row and other end
-#: fates : by entry
-#: take_class, take_row, free_class, free_row : rows by the class of their run
+#: order, fates : places of entries, and what becomes of them, in order
 #: work, wide : see above
 #: marks, before : which edges leave
-#: totals : sums by block
+#: totals, digits : sums, and numbers of each digit, by block
+#: gate : how often blocks have come to where they meet
 #: summary : what the host reads
 #: table, runs : the queues of free runs
 Passes = namedtuple(
     "Passes",
     "sides none most limit regions policy copies is_sided is_dense looks has_marks "
-    "at other kinds outcomes starts stops classes ends numbers keys order pairs fates "
-    "take_class take_row free_class free_row work wide marks before totals summary "
-    "table runs",
+    "has_runs checks blocks at other kinds outcomes starts stops classes ends numbers "
+    "order fates work wide marks before totals digits gate summary table runs",
 )
 
 
@@ -159,191 +179,64 @@ def is_marked(number, d):  # type: ignore[no-untyped-def]
     return (uint32(d.marks[number >> 5]) >> uint32(number & 31)) & uint32(1) != 0
 
 
-# -- sums and sorts
-
-
-@device_function
-def _share(count):  # type: ignore[no-untyped-def]
-    """Return the numbers below a count that this thread has: from, to."""
-    each = (int64(count) + cuda.gridsize(1) - 1) // cuda.gridsize(1)
-    low = min(cuda.grid(1) * each, int64(count))
-    return low, min(low + each, int64(count))
-
-
-@device_function
-def _block_sums(own, parts):  # type: ignore[no-untyped-def]
-    """Return the sums of what a block's threads before this one have, and all have."""
-    lane, warp = int32(cuda.threadIdx.x) & 31, int32(cuda.threadIdx.x) >> 5
-    here, offset = int64(own), int32(1)
-    while offset < 32:
-        other = cuda.shfl_up_sync(FULL_WARP, here, offset)
-        if lane >= offset:
-            here += other
-        offset += offset
-    cuda.syncthreads()
-    if lane == 31:
-        parts[warp] = here
-    cuda.syncthreads()
-    before = total = int64(0)
-    for other_warp in range(int32(cuda.blockDim.x) >> 5):
-        if other_warp == warp:
-            before = total
-        total += parts[other_warp]
-    return before + here - own, total
-
-
-@device_function
-def _add_up(own, d, parts):  # type: ignore[no-untyped-def]
-    """Store the sum of what a block's threads have."""
-    if cuda.gridDim.x > 1:  # one block needs none
-        _, total = _block_sums(own, parts)
-        if cuda.threadIdx.x == 0:
-            d.totals[cuda.blockIdx.x] = total
-
-
-@device_function
-def _before(values, low, high, d, parts):  # type: ignore[no-untyped-def]
-    """Return the sum of the values before those of this thread."""
-    own = base = int64(0)
-    for place in range(low, high):
-        own += values[place]
-    if cuda.gridDim.x > 1:
-        here = int64(0)
-        for block in range(cuda.threadIdx.x, cuda.blockIdx.x, cuda.blockDim.x):
-            here += d.totals[block]
-        _, base = _block_sums(here, parts)
-    before, _ = _block_sums(own, parts)
-    return base + before
-
-
-@device_function
-def _spread(values, count, d, parts):  # type: ignore[no-untyped-def]
-    """Replace values by the sums before them."""
-    low, high = _share(count)
-    before = _before(values, low, high, d, parts)
-    for place in range(low, high):
-        own = values[place]
-        values[place] = before
-        before += own
-
-
-@device_function
-def _sort(keys, count):  # type: ignore[no-untyped-def]
-    """Sort keys of a block, which differ from each other; returns behind a barrier."""
-    size = 1
-    while size < count:
-        size += size
-    for place in range(count + cuda.threadIdx.x, size, cuda.blockDim.x):
-        keys[place] = _MOST
-    cuda.syncthreads()
-    length = 2
-    while length <= size:
-        step = length >> 1
-        while step > 0:
-            for place in range(cuda.threadIdx.x, size >> 1, cuda.blockDim.x):
-                low = 2 * place - (place & (step - 1))
-                one, other = keys[low], keys[low + step]
-                if (one > other) == ((low & length) == 0):
-                    keys[low], keys[low + step] = other, one
-            cuda.syncthreads()
-            step >>= 1
-        length += length
-
-
-@device_function
-def _sort_block(order, count, keys, d):  # type: ignore[no-untyped-def]
-    """Sort those of the first numbers that a block has by their keys in an order."""
-    first = int64(cuda.blockIdx.x) << _BITS
-    size = max(min(int64(count) - first, int64(FEW)), int64(0))
-    cuda.syncthreads()
-    for place in range(cuda.threadIdx.x, size, cuda.blockDim.x):
-        number = first + place
-        if order == BY_ROW:
-            key = int64(d.work[KEY, number])
-        elif order == BY_PAIR:
-            at = d.order[number]
-            key = int64(d.work[ROW_OF, number]) << 32 | int64(d.work[END, at]) << 1
-            key |= at & d.is_sided
-        else:
-            key = int64(d.work[order, number])
-        keys[place] = key << _BITS | place
-    _sort(keys, size)
-    for place in range(cuda.threadIdx.x, size, cuda.blockDim.x):
-        d.wide[SUMS, first + place] = keys[place]
-
-
-@device_function
-def _merge_blocks(order, count, d):  # type: ignore[no-untyped-def]
-    """Put what blocks have sorted in one order: of equal keys, lower numbers first."""
-    for place in range(cuda.grid(1), count, cuda.gridsize(1)):
-        key, own, rank = d.wide[SUMS, place], place >> _BITS, place & (FEW - 1)
-        for block in range((count + FEW - 1) >> _BITS):
-            if block != own:
-                low, least = block << _BITS, key >> _BITS
-                if block < own:
-                    least += 1
-                high = min(low + FEW, int64(count))
-                rank += lowest(d.wide[SUMS], low, high, least << _BITS) - low
-        number, key = (own << _BITS) + (key & (FEW - 1)), key >> _BITS
-        if order == BY_ROW:
-            d.keys[rank], d.order[rank] = key, number
-        elif order == BY_PAIR:
-            d.pairs[rank] = d.order[number]
-        elif order == TAKES:
-            d.take_class[rank], d.take_row[rank] = key, number
-        else:
-            d.free_class[rank], d.free_row[rank] = key, number
-
-
 # -- entries, rows and pairs
 
 
 @device_function
 def _list_entries(d):  # type: ignore[no-untyped-def]
     """Store row and other end of each place; row `none` for one without an entry."""
-    for k in range(cuda.grid(1), d.summary.size, cuda.gridsize(1)):
+    for k in range(cuda.grid(1), d.summary.size, threads(d)):
         d.summary[k] = 0
-    for i in range(cuda.grid(1), d.most >> d.sides, cuda.gridsize(1)):
-        row, end, place = d.at[i], d.other[i], i << d.sides
-        is_there = row >= 0
-        d.outcomes[i] = codes.INSERTED if is_there else codes.IGNORED
-        d.work[KEY, place] = row if is_there else d.none
-        d.work[END, place] = end if is_there else 0
-        if d.sides != 0:
-            is_there = is_there and row != end
-            d.work[KEY, place + 1] = end if is_there else d.none
-            d.work[END, place + 1] = row if is_there else 0
+    if d.checks != 0:
+        meet(d)
+    for i in range(cuda.grid(1), d.most >> d.sides, threads(d)):
+        row, end = d.at[i], d.other[i]
+        if d.checks != 0 and (min(row, end) < 0 or max(row, end) >= d.none):
+            row = end = int32(-1)
+            cuda.atomic.add(d.summary, BAD, 1)
+        d.outcomes[i] = codes.INSERTED if row >= 0 else codes.IGNORED
+        for side in range(1 + d.sides):
+            is_there = row >= 0 and (side == 0 or row != end)
+            place = (i << d.sides) + side
+            own, far = (end, row) if side != 0 else (row, end)
+            d.work[KEY, place] = own if is_there else d.none
+            d.work[END, place] = far if is_there else 0
+            key = int64(far) << d.is_sided | (side & d.is_sided)
+            d.work[END_KEY, place] = key if is_there else 0
 
 
 @device_function
 def _mark(count, is_pair, d, parts):  # type: ignore[no-untyped-def]
     """Mark the first entry of each row, or of each pair in the order by pairs."""
-    low, high = _share(count)
+    low, high = share(count, d)
     own = int64(0)
     for e in range(low, high):
-        is_first = d.keys[e] < d.none and (e == 0 or d.keys[e] != d.keys[e - 1])
+        row = d.work[KEYS, e]
+        is_first = row < d.none and (e == 0 or row != d.work[KEYS, e - 1])
         if is_pair and not is_first:
-            place, last = d.pairs[e], d.pairs[e - 1]
-            is_first = d.work[END, place] != d.work[END, last]
-            is_first = is_first or (place ^ last) & d.is_sided != 0
+            place, last = d.work[PAIR_PLACES, e], d.work[PAIR_PLACES, e - 1]
+            is_first = d.work[END_KEY, place] != d.work[END_KEY, last]
         d.wide[SUMS, e] = 1 if is_first else 0
         own += d.wide[SUMS, e]
-    _add_up(own, d, parts)
+    add_up(own, d, parts)
 
 
 @device_function
 def _number_rows(d, parts):  # type: ignore[no-untyped-def]
     """List touched rows, where they begin, and the row of each entry; count both."""
     count = d.most
-    low, high = _share(count)
-    j = _before(d.wide[SUMS], low, high, d, parts) - 1
+    low, high = share(count, d)
+    j = before(d.wide[SUMS], low, high, d, parts) - 1
     for e in range(low, high):
         j += d.wide[SUMS, e]
-        d.work[ROW_OF, e] = j
+        # Places without an entry are behind all rows.
+        d.work[ROW_OF, e] = j if d.work[KEYS, e] < d.none else j + 1
+        d.order[e] = d.work[PLACES, e]
         d.work[ENTRY_OF, d.order[e]] = e
         if d.wide[SUMS, e] != 0:
-            d.work[ROW, j], d.wide[FIRST_OF, j] = d.keys[e], e
-        if d.keys[e] < d.none and (e + 1 == count or d.keys[e + 1] == d.none):
+            d.work[ROW, j], d.wide[FIRST_OF, j] = d.work[KEYS, e], e
+        row = d.work[KEYS, e]
+        if row < d.none and (e + 1 == count or d.work[KEYS, e + 1] == d.none):
             d.wide[FIRST_OF, j + 1] = e + 1
             d.summary[ENTRIES], d.summary[COUNT] = e + 1, j + 1
 
@@ -351,15 +244,16 @@ def _number_rows(d, parts):  # type: ignore[no-untyped-def]
 @device_function
 def _list_all_rows(d):  # type: ignore[no-untyped-def]
     """Do so where all rows are touched."""
-    for row in range(cuda.grid(1), d.none + 1, cuda.gridsize(1)):
-        first = lowest(d.keys, int64(0), int64(d.most), row)
+    for row in range(cuda.grid(1), d.none + 1, threads(d)):
+        first = lowest(d.work[KEYS], int64(0), int64(d.most), row)
         d.wide[FIRST_OF, row] = first
         if row < d.none:
             d.work[ROW, row] = row
         else:
             d.summary[ENTRIES], d.summary[COUNT] = first, row
-    for e in range(cuda.grid(1), d.most, cuda.gridsize(1)):
-        d.work[ROW_OF, e] = d.keys[e]
+    for e in range(cuda.grid(1), d.most, threads(d)):
+        d.work[ROW_OF, e] = d.work[KEYS, e]
+        d.order[e] = d.work[PLACES, e]
         d.work[ENTRY_OF, d.order[e]] = e
 
 
@@ -367,13 +261,13 @@ def _list_all_rows(d):  # type: ignore[no-untyped-def]
 def _number_pairs(d, parts):  # type: ignore[no-untyped-def]
     """List pairs: where they begin, their keys, and rows."""
     count = d.summary[ENTRIES]
-    low, high = _share(count)
-    p = _before(d.wide[SUMS], low, high, d, parts) - 1
+    low, high = share(count, d)
+    p = before(d.wide[SUMS], low, high, d, parts) - 1
     for b in range(low, high):
         p += d.wide[SUMS, b]
         d.work[PAIR_OF, b] = p
         if d.wide[SUMS, b] != 0:
-            place = d.pairs[b]
+            place = d.work[PAIR_PLACES, b]
             d.wide[PAIR_FIRST, p], d.work[PAIR_ROW, p] = b, d.work[ROW_OF, b]
             d.wide[PAIR_KEY, p] = (int64(d.work[END, place]) << 1) + (
                 place & d.is_sided
@@ -391,10 +285,10 @@ def _measure(d, parts):  # type: ignore[no-untyped-def]
 
     And the lengths of rows that have entries, 0 of others and behind the last.
     """
-    for p in range(cuda.grid(1), d.summary[PAIRS], cuda.gridsize(1)):
+    for p in range(cuda.grid(1), d.summary[PAIRS], threads(d)):
         needed = own = int64(0)
         for b in range(d.wide[PAIR_FIRST, p], d.wide[PAIR_FIRST, p + 1]):
-            if d.kinds[d.pairs[b] >> d.sides] != 0:
+            if d.kinds[d.work[PAIR_PLACES, b] >> d.sides] != 0:
                 own += 1
             elif d.copies == codes.ALL:
                 needed = EVERY
@@ -404,7 +298,7 @@ def _measure(d, parts):  # type: ignore[no-untyped-def]
                 needed += 1
         d.work[NEED, p], d.work[FOUND, p] = needed, 0
     count, sum_here = d.summary[COUNT], int64(0)
-    low, high = _share(count + 1)
+    low, high = share(count + 1, d)
     for j in range(low, high):
         length = int64(0)
         if j < count and d.wide[FIRST_OF, j] < d.wide[FIRST_OF, j + 1]:
@@ -412,20 +306,99 @@ def _measure(d, parts):  # type: ignore[no-untyped-def]
             length = int64(d.stops[row]) - int64(d.starts[row])
         d.wide[AT, j] = length
         sum_here += length
-    _add_up(sum_here, d, parts)
+    add_up(sum_here, d, parts)
+
+
+@device_function
+def _match(d):  # type: ignore[no-untyped-def]
+    """Find the edges of touched rows that have entries; mark those that all leave.
+
+    Without copies of pairs, `EDGE_AT` is where the edge of a pair is.
+    """
+    count, pairs = d.summary[COUNT], d.summary[PAIRS]
+    entries, total = (
+        d.summary[ENTRIES],
+        d.wide[AT, d.summary[COUNT]],
+    )
+    lane = int64(cuda.threadIdx.x) & 31
+    warps = cuda.gridsize(1) >> 5
+    for part in range((cuda.grid(1) >> 5) * SHARE, total, warps * SHARE):
+        j = end = shift = first = behind = int64(-1)
+        for step in range(STEPS):
+            base = part + 32 * step
+            if base >= total:  # uniform
+                break
+            number, is_gone = base + lane, False
+            if number < total:
+                if end <= number:
+                    j = row_at(d.wide[AT], count, number, j)
+                    end = d.wide[AT, j + 1]
+                    shift = int64(d.starts[d.work[ROW, j]]) - d.wide[AT, j]
+                    first, behind = (
+                        d.wide[FIRST_OF, j],
+                        d.wide[FIRST_OF, j + 1],
+                    )
+                    first = int64(d.work[PAIR_OF, first])
+                    if behind < entries:
+                        behind = int64(d.work[PAIR_OF, behind])
+                    else:
+                        behind = pairs
+                slot = number + shift
+                key = (int64(d.ends[slot]) << 1) + (int64(d.numbers[slot]) & d.is_sided)
+                p = lowest(d.wide[PAIR_KEY], first, behind, key)
+                if p < behind and d.wide[PAIR_KEY, p] == key:
+                    is_gone = d.work[NEED, p] == EVERY
+                    if d.policy == codes.KEEP:
+                        cuda.atomic.add(d.work, (FOUND, p), 1)
+                    else:
+                        d.work[FOUND, p] = 1
+                        d.wide[EDGE_AT, p] = slot
+            if d.has_marks != 0:
+                word = cuda.ballot_sync(FULL_WARP, is_gone)
+                if lane == 0:
+                    d.marks[base >> 5] = uint32(word)
+
+
+@device_function
+def _mark_copies(d):  # type: ignore[no-untyped-def]
+    """Mark the first or last copies of pairs that deletions take; a warp a pair."""
+    lane = int64(cuda.threadIdx.x) & 31
+    lower = (uint32(1) << uint32(lane)) - uint32(1)
+    for p in range(cuda.grid(1) >> 5, d.summary[PAIRS], cuda.gridsize(1) >> 5):
+        left = min(int64(d.work[NEED, p]), int64(d.work[FOUND, p]))
+        j = d.work[PAIR_ROW, p]
+        length = d.wide[AT, j + 1] - d.wide[AT, j]
+        start = int64(d.starts[d.work[ROW, j]])
+        for base in range(0, length, 32):
+            if left <= 0:  # uniform
+                break
+            place = base + lane
+            is_there = place < length
+            if d.copies == codes.LAST:
+                place = length - 1 - place
+            if is_there:
+                slot = start + place
+                key = (int64(d.ends[slot]) << 1) + (int64(d.numbers[slot]) & d.is_sided)
+                is_there = key == d.wide[PAIR_KEY, p]
+            votes = uint32(cuda.ballot_sync(FULL_WARP, is_there))
+            if is_there and int64(cuda.popc(uint32(votes & lower))) < left:
+                number = d.wide[AT, j] + place
+                bit = uint32(1) << uint32(number & 31)
+                cuda.atomic.or_(d.marks, number >> 5, bit)
+            left -= int64(cuda.popc(votes))
 
 
 @device_function
 def _count_bits(d, parts):  # type: ignore[no-untyped-def]
     """Count the edges of each word that leave."""
     total, own = d.wide[AT, d.summary[COUNT]], int64(0)
-    low, high = _share((total >> 5) + 1)
+    low, high = share((total >> 5) + 1, d)
     for w in range(low, high):
         if 32 * w >= total:  # behind the last edge
             d.marks[w] = 0
         d.before[w] = cuda.popc(uint32(d.marks[w]))
         own += d.before[w]
-    _add_up(own, d, parts)
+    add_up(own, d, parts)
 
 
 @device_function
@@ -437,7 +410,7 @@ def _decide_single(p, d, tally):  # type: ignore[no-untyped-def]
     """
     now, last, last_is_given = int64(d.work[FOUND, p]), int64(-1), False
     for b in range(d.wide[PAIR_FIRST, p], d.wide[PAIR_FIRST, p + 1]):
-        place = d.pairs[b]
+        place = d.work[PAIR_PLACES, b]
         i, e = place >> d.sides, int64(d.work[ENTRY_OF, place])
         is_given = place & d.sides == 0
         outcome, fate, head = codes.INSERTED, codes.NOTHING, int64(-1)
@@ -483,7 +456,7 @@ def _decide_copies(p, d, tally):  # type: ignore[no-untyped-def]
     """
     left, top, tail = int64(d.work[FOUND, p]), int64(-1), int64(-1)
     for b in range(d.wide[PAIR_FIRST, p], d.wide[PAIR_FIRST, p + 1]):
-        place = d.pairs[b]
+        place = d.work[PAIR_PLACES, b]
         i, e = place >> d.sides, int64(d.work[ENTRY_OF, place])
         is_given = place & d.sides == 0
         outcome, fate, taken = codes.INSERTED, codes.NOTHING, int64(0)
@@ -524,13 +497,13 @@ def _decide_copies(p, d, tally):  # type: ignore[no-untyped-def]
 def _decide_all(d, tally):  # type: ignore[no-untyped-def]
     """Find what becomes of each entry, and the outcome of each update."""
     if d.looks == 0:
-        for e in range(cuda.grid(1), d.summary[ENTRIES], cuda.gridsize(1)):
+        for e in range(cuda.grid(1), d.summary[ENTRIES], threads(d)):
             d.fates[e], d.work[SOURCE, e] = codes.APPENDS, d.order[e] >> d.sides
         return
     for k in range(cuda.threadIdx.x, _TALLIES, cuda.blockDim.x):
         tally[k] = 0
     cuda.syncthreads()
-    for p in range(cuda.grid(1), d.summary[PAIRS], cuda.gridsize(1)):
+    for p in range(cuda.grid(1), d.summary[PAIRS], threads(d)):
         if d.policy == codes.KEEP:
             _decide_copies(p, d, tally)
         else:
@@ -544,11 +517,11 @@ def _decide_all(d, tally):  # type: ignore[no-untyped-def]
 def _mark_appends(d, parts):  # type: ignore[no-untyped-def]
     """Mark entries that append an edge; the last mark is 0."""
     entries, own = d.summary[ENTRIES], int64(0)
-    low, high = _share(entries + 1)
+    low, high = share(entries + 1, d)
     for e in range(low, high):
         d.wide[APPENDED, e] = 1 if e < entries and d.fates[e] == codes.APPENDS else 0
         own += d.wide[APPENDED, e]
-    _add_up(own, d, parts)
+    add_up(own, d, parts)
 
 
 @device_function
@@ -563,7 +536,7 @@ def _measure_rows(d, counters, parts):  # type: ignore[no-untyped-def]
     for k in range(cuda.threadIdx.x, _COUNTERS, cuda.blockDim.x):
         counters[k] = 0
     cuda.syncthreads()
-    low, high = _share(d.limit + 1)
+    low, high = share(d.limit + 1, d)
     for j in range(low, high):
         d.work[TAKES, j], d.wide[COPY_AT, j], d.wide[NEEDS, j] = CLASS_COUNT, 0, 0
         if j > count:
@@ -609,9 +582,12 @@ def _measure_rows(d, counters, parts):  # type: ignore[no-untyped-def]
     for k in range(cuda.threadIdx.x, _COUNTERS, cuda.blockDim.x):
         if counters[k] != 0:
             cuda.atomic.add(d.summary, TAKEN + k, counters[k])
+            if k < 2 * CLASS_COUNT:
+                which = COMING if k < CLASS_COUNT else LEAVING
+                cuda.atomic.add(d.summary, which, counters[k])
     if sum_here > 0:
         cuda.atomic.add(d.summary, COPIED, sum_here)
-    _add_up(sum_here, d, parts)
+    add_up(sum_here, d, parts)
 
 
 # -- scan
@@ -620,11 +596,11 @@ def _measure_rows(d, counters, parts):  # type: ignore[no-untyped-def]
 @device_function
 def _take_runs(d):  # type: ignore[no-untyped-def]
     """Give rows, sorted by class, the runs of the queues, in order."""
-    for i in range(cuda.grid(1), d.summary[COUNT], cuda.gridsize(1)):
-        size_class, j = int64(d.take_class[i]), d.take_row[i]
+    for i in range(cuda.grid(1), d.summary[COUNT], threads(d)):
+        size_class, j = int64(d.work[TAKE_CLASS, i]), d.work[TAKE_ROW, i]
         if size_class < CLASS_COUNT:
             run = d.table[BEGINS, size_class] + i
-            run -= lowest(d.take_class, int64(0), i, size_class)
+            run -= lowest(d.work[TAKE_CLASS], int64(0), i, size_class)
             if run < d.table[STOPS, size_class]:
                 d.wide[TARGET, j], d.wide[NEEDS, j] = d.runs[run], 0
 
@@ -632,11 +608,11 @@ def _take_runs(d):  # type: ignore[no-untyped-def]
 @device_function
 def _add_needs(d, parts):  # type: ignore[no-untyped-def]
     """Sum the slots that rows need beyond these runs."""
-    low, high = _share(d.summary[COUNT] + 1)
+    low, high = share(d.summary[COUNT] + 1, d)
     own = int64(0)
     for j in range(low, high):
         own += d.wide[NEEDS, j]
-    _add_up(own, d, parts)
+    add_up(own, d, parts)
 
 
 @device_function
@@ -658,7 +634,7 @@ def _cut_regions(d):  # type: ignore[no-untyped-def]
 @device_function
 def _lay_rows(d):  # type: ignore[no-untyped-def]
     """Give the rows without a run parts of free regions."""
-    for j in range(cuda.grid(1), d.summary[COUNT], cuda.gridsize(1)):
+    for j in range(cuda.grid(1), d.summary[COUNT], threads(d)):
         laid, region, base = d.wide[NEEDS, j], int64(0), int64(0)
         if d.wide[NEEDS, j + 1] > laid:
             while region < d.regions and d.table[CUTS, region] <= laid:
@@ -668,104 +644,108 @@ def _lay_rows(d):  # type: ignore[no-untyped-def]
                 d.wide[TARGET, j] = d.table[FREE, region] + laid - base
 
 
-#: The passes, in order; `match` comes before `COUNT_BITS`. Those that sort are for one
-#: block.
-LIST_ENTRIES, SORT_ROWS, MERGE_ROWS, MARK_ROWS, LIST_ROWS, LIST_ALL_ROWS = range(6)
-SORT_PAIRS, MERGE_PAIRS, MARK_PAIRS, LIST_PAIRS, MEASURE, NUMBER_SLOTS = range(6, 12)
-COUNT_BITS, SUM_BITS, DECIDE, MARK_APPENDS, SUM_APPENDS, PLAN_ROWS = range(12, 18)
-SUM_COPIED, SORT_FREED, MERGE_FREED, SORT_TAKEN, MERGE_TAKEN, TAKE_RUNS = range(18, 24)
-ADD_NEEDS, SUM_NEEDS, CUT_REGIONS, LAY_ROWS, END_OF_PASSES = range(24, 29)
-#: Sorts of numbers: by row, by pair, or by a row of `work`.
-BY_ROW, BY_PAIR = -1, -2
+@device_function
+def _list_batch(d, counts, parts):  # type: ignore[no-untyped-def]
+    """List entries, rows and pairs, and number slots."""
+    _list_entries(d)
+    meet(d)
+    for turn in range(1 + 2 * d.looks):  # one text of the sort: it is long
+        keys, through, into, spare = int64(KEY), int64(-1), KEYS, SPARE
+        bits = bits_of(d.none)
+        if turn == 1:
+            keys, into, bits = int64(END_KEY), PAIR_KEYS, int32(bits + d.is_sided)
+            if digits_of(bits_of(d.limit))[0] & 1 != 0:  # where the last sort begins
+                into, spare = SPARE, PAIR_KEYS
+        elif turn == 2:
+            keys, through, into = int64(ROW_OF), int64(ENTRY_OF), PAIR_KEYS
+            bits = bits_of(d.limit)
+        sort(keys, through, into, spare, d.most, bits, d, counts, parts)
+        if turn == 0:
+            if d.is_dense != 0:
+                _list_all_rows(d)
+            else:
+                _mark(d.most, False, d, parts)
+                meet(d)
+                _number_rows(d, parts)
+            meet(d)
+    if d.looks != 0:
+        _mark(d.summary[ENTRIES], True, d, parts)
+        meet(d)
+        _number_pairs(d, parts)
+        meet(d)
+        _measure(d, parts)
+        meet(d)
+        spread(d.wide[AT], d.summary[COUNT] + 1, d, parts)
 
 
 @device_function
-def _is_due(step, steps):  # type: ignore[no-untyped-def]
-    """Wait for the block; return whether a pass is one of some passes, by bit."""
-    cuda.syncthreads()
-    return (steps >> step) & 1 != 0
-
-
-@kernel(cache=True, launch_bounds=(THREADS, 1))
-def list_rows(steps, d):  # type: ignore[no-untyped-def]
-    """Run passes that list entries and rows."""
-    keys = cuda.shared.array(FEW, int64)
-    parts = cuda.shared.array(WARPS, int64)
-    if _is_due(LIST_ENTRIES, steps):
-        _list_entries(d)
-    if _is_due(SORT_ROWS, steps):
-        _sort_block(BY_ROW, d.most, keys, d)
-    if _is_due(MERGE_ROWS, steps):
-        _merge_blocks(BY_ROW, d.most, d)
-    if _is_due(MARK_ROWS, steps):
-        _mark(d.most, False, d, parts)
-    if _is_due(LIST_ROWS, steps):
-        _number_rows(d, parts)
-    if _is_due(LIST_ALL_ROWS, steps):
-        _list_all_rows(d)
-
-
-@kernel(cache=True, launch_bounds=(THREADS, 1))
-def list_pairs(steps, d):  # type: ignore[no-untyped-def]
-    """Run passes that list pairs, and number slots."""
-    keys = cuda.shared.array(FEW, int64)
-    parts = cuda.shared.array(WARPS, int64)
-    if _is_due(SORT_PAIRS, steps):
-        _sort_block(BY_PAIR, d.summary[ENTRIES], keys, d)
-    if _is_due(MERGE_PAIRS, steps):
-        _merge_blocks(BY_PAIR, d.summary[ENTRIES], d)
-    if _is_due(MARK_PAIRS, steps):
-        _mark(d.summary[ENTRIES], True, d, parts)
-    if _is_due(LIST_PAIRS, steps):
-        _number_pairs(d, parts)
-    if _is_due(MEASURE, steps):
-        _measure(d, parts)
-    if _is_due(NUMBER_SLOTS, steps):
-        _spread(d.wide[AT], d.summary[COUNT] + 1, d, parts)
-
-
-@kernel(cache=True, launch_bounds=(THREADS, 1))
-def decide(steps, d):  # type: ignore[no-untyped-def]
-    """Run passes that find what becomes of entries."""
-    keys = cuda.shared.array(FEW, int64)
-    parts = cuda.shared.array(WARPS, int64)
-    if _is_due(COUNT_BITS, steps):
+def _find_runs(d, counts, parts):  # type: ignore[no-untyped-def]
+    """Find what becomes of entries and rows, and runs for rows that move."""
+    if d.looks != 0 and d.has_marks != 0:
         _count_bits(d, parts)
-    if _is_due(SUM_BITS, steps):
-        total = d.wide[AT, d.summary[COUNT]]
-        _spread(d.before, (total >> 5) + 1, d, parts)
-    if _is_due(DECIDE, steps):
-        _decide_all(d, keys)
+        meet(d)
+        spread(d.before, (d.wide[AT, d.summary[COUNT]] >> 5) + 1, d, parts)
+    _decide_all(d, counts)
+    meet(d)
+    _mark_appends(d, parts)
+    meet(d)
+    spread(d.wide[APPENDED], d.summary[ENTRIES] + 1, d, parts)
+    _measure_rows(d, counts, parts)
+    meet(d)
+    spread(d.wide[COPY_AT], d.limit + 1, d, parts)
+    if d.is_dense == 0:
+        takes = d.has_runs != 0 and d.summary[COMING] > 0
+        for turn in range(2):
+            is_due, keys, into = d.summary[LEAVING] > 0, FREES, FREE_CLASS
+            if turn == 1:
+                is_due, keys, into = takes, TAKES, TAKE_CLASS
+            if is_due:
+                count, no = d.summary[COUNT], int64(-1)
+                sort(keys, no, into, SPARE, count, CLASS_BITS, d, counts, parts)
+        if takes:
+            _take_runs(d)
+            meet(d)
+        if d.summary[COMING] > 0:
+            _lay(d, parts)
+
+
+@device_function
+def _lay(d, parts):  # type: ignore[no-untyped-def]
+    """Lay rows that have no run yet into free regions."""
+    _add_needs(d, parts)
+    meet(d)
+    spread(d.wide[NEEDS], d.summary[COUNT] + 1, d, parts)
+    _cut_regions(d)
+    meet(d)
+    _lay_rows(d)
 
 
 @kernel(cache=True, launch_bounds=(THREADS, 1))
-def plan_rows(steps, d):  # type: ignore[no-untyped-def]
-    """Run passes that find rows and their runs."""
-    keys = cuda.shared.array(FEW, int64)
+def plan_batch(d):  # type: ignore[no-untyped-def]
+    """Run all passes before apply."""
+    counts = cuda.shared.array(COUNTS, int32)
     parts = cuda.shared.array(WARPS, int64)
-    if _is_due(MARK_APPENDS, steps):
-        _mark_appends(d, parts)
-    if _is_due(SUM_APPENDS, steps):
-        _spread(d.wide[APPENDED], d.summary[ENTRIES] + 1, d, parts)
-    if _is_due(PLAN_ROWS, steps):
-        _measure_rows(d, keys, parts)
-    if _is_due(SUM_COPIED, steps):
-        _spread(d.wide[COPY_AT], d.limit + 1, d, parts)
-    if _is_due(SORT_FREED, steps):
-        _sort_block(FREES, d.summary[COUNT], keys, d)
-    if _is_due(MERGE_FREED, steps):
-        _merge_blocks(FREES, d.summary[COUNT], d)
-    if _is_due(SORT_TAKEN, steps):
-        _sort_block(TAKES, d.summary[COUNT], keys, d)
-    if _is_due(MERGE_TAKEN, steps):
-        _merge_blocks(TAKES, d.summary[COUNT], d)
-    if _is_due(TAKE_RUNS, steps):
-        _take_runs(d)
-    if _is_due(ADD_NEEDS, steps):
-        _add_needs(d, parts)
-    if _is_due(SUM_NEEDS, steps):
-        _spread(d.wide[NEEDS], d.summary[COUNT] + 1, d, parts)
-    if _is_due(CUT_REGIONS, steps):
+    is_mine = cuda.blockIdx.x < d.blocks  # the same for all threads of a block
+    if is_mine:
+        _list_batch(d, counts, parts)
+    if d.looks != 0:
+        meet_grid(d)
+        _match(d)
+        if d.has_marks != 0 and d.policy == codes.KEEP and d.copies != codes.ALL:
+            meet_grid(d)
+            _mark_copies(d)
+        meet_grid(d)
+    if is_mine:
+        _find_runs(d, counts, parts)
+
+
+@kernel(cache=True, launch_bounds=(THREADS, 1))
+def lay_rows(d, is_summed):  # type: ignore[no-untyped-def]
+    """Lay rows into other regions; `is_summed`: `NEEDS` are sums already."""
+    parts = cuda.shared.array(WARPS, int64)
+    if is_summed:
         _cut_regions(d)
-    if _is_due(LAY_ROWS, steps):
+        meet(d)
         _lay_rows(d)
+    else:
+        _lay(d, parts)

@@ -103,6 +103,8 @@ class Updates:
         Numbers in place of consecutive ones; ids by number of entry.
     deletes : bool
         Whether there may be deletions.
+    is_checked : bool
+        Whether the ids are those of vertices; else a plan counts those that are not.
     """
 
     sources: Array
@@ -119,6 +121,7 @@ class Updates:
     numbers: Array | None = None
     ids: Array | None = None
     deletes: bool = True
+    is_checked: bool = True
 
 
 @dataclass(eq=False)
@@ -355,12 +358,12 @@ class RowPool(HostRows):
             (size, places[freed_at[size] : freed_at[size + 1]])
             for size in freed.nonzero()[0].tolist()
         ]
-        self._leave(plan, regions, passed)
+        self._leave(plan, regions.tolist(), passed)
         for size, numbers in plan.puts:
             self.queues[size].reserve(len(numbers))
         return True
 
-    def _leave(self, plan: Any, regions: Array, passed: int) -> None:
+    def _leave(self, plan: Any, regions: list[Any], passed: int) -> None:
         """Keep the free memory behind the rows that were laid into a region.
 
         What rows have passed by, and what they have not come to, goes to the queues.
@@ -368,12 +371,12 @@ class RowPool(HostRows):
         behind = len(regions) - 1
         plan.region, plan.top = (0, 0), self.top
         if passed < behind:
-            plan.region = int(regions[passed, 0]), int(regions[passed, 1])
+            plan.region = regions[passed][0], regions[passed][1]
         else:
-            plan.top = int(regions[behind, 0])
+            plan.top = regions[behind][0]
         for region in range(behind):
             if region != passed:
-                start, stop = regions[region].tolist()
+                start, stop = regions[region]
                 plan.lost += self._split(start, stop, plan.puts)
 
     def _find_hubs(self, plan: Any) -> None:

@@ -1,99 +1,16 @@
-"""Kernels that go over rows on the GPU: reads, and what a batch does there.
-
-`match` comes between the passes of `kernels_cuda`, and the apply pass behind them.
-"""
+"""Kernels that go over rows on the GPU: reads, and the apply pass of a batch."""
 
 from __future__ import annotations
 
-from featgraph._cuda import cuda, device_function, int64, kernel, uint32
+from featgraph._cuda import cuda, device_function, int64, kernel
 from featgraph.dynamic import kernels_cpu as codes
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic.kernels_cuda import gone_before, is_marked, lowest, row_at
+from featgraph.dynamic.sorts_cuda import THREADS, meet_grid
 
 
-@kernel(cache=True)
-def match(d):  # type: ignore[no-untyped-def]
-    """Find the edges of touched rows that have entries; mark those that all leave.
-
-    Without copies of pairs, `EDGE_AT` is where the edge of a pair is.
-    """
-    count, pairs = d.summary[passes.COUNT], d.summary[passes.PAIRS]
-    entries, total = (
-        d.summary[passes.ENTRIES],
-        d.wide[passes.AT, d.summary[passes.COUNT]],
-    )
-    lane = int64(cuda.threadIdx.x) & 31
-    warps = cuda.gridsize(1) >> 5
-    for share in range((cuda.grid(1) >> 5) * passes.SHARE, total, warps * passes.SHARE):
-        j = end = shift = first = behind = int64(-1)
-        for step in range(passes.STEPS):
-            base = share + 32 * step
-            if base >= total:  # uniform
-                break
-            number, is_gone = base + lane, False
-            if number < total:
-                if end <= number:
-                    j = row_at(d.wide[passes.AT], count, number, j)
-                    end = d.wide[passes.AT, j + 1]
-                    shift = (
-                        int64(d.starts[d.work[passes.ROW, j]]) - d.wide[passes.AT, j]
-                    )
-                    first, behind = (
-                        d.wide[passes.FIRST_OF, j],
-                        d.wide[passes.FIRST_OF, j + 1],
-                    )
-                    first = int64(d.work[passes.PAIR_OF, first])
-                    if behind < entries:
-                        behind = int64(d.work[passes.PAIR_OF, behind])
-                    else:
-                        behind = pairs
-                slot = number + shift
-                key = (int64(d.ends[slot]) << 1) + (int64(d.numbers[slot]) & d.is_sided)
-                p = lowest(d.wide[passes.PAIR_KEY], first, behind, key)
-                if p < behind and d.wide[passes.PAIR_KEY, p] == key:
-                    is_gone = d.work[passes.NEED, p] == passes.EVERY
-                    if d.policy == codes.KEEP:
-                        cuda.atomic.add(d.work, (passes.FOUND, p), 1)
-                    else:
-                        d.work[passes.FOUND, p] = 1
-                        d.wide[passes.EDGE_AT, p] = slot
-            if d.has_marks != 0:
-                word = cuda.ballot_sync(passes.FULL_WARP, is_gone)
-                if lane == 0:
-                    d.marks[base >> 5] = uint32(word)
-
-
-@kernel(cache=True)
-def mark_copies(d):  # type: ignore[no-untyped-def]
-    """Mark the first or last copies of pairs that deletions take; a warp a pair."""
-    lane = int64(cuda.threadIdx.x) & 31
-    lower = (uint32(1) << uint32(lane)) - uint32(1)
-    for p in range(cuda.grid(1) >> 5, d.summary[passes.PAIRS], cuda.gridsize(1) >> 5):
-        left = min(int64(d.work[passes.NEED, p]), int64(d.work[passes.FOUND, p]))
-        j = d.work[passes.PAIR_ROW, p]
-        length = d.wide[passes.AT, j + 1] - d.wide[passes.AT, j]
-        start = int64(d.starts[d.work[passes.ROW, j]])
-        for base in range(0, length, 32):
-            if left <= 0:  # uniform
-                break
-            place = base + lane
-            is_there = place < length
-            if d.copies == codes.LAST:
-                place = length - 1 - place
-            if is_there:
-                slot = start + place
-                key = (int64(d.ends[slot]) << 1) + (int64(d.numbers[slot]) & d.is_sided)
-                is_there = key == d.wide[passes.PAIR_KEY, p]
-            votes = uint32(cuda.ballot_sync(passes.FULL_WARP, is_there))
-            if is_there and int64(cuda.popc(uint32(votes & lower))) < left:
-                number = d.wide[passes.AT, j] + place
-                bit = uint32(1) << uint32(number & 31)
-                cuda.atomic.or_(d.marks, number >> 5, bit)
-            left -= int64(cuda.popc(votes))
-
-
-@kernel(cache=True)
-def count_changes(d, degrees):  # type: ignore[no-untyped-def]
+@device_function
+def _count_changes(d, degrees):  # type: ignore[no-untyped-def]
     """Count edges that come at their other ends, and count off those that leave."""
     for e in range(cuda.grid(1), d.summary[passes.ENTRIES], cuda.gridsize(1)):
         if d.fates[e] == codes.APPENDS:
@@ -177,8 +94,8 @@ def give_ids(d, free, free_count, next_id, entry_ids):  # type: ignore[no-untype
                 entry_ids[number] = next_id + count - free_count
 
 
-@kernel(cache=True)
-def list_gone(d, ids, has_ids, gone):  # type: ignore[no-untyped-def]
+@device_function
+def _list_gone(d, ids, has_ids, gone):  # type: ignore[no-untyped-def]
     """List rows, ends, numbers and ids of edges that leave, in the order of rows."""
     count, total = d.summary[passes.COUNT], d.wide[passes.AT, d.summary[passes.COUNT]]
     for number in range(cuda.grid(1), total, cuda.gridsize(1)):
@@ -234,14 +151,14 @@ def take_values(d, column, out):  # type: ignore[no-untyped-def]
 # -- apply
 
 
-@kernel(cache=True)
-def copy_rows(  # type: ignore[no-untyped-def]
+@device_function
+def _copy(  # type: ignore[no-untyped-def]
     d, is_fresh, is_back, old, width, new, kept, more_old, more_new, more_kept, has_more
 ):
     """Copy the edges that stay in rows that move or lose some, in one or two arrays.
 
     Rows that move are in other slots than before. Edges of the others go by way of
-    `kept`, from where a second launch, `is_back`, brings them where they belong.
+    `kept`, from where a second call, `is_back`, brings them where they belong.
     """
     count = d.summary[passes.COUNT]
     total = d.wide[passes.COPY_AT, count]
@@ -299,12 +216,12 @@ def _behind(e, j, d):  # type: ignore[no-untyped-def]
     )
 
 
-@kernel(cache=True)
-def write_rows(  # type: ignore[no-untyped-def]
-    d, given, is_given, number, ends, numbers, entry_ids, has_ids, id_sides, ids,
-    starts, stops, classes, degrees, has_degrees, frees,
+@device_function
+def _write_rows(  # type: ignore[no-untyped-def]
+    d, given, is_given, number, ends, numbers, starts, stops, classes, degrees,
+    has_degrees, frees,
 ):  # fmt: skip
-    """Write ends, numbers and ids of inserted edges, rows, and queues.
+    """Write ends and numbers of inserted edges, rows, and queues.
 
     Update i has the number ``2 (number + i)``, or ``given[i]``; one more at its other
     end. Runs that rows leave are put behind those of the queues.
@@ -319,8 +236,6 @@ def write_rows(  # type: ignore[no-untyped-def]
             if is_given:
                 own = int64(given[i])
             numbers[slot] = own + side
-            if has_ids:
-                ids[slot] = entry_ids[2 * i + (side & id_sides)]
     for j in range(cuda.grid(1), d.summary[passes.COUNT], cuda.gridsize(1)):
         row, target, length = (
             d.work[passes.ROW, j],
@@ -332,11 +247,58 @@ def write_rows(  # type: ignore[no-untyped-def]
         if has_degrees:
             degrees[row] = length
         if frees:
-            size_class = int64(d.free_class[j])  # of the row of that rank
+            # Of the row of that rank.
+            size_class = int64(d.work[passes.FREE_CLASS, j])
             if size_class < codes.CLASS_COUNT:
                 to = d.table[passes.STOPS, size_class] + j
-                to -= lowest(d.free_class, int64(0), j, size_class)
-                d.runs[to] = d.wide[passes.START, d.free_row[j]]
+                to -= lowest(d.work[passes.FREE_CLASS], int64(0), j, size_class)
+                d.runs[to] = d.wide[passes.START, d.work[passes.FREE_ROW, j]]
+
+
+@kernel(cache=True, launch_bounds=(THREADS, 1))
+def copy_rows(d, is_fresh, old, width, new, kept):  # type: ignore[no-untyped-def]
+    """Copy the edges that stay, in one array."""
+    _copy(d, is_fresh, False, old, width, new, kept, old, new, kept, False)
+    if d.has_marks != 0 and not is_fresh:
+        meet_grid(d)
+        _copy(d, is_fresh, True, old, width, new, kept, old, new, kept, False)
+
+
+@kernel(cache=True, launch_bounds=(THREADS, 1))
+def apply_batch(  # type: ignore[no-untyped-def]
+    d, is_fresh, ends, kept_ends, numbers, kept_numbers, gone, lists, ids, out_degrees,
+    counts_out, given, is_given, number, starts, stops, classes, degrees, has_degrees,
+    frees,
+):  # fmt: skip
+    """List the edges that leave, then write ends, numbers and rows.
+
+    Rows of `gone` are rows, ends, numbers and ids, where `lists` is their number.
+    """
+    if lists > 0:
+        _list_gone(d, ids, lists > 3, gone)
+    if counts_out:
+        _count_changes(d, out_degrees)
+    for turn in range(2 if d.has_marks != 0 and not is_fresh else 1):
+        if turn == 1:
+            meet_grid(d)
+        _copy(
+            d, is_fresh, turn == 1, d.ends, 1, ends, kept_ends, d.numbers, numbers,
+            kept_numbers, True,
+        )  # fmt: skip
+    _write_rows(
+        d, given, is_given, number, ends, numbers, starts, stops, classes, degrees,
+        has_degrees, frees,
+    )  # fmt: skip
+
+
+@kernel(cache=True)
+def write_ids(d, entry_ids, sides, ids):  # type: ignore[no-untyped-def]
+    """Write the ids of inserted edges; both ends share one unless `sides` is 1."""
+    for e in range(cuda.grid(1), d.summary[passes.ENTRIES], cuda.gridsize(1)):
+        if d.fates[e] == codes.APPENDS:
+            place = int64(d.order[e])
+            own = 2 * (place >> d.sides) + (place & d.sides & sides)
+            ids[_behind(e, d.work[passes.ROW_OF, e], d)] = entry_ids[own]
 
 
 @kernel(cache=True)

@@ -41,8 +41,8 @@ def gpu() -> Iterator[Gpu]:
     linecache.clearcache()  # the emulator leaves the text that it ran there
 
 
-#: Most entries of one block, and of blocks that sort and merge.
-BY_BLOCKS = {"one": (4096, 4096), "some": (0, 4096), "many": (0, 0)}
+#: Most entries of one block, how many blocks may meet, and their threads.
+BY_BLOCKS = {"one": (4096, 1, 64), "some": (4096, 3, 32), "many": (0, 3, 64)}
 
 
 @pytest.mark.parametrize("blocks", BY_BLOCKS)
@@ -50,31 +50,17 @@ BY_BLOCKS = {"one": (4096, 4096), "some": (0, 4096), "many": (0, 0)}
 def test_batches(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch, seed: int, blocks: str
 ) -> None:
-    few, many = BY_BLOCKS[blocks]
-    monkeypatch.setattr(gpu_pools, "FEW", few)
-    monkeypatch.setattr(gpu_pools, "MANY", many)
-    monkeypatch.setattr(memory, "BLOCK", 256 if few else 32)
-    if blocks == "some":
-        shorten_blocks(gpu)
+    few, count, threads = BY_BLOCKS[blocks]
+    have_blocks(monkeypatch, few, count, threads)
     rng = np.random.default_rng(seed)
     check_batches(rng, int(rng.integers(1, 12)), 3, [1, 5, 33, 70])
 
 
-@pytest.mark.usefixtures("gpu")
-def test_few_entries_where_all_rows_are_laid_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The rows are more than the entries that blocks sort."""
-    monkeypatch.setattr(gpu_pools, "FEW", 0)
-    monkeypatch.setattr(gpu_pools, "MANY", 16)
-    for seed in range(4):
-        check_batches(np.random.default_rng(seed), 40, 3, [5, 8])
-
-
-def shorten_blocks(gpu: Gpu) -> None:
-    """Have blocks sort 32 entries."""
-    replace_text(gpu, "FEW, _BITS, _MOST = 4096, 12,", "FEW, _BITS, _MOST = 32, 5,")
-    replace_text(gpu, "array(FEW, int64)", "array(4096, int64)")
+def have_blocks(patch: pytest.MonkeyPatch, few: int, count: int, threads: int) -> None:
+    """Have so many blocks meet, and more entries than `few` be shared by them."""
+    patch.setattr(gpu_pools, "FEW", few)
+    patch.setattr(gpu_pools, "THREADS", threads)
+    patch.setattr(memory, "multiprocessors", lambda: count)
 
 
 def replace_text(gpu: Gpu, right: str, wrong: str) -> None:
@@ -107,7 +93,7 @@ def test_lanes_in_drawn_orders(gpu: Gpu) -> None:
 
 
 #: Faults of batches that take many blocks.
-MANY_BLOCKS = "sums", "merge"
+MANY_BLOCKS = "sums", "digits", "meeting"
 #: Exit code of a process in which a fault was found.
 FOUND = 77
 #: What is replaced by what, and the batches that find it.
@@ -115,10 +101,12 @@ FAULTS: dict[str, tuple[str, str, int]] = {
     "free_runs": ("to = d.table[passes.STOPS, size_class] + j", "to = 0", 5),
     "gap": ("now += gone_before(at, d) - gone_before(at + place, d)", "now -= 0", 8),
     "dead": ("d.fates[last] = d.fates[last] | codes.DEAD", "pass", 6),
-    "match": ("is_gone = d.work[passes.NEED, p] == passes.EVERY", "is_gone = False", 0),
+    "match": ("is_gone = d.work[NEED, p] == EVERY", "is_gone = False", 0),
     "sums": ("d.totals[cuda.blockIdx.x] = total", "d.totals[0] = 0", 16),
-    "sort": ("low = 2 * place - (place & (step - 1))", "low = place & -2", 6),
-    "merge": ("least += 1", "least += 0", 6),
+    "rank": ("target = counts[own + digit] + rank", "target = counts[own + digit]", 6),
+    "digits": ("if block == cuda.blockIdx.x:", "if block == 0:", 6),
+    "turn": ("if digits_of(bits_of(d.limit))[0] & 1 != 0:", "if False:", 6),
+    "meeting": ("if d.blocks > 1:\n        meet_grid(d)", "if False:\n        pass", 6),
     "laid": ("d.table[FREE, region] + laid - base", "d.table[FREE, 0] + laid", 5),
 }
 
@@ -128,10 +116,9 @@ def find_fault(fault: str) -> None:
     right, wrong, seed = FAULTS[fault]
     with emulated_gpu() as gpu, pytest.MonkeyPatch.context() as patch:
         if fault in MANY_BLOCKS:
-            patch.setattr(gpu_pools, "FEW", 0)
-            patch.setattr(gpu_pools, "MANY", 4096 if fault == "merge" else 0)
-            patch.setattr(memory, "BLOCK", 32)
-            shorten_blocks(gpu)
+            have_blocks(patch, 0, 3, 32)
+        else:
+            have_blocks(patch, 4096, 2, 64)
         replace_text(gpu, right, wrong)
         rng = np.random.default_rng(seed)
         try:
@@ -243,6 +230,11 @@ def test_arrays_of_the_gpu(gpu: Gpu) -> None:
         graph.delete_edges(place(ends[0, :9]), place(ends[1, :9]))
         with pytest.raises(fg.GraphInputError, match="there is no such edge"):
             graph.delete_edges(*more[:2][::-1], missing="error")
+        for bad in (-1, 20):
+            pair = place(ends[0, :2]), place(np.array([3, bad], np.int32))
+            for given in (pair, pair[::-1]):
+                with pytest.raises(fg.GraphInputError, match="vertex"):
+                    graph.delete_edges(*given)
         graph.audit()
         graphs.append(graph)
     assert came[0].outcomes.tolist() == came[1].outcomes.tolist()

@@ -21,13 +21,14 @@ I32, I64, U8, U32 = (
     types.Array(t, 1, "C")
     for t in (types.int32, types.int64, types.uint8, types.uint32)
 )
+U32S = types.Array(types.uint32, 2, "C")
 I32S, I64S = types.Array(types.int32, 2, "C"), types.Array(types.int64, 2, "C")
 N, YES = types.int64, types.boolean
 #: Types of `Passes`: arrays by name, numbers else.
 ARRAYS = {
     "kinds": U8, "outcomes": U8, "classes": U8, "fates": U8, "numbers": U32,
     "marks": U32, "work": I32S, "wide": I64S, "table": I64S, "before": I64,
-    "totals": I64, "summary": I64, "runs": I64,
+    "totals": I64, "summary": I64, "runs": I64, "digits": I64S, "gate": I64,
 }  # fmt: skip
 D = types.NamedTuple(
     [
@@ -38,24 +39,22 @@ D = types.NamedTuple(
 )
 
 SIGNATURES = [
-    (passes.list_rows, (N, D)),
-    (passes.list_pairs, (N, D)),
-    (passes.decide, (N, D)),
-    (passes.plan_rows, (N, D)),
-    (reads.match, (D,)),
-    (reads.mark_copies, (D,)),
-    (reads.copy_rows, (D, YES, YES, U32, N, U32, U32, U32, U32, U32, YES)),
+    (passes.plan_batch, (D,)),
+    (passes.lay_rows, (D, YES)),
+    (reads.copy_rows, (D, YES, U32, N, U32, U32)),
     (
-        reads.write_rows,
-        (D, U32, YES, N, I32, U32, U32, YES, N, U32, I32, I32, U8, I32, YES, YES),
+        reads.apply_batch,
+        (
+            D, YES, U32, U32, U32, U32, U32S, N, U32, I32, YES, U32, YES, N, I32, I32,
+            U8, I32, YES, YES,
+        ),
     ),
+    (reads.write_ids, (D, U32, N, U32)),
     (reads.write_values, (D, U8, N, I32, U8, N)),
     (reads.give_ids, (D, U32, N, N, U32)),
-    (reads.list_gone, (D, U32, YES, types.Array(types.uint32, 2, "C"))),
     (reads.mark_changed, (D, U32, N, U32, N, I32, U8)),
     (reads.list_changed, (D, U8, YES, I32, I32, U32, I32)),
     (reads.take_values, (D, U32, U32)),
-    (reads.count_changes, (D, I32)),
     (reads.list_slots, (N, I64, N, I32, U32, YES, I32, I32, I32, I32)),
     (reads.take_rows, (U32, N, I32, U32, N)),
     (reads.measure_all, (I32, I32, I32)),

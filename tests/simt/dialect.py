@@ -454,6 +454,7 @@ def _acquire_at(address: Any) -> int:
 
 
 def _acquire(array: GuardedArray, index: Any) -> Any:
+    current_lane().block.looks = True
     pause()
     return array.peek(index)
 

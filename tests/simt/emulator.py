@@ -19,7 +19,8 @@ the same iteration of the loops around it, and none may have left the kernel; ot
 
 What it does not check: the order of writes to global memory, and integer types
 (integers are unbounded between casts and stores; Numba widens to 64 bits).
-`activemask` is the lanes that have not ended. Blocks run one after the other.
+`activemask` is the lanes that have not ended. Blocks run one after the other; one whose
+lane acquires what another may have written is behind all others then.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import builtins
 import itertools
 import linecache
 import types
+from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -61,7 +63,11 @@ __all__ = [
 _ROOT = Path(__file__).resolve().parents[2]
 _PACKAGE = "featgraph.device"
 #: Modules elsewhere whose device functions kernels call.
-_ELSEWHERE = ("featgraph.ranks.gpu.row_copies", "featgraph.dynamic.kernels_cuda")
+_ELSEWHERE = (
+    "featgraph.ranks.gpu.row_copies",
+    "featgraph.dynamic.kernels_cuda",
+    "featgraph.dynamic.sorts_cuda",
+)
 
 
 class Emulator:
@@ -141,8 +147,13 @@ class Emulator:
         function = getattr(module, kernel)
         arguments = [_guard(each) for each in args]
         grid_shape, block_shape = _shape(grid), _shape(block)
-        for z, y, x in itertools.product(*map(range, reversed(grid_shape))):
-            Block(function, arguments, (x, y, z), grid_shape, block_shape).run()
+        waiting = deque(
+            Block(function, arguments, (x, y, z), grid_shape, block_shape).turns()
+            for z, y, x in itertools.product(*map(range, reversed(grid_shape)))
+        )
+        while waiting:
+            block = waiting.popleft()
+            waiting.extend(block for _ in itertools.islice(block, 1))
 
     def _execute(self, source: str, name: str, filename: str) -> types.ModuleType:
         module = _module(name, {"__builtins__": self._builtins, "__file__": filename})

@@ -8,7 +8,7 @@ import itertools
 import random
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -295,6 +295,8 @@ class Block:
         # Barriers passed so far: what orders accesses to shared memory.
         self.barriers = 0
         self.warp_barriers: Counter[int] = Counter()
+        #: Whether a lane has looked for what other blocks write.
+        self.looks = False
         threads = itertools.product(*map(range, reversed(shape)))
         self.lanes = [
             Lane(self, number, (x, y, z)) for number, (z, y, x) in enumerate(threads)
@@ -302,8 +304,8 @@ class Block:
         if len(self.lanes) % WARP_SIZE:
             raise EmulationError(f"{len(self.lanes)} threads are no whole warps")
 
-    def run(self) -> None:
-        """Run all lanes to their end."""
+    def turns(self) -> Iterator[None]:
+        """Run all lanes to their end; yield where one looks for other blocks."""
         try:
             ready: list[tuple[Lane, Any]] = [(lane, None) for lane in self.lanes]
             order = random.Random(ORDER + self.index[0])
@@ -312,6 +314,9 @@ class Block:
                 for lane, outcome in reversed(ready) if backwards else ready:
                     lane.switch(outcome)
                 ready = self._resolve()
+                if self.looks:
+                    self.looks = False
+                    yield
             if not all(lane.dead for lane in self.lanes):
                 raise DivergenceError(self._who_waits())
         finally:

@@ -1,0 +1,218 @@
+"""Blocks of a launch that meet, and the sums and sorts that they share, on the GPU.
+
+`d` is `kernels_cuda.Passes`. One block takes a pass by itself where ``d.blocks`` is 1.
+"""
+
+from __future__ import annotations
+
+from featgraph._cuda import acquire, cuda, device_function, fence, int32, int64, uint32
+
+FULL_WARP = 0xFFFFFFFF
+#: Most threads and warps of a block, with 160 registers each; most values of a digit,
+#: and counts of these by warp.
+THREADS, WARPS, DIGITS, COUNTS = 384, 12, 256, 3072
+
+
+@device_function
+def meet_grid(d):  # type: ignore[no-untyped-def]
+    """Have all blocks of a launch meet; each sees what the others have written.
+
+    Launches of more than one block have equally many, so that `gate` is a multiple of
+    that at first.
+    """
+    cuda.syncthreads()
+    if cuda.gridDim.x > 1:
+        if cuda.threadIdx.x == 0:
+            fence()
+            count = int64(cuda.gridDim.x)
+            behind = cuda.atomic.add(d.gate, 0, int64(1)) // count * count + count
+            while acquire(d.gate, 0) < behind:
+                pass
+        cuda.syncthreads()
+
+
+@device_function
+def meet(d):  # type: ignore[no-untyped-def]
+    """Have the blocks meet that share a pass."""
+    if d.blocks > 1:
+        meet_grid(d)
+    else:
+        cuda.syncthreads()
+
+
+@device_function
+def threads(d):  # type: ignore[no-untyped-def]
+    """Return how many threads share a pass."""
+    return int64(d.blocks) * cuda.blockDim.x
+
+
+@device_function
+def share(count, d):  # type: ignore[no-untyped-def]
+    """Return the numbers below a count that this thread has: from, to."""
+    each = (int64(count) + threads(d) - 1) // threads(d)
+    low = min(cuda.grid(1) * each, int64(count))
+    return low, min(low + each, int64(count))
+
+
+@device_function
+def block_sums(own, parts):  # type: ignore[no-untyped-def]
+    """Return the sums of what a block's threads before this one have, and all have."""
+    lane, warp = int32(cuda.threadIdx.x) & 31, int32(cuda.threadIdx.x) >> 5
+    here, offset = int64(own), int32(1)
+    while offset < 32:
+        other = cuda.shfl_up_sync(FULL_WARP, here, offset)
+        if lane >= offset:
+            here += other
+        offset += offset
+    cuda.syncthreads()
+    if lane == 31:
+        parts[warp] = here
+    cuda.syncthreads()
+    before = total = int64(0)
+    for other_warp in range(int32(cuda.blockDim.x) >> 5):
+        if other_warp == warp:
+            before = total
+        total += parts[other_warp]
+    return before + here - own, total
+
+
+@device_function
+def add_up(own, d, parts):  # type: ignore[no-untyped-def]
+    """Store the sum of what a block's threads have."""
+    if d.blocks > 1:  # one block needs none
+        _, total = block_sums(own, parts)
+        if cuda.threadIdx.x == 0:
+            d.totals[cuda.blockIdx.x] = total
+
+
+@device_function
+def before(values, low, high, d, parts):  # type: ignore[no-untyped-def]
+    """Return the sum of the values before those of this thread."""
+    own = base = int64(0)
+    for place in range(low, high):
+        own += values[place]
+    if d.blocks > 1:
+        here = int64(0)
+        for block in range(cuda.threadIdx.x, cuda.blockIdx.x, cuda.blockDim.x):
+            here += d.totals[block]
+        _, base = block_sums(here, parts)
+    ahead, _ = block_sums(own, parts)
+    return base + ahead
+
+
+@device_function
+def spread(values, count, d, parts):  # type: ignore[no-untyped-def]
+    """Replace values by the sums before them; returns where blocks have met."""
+    low, high = share(count, d)
+    ahead = before(values, low, high, d, parts)
+    for place in range(low, high):
+        own = values[place]
+        values[place] = ahead
+        ahead += own
+    meet(d)
+
+
+@device_function
+def bits_of(most):  # type: ignore[no-untyped-def]
+    """Return how many bits numbers up to one have, 1 or more."""
+    bits = int32(1)
+    while (int64(most) >> bits) > 0:
+        bits += 1
+    return bits
+
+
+@device_function
+def digits_of(bits):  # type: ignore[no-untyped-def]
+    """Return how many digits keys of some bits have, and the bits of one."""
+    width = int32(5)  # a thread of the block for each value of a digit
+    while width < 8 and (int32(1) << width) < cuda.blockDim.x:
+        width += 1
+    count = (int32(bits) + width - 1) // width
+    return count, (int32(bits) + count - 1) // count
+
+
+@device_function
+def _sort_key(keys, through, place, step, row, d):  # type: ignore[no-untyped-def]
+    """Return the number and the key that a step of a sort finds at a place."""
+    number, key = int64(place), int64(0)
+    if step > 0 or through >= 0:
+        number = int64(d.work[row + 1, place])
+    if step > 0:
+        key = int64(d.work[row, place])
+    elif through >= 0:
+        key = int64(d.work[keys, d.work[through, number]])
+    else:
+        key = int64(d.work[keys, number])
+    return number, key
+
+
+@device_function
+def sort(  # type: ignore[no-untyped-def]
+    keys, through, into, spare, count, bits, d, counts, parts
+):
+    """Sort numbers below a count by keys of some bits; equal ones keep their order.
+
+    Keys are the row `keys` of `work`, and are left with the numbers in the rows from
+    `into` on; those from `spare` on are overwritten. With `through`, another row, the
+    numbers are at first behind `spare`, and number n has the key of ``through[n]``.
+    Each warp has consecutive places, and finds how many before them have each digit.
+    Returns where blocks have met.
+    """
+    lane, warp = int32(cuda.threadIdx.x) & 31, int32(cuda.threadIdx.x) >> 5
+    steps, width = digits_of(bits)
+    warps = int32(cuda.blockDim.x) >> 5
+    used, lower = int32(1) << width, (uint32(1) << uint32(lane)) - uint32(1)
+    thread, own = int32(cuda.threadIdx.x), warp * DIGITS
+    size, all_warps = int32(count), int32(d.blocks) * warps
+    each = (size + all_warps - 1) // all_warps
+    low = min((int32(cuda.blockIdx.x) * warps + warp) * each, size)
+    high = min(low + each, size)
+    for step in range(steps):
+        to, source, shift = int64(into), int64(spare), uint32(step * width)
+        if (steps - 1 - step) & 1 != 0:
+            to, source = int64(spare), int64(into)
+        for k in range(thread, warps * DIGITS, cuda.blockDim.x):
+            counts[k] = 0
+        cuda.syncthreads()
+        for place in range(low + lane, high, 32):
+            _, key = _sort_key(keys, through, place, step, source, d)
+            digit = int32((uint32(key) >> shift) & uint32(used - 1))
+            cuda.atomic.add(counts, own + digit, 1)
+        cuda.syncthreads()
+        here, base = int64(0), int64(0)
+        if thread < used:
+            for other in range(warps):
+                here += counts[other * DIGITS + thread]
+            if d.blocks > 1:
+                d.digits[cuda.blockIdx.x, thread] = here
+        meet(d)
+        if d.blocks > 1 and thread < used:
+            here = int64(0)
+            for block in range(d.blocks):
+                if block == cuda.blockIdx.x:
+                    base = here
+                here += d.digits[block, thread]
+        before, _ = block_sums(here, parts)
+        if thread < used:
+            base += before
+            for other in range(warps):
+                here = int64(counts[other * DIGITS + thread])
+                counts[other * DIGITS + thread] = base
+                base += here
+        cuda.syncthreads()
+        for begin in range(low, high, 32):
+            place, digit, key, found = begin + lane, int32(-1), int64(0), int64(0)
+            if place < high:
+                found, key = _sort_key(keys, through, place, step, source, d)
+                digit = int32((uint32(key) >> shift) & uint32(used - 1))
+            alike = uint32(cuda.match_any_sync(FULL_WARP, digit))
+            rank, target = int32(cuda.popc(uint32(alike & lower))), int32(0)
+            if place < high:
+                target = counts[own + digit] + rank
+            cuda.syncwarp()
+            if place < high:
+                if rank == 0:
+                    counts[own + digit] = target + int32(cuda.popc(alike))
+                d.work[to, target], d.work[to + 1, target] = key, found
+            cuda.syncwarp()
+        meet(d)
