@@ -28,17 +28,15 @@ from featgraph.dynamic.inputs import (
     Names,
     Turns,
     all_columns,
-    ends_there,
+    ids_of,
     listed,
-    of_one_length,
+    require,
     updates_of,
-    with_born,
 )
 from featgraph.dynamic.rows import edges_of
 from featgraph.dynamic.store import EdgeStore
 from featgraph.dynamic.views import (
     ColumnValues,
-    Degrees,
     GraphColumn,
     LivingEdges,
     RunArrays,
@@ -51,6 +49,7 @@ from featgraph.graph import Graph
 from featgraph.graph._structure import require_fixed
 from featgraph.graph.building.check import (
     BORN_FIRST,
+    MORE_VERTICES,
     checked_count,
     flat_array,
     vertex_ids,
@@ -110,19 +109,15 @@ class DynamicGraph(Graph):
                 "DynamicGraph.from_graph(graph)",
             )
         self._store, self._names, self._target = store, names, store.target
-        self.turns = Turns()
-        self._degrees = Degrees(store)
-        self._layout = RunArrays(store, self._degrees)
+        self.turns, self._layout = Turns(), RunArrays(store)
         # What States ask of the store, and of its arrays: see there.
         self.turned_since, self.ids_since = store.turned_since, self._layout.ids_since
         self.keep_ids, self.living_ids = store.by_id.add, self._layout.living_ids
-        self._living: Array | None = None
-        #: Of the version: how often arrays had moved, and its traits.
-        self._moves, self._traits = -1, GraphTraits()
-        #: How often vertices had come or died when `_living` was found.
-        self._lives = -1
-        #: What lists of hubs follow from.
-        self._hubs: dict[str, bytes] = {}
+        #: The living vertices, and how often vertices had come or died at that time.
+        self._living: tuple[Array | None, int] = None, -1
+        #: Of the version: how often arrays had moved, traits, and what lists of hubs
+        #: follow from.
+        self._moves, self._shape = -1, (GraphTraits(), dict[str, bytes]())
         super().__init__(LivingEdges(store, names))
         self.stamps = replace(self.stamps, layout=self._layout)
         self.version = -1
@@ -188,30 +183,28 @@ class DynamicGraph(Graph):
         >>> fg.DynamicGraph.from_edges()
         DynamicGraph(0 vertices, 0 edges, directed)
         """
-        chosen = chosen_target(target)
-        own_names, count, given = None, None, None
+        chosen, u, v, count, there = chosen_target(target), sources, targets, None, None
         if vertex_count is not None:
-            given = checked_count(vertex_count, least=0)
-        u, v = sources, targets
-        if not require_flag("names", names) and chosen == "cuda":
-            u, v, count = ends_there(sources, targets, given)
-        if count is None:
-            u, v = flat_array(u, "sources"), flat_array(v, "targets")
-        if names:
-            own_names = Names()
-            u, v, fresh = own_names.look_up(*of_one_length(u, v))
-            u, v, count = -1 - u, -1 - v, len(fresh)
-            own_names.put(fresh, np.arange(count))
-        if given is not None and count not in (None, given):
-            raise GraphInputError(
-                "vertex_count contradicts the vertex names",
-                where="vertex_count",
-                got=f"{given}, with {count} names among the edges",
-                fix="leave vertex_count out",
-            )
-        if count is None:
-            u, v = vertex_ids(u, "sources", given), vertex_ids(v, "targets", given)
-            count = given
+            count = checked_count(vertex_count, least=0)
+        own_names = Names() if require_flag("names", names) else None
+        if own_names is not None:
+            u, v, fresh = own_names.look_up(u, v, np.arange)
+            own_names.put(fresh, np.arange(len(fresh)))
+            require(
+                count in (None, len(fresh)),
+                "vertex_count contradicts the vertex names", "vertex_count",
+                f"{count}, with {len(fresh)} names among the edges", "as many",
+                "leave vertex_count out",
+            )  # fmt: skip
+            count = len(fresh)
+        elif chosen == "cuda":
+            from featgraph.arrays.edges import checked_ends  # imports the dialect
+
+            there = checked_ends(u, v, count, True)
+        if there is not None:
+            u, v, count = there.sources, there.targets, there.vertex_count
+        else:
+            u, v = ids_of(u, v, count, MORE_VERTICES)
         if count is None:
             count = max(int(array.max(initial=-1)) for array in (u, v)) + 1
         store = EdgeStore.from_edges(
@@ -394,11 +387,10 @@ missing=0, vertices=0)
         with self._writing("a batch of edges"):
             known = store.vertex_count
             if self._names is not None:
-                u, v = flat_array(sources, "sources"), flat_array(targets, "targets")
-                u, v, fresh = self._names.look_up(*of_one_length(u, v))
-                born = store.next_vertices(len(fresh))
-                known = max(known, int(born.max(initial=-1)) + 1)
-                sources, targets = with_born(u, born), with_born(v, born)
+                sources, targets, fresh = self._names.look_up(
+                    sources, targets, store.next_vertices
+                )
+                known = int(store.next_vertices(len(fresh)).max(initial=known - 1)) + 1
             batch = store.checked(
                 sources, targets, insert, all_columns(weights, columns), known,
                 births=len(fresh), copies=copies, missing=missing,
@@ -437,12 +429,11 @@ missing=0, vertices=0)
         >>> graph.insert_vertices(["b", "c"]).vertices.tolist(), graph.vertex_names
         ([2], ('a', 'b', 'c'))
         """
-        fresh: list[Any] = []
         with self._writing("graph.insert_vertices"):
             if self._names is None:
                 return self._apply(Batch(births=checked_count(vertices, "vertices", 0)))
             names = flat_array(vertices, "vertices")
-            *_, fresh = self._names.look_up(names, names)
+            *_, fresh = self._names.look_up(names, names, self._store.next_vertices)
             return self._apply(Batch(births=len(fresh)), fresh)
 
     def delete_vertices(self, vertices: Any) -> UpdateResult:
@@ -483,9 +474,7 @@ missing=0, vertices=0)
         """
         with self._writing("graph.compact"):
             self._store.compact()
-            self._edges = LivingEdges(self._store, self._names)
-            self._moves = self._store.moves
-            self._view.advance("moves", sizes=_sizes_of(self._store, self._layout))
+            self._advance()
 
     def _apply(self, batch: Batch, names: list[Any] | None = None) -> UpdateResult:
         """Apply a batch, and have everything follow that goes by the version."""
@@ -502,28 +491,28 @@ missing=0, vertices=0)
 
     def _advance(self) -> None:
         """End the stamps of what differs; arrays are made when they are asked for."""
-        store = self._store
-        self._edges = LivingEdges(store, self._names)
-        traits = self._degrees.traits()
-        aspects: list[Aspect] = ["version"]
-        if store.moves != self._moves or self._layout.holds_exact(self._view):
+        store, layout, traits = self._store, self._layout, self._layout.traits()
+        aspects: list[Aspect] = []
+        if store.version != self.version:
+            aspects.append("version")
+        if store.moves != self._moves or layout.holds_exact(self._view):
             aspects.append("moves")
-        hubs = self._layout.hubs()
-        if traits != self._traits or hubs != self._hubs:
+        if (shape := (traits, layout.hubs())) != self._shape:
             aspects.append("shape")
-        self.version, self._moves, self._traits = store.version, store.moves, traits
-        self._hubs = hubs
-        self._view.advance(*aspects, sizes=_sizes_of(self._store, self._layout))
+        self._edges = LivingEdges(store, self._names)
+        self.version, self._moves, self._shape = store.version, store.moves, shape
+        counts = store.vertex_count, store.edge_count
+        self._view.advance(*aspects, sizes=Sizes(*layout.room, counts))
         set_traits(self, traits)
 
     @contextmanager
     def _writing(self, doing: str) -> Iterator[None]:
         """Keep supersteps of other threads away."""
-        self.turns.begin(doing)
+        self.turns.enter(doing, is_batch=True)
         try:
             yield
         finally:
-            self.turns.end()
+            self.turns.leave(is_batch=True)
 
     # -- what there is
 
@@ -574,13 +563,10 @@ missing=0, vertices=0)
         [[2], [1]]
         """
         is_number = isinstance(since, int | np.integer) and not isinstance(since, bool)
-        if not (is_number and 0 <= since <= self.version):
-            raise GraphInputError(
-                "not an earlier version",
-                where="since=",
-                got=since,
-                expected=f"0 .. {self.version}",
-            )
+        require(
+            is_number and 0 <= since <= self.version, "not an earlier version",
+            "since=", since, f"0 .. {self.version}",
+        )  # fmt: skip
         return self._store.changes(int(since))
 
     def add_triangles(self, changes: Changes, counts: Array) -> tuple[int, int] | None:
@@ -653,13 +639,10 @@ missing=0, vertices=0)
         >>> graph.contains([0, 1], [1, 0]).tolist()
         [True, False]
         """
-        given = flat_array(sources, "sources"), flat_array(targets, "targets")
-        u, v = of_one_length(*given)
         if self._names is not None:
-            u, v, _ = self._names.look_up(u, v)
+            u, v, _ = self._names.look_up(sources, targets, lambda n: np.full(n, -1))
         else:
-            u = vertex_ids(u, "sources", self.vertex_count, BORN_FIRST)
-            v = vertex_ids(v, "targets", self.vertex_count, BORN_FIRST)
+            u, v = ids_of(sources, targets, self.vertex_count)
         return find_pairs(self._store.pool("in"), u, v)
 
     def neighbors(self, vertex: Any) -> Array:
@@ -730,10 +713,10 @@ missing=0, vertices=0)
     def living(self) -> Array | None:
         """Which ids have a vertex that is not dead, (V,); None where all have."""
         store = self._store
-        if store.living is not None and self._lives != store.lives:
-            self._living = freeze(store.living[: store.vertex_count].copy())
-            self._lives = store.lives
-        return self._living
+        if store.living is not None and self._living[1] != store.lives:
+            living = freeze(store.living[: store.vertex_count].copy())
+            self._living = living, store.lives
+        return self._living[0]
 
     @property
     def living_count(self) -> int:
@@ -786,11 +769,6 @@ missing=0, vertices=0)
     def _degree(self, side: str) -> Array:
         key = f"{side}_degree"
         if key not in self._cache:
-            degrees = on_host(self._degrees.array(side))[: self.vertex_count]
+            degrees = on_host(self._layout.degrees(side))[: self.vertex_count]
             self._cache[key] = freeze(degrees.copy())
         return self._cache[key]  # type: ignore[no-any-return]
-
-
-def _sizes_of(store: EdgeStore, layout: RunArrays) -> Sizes:
-    """Return the capacities, and how many vertices and edges there are."""
-    return Sizes(*layout.room, (store.vertex_count, store.edge_count))

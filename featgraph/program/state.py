@@ -28,8 +28,8 @@ from featgraph.program.column import Column, Place
 from featgraph.program.following import (
     Puts,
     Seen,
+    checked_put,
     follow,
-    put_entries,
     seen_now,
 )
 from featgraph.program.given import (
@@ -304,7 +304,7 @@ class State:
         now = seen_now(self)
         if now != self._seen:
             if now.stamp is not self._seen.stamp:
-                follow(self, self._seen, now)
+                follow(self, self._seen)
             self._seen = now
         return now
 
@@ -536,7 +536,7 @@ class State:
         """
         with self.in_use.hold(f"state.put({name!r})"):
             _require_own(f"state.put({name!r})", self._column(name))
-            put_entries(self, name, ids, values)
+            checked_put(self, name, ids, values)()
 
     def put_result(self, name: str, type_: PropertyType, place: Place) -> None:
         """Note that a reduce has left a result at a place."""
