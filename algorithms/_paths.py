@@ -184,11 +184,9 @@ def checked_lengths(
 
 
 def length_property(
-    graph: fg.Graph,
-    weights: npt.ArrayLike | None,
-    dtype: np.dtype[Any],
+    graph: fg.Graph, weights: npt.ArrayLike | None, dtype: np.dtype[Any],
     checked: Callable[..., fg.GivenArray] = checked_lengths,
-) -> Any:
+) -> Any:  # fmt: skip
     """Return the property of lengths; edges without weights are one long."""
     bound = bound_weights(graph, dtype) if weights is None else None
     if bound is not None:

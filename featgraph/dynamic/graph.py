@@ -22,44 +22,24 @@ import numpy.typing as npt
 from featgraph._arguments import require_flag, shown
 from featgraph._interrupts import deferred_interrupts
 from featgraph.arrays.targets import chosen_target
+from featgraph.dynamic import inputs, views
 from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch, Changes, UpdateResult, on_host
-from featgraph.dynamic.inputs import (
-    Names,
-    Turns,
-    all_columns,
-    ids_of,
-    listed,
-    require,
-    updates_of,
-)
+from featgraph.dynamic.inputs import Names, Turns, require
 from featgraph.dynamic.rows import edges_of
 from featgraph.dynamic.store import EdgeStore
-from featgraph.dynamic.views import (
-    ColumnValues,
-    GraphColumn,
-    LivingEdges,
-    RunArrays,
-    find_pairs,
-    freeze_living,
-)
+from featgraph.dynamic.views import LivingEdges
 from featgraph.errors import DeviceError, GraphInputError
 from featgraph.fold.plan.traits import GraphTraits, set_traits
 from featgraph.graph import Graph
 from featgraph.graph._structure import require_fixed
-from featgraph.graph.building.check import (
-    BORN_FIRST,
-    MORE_VERTICES,
-    checked_count,
-    flat_array,
-    vertex_ids,
-)
+from featgraph.graph.building import check
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.views.view import Aspect, Sizes
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory.graph_arrays import graph_arrays
 
-__all__ = ["DynamicGraph", "GraphColumn"]
+__all__ = ["DynamicGraph"]
 
 Array = npt.NDArray[Any]
 
@@ -109,7 +89,7 @@ class DynamicGraph(Graph):
                 "DynamicGraph.from_graph(graph)",
             )
         self._store, self._names, self._target = store, names, store.target
-        self.turns, self._layout = Turns(), RunArrays(store)
+        self.turns, self._layout = Turns(), views.RunArrays(store)
         # What States ask of the store, and of its arrays: see there.
         self.turned_since, self.ids_since = store.turned_since, self._layout.ids_since
         self.keep_ids, self.living_ids = store.by_id.add, self._layout.living_ids
@@ -126,20 +106,11 @@ class DynamicGraph(Graph):
 
     @classmethod
     def from_edges(  # type: ignore[override]
-        cls,
-        sources: Any = (),
-        targets: Any = (),
-        *,
-        weights: Any = None,
-        columns: Mapping[str, Any] | None = None,
-        vertex_count: int | None = None,
-        directed: bool = True,
-        duplicates: str = "keep",
-        loops: str = "keep",
-        names: bool = False,
-        capacity: int | None = None,
-        target: str = "auto",
-    ) -> DynamicGraph:
+        cls, sources: Any = (), targets: Any = (), *, weights: Any = None,
+        columns: Mapping[str, Any] | None = None, vertex_count: int | None = None,
+        directed: bool = True, duplicates: str = "keep", loops: str = "keep",
+        names: bool = False, capacity: int | None = None, target: str = "auto",
+    ) -> DynamicGraph:  # fmt: skip
         """Make a graph from two arrays of vertex ids, which may be empty.
 
         Parameters
@@ -164,8 +135,8 @@ class DynamicGraph(Graph):
             Ids are names, also in batches, where new names insert vertices. Vertices
             are numbered in the order of appearance.
         capacity : int, optional
-            Slots for edges in the memory of each direction, which then does not grow.
-            Default: it grows by doubling.
+            Slots for edges in the memory of each direction, 64 at least, which then
+            does not grow; rows have spare slots. Default: it grows by doubling.
         target : {"auto", "cpu", "cuda"}, optional
             Where the graph lives.
 
@@ -185,7 +156,7 @@ class DynamicGraph(Graph):
         """
         chosen, u, v, count, there = chosen_target(target), sources, targets, None, None
         if vertex_count is not None:
-            count = checked_count(vertex_count, least=0)
+            count = check.checked_count(vertex_count, least=0)
         own_names = Names() if require_flag("names", names) else None
         if own_names is not None:
             u, v, fresh = own_names.look_up(u, v, np.arange)
@@ -204,11 +175,11 @@ class DynamicGraph(Graph):
         if there is not None:
             u, v, count = there.sources, there.targets, there.vertex_count
         else:
-            u, v = ids_of(u, v, count, MORE_VERTICES)
+            u, v = inputs.ids_of(u, v, count, check.MORE_VERTICES)
         if count is None:
             count = max(int(array.max(initial=-1)) for array in (u, v)) + 1
         store = EdgeStore.from_edges(
-            u, v, all_columns(weights, columns), vertex_count=count,
+            u, v, inputs.all_columns(weights, columns), vertex_count=count,
             directed=require_flag("directed", directed), duplicates=duplicates,
             loops=loops, capacity=capacity, target=chosen,
         )  # fmt: skip
@@ -216,14 +187,9 @@ class DynamicGraph(Graph):
 
     @classmethod
     def from_graph(
-        cls,
-        graph: Graph,
-        *,
-        duplicates: str = "keep",
-        loops: str = "keep",
-        capacity: int | None = None,
-        target: str = "auto",
-    ) -> DynamicGraph:
+        cls, graph: Graph, *, duplicates: str = "keep", loops: str = "keep",
+        capacity: int | None = None, target: str = "auto",
+    ) -> DynamicGraph:  # fmt: skip
         """Make a graph that changes of one that does not.
 
         It has the edges, weights and names of that. One that changes is frozen first.
@@ -261,18 +227,14 @@ class DynamicGraph(Graph):
             duplicates=duplicates, loops=loops, capacity=capacity, target=target,
         )  # fmt: skip
         names = graph.vertex_names
-        return made if names is None else cls(made._store, Names(listed(names)))
+        return made if names is None else cls(made._store, Names(inputs.listed(names)))
 
     # -- batches
 
     def insert_edges(
-        self,
-        sources: Any,
-        targets: Any,
-        *,
-        weights: Any = None,
+        self, sources: Any, targets: Any, *, weights: Any = None,
         columns: Mapping[str, Any] | None = None,
-    ) -> UpdateResult:
+    ) -> UpdateResult:  # fmt: skip
         """Insert edges.
 
         Parameters
@@ -308,13 +270,9 @@ missing=0, vertices=0)
         return self.update(sources, targets, weights=weights, columns=columns)
 
     def delete_edges(
-        self,
-        sources: Any,
-        targets: Any,
-        *,
-        copies: str = "all",
+        self, sources: Any, targets: Any, *, copies: str = "all",
         missing: str = "ignore",
-    ) -> UpdateResult:
+    ) -> UpdateResult:  # fmt: skip
         """Delete edges.
 
         Parameters
@@ -344,16 +302,10 @@ missing=0, vertices=0)
         )
 
     def update(
-        self,
-        sources: Any,
-        targets: Any = None,
-        insert: Any = True,
-        *,
-        weights: Any = None,
-        columns: Mapping[str, Any] | None = None,
-        copies: str = "all",
-        missing: str = "ignore",
-    ) -> UpdateResult:
+        self, sources: Any, targets: Any = None, insert: Any = True, *,
+        weights: Any = None, columns: Mapping[str, Any] | None = None,
+        copies: str = "all", missing: str = "ignore",
+    ) -> UpdateResult:  # fmt: skip
         """Insert and delete edges in one batch, as if one by one.
 
         Parameters
@@ -382,7 +334,7 @@ missing=0, vertices=0)
         ['deleted', 'inserted', 'deleted']
         """
         if targets is None:
-            sources, targets, insert, weights, columns, copies = updates_of(sources)
+            sources, targets, insert, weights, columns, copies = inputs.parts(sources)
         store, fresh = self._store, list[Any]()
         with self._writing("a batch of edges"):
             known = store.vertex_count
@@ -392,7 +344,7 @@ missing=0, vertices=0)
                 )
                 known = int(store.next_vertices(len(fresh)).max(initial=known - 1)) + 1
             batch = store.checked(
-                sources, targets, insert, all_columns(weights, columns), known,
+                sources, targets, insert, inputs.all_columns(weights, columns), known,
                 births=len(fresh), copies=copies, missing=missing,
             )  # fmt: skip
             if self._names is None:
@@ -431,8 +383,9 @@ missing=0, vertices=0)
         """
         with self._writing("graph.insert_vertices"):
             if self._names is None:
-                return self._apply(Batch(births=checked_count(vertices, "vertices", 0)))
-            names = flat_array(vertices, "vertices")
+                count = check.checked_count(vertices, "vertices", 0)
+                return self._apply(Batch(births=count))
+            names = check.flat_array(vertices, "vertices")
             *_, fresh = self._names.look_up(names, names, self._store.next_vertices)
             return self._apply(Batch(births=len(fresh)), fresh)
 
@@ -462,8 +415,10 @@ missing=0, vertices=0)
             if self._names is not None:
                 ids = self._names.find(vertices, "vertices")
             else:
-                given = flat_array(vertices, "vertices")
-                ids = vertex_ids(given, "vertices", self.vertex_count, BORN_FIRST)
+                given = check.flat_array(vertices, "vertices")
+                ids = check.vertex_ids(
+                    given, "vertices", self.vertex_count, check.BORN_FIRST
+                )
                 self._store.require_living(ids, "vertices")
             return self._apply(Batch(deaths=np.unique(ids)))
 
@@ -536,7 +491,7 @@ missing=0, vertices=0)
         >>> graph.freeze().vertex_names.tolist()
         [1, 2]
         """
-        return freeze_living(self._edges, self.living)
+        return views.freeze_living(self._edges, self.living)
 
     def changes(self, since: int) -> Changes | None:
         """Return what has changed since a version; None where that is forgotten.
@@ -583,7 +538,7 @@ missing=0, vertices=0)
         columns = {name: edges.column(name) for name in self._store.columns}
         return edges.sources, edges.targets, columns
 
-    def column(self, name: str) -> GraphColumn:
+    def column(self, name: str) -> views.GraphColumn:
         """Return a column of edge values: an array, or a property of a `State`.
 
         Parameters
@@ -612,7 +567,7 @@ missing=0, vertices=0)
                 got=shown(name),
                 expected=", ".join(self._store.columns) or "a graph with columns",
             )
-        return GraphColumn(ColumnValues(self, name))
+        return views.GraphColumn(views.ColumnValues(self, name))
 
     @property
     def in_rows(self) -> Any:
@@ -642,8 +597,8 @@ missing=0, vertices=0)
         if self._names is not None:
             u, v, _ = self._names.look_up(sources, targets, lambda n: np.full(n, -1))
         else:
-            u, v = ids_of(sources, targets, self.vertex_count)
-        return find_pairs(self._store.pool("in"), u, v)
+            u, v = inputs.ids_of(sources, targets, self.vertex_count)
+        return views.find_pairs(self._store.pool("in"), u, v)
 
     def neighbors(self, vertex: Any) -> Array:
         """Return the targets of a vertex's out-edges, in the order of insertion.
@@ -749,21 +704,19 @@ missing=0, vertices=0)
         """
         if target in {"cpu", "cuda"} - {self._target}:
             raise DeviceError(
-                "the graph lives on another target",
-                where="target=",
-                got=target,
+                "the graph lives on another target", where="target=", got=target,
                 expected=f"'auto' or {self._target!r}",
                 fix="DynamicGraph.from_graph(graph.freeze(), target=...)",
-            )
+            )  # fmt: skip
         return self._target if target == "auto" else target
 
-    def column_of(self, values: object) -> ColumnValues | None:
+    def column_of(self, values: object) -> views.ColumnValues | None:
         """Return the column that has these values; None where none has."""
-        if isinstance(values, ColumnValues):
+        if isinstance(values, views.ColumnValues):
             return values if values.graph is self else None
         for name, known in self._edges.columns.items():
             if known is values:
-                return ColumnValues(self, name)
+                return views.ColumnValues(self, name)
         return None
 
     def _degree(self, side: str) -> Array:

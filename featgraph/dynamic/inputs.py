@@ -21,8 +21,8 @@ from featgraph.graph.building.names import factorise
 from featgraph.graph.inputs.numbers import number_array
 
 __all__ = [
-    "Names", "Turns", "all_columns", "ids_of", "listed", "of_one_length", "require",
-    "updates_of",
+    "Names", "Turns", "all_columns", "ids_of", "listed", "of_one_length", "parts",
+    "require",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
@@ -194,7 +194,7 @@ def ids_of(
     return u, vertex_ids(v, "targets", vertex_count, fix)
 
 
-def updates_of(batch: Any) -> tuple[Any, ...]:
+def parts(batch: Any) -> tuple[Any, ...]:
     """Return the arguments of `DynamicGraph.update` for a batch of a window, in order.
 
     Raises

@@ -47,14 +47,9 @@ _lose = {along: foldmap(look(has_lost_source), lose) for along, look in _looks.i
 
 
 def trim(
-    state: State,
-    source: str = "previous",
-    *,
-    reset: dict[str, Any],
-    along: str = "in",
-    values: bool = True,
-    target: str = "auto",
-) -> Ids:
+    state: State, source: str = "previous", *, reset: dict[str, Any], along: str = "in",
+    values: bool = True, target: str = "auto",
+) -> Ids:  # fmt: skip
     """Reset the vertices whose values came along edges that were deleted or changed.
 
     A vertex is reset if the edge from its source was deleted or got another value since

@@ -21,16 +21,8 @@ from featgraph.dynamic.pools import FEWEST_LISTED, RowPool
 from featgraph.dynamic.rows import edges_of, living_slots, ranges
 from featgraph.dynamic.store import EdgeStore
 from featgraph.errors import GraphInputError
-from featgraph.fold.plan.layout import (
-    COLUMN,
-    NUMBER,
-    REVERSED,
-    hub_degree_of,
-    rows_along,
-    rows_with,
-    windows_of,
-)
-from featgraph.fold.plan.layout import Rows as RowNames
+from featgraph.fold.plan import layout
+from featgraph.fold.plan.layout import COLUMN
 from featgraph.fold.plan.traits import (
     HUB_DEGREE,
     GraphTraits,
@@ -44,21 +36,12 @@ from featgraph.graph.degrees import SHORT
 from featgraph.program.active import word_count
 from featgraph.program.given import PropertySpec
 from featgraph.program.signature import PropertyKind
-from featgraph.runtime.devices.host_arrays import (
-    cut_windows,
-    cut_words,
-    edge_chunks,
-    host_graph_array,
-)
+from featgraph.runtime.devices import host_arrays
 
 __all__ = [
-    "ColumnValues",
-    "GraphColumn",
-    "LivingEdges",
-    "RunArrays",
-    "find_pairs",
+    "ColumnValues", "GraphColumn", "LivingEdges", "RunArrays", "find_pairs",
     "freeze_living",
-]
+]  # fmt: skip
 
 Array = npt.NDArray[Any]
 
@@ -144,11 +127,9 @@ def freeze_living(edges: LivingEdges, living: Array | None) -> Graph:
         names = alive if names is None else tuple(names[v] for v in alive.tolist())
     if not count:
         raise GraphInputError(
-            "a graph needs at least one vertex",
-            where="graph.freeze",
-            got="a graph without vertices",
-            fix="insert a vertex first",
-        )
+            "a graph needs at least one vertex", where="graph.freeze",
+            got="a graph without vertices", fix="insert a vertex first",
+        )  # fmt: skip
     return Graph(
         EdgeList(sources, targets, edges.weights, count, edges.directed, names)
     )
@@ -357,27 +338,28 @@ class RunArrays:
         if name in _PLAIN:
             return _PLAIN[name](self)
         if name.startswith(_ORIENTED) and name.endswith("_edges"):
-            return graph.stored_ids[host_graph_array(graph, name)].astype(np.int64)
-        of, windows = rows_with(name), windows_of(name)
+            ids = host_arrays.host_graph_array(graph, name)
+            return graph.stored_ids[ids].astype(np.int64)
+        of, windows = layout.rows_with(name), layout.windows_of(name)
         if windows is not None or "chunks" in name:
             self._cut_for[name] = self._traits
         if name == "vertex_chunks":
-            return cut_words(vertices)
+            return host_arrays.cut_words(vertices)
         if name in _BY_DEGREE and self._store.target == "cuda":
-            found = host_graph_array(graph, name)
+            found = host_arrays.host_graph_array(graph, name)
             return np.pad(found, (0, vertices + (name in _BEGINS) - found.size), "edge")
         if windows is not None:
             rows, *limits = windows
-            return cut_windows(self._lengths(rows), *limits)
+            return host_arrays.cut_windows(self._lengths(rows), *limits)
         if of is not None and name == of.chunks:
             before = np.cumsum(self._lengths(of), dtype=np.int64)
-            return cut_words(vertices, np.append(0, before))
+            return host_arrays.cut_words(vertices, np.append(0, before))
         kind = name.split(" ")[0]
         if of is not None and kind in {of.hubs, of.hub_parts, of.joined_parts}:
             return self._hub_list(of, name)
         return None
 
-    def _hub_list(self, of: RowNames, name: str) -> Array:
+    def _hub_list(self, of: layout.Rows, name: str) -> Array:
         """Return a list of hubs, or of parts of their rows."""
         from featgraph.runtime.graphs import gpu_arrays  # imports the dialect
 
@@ -387,7 +369,7 @@ class RunArrays:
             of.joined_parts: gpu_arrays.joined_parts,
         }[name.split(" ")[0]]
         pool: Any = self._store.pool(_along(of))
-        least, hubs = hub_degree_of(name) or HUB_DEGREE, pool.hubs
+        least, hubs = layout.hub_degree_of(name) or HUB_DEGREE, pool.hubs
         if least >= FEWEST_LISTED:
             lengths = pool.hub_lengths
         else:
@@ -395,7 +377,7 @@ class RunArrays:
             hubs = np.arange(lengths.size)
         return cut(hubs[lengths >= least], lengths[lengths >= least])
 
-    def _lengths(self, of: RowNames) -> Array:
+    def _lengths(self, of: layout.Rows) -> Array:
         """Return the lengths of rows, up to the vertex capacity."""
         pool = self._store.pool(_along(of))
         return pool.lengths(int(pool.starts.size))
@@ -469,10 +451,12 @@ class RunArrays:
 
 
 #: First parts of names of arrays -> along which edges these rows lead.
-_ALONG = {rows_along(a).offsets.removesuffix("_offsets"): a for a in REVERSED}
+_ALONG = {
+    layout.rows_along(a).offsets.removesuffix("_offsets"): a for a in layout.REVERSED
+}
 
 
-def _along(of: RowNames) -> str:
+def _along(of: layout.Rows) -> str:
     """Return along which edges some rows lead."""
     return _ALONG[of.chunks.removesuffix("_chunks")]
 
@@ -482,10 +466,10 @@ _BEGINS = frozenset({"upper_offsets", "lower_offsets", "both_offsets"})
 _BY_DEGREE = _BEGINS | {"order_vertex", "degree_order"}
 #: Arrays that follow from the capacities, or that the degrees are.
 _PLAIN: dict[str, Callable[[RunArrays], Array]] = {
-    NUMBER: lambda of: np.arange(of.room[0], dtype=np.int32),
+    layout.NUMBER: lambda of: np.arange(of.room[0], dtype=np.int32),
     "word_chunks": lambda of: np.arange(word_count(of.room[0]) + 1),
-    "edge_word_chunks": lambda of: cut_words(of.room[1]),
-    "edge_chunks": lambda of: edge_chunks(of.room[1]),
+    "edge_word_chunks": lambda of: host_arrays.cut_words(of.room[1]),
+    "edge_chunks": lambda of: host_arrays.edge_chunks(of.room[1]),
     "in_degree": lambda of: of.degrees("in"),
     "out_degree": lambda of: of.degrees("out"),
 }

@@ -190,6 +190,7 @@ def checked_put(
     """
     column, graph = state._column(name), state.graph
     kind, where = column.type.kind, f"state.put({name!r})"
+    column.require_own(where)
     if kind not in {PropertyKind.VERTEX, PropertyKind.EDGE} or graph.ranks is not None:
         raise StateError(
             "some entries are written of a property of vertices or edges, on one rank",
@@ -216,11 +217,9 @@ def checked_put(
     item = column.type.item_shape
     if made.shape not in {(), item, (places.size, *item)}:
         raise StateError(
-            "one value per entry is needed",
-            where=where,
-            got=f"shape {made.shape}",
+            "one value per entry is needed", where=where, got=f"shape {made.shape}",
             expected=f"{(places.size, *item)}, or one value for all",
-        )
+        )  # fmt: skip
 
     def write() -> None:
         put = Put(name, places, is_reset=is_reset)

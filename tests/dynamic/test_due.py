@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any
 
 import hypothesis
@@ -433,6 +434,45 @@ def test_two_foldmaps_and_copies_keep_what_each_has_seen() -> None:
     np.testing.assert_array_equal(state["y"], other["y"])
 
 
+@fg.vertex
+def give_up(f, v, d):  # type: ignore[no-untyped-def]
+    d.y_next[v] = 1
+    return d.y[v] != 1
+
+
+@pytest.mark.parametrize("is_run", [False, True])
+@pytest.mark.parametrize("is_fixed", [False, True])
+def test_other_foldmaps_between_runs_make_due(is_run: bool, is_fixed: bool) -> None:
+    ends = np.arange(1, 8), np.arange(2, 9)
+    graph: Any = fg.DynamicGraph.from_edges(*ends, vertex_count=10, target="cpu")
+    graph = graph.freeze() if is_fixed else graph
+    state = fg.State(
+        graph,
+        y=fg.vertex_property(np.arange(3, 13), iterated=True),
+        w=fg.edge_property(0),
+    )
+    step, other = fg.foldmap(lowest, adopt_least), fg.foldmap(give_up)
+    fg.iterate(step, state, target="cpu")
+    for number, expected in ((5, [3, 4, 4, 4, 4, 1, 1, 1, 1, 12]), (0, [1, *[4] * 4])):
+        if is_run:
+            fg.iterate(other.on([number]), state, target="cpu")
+        else:
+            other.on([number])(state, target="cpu")
+        fg.iterate(step, state, target="cpu")
+        assert state["y"].tolist()[: len(expected)] == expected
+    if not is_fixed:
+        graph.insert_edges([0], [1])
+        step(state, target="cpu")  # a call of the foldmap itself
+        fg.iterate(step, state, target="cpu")
+        assert state["y"].tolist() == [1] * 9 + [12]
+
+
+@fg.vertex
+def adopt_least(f, v, d):  # type: ignore[no-untyped-def]
+    d.y_next[v] = min(d.y[v], d.low[v])
+    return d.low[v] < d.y[v]
+
+
 # -- what States own
 
 
@@ -611,8 +651,8 @@ def test_a_reason_that_is_forgotten_is_missed(
 
     name = REASONS[reason]
     monkeypatch.setattr(pending, "find_due", find)
+    way = "last" if "changed" in what else "copies"
+    is_trim = name.startswith("trim")
+    check = check_trimming if is_trim else partial(check_going_on, way=way)
     with pytest.raises(AssertionError):
-        if name.startswith("trim"):
-            check_trimming(name.removeprefix("trim "))
-        else:
-            check_going_on(name, way="last" if "changed" in what else "copies")
+        check(name.removeprefix("trim "))
