@@ -21,7 +21,7 @@ from featgraph.errors import GraphInputError, StateError
 from featgraph.graph import Graph
 from featgraph.graph.inputs.take import Borrowed, storage_values
 from featgraph.graph.views.view import Stamp
-from featgraph.program.active import checked_vertices
+from featgraph.program.active import ActiveSet, checked_vertices
 from featgraph.program.column import Column
 from featgraph.program.signature import PropertyKind
 
@@ -64,8 +64,8 @@ class Put:
     ----------
     name : str
         The property.
-    ids : ndarray
-        Vertices, or none where it belongs to edges.
+    ids : ndarray or ActiveSet
+        Vertices, or none where it belongs to edges. Of a set, nobody has asked yet.
     ends : (ndarray, ndarray) or None
         Sources and targets of edges.
     is_reset : bool
@@ -73,14 +73,16 @@ class Put:
     """
 
     name: str
-    ids: Ids
+    ids: Any
     ends: tuple[Ids, Ids] | None = None
     is_reset: bool = False
 
     @property
     def size(self) -> int:
-        """How many entries there are."""
-        return self.ids.size if self.ends is None else self.ends[0].size
+        """How many entries there are; of a set, which is not counted, V / 64."""
+        if isinstance(self.ids, ActiveSet):
+            return self.ids.vertex_count // 64
+        return int(self.ids.size if self.ends is None else self.ends[0].size)
 
 
 @dataclass(eq=False)

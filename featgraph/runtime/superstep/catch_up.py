@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -116,6 +116,8 @@ def find_due(plan: FoldPlan, state: State, since: Seen) -> Added | None:
             return None
         _add_batches(added, plan, state, changes)
     for put in puts:
+        if isinstance(put.ids, ActiveSet):  # it may be on a GPU
+            put = replace(put, ids=put.ids.vertices.astype(np.int64))
         _add_put(added, plan, state, put)
     return added
 
@@ -208,7 +210,7 @@ def note_call(plan: FoldPlan, state: State, committed: ActiveSet) -> None:
         entries.clear()  # everything is due
         return
     for name in facts.writes:
-        state.puts.add(Put(name, committed.vertices), state.graph.vertex_count)
+        state.puts.add(Put(name, committed), state.graph.vertex_count)
 
 
 def warn_of_losses(plan: FoldPlan, state: State, since: Seen) -> None:
