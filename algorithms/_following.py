@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,16 +19,12 @@ import numpy as np
 import featgraph as fg
 
 __all__ = [
-    "FEW", "Following", "Update", "edges_into", "ends_of", "follow", "follow_paths",
-    "spread",
+    "FEW", "Following", "Update", "edges_into", "ends_of", "follow", "spread",
 ]  # fmt: skip
 
 #: Arguments of algorithms that have values for edges, in the order in which the edges
 #: were given: of edges that have come since, they say nothing.
 EDGE_VALUES = ("weights", "conductances", "conductivities", "pairwise")
-#: An update of paths begins anew behind more changes than one for so many edges, or
-#: where more vertices than one of so many had their paths along edges that went.
-SHARE, MOST_LOST = 8, 4
 #: Of a graph with fewer edges, as many changes are gone on from as with so many.
 FEW = 4096
 
@@ -65,34 +62,24 @@ class Following:
     graph : DynamicGraph
     version : int
     call : callable
-        The algorithm.
-    arguments : inspect.BoundArguments
-        As they were given. Arrays are not copied.
+        The algorithm, with its arguments. Arrays are not copied.
+    given, asked : dict
+        Arguments as they were given, and with those that have defaults.
+    target : str
+        Where the call has run.
     """
 
     graph: Any
     version: int
-    call: Callable[..., Any]
-    arguments: inspect.BoundArguments
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        """All arguments of the call."""
-        bound = inspect.BoundArguments(
-            self.arguments.signature, dict(self.arguments.arguments)
-        )
-        bound.apply_defaults()
-        return dict(bound.arguments)
-
-    @property
-    def target(self) -> str:
-        """Where the call has run."""
-        return self.arguments.kwargs.get("target", "auto")
+    call: Callable[[], Any]
+    given: dict[str, Any]
+    asked: dict[str, Any]
+    target: str
 
     def update(self, result: Any) -> Update:
         """Bring a result up to date in place; see `Result.update`."""
         fixed = [
-            name for name, values in self.arguments.arguments.items()
+            name for name, values in self.given.items()
             if name in EDGE_VALUES and values is not None
             and not (name == "pairwise" and np.ndim(values) == 2)  # for all edges
             and getattr(values, "graph", None) is not self.graph  # a column
@@ -112,7 +99,7 @@ class Following:
         if isinstance(done, Update):
             self.version = version
             return done
-        fresh = self.call(*self.arguments.args, **self.arguments.kwargs)
+        fresh = self.call()
         known, new = vars(result), vars(fresh)
         known.update(new)
         for name in known.keys() - new.keys():  # answers of before
@@ -144,59 +131,14 @@ def follow(
     version: Any, call: Callable[..., Any], args: Any, kwargs: dict[str, Any]
 ) -> Following | None:
     """Return the call that a result keeps; None where its graph does not change."""
-    arguments = inspect.signature(call).bind(*args, **kwargs)
-    graph = next(iter(arguments.arguments.values()), None)
+    bound = inspect.signature(call).bind(*args, **kwargs)
+    given = dict(bound.arguments)
+    graph = next(iter(given.values()), None)
     if not isinstance(graph, fg.DynamicGraph):
         return None
-    return Following(graph, version, call, arguments)
-
-
-def follow_paths(
-    result: Any, following: Following, sources: Any, make_state: Callable[[], Any],
-    step: Any, unreached: Any, length: int,
-) -> Any:  # fmt: skip
-    """Bring the State of a search up to date; return it, or why it begins anew.
-
-    It is made from the result at the first update, and kept.
-
-    Parameters
-    ----------
-    sources : ndarray
-        Vertices where paths begin.
-    make_state : callable
-        Returns a State on the graph, or why there is none, with two properties first:
-        how far vertices are, and the vertex before each.
-    step : FoldMap
-        Makes paths shorter.
-    unreached
-        How far a vertex is that no path leads to.
-    length : int
-        Of an edge, at least.
-
-    Returns
-    -------
-    (State, Update) or str
-    """
-    changes, graph = following.changes(SHARE, result.supersteps), following.graph
-    if isinstance(changes, str):
-        return changes
-    state, target = vars(result).get("_paths"), following.target
-    if state is None:
-        state = make_state()
-        if isinstance(state, str):
-            return state
-        state.trimmed = following.version
-    far, before, *_ = state
-    lost = fg.trim(state, before, reset={far: unreached}, target=target)
-    if lost.size > max(graph.vertex_count, FEW) // MOST_LOST:
-        return f"{lost.size} vertices had their paths along edges that went"
-    again = sources[np.asarray(state[before])[sources, 0] != sources]
-    state.put(far, again, 0)  # their ids were given out again
-    state.put(before, again, again[:, None])
-    due = ends_of(state, far, changes, lost, length=length)
-    done = spread(step, state, due, lost, target)
-    vars(result)["_paths"] = state
-    return state, Update(changes.version, "", *done)
+    bound.apply_defaults()
+    again, target = partial(call, *args, **kwargs), kwargs.get("target", "auto")
+    return Following(graph, version, again, given, dict(bound.arguments), target)
 
 
 def ends_of(state: Any, name: str, changes: Any, lost: Any, *, length: int = 0) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._following import FEW, Following, Update, ends_of, spread
 from featgraph.algorithms._labels import bound_weights, edge_here
 from featgraph.algorithms._verify import Edges, require
 from featgraph.algorithms._vertices import checked_vertices
@@ -20,6 +21,7 @@ __all__ = [
     "checked_lengths",
     "checked_reals",
     "first_lost_length",
+    "follow_paths",
     "length_property",
     "long_length",
     "refused_weight",
@@ -31,6 +33,9 @@ Array = npt.NDArray[Any]
 
 #: The predecessor of a vertex that was not reached.
 NO_VERTEX = -1
+#: An update of paths begins anew behind more changes than one for so many edges, or
+#: where more vertices than one of so many had their paths along edges that went.
+SHARE, MOST_LOST = 8, 4
 
 
 class Sources:
@@ -75,12 +80,6 @@ class Sources:
             fill=elsewhere,
         )
 
-    def resumed(self, values: Array, elsewhere: Any) -> Any:
-        """Return an iterated property (V, 1) with values of an earlier version."""
-        made = np.full((self.count, 1), elsewhere, values.dtype)
-        made[: len(values)] = values.reshape(-1, 1)
-        return fg.vertex_property(made, iterated=True, fill=elsewhere)
-
     def result(self, values: Any) -> Any:
         """Return (V, k), or (V,) where that was asked for."""
         return values.reshape(len(values)) if self.is_one else values
@@ -88,6 +87,65 @@ class Sources:
     def of_column(self, column: int) -> Array:
         """Return the sources of one search."""
         return np.asarray(self.vertices[self.columns == column])
+
+
+def follow_paths(
+    result: Any, following: Following, name: str, step: Any, values: tuple[Any, Any],
+    **lengths: Any,
+) -> Update | str:  # fmt: skip
+    """Bring the paths of one search up to date, or return why it begins anew.
+
+    Their State is made from the result at the first update, and kept.
+
+    Parameters
+    ----------
+    name : str
+        The answer that says how far vertices are.
+    step : FoldMap
+        Makes paths shorter: `distance` and `predecessor`.
+    values : tuple
+        How far a vertex is that no path leads to, in the answer and in the State.
+    **lengths
+        The lengths of edges. Default: one.
+    """
+    graph, asked, (elsewhere, far) = following.graph, following.asked, values
+    begin = Sources(graph, asked["sources"], asked["together"])
+    if begin.width > 1:
+        return "paths are those of several searches"
+    changes = following.changes(SHARE, result.supersteps)
+    if isinstance(changes, str):
+        return changes
+
+    def resumed(known: Array, rest: Any) -> Any:
+        made = np.full((begin.count, 1), rest, known.dtype)
+        made[: len(known)] = np.where(known == elsewhere, rest, known).reshape(-1, 1)
+        return fg.vertex_property(made, iterated=True, fill=rest)
+
+    def distances(_: Any) -> Array:
+        known = begin.result(state["distance"])
+        return np.where(known == far, known.dtype.type(elsewhere), known)
+
+    state: Any = vars(result).get("_paths")
+    if state is None:
+        distance = resumed(getattr(result, name), far)
+        before = resumed(getattr(result, result.tree_name), NO_VERTEX)
+        state = fg.State(graph, distance=distance, predecessor=before, **lengths)
+        if lengths and not state.signature["weight"].column:
+            return "the weights are of another type"
+        state.trimmed = following.version
+    target, sources = following.target, begin.vertices
+    lost = fg.trim(state, "predecessor", reset={"distance": far}, target=target)
+    if lost.size > max(graph.vertex_count, FEW) // MOST_LOST:
+        return f"{lost.size} vertices had their paths along edges that went"
+    again = sources[np.asarray(state["predecessor"])[sources, 0] != sources]
+    state.put("distance", again, 0)  # their ids were given out again
+    state.put("predecessor", again, again[:, None])
+    due = ends_of(state, "distance", changes, lost, length=int(not lengths))
+    done = spread(step, state, due, lost, target)
+    answers = {name: distances, "vertex_names": graph.vertex_names}
+    answers[result.tree_name] = lambda _: begin.result(state["predecessor"])
+    result._take(_paths=state, **answers)
+    return Update(changes.version, "", *done)
 
 
 def checked_reals(dtype: npt.DTypeLike) -> np.dtype[Any]:
@@ -126,11 +184,9 @@ def checked_lengths(
 
 
 def length_property(
-    graph: fg.Graph,
-    weights: npt.ArrayLike | None,
-    dtype: np.dtype[Any],
+    graph: fg.Graph, weights: npt.ArrayLike | None, dtype: np.dtype[Any],
     checked: Callable[..., fg.GivenArray] = checked_lengths,
-) -> Any:
+) -> Any:  # fmt: skip
     """Return the property of lengths; edges without weights are one long."""
     bound = bound_weights(graph, dtype) if weights is None else None
     if bound is not None:

@@ -27,10 +27,10 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._following import Following, Update, follow_paths
-from featgraph.algorithms._paths import NO_VERTEX, Sources, require_tree
+from featgraph.algorithms._paths import NO_VERTEX, Sources, follow_paths, require_tree
 from featgraph.algorithms._result import PathsResult, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require
+from featgraph.algorithms.sssp import step_by_one
 
 __all__ = ["BfsResult", "bfs", "verify_bfs"]
 
@@ -67,24 +67,7 @@ def settle(f, v, d):  # type: ignore[no-untyped-def]
 step = fg.foldmap(unseen, seen_neighbors, settle)
 
 
-@fg.gather(into="near", combine="argmin", sources="active")
-def nearest_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
-    """Go to the source, and along the edge."""
-    return d.level[u, f] + 1
-
-
-@fg.vertex
-def come_nearer(f, v, d):  # type: ignore[no-untyped-def]
-    """Take the least level, if it is less than what was known."""
-    if d.near[v, f] >= d.level[v, f]:
-        return False
-    d.level_next[v, f] = d.near[v, f]
-    d.parent_next[v, f] = d.near_source[v, f]
-    return True
-
-
-#: The superstep of updates: unreached vertices have level `FAR` there.
-follow_levels = fg.foldmap(nearest_neighbors, come_nearer)
+#: The level of unreached vertices in updates, which take paths of edges of length one.
 FAR = 1 << 30
 
 
@@ -105,37 +88,12 @@ class BfsResult(PathsResult):
 
     tree_name: ClassVar[str] = "parents"
 
-    def _resume(self, following: Following) -> Update | str:
+    def _resume(self, following: Any) -> Any:
         """Find the levels that are less, behind those whose edges are gone."""
-        asked, graph = following.asked, following.graph
-        begin = Sources(graph, asked["sources"], asked["together"])
-        if begin.width > 1:
-            return "levels are those of several searches"
-        if asked["max_depth"] is not None:
+        if following.asked["max_depth"] is not None:
             return "levels end at max_depth"
-
-        def make_state() -> fg.State:
-            levels = np.where(self.levels == UNREACHED, FAR, self.levels)
-            level = begin.resumed(levels.astype(np.int32), FAR)
-            parent = begin.resumed(self.parents, NO_VERTEX)
-            return fg.State(graph, level=level, parent=parent)
-
-        found = follow_paths(
-            self, following, begin.vertices, make_state, follow_levels, FAR, 1
-        )
-        if isinstance(found, str):
-            return found
-        state, done = found
-
-        def levels(_: Any) -> Array:
-            known = begin.result(state["level"])
-            return np.where(known == FAR, known.dtype.type(UNREACHED), known)
-
-        self._take(
-            levels=levels, parents=lambda _: begin.result(state["parent"]),
-            vertex_names=graph.vertex_names,
-        )  # fmt: skip
-        return done
+        values = UNREACHED, FAR
+        return follow_paths(self, following, "levels", step_by_one, values)
 
 
 @fg.algorithm()

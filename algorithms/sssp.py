@@ -37,12 +37,12 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
-from featgraph.algorithms._following import Following, Update, follow_paths
 from featgraph.algorithms._paths import (
     NO_VERTEX,
     Sources,
     checked_lengths,
     checked_reals,
+    follow_paths,
     length_property,
     long_length,
     refused_weight,
@@ -105,43 +105,18 @@ class SsspResult(PathsResult):
     distances: Array = answer()
     predecessors: npt.NDArray[np.int32] = answer()
 
-    def _resume(self, following: Following) -> Update | str:
+    def _resume(self, following: Any) -> Any:
         """Shorten the paths that may be, behind those that are gone."""
-        asked, graph = following.asked, following.graph
-        begin = Sources(graph, asked["sources"], asked["together"])
-        if begin.width > 1:
-            return "paths are those of several searches"
-        real, may_be_long = checked_reals(asked["dtype"]), list[bool]()
-        given = asked["weights"]
-        weighted = given is not None or "weight" in graph.in_rows.columns
-        length = partial(_lengths, may_be_long)
-        lengths = {}
-        if weighted:
-            lengths["weight"] = length_property(graph, given, real, length)
-        if any(may_be_long):
-            return "paths may be longer than the type holds"
-
-        def make_state() -> fg.State | str:
-            far = begin.resumed(self.distances, np.inf)
-            before = begin.resumed(self.predecessors, NO_VERTEX)
-            state = fg.State(graph, distance=far, predecessor=before, **lengths)
-            if weighted and not state.signature["weight"].column:
-                return "the weights are of another type"
-            return state
-
-        found = follow_paths(
-            self, following, begin.vertices, make_state,
-            step if weighted else step_by_one, np.inf, int(not weighted),
-        )  # fmt: skip
-        if isinstance(found, str):
-            return found
-        state, done = found
-        self._take(
-            distances=lambda _: begin.result(state["distance"]),
-            predecessors=lambda _: begin.result(state["predecessor"]),
-            vertex_names=graph.vertex_names,
-        )
-        return done
+        asked, graph, lengths = following.asked, following.graph, {}
+        if asked["weights"] is not None or "weight" in graph.in_rows.columns:
+            real, may_be_long = checked_reals(asked["dtype"]), list[bool]()
+            check = partial(_lengths, may_be_long)
+            given = length_property(graph, asked["weights"], real, check)
+            if any(may_be_long):
+                return "paths may be longer than the type holds"
+            lengths["weight"] = given
+        took, values = step if lengths else step_by_one, (np.inf, np.inf)
+        return follow_paths(self, following, "distances", took, values, **lengths)
 
 
 @fg.algorithm()

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import Any, NoReturn, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from featgraph.dynamic.batches import on_host
 from featgraph.dynamic.pools import RowPool
-from featgraph.dynamic.store import EdgeStore, living_slots
+from featgraph.dynamic.rows import living_slots, numba_kernels
+from featgraph.dynamic.store import EdgeStore
 from featgraph.errors import StateError
 
 __all__ = ["audit"]
 
-Array: TypeAlias = NDArray[Any]
+Array = NDArray[Any]
+#: Rows, other ends and numbers of edges, then ids and columns.
+_Edges = list[Array]
 
 
 def audit(store: EdgeStore) -> None:
@@ -27,58 +30,57 @@ def audit(store: EdgeStore) -> None:
     """
     store = copy(store)
     store.pools = {along: pool.on_host() for along, pool in store.pools.items()}
-    for pool in store.pools.values():
+    listed = {along: _audit_rows(store, pool) for along, pool in store.pools.items()}
+    numbers = listed["in"][2]
+    given = [array[numbers & 1 == 0] for array in listed["in"]]
+    known = store.given_count, store.edge_count
+    _require_same((given[2].size, numbers.size), known, "counts of edges", "in")
+    for along, pool in store.pools.items():
         _audit_memory(pool, store.vertex_count)
-        _audit_rows(store, pool)
-    _audit_counts(store)
+        expected = given if along == "in" else _turned(given, 0)
+        if along == "both" or not store.directed:
+            twins = _turned([a[given[0] != given[1]] for a in given], 1)
+            expected = [np.append(*pair, 0) for pair in zip(given, twins, strict=True)]
+        order = np.lexsort((expected[2], expected[0]))
+        for found, array in zip(listed[along], expected, strict=True):
+            _require_same(found, array[order], "rows that differ", along)
     _audit_vertices(store)
-    _audit_ids(store)
-    listed = {along: _Listed(store, pool) for along, pool in store.pools.items()}
-    one_way = listed["in"]
-    if not store.directed:
-        there = ~one_way.is_loop & (one_way.numbers & 1 == 0)
-        twins = one_way.numbers & 1 == 1
-        _require_equal(one_way, there, one_way, twins, 1, "twins")
-    for along in listed.keys() - {"in"}:
-        rows = listed[along]
-        leaves = rows.numbers & 1 == 1 if along == "both" else rows.numbers >= 0
-        there = ~one_way.is_loop if along == "both" else one_way.numbers >= 0
-        number = 1 if along == "both" else 0
-        _require_equal(one_way, there, rows, leaves, number, f"rows along {along!r}")
-        if along == "both":
-            every = one_way.numbers >= 0
-            _require_equal(one_way, every, rows, ~leaves, None, "rows along 'both'")
 
 
-def _fail(what: str, where: str, got: object, expected: object) -> NoReturn:
-    raise StateError(
-        f"the graph is damaged: {what}",
-        where=where,
-        got=got,
-        expected=expected,
-        fix="this is an error of featgraph: please report it",
-    )
+def _turned(edges: _Edges, number: int) -> _Edges:
+    """Return edges from their other ends, with another number."""
+    rows, ends, numbers, *values = edges
+    return [ends, rows, numbers + number, *values]
 
 
 def _require(is_right: Any, what: str, where: str) -> None:
-    found = np.asarray(is_right)
-    if not found.all():
-        wrong = np.flatnonzero(~np.atleast_1d(found))
-        _fail(what, where, f"{wrong.size} wrong, the first at {wrong[0]}", "none")
+    """Raise StateError unless something holds of all entries."""
+    wrong = np.flatnonzero(~np.atleast_1d(is_right))
+    if wrong.size:
+        got = f"{wrong.size} wrong, the first at {wrong[0]}"
+        _require_same(got, "none", what, where)
+
+
+def _require_same(got: Any, expected: Any, what: str, where: str) -> None:
+    """Raise StateError unless a value or an array is what it should be."""
+    if not np.array_equal(got, expected):
+        raise StateError(
+            f"the graph is damaged: {what}", where=where, got=got, expected=expected,
+            fix="this is an error of featgraph: please report it",
+        )  # fmt: skip
 
 
 def _audit_memory(pool: RowPool, vertex_count: int) -> None:
-    from featgraph.dynamic.kernels_cpu import SIZES  # loads Numba
-
-    where = f"rows along {pool.along!r}"
+    """Check that each slot is in one run, free, or counted as lost."""
+    where, sizes_of = pool.along, numba_kernels().SIZES
     classes, starts = pool.classes, pool.starts.astype(np.int64)
     _require(classes[vertex_count:] == 0, "runs of vertices that are none", where)
     has_run = classes > 0
-    runs = [np.stack([starts[has_run], SIZES[classes[has_run]]])]
+    runs = [np.stack([starts[has_run], sizes_of[classes[has_run]]])]
     for size, queue in enumerate(pool.queues):
         waiting = on_host(queue.next(len(queue)))
         _require(size > 0 or waiting.size == 0, "free runs without a slot", where)
-        runs.append(np.stack([waiting, np.full(waiting.size, SIZES[size])]))
+        runs.append(np.stack([waiting, np.full(waiting.size, sizes_of[size])]))
     for start, stop in (pool.region, (pool.top, pool.slots)):
         runs.append(np.array([[start], [stop - start]]))
     begins, sizes = np.concatenate(runs, axis=1)
@@ -88,116 +90,57 @@ def _audit_memory(pool: RowPool, vertex_count: int) -> None:
     _require(begins[1:] >= behind[:-1], "slots that are owned or free twice", where)
     _require(behind <= pool.slots, "runs behind the pool", where)
     total = int(sizes.sum()) + pool.lost
-    if total != pool.slots:
-        _fail("slots that are neither owned nor free", where, total, pool.slots)
+    _require_same(total, pool.slots, "slots that are neither owned nor free", where)
 
 
-def _audit_rows(store: EdgeStore, pool: RowPool) -> None:
-    from featgraph.dynamic.kernels_cpu import HUB, SIZES  # loads Numba
-
-    where, count = f"rows along {pool.along!r}", store.vertex_count
+def _audit_rows(store: EdgeStore, pool: RowPool) -> _Edges:
+    """Check what a pool keeps of its rows, and return its edges by row."""
+    kernels, where, count = numba_kernels(), pool.along, store.vertex_count
     lengths = (pool.stops - pool.starts).astype(np.int64)
     _require(lengths >= 0, "rows that end before they begin", where)
-    _require(lengths <= SIZES[pool.classes], "rows longer than their runs", where)
+    _require(lengths <= kernels.SIZES[pool.classes], "rows beyond their runs", where)
     _require((lengths == 0) == (pool.classes == 0), "runs without an edge", where)
     _require((pool.starts >= 0) & (pool.starts < pool.slots), "starts", where)
     _require(lengths[count:] == 0, "edges of vertices that are none", where)
     _require((pool.ends >= 0) & (pool.ends < max(count, 1)), "ends", where)
-    if pool.out_degrees.size:
-        ends = pool.ends[living_slots(pool, count)]
-        degrees = np.bincount(ends, minlength=pool.out_degrees.size)
-        _require(degrees == pool.out_degrees, "out-degrees", where)
-        if pool.longest_out != degrees.max(initial=0):
-            _fail("the highest out-degree", where, pool.longest_out, degrees.max())
-    counted = np.bincount(np.minimum(lengths[:count], HUB), minlength=HUB + 1)
-    _require(counted == pool.length_counts, "counts of lengths", where)
-    hubs = np.flatnonzero(lengths >= HUB)
-    if not np.array_equal(hubs, pool.hubs):
-        _fail("hubs", where, pool.hubs, hubs)
     slots = living_slots(pool, count)
-    numbers, rows = pool.numbers[slots].astype(np.int64), _rows_of(pool, count)
-    follows = numbers[1:] > numbers[:-1]
-    _require(follows | (rows[1:] != rows[:-1]), "the order of insertion", where)
+    rows, ends = np.repeat(np.arange(count), lengths[:count]), pool.ends[slots]
+    if pool.out_degrees.size:
+        degrees = np.bincount(ends, minlength=pool.out_degrees.size)
+        _require_same(pool.out_degrees, degrees, "out-degrees", where)
+        longest = degrees.max(initial=0)
+        _require_same(pool.longest_out, longest, "the highest out-degree", where)
+    hub = kernels.HUB
+    counted = np.bincount(np.minimum(lengths[:count], hub), minlength=hub + 1)
+    _require_same(pool.length_counts, counted, "counts of lengths", where)
+    _require_same(pool.hubs, np.flatnonzero(lengths >= hub), "hubs", where)
+    numbers = pool.numbers[slots].astype(np.int64)
     _require(numbers < 2 * store.next_number, "numbers of insertions to come", where)
-    if np.unique(numbers).size != numbers.size:
-        _fail("numbers", where, "repeats", "each once")
-
-
-def _audit_counts(store: EdgeStore) -> None:
-    slots = living_slots(store.pools["in"], store.vertex_count)
-    numbers = store.pools["in"].numbers[slots]
-    counts = int(np.count_nonzero(numbers & 1 == 0)), slots.size
-    known = store.given_count, store.edge_count
-    if counts != known:
-        _fail("counts of edges", "given_count, edge_count", known, counts)
+    _require(np.diff(np.sort(numbers)) > 0, "numbers that repeat", where)
+    if store.living is not None:
+        dead = ~store.living
+        _require(~dead[ends], "edges of dead vertices", where)
+        _require(lengths[dead] == 0, "rows of dead vertices", where)
+    values = [column[slots] for column in pool.columns.values()]
+    if pool.ids is not None and store.directed:  # twins have ids of their own
+        values.append(pool.ids[slots])
+    return [rows, ends, numbers, *values]
 
 
 def _audit_vertices(store: EdgeStore) -> None:
-    queue = store.free_vertices
-    dead = np.sort(on_host(queue.next(len(queue))))
-    living = np.ones(store.vertex_count, np.bool_)
+    """Check which ids of vertices and of edges are used, and which are free."""
+    queue, count = store.free_vertices, store.vertex_count
+    living = np.ones(count, np.bool_)
     if store.living is not None:
-        living = store.living[: store.vertex_count]
-        _require(~store.living[store.vertex_count :], "vertices to come", "living")
-    if not np.array_equal(dead, np.flatnonzero(~living)):
-        _fail("the queue of ids", "vertices", dead, np.flatnonzero(~living))
-    if store.living_count != np.count_nonzero(living):
-        _fail("living_count", "vertices", store.living_count, living.sum())
-    for pool in store.pools.values():
-        used = pool.ends[living_slots(pool, store.vertex_count)]
-        _require(living[used], "edges of dead vertices", f"rows along {pool.along!r}")
-        has_edges = pool.lengths(store.vertex_count) > 0
-        _require(living | ~has_edges, "rows of dead vertices", "vertices")
-
-
-def _audit_ids(store: EdgeStore) -> None:
-    pool, queue = store.pools["in"], store.free_ids
-    if (queue is None) != (pool.ids is None):
-        _fail("ids", "edges", pool.ids, queue)
-    if queue is None or pool.ids is None:
-        return
-    used = pool.ids[living_slots(pool, store.vertex_count)]
-    every = np.sort(np.concatenate([used, on_host(queue.next(len(queue)))]))
-    if not np.array_equal(every, np.arange(store.next_id)):
-        _fail("ids", "edges", every, f"each below {store.next_id} once")
-    if store.next_id > store.id_room:
-        _fail("ids", "edges", store.next_id, f"at most {store.id_room}")
-
-
-class _Listed:
-    """The edges of a pool, by row."""
-
-    def __init__(self, store: EdgeStore, pool: RowPool) -> None:
-        slots = living_slots(pool, store.vertex_count)
-        self.rows, self.ends = _rows_of(pool, store.vertex_count), pool.ends[slots]
-        self.numbers = pool.numbers[slots].astype(np.int64)
-        self.is_loop = self.rows == self.ends
-        self.values = [column[slots] for column in pool.columns.values()]
-        if pool.ids is not None and store.directed:  # twins have ids of their own
-            self.values.append(pool.ids[slots])
-
-
-def _rows_of(pool: RowPool, vertex_count: int) -> Array:
-    return np.repeat(np.arange(vertex_count), pool.lengths(vertex_count))
-
-
-def _require_equal(
-    one: _Listed,
-    these: Array,
-    other: _Listed,
-    those: Array,
-    number: int | None,
-    what: str,
-) -> None:
-    """Require that edges are others; turned around unless `number` is None."""
-    left = [one.rows, one.ends, one.numbers + (number or 0)]
-    right = [other.rows, other.ends, other.numbers]
-    if number is not None:
-        right[:2] = right[1::-1]
-    left += one.values
-    right += other.values
-    a, b = np.argsort(left[2][these]), np.argsort(right[2][those])
-    if a.size != b.size:
-        _fail("edges that are in one row alone", what, a.size, b.size)
-    for first, second in zip(left, right, strict=True):
-        _require(first[these][a] == second[those][b], "rows that differ", what)
+        living = store.living[:count]
+        _require(~store.living[count:], "vertices to come", "living")
+    dead = np.sort(on_host(queue.next(len(queue))))
+    _require_same(dead, np.flatnonzero(~living), "the queue of ids", "vertices")
+    _require_same(store.living_count, living.sum(), "living_count", "vertices")
+    pool, free = store.pools["in"], store.free_ids
+    _require((free is None) == (pool.ids is None), "ids", "edges")
+    if free is not None and pool.ids is not None:
+        used = pool.ids[living_slots(pool, count)]
+        every = np.sort(np.concatenate([used, on_host(free.next(len(free)))]))
+        _require_same(every, np.arange(store.next_id), "ids", "edges")
+        _require(store.next_id <= store.id_room, "ids beyond their room", "edges")

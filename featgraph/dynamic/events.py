@@ -26,6 +26,7 @@ from featgraph._activity import loading
 from featgraph._arguments import require_choice, require_flag, require_real
 from featgraph._cached import cached_property
 from featgraph.dynamic.graph import DynamicGraph
+from featgraph.dynamic.inputs import require
 from featgraph.errors import FileFormatError, GraphInputError, StateError
 from featgraph.graph.building.check import checked_weights, flat_array
 from featgraph.graph.building.edges import freeze
@@ -75,7 +76,7 @@ class TemporalEdges:
     def __init__(self, s: Any, t: Any, times: Any, weights: Any = None) -> None:
         given = [flat_array(s, "s"), flat_array(t, "t")]
         count = given[0].size
-        _require(
+        require(
             0 < count == given[1].size,
             "no events" if given[1].size == count else "ends differ in number",
             "s, t", f"{count} sources and {given[1].size} targets",
@@ -83,7 +84,7 @@ class TemporalEdges:
         )  # fmt: skip
         own = checked_weights(times, count, "times")
         first = int(np.argmin(np.isfinite(own)))
-        _require(
+        require(
             np.isfinite(own[first]), "a time is not finite", f"times[{first}]",
             own[first], "finite numbers",
         )  # fmt: skip
@@ -178,10 +179,10 @@ class Window:
     ) -> None:
         for name, value in (("length", length), ("step", step)):
             is_right = require_real(name, value) > 0
-            _require(is_right, f"{name} out of range", f"{name}=", value, "> 0")
+            require(is_right, f"{name} out of range", f"{name}=", value, "> 0")
         first, last = events.times[[0, -1]].tolist()
         start = first if start is None else start
-        _require(
+        require(
             require_real("start", start) <= last, "no events in the windows", "start=",
             start, f"at most {last}, the time of the last event",
         )  # fmt: skip
@@ -201,13 +202,9 @@ class Window:
         )
 
     def graph(
-        self,
-        *,
-        directed: bool = True,
-        duplicates: str = "last",
-        loops: str = "keep",
+        self, *, directed: bool = True, duplicates: str = "last", loops: str = "keep",
         **options: Any,
-    ) -> DynamicGraph:
+    ) -> DynamicGraph:  # fmt: skip
         """Return the graph of the first interval, which the batches update.
 
         Parameters
@@ -355,11 +352,6 @@ class WindowBatch:
             f"<WindowBatch: {came} insertions and {len(self) - came} deletions, to the "
             f"interval [{self.begin}, {self.end})>"
         )
-
-
-def _require(holds: Any, what: str, where: str, got: Any, expected: str) -> None:
-    if not holds:
-        raise GraphInputError(what, where=where, got=got, expected=expected)
 
 
 @loading

@@ -22,45 +22,24 @@ import numpy.typing as npt
 from featgraph._arguments import require_flag, shown
 from featgraph._interrupts import deferred_interrupts
 from featgraph.arrays.targets import chosen_target
+from featgraph.dynamic import inputs, views
 from featgraph.dynamic.audit import audit
 from featgraph.dynamic.batches import Batch, Changes, UpdateResult, on_host
-from featgraph.dynamic.inputs import (
-    Names,
-    Turns,
-    all_columns,
-    ends_there,
-    listed,
-    of_one_length,
-    updates_of,
-    with_born,
-)
+from featgraph.dynamic.inputs import Names, Turns, require
 from featgraph.dynamic.rows import edges_of
 from featgraph.dynamic.store import EdgeStore
-from featgraph.dynamic.views import (
-    ColumnValues,
-    Degrees,
-    GraphColumn,
-    LivingEdges,
-    RunArrays,
-    find_pairs,
-    freeze_living,
-)
+from featgraph.dynamic.views import LivingEdges
 from featgraph.errors import DeviceError, GraphInputError
 from featgraph.fold.plan.traits import GraphTraits, set_traits
 from featgraph.graph import Graph
 from featgraph.graph._structure import require_fixed
-from featgraph.graph.building.check import (
-    BORN_FIRST,
-    checked_count,
-    flat_array,
-    vertex_ids,
-)
+from featgraph.graph.building import check
 from featgraph.graph.building.edges import freeze
 from featgraph.graph.views.view import Aspect, Sizes
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory.graph_arrays import graph_arrays
 
-__all__ = ["DynamicGraph", "GraphColumn"]
+__all__ = ["DynamicGraph"]
 
 Array = npt.NDArray[Any]
 
@@ -110,19 +89,15 @@ class DynamicGraph(Graph):
                 "DynamicGraph.from_graph(graph)",
             )
         self._store, self._names, self._target = store, names, store.target
-        self.turns = Turns()
-        self._degrees = Degrees(store)
-        self._layout = RunArrays(store, self._degrees)
+        self.turns, self._layout = Turns(), views.RunArrays(store)
         # What States ask of the store, and of its arrays: see there.
         self.turned_since, self.ids_since = store.turned_since, self._layout.ids_since
         self.keep_ids, self.living_ids = store.by_id.add, self._layout.living_ids
-        self._living: Array | None = None
-        #: Of the version: how often arrays had moved, and its traits.
-        self._moves, self._traits = -1, GraphTraits()
-        #: How often vertices had come or died when `_living` was found.
-        self._lives = -1
-        #: What lists of hubs follow from.
-        self._hubs: dict[str, bytes] = {}
+        #: The living vertices, and how often vertices had come or died at that time.
+        self._living: tuple[Array | None, int] = None, -1
+        #: Of the version: how often arrays had moved, traits, and what lists of hubs
+        #: follow from.
+        self._moves, self._shape = -1, (GraphTraits(), dict[str, bytes]())
         super().__init__(LivingEdges(store, names))
         self.stamps = replace(self.stamps, layout=self._layout)
         self.version = -1
@@ -131,20 +106,11 @@ class DynamicGraph(Graph):
 
     @classmethod
     def from_edges(  # type: ignore[override]
-        cls,
-        sources: Any = (),
-        targets: Any = (),
-        *,
-        weights: Any = None,
-        columns: Mapping[str, Any] | None = None,
-        vertex_count: int | None = None,
-        directed: bool = True,
-        duplicates: str = "keep",
-        loops: str = "keep",
-        names: bool = False,
-        capacity: int | None = None,
-        target: str = "auto",
-    ) -> DynamicGraph:
+        cls, sources: Any = (), targets: Any = (), *, weights: Any = None,
+        columns: Mapping[str, Any] | None = None, vertex_count: int | None = None,
+        directed: bool = True, duplicates: str = "keep", loops: str = "keep",
+        names: bool = False, capacity: int | None = None, target: str = "auto",
+    ) -> DynamicGraph:  # fmt: skip
         """Make a graph from two arrays of vertex ids, which may be empty.
 
         Parameters
@@ -169,8 +135,8 @@ class DynamicGraph(Graph):
             Ids are names, also in batches, where new names insert vertices. Vertices
             are numbered in the order of appearance.
         capacity : int, optional
-            Slots for edges in the memory of each direction, which then does not grow.
-            Default: it grows by doubling.
+            Slots for edges in the memory of each direction, 64 at least, which then
+            does not grow; rows have spare slots. Default: it grows by doubling.
         target : {"auto", "cpu", "cuda"}, optional
             Where the graph lives.
 
@@ -188,34 +154,32 @@ class DynamicGraph(Graph):
         >>> fg.DynamicGraph.from_edges()
         DynamicGraph(0 vertices, 0 edges, directed)
         """
-        chosen = chosen_target(target)
-        own_names, count, given = None, None, None
+        chosen, u, v, count, there = chosen_target(target), sources, targets, None, None
         if vertex_count is not None:
-            given = checked_count(vertex_count, least=0)
-        u, v = sources, targets
-        if not require_flag("names", names) and chosen == "cuda":
-            u, v, count = ends_there(sources, targets, given)
-        if count is None:
-            u, v = flat_array(u, "sources"), flat_array(v, "targets")
-        if names:
-            own_names = Names()
-            u, v, fresh = own_names.look_up(*of_one_length(u, v))
-            u, v, count = -1 - u, -1 - v, len(fresh)
-            own_names.put(fresh, np.arange(count))
-        if given is not None and count not in (None, given):
-            raise GraphInputError(
-                "vertex_count contradicts the vertex names",
-                where="vertex_count",
-                got=f"{given}, with {count} names among the edges",
-                fix="leave vertex_count out",
-            )
-        if count is None:
-            u, v = vertex_ids(u, "sources", given), vertex_ids(v, "targets", given)
-            count = given
+            count = check.checked_count(vertex_count, least=0)
+        own_names = Names() if require_flag("names", names) else None
+        if own_names is not None:
+            u, v, fresh = own_names.look_up(u, v, np.arange)
+            own_names.put(fresh, np.arange(len(fresh)))
+            require(
+                count in (None, len(fresh)),
+                "vertex_count contradicts the vertex names", "vertex_count",
+                f"{count}, with {len(fresh)} names among the edges", "as many",
+                "leave vertex_count out",
+            )  # fmt: skip
+            count = len(fresh)
+        elif chosen == "cuda":
+            from featgraph.arrays.edges import checked_ends  # imports the dialect
+
+            there = checked_ends(u, v, count, True)
+        if there is not None:
+            u, v, count = there.sources, there.targets, there.vertex_count
+        else:
+            u, v = inputs.ids_of(u, v, count, check.MORE_VERTICES)
         if count is None:
             count = max(int(array.max(initial=-1)) for array in (u, v)) + 1
         store = EdgeStore.from_edges(
-            u, v, all_columns(weights, columns), vertex_count=count,
+            u, v, inputs.all_columns(weights, columns), vertex_count=count,
             directed=require_flag("directed", directed), duplicates=duplicates,
             loops=loops, capacity=capacity, target=chosen,
         )  # fmt: skip
@@ -223,14 +187,9 @@ class DynamicGraph(Graph):
 
     @classmethod
     def from_graph(
-        cls,
-        graph: Graph,
-        *,
-        duplicates: str = "keep",
-        loops: str = "keep",
-        capacity: int | None = None,
-        target: str = "auto",
-    ) -> DynamicGraph:
+        cls, graph: Graph, *, duplicates: str = "keep", loops: str = "keep",
+        capacity: int | None = None, target: str = "auto",
+    ) -> DynamicGraph:  # fmt: skip
         """Make a graph that changes of one that does not.
 
         It has the edges, weights and names of that. One that changes is frozen first.
@@ -268,18 +227,14 @@ class DynamicGraph(Graph):
             duplicates=duplicates, loops=loops, capacity=capacity, target=target,
         )  # fmt: skip
         names = graph.vertex_names
-        return made if names is None else cls(made._store, Names(listed(names)))
+        return made if names is None else cls(made._store, Names(inputs.listed(names)))
 
     # -- batches
 
     def insert_edges(
-        self,
-        sources: Any,
-        targets: Any,
-        *,
-        weights: Any = None,
+        self, sources: Any, targets: Any, *, weights: Any = None,
         columns: Mapping[str, Any] | None = None,
-    ) -> UpdateResult:
+    ) -> UpdateResult:  # fmt: skip
         """Insert edges.
 
         Parameters
@@ -315,13 +270,9 @@ missing=0, vertices=0)
         return self.update(sources, targets, weights=weights, columns=columns)
 
     def delete_edges(
-        self,
-        sources: Any,
-        targets: Any,
-        *,
-        copies: str = "all",
+        self, sources: Any, targets: Any, *, copies: str = "all",
         missing: str = "ignore",
-    ) -> UpdateResult:
+    ) -> UpdateResult:  # fmt: skip
         """Delete edges.
 
         Parameters
@@ -351,16 +302,10 @@ missing=0, vertices=0)
         )
 
     def update(
-        self,
-        sources: Any,
-        targets: Any = None,
-        insert: Any = True,
-        *,
-        weights: Any = None,
-        columns: Mapping[str, Any] | None = None,
-        copies: str = "all",
-        missing: str = "ignore",
-    ) -> UpdateResult:
+        self, sources: Any, targets: Any = None, insert: Any = True, *,
+        weights: Any = None, columns: Mapping[str, Any] | None = None,
+        copies: str = "all", missing: str = "ignore",
+    ) -> UpdateResult:  # fmt: skip
         """Insert and delete edges in one batch, as if one by one.
 
         Parameters
@@ -389,18 +334,17 @@ missing=0, vertices=0)
         ['deleted', 'inserted', 'deleted']
         """
         if targets is None:
-            sources, targets, insert, weights, columns, copies = updates_of(sources)
+            sources, targets, insert, weights, columns, copies = inputs.parts(sources)
         store, fresh = self._store, list[Any]()
         with self._writing("a batch of edges"):
             known = store.vertex_count
             if self._names is not None:
-                u, v = flat_array(sources, "sources"), flat_array(targets, "targets")
-                u, v, fresh = self._names.look_up(*of_one_length(u, v))
-                born = store.next_vertices(len(fresh))
-                known = max(known, int(born.max(initial=-1)) + 1)
-                sources, targets = with_born(u, born), with_born(v, born)
+                sources, targets, fresh = self._names.look_up(
+                    sources, targets, store.next_vertices
+                )
+                known = int(store.next_vertices(len(fresh)).max(initial=known - 1)) + 1
             batch = store.checked(
-                sources, targets, insert, all_columns(weights, columns), known,
+                sources, targets, insert, inputs.all_columns(weights, columns), known,
                 births=len(fresh), copies=copies, missing=missing,
             )  # fmt: skip
             if self._names is None:
@@ -437,12 +381,12 @@ missing=0, vertices=0)
         >>> graph.insert_vertices(["b", "c"]).vertices.tolist(), graph.vertex_names
         ([2], ('a', 'b', 'c'))
         """
-        fresh: list[Any] = []
         with self._writing("graph.insert_vertices"):
             if self._names is None:
-                return self._apply(Batch(births=checked_count(vertices, "vertices", 0)))
-            names = flat_array(vertices, "vertices")
-            *_, fresh = self._names.look_up(names, names)
+                count = check.checked_count(vertices, "vertices", 0)
+                return self._apply(Batch(births=count))
+            names = check.flat_array(vertices, "vertices")
+            *_, fresh = self._names.look_up(names, names, self._store.next_vertices)
             return self._apply(Batch(births=len(fresh)), fresh)
 
     def delete_vertices(self, vertices: Any) -> UpdateResult:
@@ -471,8 +415,10 @@ missing=0, vertices=0)
             if self._names is not None:
                 ids = self._names.find(vertices, "vertices")
             else:
-                given = flat_array(vertices, "vertices")
-                ids = vertex_ids(given, "vertices", self.vertex_count, BORN_FIRST)
+                given = check.flat_array(vertices, "vertices")
+                ids = check.vertex_ids(
+                    given, "vertices", self.vertex_count, check.BORN_FIRST
+                )
                 self._store.require_living(ids, "vertices")
             return self._apply(Batch(deaths=np.unique(ids)))
 
@@ -483,9 +429,7 @@ missing=0, vertices=0)
         """
         with self._writing("graph.compact"):
             self._store.compact()
-            self._edges = LivingEdges(self._store, self._names)
-            self._moves = self._store.moves
-            self._view.advance("moves", sizes=_sizes_of(self._store, self._layout))
+            self._advance()
 
     def _apply(self, batch: Batch, names: list[Any] | None = None) -> UpdateResult:
         """Apply a batch, and have everything follow that goes by the version."""
@@ -502,28 +446,28 @@ missing=0, vertices=0)
 
     def _advance(self) -> None:
         """End the stamps of what differs; arrays are made when they are asked for."""
-        store = self._store
-        self._edges = LivingEdges(store, self._names)
-        traits = self._degrees.traits()
-        aspects: list[Aspect] = ["version"]
-        if store.moves != self._moves or self._layout.holds_exact(self._view):
+        store, layout, traits = self._store, self._layout, self._layout.traits()
+        aspects: list[Aspect] = []
+        if store.version != self.version:
+            aspects.append("version")
+        if store.moves != self._moves or layout.holds_exact(self._view):
             aspects.append("moves")
-        hubs = self._layout.hubs()
-        if traits != self._traits or hubs != self._hubs:
+        if (shape := (traits, layout.hubs())) != self._shape:
             aspects.append("shape")
-        self.version, self._moves, self._traits = store.version, store.moves, traits
-        self._hubs = hubs
-        self._view.advance(*aspects, sizes=_sizes_of(self._store, self._layout))
+        self._edges = LivingEdges(store, self._names)
+        self.version, self._moves, self._shape = store.version, store.moves, shape
+        counts = store.vertex_count, store.edge_count
+        self._view.advance(*aspects, sizes=Sizes(*layout.room, counts))
         set_traits(self, traits)
 
     @contextmanager
     def _writing(self, doing: str) -> Iterator[None]:
         """Keep supersteps of other threads away."""
-        self.turns.begin(doing)
+        self.turns.enter(doing, is_batch=True)
         try:
             yield
         finally:
-            self.turns.end()
+            self.turns.leave(is_batch=True)
 
     # -- what there is
 
@@ -547,7 +491,7 @@ missing=0, vertices=0)
         >>> graph.freeze().vertex_names.tolist()
         [1, 2]
         """
-        return freeze_living(self._edges, self.living)
+        return views.freeze_living(self._edges, self.living)
 
     def changes(self, since: int) -> Changes | None:
         """Return what has changed since a version; None where that is forgotten.
@@ -574,13 +518,10 @@ missing=0, vertices=0)
         [[2], [1]]
         """
         is_number = isinstance(since, int | np.integer) and not isinstance(since, bool)
-        if not (is_number and 0 <= since <= self.version):
-            raise GraphInputError(
-                "not an earlier version",
-                where="since=",
-                got=since,
-                expected=f"0 .. {self.version}",
-            )
+        require(
+            is_number and 0 <= since <= self.version, "not an earlier version",
+            "since=", since, f"0 .. {self.version}",
+        )  # fmt: skip
         return self._store.changes(int(since))
 
     def add_triangles(self, changes: Changes, counts: Array) -> tuple[int, int] | None:
@@ -597,7 +538,7 @@ missing=0, vertices=0)
         columns = {name: edges.column(name) for name in self._store.columns}
         return edges.sources, edges.targets, columns
 
-    def column(self, name: str) -> GraphColumn:
+    def column(self, name: str) -> views.GraphColumn:
         """Return a column of edge values: an array, or a property of a `State`.
 
         Parameters
@@ -626,7 +567,7 @@ missing=0, vertices=0)
                 got=shown(name),
                 expected=", ".join(self._store.columns) or "a graph with columns",
             )
-        return GraphColumn(ColumnValues(self, name))
+        return views.GraphColumn(views.ColumnValues(self, name))
 
     @property
     def in_rows(self) -> Any:
@@ -653,14 +594,11 @@ missing=0, vertices=0)
         >>> graph.contains([0, 1], [1, 0]).tolist()
         [True, False]
         """
-        given = flat_array(sources, "sources"), flat_array(targets, "targets")
-        u, v = of_one_length(*given)
         if self._names is not None:
-            u, v, _ = self._names.look_up(u, v)
+            u, v, _ = self._names.look_up(sources, targets, lambda n: np.full(n, -1))
         else:
-            u = vertex_ids(u, "sources", self.vertex_count, BORN_FIRST)
-            v = vertex_ids(v, "targets", self.vertex_count, BORN_FIRST)
-        return find_pairs(self._store.pool("in"), u, v)
+            u, v = inputs.ids_of(sources, targets, self.vertex_count)
+        return views.find_pairs(self._store.pool("in"), u, v)
 
     def neighbors(self, vertex: Any) -> Array:
         """Return the targets of a vertex's out-edges, in the order of insertion.
@@ -730,10 +668,10 @@ missing=0, vertices=0)
     def living(self) -> Array | None:
         """Which ids have a vertex that is not dead, (V,); None where all have."""
         store = self._store
-        if store.living is not None and self._lives != store.lives:
-            self._living = freeze(store.living[: store.vertex_count].copy())
-            self._lives = store.lives
-        return self._living
+        if store.living is not None and self._living[1] != store.lives:
+            living = freeze(store.living[: store.vertex_count].copy())
+            self._living = living, store.lives
+        return self._living[0]
 
     @property
     def living_count(self) -> int:
@@ -766,31 +704,24 @@ missing=0, vertices=0)
         """
         if target in {"cpu", "cuda"} - {self._target}:
             raise DeviceError(
-                "the graph lives on another target",
-                where="target=",
-                got=target,
+                "the graph lives on another target", where="target=", got=target,
                 expected=f"'auto' or {self._target!r}",
                 fix="DynamicGraph.from_graph(graph.freeze(), target=...)",
-            )
+            )  # fmt: skip
         return self._target if target == "auto" else target
 
-    def column_of(self, values: object) -> ColumnValues | None:
+    def column_of(self, values: object) -> views.ColumnValues | None:
         """Return the column that has these values; None where none has."""
-        if isinstance(values, ColumnValues):
+        if isinstance(values, views.ColumnValues):
             return values if values.graph is self else None
         for name, known in self._edges.columns.items():
             if known is values:
-                return ColumnValues(self, name)
+                return views.ColumnValues(self, name)
         return None
 
     def _degree(self, side: str) -> Array:
         key = f"{side}_degree"
         if key not in self._cache:
-            degrees = on_host(self._degrees.array(side))[: self.vertex_count]
+            degrees = on_host(self._layout.degrees(side))[: self.vertex_count]
             self._cache[key] = freeze(degrees.copy())
         return self._cache[key]  # type: ignore[no-any-return]
-
-
-def _sizes_of(store: EdgeStore, layout: RunArrays) -> Sizes:
-    """Return the capacities, and how many vertices and edges there are."""
-    return Sizes(*layout.room, (store.vertex_count, store.edge_count))

@@ -7,7 +7,7 @@ keeps batches and the supersteps of other threads apart.
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,81 +16,61 @@ import numpy.typing as npt
 from featgraph._arguments import shown
 from featgraph.arrays.values import is_on_gpu
 from featgraph.errors import GraphInputError, StateError
+from featgraph.graph.building.check import BORN_FIRST, flat_array, vertex_ids
 from featgraph.graph.building.names import factorise
 from featgraph.graph.inputs.numbers import number_array
 
 __all__ = [
-    "Names",
-    "Turns",
-    "all_columns",
-    "ends_there",
-    "listed",
-    "of_one_length",
-    "with_born",
-]
+    "Names", "Turns", "all_columns", "ids_of", "listed", "of_one_length", "parts",
+    "require",
+]  # fmt: skip
 
 Array = npt.NDArray[Any]
 
 
 class Turns:
-    """What keeps batches and the supersteps of other threads apart."""
+    """A lock that keeps batches and the supersteps of other threads apart."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: Threads that run supersteps -> on how many States.
-        self._running: dict[int, int] = {}
+        #: A thread for each State with supersteps, and that of a batch.
+        self._running: list[int] = []
         self._writer: int | None = None
 
-    def enter(self, doing: str) -> None:
-        """Begin supersteps on a State.
+    def enter(self, doing: str, *, is_batch: bool = False) -> None:
+        """Begin supersteps on a State, or a batch.
 
         Raises
         ------
         StateError
-            If another thread applies a batch.
+            If another thread applies a batch; for a batch also if one runs supersteps.
         """
-        me = threading.get_ident()
+        me, other = threading.get_ident(), ""
         with self._lock:
-            if self._writer not in (None, me):
-                raise _at_once("supersteps", "a batch", doing)
-            self._running[me] = self._running.get(me, 0) + 1
+            if self._writer is not None and (is_batch or self._writer != me):
+                other = "a batch"
+            elif is_batch and any(thread != me for thread in self._running):
+                other = "supersteps"
+            elif is_batch:
+                self._writer = me
+            else:
+                self._running.append(me)
+        if other:
+            raise StateError(
+                f"{'a batch' if is_batch else 'supersteps'} on a graph while another "
+                f"thread is at {other}",
+                where=doing,
+                expected="batches between supersteps",
+                fix="apply batches in callback= or then=, or in the thread that runs",
+            )
 
-    def leave(self) -> None:
+    def leave(self, *, is_batch: bool = False) -> None:
         """End what `enter` has begun."""
-        me = threading.get_ident()
         with self._lock:
-            self._running[me] -= 1
-            if not self._running[me]:
-                del self._running[me]
-
-    def begin(self, doing: str) -> None:
-        """Begin a batch.
-
-        Raises
-        ------
-        StateError
-            If another thread runs supersteps, or applies a batch.
-        """
-        me = threading.get_ident()
-        with self._lock:
-            others = self._running.keys() - {me}
-            if others or self._writer is not None:
-                other = "supersteps" if others else "another batch"
-                raise _at_once("a batch", other, doing)
-            self._writer = me
-
-    def end(self) -> None:
-        """End a batch."""
-        self._writer = None
-
-
-def _at_once(what: str, other: str, doing: str) -> StateError:
-    return StateError(
-        f"{what} on a graph while another thread is at {other}",
-        where=doing,
-        expected="batches between supersteps",
-        fix="apply batches in callback= or then=, or in the thread that runs",
-    )
+            if is_batch:
+                self._writer = None
+            else:
+                self._running.remove(threading.get_ident())
 
 
 class Names:
@@ -106,25 +86,25 @@ class Names:
         made.ids = dict(self.ids)
         return made
 
-    def look_up(self, sources: Array, targets: Array) -> tuple[Array, Array, list[Any]]:
+    def look_up(
+        self, sources: Any, targets: Any, ids_for: Callable[[int], Array]
+    ) -> tuple[Array, Array, list[Any]]:
         """Return the ids of the ends of edges, and the names that are new.
 
-        The n-th new name, in the order of appearance, gets the id -1 - n.
+        These get the ids that `ids_for` returns for their number, in the order of
+        appearance.
         """
-        *ends, found = factorise(sources, targets)
+        given = flat_array(sources, "sources"), flat_array(targets, "targets")
+        *ends, found = factorise(*of_one_length(*given))
         count = 1 + max((int(e.max(initial=-1)) for e in ends), default=-1)
-        distinct = [*range(count)] if found is None else list(found)
+        distinct = range(count) if found is None else found
         if isinstance(found, np.ndarray):
             distinct = found.tolist()
         first = np.unique(np.stack(ends, axis=1).ravel(), return_index=True)[1]
-        ids, fresh = np.empty(count, np.int64), []
-        for number in np.argsort(first).tolist():
-            name = distinct[number]
-            vertex = self.ids.get(name)
-            if vertex is None:
-                fresh.append(name)
-                vertex = -len(fresh)
-            ids[number] = vertex
+        ids = np.array([self.ids.get(name, -1) for name in distinct], np.int64)
+        is_new = np.argsort(first)[ids[np.argsort(first)] < 0]
+        ids[is_new] = ids_for(is_new.size)
+        fresh = [distinct[number] for number in is_new.tolist()]
         return ids[ends[0]], ids[ends[1]], fresh
 
     def find(self, names: Any, where: str) -> Array:
@@ -140,26 +120,29 @@ class Names:
         if -1 in ids:
             first = ids.index(-1)
             raise GraphInputError(
-                "no vertex has this name",
-                where=f"{where}[{first}]",
-                got=shown(wanted[first]),
-                expected="a name of the graph",
-            )
+                "no vertex has this name", where=f"{where}[{first}]",
+                got=shown(wanted[first]), expected="a name of the graph",
+            )  # fmt: skip
         return np.array(ids, np.int32)
 
     def put(self, names: list[Any], ids: Array) -> None:
         """Give vertices names."""
         for name, vertex in zip(names, ids.tolist(), strict=True):
-            if vertex == len(self.of):
-                self.of.append(name)
-            else:
-                self.of[vertex] = name
+            self.of[vertex : vertex + 1] = [name]
             self.ids[name] = vertex
 
     def drop(self, ids: Array) -> None:
         """Let names of deleted vertices be given to others."""
         for vertex in ids.tolist():
             self.ids.pop(self.of[vertex], None)
+
+
+def require(
+    holds: Any, what: str, where: str, got: Any, expected: str, fix: str | None = None
+) -> None:
+    """Raise GraphInputError unless something holds."""
+    if not holds:
+        raise GraphInputError(what, where=where, got=got, expected=expected, fix=fix)
 
 
 def listed(names: Any) -> list[Any]:
@@ -180,34 +163,38 @@ def all_columns(weights: Any, columns: Any) -> dict[str, Any]:
         isinstance(name, str) for name in columns or ()
     ):
         raise GraphInputError(
-            "columns are arrays by their names",
-            where="columns=",
-            got=shown(columns),
+            "columns are arrays by their names", where="columns=", got=shown(columns),
             expected='a mapping such as {"time": [9, 12]}',
-        )
-    if weights is not None and columns and "weight" in columns:
-        raise GraphInputError(
-            "the column of weights is given twice",
-            where="weights=",
-            got="weights, and columns['weight']",
-            expected="one of them",
-        )
-    given = {**({} if weights is None else {"weight": weights}), **(columns or {})}
+        )  # fmt: skip
+    given = dict(columns or {})
+    if weights is not None:
+        require(
+            "weight" not in given, "the column of weights is given twice", "weights=",
+            "weights, and columns['weight']", "one of them",
+        )  # fmt: skip
+        given = {"weight": weights} | given
     for name, values in given.items():
         where = "weights" if name == "weight" else f"columns[{name!r}]"
         if not is_on_gpu(values):
             given[name] = values = number_array(values, where)
         if not values.shape:
             raise GraphInputError(
-                "each edge has a value in each column",
-                where=where,
-                got=shown(values),
-                expected="an array with one entry for each edge",
-            )
+                "each edge has a value in each column", where=where,
+                got=shown(values), expected="an array with one entry for each edge",
+            )  # fmt: skip
     return given
 
 
-def updates_of(batch: Any) -> tuple[Any, ...]:
+def ids_of(
+    sources: Any, targets: Any, vertex_count: int | None, fix: str = BORN_FIRST
+) -> tuple[Array, Array]:
+    """Return the ids of the ends of edges; GraphInputError where they are none."""
+    u, v = of_one_length(flat_array(sources, "sources"), flat_array(targets, "targets"))
+    u = vertex_ids(u, "sources", vertex_count, fix)
+    return u, vertex_ids(v, "targets", vertex_count, fix)
+
+
+def parts(batch: Any) -> tuple[Any, ...]:
     """Return the arguments of `DynamicGraph.update` for a batch of a window, in order.
 
     Raises
@@ -217,11 +204,10 @@ def updates_of(batch: Any) -> tuple[Any, ...]:
     """
     if not hasattr(batch, "targets"):
         raise GraphInputError(
-            "edges are two arrays, of sources and of targets",
-            where="targets=",
+            "edges are two arrays, of sources and of targets", where="targets=",
             got=f"{shown(batch)}, and no targets",
             expected="as many targets, or a batch of a window",
-        )
+        )  # fmt: skip
     names = "sources", "targets", "insert", "weights", "columns", "copies"
     return tuple(getattr(batch, name) for name in names)
 
@@ -230,31 +216,8 @@ def of_one_length(sources: Array, targets: Array) -> tuple[Array, Array]:
     """Return the ends of edges; GraphInputError unless there are as many of both."""
     if sources.size != targets.size:
         raise GraphInputError(
-            "as many targets as sources are needed",
-            where="targets",
+            "as many targets as sources are needed", where="targets",
             got=f"{sources.size} sources and {targets.size} targets",
             expected="two arrays of one length",
-        )
+        )  # fmt: skip
     return sources, targets
-
-
-def ends_there(
-    sources: Any, targets: Any, vertex_count: int | None
-) -> tuple[Any, Any, int | None]:
-    """Return ends of edges that are given on the GPU, and the number of vertices.
-
-    None for the number, and the arrays as they are, where the host has to look at them.
-    """
-    from featgraph.arrays.edges import checked_ends  # imports the dialect
-
-    found = checked_ends(sources, targets, vertex_count, True)
-    if found is None:
-        return sources, targets, None
-    return found.sources, found.targets, found.vertex_count
-
-
-def with_born(ends: Array, born: Array) -> Array:
-    """Return ids, with those of new vertices in place of -1, -2, and so on."""
-    is_new = ends < 0
-    ends[is_new] = born[-1 - ends[is_new]]
-    return ends

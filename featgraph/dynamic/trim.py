@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from featgraph._arguments import require_choice, require_flag, shown
 from featgraph.errors import ArgumentError, StateError
-from featgraph.program.following import log_since, put_entries
+from featgraph.program.following import checked_put, log_since
 from featgraph.program.functions import gather, vertex
 from featgraph.program.signature import PropertyKind
 from featgraph.program.state import State, vertex_property
@@ -47,14 +47,9 @@ _lose = {along: foldmap(look(has_lost_source), lose) for along, look in _looks.i
 
 
 def trim(
-    state: State,
-    source: str = "previous",
-    *,
-    reset: dict[str, Any],
-    along: str = "in",
-    values: bool = True,
-    target: str = "auto",
-) -> Ids:
+    state: State, source: str = "previous", *, reset: dict[str, Any], along: str = "in",
+    values: bool = True, target: str = "auto",
+) -> Ids:  # fmt: skip
     """Reset the vertices whose values came along edges that were deleted or changed.
 
     A vertex is reset if the edge from its source was deleted or got another value since
@@ -120,33 +115,25 @@ def trim(
         )  # fmt: skip
     with state.in_use.hold("fg.trim"):
         for name in (source, *reset):
-            _require_property(state, name, "source=" if name is source else "reset=")
+            type_ = state._column(name).type
+            is_one = name != source or type_.item_shape in {(), (1,)}
+            if type_.kind is not PropertyKind.VERTEX or not is_one:
+                raise StateError(
+                    "vertices are reset, and have one source each",
+                    where=f"fg.trim, {name!r}", got=type_.describe(),
+                    expected="a property of vertices",
+                )  # fmt: skip
         now = state.follow()
         ends = _find_gone(state, along, values)
         lost = _find_lost(state, state[source].reshape(-1), ends, along, target)
-        made = {
-            name: _values_at(state, name, values, lost)
-            for name, values in ({source: -1} | reset).items()
-        }
-        for name, values in made.items():
-            put_entries(state, name, lost, values, is_reset=True)
+        writes = []  # all is checked before anything is written
+        for name, given in ({source: -1} | reset).items():
+            made = _values_at(state, name, given, lost)
+            writes.append(checked_put(state, name, lost, made, is_reset=True))
+        for write in writes:
+            write()
         state.trimmed = now.version
     return lost
-
-
-def _require_property(state: State, name: Any, where: str) -> None:
-    """Raise StateError unless vertices have a property, and one source each."""
-    known = state.signature.get(name) if isinstance(name, str) else None
-    is_one = known is None or where != "source=" or known.item_shape in {(), (1,)}
-    if known is None or known.kind is not PropertyKind.VERTEX or not is_one:
-        raise StateError(
-            "this State has no such property"
-            if known is None
-            else "vertices are reset, and have one source each",
-            where=f"fg.trim, {where}{shown(name)}",
-            got="no property" if known is None else known.describe(),
-            expected="a property of vertices",
-        )
 
 
 def _find_gone(state: State, along: str, values: bool) -> Ids | None:
@@ -187,11 +174,4 @@ def _find_lost(
 def _values_at(state: State, name: str, values: Any, ids: Ids) -> Any:
     """Return the values of vertices that are reset: one for all, or one for each."""
     given, item = np.asarray(values), state._column(name).type.item_shape
-    whole = state.graph.vertex_count, *item
-    if given.shape not in {(), item, whole}:
-        raise StateError(
-            "a value for all vertices, or one for each",
-            where=f"fg.trim, reset {name!r}", got=f"shape {shown(given.shape)}",
-            expected=f"(), {item} or {whole}",
-        )  # fmt: skip
-    return given[ids] if given.shape == whole else given
+    return given[ids] if given.shape == (state.graph.vertex_count, *item) else given

@@ -2,8 +2,7 @@
 
 `LivingEdges` is the list of the edges of one version, made when the host first asks for
 it. `RunArrays` has the arrays of kernels by name: those of the store as they are, and
-others that follow from them. `Degrees` has the degrees of all vertices, and counts
-vertices by degree, so that traits need no pass over them.
+others that follow from them, and the traits of the rows.
 """
 
 from __future__ import annotations
@@ -22,16 +21,8 @@ from featgraph.dynamic.pools import FEWEST_LISTED, RowPool
 from featgraph.dynamic.rows import edges_of, living_slots, ranges
 from featgraph.dynamic.store import EdgeStore
 from featgraph.errors import GraphInputError
-from featgraph.fold.plan.layout import (
-    COLUMN,
-    NUMBER,
-    REVERSED,
-    hub_degree_of,
-    rows_along,
-    rows_with,
-    windows_of,
-)
-from featgraph.fold.plan.layout import Rows as RowNames
+from featgraph.fold.plan import layout
+from featgraph.fold.plan.layout import COLUMN
 from featgraph.fold.plan.traits import (
     HUB_DEGREE,
     GraphTraits,
@@ -45,22 +36,12 @@ from featgraph.graph.degrees import SHORT
 from featgraph.program.active import word_count
 from featgraph.program.given import PropertySpec
 from featgraph.program.signature import PropertyKind
-from featgraph.runtime.devices.host_arrays import (
-    cut_windows,
-    cut_words,
-    edge_chunks,
-    host_graph_array,
-)
+from featgraph.runtime.devices import host_arrays
 
 __all__ = [
-    "ColumnValues",
-    "Degrees",
-    "GraphColumn",
-    "LivingEdges",
-    "RunArrays",
-    "find_pairs",
+    "ColumnValues", "GraphColumn", "LivingEdges", "RunArrays", "find_pairs",
     "freeze_living",
-]
+]  # fmt: skip
 
 Array = npt.NDArray[Any]
 
@@ -146,11 +127,9 @@ def freeze_living(edges: LivingEdges, living: Array | None) -> Graph:
         names = alive if names is None else tuple(names[v] for v in alive.tolist())
     if not count:
         raise GraphInputError(
-            "a graph needs at least one vertex",
-            where="graph.freeze",
-            got="a graph without vertices",
-            fix="insert a vertex first",
-        )
+            "a graph needs at least one vertex", where="graph.freeze",
+            got="a graph without vertices", fix="insert a vertex first",
+        )  # fmt: skip
     return Graph(
         EdgeList(sources, targets, edges.weights, count, edges.directed, names)
     )
@@ -225,56 +204,6 @@ class GraphColumn(PropertySpec):
         return np.array(self.values.array, dtype)
 
 
-class Degrees:
-    """Degrees of all vertices of a store, and the traits that follow from them.
-
-    The store keeps both: batches need no pass over the vertices.
-    """
-
-    def __init__(self, store: EdgeStore) -> None:
-        self.store = store
-        self.now: GraphTraits | None = None
-        #: Traits and slots found last; None where traits are kept that differ.
-        self._found: tuple[GraphTraits, int] | None = None
-
-    def array(self, side: str) -> Any:
-        """Return the degrees, in memory that batches write; entries behind V are 0."""
-        side = side if self.store.directed else "in"
-        return self.store.pool("in").degrees_of(side, self.store.vertex_count)
-
-    def traits(self) -> GraphTraits:
-        """Return the traits: higher ones at once, lower ones past a factor of two."""
-        store = self.store
-        pool = store.pool("in")
-        short = pool.length_counts[:SHORT]
-        longest, below = map(
-            max,
-            *(
-                pool.longest(store.vertex_count, store.directed, HUB_DEGREE)
-                for along, pool in store.pools.items()
-                if along != "both"
-            ),
-            (0, 0),
-        )
-        found = traits_of_degrees(store, longest, below, short), pool.slots
-        if found == self._found:
-            return self.now  # type: ignore[return-value]
-        self._found, then = found, self.now
-        now = replace(
-            found[0],
-            layout=RunArrays.name,
-            wide_offsets=needs_wide_positions(pool.slots),
-            wide_both=store.directed and needs_wide_positions(2 * pool.slots),
-        )
-        if then is not None and now != then:
-            twice = traits_of_degrees(store, 2 * longest, below, short)
-            lowered = _lowered(then, now, twice)
-            self._found = found if lowered == now else None
-            now = lowered
-        self.now = now
-        return now
-
-
 #: Traits that a factor of two on the lengths of rows keeps.
 _KEPT = ("has_hubs", "long_rows", "has_giant")
 
@@ -307,12 +236,52 @@ class RunArrays:
 
     name = "runs"
 
-    def __init__(self, store: EdgeStore, degrees: Degrees) -> None:
-        self._store, self._degrees = store, degrees
+    def __init__(self, store: EdgeStore) -> None:
+        self._store = store
+        #: The traits of the version, and with what they were found last: the traits
+        #: without regard to those of before, and slots. None where these differ.
+        self._traits: GraphTraits | None = None
+        self._found: tuple[GraphTraits, int] | None = None
         #: Name of a cut of the vertices -> the traits for which it was made.
         self._cut_for: dict[str, GraphTraits | None] = {}
         #: Name of a derived array -> the version that it is of.
         self._derived: dict[str, int] = {}
+
+    def degrees(self, side: str) -> Any:
+        """Return degrees, in memory that batches write; entries behind V are 0."""
+        side = side if self._store.directed else "in"
+        return self._store.pool("in").degrees_of(side, self._store.vertex_count)
+
+    def traits(self) -> GraphTraits:
+        """Return the traits: higher ones at once, lower ones past a factor of two.
+
+        The store counts rows by length: there is no pass over the vertices.
+        """
+        store, then = self._store, self._traits
+        pool = store.pool("in")
+        short = pool.length_counts[:SHORT]
+        found = [
+            pool.longest(store.vertex_count, store.directed, HUB_DEGREE)
+            for along, pool in store.pools.items()
+            if along != "both"
+        ]
+        longest, below = map(max, zip(*found, strict=True))
+        made = traits_of_degrees(store, longest, below, short)
+        if (made, pool.slots) == self._found and then is not None:
+            return then
+        self._found = made, pool.slots
+        self._traits = now = replace(
+            made,
+            layout=self.name,
+            wide_offsets=needs_wide_positions(pool.slots),
+            wide_both=store.directed and needs_wide_positions(2 * pool.slots),
+        )
+        if then is not None and now != then:
+            twice = traits_of_degrees(store, 2 * longest, below, short)
+            self._traits = _lowered(then, now, twice)
+            if self._traits != now:
+                self._found = None
+        return self._traits
 
     @property
     def room(self) -> tuple[int, int]:
@@ -346,7 +315,7 @@ class RunArrays:
     def stays(self, name: str) -> bool:
         """Whether an array holds in another shape: no list of hubs, no other cut."""
         if name in self._cut_for:
-            return self._cut_for[name] == self._degrees.now
+            return self._cut_for[name] == self._traits
         is_list = "hub" in name or "joined" in name
         return not is_list and not name.startswith(_EXACT)
 
@@ -369,27 +338,28 @@ class RunArrays:
         if name in _PLAIN:
             return _PLAIN[name](self)
         if name.startswith(_ORIENTED) and name.endswith("_edges"):
-            return graph.stored_ids[host_graph_array(graph, name)].astype(np.int64)
-        of, windows = rows_with(name), windows_of(name)
+            ids = host_arrays.host_graph_array(graph, name)
+            return graph.stored_ids[ids].astype(np.int64)
+        of, windows = layout.rows_with(name), layout.windows_of(name)
         if windows is not None or "chunks" in name:
-            self._cut_for[name] = self._degrees.now
+            self._cut_for[name] = self._traits
         if name == "vertex_chunks":
-            return cut_words(vertices)
+            return host_arrays.cut_words(vertices)
         if name in _BY_DEGREE and self._store.target == "cuda":
-            found = host_graph_array(graph, name)
+            found = host_arrays.host_graph_array(graph, name)
             return np.pad(found, (0, vertices + (name in _BEGINS) - found.size), "edge")
         if windows is not None:
             rows, *limits = windows
-            return cut_windows(self._lengths(rows), *limits)
+            return host_arrays.cut_windows(self._lengths(rows), *limits)
         if of is not None and name == of.chunks:
             before = np.cumsum(self._lengths(of), dtype=np.int64)
-            return cut_words(vertices, np.append(0, before))
+            return host_arrays.cut_words(vertices, np.append(0, before))
         kind = name.split(" ")[0]
         if of is not None and kind in {of.hubs, of.hub_parts, of.joined_parts}:
             return self._hub_list(of, name)
         return None
 
-    def _hub_list(self, of: RowNames, name: str) -> Array:
+    def _hub_list(self, of: layout.Rows, name: str) -> Array:
         """Return a list of hubs, or of parts of their rows."""
         from featgraph.runtime.graphs import gpu_arrays  # imports the dialect
 
@@ -399,7 +369,7 @@ class RunArrays:
             of.joined_parts: gpu_arrays.joined_parts,
         }[name.split(" ")[0]]
         pool: Any = self._store.pool(_along(of))
-        least, hubs = hub_degree_of(name) or HUB_DEGREE, pool.hubs
+        least, hubs = layout.hub_degree_of(name) or HUB_DEGREE, pool.hubs
         if least >= FEWEST_LISTED:
             lengths = pool.hub_lengths
         else:
@@ -407,7 +377,7 @@ class RunArrays:
             hubs = np.arange(lengths.size)
         return cut(hubs[lengths >= least], lengths[lengths >= least])
 
-    def _lengths(self, of: RowNames) -> Array:
+    def _lengths(self, of: layout.Rows) -> Array:
         """Return the lengths of rows, up to the vertex capacity."""
         pool = self._store.pool(_along(of))
         return pool.lengths(int(pool.starts.size))
@@ -481,10 +451,12 @@ class RunArrays:
 
 
 #: First parts of names of arrays -> along which edges these rows lead.
-_ALONG = {rows_along(a).offsets.removesuffix("_offsets"): a for a in REVERSED}
+_ALONG = {
+    layout.rows_along(a).offsets.removesuffix("_offsets"): a for a in layout.REVERSED
+}
 
 
-def _along(of: RowNames) -> str:
+def _along(of: layout.Rows) -> str:
     """Return along which edges some rows lead."""
     return _ALONG[of.chunks.removesuffix("_chunks")]
 
@@ -494,12 +466,12 @@ _BEGINS = frozenset({"upper_offsets", "lower_offsets", "both_offsets"})
 _BY_DEGREE = _BEGINS | {"order_vertex", "degree_order"}
 #: Arrays that follow from the capacities, or that the degrees are.
 _PLAIN: dict[str, Callable[[RunArrays], Array]] = {
-    NUMBER: lambda of: np.arange(of.room[0], dtype=np.int32),
+    layout.NUMBER: lambda of: np.arange(of.room[0], dtype=np.int32),
     "word_chunks": lambda of: np.arange(word_count(of.room[0]) + 1),
-    "edge_word_chunks": lambda of: cut_words(of.room[1]),
-    "edge_chunks": lambda of: edge_chunks(of.room[1]),
-    "in_degree": lambda of: of._degrees.array("in"),
-    "out_degree": lambda of: of._degrees.array("out"),
+    "edge_word_chunks": lambda of: host_arrays.cut_words(of.room[1]),
+    "edge_chunks": lambda of: host_arrays.edge_chunks(of.room[1]),
+    "in_degree": lambda of: of.degrees("in"),
+    "out_degree": lambda of: of.degrees("out"),
 }
 #: Derived arrays with an entry for each edge id.
 _OF_IDS = frozenset({"in_sources", "edge_twin", "edge_is_twin"})

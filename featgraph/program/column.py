@@ -143,6 +143,17 @@ class Column:
             self.values = host_values(self.values)
         return self.values
 
+    def require_own(self, where: str) -> None:
+        """Raise StateError if the values are the graph's, which only batches write."""
+        if self.type.column:
+            raise StateError(
+                "the values are a column of the graph, which is read-only",
+                where=where,
+                got=f"graph.column({self.type.column!r})",
+                fix="write it with graph.update; or give the State a copy, "
+                "fg.edge_property(values)",
+            )
+
     def touch(self) -> None:
         """Note that the values have been written in place, from outside."""
         self.version = next(_versions)

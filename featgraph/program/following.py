@@ -3,13 +3,13 @@
 A graph that changes in batches keeps a log of them, `Changes`. A State has the version
 that it has seen (`Seen`). `follow` gives it entries for new vertices, and writes `fill`
 where a vertex is new or dead. What else a batch means for foldmaps, the runtime finds
-(`featgraph.runtime.superstep.catch_up`). `put_entries` notes which entries it has
+(`featgraph.runtime.superstep.catch_up`). `checked_put` notes which entries it has
 written, so that the runtime finds their readers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,12 +21,12 @@ from featgraph.errors import GraphInputError, StateError
 from featgraph.graph import Graph
 from featgraph.graph.inputs.take import Borrowed, storage_values
 from featgraph.graph.views.view import Stamp
-from featgraph.program.active import checked_vertices
+from featgraph.program.active import ActiveSet, checked_vertices
 from featgraph.program.column import Column
 from featgraph.program.signature import PropertyKind
 
 __all__ = [
-    "Put", "Puts", "Seen", "follow", "log_since", "put_entries", "seen_now",
+    "Put", "Puts", "Seen", "checked_put", "follow", "log_since", "seen_now",
 ]  # fmt: skip
 
 Ids = npt.NDArray[np.int64]
@@ -64,8 +64,8 @@ class Put:
     ----------
     name : str
         The property.
-    ids : ndarray
-        Vertices, or none where it belongs to edges.
+    ids : ndarray or ActiveSet
+        Vertices, or none where it belongs to edges. Of a set, nobody has asked yet.
     ends : (ndarray, ndarray) or None
         Sources and targets of edges.
     is_reset : bool
@@ -73,14 +73,16 @@ class Put:
     """
 
     name: str
-    ids: Ids
+    ids: Any
     ends: tuple[Ids, Ids] | None = None
     is_reset: bool = False
 
     @property
     def size(self) -> int:
-        """How many entries there are."""
-        return self.ids.size if self.ends is None else self.ends[0].size
+        """How many entries there are; of a set, which is not counted, V / 64."""
+        if isinstance(self.ids, ActiveSet):
+            return self.ids.vertex_count // 64
+        return int(self.ids.size if self.ends is None else self.ends[0].size)
 
 
 @dataclass(eq=False)
@@ -110,76 +112,58 @@ class Puts:
         return None if wanted > len(self._kept) else self._kept[-wanted or self.count :]
 
 
-def has_log(graph: Graph) -> bool:
-    """Whether a graph changes in batches and keeps a log of them."""
-    return hasattr(graph, "changes")
-
-
-def log_since(graph: Any, since: int) -> Any:
+def log_since(graph: Graph, since: int) -> Any:
     """Return the `Changes` of a graph since a version; None where they are unknown."""
-    return graph.changes(since=since) if has_log(graph) else None
+    return None if graph.changing is None else graph.changing.changes(since=since)
 
 
 def seen_now(state: Any) -> Seen:
     """Return what a State that has followed its graph has seen."""
-    graph = state.graph
-    version = int(graph.version) if has_log(graph) else 0
-    insertions = (0, 0) if graph.changing is None else graph.changing.insertions
-    return Seen(graph.stamps.version, version, state.puts.count, insertions)
+    stamp, graph, puts = state.graph.stamps.version, state.graph.changing, state.puts
+    if graph is None:
+        return Seen(stamp, 0, puts.count)
+    return Seen(stamp, graph.version, puts.count, graph.insertions)
 
 
-def follow(state: Any, then: Seen, now: Seen) -> None:
-    """Give a State the vertices and edges of its graph, which has changed."""
-    graph = state.graph
-    if not has_log(graph):
-        return
-    changes = log_since(graph, then.version)
-    if state.residency is not None:
-        state.residency.make_room()
-    count = graph.vertex_count
-    if changes is None:
-        seen = np.arange(min(state.vertices_seen, count), count)
-        filled = np.union1d(graph.turned_since(then.version), seen)
-    else:
-        filled = np.union1d(changes.born, changes.dead).astype(np.int64)
-    came: Ids | None = None
-    for column in state._columns.values():
-        if column.type.kind is PropertyKind.VERTEX:
-            column.extend(count, column.fill)
-            if filled.size:
-                write_rows(column, filled, column.fill)
-        elif _has_ids(column):
-            if came is None:
-                came = _edges_since(graph, then)
-            column.extend(graph.stored_count, column.fill)
-            if came.size:
-                write_rows(column, came, column.fill)
-    state.vertices_seen = count
-
-
-def _has_ids(column: Column) -> bool:
-    """Whether values of a State on a graph that changes are by edge id."""
-    is_own = column.type.kind is PropertyKind.EDGE and not column.type.column
-    return is_own and column.edges is None
-
-
-def _edges_since(graph: Any, then: Seen) -> Ids:
-    """Return the ids of edges that came since a version.
+def follow(state: Any, then: Seen) -> None:
+    """Give a State the vertices and edges of its graph, which has changed.
 
     Raises
     ------
     StateError
-        If edges were numbered anew so often that they cannot be found.
+        If edges were numbered anew so often that new ones cannot be found.
     """
-    found: Ids | None = graph.ids_since(then.version, *then.insertions)
-    if found is None:
-        raise StateError(
-            "values of edges are of a version that is too long ago",
-            got="edges that were numbered anew several times",
-            expected="a State that is read or run in between",
-            fix="make a State of the graph as it is now",
-        )
-    return found
+    graph = state.graph.changing
+    if graph is None:
+        return
+    changes, count = log_since(graph, then.version), graph.vertex_count
+    if state.residency is not None:
+        state.residency.make_room()
+    if changes is None:
+        seen = np.arange(min(state.vertices_seen, count), count)
+        new = np.union1d(graph.turned_since(then.version), seen)
+    else:
+        new = np.union1d(changes.born, changes.dead).astype(np.int64)
+    came: Ids | None = None
+    for column in state._columns.values():
+        kind, ids, room = column.type.kind, new, count
+        if kind is PropertyKind.EDGE and not column.type.column:
+            if came is None:
+                came = graph.ids_since(then.version, *then.insertions)
+            if came is None:
+                raise StateError(
+                    "values of edges are of a version that is too long ago",
+                    got="edges that were numbered anew several times",
+                    expected="a State that is read or run in between",
+                    fix="make a State of the graph as it is now",
+                )
+            ids, room = came, graph.stored_count
+        elif kind is not PropertyKind.VERTEX:
+            continue
+        column.extend(room, column.fill)
+        if ids.size:
+            write_rows(column, ids, column.fill)
+    state.vertices_seen = count
 
 
 def write_rows(column: Column, ids: Ids, values: Any) -> None:
@@ -199,12 +183,16 @@ def write_rows(column: Column, ids: Ids, values: Any) -> None:
     column.touch()
 
 
-def put_entries(
+def checked_put(
     state: Any, name: str, ids: Any, values: Any, *, is_reset: bool = False
-) -> None:
-    """Write some entries of a property, and note which: see `State.put`."""
+) -> Callable[[], None]:
+    """Check entries of a property, and return what writes them and notes which.
+
+    See `State.put`.
+    """
     column, graph = state._column(name), state.graph
     kind, where = column.type.kind, f"state.put({name!r})"
+    column.require_own(where)
     if kind not in {PropertyKind.VERTEX, PropertyKind.EDGE} or graph.ranks is not None:
         raise StateError(
             "some entries are written of a property of vertices or edges, on one rank",
@@ -212,43 +200,42 @@ def put_entries(
             got=column.type.describe() if graph.ranks is None else repr(graph),
             fix=f"assign all of it: state[{name!r}] = values",
         )
-    is_edge = kind is PropertyKind.EDGE
-    rows = graph.given_edge_count * (1 + column.per_direction)
-    count = rows if is_edge else graph.vertex_count
+    given, living, count = graph.given_edge_count, graph.living, graph.vertex_count
+    if kind is PropertyKind.EDGE:
+        living, count = None, given * (1 + column.per_direction)
     places = np.asarray(checked_vertices(ids, count, f"{where}, ids"))
     if places.dtype == np.bool_:
         places = np.flatnonzero(places)
     places = places.astype(np.int64)
-    if not is_edge and graph.living is not None:
-        dead = places[~graph.living[places]]
-        if dead.size:
-            raise GraphInputError(
-                "the vertex was deleted",
-                where=f"{where}, ids",
-                got=int(dead[0]),
-                expected="ids of living vertices",
-            )
+    if living is not None and not living[places].all():
+        raise GraphInputError(
+            "the vertex was deleted",
+            where=f"{where}, ids",
+            got=int(places[np.argmin(living[places])]),
+            expected="ids of living vertices",
+        )
     made = storage_values(name, values, column.type.dtype)
     made = host_values(made.copied()) if isinstance(made, Borrowed) else made
     item = column.type.item_shape
     if made.shape not in {(), item, (places.size, *item)}:
         raise StateError(
-            "one value per entry is needed",
-            where=where,
-            got=f"shape {made.shape}",
+            "one value per entry is needed", where=where, got=f"shape {made.shape}",
             expected=f"{(places.size, *item)}, or one value for all",
-        )
-    if is_edge:
-        whole = state[name]
-        whole[places] = made
-        state._write(name, whole)
-        given = places % max(graph.given_edge_count, 1)
-        sources, targets = np.asarray(graph.sources), np.asarray(graph.targets)
-        ends = sources[given].astype(np.int64), targets[given].astype(np.int64)
-        put = Put(name, places[:0], ends)
-    else:
-        write_rows(column, places, made)
+        )  # fmt: skip
+
+    def write() -> None:
         put = Put(name, places, is_reset=is_reset)
-    if not put.size:
-        return
-    state.puts.add(put, graph.vertex_count)
+        if kind is PropertyKind.EDGE:
+            whole = state[name]
+            whole[places] = made
+            state._write(name, whole)
+            edges = places % max(given, 1)
+            sources, targets = np.asarray(graph.sources), np.asarray(graph.targets)
+            ends = sources[edges].astype(np.int64), targets[edges].astype(np.int64)
+            put = Put(name, places[:0], ends)
+        else:
+            write_rows(column, places, made)
+        if places.size:
+            state.puts.add(put, graph.vertex_count)
+
+    return write

@@ -54,7 +54,11 @@ class InUse:
         if self._owner.setdefault("thread", me) != me:
             raise _taken(doing)
         if self._turns is not None and self._depth == 0:
-            self._begin(doing)
+            try:
+                self._turns.enter(doing)
+            except StateError:
+                self._owner.clear()
+                raise
         self._depth += 1
         self.changes += changes
 
@@ -65,14 +69,6 @@ class InUse:
             if self._turns is not None:
                 self._turns.leave()
             self._owner.clear()
-
-    def _begin(self, doing: str) -> None:
-        """Keep batches of other threads away from the graph."""
-        try:
-            self._turns.enter(doing)
-        except StateError:
-            self._owner.clear()
-            raise
 
     def check(self, doing: str) -> None:
         """Refuse what another thread's supersteps would mix up.

@@ -28,8 +28,8 @@ from featgraph.program.column import Column, Place
 from featgraph.program.following import (
     Puts,
     Seen,
+    checked_put,
     follow,
-    put_entries,
     seen_now,
 )
 from featgraph.program.given import (
@@ -304,7 +304,7 @@ class State:
         now = seen_now(self)
         if now != self._seen:
             if now.stamp is not self._seen.stamp:
-                follow(self, self._seen, now)
+                follow(self, self._seen)
             self._seen = now
         return now
 
@@ -431,7 +431,7 @@ class State:
         self.in_use.check(f"state.view({name!r})")
         column = self._column(name)
         check_edges(self)
-        _require_own(f"state.view({name!r})", column)
+        column.require_own(f"state.view({name!r})")
         if column.type.kind is PropertyKind.SCALAR:
             raise StateError(
                 "a scalar has no view",
@@ -457,7 +457,7 @@ class State:
         """
         with self.in_use.hold(f"state.touch({name!r})", changes=False):
             column = self._column(name)
-            _require_own(f"state.touch({name!r})", column)
+            column.require_own(f"state.touch({name!r})")
             if self.graph.ranks is not None:
                 self._renew_ghosts(name, column)
             column.touch()
@@ -484,7 +484,7 @@ class State:
 
     def _write(self, name: str, value: Any) -> None:
         column = self._column(name)
-        _require_own(f"state[{name!r}] = ...", column)
+        column.require_own(f"state[{name!r}] = ...")
         type_, graph = column.type, self.graph
         values: Any
         if type_.kind is PropertyKind.SCALAR:
@@ -535,8 +535,7 @@ class State:
         [7.0, 2.0, 5.0]
         """
         with self.in_use.hold(f"state.put({name!r})"):
-            _require_own(f"state.put({name!r})", self._column(name))
-            put_entries(self, name, ids, values)
+            checked_put(self, name, ids, values)()
 
     def put_result(self, name: str, type_: PropertyType, place: Place) -> None:
         """Note that a reduce has left a result at a place."""
@@ -689,18 +688,6 @@ def _snapshot(state: State, values_of: Callable[[Column], Any]) -> Snapshot:
         name: column.copy(values_of(column)) for name, column in state._columns.items()
     }
     return Snapshot(state.superstep, columns, left)
-
-
-def _require_own(where: str, column: Column) -> None:
-    """Raise StateError if a column is the graph's, which only batches write."""
-    if column.type.column:
-        raise StateError(
-            "the values are a column of the graph, which is read-only",
-            where=where,
-            got=f"graph.column({column.type.column!r})",
-            fix="write it with graph.update; or give the State a copy, "
-            "fg.edge_property(values)",
-        )
 
 
 def _note_edges(graph: Graph, column: Column) -> None:

@@ -33,6 +33,7 @@ TWO = DRAWN.integers(1, 5, (E, 2)).astype(float)
 UNARY = DRAWN.random((V, 2)) + 1
 ALIKE = np.array([[2.0, 1.0], [1.0, 2.0]])
 SEEDS = np.where(np.arange(V) % 9 == 0, np.arange(V) % 3, -1)
+ONE_HOT = np.eye(3)[SEEDS] * (SEEDS >= 0)[:, None]
 HELD = np.where(np.arange(V) % 20 == 0, np.arange(V) * 1.0, np.nan)
 HELD[-2:] = 1
 FIRST = np.where(np.arange(V) < 5, 0.5, np.nan)[:, None]
@@ -74,14 +75,6 @@ class Side:
         )
         return made if self.make is None else self.make(made, self.ids, IDS)
 
-    @property
-    def arcs(self) -> fg.Graph:
-        return self.graph(directed=True)
-
-    @property
-    def edges(self) -> fg.Graph:
-        return self.graph(directed=False)
-
     def put(self, values: Any) -> Any:
         """Return values by id; dead vertices have some that would do harm."""
         if not self.is_spread:
@@ -95,79 +88,93 @@ class Side:
         return self.ids[list(some)]
 
 
-Call = Callable[..., Any]
-CALLS: dict[str, Call] = {
-    "belief_propagation": lambda s, **o: al.belief_propagation(
-        s.edges, s.put(UNARY), ALIKE, damping=0.3, **o
-    ),
-    "betweenness_centrality": lambda s, **o: al.betweenness_centrality(s.arcs, **o),
-    "betweenness_centrality ends": lambda s, **o: al.betweenness_centrality(
-        s.edges, weights=WEIGHTS, endpoints=True, **o
-    ),
-    "betweenness_centrality some": lambda s, **o: al.betweenness_centrality(
-        s.edges, sources=s.vertices(3, 1, 8), **o
-    ),
-    "betweenness_centrality drawn": lambda s, **o: al.betweenness_centrality(
-        s.arcs, samples=7, seed=3, normalized=False, **o
-    ),
-    "bfs": lambda s, **o: al.bfs(s.arcs, s.vertices(0, 3), **o),
-    "circuit_simulation": lambda s, **o: al.circuit_simulation(
-        s.edges, s.put(HELD), **o
-    ),
-    "closeness_centrality": lambda s, **o: al.closeness_centrality(s.arcs, **o),
-    "closeness_centrality weights": lambda s, **o: al.closeness_centrality(
-        s.edges, weights=WEIGHTS, **o
-    ),
-    "closeness_centrality harmonic": lambda s, **o: al.closeness_centrality(
-        s.arcs, s.vertices(1, 4, 9), batch=2, **o
-    ),
-    "clustering": lambda s, **o: al.clustering(s.edges, **o),
-    "connected_components": lambda s, **o: al.connected_components(
-        s.arcs, method="propagate", **o
-    ),
-    "connected_components link": lambda s, **o: al.connected_components(
-        s.edges, method="link", **o
-    ),
-    "eigenvector_centrality": lambda s, **o: al.eigenvector_centrality(s.edges, **o),
-    "heat_simulation": lambda s, **o: al.heat_simulation(
-        s.edges, s.put(UNARY), dt=0.01, **o
-    ),
-    "hits": lambda s, **o: al.hits(s.arcs, max_iter=20, **o),
-    "k_core": lambda s, **o: al.k_core(s.edges, **o),
-    "k_truss": lambda s, **o: al.k_truss(s.edges, **o),
-    "katz_centrality": lambda s, **o: al.katz_centrality(s.arcs, alpha=0.01, **o),
-    "label_propagation": lambda s, **o: al.label_propagation(
-        s.edges, s.put(SEEDS), class_count=3, **o
-    ),
-    "label_set_propagation": lambda s, **o: al.label_set_propagation(
-        s.edges, s.put(np.stack([SEEDS, SEEDS[::-1]], axis=1)), class_count=3, **o
-    ),
-    "multi_manifold_ranking": lambda s, **o: al.multi_manifold_ranking(
-        s.edges, s.put(np.eye(V)[0]), weights=TWO, **o
-    ),
-    "multimodal_learning": lambda s, **o: al.multimodal_learning(
-        s.edges, s.put(np.eye(3)[SEEDS] * (SEEDS >= 0)[:, None]), weights=TWO, **o
-    ),
-    "neural_network": lambda s, **o: al.neural_network(
-        s.arcs, s.put(FIRST), weights=WEIGHTS / 5, bias=0.1, **o
-    ),
-    "pagerank": lambda s, **o: al.pagerank(s.arcs, **o),
-    "pagerank seeds": lambda s, **o: al.pagerank(
-        s.arcs, personalization=s.put(UNARY), dangling="renormalize", **o
-    ),
-    "pagerank_push": lambda s, **o: al.pagerank_push(
-        s.edges, personalization=s.put(UNARY), epsilon=1e-4, **o
-    ),
-    "pagerank_push uniform": lambda s, **o: al.pagerank_push(
-        s.arcs, epsilon=1e-4, **o
-    ),
-    "sssp": lambda s, **o: al.sssp(s.arcs, s.vertices(0, 7), weights=WEIGHTS, **o),
-    "sswp": lambda s, **o: al.sswp(s.arcs, s.vertices(0), weights=WEIGHTS, **o),
-    "strongly_connected_components": lambda s, **o: (
-        al.strongly_connected_components(s.arcs, **o)
-    ),
-    "triangle_count": lambda s, **o: al.triangle_count(s.edges, **o),
+#: Name -> edges or arcs, what else an algorithm is given, and what its verifier is:
+#: answers ("." for the result) behind the other arguments, or in front of them.
+CALLS: dict[str, tuple[str, Callable[[Side], Any], str]] = {
+    "belief_propagation": (
+        "edges", lambda s: ((s.put(UNARY), ALIKE), {"damping": 0.3}), "behind ."),
+    "betweenness_centrality": ("arcs", lambda s: ((), {}), "behind centralities"),
+    "betweenness_centrality ends": (
+        "edges", lambda s: ((), {"weights": WEIGHTS, "endpoints": True}), ""),
+    "betweenness_centrality some": (
+        "edges", lambda s: ((), {"sources": s.vertices(3, 1, 8)}), ""),
+    "betweenness_centrality drawn": (
+        "arcs", lambda s: ((), {"samples": 7, "seed": 3, "normalized": False}), ""),
+    "bfs": ("arcs", lambda s: ((s.vertices(0, 3),), {}), "behind levels parents"),
+    "circuit_simulation": ("edges", lambda s: ((s.put(HELD),), {}), "before voltages"),
+    "closeness_centrality": ("arcs", lambda s: ((), {}), "behind ."),
+    "closeness_centrality weights": ("edges", lambda s: ((), {"weights": WEIGHTS}), ""),
+    "closeness_centrality harmonic": (
+        "arcs", lambda s: ((s.vertices(1, 4, 9),), {"batch": 2}), ""),
+    "clustering": ("edges", lambda s: ((), {}), "behind coefficients"),
+    "connected_components": (
+        "arcs", lambda s: ((), {"method": "propagate"}), "behind labels"),
+    "connected_components link": (
+        "edges", lambda s: ((), {"method": "link"}), "behind labels"),
+    "eigenvector_centrality": ("edges", lambda s: ((), {}), "behind centralities"),
+    "heat_simulation": ("edges", lambda s: ((s.put(UNARY),), {"dt": 0.01}), "before ."),
+    "hits": ("arcs", lambda s: ((), {"max_iter": 20}), "behind hubs authorities"),
+    "k_core": ("edges", lambda s: ((), {}), "behind core_numbers"),
+    "k_truss": ("edges", lambda s: ((), {}), "behind trussness"),
+    "katz_centrality": ("arcs", lambda s: ((), {"alpha": 0.01}), ""),
+    "label_propagation": (
+        "edges", lambda s: ((s.put(SEEDS),), {"class_count": 3}),
+        "behind distributions"),
+    "label_set_propagation": (
+        "edges",
+        lambda s: ((s.put(np.stack([SEEDS, SEEDS[::-1]], 1)),), {"class_count": 3}),
+        "behind distributions"),
+    "multi_manifold_ranking": (
+        "edges", lambda s: ((s.put(np.eye(V)[0]),), {"weights": TWO}), "behind scores"),
+    "multimodal_learning": (
+        "edges", lambda s: ((s.put(ONE_HOT),), {"weights": TWO}), "behind values"),
+    "neural_network": (
+        "arcs", lambda s: ((s.put(FIRST),), {"weights": WEIGHTS / 5, "bias": 0.1}),
+        "before outputs"),
+    "pagerank": ("arcs", lambda s: ((), {}), "behind ranks"),
+    "pagerank seeds": (
+        "arcs", lambda s: (
+            (), {"personalization": s.put(UNARY), "dangling": "renormalize"}), ""),
+    "pagerank_push": (
+        "edges", lambda s: (
+            (), {"personalization": s.put(UNARY), "epsilon": 1e-4}), ""),
+    "pagerank_push uniform": ("arcs", lambda s: ((), {"epsilon": 1e-4}), "behind ."),
+    "sssp": (
+        "arcs", lambda s: ((s.vertices(0, 7),), {"weights": WEIGHTS}),
+        "behind distances predecessors"),
+    "sswp": (
+        "arcs", lambda s: ((s.vertices(0),), {"weights": WEIGHTS}),
+        "behind widths predecessors"),
+    "strongly_connected_components": ("arcs", lambda s: ((), {}), "behind labels"),
+    "triangle_count": ("edges", lambda s: ((), {}), "behind triangles"),
 }  # fmt: skip
+
+
+def call(name: str, side: Side, **options: Any) -> Any:
+    """Run an algorithm on one of both graphs."""
+    kind, find, _ = CALLS[name]
+    args, given = find(side)
+    run = getattr(al, name.split()[0])
+    return run(side.graph(directed=kind == "arcs"), *args, **given | options)
+
+
+def check_claims(name: str, side: Side, found: Any) -> None:
+    """Have the verifier look at an answer, if it takes what the call was given."""
+    kind, find, claimed = CALLS[name]
+    if not claimed:
+        return
+    place, *names = claimed.split()
+    args, given = find(side)
+    answers = [found if each == "." else getattr(found, each) for each in names]
+    args = [*args, *answers] if place == "behind" else [*answers, *args]
+    short = name.split()[0]
+    verify = getattr(sys.modules[getattr(al, short).__module__], f"verify_{short}")
+    given |= {"tol": 1e-2} if name == "hits" else {}
+    shared = inspect.signature(verify).parameters.keys() & given.keys()
+    graph = side.graph(directed=kind == "arcs")
+    verify(graph, *args, **{option: given[option] for option in shared})
+
+
 #: What matrices are factorised, and factor graphs, have no dead vertices.
 WITHOUT = {
     "als", "factor_propagation", "gradient_factorization", "sgd_factorization",
@@ -198,8 +205,8 @@ def check_same(found: Any, wanted: Any, name: str, *, is_vertex: bool) -> None:
 def check_dead(name: str, target: str) -> Any:
     """Run an algorithm on both graphs; return the result with dead vertices."""
     make = emptied if target == "cpu" else spread
-    found = CALLS[name](Side(make), target=target)
-    wanted = CALLS[name](Side(), target=target)
+    found = call(name, Side(make), target=target)
+    wanted = call(name, Side(), target=target)
     assert found.converged == wanted.converged
     for field in fields(wanted):
         if field.name in {"run", "vertex_names"}:
@@ -223,10 +230,7 @@ def check_dead(name: str, target: str) -> Any:
 @pytest.mark.parametrize("name", CALLS)
 def test_dead_vertices_change_no_answer(name: str) -> None:
     found = check_dead(name, "cpu")
-    short = name.split()[0]
-    if name in CLAIMS:
-        verify = getattr(sys.modules[getattr(al, short).__module__], f"verify_{short}")
-        CLAIMS[name](verify, Side(emptied), found)
+    check_claims(name, Side(emptied), found)
 
 
 @pytest.mark.drawn(4)
@@ -247,55 +251,7 @@ def test_loops_over_few_vertices(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_options_of_runs(name: str, options: dict[str, Any]) -> None:
-    found = CALLS[name](Side(emptied), target="cpu", **options)
-    wanted = CALLS[name](Side(), target="cpu", **options)
+    found = call(name, Side(emptied), target="cpu", **options)
+    wanted = call(name, Side(), target="cpu", **options)
     is_vertex = name == "connected_components"
     check_same(found.labels[LIVING], wanted.labels, name, is_vertex=is_vertex)
-
-
-#: What the verifiers are given.
-CLAIMS: dict[str, Call] = {
-    "belief_propagation": lambda f, s, r: f(
-        s.edges, s.put(UNARY), ALIKE, r, damping=0.3
-    ),
-    "betweenness_centrality": lambda f, s, r: f(s.arcs, r.centralities),
-    "bfs": lambda f, s, r: f(s.arcs, s.vertices(0, 3), r.levels, r.parents),
-    "circuit_simulation": lambda f, s, r: f(s.edges, r.voltages, s.put(HELD)),
-    "closeness_centrality": lambda f, s, r: f(s.arcs, r),
-    "clustering": lambda f, s, r: f(s.edges, r.coefficients),
-    "connected_components": lambda f, s, r: f(s.arcs, r.labels),
-    "connected_components link": lambda f, s, r: f(s.edges, r.labels),
-    "eigenvector_centrality": lambda f, s, r: f(s.edges, r.centralities),
-    "heat_simulation": lambda f, s, r: f(s.edges, r, s.put(UNARY)),
-    "hits": lambda f, s, r: f(s.arcs, r.hubs, r.authorities, tol=1e-2),
-    "k_core": lambda f, s, r: f(s.edges, r.core_numbers),
-    "k_truss": lambda f, s, r: f(s.edges, r.trussness),
-    "label_propagation": lambda f, s, r: f(
-        s.edges, s.put(SEEDS), r.distributions, class_count=3
-    ),
-    "label_set_propagation": lambda f, s, r: f(
-        s.edges,
-        s.put(np.stack([SEEDS, SEEDS[::-1]], axis=1)),
-        r.distributions,
-        class_count=3,
-    ),
-    "multi_manifold_ranking": lambda f, s, r: f(
-        s.edges, s.put(np.eye(V)[0]), r.scores, weights=TWO
-    ),
-    "multimodal_learning": lambda f, s, r: f(
-        s.edges, s.put(np.eye(3)[SEEDS] * (SEEDS >= 0)[:, None]), r.values, weights=TWO
-    ),
-    "neural_network": lambda f, s, r: f(
-        s.arcs, r.outputs, s.put(FIRST), weights=WEIGHTS / 5, bias=0.1
-    ),
-    "pagerank": lambda f, s, r: f(s.arcs, r.ranks),
-    "pagerank_push uniform": lambda f, s, r: f(s.arcs, r, epsilon=1e-4),
-    "sssp": lambda f, s, r: f(
-        s.arcs, s.vertices(0, 7), r.distances, r.predecessors, weights=WEIGHTS
-    ),
-    "sswp": lambda f, s, r: f(
-        s.arcs, s.vertices(0), r.widths, r.predecessors, weights=WEIGHTS
-    ),
-    "strongly_connected_components": lambda f, s, r: f(s.arcs, r.labels),
-    "triangle_count": lambda f, s, r: f(s.edges, r.triangles),
-}

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 
 import featgraph as fg
-from featgraph.dynamic.events import Window, WindowBatch
 
 Edges = dict[Any, list[tuple[Any, Any]]]
 
@@ -35,32 +34,16 @@ def in_interval(
     return found
 
 
-def apply(edges: Edges, batch: WindowBatch, policy: tuple[bool, str, str]) -> None:
-    """Take the updates one by one; each deletion has to find an edge."""
-    directed, duplicates, loops = policy
-    for i in range(len(batch)):
-        u, v = batch.sources[i], batch.targets[i]
-        pair = pair_of(u, v, directed)
-        if batch.insert[i]:
-            if u == v and loops == "drop":
-                continue
-            copies = edges.setdefault(pair, [])
-            if duplicates == "last":
-                copies.clear()
-            copies.append((batch.columns["time"][i], batch.weights[i]))
-        elif batch.copies == "first" and len(edges[pair]) > 1:
-            del edges[pair][0]
-        else:
-            del edges[pair]
-
-
-def begun(window: Window, policy: tuple[bool, str, str]) -> Edges:
-    """Return the edges of the first interval, as a batch of insertions."""
-    window._prepare(*policy)
-    first, stop = window._range(0)
-    edges: Edges = {}
-    apply(edges, window._batch((first, first), (first, stop), window.start), policy)
-    return edges
+def edges_of(graph: fg.DynamicGraph, directed: bool) -> Edges:
+    """Return the copies of each pair, in the order of insertion."""
+    names = graph.vertex_names
+    sources, targets, columns = graph.edges()
+    found: Edges = {}
+    for i, (u, v) in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)):
+        pair = pair_of(*((u, v) if names is None else (names[u], names[v])), directed)
+        values = columns["time"][i], columns["weight"][i]
+        found.setdefault(pair, []).append(values)
+    return found
 
 
 @given(
@@ -95,63 +78,25 @@ def test_batches_lead_from_each_interval_to_the_next(
     window = fg.TemporalEdges(u, v, times, weights).window(
         length=length * scale, step=step * scale, start=start
     )
-    edges = begun(window, policy)
-    begin = min(times) if start is None else start
-    for batch in window:
-        assert edges == in_interval(events, begin, begin + length * scale, policy)
-        assert last >= begin + length * scale
-        begin += step * scale
-        assert (batch.begin, batch.end) == (begin, begin + length * scale)
-        if duplicates == "last":  # an edge with an event in both keeps its place
-            ends = zip(batch.sources, batch.targets, batch.insert, strict=True)
-            gone = {pair_of(u, v, directed) for u, v, came in ends if not came}
-            assert not gone & in_interval(events, batch.begin, batch.end, policy).keys()
-        apply(edges, batch, policy)
-    assert edges == in_interval(events, begin, begin + length * scale, policy)
-    assert last < begin + length * scale or last < begin  # it may lie between two
-
-
-def edges_of(graph: fg.DynamicGraph, directed: bool) -> Edges:
-    """Return the copies of each pair, in the order of insertion."""
-    names = graph.vertex_names
-    sources, targets, columns = graph.edges()
-    found: Edges = {}
-    for i, (u, v) in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)):
-        pair = pair_of(*((u, v) if names is None else (names[u], names[v])), directed)
-        values = columns["time"][i], columns["weight"][i]
-        found.setdefault(pair, []).append(values)
-    return found
-
-
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    step=st.sampled_from([1, 4, 11]),
-    directed=st.booleans(),
-    duplicates=st.sampled_from(["last", "keep"]),
-    loops=st.sampled_from(["keep", "drop"]),
-)
-def test_graphs_of_windows_have_the_events_of_the_interval(
-    seed: int, step: int, directed: bool, duplicates: str, loops: str
-) -> None:
-    policy, rng = (directed, duplicates, loops), np.random.default_rng(seed)
-    u, v = rng.integers(0, 5, (2, 60)) * 7
-    times = rng.integers(0, 30, 60)
-    events = list(zip(u, v, times, range(60), strict=True))
-    window = fg.TemporalEdges(u, v, times, range(60)).window(length=8, step=step)
     graph = window.graph(
         directed=directed, duplicates=duplicates, loops=loops, target="cpu"
     )
-    begin = int(times.min())
-    known = set()
+    begin, known = min(times) if start is None else start, set()
     for batch in [None, *window]:
         if batch is not None:
-            result = graph.update(batch)
-            assert result.missing == 0
-            begin = batch.begin
-        expected = in_interval(events, begin, begin + 8, policy)
+            assert last >= begin + length * scale
+            begin += step * scale
+            assert (batch.begin, batch.end) == (begin, begin + length * scale)
+            assert graph.update(batch).missing == 0
+        expected = in_interval(events, begin, begin + length * scale, policy)
         assert edges_of(graph, directed) == expected
         known |= {end for pair in expected for end in pair}
         assert known <= set(np.asarray(graph.vertex_names).tolist())
+        if batch is not None and duplicates == "last":  # an edge keeps its place
+            ends = zip(batch.sources, batch.targets, batch.insert, strict=True)
+            gone = {pair_of(u, v, directed) for u, v, came in ends if not came}
+            assert not gone & expected.keys()
+    assert last < begin + length * scale or last < begin  # it may lie between two
     assert graph.version <= len(window)
 
 
@@ -186,7 +131,7 @@ def test_events_are_sorted_by_time_and_keep_names() -> None:
 def test_a_window_yields_the_same_batches_again() -> None:
     events = fg.TemporalEdges([0, 1, 2], [1, 2, 0], [0, 10, 20], [1, 2, 3])
     window = events.window(length=5, step=4)
-    begun(window, (True, "last", "keep"))
+    window.graph(target="cpu")
     assert len(window) == 4
     for _ in range(2):
         inserted = [batch.insert.tolist() for batch in window]
@@ -227,7 +172,7 @@ def test_windows_refuse_what_is_none() -> None:
     window = events.window(length=1, step=1)
     with pytest.raises(fg.StateError, match="no graph"):
         next(iter(window))
-    begun(window, (True, "last", "keep"))
+    window.graph(target="cpu")
     with pytest.raises(fg.StateError, match="another window"):
         window.graph(directed=False)
     with pytest.raises(fg.ArgumentError):

@@ -129,7 +129,7 @@ def test_updates_begin_anew_in_place() -> None:
         assert done.version == graph.version
         assert done.began_anew == "the algorithm has no incremental form"
         assert done.supersteps == hops.supersteps
-        assert levels.update().began_anew == "levels are those of several searches"
+        assert levels.update().began_anew == "paths are those of several searches"
         fresh = bfs(graph, [0, 3])
         assert (levels.levels == fresh.levels).all()
         assert (levels.parents == fresh.parents).all()

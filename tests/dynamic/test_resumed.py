@@ -181,7 +181,7 @@ def test_what_does_not_go_on_begins_anew(call: Any, why: str) -> None:
 
 
 def test_large_changes_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("_following", "connected_components"):
+    for module in ("_following", "_paths", "connected_components"):
         patched = importlib.import_module(f"featgraph.algorithms.{module}")
         monkeypatch.setattr(patched, "FEW", 0)
     chain = np.arange(199)

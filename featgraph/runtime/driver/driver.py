@@ -81,8 +81,9 @@ def iterate(
     """Run supersteps until nothing is active.
 
     A list of foldmaps runs in turn, each on what was committed since it last ran. A
-    second call continues from the state: what is not announced yet stays due, and
-    writing to the state from outside makes every vertex due.
+    second call continues from the state: what is not announced yet stays due, and so
+    does what calls of foldmaps have committed since. A write to the state from outside,
+    or a run of other foldmaps, makes every vertex due.
 
     Parameters
     ----------

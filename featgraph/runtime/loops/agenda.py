@@ -66,7 +66,7 @@ class Agenda:
         self.is_dense = steps[0].change_driven is False
         self.is_asynchronous = steps[0].plan.options.asynchronous
         self.version = self.state.version
-        self.superstep = self.state.superstep
+        self.superstep = self.begun = self.state.superstep
         #: What the pending sets account for: the graph's version, and puts.
         self.seen = self.state.follow()
         self.turn = self.stage = 0
@@ -103,7 +103,10 @@ class Agenda:
         """Remember what stays due for a later call: all, behind a write that failed."""
         self.refresh_version()
         pending = all_pending(self)
-        store_pending(self.foldmaps, pending, self.state, self.device, self.seen)
+        has_run = self.state.superstep != self.begun
+        store_pending(
+            self.foldmaps, pending, self.state, self.device, self.seen, has_run
+        )
 
     def refresh_version(self) -> None:
         """Make everything due behind a write, or a superstep, from outside."""

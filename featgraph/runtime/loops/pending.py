@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -192,11 +192,17 @@ def store_pending(
     state: State,
     device: Device,
     seen: Seen,
+    has_run: bool,
 ) -> None:
-    """Remember what stays due for a later call, and as of which version."""
+    """Remember what stays due for a later call, and as of which version.
+
+    Where supersteps have run, everything is due for other foldmaps.
+    """
     version, entries = state.left
     if version != state.version:
         entries = {}
+    elif has_run:
+        entries = {k: replace(e, words=None, left=None) for k, e in entries.items()}
     for foldmap, waits in zip(foldmaps, pending, strict=True):
         words, left = map(device.sets.snapshot, (waits.words, waits.left))
         entries[foldmap.base] = _Left(device, words, left, waits.scalars, seen)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from featgraph.arrays.padding import stored_shape
 from featgraph.arrays.values import DeviceValues, Filled, Reordered, host_values
-from featgraph.errors import KernelFaultError, StateError
+from featgraph.errors import KernelFaultError
 from featgraph.graph.views.view import Preparation, words_of
 from featgraph.program.active import ActiveSet
 from featgraph.program.signature import PropertyKind
@@ -265,13 +265,7 @@ class Buffers:
         column = self.state._columns.get(name)
         if column is None:
             return
-        if column.type.column:
-            raise StateError(
-                "a function writes a column of the graph, which is read-only",
-                where=f"property {name!r}",
-                got=f"graph.column({column.type.column!r})",
-                fix="give the State a copy of the values: fg.edge_property(values)",
-            )
+        column.require_own(f"a function that writes property {name!r}")
         self.unshare(name)
         if isinstance(column.values, Reordered):
             column.values = replace(column.values, is_shared=False)

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from featgraph.program.state import State
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import arrays_for
 
-__all__ = ["Added", "explain_due", "find_due", "warn_of_losses"]
+__all__ = ["Added", "explain_due", "find_due", "note_call", "warn_of_losses"]
 
 Ids = npt.NDArray[np.int64]
 Words = Any
@@ -115,37 +116,33 @@ def find_due(plan: FoldPlan, state: State, since: Seen) -> Added | None:
             return None
         _add_batches(added, plan, state, changes)
     for put in puts:
+        if isinstance(put.ids, ActiveSet):  # it may be on a GPU
+            put = replace(put, ids=put.ids.vertices.astype(np.int64))
         _add_put(added, plan, state, put)
     return added
 
 
 def _add_batches(added: Added, plan: FoldPlan, state: State, changes: Any) -> None:
     """Add what a graph's batches have made due and active."""
-    facts, graph = plan.facts, state.graph
-    inserted, deleted, changed = (
-        tuple(np.asarray(ends, np.int64) for ends in pairs)
-        for pairs in (changes.inserted, changes.deleted, changes.changed)
-    )
-    born, dead = (np.asarray(ids, np.int64) for ids in (changes.born, changes.dead))
+    facts, directed, born = plan.facts, state.graph.directed, changes.born
+    inserted, deleted, dead = changes.inserted, changes.deleted, changes.dead.size
     is_moved = {
-        "vertex_count": born.size > 0,
-        "living_count": born.size > 0 or dead.size > 0,
+        "vertex_count": born.size, "living_count": born.size or dead,
         "edge_count": inserted[0].size != deleted[0].size,
-    }
-    counts = [name for name in is_moved if name in facts.scalars and is_moved[name]]
+    }  # fmt: skip
+    counts = [name for name in is_moved if is_moved[name] and name in facts.scalars]
     if counts:
         added.everything = f"{counts[0]} of the graph has changed"
-    elif facts.reductions and dead.size:
+    elif facts.reductions and dead:
         added.everything = "reduces leave out vertices that were deleted"
     if born.size:
         added.due["new"].append(born)
-    named = {"inserted": inserted, "deleted": deleted, "changed": changed}
-    for how, pairs in named.items():
-        _add_edges(added, plan, pairs, graph.directed, how)
-    for name, end in (("in_degree", 1), ("out_degree", 0)):
+    for how in ("inserted", "deleted", "changed"):
+        _add_edges(added, plan, getattr(changes, how), directed, how)
+    for end, name in enumerate(("out_degree", "in_degree")):
         _add_readers(
             added, plan, name, f"{name} has changed",
-            lambda end=end: _with_other_degree(inserted, deleted, end, graph.directed),
+            partial(_with_other_degree, inserted, deleted, end, directed),
         )  # fmt: skip
 
 
@@ -204,6 +201,18 @@ def _add_put(added: Added, plan: FoldPlan, state: State, put: Put) -> None:
         _add_readers(added, plan, put.name, f"{put.name} was written", lambda: put.ids)
 
 
+def note_call(plan: FoldPlan, state: State, committed: ActiveSet) -> None:
+    """Note what a call has written for foldmaps that have left something on a State."""
+    facts, entries = plan.facts, state.left[1]
+    if not entries or not facts.writes:
+        return
+    if state.graph.ranks is not None or facts.edges_at:
+        entries.clear()  # everything is due
+        return
+    for name in facts.writes:
+        state.puts.add(Put(name, committed), state.graph.vertex_count)
+
+
 def warn_of_losses(plan: FoldPlan, state: State, since: Seen) -> None:
     """Warn where extremes go on that may come from edges which are gone."""
     extremes = [g for g in plan.facts.gathers if g.combine.rules.order]
@@ -227,8 +236,10 @@ def warn_of_losses(plan: FoldPlan, state: State, since: Seen) -> None:
 
 def explain_due(left: Any, plan: FoldPlan, state: State) -> list[str]:
     """Say why vertices are due for a foldmap that has left something on a State."""
-    if left is None or left.words is None or left.seen == state.follow():
+    if left is None or left.seen == state.follow():
         return []
+    if left.words is None:
+        return ["all vertices are due: none was seen, or other foldmaps have run since"]
     added = find_due(plan, state, left.seen)
     if added is None:
         return ["all vertices are due: the log of changes does not go back so far"]

@@ -37,7 +37,7 @@ from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.memory.buffers import arrays_for
 from featgraph.runtime.memory.graph_arrays import explain_prepared
 from featgraph.runtime.streaming.needs import explain_limit
-from featgraph.runtime.superstep.catch_up import explain_due
+from featgraph.runtime.superstep.catch_up import explain_due, note_call
 from featgraph.runtime.superstep.exchange import exchange_of, losses_on
 from featgraph.runtime.superstep.frontier import Frontier, Restriction
 from featgraph.runtime.superstep.superstep import Superstep
@@ -191,6 +191,7 @@ class FoldMap:
                 step.bound.exchange.catch_up()
             count = state.graph.vertex_count
             made = ActiveSet.held(count, step.bound.exchange.holder, words)
+            note_call(step.plan, state, copy.copy(made))
         finally:
             state.in_use.leave()
         if active_out is None:

@@ -1,104 +1,29 @@
-"""A graph of which tests change edges and vertices, with a log that forgets nothing.
-
-It keeps copies of all versions, and finds their differences by comparing them.
-"""
+"""Graphs that tests change in drawn batches, beside what their edges are."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 import featgraph as fg
 
-__all__ = ["Batched", "Logged", "drawn_batch"]
-
-Pairs = Any
-
-
-class Logged(fg.Graph):
-    """A graph whose edges have numbers of their own, in order of insertion.
-
-    Attributes
-    ----------
-    edges : dict of int to (int, int, int)
-        Number -> source, target and weight.
-    version : int
-        How many batches there were.
-    remembers : int
-        How many versions the log goes back.
-    """
-
-    def __init__(self, count: int, edges: Any = (), *, directed: bool = True) -> None:
-        self.count, self._next = count, 0
-        self.edges: dict[int, tuple[int, int, int]] = {}
-        self.given_directed = directed
-        self.version, self.remembers = 0, 1 << 30
-        self._add(edges)
-        super().__init__(self._made()._edges)
-        self._kept = [(self.count, dict(self.edges))]
-
-    def _add(self, edges: Any) -> None:
-        for edge in edges:
-            self.edges[self._next] = tuple(map(int, edge))
-            self._next += 1
-
-    def _made(self) -> fg.Graph:
-        s, t, w = np.array([*self.edges.values()], np.int64).reshape(-1, 3).T
-        return fg.Graph.from_edges(
-            s, t, weights=w, vertex_count=self.count, directed=self.given_directed
-        )
-
-    def fresh(self) -> fg.Graph:
-        """Return a graph that never was another."""
-        return self._made()
-
-    @property
-    def graph(self) -> fg.Graph:
-        """The graph that States are on."""
-        return self
-
-    def apply(
-        self, insert: Any = (), delete: Any = (), change: Any = (), vertices: int = 0
-    ) -> None:
-        """Delete edges by number, give some (number, weight), insert edges."""
-        for number in delete:
-            del self.edges[number]
-        for number, weight in change:
-            self.edges[number] = (*self.edges[number][:2], int(weight))
-        self.count += vertices
-        self._add(insert)
-        self._edges = self._made()._edges
-        self.stamps = self.stamps.after("version", "moves", "shape")
-        self.version += 1
-        self._kept.append((self.count, dict(self.edges)))
-
-    def turned_since(self, version: int) -> Any:
-        """Return the vertices that were deleted, or came again: none."""
-        return np.zeros(0, np.int64)
-
-    def changes(self, since: int) -> Any:
-        """Return the differences between a version and this one."""
-        if self.version - since > self.remembers:
-            return None
-        count, before = self._kept[since]
-        now = self.edges
-        return SimpleNamespace(
-            since=since, version=self.version,
-            inserted=_pairs(now[n] for n in now if n not in before),
-            deleted=_pairs(before[n] for n in before if n not in now),
-            changed=_pairs(
-                now[n] for n in now if n in before and before[n] != now[n]
-            ),
-            born=np.arange(count, self.count), dead=np.zeros(0, np.int64),
-        )  # fmt: skip
+__all__ = ["Batched", "drawn_batch"]
 
 
 class Batched:
     """An `fg.DynamicGraph`, and its edges by number in the order of insertion.
 
     Copies are kept, and a deletion takes the oldest one; or the last weight counts.
+
+    Attributes
+    ----------
+    edges : dict of int to (int, int, int)
+        Number -> source, target and weight.
+    loses : bool
+        Whether vertices are deleted, and weights rise.
+    remembers : int
+        How many batches the log goes back.
     """
 
     def __init__(self, count: int, *, directed: bool, keeps: bool) -> None:
@@ -108,7 +33,7 @@ class Batched:
         )  # fmt: skip
         self.given_directed, self._keeps, self._next = directed, keeps, 0
         self.edges: dict[int, tuple[int, int, int]] = {}
-        self.remembers, self.loses = 0, True
+        self.remembers, self.loses = 1 << 30, True
 
     @property
     def count(self) -> int:
@@ -131,7 +56,10 @@ class Batched:
     def apply(
         self, insert: Any = (), delete: Any = (), change: Any = (), vertices: int = 0
     ) -> None:
-        """Do what `Logged.apply` does; sometimes delete a vertex, too."""
+        """Delete edges by number, give some (number, weight), insert edges.
+
+        Sometimes a vertex is deleted, too.
+        """
         if vertices:
             self.graph.insert_vertices(vertices)
         if vertices == 2 and self.count > 20 and self.loses:
@@ -158,6 +86,9 @@ class Batched:
         s, t, w, mask = np.array(updates, np.int64).reshape(-1, 4).T
         more = {"copies": "first"} if self._keeps else {}
         self.graph.update(s, t, insert=mask.astype(bool), weights=w, **more)
+        log = self.graph._store._log
+        while len(log._records) > self.remembers:
+            log._size -= log._records.popleft().size
 
     def _update(self, pair: tuple[int, int], weight: int, inserts: bool) -> None:
         same = {pair} if self.given_directed else {pair, pair[::-1]}
@@ -171,13 +102,8 @@ class Batched:
             self.edges[known] = (*self.edges[known][:2], weight)
 
 
-def _pairs(edges: Any) -> Pairs:
-    found = np.array([*edges], np.int64).reshape(-1, 3)
-    return found[:, 0], found[:, 1]
-
-
 def drawn_batch(
-    rng: np.random.Generator, graph: Logged | Batched, kind: str = "any"
+    rng: np.random.Generator, graph: Batched, kind: str = "any"
 ) -> dict[str, Any]:
     """Draw insertions, deletions, other weights and vertices.
 
