@@ -68,25 +68,26 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
             directed=is_directed, duplicates="last", target=arguments.target,
         )  # fmt: skip
         sizes = {int(n if n >= 1 else max(1, n * len(base))) for n in arguments.sizes}
-        for what, updates, kind in product(
-            arguments.only, sorted(sizes), arguments.kinds
-        ):
-            if is_directed and what == "triangle_count":
-                continue
-            batch = mixed_batch(base, count, updates, kind, is_near=is_near)
+        for updates, kind in product(sorted(sizes), arguments.kinds):
+            batch = mixed_batch(
+                base, count, updates, kind, is_near=is_near, both=is_directed
+            )
             common = {"kind": kind, "size": updates, "graph": named.describe()}
-            both = partial(time_both, graph, batch, what, arguments)
-            timed = recorder.attempt(what, both, **common)
-            for operation, trials in (timed or ({}, {}, {}))[0].items():
-                recorder.add(
-                    what, trials[0].tolist(), operation=operation, checks=timed[1],
-                    processor_ms=float(np.median(trials[1])),
-                    **timed[2][operation], **common,
-                )  # fmt: skip
+            for what in arguments.only:
+                if is_directed and what == "triangle_count":
+                    continue
+                both = partial(time_both, graph, batch, what, arguments)
+                timed = recorder.attempt(what, both, **common)
+                for operation, trials in (timed or ({}, {}, {}))[0].items():
+                    recorder.add(
+                        what, trials[0].tolist(), operation=operation, checks=timed[1],
+                        processor_ms=float(np.median(trials[1])),
+                        **timed[2][operation], **common,
+                    )  # fmt: skip
 
 
 def mixed_batch(
-    base: Edges, count: int, updates: int, kind: str, *, is_near: bool = False
+    base: Edges, count: int, updates: int, kind: str, *, is_near: bool, both: bool
 ) -> tuple[Edges, Any, Any]:
     """Return updates, which of them insert, and the opposite of these."""
     coming = {"insert": updates, "delete": 0, "both": -(-4 * updates // 5)}[kind]
@@ -98,7 +99,7 @@ def mixed_batch(
         weights = rng.random(coming, np.float32) + 1
         parts.append(Edges(ends, (ends + 2) % np.int32(count), weights))
     elif coming:
-        parts.append(draw_batch(base, count, coming, "like"))
+        parts.append(draw_batch(base, count, coming, "like", both=both))
     columns = zip(*(vars(part).values() for part in parts), strict=True)
     insert = np.arange(updates) >= going.size
     return Edges(*map(np.concatenate, columns)), insert, ~insert

@@ -207,13 +207,15 @@ def test_algorithms_agree_with_their_peers(tmp_path: Path) -> None:
         assert (shown in table) is (line["contender"] != "featgraph")
 
 
-def test_road_and_delaunay_graphs_are_as_they_should(
+def test_planar_graphs_and_meshes_are_as_they_should(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEATGRAPH_BENCH_CACHE", str(tmp_path))
     for name, low, high, largest in (
         ("road40", 2.05, 2.2, 4),
         ("delaunay10", 5.8, 6.0, 30),
+        ("bricks40", 2.9, 3.0, 3),
+        ("mesh-9-26", 20.0, 22.0, 26),
     ):
         graph = make_graph(name).graph
         assert (tmp_path / f"{name}.npz").exists()
