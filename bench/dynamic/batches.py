@@ -299,7 +299,7 @@ def draw_batch(
             ends[1][:] = hub
         if not both:
             ends = [np.minimum(*ends), np.maximum(*ends)]
-        keys = keys_of(*ends)
+        keys = distinct(keys_of(*ends))  # ascending ones are found faster
         place = np.searchsorted(known, keys).clip(max=known.size - 1)
         found = distinct(np.append(found, keys[known[place] != keys]))
     else:
