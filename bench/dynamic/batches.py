@@ -283,7 +283,10 @@ def sort_rows(offsets, columns):  # type: ignore[no-untyped-def]
 def draw_batch(
     base: Edges, count: int, size: int, kind: str, *, both: bool = True
 ) -> Edges:
-    """Draw edges that are not in the graph, each once; `both` as for `base`."""
+    """Draw edges that are not in the graph, each once; `both` as for `base`.
+
+    Besides kinds that can be asked for, edges of *near* vertices have close ids.
+    """
     rng = np.random.default_rng([SEED, size, len(kind)])
     known = keys_of(base.sources, base.targets)  # ascending
     found = np.empty(0, np.int64)
@@ -295,6 +298,8 @@ def draw_batch(
         if kind == "like":
             ends = [of[rng.integers(0, len(base), 2 * size)]
                     for of in (base.sources, base.targets)]  # fmt: skip
+        if kind == "near":
+            ends[1] = (ends[0] + 2) % np.int32(count)
         if kind == "hub":
             ends[1][:] = hub
         if not both:
