@@ -79,6 +79,7 @@ BENCHES = {
     "out-of-core-gpu": "bench.distributed.out_of_core_gpu",
     "networkx-cpu": "bench.algorithms.networkx_cpu",
     "sgd-locks": "bench.sgd.locks",
+    "sgd-counters": "bench.sgd.counters",
     "sgd-accuracy": "bench.sgd.accuracy",
     "sgd-convergence": "bench.sgd.convergence",
     "sgd-cpu": "bench.sgd.cpu",
