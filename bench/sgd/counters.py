@@ -2,8 +2,8 @@
 
 Attempts to take the locks of an edge are counted by a `hold` in place of the kernels'
 own, in words of `COUNTERS` vertices without edges. All else is counted by Nsight
-Compute, over one sweep of each schedule. Both are over the edges; stalls are shares of
-the cycles that a warp waits between two instructions.
+Compute, over one sweep of each schedule. Both are over the edges. Of the cycles that a
+warp takes for an instruction, stalls are those of waiting for one reason.
 """
 
 from __future__ import annotations
