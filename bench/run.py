@@ -83,7 +83,6 @@ BENCHES = {
     "sgd-accuracy": "bench.sgd.accuracy",
     "sgd-convergence": "bench.sgd.convergence",
     "sgd-cpu": "bench.sgd.cpu",
-    "sgd-preparation": "bench.sgd.preparation",
     "sgd-sweeps": "bench.sgd.sweeps",
     "dynamic-batches": "bench.dynamic.batches",
     "dynamic-following": "bench.dynamic.following",

@@ -10,13 +10,11 @@ output file has. ``python -m bench.sgd.report FILE...`` prints the tables.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import re
 import time
 import warnings
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -78,7 +76,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Measure each schedule on each shape."""
     begun, target = time.perf_counter(), arguments.target
     recorder.device = gpu_name() if target == "cuda" else None
-    known, cells = _known(recorder), []
+    cells = []
     for schedule in arguments.schedules:
         options = VARIANTS.get(schedule, {"schedule": schedule})
         try:
@@ -91,7 +89,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         for k in arguments.k:
             for schedule, options in cells:
                 cell = f"{name} | {schedule}"
-                if (cell, k, target) in known:
+                if recorder.found(cell=cell, k=k, target=target):
                     continue
                 if time.perf_counter() - begun > arguments.budget:
                     print(f"no time left for {cell}", flush=True)
@@ -193,14 +191,3 @@ def _passes(state: fg.State, asked: dict[str, Any]) -> int | None:
     words = buffers.temporary("arrived", "int64", (WORDS_OF_TURNS,))
     blocks = buffers.device.multiprocessors * phase.mapping.resident
     return int(buffers.device.download(words)[ARRIVED]) // blocks
-
-
-def _known(recorder: Recorder) -> set[tuple[str, int, str]]:
-    """Return the cells that the output file has."""
-    path = recorder.output
-    if path is None or not Path(path).exists():
-        return set()
-    lines = map(json.loads, Path(path).read_text().splitlines())
-    return {
-        (line["cell"], line["k"], line["target"]) for line in lines if "target" in line
-    }

@@ -100,9 +100,3 @@ def test_updates_are_timed_beside_peers(
     lines = lines_of(tmp_path, *argv, *only)
     assert {line["contender"] for line in lines} == {*only[3:], "goals"}
     assert np.isfinite(lines[-1]["checks"]["threads"])
-
-
-def test_preparation_is_timed(tmp_path: Path) -> None:
-    argv = ("sgd-preparation", "--graph", "small", "--repeat", "1")
-    names = {line["contender"] for line in lines_of(tmp_path, *argv)}
-    assert {"shuffle", "tickets", "levels", "blocks", "rows", "diagonal"} <= names
