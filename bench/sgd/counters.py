@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import featgraph as fg
-from bench.ncu import behind_markers, ncu_command, profile, shown
+from bench.ncu import behind_markers, make_marker, ncu_command, profile, shown
 from bench.record import Recorder, gpu_name
 from bench.sgd.shapes import make_matrix
 from bench.sgd.sweeps import DEFAULTS as SWEEPS
@@ -25,7 +25,7 @@ DEFAULTS = {
     "graph": ["STACK", "CAL"], "k": [16], "repeat": 1,
     "schedules": SWEEPS["schedules"], "limit": 100.0,
 }  # fmt: skip
-MARKER, COUNTERS = "counters_marker", 4096
+COUNTERS = 4096
 #: Of these, attempts to lock are counted.
 LOCKED = ("edge_locked", "edge_locked, as given", "node_locked", "hybrid",
           "hybrid, hubs apart")  # fmt: skip
@@ -124,7 +124,7 @@ def counted(
     RuntimeError
         If ncu is not there, fails, takes too long, or saw another number of schedules.
     """
-    groups = behind_markers(profile(line, arguments.limit) or '"ID"', MARKER)
+    groups = behind_markers(profile(line, arguments.limit) or '"ID"')
     if len(groups) != len(arguments.schedules):
         raise RuntimeError(f"ncu saw {len(groups)} of {len(arguments.schedules)}")
     found = {}
@@ -143,7 +143,6 @@ def counted(
 
 def main() -> None:
     """Run one sweep behind a marker for each schedule; the profiled process."""
-    from featgraph import _cuda
     from featgraph.runtime.devices.choose import choose_device
 
     parser = argparse.ArgumentParser()
@@ -151,15 +150,11 @@ def main() -> None:
     parser.add_argument("--schedules", nargs="+", required=True)
     arguments = parser.parse_args()
 
-    def counters_marker(array):  # type: ignore[no-untyped-def]
-        array[0] += 1
-
     device = choose_device("cuda")
-    marker = _cuda.launcher(_cuda.kernel(counters_marker), 1, 1)
-    array = device.upload(np.zeros(1, np.int32))
+    mark = make_marker(device)
     state = state_of(make_matrix(arguments.graph)[1], 16)
     for schedule in arguments.schedules:
-        marker(array)
+        mark()
         step(state, **VARIANTS.get(schedule, {"schedule": schedule}), target="cuda")
         device.synchronize()
 

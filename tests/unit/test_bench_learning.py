@@ -167,10 +167,10 @@ def test_transactions_are_counted_between_markers() -> None:
 
     kernels = [
         row(0, "fill", "7", "7"),
-        row(1, "atomics_marker(Array)", "0", "0"),
+        row(1, "bench_marker(Array)", "0", "0"),
         row(2, "fill", "0", "0"),
         row(3, "push", "1,200", "30"),
-        row(4, "atomics_marker(Array)", "0", "0"),
+        row(4, "bench_marker(Array)", "0", "0"),
         row(5, "push", "4,800.0", "40"),
         row(6, "hubs", "5", "1"),
     ]

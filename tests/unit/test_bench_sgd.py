@@ -110,9 +110,9 @@ def test_counters_are_over_edges(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
         ["ID", "Kernel Name", sectors, counters.METRICS[barrier]],
         ["", "", "sector", ""],
-        ["0", counters.MARKER, "1", "0"], ["1", "fill", "7", "0"],
+        ["0", "bench_marker", "1", "0"], ["1", "fill", "7", "0"],
         ["2", "exclusive_phase_0", "1,200", "0.5"],
-        ["3", counters.MARKER, "1", "0"], ["4", "exclusive_phase_0", "40", "n/a"],
+        ["3", "bench_marker", "1", "0"], ["4", "exclusive_phase_0", "40", "n/a"],
     ]  # fmt: skip
     said = "\n".join(",".join(f'"{cell}"' for cell in row) for row in rows)
     monkeypatch.setattr(counters, "profile", lambda line, limit: f"==PROF==\n{said}")
