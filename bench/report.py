@@ -590,7 +590,7 @@ TABLES["sgd-counters"] = {
         name.replace("_", " "): _number(name, 3)
         for name in (
             "attempts", "atomic_sectors", "read_sectors", "dram_bytes",
-            "warp_instructions", "thread_instructions", "cycles_an_instruction",
+            "warp_instructions", "cycles_an_instruction",
             "stalled_barrier", "stalled_membar", "stalled_long_scoreboard",
         )
     },

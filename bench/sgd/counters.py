@@ -27,25 +27,21 @@ DEFAULTS = {
 }  # fmt: skip
 COUNTERS = 4096
 #: Of these, attempts to lock are counted.
-LOCKED = ("edge_locked", "edge_locked, as given", "node_locked", "hybrid",
-          "hybrid, hubs apart")  # fmt: skip
+LOCKED = [s for s in SWEEPS["schedules"] if "locked" in s or "hybrid" in s]
 _STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 #: What is reported -> the counter; those of the first table are over edges.
 PER_EDGE = {
     "warp_instructions": "smsp__inst_executed.sum",
-    "thread_instructions": "smsp__thread_inst_executed.sum",
     "atomic_sectors": "lts__t_sectors_op_atom.sum",
     "reduction_sectors": "lts__t_sectors_op_red.sum",
     "read_sectors": "lts__t_sectors_op_read.sum",
-    "written_sectors": "lts__t_sectors_op_write.sum",
     "dram_bytes": "dram__bytes.sum",
 }
 OF_A_SWEEP = {
     "duration_ns": "gpu__time_duration.sum",
-    "active_warps_percent": "sm__warps_active.avg.pct_of_peak_sustained_active",
     "cycles_an_instruction": "smsp__average_warp_latency_per_inst_issued.ratio",
     **{f"stalled_{why}": _STALLED.format(why)
-       for why in ("barrier", "membar", "long_scoreboard", "branch_resolve", "wait")},
+       for why in ("barrier", "membar", "long_scoreboard")},
 }  # fmt: skip
 METRICS = PER_EDGE | OF_A_SWEEP
 #: Run in the emulator, too; vertices 0 to `COUNTERS` - 1 have no edges, and are the

@@ -7,9 +7,8 @@ biases and one thread; ``rows`` updates users alone. LIBMF needs ``pip install
 --no-binary libmf --no-build-isolation libmf`` with ``CFLAGS="-O3 -march=native
 -DUSEAVX"``, or it has no vectors.
 
-The last line of each K has the goals: `blocks` beside LIBMF and Surprise by CPU time,
-and two threads beside one by wall time. They need an idle machine. A run goes on from
-the lines that its output file has.
+Two threads beside one need an idle machine. A run goes on from the lines that its
+output file has.
 """
 
 from __future__ import annotations
@@ -34,9 +33,6 @@ from featgraph.algorithms.sgd import epoch, epoch_of_sources
 DEFAULTS = {"graph": ["ml-1m"], "k": [16, 32, 128], "repeat": 4}
 SCHEDULES = ("blocks", "racy", "serial", "levels", "ticketed", "edge_locked", "rows")
 RATE, RIDGE, TIMES = 0.01, 0.05, 5
-#: K -> how many times the updates of LIBMF; then those of Surprise, of one thread.
-BESIDE_LIBMF = {16: 3.0, 32: 3.0, 128: 2.5}
-BESIDE_SURPRISE, BESIDE_ONE_THREAD = 20.0, 1.6
 
 Sweeps = Callable[[int], Any]
 
@@ -49,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Time each contender on each graph, and compare `blocks` with others."""
+    """Time each contender on each graph."""
     for name, k in product(arguments.graph, arguments.k):
         entries = ratings_of(arguments.data, name).tocoo()
         makers = {s: _ours(s, entries, k) for s in SCHEDULES}
@@ -69,7 +65,6 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                         m_updates_per_s=round(updates / min(wall), 2),
                         m_updates_per_cpu_s=round(updates / min(cpu), 2),
                     )  # fmt: skip
-        _compare(cell, recorder)
 
 
 def _measure(
@@ -92,25 +87,6 @@ def _measure(
         numba.set_num_threads(most)
     wall, cpu = np.array(trials).T.tolist()
     return wall, cpu
-
-
-def _compare(cell: dict[str, Any], recorder: Recorder) -> None:
-    """Record the ratios that have goals, and whether they are reached."""
-    cpu, wall = "m_updates_per_cpu_s", "m_updates_per_s"
-    wanted = {
-        "libmf": ("LIBMF", 1, cpu, BESIDE_LIBMF.get(cell["k"], 0.0)),
-        "surprise": ("Surprise", 1, cpu, BESIDE_SURPRISE),
-        "threads": ("blocks", 2, wall, BESIDE_ONE_THREAD),
-    }
-    ratios, is_met = {}, True
-    for title, (who, threads, field, goal) in wanted.items():
-        own = recorder.found(contender="blocks", threads=threads, **cell)
-        other = recorder.found(contender=who, threads=1, **cell)
-        if own and other:
-            ratios[title] = own[field] / other[field]
-            is_met = is_met and ratios[title] >= goal
-    if ratios:
-        recorder.add("goals", [], checks={"ok": is_met, **ratios}, **cell)
 
 
 def _ours(schedule: str, entries: Any, k: int) -> Callable[[int], Sweeps]:

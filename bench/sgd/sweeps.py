@@ -15,6 +15,7 @@ import re
 import time
 import warnings
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,6 @@ DEFAULTS = {
         "hybrid, hubs apart", "racy", "blocks", "levels", "ticketed", "matching_edges",
         "matching_nodes", "subgraph_matching", "diagonal", "block_diagonal",
     ],
-    "budget": 300.0,
     "cell": 10.0,
 }  # fmt: skip
 
@@ -68,13 +68,12 @@ step = fg.foldmap(learn)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schedules", nargs="+", help="names; serial, too, and racy")
     parser.add_argument("--target", choices=["cuda", "cpu"])
-    parser.add_argument("--budget", type=float, help="s after which no cell starts")
     parser.add_argument("--cell", type=float, help="s that the sweeps of a cell take")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Measure each schedule on each shape."""
-    begun, target = time.perf_counter(), arguments.target
+    target = arguments.target
     recorder.device = gpu_name() if target == "cuda" else None
     cells = []
     for schedule in arguments.schedules:
@@ -91,9 +90,6 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                 cell = f"{name} | {schedule}"
                 if recorder.found(cell=cell, k=k, target=target):
                     continue
-                if time.perf_counter() - begun > arguments.budget:
-                    print(f"no time left for {cell}", flush=True)
-                    continue
                 if state is None:
                     shape, graph = make_matrix(name)
                     diagonals = _diagonals(graph)
@@ -109,13 +105,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                     recorder.add(schedule, [], **fields, reason=why)
                     continue
                 asked = {**options, "target": target}
-                recorder.attempt(
-                    schedule,
-                    lambda d=state, a=asked, f=fields: _measure(
-                        d, a, f, arguments, recorder
-                    ),
-                    cell=cell, k=k,
-                )  # fmt: skip
+                measure = partial(_measure, state, asked, fields, arguments, recorder)
+                recorder.attempt(schedule, measure, cell=cell, k=k)
 
 
 def state_of(graph: fg.Graph, k: int, seed: int = 0) -> fg.State:
