@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from itertools import product
 from pathlib import Path
@@ -280,6 +280,7 @@ def sort_rows(offsets, columns):  # type: ignore[no-untyped-def]
         columns[offsets[v] : offsets[v + 1]].sort()
 
 
+@lru_cache(maxsize=16)  # for all contenders
 def draw_batch(
     base: Edges, count: int, size: int, kind: str, *, both: bool = True
 ) -> Edges:
