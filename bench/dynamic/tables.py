@@ -90,7 +90,7 @@ CALLS: dict[str, Callable[[Given], tuple[tuple[Any, ...], dict[str, Any]]]] = {
     **dict.fromkeys(("bfs", "sssp", "sswp"), lambda g: ((g.hub,), {})),
     "label_propagation": lambda g: ((g.seeds,), TEN),
     "label_set_propagation": lambda g: ((g.both,), TEN),
-    "pagerank_push": lambda g: ((), {"epsilon": 1e-5}),
+    "pagerank_push": lambda g: ((), {"epsilon": 0.1 / g.graph.vertex_count}),
     "hits": lambda g: ((), {"max_iter": 20}),
     "eigenvector_centrality": lambda g: ((), TEN),
     "katz_centrality": lambda g: ((), {"alpha": 1e-4}),
