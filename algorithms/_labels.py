@@ -168,7 +168,8 @@ def bound_weights(graph: fg.Graph, real: np.dtype[Any]) -> Any:
     """
     changing: Any = graph.changing
     stored = None if changing is None else changing.in_rows.columns.get("weight")
-    if stored is None or stored.dtype != real:
+    is_real = stored is not None and stored.dtype.kind == "f"
+    if not (is_real and np.can_cast(stored.dtype, real, "safe")):
         return None
     is_fit = _are_moderate(fg.given_array(stored), real)
     return changing.column("weight") if is_fit else None

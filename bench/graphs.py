@@ -15,6 +15,8 @@
 ``delaunayS``     Delaunay triangulation of 2**S random points, numbered along a curve
 ``rgg-S-D``       2**S points, numbered likewise; D near ones a vertex are neighbors
 ``roadN``         N x N crossings, 72% of the streets, each of 0 to 8 further vertices
+``bricksN``       N x N vertices of hexagons: a planar mesh of three edges a vertex
+``mesh-N-D``      N ** 3 points of a cubic lattice; the D nearest are neighbors
 ``chains-S``      directed: ``rmat-S-22`` and as many vertices again in long chains
 a name of `REAL`  a real network below ``$FEATGRAPH_DATA``, made simple and symmetric
 ... ``-directed`` the same as it stands in its file
@@ -33,6 +35,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +45,7 @@ from numba import njit, prange, uint64
 import featgraph as fg
 from featgraph.graph import generators
 
-__all__ = ["NamedGraph", "distribute_graph", "make_graph"]
+__all__ = ["NamedGraph", "distinct", "distribute_graph", "make_graph"]
 
 SEED = 20261121
 #: Graph500's quadrants.
@@ -130,6 +133,11 @@ def make_graph(name: str) -> NamedGraph:
         graph, generator = _kept(name, lambda: _near(scale, degree))
     elif found := re.fullmatch(r"road(\d+)", name):
         graph, generator = _kept(name, lambda: _road(int(found[1])))
+    elif found := re.fullmatch(r"bricks(\d+)", name):
+        graph, generator = _kept(name, lambda: _bricks(int(found[1])))
+    elif found := re.fullmatch(r"mesh-(\d+)-(\d+)", name):
+        side, degree = int(found[1]), int(found[2])
+        graph, generator = _kept(name, lambda: _mesh(side, degree))
     elif found := re.fullmatch(r"chains-(\d+)", name):
         graph, generator = _chains(int(found[1]))
     elif name.removesuffix("-directed") in REAL and name.endswith("-directed"):
@@ -201,10 +209,16 @@ def _kept(name: str, make: Callable[[], Edges]) -> tuple[fg.Graph, str]:
     return graph, text
 
 
+def distinct(keys: Any) -> Any:
+    """Return keys in ascending order, each once: `numpy.unique` hashes, and is slow."""
+    keys = np.sort(keys)
+    return keys[np.append(True, keys[1:] != keys[:-1])[: keys.size]]
+
+
 def _simple(u: Any, v: Any, count: int) -> tuple[Any, Any]:
     """Return ends low < high of the edges without loops and repeats, sorted."""
     low, high = np.minimum(u, v).astype(np.int64), np.maximum(u, v)
-    keys = np.unique((low * count + high)[low != high])
+    keys = distinct((low * count + high)[low != high])
     return (keys // count).astype(np.int32), (keys % count).astype(np.int32)
 
 
@@ -268,6 +282,30 @@ def _road(side: int) -> Edges:
     low, high = _simple(source, target, count)
     text = f"{side} x {side} crossings, {STREETS:.0%} of the streets, each of 0 to "
     return low, high, count, text + f"{LONGEST_STREET} further vertices, seed {SEED}"
+
+
+def _bricks(side: int) -> Edges:
+    """Lay bricks: hexagons, in rows that are shifted by half of one."""
+    number = np.arange(side * side).reshape(side, side)
+    is_joined = np.add.outer(np.arange(side - 1), np.arange(side)) % 2 == 0
+    u = np.append(number[:, :-1].ravel(), number[:-1][is_joined])
+    v = np.append(number[:, 1:].ravel(), number[1:][is_joined])
+    low, high = _simple(u, v, side * side)
+    return low, high, side * side, f"corners of hexagons, {side} x {side}"
+
+
+def _mesh(side: int, degree: int) -> Edges:
+    """Join each point of a cubic lattice with those that are nearest to it."""
+    steps = [s for s in product(range(-3, 4), repeat=3) if s > (0, 0, 0)]
+    steps.sort(key=lambda step: sum(along**2 for along in step))
+    number = np.arange(side**3).reshape(side, side, side)
+    ends: tuple[list[Any], list[Any]] = [], []
+    for step in steps[: degree // 2]:
+        for end, sign in zip(ends, (-1, 1), strict=True):
+            cut = (slice(max(sign * a, 0), side - max(-sign * a, 0)) for a in step)
+            end.append(number[tuple(cut)].ravel())
+    low, high = _simple(*map(np.concatenate, ends), side**3)
+    return low, high, side**3, f"{side}^3 points, each with {degree} near ones"
 
 
 def _chains(scale: int) -> tuple[fg.Graph, str]:
@@ -336,9 +374,7 @@ def _kron(
     keys = np.empty(int(draws * count), np.int64)
     limits = (np.array([a, a + b, a + b + c]) * 2.0**32).astype(np.uint64)
     _draw_keys(scale, SEED, limits, ids, keys)
-    keys.sort()
-    keys = keys[np.searchsorted(keys, 0) :]
-    keys = keys[np.concatenate(([True], keys[1:] != keys[:-1]))]
+    keys = distinct(keys[keys >= 0])
     low, high = (keys >> scale).astype(np.int32), (keys & (count - 1)).astype(np.int32)
     text = f"simple symmetric R-MAT, scale {scale}, {draws} draws a vertex, "
     text += f"a={a} b={b} c={c}, seed {SEED}{', shuffled' if mixed else ''}"

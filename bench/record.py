@@ -135,6 +135,11 @@ class Recorder:
             return self.lines
         return [json.loads(line) for line in self.output.read_text().splitlines()]
 
+    def found(self, **fields: Any) -> dict[str, Any] | None:
+        """Return the last kept line with these fields, so that a run can go on."""
+        lines = reversed(self.kept())
+        return next((line for line in lines if fields.items() <= line.items()), None)
+
     def add(
         self,
         contender: str,

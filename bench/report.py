@@ -583,6 +583,18 @@ TABLES["sgd-locks"] = {
     "us": _number("us"),
     "M/s": _number("m_per_s"),
 }
+TABLES["sgd-counters"] = {
+    "graph": _graph,
+    "schedule": _text("contender"),
+    **{
+        name.replace("_", " "): _number(name, 3)
+        for name in (
+            "attempts", "atomic_sectors", "read_sectors", "dram_bytes",
+            "warp_instructions", "cycles_an_instruction",
+            "stalled_barrier", "stalled_membar", "stalled_long_scoreboard",
+        )
+    },
+}  # fmt: skip
 TABLES["dynamic-batches"] = {
     "graph": _graph,
     "updates": _text("size"),

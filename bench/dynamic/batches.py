@@ -20,13 +20,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numba import njit, prange
 
 import featgraph as fg
 from bench.dynamic.contenders import (
@@ -37,7 +38,7 @@ from bench.dynamic.contenders import (
     keys_of,
 )
 from bench.dynamic.pages import Pages
-from bench.graphs import SEED, NamedGraph, make_graph
+from bench.graphs import SEED, NamedGraph, distinct, make_graph
 from bench.record import Recorder, gpu_name
 from bench.timing import wait_for_gpu
 
@@ -254,22 +255,39 @@ def per_edge(graph: fg.DynamicGraph) -> dict[str, float]:
 
 
 def edges_once(graph: Any, both: bool = False) -> Edges:
-    """Return the edges of a graph, each once, with weights of 1 to 2.
+    """Return the edges of a graph, each once, by row, with weights of 1 to 2.
 
-    `both` is whether those of an undirected graph are there both ways.
+    `both` is whether those of an undirected graph are there both ways; otherwise they
+    lead to the vertex of the larger id.
     """
-    keys = keys_of(graph.sources, graph.targets)
-    if both and not graph.directed:
-        keys = np.append(keys, keys_of(graph.targets, graph.sources))
-    keys = np.unique(keys)
-    weights = np.random.default_rng(SEED).random(keys.size, np.float32) + 1
-    return Edges(
-        (keys & 0xFFFFFFFF).astype(np.int32), (keys >> 32).astype(np.int32), weights
-    )
+    rows, count = graph.in_edges, graph.vertex_count
+    sources = rows.column_indices.astype(np.int32)
+    sort_rows(rows.row_offsets, sources)
+    targets = np.repeat(np.arange(count, dtype=np.int32), np.diff(rows.row_offsets))
+    is_new = np.append(True, (np.diff(sources) != 0) | (np.diff(targets) != 0))
+    is_new = is_new[: sources.size]
+    if not (both or graph.directed):
+        is_new &= sources <= targets
+    sources, targets = sources[is_new], targets[is_new]
+    weights = np.random.default_rng(SEED).random(sources.size, np.float32) + 1
+    return Edges(sources, targets, weights)
 
 
-def draw_batch(base: Edges, count: int, size: int, kind: str) -> Edges:
-    """Draw edges that are not in the graph, each once."""
+@njit(parallel=True)
+def sort_rows(offsets, columns):  # type: ignore[no-untyped-def]
+    """Sort the other ends in each row."""
+    for v in prange(offsets.size - 1):
+        columns[offsets[v] : offsets[v + 1]].sort()
+
+
+@lru_cache(maxsize=16)  # for all contenders
+def draw_batch(
+    base: Edges, count: int, size: int, kind: str, *, both: bool = True
+) -> Edges:
+    """Draw edges that are not in the graph, each once; `both` as for `base`.
+
+    Besides kinds that can be asked for, edges of *near* vertices have close ids.
+    """
     rng = np.random.default_rng([SEED, size, len(kind)])
     known = keys_of(base.sources, base.targets)  # ascending
     found = np.empty(0, np.int64)
@@ -281,11 +299,15 @@ def draw_batch(base: Edges, count: int, size: int, kind: str) -> Edges:
         if kind == "like":
             ends = [of[rng.integers(0, len(base), 2 * size)]
                     for of in (base.sources, base.targets)]  # fmt: skip
+        if kind == "near":
+            ends[1] = (ends[0] + 2) % np.int32(count)
         if kind == "hub":
             ends[1][:] = hub
-        keys = np.unique(keys_of(*ends))
+        if not both:
+            ends = [np.minimum(*ends), np.maximum(*ends)]
+        keys = distinct(keys_of(*ends))  # ascending ones are found faster
         place = np.searchsorted(known, keys).clip(max=known.size - 1)
-        found = np.union1d(found, keys[known[place] != keys])
+        found = distinct(np.append(found, keys[known[place] != keys]))
     else:
         raise ValueError(f"{size} edges that are not there, {kind}, are not found")
     found = rng.permutation(found)[:size]

@@ -3,14 +3,14 @@
 A trial applies a batch, updates the result, and calls the algorithm anew on the same
 graph, or in the other order: the first of them makes what the host reads of a version.
 Batches insert edges that are not there, delete edges that are, or 80 % insert and 20 %
-delete; the next trial takes them back. Sizes below one are parts of the edges. On
-lattices, edges to a vertex two places away are inserted; elsewhere, edges between ends
-of edges.
+delete; the next trial takes them back. Sizes below one are parts of the edges. Edges
+that are inserted join vertices of close ids where these are close in the graph, too
+(`NEAR`), and elsewhere ends of edges.
 
 Edges that gathers evaluate are counted on a CPU, where calls count theirs, too. With
 ``epsilon``, calls of PageRank have the form of updates, and stop by it alone.
 
-On a GPU: ``--target cuda --graph rmat-20-48 --sizes 1000 1e-5``.
+On a GPU: ``--target cuda --graph kron21,delaunay20 --sizes 1 1000 1e-5``.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ FOLLOWED: dict[str, tuple[str, dict[str, Any], str, bool]] = {
     "bfs": ("bfs", {"sources": 0}, "levels", True),
     "sssp": ("sssp", {"sources": 0}, "distances", True),
 }
+#: Graphs whose vertices of close ids are close, too, begin with one of these.
+NEAR = ("bricks", "delaunay", "grid", "rgg", "road")
 DEFAULTS = {
     "graph": ["rmat-17-2", "grid362"], "k": [1], "repeat": 1, "target": "cpu",
     "sizes": [1, 100, 1000, 1e-2], "only": list(FOLLOWED),
@@ -62,43 +64,41 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     for name in arguments.graph:
         named = make_graph(name)
         count, is_directed = named.graph.vertex_count, named.graph.directed
-        base, is_near = edges_once(named.graph), name.startswith("grid")
+        base, is_near = edges_once(named.graph), name.startswith(NEAR)
         graph = fg.DynamicGraph.from_edges(
             base.sources, base.targets, weights=base.weights, vertex_count=count,
             directed=is_directed, duplicates="last", target=arguments.target,
         )  # fmt: skip
         sizes = {int(n if n >= 1 else max(1, n * len(base))) for n in arguments.sizes}
-        for what, updates, kind in product(
-            arguments.only, sorted(sizes), arguments.kinds
-        ):
-            if is_directed and what == "triangle_count":
-                continue
-            batch = mixed_batch(base, count, updates, kind, is_near=is_near)
+        for updates, kind in product(sorted(sizes), arguments.kinds):
+            batch = mixed_batch(
+                base, count, updates, kind, is_near=is_near, both=is_directed
+            )
             common = {"kind": kind, "size": updates, "graph": named.describe()}
-            both = partial(time_both, graph, batch, what, arguments)
-            timed = recorder.attempt(what, both, **common)
-            for operation, trials in (timed or ({}, {}, {}))[0].items():
-                recorder.add(
-                    what, trials[0].tolist(), operation=operation, checks=timed[1],
-                    processor_ms=float(np.median(trials[1])),
-                    **timed[2][operation], **common,
-                )  # fmt: skip
+            for what in arguments.only:
+                if is_directed and what == "triangle_count":
+                    continue
+                both = partial(time_both, graph, batch, what, arguments)
+                timed = recorder.attempt(what, both, **common)
+                for operation, trials in (timed or ({}, {}, {}))[0].items():
+                    recorder.add(
+                        what, trials[0].tolist(), operation=operation, checks=timed[1],
+                        processor_ms=float(np.median(trials[1])),
+                        **timed[2][operation], **common,
+                    )  # fmt: skip
 
 
 def mixed_batch(
-    base: Edges, count: int, updates: int, kind: str, *, is_near: bool = False
+    base: Edges, count: int, updates: int, kind: str, *, is_near: bool, both: bool
 ) -> tuple[Edges, Any, Any]:
     """Return updates, which of them insert, and the opposite of these."""
     coming = {"insert": updates, "delete": 0, "both": -(-4 * updates // 5)}[kind]
     rng = np.random.default_rng([SEED, updates])
     going = rng.choice(len(base), updates - coming, replace=False)
     parts = [Edges(*(array[going] for array in vars(base).values()))]
-    if is_near:
-        ends = rng.choice(count, coming, replace=False).astype(np.int32)
-        weights = rng.random(coming, np.float32) + 1
-        parts.append(Edges(ends, (ends + 2) % np.int32(count), weights))
-    elif coming:
-        parts.append(draw_batch(base, count, coming, "like"))
+    if coming:
+        drawn = "near" if is_near else "like"
+        parts.append(draw_batch(base, count, coming, drawn, both=both))
     columns = zip(*(vars(part).values() for part in parts), strict=True)
     insert = np.arange(updates) >= going.size
     return Edges(*map(np.concatenate, columns)), insert, ~insert

@@ -90,7 +90,7 @@ CALLS: dict[str, Callable[[Given], tuple[tuple[Any, ...], dict[str, Any]]]] = {
     **dict.fromkeys(("bfs", "sssp", "sswp"), lambda g: ((g.hub,), {})),
     "label_propagation": lambda g: ((g.seeds,), TEN),
     "label_set_propagation": lambda g: ((g.both,), TEN),
-    "pagerank_push": lambda g: ((), {"epsilon": 1e-5}),
+    "pagerank_push": lambda g: ((), {"epsilon": 0.1 / g.graph.vertex_count}),
     "hits": lambda g: ((), {"max_iter": 20}),
     "eigenvector_centrality": lambda g: ((), TEN),
     "katz_centrality": lambda g: ((), {"alpha": 1e-4}),
@@ -196,27 +196,26 @@ def memory(arguments: argparse.Namespace, recorder: Recorder, name: str) -> None
     """Insert and delete for many rounds."""
     named, target = make_graph(name), arguments.target
     base, count = edges_once(named.graph, both=True), named.graph.vertex_count
-    size = min(max(arguments.sizes), len(base) // 16)
+    size = min(max(arguments.sizes), len(base) // 16) // 2 * 2
     for kind in ("uniform", "sweep", "random"):
         rng, graph = np.random.default_rng(SEED), made(base, count, target)
         living = np.stack([base.sources, base.targets])
         first, rows, weights = per_edge(graph), [], np.ones(size, np.float32)
         for number in range(arguments.rounds):
-            whole = np.ones(size, np.bool_)
-            by_chance = rng.random(size) < 0.5
-            ms, is_laid_out = np.zeros(2), False
-            for insert in [by_chance] if kind == "random" else [whole, ~whole]:
-                come = rng.integers(0, count, (2, size), np.int32)
-                if kind == "sweep":
-                    come[1] = come[1] // 10 + number % 10 * (count // 10)
-                some = rng.integers(living.shape[1]) + np.arange(size) * STRIDE
-                some %= living.shape[1]
-                ends = np.where(insert, come, living[:, some])
-                living = np.delete(living, some[~insert], axis=1)
-                living = np.append(living, come[:, insert], axis=1)
-                call = partial(graph.update, *ends, insert, weights=weights)
+            insert = rng.permutation(size) < size // 2
+            ms, is_laid_out, whole = np.zeros(2), False, np.ones(size, np.bool_)
+            some = rng.integers(len(base)) + np.arange(size) * STRIDE
+            some, come = some % len(base), rng.integers(0, count, (2, size), np.int32)
+            if kind == "sweep":
+                come[1] = come[1] // 10 + number % 10 * (count // 10)
+            for mask in [insert] if kind == "random" else [whole, ~whole]:
+                ends = np.where(mask, come, living[:, some])
+                call = partial(graph.update, *ends, mask, weights=weights)
                 ms += timed(partial(call, copies="first"), target)
                 is_laid_out |= not graph._store._aged
+            if kind == "random":  # each that comes takes the place of one that goes
+                come, some = come[:, insert], some[~insert]
+            living[:, some] = come
             rows.append([*ms, is_laid_out, *per_edge(graph).values()])
         expected = np.bincount(living[1], minlength=count)
         checks = {"ok": np.array_equal(graph.in_degree, expected)}
@@ -283,7 +282,7 @@ def compare(arguments: argparse.Namespace, recorder: Recorder, name: str) -> Non
     chosen = arguments.only or [*CALLS]
     for state in ("fresh", "aged", "compacted"):
         if state == "aged":
-            age(graph)
+            age(graph, base, pair)
         if state == "compacted":
             graph.compact()
         frozen, ratios, slots = graph.freeze(), [], per_edge(graph)
@@ -336,26 +335,23 @@ def time_pair(
     return (taken[0][1:], taken[1][1:]), {"ok": is_right}
 
 
-def age(graph: fg.DynamicGraph) -> None:
+def age(graph: fg.DynamicGraph, base: Edges, pair: Array) -> None:
     """Delete rows and insert them again, until all are nearly to be laid out anew."""
     rng, store = np.random.default_rng(SEED), graph._store
-    size = graph.given_edge_count // BATCH_SHARE // 2
-    out: list[Array] = []
-    number, is_last = 0, False
+    size, is_in = len(base) // BATCH_SHARE // 2, np.ones(len(base), np.bool_)
+    out, number, is_last = np.empty(0, np.intp), 0, False
     while not is_last:
         number += 1
         is_last = number > AGED * BATCH_SHARE and store._aged * 5 > store.edge_count
-        sources, targets, columns = graph.edges()
         is_chosen = rng.random(graph.vertex_count) < 1 / BATCH_SHARE
-        some = np.flatnonzero(is_chosen[targets if number % 2 else sources])
-        some = some[: 0 if is_last else size]
-        arrays = sources, targets, columns["weight"], columns["pair"]
-        gone = [array[some] for array in arrays]
-        out = out or [array[:0] for array in arrays]
-        u, v, weights, pair = map(np.concatenate, zip(gone, out, strict=True))
-        insert = np.arange(u.size) >= some.size
-        graph.update(u, v, insert, weights=weights, columns={"pair": pair})
-        out = gone
+        ends = base.targets if number % 2 else base.sources
+        gone = np.flatnonzero(is_chosen[ends] & is_in)[: 0 if is_last else size]
+        some = np.append(gone, out)
+        graph.update(
+            base.sources[some], base.targets[some], np.arange(some.size) >= gone.size,
+            weights=base.weights[some], columns={"pair": pair[some]},
+        )  # fmt: skip
+        is_in[gone], is_in[out], out = False, True, gone
 
 
 TABLES: dict[str, Callable[[argparse.Namespace, Recorder, str], None]] = {

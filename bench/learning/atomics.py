@@ -9,11 +9,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from bench.ncu import behind_markers, ncu_command, profile, shown
+from bench.ncu import behind_markers, make_marker, ncu_command, profile, shown
 
 __all__ = ["METRICS", "command", "count", "parse"]
 
-MARKER = "atomics_marker"
 #: Warp instructions; requests of the first-level cache; sectors of the second level.
 #: "red" is an atomic whose old value is not read, "atom" the other kind.
 METRICS = (
@@ -57,7 +56,7 @@ def parse(
 ) -> list[dict[str, Any]]:
     """Return the records from what ncu printed, kernels between markers added up."""
     cases = [(k, mapping) for k in features for mapping in MAPPINGS]
-    groups = behind_markers(said, MARKER)
+    groups = behind_markers(said)
     if len(groups) != len(cases):
         raise RuntimeError(f"ncu saw {len(groups)} of {len(cases)} markers")
     records: list[dict[str, Any]] = []
@@ -76,11 +75,8 @@ def parse(
 
 def main() -> None:
     """Run one superstep behind a marker for each case; the profiled process."""
-    import numpy as np
-
     from bench.graphs import make_graph
     from bench.learning.problems import make_problem
-    from featgraph import _cuda
     from featgraph.runtime.devices.choose import choose_device
 
     parser = argparse.ArgumentParser()
@@ -90,11 +86,7 @@ def main() -> None:
     device = choose_device("cuda")
     graph = make_graph(arguments.graph).graph
 
-    def atomics_marker(array):  # type: ignore[no-untyped-def]
-        array[0] += 1
-
-    marker = _cuda.launcher(_cuda.kernel(atomics_marker), 1, 1)
-    array = device.upload(np.zeros(1, np.int32))
+    mark = make_marker(device)
     for k in map(int, arguments.k.split(",")):
         problem = make_problem("LP", graph, k)
         for fa in MAPPINGS.values():
@@ -103,7 +95,7 @@ def main() -> None:
                 "direction": "push", "feature_parallel": fa, "change_driven": False
             }  # fmt: skip
             superstep = problem.steps[0].prepare(problem.state, device, options)
-            marker(array)
+            mark()
             superstep.run()
             device.synchronize()
 

@@ -11,11 +11,10 @@ import argparse
 import json
 from typing import Any
 
-from bench.ncu import behind_markers, ncu_command, profile
+from bench.ncu import behind_markers, make_marker, ncu_command, profile
 
 __all__ = ["efficiencies", "measure_efficiency"]
 
-MARKER = "efficiency_marker"
 THREADS, WARPS = "smsp__thread_inst_executed.sum", "smsp__inst_executed.sum"
 #: Supersteps that are profiled; of programs that begin at one vertex most of the edges
 #: are gone through by then.
@@ -49,7 +48,7 @@ def measure_efficiency(
 def efficiencies(said: str) -> list[tuple[float, int]]:
     """Return efficiency and warp instructions behind each marker."""
     out = []
-    for rows in behind_markers(said, MARKER):
+    for rows in behind_markers(said):
         own = [
             row for row in rows
             if not any(part in row["Kernel Name"] for part in OF_THE_RUNTIME)
@@ -64,11 +63,8 @@ def efficiencies(said: str) -> list[tuple[float, int]]:
 
 def main() -> None:
     """Run the first supersteps behind a marker for each schedule."""
-    import numpy as np
-
     from bench.graphs import make_graph
     from bench.schedules.eight import Inputs, capture
-    from featgraph import _cuda
     from featgraph.runtime.devices.choose import choose_device
 
     parser = argparse.ArgumentParser()
@@ -78,16 +74,12 @@ def main() -> None:
     arguments = parser.parse_args()
     device = choose_device("cuda")
 
-    def efficiency_marker(array):  # type: ignore[no-untyped-def]
-        array[0] += 1
-
-    marker = _cuda.launcher(_cuda.kernel(efficiency_marker), 1, 1)
-    array = device.upload(np.zeros(1, np.int32))
+    mark = make_marker(device)
     inputs = Inputs(make_graph(arguments.graph).graph)
     base = {"target": "cuda", "direction": "pull"}
     captured = capture(arguments.program, inputs, **base)
     for schedule in json.loads(arguments.schedules).values():
-        marker(array)
+        mark()
         captured.iterate(max_supersteps=SUPERSTEPS, **base, **schedule)
         device.synchronize()
 

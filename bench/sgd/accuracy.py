@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -47,27 +48,22 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         rest, test = train_test_split(ratings_of(arguments.data, name), 0.8, 0)
         part, validation = train_test_split(rest, 0.9, 1)
         graph = {"name": name, "edges": int(rest.nnz + test.nnz)}
-        known = {
-            (line["k"], *(line[n] for n in NAMES)): line
-            for line in recorder.kept()
-            if line["contender"] == "tuned" and line["graph"]["name"] == name
-        }
-        for k in arguments.k:
-            for values in PARAMETERS:
-                if (k, *values) in known:
-                    continue
-                own = dict(zip(NAMES, values, strict=True))
+        lines = []
+        for k, values in product(arguments.k, PARAMETERS):
+            own = dict(zip(NAMES, values, strict=True))
+            cell = {"k": k, "graph": graph, **own}
+            line = recorder.found(contender="tuned", **cell)
+            if line is None:
                 model = MatrixFactorization(
                     k, epochs=EPOCHS, patience=PATIENCE, target=arguments.target, **own
                 )
                 taken = _fit(model, part, validation=validation)
-                run_of, best = model.result_, model.result_.best_epoch
-                recorder.add(
-                    "tuned", taken, k=k, graph=graph, epochs=best,
-                    rmse=float(run_of.validation_rmse[best - 1]), **own,
-                )  # fmt: skip
-                known[k, *values] = recorder.lines[-1]
-        best_line = min(known.values(), key=lambda line: line["rmse"])
+                best = model.result_.best_epoch
+                error = float(model.result_.validation_rmse[best - 1])
+                recorder.add("tuned", taken, epochs=best, rmse=error, **cell)
+                line = recorder.lines[-1]
+            lines.append(line)
+        best_line = min(lines, key=lambda line: line["rmse"])
         own = {n: best_line[n] for n in ("epochs", *NAMES)}
         model = MatrixFactorization(best_line["k"], target=arguments.target, **own)
         taken, entries = _fit(model, rest), test.tocoo()

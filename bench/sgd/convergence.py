@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                         "seed": seed, "schedule": schedule,
                         "target": arguments.target, "epochs": arguments.epochs,
                     }  # fmt: skip
-                    found = _known(recorder, cell)
+                    found = (recorder.found(**cell) or {}).get("curve")
                     if found is None and schedule in {*SCHEDULES, "racy"}:
                         found = recorder.attempt(
                             schedule, lambda c=cell, s=curve, d=data: _learn(
@@ -70,14 +70,6 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                         )  # fmt: skip
                     if schedule == SERIAL and found:
                         curve = np.array(found)
-
-
-def _known(recorder: Recorder, cell: dict[str, Any]) -> Any:
-    """Return the curve of a cell that the output has."""
-    for line in recorder.kept():
-        if "curve" in line and all(line[name] == cell[name] for name in cell):
-            return line["curve"]
-    return None
 
 
 def _learn(

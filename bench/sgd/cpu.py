@@ -7,9 +7,8 @@ biases and one thread; ``rows`` updates users alone. LIBMF needs ``pip install
 --no-binary libmf --no-build-isolation libmf`` with ``CFLAGS="-O3 -march=native
 -DUSEAVX"``, or it has no vectors.
 
-The last line of each K has the goals: `blocks` beside LIBMF and Surprise by CPU time,
-and two threads beside one by wall time. They need an idle machine. A run goes on from
-the lines that its output file has.
+Two threads beside one need an idle machine. A run goes on from the lines that its
+output file has.
 """
 
 from __future__ import annotations
@@ -18,6 +17,8 @@ import argparse
 import importlib
 import time
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numba
@@ -32,9 +33,6 @@ from featgraph.algorithms.sgd import epoch, epoch_of_sources
 DEFAULTS = {"graph": ["ml-1m"], "k": [16, 32, 128], "repeat": 4}
 SCHEDULES = ("blocks", "racy", "serial", "levels", "ticketed", "edge_locked", "rows")
 RATE, RIDGE, TIMES = 0.01, 0.05, 5
-#: K -> how many times the updates of LIBMF; then those of Surprise, of one thread.
-BESIDE_LIBMF = {16: 3.0, 32: 3.0, 128: 2.5}
-BESIDE_SURPRISE, BESIDE_ONE_THREAD = 20.0, 1.6
 
 Sweeps = Callable[[int], Any]
 
@@ -47,87 +45,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
-    """Time each contender on each graph, and compare `blocks` with others."""
-    for name in arguments.graph:
+    """Time each contender on each graph."""
+    for name, k in product(arguments.graph, arguments.k):
         entries = ratings_of(arguments.data, name).tocoo()
-        for k in arguments.k:
-            makers = {s: _ours(s, entries, k) for s in SCHEDULES}
-            makers |= {"LIBMF": _libmf(entries, k), "Surprise": _surprise(entries, k)}
-            found: dict[tuple[str, int], dict[str, Any]] = {
-                (line["contender"], line["threads"]): line
-                for line in recorder.kept()
-                if (line.get("k"), line.get("graph", {}).get("name")) == (k, name)
-                and "threads" in line
-            }
-            for threads in arguments.threads:
-                for who, make in makers.items():
-                    is_asked = who in (arguments.only or makers)
-                    if not is_asked or make is None or (who, threads) in found:
-                        continue
-                    if who == "Surprise" and threads > 1:
-                        continue
-                    graph = {"name": name, "edges": entries.nnz}
-                    line = recorder.attempt(
-                        who, lambda m=make, w=who, t=threads, g=graph, k=k:
-                        _measure(m, w, t, g, k, arguments, recorder),
-                        k=k,
+        makers = {s: _ours(s, entries, k) for s in SCHEDULES}
+        makers |= {"LIBMF": _libmf(entries, k), "Surprise": _surprise(entries, k)}
+        cell = {"k": k, "graph": {"name": name, "edges": entries.nnz}}
+        for threads, (who, make) in product(arguments.threads, makers.items()):
+            is_asked = who in (arguments.only or makers) and make is not None
+            is_known = recorder.found(contender=who, threads=threads, **cell)
+            if is_asked and not is_known and (who != "Surprise" or threads == 1):
+                measure = partial(_measure, make, threads, arguments)
+                trials = recorder.attempt(who, measure, **cell)
+                if trials:
+                    wall, cpu = trials
+                    updates = entries.nnz / 1e3
+                    recorder.add(
+                        who, wall, threads=threads, cpu_ms=cpu, **cell,
+                        m_updates_per_s=round(updates / min(wall), 2),
+                        m_updates_per_cpu_s=round(updates / min(cpu), 2),
                     )  # fmt: skip
-                    if line:
-                        found[who, threads] = line
-            _compare(name, k, found, recorder)
 
 
 def _measure(
-    make: Callable[[int], Sweeps], who: str, threads: int, graph: dict[str, Any],
-    k: int, arguments: argparse.Namespace, recorder: Recorder,
-) -> dict[str, Any]:  # fmt: skip
-    """Record ms of a sweep: the difference of many sweeps and few."""
+    make: Callable[[int], Sweeps], threads: int, arguments: argparse.Namespace
+) -> tuple[list[float], list[float]]:
+    """Return ms of a sweep, wall and CPU: the difference of many sweeps and few."""
     most, few = numba.get_num_threads(), arguments.sweeps
     numba.set_num_threads(min(threads, most))
+    trials = []
     try:
         sweeps = make(threads)
         sweeps(1)
-        wall, cpu = [], []
         for _ in range(arguments.repeat):
-            times = []
+            at = [np.array([time.perf_counter(), time.process_time()])]
             for count in (few, TIMES * few):
-                begun = time.perf_counter(), time.process_time()
                 sweeps(count)
-                times.append((time.perf_counter(), time.process_time(), *begun))
-            for kept, at in ((wall, 0), (cpu, 1)):
-                short, long = (t[at] - t[at + 2] for t in times)
-                kept.append(1e3 * (long - short) / ((TIMES - 1) * few))
+                at.append(np.array([time.perf_counter(), time.process_time()]))
+            trials.append(1e3 * (at[2] - 2 * at[1] + at[0]) / ((TIMES - 1) * few))
     finally:
         numba.set_num_threads(most)
-    updates = graph["edges"] / 1e3
-    recorder.add(
-        who, wall, k=k, threads=threads, graph=graph, cpu_ms=cpu,
-        m_updates_per_s=round(updates / min(wall), 2),
-        m_updates_per_cpu_s=round(updates / min(cpu), 2),
-    )  # fmt: skip
-    return recorder.lines[-1]
-
-
-def _compare(
-    name: str, k: int, found: dict[tuple[str, int], Any], recorder: Recorder
-) -> None:
-    """Record the ratios that have goals, and whether they are reached."""
-    cpu, wall = "m_updates_per_cpu_s", "m_updates_per_s"
-    wanted = (
-        ("libmf", "LIBMF", 1, cpu, BESIDE_LIBMF.get(k, 0.0)),
-        ("surprise", "Surprise", 1, cpu, BESIDE_SURPRISE),
-        ("threads", "blocks", 1, wall, BESIDE_ONE_THREAD),
-    )
-    ratios, is_met = {}, True
-    for title, who, threads, field, goal in wanted:
-        own = found.get(("blocks", 2 if who == "blocks" else 1))
-        other = found.get((who, threads))
-        if own and other:
-            ratios[title] = own[field] / other[field]
-            is_met = is_met and ratios[title] >= goal
-    if ratios:
-        checks = {"ok": is_met, **ratios}
-        recorder.add("goals", [], k=k, graph={"name": name}, checks=checks)
+    wall, cpu = np.array(trials).T.tolist()
+    return wall, cpu
 
 
 def _ours(schedule: str, entries: Any, k: int) -> Callable[[int], Sweeps]:

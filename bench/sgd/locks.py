@@ -19,11 +19,13 @@ import numpy as np
 from bench.record import Recorder, gpu_name
 from bench.timing import time_events
 
-DEFAULTS = {"k": [16, 32, 128], "repeat": 5, "rows": 1 << 19}
+DEFAULTS = {"k": [16, 32, 128], "repeat": 5}
 #: Threads of a block, and features that a lane loads at once.
 BLOCK, PIECE = 128, 4
 #: Attempts of one thread at most, and of all together; edges of a long chain.
 TRIES, ALL_TRIES, CHAIN = 1 << 14, 1 << 22, 1 << 14
+#: Rows of all users and items.
+ROWS = 1 << 19
 #: Words from a thread's lock to the next: sectors of memory.
 APART = 8
 
@@ -78,7 +80,7 @@ def text_of(k: int) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rows", type=int, help="rows of all users and items")
+    """Add none: all are those of every bench."""
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
@@ -94,7 +96,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     card = _of_locks(bench, kernels)
     for k in arguments.k:
         exec(text_of(k), kernels := {})  # noqa: S102
-        found = _of_updates(bench, kernels["updates"], k, arguments.rows)
+        found = _of_updates(bench, kernels["updates"], k)
         card = card | {name: (*card.get(name, ()), v) for name, v in found.items()}
     card["widths"] = tuple(arguments.k)
     recorder.add("constants", [], card=card)
@@ -167,13 +169,11 @@ def _of_locks(bench: _Bench, kernels: dict[str, Any]) -> dict[str, Any]:
     lock = bench.time("locks of an edge", kernels["locks"], (1, 1), given, APART + 1)
     from featgraph.device.queue_cuda import ARRIVED
 
-    few, many = (
+    few, _, many = (
         bench.time("barrier", kernels["barriers"], (blocks, BLOCK), (np.int64, 1000),
                    ARRIVED + 1, 1000)
-        for blocks in (wide, 4 * wide)
+        for blocks in (wide, 2 * wide, 4 * wide)
     )  # fmt: skip
-    bench.time("barrier", kernels["barriers"], (2 * wide, BLOCK), (np.int64, 1000),
-               ARRIVED + 1, 1000)  # fmt: skip
     block = max((many - few) / (3 * wide), 0.0)
     return {
         "multiprocessors": wide, "barrier_us": few - block * wide, "block_us": block,
@@ -181,10 +181,10 @@ def _of_locks(bench: _Bench, kernels: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _of_updates(bench: _Bench, kernel: Any, k: int, rows: int) -> dict[str, float]:
+def _of_updates(bench: _Bench, kernel: Any, k: int) -> dict[str, float]:
     """Measure updates of rows of K features, alone and by all groups of lanes."""
     rng, groups = np.random.default_rng(0), 32 // (k // PIECE)
-    draw = rng.random((rows, k), np.float32) / np.float32(k**0.5)
+    draw = rng.random((ROWS, k), np.float32) / np.float32(k**0.5)
     x, full = bench.to_device(draw), 8 * bench.multiprocessors
     shared = max((1 << 24) * 16 // k // (full * BLOCK // 32 * groups), 1)
 
@@ -192,11 +192,11 @@ def _of_updates(bench: _Bench, kernel: Any, k: int, rows: int) -> dict[str, floa
         name: str, grid: tuple[int, int], times: int, is_held: bool = False
     ) -> tuple[float, float]:
         at_once = grid[0] * grid[1] // 32 * groups
-        users = rng.integers(0, rows // 2, times * at_once, np.int32)
-        items = rng.integers(rows // 2, rows, times * at_once, np.int32)
+        users = rng.integers(0, ROWS // 2, times * at_once, np.int32)
+        items = rng.integers(ROWS // 2, ROWS, times * at_once, np.int32)
         if is_held:  # each group of lanes has an item of its own
             items = np.resize(np.arange(at_once, dtype=np.int32), items.size)
-            items += np.int32(rows // 2)
+            items += np.int32(ROWS // 2)
         given = x, bench.to_device(users), bench.to_device(items), times
         each = bench.time(name, kernel, grid, given, per=times, k=k)
         rate = at_once * (12 + 16 * k) / each * 1e-3

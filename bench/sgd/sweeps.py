@@ -10,13 +10,12 @@ output file has. ``python -m bench.sgd.report FILE...`` prints the tables.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import re
 import time
 import warnings
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,7 +48,6 @@ DEFAULTS = {
         "hybrid, hubs apart", "racy", "blocks", "levels", "ticketed", "matching_edges",
         "matching_nodes", "subgraph_matching", "diagonal", "block_diagonal",
     ],
-    "budget": 300.0,
     "cell": 10.0,
 }  # fmt: skip
 
@@ -70,15 +68,14 @@ step = fg.foldmap(learn)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schedules", nargs="+", help="names; serial, too, and racy")
     parser.add_argument("--target", choices=["cuda", "cpu"])
-    parser.add_argument("--budget", type=float, help="s after which no cell starts")
     parser.add_argument("--cell", type=float, help="s that the sweeps of a cell take")
 
 
 def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
     """Measure each schedule on each shape."""
-    begun, target = time.perf_counter(), arguments.target
+    target = arguments.target
     recorder.device = gpu_name() if target == "cuda" else None
-    known, cells = _known(recorder), []
+    cells = []
     for schedule in arguments.schedules:
         options = VARIANTS.get(schedule, {"schedule": schedule})
         try:
@@ -91,10 +88,7 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
         for k in arguments.k:
             for schedule, options in cells:
                 cell = f"{name} | {schedule}"
-                if (cell, k, target) in known:
-                    continue
-                if time.perf_counter() - begun > arguments.budget:
-                    print(f"no time left for {cell}", flush=True)
+                if recorder.found(cell=cell, k=k, target=target):
                     continue
                 if state is None:
                     shape, graph = make_matrix(name)
@@ -111,13 +105,8 @@ def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
                     recorder.add(schedule, [], **fields, reason=why)
                     continue
                 asked = {**options, "target": target}
-                recorder.attempt(
-                    schedule,
-                    lambda d=state, a=asked, f=fields: _measure(
-                        d, a, f, arguments, recorder
-                    ),
-                    cell=cell, k=k,
-                )  # fmt: skip
+                measure = partial(_measure, state, asked, fields, arguments, recorder)
+                recorder.attempt(schedule, measure, cell=cell, k=k)
 
 
 def state_of(graph: fg.Graph, k: int, seed: int = 0) -> fg.State:
@@ -193,14 +182,3 @@ def _passes(state: fg.State, asked: dict[str, Any]) -> int | None:
     words = buffers.temporary("arrived", "int64", (WORDS_OF_TURNS,))
     blocks = buffers.device.multiprocessors * phase.mapping.resident
     return int(buffers.device.download(words)[ARRIVED]) // blocks
-
-
-def _known(recorder: Recorder) -> set[tuple[str, int, str]]:
-    """Return the cells that the output file has."""
-    path = recorder.output
-    if path is None or not Path(path).exists():
-        return set()
-    lines = map(json.loads, Path(path).read_text().splitlines())
-    return {
-        (line["cell"], line["k"], line["target"]) for line in lines if "target" in line
-    }

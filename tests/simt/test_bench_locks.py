@@ -7,9 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.sgd import counters
 from bench.sgd.locks import APART, text_of
+from bench.sgd.sweeps import VARIANTS, state_of
 from featgraph import _cuda
+from featgraph.fold.schedules.exclusive import ExclusiveSchedule
+from tests.programs.exclusive import graph_of
 from tests.simt.emulator import Emulator
+from tests.simt.gpu import emulated_gpu
 
 
 @pytest.mark.parametrize(("apart", "second"), [(0, 0), (APART, 0), (0, APART)])
@@ -66,3 +71,21 @@ def test_kernels_compile(k: int) -> None:
     assert "membar" in ptx["locks"] or "fence" in ptx["locks"]
     assert "ld.global.v4.f32" in ptx["updates"]
     assert ".local" not in "".join(ptx.values())
+
+
+@pytest.mark.parametrize("schedule", counters.LOCKED)
+def test_attempts_to_lock_are_counted(
+    schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ExclusiveSchedule, "resident", 1)
+    own, more = VARIANTS.get(schedule, {"schedule": schedule}), 8
+    graph = graph_of("sides", 9, 24, 0)
+    state = state_of(counters.with_counters(graph, more), 4)
+    with emulated_gpu() as gpu:
+        queues = gpu.emulator.load("from featgraph.device import queue_cuda").queue_cuda
+        assert counters.attempts(state, more, **own) == 0
+        made = gpu.emulator.load(counters.HOLD.format(last=more - 1))
+        monkeypatch.setattr(queues, "hold", made.hold)
+        count = counters.attempts(state, more, **own)
+    # Each edge is tried until it has its locks, and hubs make some wait.
+    assert 24 < count < 24 * 24

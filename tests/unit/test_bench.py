@@ -194,11 +194,11 @@ def test_efficiency_is_of_the_generated_kernels() -> None:
     threads, warps = efficiency.THREADS, efficiency.WARPS
     head = f'"ID","Process Name","Kernel Name","{threads}","{warps}"\n"","","","",""'
     rows = [
-        ("efficiency_marker(Array)", 1, 1),
+        ("bench_marker(Array)", 1, 1),
         ("cuda_loops::count_bits", 320, 10),
         ("module::vertex_0", "1,600", 100),
         ("module::hubs_0", 640, 20),
-        ("efficiency_marker(Array)", 1, 1),
+        ("bench_marker(Array)", 1, 1),
         ("module::vertex_0", 3200, 100),
     ]
     shown = [",".join(f'"{x}"' for x in (0, "python", *row)) for row in rows]

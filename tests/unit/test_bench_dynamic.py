@@ -46,6 +46,27 @@ def test_batches_are_right_by_every_contender() -> None:
     assert made >= {("dynamic", "mixed"), ("dynamic", "two batches")}
 
 
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("both", [False, True])
+def test_edges_and_drawn_ones_are_there_once(directed: bool, both: bool) -> None:
+    ends = np.random.default_rng(0).integers(0, 9, (2, 60))
+    graph = tables.fg.Graph.from_edges(*ends, vertex_count=9, directed=directed)
+    pairs = set(zip(*ends.tolist(), strict=True))
+    if not directed:
+        pairs = {(u, v) for u, v in pairs | {(v, u) for u, v in pairs}
+                 if both or u <= v}  # fmt: skip
+    base = batches.edges_once(graph, both)
+    assert [*zip(base.sources, base.targets, strict=True)] == sorted(
+        pairs, key=lambda pair: pair[::-1]
+    )
+    one_way = not (both or directed)
+    drawn = batches.draw_batch(base, 9, 5, "random", both=not one_way)
+    found = {*zip(drawn.sources.tolist(), drawn.targets.tolist(), strict=True)}
+    assert len(found) == 5
+    assert not found & pairs
+    assert all(u <= v for u, v in found) or not one_way
+
+
 def test_a_contender_that_loses_edges_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     insert = contenders.Sorted.insert
 

@@ -167,10 +167,10 @@ def test_transactions_are_counted_between_markers() -> None:
 
     kernels = [
         row(0, "fill", "7", "7"),
-        row(1, "atomics_marker(Array)", "0", "0"),
+        row(1, "bench_marker(Array)", "0", "0"),
         row(2, "fill", "0", "0"),
         row(3, "push", "1,200", "30"),
-        row(4, "atomics_marker(Array)", "0", "0"),
+        row(4, "bench_marker(Array)", "0", "0"),
         row(5, "push", "4,800.0", "40"),
         row(6, "hubs", "5", "1"),
     ]
@@ -207,13 +207,15 @@ def test_algorithms_agree_with_their_peers(tmp_path: Path) -> None:
         assert (shown in table) is (line["contender"] != "featgraph")
 
 
-def test_road_and_delaunay_graphs_are_as_they_should(
+def test_planar_graphs_and_meshes_are_as_they_should(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEATGRAPH_BENCH_CACHE", str(tmp_path))
     for name, low, high, largest in (
         ("road40", 2.05, 2.2, 4),
         ("delaunay10", 5.8, 6.0, 30),
+        ("bricks40", 2.9, 3.0, 3),
+        ("mesh-9-26", 20.0, 22.0, 26),
     ):
         graph = make_graph(name).graph
         assert (tmp_path / f"{name}.npz").exists()

@@ -13,7 +13,7 @@ import pytest
 import featgraph as fg
 from bench.graphs import NamedGraph
 from bench.record import Recorder
-from bench.sgd import shapes, sweeps
+from bench.sgd import counters, shapes, sweeps
 from bench.sgd.report import tables
 
 
@@ -103,3 +103,24 @@ def test_named_graphs_are_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = zip(graph.sources, graph.targets - 3, strict=True)
     assert sorted(pairs) == [(0, 1), (1, 2), (2, 0), (2, 2)]
     assert np.array_equal(graph.in_degree, [0, 0, 0, 1, 1, 2])
+
+
+def test_counters_are_over_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    sectors, barrier = "lts__t_sectors_op_atom.sum", "stalled_barrier"
+    rows = [
+        ["ID", "Kernel Name", sectors, counters.METRICS[barrier]],
+        ["", "", "sector", ""],
+        ["0", "bench_marker", "1", "0"], ["1", "fill", "7", "0"],
+        ["2", "exclusive_phase_0", "1,200", "0.5"],
+        ["3", "bench_marker", "1", "0"], ["4", "exclusive_phase_0", "40", "n/a"],
+    ]  # fmt: skip
+    said = "\n".join(",".join(f'"{cell}"' for cell in row) for row in rows)
+    monkeypatch.setattr(counters, "profile", lambda line, limit: f"==PROF==\n{said}")
+    arguments = SimpleNamespace(schedules=["hybrid", "levels"], limit=1.0)
+    assert counters.counted([], arguments, 100) == {
+        "hybrid": {"atomic_sectors": 12.0, barrier: 0.5},
+        "levels": {"atomic_sectors": 0.4},
+    }
+    arguments.schedules.append("racy")
+    with pytest.raises(RuntimeError, match="ncu saw 2 of 3"):
+        counters.counted([], arguments, 100)

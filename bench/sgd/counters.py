@@ -1,0 +1,159 @@
+"""Counters of sweeps of SGD on a GPU: why schedules take what they take.
+
+Attempts to take the locks of an edge are counted by a `hold` in place of the kernels'
+own, in words of `COUNTERS` vertices without edges. All else is counted by Nsight
+Compute, over one sweep of each schedule. Both are over the edges. Of the cycles that a
+warp takes for an instruction, stalls are those of waiting for one reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import featgraph as fg
+from bench.ncu import behind_markers, make_marker, ncu_command, profile, shown
+from bench.record import Recorder, gpu_name
+from bench.sgd.shapes import make_matrix
+from bench.sgd.sweeps import DEFAULTS as SWEEPS
+from bench.sgd.sweeps import VARIANTS, state_of, step
+
+DEFAULTS = {
+    "graph": ["STACK", "CAL"], "k": [16], "repeat": 1,
+    "schedules": SWEEPS["schedules"], "limit": 100.0,
+}  # fmt: skip
+COUNTERS = 4096
+#: Of these, attempts to lock are counted.
+LOCKED = [s for s in SWEEPS["schedules"] if "locked" in s or "hybrid" in s]
+_STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+#: What is reported -> the counter; those of the first table are over edges.
+PER_EDGE = {
+    "warp_instructions": "smsp__inst_executed.sum",
+    "atomic_sectors": "lts__t_sectors_op_atom.sum",
+    "reduction_sectors": "lts__t_sectors_op_red.sum",
+    "read_sectors": "lts__t_sectors_op_read.sum",
+    "dram_bytes": "dram__bytes.sum",
+}
+OF_A_SWEEP = {
+    "duration_ns": "gpu__time_duration.sum",
+    "cycles_an_instruction": "smsp__average_warp_latency_per_inst_issued.ratio",
+    **{f"stalled_{why}": _STALLED.format(why)
+       for why in ("barrier", "membar", "long_scoreboard")},
+}  # fmt: skip
+METRICS = PER_EDGE | OF_A_SWEEP
+#: Run in the emulator, too; vertices 0 to `COUNTERS` - 1 have no edges, and are the
+#: first by degree.
+HOLD = """
+from featgraph._cuda import cuda, device_function, int32
+from featgraph.device import queue_cuda as queues
+
+plain = queues.hold
+
+
+@device_function
+def hold(locks, first, second, tries):
+    cuda.atomic.add(locks, int32(cuda.grid(1) & {last}), int32(1))
+    return plain(locks, first, second, tries)
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--schedules", nargs="+", help="names of `sgd-sweeps`")
+    parser.add_argument("--limit", type=float, help="s of ncu for a matrix")
+
+
+def run(arguments: argparse.Namespace, recorder: Recorder) -> None:
+    """Count all that can be of each schedule on each matrix."""
+    from featgraph.device import queue_cuda
+
+    recorder.device = gpu_name()
+    for name in arguments.graph:
+        given = "--graph", name, "--schedules", *arguments.schedules
+        line = ncu_command((*METRICS.values(),), "bench.sgd.counters", *given)
+        shape, graph = make_matrix(name)
+        count = partial(counted, line, arguments, shape["edges"])
+        for schedule, found in (recorder.attempt("ncu", count) or {}).items():
+            recorder.add(schedule, [], **found, graph=shape, ncu=shown(line))
+        # No kernel is taken from disk that does not count.
+        fg.config.cache, made = False, {}
+        exec(HOLD.format(last=COUNTERS - 1), made)  # noqa: S102
+        plain, queue_cuda.hold = queue_cuda.hold, made["hold"]
+        state = state_of(with_counters(graph, COUNTERS), arguments.k[0])
+        for schedule in LOCKED:
+            if schedule in arguments.schedules:
+                options = VARIANTS.get(schedule, {"schedule": schedule})
+                tries = recorder.attempt(
+                    schedule, partial(attempts, state, COUNTERS, **options)
+                )
+                if tries is not None:
+                    each = tries / shape["edges"]
+                    recorder.add(schedule, [], attempts=each, graph=shape)
+        queue_cuda.hold = plain
+
+
+def with_counters(graph: fg.Graph, count: int) -> fg.Graph:
+    """Return a matrix with so many rows without entries in front."""
+    rows, columns = graph.sides
+    ends = (end + np.int32(count) for end in (graph.sources, graph.targets))
+    return fg.Graph.from_edges(*ends, sides=(rows + count, columns))
+
+
+def attempts(state: fg.State, count: int, **options: Any) -> int:
+    """Return how often a sweep has tried to take the locks of an edge."""
+    step(state, **options, target="cuda")
+    buffers = state.residency
+    size = (state.graph.vertex_count,)
+    words = buffers.device.download(buffers.temporary("locks", "int32", size))
+    return int(words[:count].view(np.uint32).sum(dtype=np.int64))
+
+
+def counted(
+    line: list[str], arguments: argparse.Namespace, edges: int
+) -> dict[str, dict[str, float]]:
+    """Return what ncu counts of each schedule, as far as the GPU has it.
+
+    Raises
+    ------
+    RuntimeError
+        If ncu is not there, fails, takes too long, or saw another number of schedules.
+    """
+    groups = behind_markers(profile(line, arguments.limit) or '"ID"')
+    if len(groups) != len(arguments.schedules):
+        raise RuntimeError(f"ncu saw {len(groups)} of {len(arguments.schedules)}")
+    found = {}
+    for schedule, kernels in zip(arguments.schedules, groups, strict=True):
+        row = next(r for r in kernels[::-1] if "exclusive" in r["Kernel Name"])
+        values = {}
+        for name, metric in METRICS.items():
+            try:
+                value = float(row[metric].replace(",", ""))
+            except (KeyError, ValueError):  # a chip may lack some
+                continue
+            values[name] = value / edges if name in PER_EDGE else value
+        found[schedule] = values
+    return found
+
+
+def main() -> None:
+    """Run one sweep behind a marker for each schedule; the profiled process."""
+    from featgraph.runtime.devices.choose import choose_device
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--graph", required=True)
+    parser.add_argument("--schedules", nargs="+", required=True)
+    arguments = parser.parse_args()
+
+    device = choose_device("cuda")
+    mark = make_marker(device)
+    state = state_of(make_matrix(arguments.graph)[1], 16)
+    for schedule in arguments.schedules:
+        mark()
+        step(state, **VARIANTS.get(schedule, {"schedule": schedule}), target="cuda")
+        device.synchronize()
+
+
+if __name__ == "__main__":
+    main()
