@@ -177,6 +177,7 @@ def iterate(
         "repartition": repartition, "target": target, "asynchronous": asynchronous,
     } | options, [f for step in foldmaps for f in step.program.functions])  # fmt: skip
     limit, record_active = _limit(asked_for), asked_for["record_active"]
+    stage = then if isinstance(then, FoldMap) else None
     if isinstance(then, FoldMap):
         then = _stage(then, target)
     test, call = (until, None) if isinstance(until, StoppingTest) else (None, until)
@@ -194,7 +195,7 @@ def iterate(
         look = next((name for name in looks if looks[name] not in (None, False)), "")
         asked = Asked(
             foldmaps, state, device, None if session.goes_on else active,
-            recompute_every, near_far, look, watch, test, then is not None,
+            recompute_every, near_far, look, watch, test, then is not None, stage,
             options | {"asynchronous": asynchronous},
         )  # fmt: skip
         moves = make_moves(repartition, state, options)
@@ -445,6 +446,8 @@ class Asked:
         Ends the run when it is met.
     goes_on : bool
         Whether `then=` may continue where nothing is due.
+    stage : FoldMap or None
+        What it is, if it is a foldmap.
     """
 
     foldmaps: list[FoldMap]
@@ -457,6 +460,7 @@ class Asked:
     log: Any = None
     test: StoppingTest | None = None
     goes_on: bool = False
+    stage: FoldMap | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -502,7 +506,9 @@ def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
         pending = begin_pending(asked.active, state, device, len(asked.foldmaps))
     if waiting is not None:
         watched = replace(watched, key=waiting.key)
-    return Agenda(steps, pending, waiting, watching), watched
+    agenda = Agenda(steps, pending, waiting, watching)
+    agenda.then = asked.stage
+    return agenda, watched
 
 
 def _make_waiting(asked: Asked, steps: list[Step], watched: Watched) -> Waiting | None:

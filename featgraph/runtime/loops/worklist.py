@@ -17,6 +17,7 @@ import numpy as np
 
 from featgraph._cached import cached_property
 from featgraph._interrupts import import_whole
+from featgraph.errors import FeatGraphError
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import word_count
 from featgraph.runtime.behind.ready import is_ready
@@ -26,7 +27,8 @@ from featgraph.runtime.loops.protocol import SHARED, QueueRun, Watched
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.step import Step
 from featgraph.runtime.memory.buffers import ALL, Buffers
-from featgraph.runtime.superstep.bound import explained
+from featgraph.runtime.superstep.bound import BoundState, explained
+from featgraph.runtime.superstep.foldmap import FoldMap
 from featgraph.runtime.superstep.frontier import Frontier
 from featgraph.runtime.superstep.superstep import Superstep
 
@@ -102,6 +104,10 @@ class WorklistLoop:
         run.thresholds += ran.thresholds
         if run.evaluated is not None:
             run.evaluated += ran.edges
+        if ran.stages:  # as behind `Agenda.begin`
+            scalars = agenda.scalars[0].read()
+            agenda.steps[0].forget()
+            run.converged = ran.has_ended
         is_all = 0 < ran.size == agenda.state.graph.living_count
         pending.words = None if is_all else ran.words
         pending.count, pending.scalars = ran.size, scalars
@@ -167,9 +173,11 @@ class CpuQueue:
         if queue is None:
             raise TypeError("a kernel without a loop")
         self.superstep, self.waiting, self.queue = step.plain, agenda.waiting, queue
-        self._key = -1
+        self._key, self._stage = -1, None
         if self.waiting is not None:
             self._key = step.plan.facts.queue_keys.index(self.waiting.key)
+        elif agenda.then is not None and agenda.then.vertices is None:
+            self._stage = CpuStage(agenda.then, step.plain)
         self._has_run = self._was_left = False
         self._graph = agenda.state.graph
         self._count = step.plain.bound.graph.vertex_count
@@ -250,7 +258,7 @@ class CpuQueue:
         buffers = step.bound.buffers
         most = min(most, _MOST_SUPERSTEPS)
         arrays = self._find_arrays(buffers)
-        sizes, counts = np.zeros(4, np.int64), np.empty(most, np.int64)
+        sizes, counts = np.zeros(6, np.int64), np.empty(most, np.int64)
         limits = np.empty(most + 1, np.float64)
         sizes[1] = self._loops.list_set(active, arrays["passed"])
         in_place = self.queue.overwrites
@@ -267,15 +275,22 @@ class CpuQueue:
             "delta": 0.0 if waiting is None else waiting.delta,
             "limit": 0.0 if waiting is None else waiting.limit,
         }  # fmt: skip
-        values = [known[name] for name in self.queue.arguments]
+        stage = self._stage
+        if stage is not None and not stage.bring(known):
+            stage = None  # the host runs it
+        self._function = step.kernel.queue if stage is None else stage.function
+        names = self.queue.arguments if stage is None else stage.arguments
+        values = [known[name] for name in names]
         try:
             try:
                 self._call(values)
             finally:  # also behind an interrupt
                 # Of two buffers, the loop leaves both equal.
                 stale = dict.fromkeys(self.queue.commits, ALL if in_place else None)
-                buffers.end_in_place(stale, int(sizes[0]))
-            number, size, far_count, edges = sizes.tolist()
+                if stage is not None and sizes[4]:
+                    stale = stage.end() | stale
+                buffers.end_in_place(stale, int(sizes[0] + sizes[4]))
+            number, size, far_count, edges, stages, has_ended = sizes.tolist()
             words = np.zeros(word_count(count), np.uint32)
             # Where none wait, lists change places as each superstep begins.
             left = "passed" if self._key < 0 and number % 2 == 0 else "sources"
@@ -295,13 +310,14 @@ class CpuQueue:
             thresholds = (waiting.sign * limits[:number]).tolist()
         seconds = [(time.perf_counter() - begun) / max(number, 1)] * number
         done = counts[:number].tolist()
-        return QueueRun(done, seconds, thresholds, words, size, edges)
+        more = stages, bool(has_ended)
+        return QueueRun(done, seconds, thresholds, words, size, edges, *more)
 
     def _call(self, values: list[Any]) -> None:
         """Run the loop, which leaves a list of the vertices that are due behind it."""
         kernel = self.superstep.kernel
         try:
-            kernel.queue(*values)
+            self._function(*values)
         except Exception as error:
             told = explained(kernel, self.queue.name, error)
             if told is error:
@@ -320,6 +336,77 @@ class CpuQueue:
         sets = self.superstep.device.sets
         edges = sets.edges_of(active, buffers.graph, self.queue.along)
         return bool(edges <= self._most_edges // (2 if is_back else 1))
+
+
+class CpuStage:
+    """A foldmap that the compiled loop of a run runs where nothing is due (0098).
+
+    Parameters
+    ----------
+    foldmap : FoldMap
+        What `iterate` was given as ``then=``.
+    step : Superstep
+        The one whose loop it is.
+
+    Attributes
+    ----------
+    function : function
+        The compiled loop with the stage in it, since `bring`.
+    arguments : tuple of str
+        What it takes.
+    """
+
+    function: Any
+    arguments: tuple[str, ...]
+
+    def __init__(self, foldmap: FoldMap, step: Superstep) -> None:
+        self._foldmap, self._step = foldmap, step
+
+    def bring(self, known: dict[str, Any]) -> bool:
+        """Add what the stage works with to what is known of the loop.
+
+        Return whether it can run there: its results must have their memory already. An
+        error is raised by the host, if it comes to run the stage.
+        """
+        step = self._step
+        try:
+            stage = self._foldmap.prepare(step.bound.state, step.device, {})
+        except FeatGraphError:
+            return False
+        bound = self._bound = stage.bound
+        if stage.kernel.not_staged or not _has_results(bound, bound.arrive()):
+            return False
+        staged = step.kernel.with_stage(stage.kernel)
+        self.function, self.arguments = staged.function, staged.source.arguments
+        words = bound.full.words
+        known |= {
+            "s": bound.data(Frontier(in_place=True), None),
+            "everyone": words, "left": words.copy(),
+            "gone": np.zeros_like(words), "committed": np.empty_like(words),
+            "swept": np.arange(words.size), "chunks": bound.graph["vertex_chunks"],
+        }  # fmt: skip
+        for own in (own for own in stage.phases if own.phase.kind.reduces):
+            rows, reduced = bound.parts(own.number), bound.reduced(own.phase.into)
+            if own.number in staged.source.once:
+                rows = np.empty_like(rows, shape=(2, rows.shape[1]))
+                known[f"once_{own.number}"] = np.empty_like(reduced)
+            known |= {f"rows_{own.number}": rows, f"reduced_{own.number}": reduced}
+        return True
+
+    def end(self) -> dict[str, Any]:
+        """Note what the stage has written; return where next buffers are stale."""
+        self._bound.renew_reductions()
+        return dict.fromkeys(self._bound.plan.facts.writes_next, ALL)
+
+
+def _has_results(bound: BoundState, buffers: Buffers) -> bool:
+    """Whether the State has the results of a kernel's reduces where it leaves them."""
+    return all(
+        name in bound.state
+        and name in buffers.current
+        and np.may_share_memory(buffers.current[name], bound.reduced(name))
+        for name in bound.plan.facts.reductions
+    )
 
 
 def _most_edges(superstep: Superstep, waits: bool) -> int:
