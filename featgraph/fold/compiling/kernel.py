@@ -145,7 +145,7 @@ class Kernel:
     @property
     def not_staged(self) -> str:
         """Why no compiled loop can run this as a stage; "" if one can (CPU)."""
-        return why_not_staged(self.plan, self.kernel_source.waits)
+        return why_not_staged(self.plan)
 
     def with_stage(self, stage: Kernel) -> StagedKernel:
         """Return the loop over supersteps that runs a stage where nothing is due."""

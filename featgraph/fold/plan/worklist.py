@@ -194,18 +194,14 @@ def first_settles(
     return all(getattr(f.declared, "first", True) for f in functions)
 
 
-def why_not_staged(plan: FoldPlan, waits: bool) -> str:
+def why_not_staged(plan: FoldPlan) -> str:
     """Return why no compiled loop can run a foldmap as a stage; "" if one can (0098).
 
-    Parameters
-    ----------
-    plan : FoldPlan
-        The stage's, for the CPU.
-    waits : bool
-        Whether its current buffers may stand for the next ones (`KernelSource.waits`).
+    Its current buffers stand for the next ones there.
     """
     functions = plan.analysis.functions
     accesses = [a for f in functions for a in f.accesses]
+    of_vertices = [f for f in functions if not f.kind.reduces]
     others = [p for p in plan.phases if not p.kind.reduces]
     is_one = len(others) == 1 and others[0].kind.pulls
     whys = (
@@ -222,8 +218,9 @@ def why_not_staged(plan: FoldPlan, waits: bool) -> str:
             "other vertices are accessed",
         ),
         (
-            any(a.version == "next" for a in accesses) and not waits,
-            "what it commits is read before, or dropped",
+            any(a.version == "next" for f in functions[:-1] for a in f.accesses)
+            or not may_overwrite([], of_vertices, others[0].width),
+            "what it commits is dropped, or read while it stands elsewhere",
         ),
     )
     return next((why for holds, why in whys if holds), "")
@@ -237,8 +234,10 @@ def shares_domain(plan: FoldPlan, stage: FoldPlan) -> bool:
     """
     before, _, _ = parts_of(plan.analysis.functions)
     first = [f for f in stage.analysis.functions if not f.kind.reduces][: len(before)]
-    return bool(before) and all(map(_is_own_filter, before)) and (
-        [_told(f) for f in before] == [_told(f) for f in first]
+    return (
+        bool(before)
+        and all(map(_is_own_filter, before))
+        and ([_told(f) for f in before] == [_told(f) for f in first])
     )
 
 

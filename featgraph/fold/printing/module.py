@@ -12,7 +12,15 @@ from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.schedules.base import GraphArray, Schedule
 from featgraph.fold.schedules.mapping import PIECE_BYTES
 
-__all__ = ["ALIGNMENT", "Argument", "Entry", "Field", "KernelSource", "Queue", "StageSource"]
+__all__ = [
+    "ALIGNMENT",
+    "Argument",
+    "Entry",
+    "Field",
+    "KernelSource",
+    "Queue",
+    "StageSource",
+]
 
 #: Addresses of arrays are multiples of so many bytes: lanes load them at once (CUDA).
 ALIGNMENT = PIECE_BYTES

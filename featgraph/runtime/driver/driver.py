@@ -177,9 +177,7 @@ def iterate(
         "repartition": repartition, "target": target, "asynchronous": asynchronous,
     } | options, [f for step in foldmaps for f in step.program.functions])  # fmt: skip
     limit, record_active = _limit(asked_for), asked_for["record_active"]
-    stage = then if isinstance(then, FoldMap) else None
-    if isinstance(then, FoldMap):
-        then = _stage(then, target)
+    stage, then = _stage(then, target)
     test, call = (until, None) if isinstance(until, StoppingTest) else (None, until)
     calls = call, callback, then
     told = {name: asked_for[name] for name in _TOLD} | {"until": test}
@@ -229,13 +227,13 @@ def iterate(
     return run
 
 
-def _stage(foldmap: FoldMap, target: str) -> Callable[[Run, State], ActiveSet]:
-    """Return a function ``then=`` that runs a foldmap over all vertices."""
-
-    def begin(run: Run, state: State) -> ActiveSet:
-        return foldmap(state, target=target)
-
-    return begin
+def _stage(
+    then: Any, target: str
+) -> tuple[FoldMap | None, Callable[[Run, State], Any] | None]:
+    """Return the foldmap that is given as ``then=``, and a function that runs it."""
+    if not isinstance(then, FoldMap):
+        return None, then
+    return then, lambda run, state: then(state, target=target)
 
 
 def _of_graph(state: State, device: str, options: dict[str, Any]) -> dict[str, Any]:
