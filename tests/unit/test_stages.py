@@ -26,17 +26,18 @@ def make(name: str, graph: fg.Graph, seed: int) -> tuple[Any, Any, fg.State]:
     return step, stage, fg.State(graph, **state_of(graph, np.random.default_rng(seed)))
 
 
+def called(stage: Any, target: str = "cpu") -> Any:
+    """Return a function that calls a stage, as a user's own would."""
+    return lambda run, state: stage(state, target=target)
+
+
 def run(name: str, graph: fg.Graph, seed: int, by: str, **options: Any) -> Any:
     """Run a program from its first stage on; return the State and the record."""
     step, stage, state = make(name, graph, seed)
     options = {"deterministic": True, "target": "cpu"} | options
-
-    def call(run: fg.Run, state: fg.State) -> Any:
-        return stage(state, target=options["target"])
-
-    then = stage if by == "loop" else call
+    then = stage if by == "loop" else called(stage, options["target"])
     if options.pop("begins", True) or name == "peeling":  # its k is that of a stage
-        options["active"] = call(None, state)  # type: ignore[arg-type]
+        options["active"] = stage(state, target=options["target"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fg.ConvergenceWarning)
         return state, fg.iterate(step, state, then=then, **options)
@@ -77,7 +78,7 @@ def test_a_loop_leaves_what_the_host_leaves(name: str, data: st.DataObject) -> N
             step, stage, _ = make(name, graph, seed)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", fg.ConvergenceWarning)
-                then = stage if by == "loop" else lambda r, s: stage(s, target="cpu")
+                then = stage if by == "loop" else called(stage)
                 second = fg.iterate(
                     step, state, target="cpu", max_supersteps=more, then=then,
                     deterministic=True,
@@ -164,7 +165,7 @@ def test_a_result_that_is_elsewhere_is_made_by_the_host_first(
         step, stage, state = make("peeling", grid(), 1)
         first = stage(state, target="cpu")
         state["k"] = np.array([2])
-        then = stage if by == "loop" else lambda r, s: stage(s, target="cpu")
+        then = stage if by == "loop" else called(stage)
         with in_a_loop(1 << 20, 3):
             done = fg.iterate(step, state, active=first, target="cpu", then=then)
         found.append((state, record(done)))
@@ -201,7 +202,7 @@ def test_behind_an_interrupt_everything_is_due(
 def test_a_run_goes_on_from_a_checkpoint(name: str, tmp_path: Path) -> None:
     graph = fg.graph.generators.rmat(8, 4, seed=5, directed=False)
     with in_a_loop(1 << 20, 2):
-        whole, _ = run(name, graph, 1, "loop")
+        whole, told = run(name, graph, 1, "loop")
         given = {"checkpoint": tmp_path / "run", "every": 0.0}
         limit = told.supersteps // 2
         run(name, graph, 1, "loop", max_supersteps=limit, **given)

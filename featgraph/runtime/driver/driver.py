@@ -13,7 +13,6 @@ from featgraph._interrupts import rare_collections
 from featgraph.errors import ConvergenceWarning, StateError
 from featgraph.fold.plan.options import IN_PLACE
 from featgraph.graph.views.view import Preparation
-from featgraph.program.active import ActiveSet
 from featgraph.program.snapshot import Left
 from featgraph.program.state import State
 from featgraph.runtime.behind.queue import COMPILER, LONG
