@@ -138,6 +138,32 @@ def walls_state(graph: Any, rng: Rng) -> dict[str, Any]:
     }
 
 
+# A sum of integers and a largest one; functions in front of gathers that write
+
+
+@fg.vertex
+def note_visit(f, v, d):
+    d.visits[v] = d.visits[v] + 1
+    return d.level[v] < 5
+
+
+@fg.reduce(into="most_visits", combine="max")
+def most_visits(f, v, d):
+    return d.visits[v]
+
+
+@fg.vertex
+def has_turns(f, v, d):
+    return d.left[v] > 0
+
+
+@fg.vertex
+def take_turn(f, v, d):
+    d.left[v] = d.left[v] - 1
+    d.visits[v] = d.visits[v] + d.calls[0] - d.most_visits[0]
+    return d.visits[v] % 2 == 0
+
+
 @fg.vertex
 def count_down(f, v, d):
     d.left[v] = d.left[v] - 1
@@ -177,6 +203,10 @@ STAGED: dict[str, tuple[Any, Any, Any, bool]] = {
     "walls": (
         fg.foldmap(is_open, best_of, take), fg.foldmap(is_open, move_wall),
         walls_state, True,
+    ),
+    "countdown": (
+        fg.foldmap(note_visit, highest, sink),
+        fg.foldmap(count_calls, most_visits, has_turns, take_turn), mass_state, True,
     ),
     "dropped": (sinking, fg.foldmap(float_or_not), mass_state, False),
     "supersteps": (sinking, fg.foldmap(count_down), mass_state, False),

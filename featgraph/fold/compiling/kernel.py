@@ -14,7 +14,7 @@ from featgraph.fold.functions import passes as functions
 from featgraph.fold.lowering import passes as nests
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan
 from featgraph.fold.plan.worklist import as_worklist, why_not_staged
-from featgraph.fold.printing.cpu_queue import print_stage
+from featgraph.fold.printing import cpu_queue, cuda_queue
 from featgraph.fold.printing.emit import emit
 from featgraph.fold.printing.module import Entry, KernelSource, StageSource
 from featgraph.fold.printing.nests import Behind, changes_of, print_nest
@@ -151,9 +151,26 @@ class Kernel:
         """Return the loop over supersteps that runs a stage where nothing is due."""
         if stage not in self._staged:
             modules = self.module.__name__, stage.module.__name__
-            printed = print_stage(self.kernel_source, stage.kernel_source, modules)
-            self._staged[stage] = StagedKernel(printed)
+            target = cuda_queue if self.plan.target == "cuda" else cpu_queue
+            sources = self.kernel_source, stage.kernel_source
+            self._staged[stage] = StagedKernel(target.print_stage(*sources, modules))
         return self._staged[stage]
+
+    def signature_with_stage(self, stage: Kernel) -> tuple[Any, ...]:
+        """Return the types of the arguments of `with_stage` (CUDA)."""
+        queue = self.kernel_source.queue
+        if queue is None or queue.entry is None:
+            raise TypeError("a kernel without a loop")
+        types = self.signature(queue.entry)
+        known = dict(zip(queue.arguments, types, strict=True))
+        for entry in stage.entries:
+            own = dict(zip(entry.arguments, stage.signature(entry), strict=True))
+            if entry.role == "finish":
+                known[f"reduced_{entry.phase}"] = own["reduced"]
+            else:
+                known |= {"s": own["d"], "everyone": own["due"]}
+        arguments = self.with_stage(stage).source.arguments
+        return tuple(known[name] for name in arguments)
 
     def signature(
         self, entry: Entry, module: ModuleType | None = None

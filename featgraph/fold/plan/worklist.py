@@ -222,8 +222,29 @@ def why_not_staged(plan: FoldPlan) -> str:
             or not may_overwrite([], of_vertices, others[0].width),
             "what it commits is dropped, or read while it stands elsewhere",
         ),
+        (
+            plan.target == "cuda" and not all(map(_is_plain, functions)),
+            "features, results but integers, or next entries on a GPU",
+        ),
     )
     return next((why for holds, why in whys if holds), "")
+
+
+def _is_plain(function: Analysed) -> bool:
+    """Whether loops of a GPU run a stage's function: it is without features.
+
+    It commits no iterated property. A reduce combines integers, and does not read what
+    it gave last, over which it is combined.
+    """
+    in_place = not any(a.version == "next" for a in function.accesses)
+    is_one = in_place and function.is_scalar and not function.collective
+    if not function.kind.reduces:
+        return is_one
+    combine = combine_of(function)
+    is_known = combine.rules.shuffle != "" and not combine.rules.is_arg
+    reads_last = any(a.name == function.into for a in function.accesses)
+    is_known = is_known and function.returns in {"int32", "int64"} and not reads_last
+    return is_one and is_known
 
 
 def shares_domain(plan: FoldPlan, stage: FoldPlan) -> bool:

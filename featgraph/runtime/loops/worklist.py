@@ -18,6 +18,7 @@ import numpy as np
 from featgraph._cached import cached_property
 from featgraph._interrupts import import_whole
 from featgraph.errors import FeatGraphError
+from featgraph.fold.compiling.kernel import Kernel, StagedKernel
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import word_count
 from featgraph.runtime.behind.ready import is_ready
@@ -27,7 +28,7 @@ from featgraph.runtime.loops.protocol import SHARED, QueueRun, Watched
 from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.step import Step
 from featgraph.runtime.memory.buffers import ALL, Buffers
-from featgraph.runtime.superstep.bound import BoundState, explained
+from featgraph.runtime.superstep.bound import explained
 from featgraph.runtime.superstep.foldmap import FoldMap
 from featgraph.runtime.superstep.frontier import Frontier
 from featgraph.runtime.superstep.superstep import Superstep
@@ -126,10 +127,14 @@ def pays_to_wait(step: Step) -> bool:
 
 def _queue_of(agenda: Agenda) -> Any:
     """Return the loop of a run on its target."""
+    stage, then = None, agenda.then
+    if then is not None and then.vertices is None and agenda.waiting is None:
+        stage = LoopStage(then, agenda.steps[0].plain)
     if agenda.device.name == "cpu":
-        return CpuQueue(agenda)
+        return CpuQueue(agenda, stage)
     # It takes the dialect, which is not there without a GPU.
-    return import_whole("featgraph.runtime.loops.worklist_cuda").CudaQueue(agenda)
+    loops = import_whole("featgraph.runtime.loops.worklist_cuda")
+    return loops.CudaQueue(agenda, stage)
 
 
 Words = Any
@@ -165,19 +170,19 @@ class CpuQueue:
     Parameters
     ----------
     agenda : Agenda
+    stage : LoopStage or None
+        What it runs where nothing is due.
     """
 
-    def __init__(self, agenda: Agenda) -> None:
+    def __init__(self, agenda: Agenda, stage: LoopStage | None) -> None:
         [step] = agenda.steps
         queue = step.plain.kernel.kernel_source.queue
         if queue is None:
             raise TypeError("a kernel without a loop")
         self.superstep, self.waiting, self.queue = step.plain, agenda.waiting, queue
-        self._key, self._stage = -1, None
+        self._key, self._stage = -1, stage
         if self.waiting is not None:
             self._key = step.plan.facts.queue_keys.index(self.waiting.key)
-        elif agenda.then is not None and agenda.then.vertices is None:
-            self._stage = CpuStage(agenda.then, step.plain)
         self._has_run = self._was_left = False
         self._graph = agenda.state.graph
         self._count = step.plain.bound.graph.vertex_count
@@ -276,10 +281,9 @@ class CpuQueue:
             "limit": 0.0 if waiting is None else waiting.limit,
         }  # fmt: skip
         stage = self._stage
-        if stage is not None and not stage.bring(known):
-            stage = None  # the host runs it
-        self._function = step.kernel.queue if stage is None else stage.function
-        names = self.queue.arguments if stage is None else stage.arguments
+        staged = None if stage is None else stage.bring(step.kernel, known)
+        self._function = step.kernel.queue if staged is None else staged.function
+        names = (self.queue if staged is None else staged.source).arguments
         values = [known[name] for name in names]
         try:
             try:
@@ -287,7 +291,7 @@ class CpuQueue:
             finally:  # also behind an interrupt
                 # Of two buffers, the loop leaves both equal.
                 stale = dict.fromkeys(self.queue.commits, ALL if in_place else None)
-                if stage is not None and sizes[4]:
+                if stage is not None and sizes[4] > 0:
                     stale = stage.end() | stale
                 buffers.end_in_place(stale, int(sizes[0] + sizes[4]))
             number, size, far_count, edges, stages, has_ended = sizes.tolist()
@@ -338,8 +342,8 @@ class CpuQueue:
         return bool(edges <= self._most_edges // (2 if is_back else 1))
 
 
-class CpuStage:
-    """A foldmap that the compiled loop of a run runs where nothing is due (0098).
+class LoopStage:
+    """A foldmap that a compiled loop runs where nothing is due (0098).
 
     Parameters
     ----------
@@ -350,63 +354,55 @@ class CpuStage:
 
     Attributes
     ----------
-    function : function
-        The compiled loop with the stage in it, since `bring`.
-    arguments : tuple of str
-        What it takes.
+    kernel : Kernel
+        The stage's, since `bring`.
     """
 
-    function: Any
-    arguments: tuple[str, ...]
+    kernel: Kernel
 
     def __init__(self, foldmap: FoldMap, step: Superstep) -> None:
         self._foldmap, self._step = foldmap, step
 
-    def bring(self, known: dict[str, Any]) -> bool:
-        """Add what the stage works with to what is known of the loop.
+    def bring(self, loop: Kernel, known: dict[str, Any]) -> StagedKernel | None:
+        """Add what the stage works with to what is known of a loop.
 
-        Return whether it can run there: its results must have their memory already. An
-        error is raised by the host, if it comes to run the stage.
+        Return the loop with the stage in it; None where the host is to run that: its
+        results have no memory yet, or it ends in an error.
         """
         step = self._step
         try:
             stage = self._foldmap.prepare(step.bound.state, step.device, {})
         except FeatGraphError:
-            return False
+            return None
         bound = self._bound = stage.bound
-        if stage.kernel.not_staged or not _has_results(bound, bound.arrive()):
-            return False
-        staged = step.kernel.with_stage(stage.kernel)
-        self.function, self.arguments = staged.function, staged.source.arguments
-        words = bound.full.words
-        known |= {
-            "s": bound.data(Frontier(in_place=True), None),
-            "everyone": words, "left": words.copy(),
-            "gone": np.zeros_like(words), "committed": np.empty_like(words),
-            "swept": np.arange(words.size), "chunks": bound.graph["vertex_chunks"],
-        }  # fmt: skip
+        buffers, results = bound.arrive(), bound.plan.facts.reductions
+        are_there = all(
+            name in bound.state and buffers.current.get(name) is bound.reduced(name)
+            for name in results
+        )
+        if stage.kernel.not_staged or not are_there:
+            return None
+        self.kernel, staged = stage.kernel, loop.with_stage(stage.kernel)
+        words, on_cpu = bound.full.words, step.device.name == "cpu"
+        known |= {"s": bound.data(Frontier(in_place=True), None), "everyone": words}
+        if on_cpu:
+            known |= {
+                "left": words.copy(), "gone": np.zeros_like(words),
+                "committed": np.empty_like(words), "swept": np.arange(words.size),
+                "chunks": bound.graph["vertex_chunks"],
+            }  # fmt: skip
         for own in (own for own in stage.phases if own.phase.kind.reduces):
             rows, reduced = bound.parts(own.number), bound.reduced(own.phase.into)
             if own.number in staged.source.once:
                 rows = np.empty_like(rows, shape=(2, rows.shape[1]))
                 known[f"once_{own.number}"] = np.empty_like(reduced)
             known |= {f"rows_{own.number}": rows, f"reduced_{own.number}": reduced}
-        return True
+        return staged
 
     def end(self) -> dict[str, Any]:
         """Note what the stage has written; return where next buffers are stale."""
         self._bound.renew_reductions()
         return dict.fromkeys(self._bound.plan.facts.writes_next, ALL)
-
-
-def _has_results(bound: BoundState, buffers: Buffers) -> bool:
-    """Whether the State has the results of a kernel's reduces where it leaves them."""
-    return all(
-        name in bound.state
-        and name in buffers.current
-        and np.may_share_memory(buffers.current[name], bound.reduced(name))
-        for name in bound.plan.facts.reductions
-    )
 
 
 def _most_edges(superstep: Superstep, waits: bool) -> int:
