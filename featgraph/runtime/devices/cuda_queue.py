@@ -93,6 +93,8 @@ class QueueMemory:
     vertex_count : int
     most : int
         Most sources and edges of a superstep, together.
+    is_staged : bool
+        Whether a stage may leave more sources than that.
     """
 
     def __init__(
@@ -102,11 +104,14 @@ class QueueMemory:
         identities: Sequence[Any],
         vertex_count: int,
         most: int,
+        is_staged: bool = False,
     ) -> None:
         self._device, self._most, self._count = device, most, vertex_count
         # Each vertex occurs once in a list. Lists that are passed on are double
         # buffers: a superstep reads one and fills the other.
         self._size = size = max(min(most, vertex_count), 1)
+        if is_staged:
+            self._size = size = max(vertex_count, 1)
         sources, begins = (
             self._area(name, (2 * size,), "int32") for name in ("sources", "begins")
         )

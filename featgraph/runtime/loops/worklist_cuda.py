@@ -144,7 +144,9 @@ class CudaQueue:
         bound = self._step.bound_for(kernel)
         buffers = bound.buffers
         count, identities = bound.graph.vertex_count, kernel.module.IDENTITIES
-        memory = QueueMemory(device, queue, identities, count, MOST_ACTIVE)
+        staged, more = self._find_stage(kernel)
+        is_staged = staged is not None
+        memory = QueueMemory(device, queue, identities, count, MOST_ACTIVE, is_staged)
         bound.stale.begin()
         # Both buffers are equal behind this, and behind the loop.
         bound.stale.freshen(buffers, kernel.plan.phases[0], bound.empty_words())
@@ -152,7 +154,6 @@ class CudaQueue:
         keys = self._keys()
         lists = memory.begin(pending.words, most, _MOST_AWAY, keys)
         rows = [buffers.graph[name] for name in queue.graph]
-        staged, more = self._find_stage(kernel)
         function = kernel.queue if staged is None else staged.function
         try:
             given = data, *lists, *rows, *memory.entries, *more
