@@ -113,7 +113,8 @@ def iterate(
         converged. It is not called where the limit has been reached; the run has not
         converged then. If it writes and raises an error, every vertex is due in a
         later call. A foldmap runs over all vertices, on the run's target, and what it
-        commits is continued with; results of its reduces stay where they are.
+        commits is continued with; results of its reduces stay where they are. Compiled
+        loops run it themselves where it consists of reduces and vertex functions.
     record_active : bool, optional
         Keep what each superstep committed.
     watch : str, optional
