@@ -42,8 +42,6 @@ Array = npt.NDArray[Any]
 
 #: More than any degree.
 NO_VERTEX_LEFT = 2**31 - 1
-#: The set of those that have not fallen is found anew once one in so many of it has.
-RENEWED = 8
 #: What stands for the degree of a vertex that has a core number.
 FALLEN = -1
 
@@ -109,8 +107,7 @@ def largest_number(f, v, d):  # type: ignore[no-untyped-def]
 
 
 begin = fg.vertexmap(count_neighbors)
-remain = fg.vertexmap(is_left)
-rise = fg.foldmap(least_degree, fall_first)
+rise = fg.foldmap(is_left, least_degree, fall_first)
 step = fg.foldmap(is_left, fallen, fall)
 end = fg.foldmap(stay, largest_number)
 
@@ -206,22 +203,12 @@ def k_core(
         degree=fg.vertex_property(np.int32(0)),
     )
     begin(state, **where)
-    rising, remaining, left_count, seen = rise, remain, graph.vertex_count, 0
-
-    def rise_among_left(run: fg.Run, state: fg.State) -> fg.ActiveSet:
-        nonlocal rising, remaining, left_count, seen
-        if sum(run.active_counts[seen:]) * RENEWED >= left_count:
-            left = remaining(state, **where)
-            rising, remaining = rise.on(left), remain.on(left)
-            left_count, seen = len(left), run.supersteps
-        return rising(state, **where)
-
     run = fg.iterate(
         step,
         state,
         active=rise(state, **where),
         max_supersteps=max_supersteps,
-        then=rise_among_left,
+        then=rise,
         **options,
     )
     end(state, **where)

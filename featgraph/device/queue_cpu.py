@@ -1,16 +1,19 @@
 """Lists of vertices passed from superstep to superstep of few vertices, on the CPU.
 
 The parts of a compiled loop of supersteps that do not depend on the program: refreshing
-``_next`` entries, and splitting announced vertices by a threshold. A list is an array
-of vertices and a count; a vertex occurs in it once.
+``_next`` entries, splitting announced vertices by a threshold, and the sets of a stage
+between supersteps (0098). A list is an array of vertices and a count; a vertex occurs
+in it once. Words of a set that may have bits are listed likewise.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import float64, int64, njit
+from numba import float64, int64, njit, uint32
 
-__all__ = ["refresh", "split"]
+from featgraph.device import cpu
+
+__all__ = ["clear_gone", "count_set", "list_words", "refresh", "split"]
 
 _njit = njit(cache=True, error_model="numpy", _nrt=False)
 
@@ -104,3 +107,42 @@ def split(  # type: ignore[no-untyped-def]
             far[kept] = v
             kept += 1
     return near_count, kept, limit
+
+
+@_njit
+def count_set(words, at, count):  # type: ignore[no-untyped-def]
+    """Count the bits of the words of a list."""
+    found = 0
+    for place in range(count):
+        found += int64(cpu.count_bits(words[at[place]]))
+    return found
+
+
+@_njit
+def list_words(words, at, count, vertices):  # type: ignore[no-untyped-def]
+    """List the vertices of the words of a list, in order; return their number."""
+    found = 0
+    for place in range(count):
+        word = at[place]
+        pending = words[word]
+        while pending != 0:
+            vertices[found] = word * 32 + cpu.trailing_zeros(pending)
+            pending = uint32(pending & (pending - uint32(1)))
+            found += 1
+    return found
+
+
+@_njit
+def clear_gone(words, gone, at, count):  # type: ignore[no-untyped-def]
+    """Clear the words of a list in `gone`, and drop those from it that have no bits.
+
+    Return how many are left in the list.
+    """
+    kept = 0
+    for place in range(count):
+        word = at[place]
+        gone[word] = 0
+        if words[word] != 0:
+            at[kept] = word
+            kept += 1
+    return kept

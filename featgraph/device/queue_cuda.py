@@ -61,6 +61,8 @@ __all__ = [
     "ROWS",
     "SIGN",
     "SOME",
+    "STAGED",
+    "STAGES",
     "TURNS",
     "WAITING",
     "Far",
@@ -83,6 +85,8 @@ TURNS = 4
 # Counts: sources with edges and, in the lower bits, these edges; sources without;
 # vertices that were reached; with waiting vertices, the committed ones.
 ROWS, LEAVES, DUE, PASSED = 32, 36, 40, 44
+# How often a stage has run between supersteps, and in front of which one it did last.
+STAGES, STAGED = 8, 9
 # Waiting vertices: the property of their keys, or -1; the lengths of both lists;
 # whether any waits; the number of those waiting when the loop ended.
 KEY, FARS, SOME, WAITING = 7, 48, 50, 51
@@ -251,6 +255,40 @@ def goes_on_near(lists, far, number):
     if is_clerk():
         far.limits[uint32(LIMITS + number)] = far.limits[NEAR]
     return goes_on_from(lists, number, lists.words[PASSED + (number & (TURNS - 1))])
+
+
+@device_function
+def goes_on_behind(lists, number, is_staged):
+    """Return `goes_on` where vertices of the superstep may be those of a stage."""
+    rows, leaves, _ = sizes_of(lists, number)
+    committed = int64(0) if is_staged else int64(rows) + leaves
+    return goes_on_from(lists, number, committed)
+
+
+@device_function
+def is_idle(lists, number):
+    """Return whether a stage runs in front of superstep `number`: none is active.
+
+    To be called behind the last barrier of the superstep before.
+    """
+    rows, leaves, _ = sizes_of(lists, number)
+    may_run = number < lists.words[LIMIT] and lists.words[ENDS] == 0
+    return may_run and rows + leaves == 0
+
+
+@device_function
+def begin_result(result, identity):
+    """Have a reduce begin with its identity."""
+    if is_clerk():
+        result[0] = identity
+
+
+@device_function
+def note_stage(lists, number):
+    """Count a stage in front of superstep `number`."""
+    if is_clerk():
+        lists.words[STAGES] += 1
+        lists.words[STAGED] = number
 
 
 @device_function

@@ -27,8 +27,10 @@ from __future__ import annotations
 
 import ast
 import builtins
+import inspect
 import itertools
 import linecache
+import sys
 import types
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -62,6 +64,8 @@ __all__ = [
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PACKAGE = "featgraph.device"
+#: What names of generated modules begin with; some import others.
+_GENERATED = "featgraph_kernel_"
 #: Modules elsewhere whose device functions kernels call.
 _ELSEWHERE = (
     "featgraph.ranks.gpu.row_copies",
@@ -178,6 +182,9 @@ class Emulator:
             return self._device(name.removeprefix(f"{_PACKAGE}."))
         elif name in _ELSEWHERE:
             return self._of_file(name)
+        elif name.startswith(_GENERATED) and name not in self._modules:
+            text = inspect.getsource(sys.modules[name])
+            self._modules[name] = self.load(text, name)
         if name in self._modules:
             return self._modules[name]
         return builtins.__import__(name, globals_, locals_, fromlist or (), level)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from featgraph._cached import cached_property
 from featgraph.errors import PlanError
@@ -12,14 +13,15 @@ from featgraph.fold.compiling.compile import explain_numba_error, load_module
 from featgraph.fold.functions import passes as functions
 from featgraph.fold.lowering import passes as nests
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan
-from featgraph.fold.plan.worklist import as_worklist
+from featgraph.fold.plan.worklist import as_worklist, why_not_staged
+from featgraph.fold.printing import cpu_queue, cuda_queue
 from featgraph.fold.printing.emit import emit
-from featgraph.fold.printing.module import Entry, KernelSource
+from featgraph.fold.printing.module import Entry, KernelSource, StageSource
 from featgraph.fold.printing.nests import Behind, changes_of, print_nest
 from featgraph.fold.tree.passes import Pass
 from featgraph.fold.tree.statements import Body
 
-__all__ = ["Kernel", "KernelText"]
+__all__ = ["Kernel", "KernelText", "StagedKernel"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,21 @@ class KernelText:
         return self.name
 
 
+@dataclass(frozen=True, eq=False)
+class StagedKernel:
+    """The loop over supersteps of a kernel that runs a stage of another (0098).
+
+    The modules of both have been loaded.
+    """
+
+    source: StageSource
+
+    @cached_property
+    def function(self) -> Any:
+        """The compiled function."""
+        return getattr(load_module(self.source), self.source.name)
+
+
 class Kernel:
     """The kernels of one foldmap for one signature and one set of options.
 
@@ -70,6 +87,7 @@ class Kernel:
         #: The decisions behind it.
         self.plan: FoldPlan = kernel_source.plan
         self._forms: dict[str, Kernel] = {}
+        self._staged: WeakKeyDictionary[Kernel, StagedKernel] = WeakKeyDictionary()
 
     @property
     def source(self) -> str:
@@ -123,6 +141,36 @@ class Kernel:
     def queue(self) -> Any:
         """The compiled loop over supersteps of few vertices."""
         return getattr(self.module, self.kernel_source.queue.name)  # type: ignore[union-attr]
+
+    @property
+    def not_staged(self) -> str:
+        """Why no compiled loop can run this as a stage; "" if one can (CPU)."""
+        return why_not_staged(self.plan)
+
+    def with_stage(self, stage: Kernel) -> StagedKernel:
+        """Return the loop over supersteps that runs a stage where nothing is due."""
+        if stage not in self._staged:
+            modules = self.module.__name__, stage.module.__name__
+            target = cuda_queue if self.plan.target == "cuda" else cpu_queue
+            sources = self.kernel_source, stage.kernel_source
+            self._staged[stage] = StagedKernel(target.print_stage(*sources, modules))
+        return self._staged[stage]
+
+    def signature_with_stage(self, stage: Kernel) -> tuple[Any, ...]:
+        """Return the types of the arguments of `with_stage` (CUDA)."""
+        queue = self.kernel_source.queue
+        if queue is None or queue.entry is None:
+            raise TypeError("a kernel without a loop")
+        types = self.signature(queue.entry)
+        known = dict(zip(queue.arguments, types, strict=True))
+        for entry in stage.entries:
+            own = dict(zip(entry.arguments, stage.signature(entry), strict=True))
+            if entry.role == "finish":
+                known[f"reduced_{entry.phase}"] = own["reduced"]
+            else:
+                known |= {"s": own["d"], "everyone": own["due"]}
+        arguments = self.with_stage(stage).source.arguments
+        return tuple(known[name] for name in arguments)
 
     def signature(
         self, entry: Entry, module: ModuleType | None = None

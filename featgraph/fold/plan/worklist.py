@@ -7,6 +7,7 @@ and its edges are gone along from those that are active.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -16,15 +17,18 @@ from featgraph.fold.analysis.gathers import (
     combine_of,
     has_wide_key,
     is_matrix,
+    rounds,
     takes_active,
 )
 from featgraph.fold.analysis.overwriting import may_overwrite
 from featgraph.fold.plan.options import Options
 from featgraph.fold.plan.plan import WORKLIST, FoldPlan, Phase
 from featgraph.fold.schedules.mapping import MOST_COPIES, Mapping
+from featgraph.fold.syntax.nodes import Helper
 
 __all__ = [
     "as_worklist",
+    "combines_once",
     "first_settles",
     "is_free",
     "is_queued",
@@ -32,7 +36,9 @@ __all__ = [
     "overwrites",
     "parts_of",
     "settles_at_once",
+    "shares_domain",
     "why_not_queued",
+    "why_not_staged",
 ]
 
 
@@ -186,3 +192,94 @@ def first_settles(
     if not is_in_order(functions) or not _settles(functions, phases[0]):
         return False
     return all(getattr(f.declared, "first", True) for f in functions)
+
+
+def why_not_staged(plan: FoldPlan) -> str:
+    """Return why no compiled loop can run a foldmap as a stage; "" if one can (0098).
+
+    Its current buffers stand for the next ones there.
+    """
+    functions = plan.analysis.functions
+    accesses = [a for f in functions for a in f.accesses]
+    of_vertices = [f for f in functions if not f.kind.reduces]
+    others = [p for p in plan.phases if not p.kind.reduces]
+    is_one = len(others) == 1 and others[0].kind.pulls
+    whys = (
+        (not is_one, "it takes other than one kernel of vertex functions, and reduces"),
+        (
+            any(f.kind.gathers or f.kind.writes_edges for f in functions),
+            "it goes along edges",
+        ),
+        (any(p.in_a_tree for p in plan.phases), "a reduce combines in a tree"),
+        (plan.options.checked, "indices are checked"),
+        (any("superstep" in f.scalars for f in functions), "d.superstep is read"),
+        (
+            any(a.where not in {"own", "global"} for a in accesses),
+            "other vertices are accessed",
+        ),
+        (
+            any(a.version == "next" for f in functions[:-1] for a in f.accesses)
+            or not may_overwrite([], of_vertices, others[0].width),
+            "what it commits is dropped, or read while it stands elsewhere",
+        ),
+        (
+            plan.target == "cuda" and not all(map(_is_plain, functions)),
+            "features, results but integers, or next entries on a GPU",
+        ),
+    )
+    return next((why for holds, why in whys if holds), "")
+
+
+def _is_plain(function: Analysed) -> bool:
+    """Whether loops of a GPU run a stage's function: it is without features.
+
+    It commits no iterated property. A reduce combines integers, and does not read what
+    it gave last, over which it is combined.
+    """
+    in_place = not any(a.version == "next" for a in function.accesses)
+    is_one = in_place and function.is_scalar and not function.collective
+    if not function.kind.reduces:
+        return is_one
+    combine = combine_of(function)
+    is_known = combine.rules.shuffle != "" and not combine.rules.is_arg
+    reads_last = any(a.name == function.into for a in function.accesses)
+    is_known = is_known and function.returns in {"int32", "int64"} and not reads_last
+    return is_one and is_known
+
+
+def shares_domain(plan: FoldPlan, stage: FoldPlan) -> bool:
+    """Whether a vertex that fails the first functions of a plan never runs the others.
+
+    A stage begins with the same functions, which read nothing but entries of their own
+    vertex: only the functions behind them write these, in both.
+    """
+    before, _, _ = parts_of(plan.analysis.functions)
+    first = [f for f in stage.analysis.functions if not f.kind.reduces][: len(before)]
+    return (
+        bool(before)
+        and all(map(_is_own_filter, before))
+        and ([_told(f) for f in before] == [_told(f) for f in first])
+    )
+
+
+def combines_once(function: Analysed) -> bool:
+    """Whether a reduce may combine what vertices contribute that no longer change.
+
+    In any order, with the same result.
+    """
+    rules = combine_of(function).rules
+    in_any_order = not (rounds(function) or rules.is_arg or function.returns == "real")
+    return in_any_order and _is_own_filter(function)
+
+
+def _is_own_filter(function: Analysed) -> bool:
+    """Whether a function reads entries of its own vertex, and writes nothing."""
+    return all(a.mode == "read" and a.where == "own" for a in function.accesses)
+
+
+def _told(function: Analysed) -> tuple[object, ...]:
+    """Return what a function does; a helper that it calls is like no other."""
+    nodes = [n for s in function.body for n in ast.walk(s)]
+    if any(isinstance(n, Helper) for n in nodes):
+        return (object(),)
+    return function.declared, *(ast.dump(s) for s in function.body)

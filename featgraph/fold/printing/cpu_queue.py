@@ -1,4 +1,4 @@
-"""Prints supersteps over few vertices as one loop, for the CPU target (0018)."""
+"""Prints supersteps over few vertices as one loop, for the CPU target (0018, 0098)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from featgraph.fold.lowering.facts import Facts
 from featgraph.fold.lowering.passes import lower
 from featgraph.fold.lowering.worklists.cpu import CpuWorklist
 from featgraph.fold.plan.plan import FoldPlan
+from featgraph.fold.plan.worklist import combines_once, shares_domain
 from featgraph.fold.printing.cpu import compiled, unsigned_vertices
-from featgraph.fold.printing.module import Field, Queue
+from featgraph.fold.printing.module import Field, KernelSource, Queue, StageSource
 from featgraph.fold.printing.statements import make_function, print_function
 from featgraph.fold.printing.writer import Writer
-from featgraph.fold.tree.statements import Body
+from featgraph.fold.tree.statements import Body, code
 
-__all__ = ["print_queue"]
+__all__ = ["print_queue", "print_stage"]
 
 _LISTS = ["sources", "source_count", "passed", "due", "marks"]
 _OWN = ["sources", "passed", "due", "marks"]
@@ -144,3 +145,152 @@ def _swapped(field: Field, written: tuple[str, ...]) -> str:
     if field.of in written and field.source in {"property", "next"}:
         return f"d.{field.of}" if field.source == "next" else f"d.{field.of}_next"
     return f"d.{field.name}"
+
+
+#: What a stage takes, beside its data and what reduces work in.
+_SETS = ["everyone", "left", "gone", "committed", "swept", "chunks"]
+_STAGE_HEAD = """
+import {step} as step
+import {stage} as stage
+from numba import int64, njit, uint32
+
+from featgraph.device import cpu
+from featgraph.device import queue_cpu as queue
+
+CALLED = {{"error_model": "numpy", "no_cfunc_wrapper": True, "cache": True}}
+CALLED |= {{"nogil": True, "_nrt": False}}
+"""
+_STAGE_LOOP = """
+number, work, edges, stages, ended = 0, 0, 0, 0, 0
+swept_count = swept.size
+left_count = queue.count_set(left, swept, swept_count)
+since = left_count
+BEGIN
+while True:
+    CALL
+    ran = sizes[0]
+    for place in range(number, number + ran):
+        since += counts[place]
+    number += ran
+    edges += sizes[3]
+    work += sizes[3]
+    if ran % 2 == 1:
+        sources, passed = passed, sources
+    if sizes[1] > 0 or number == most or work >= most_work:
+        break
+    LEAVE
+    if left_count > most_edges:
+        break
+    STAGE
+    passed_count = queue.list_words(committed, swept, swept_count, passed)
+    work += left_count
+    stages += 1
+    since += passed_count
+    sizes[1] = passed_count
+    if passed_count == 0:
+        ended = 1
+        break
+sizes[3], sizes[4], sizes[5] = edges, stages, ended
+END
+"""
+#: One in so many has been committed: then those are found again that are left.
+_RENEWED = 8
+_LEAVE = f"""
+if since * {_RENEWED} >= left_count:
+    since = 0
+    for place in range(swept_count):
+        word = swept[place]
+        kept = pending = left[word]
+        while pending != 0:
+            bit = cpu.trailing_zeros(pending)
+            pending = uint32(pending & (pending - uint32(1)))
+            v = int64(uint32(word * 32 + bit))
+            if not step.goes_on_0(0, v, d):
+                kept = uint32(kept & ~(uint32(1) << uint32(bit)))
+        gone[word] = uint32(left[word] & ~kept)
+        left[word] = kept
+    REDUCES
+    swept_count = queue.clear_gone(left, gone, swept, swept_count)
+    left_count = queue.count_set(left, swept, swept_count)
+"""
+
+
+def print_stage(
+    step: KernelSource, stage: KernelSource, modules: tuple[str, str]
+) -> StageSource:
+    """Print a loop over supersteps of a plan that runs a stage where nothing is due.
+
+    Parameters
+    ----------
+    step, stage : KernelSource
+        One with a loop, and one that no loop can run as a stage is not refused for.
+    modules : (str, str)
+        The names of their modules.
+    """
+    queue, plan = step.queue, stage.plan
+    if queue is None:
+        raise TypeError("a kernel without a loop")
+    shares, once, steps = shares_domain(step.plan, plan), set(), code("")
+    begin, leave, rows = code(""), code(""), []
+    for number, phase in enumerate(plan.phases):
+        main, *finish = [e for e in stage.entries if e.phase == number]
+        if not phase.kind.reduces:
+            known = {
+                "d": "s",
+                "due": "left",
+                "passed": "committed",
+                "swept_words": "swept",
+            }
+            steps += _swept(number, "0, 0, swept_count", main.arguments, known)
+            continue
+        rows += [f"rows_{number}", f"reduced_{number}"]
+        known = {"d": "s", "due": "everyone", "partials": rows[-2]}
+        finished = f"stage.{finish[0].name}({rows[-2]}, {rows[-1]})"
+        if shares and combines_once(*plan.functions_of(phase)):
+            once.add(number)
+            rows += [f"once_{number}"]
+            begin += _swept(number, "0, 0, 0", main.arguments, known)
+            known["due"] = "gone"
+            leave += _swept(number, "1, 0, gone.size", main.arguments, known)
+            leave += code(
+                f"stage.{finish[0].name}({rows[-3]}, {rows[-1]})\n"
+                f"for f in range({rows[-1]}.size):\n"
+                f"    {rows[-3]}[0, f] = {rows[-1]}[f]"
+            )
+            known["due"] = "left"
+            steps += _swept(number, "1, 0, left.size", main.arguments, known)
+        else:
+            one = _swept(
+                number, "chunk, chunks[chunk], chunks[chunk + 1]", main.arguments, known
+            )
+            steps += code("for chunk in range(chunks.size - 1):\n    ONE", ONE=one)
+        steps += code(finished)
+    within = {
+        "most": "most - number", "most_work": "most_work - work",
+        "limits": "limits[number:]", "counts": "counts[number:]",
+    }  # fmt: skip
+    given = ", ".join(within.get(name, name) for name in queue.arguments)
+    body = code(
+        _STAGE_LOOP, BEGIN=begin, CALL=code(f"step.{queue.name}({given})"), STAGE=steps,
+        LEAVE=code(_LEAVE, REDUCES=leave) if shares else code(""),
+        END=code("sizes[0] = number"),
+    )  # fmt: skip
+    writer, name = Writer(), "supersteps_and_stages_0"
+    doc = "Run supersteps, and a stage where nothing is due."
+    writer.line(f'"""{doc}"""')
+    for line in _STAGE_HEAD.format(step=modules[0], stage=modules[1]).splitlines():
+        writer.line(line)
+    arguments = [*queue.arguments, "s", *_SETS, *rows]
+    made = make_function("njit(**CALLED)", name, arguments, doc, body)
+    print_function(writer, made)
+    return StageSource(
+        name, tuple(arguments), frozenset(once), writer.text, step.stem, step.program
+    )
+
+
+def _swept(
+    number: int, bounds: str, arguments: tuple[str, ...], known: dict[str, str]
+) -> Body:
+    """Return the call of a stage's sweep, with the names of its arguments here."""
+    given = ", ".join(known[name] for name in arguments if name != "chunks")
+    return code(f"stage.sweep_{number}({bounds}, {given})")

@@ -1,24 +1,36 @@
-"""Prints supersteps over few vertices as one loop, for the CUDA target (0042)."""
+"""Prints supersteps over few vertices as one loop, for the CUDA target (0042, 0098)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
+from featgraph._cuda import import_of_numbers
 from featgraph.fold.analysis.gathers import memory_dtype
 from featgraph.fold.functions.facts import Callee, Context
+from featgraph.fold.lowering.accumulators import accumulator_of
 from featgraph.fold.lowering.facts import Facts
+from featgraph.fold.lowering.layouts import layout_of
 from featgraph.fold.lowering.passes import lower
 from featgraph.fold.lowering.worklists import at_once
 from featgraph.fold.lowering.worklists.cuda import CudaWorklist
+from featgraph.fold.plan.layout import along_to_push
 from featgraph.fold.plan.plan import FoldPlan
-from featgraph.fold.printing.module import Entry, Field, Queue
+from featgraph.fold.plan.worklist import parts_of
+from featgraph.fold.printing.module import (
+    Entry,
+    Field,
+    KernelSource,
+    Queue,
+    StageSource,
+)
 from featgraph.fold.printing.statements import make_function, print_function
 from featgraph.fold.printing.writer import Writer
 from featgraph.fold.syntax.unsigned_indices import unsigned_indices
-from featgraph.fold.tree.statements import Body
+from featgraph.fold.tree.statements import Body, code, when
 
-__all__ = ["QUEUE_THREADS", "print_queue"]
+__all__ = ["QUEUE_THREADS", "print_queue", "print_stage"]
 
 #: Threads of a block of the loop.
 QUEUE_THREADS = 512
@@ -178,3 +190,137 @@ class _QueuePrinter:
             dtype = "int64" if own.is_arg else memory_dtype(own.type, real)
             found.append((home.array, dtype, own.shape))
         return tuple(found)
+
+
+_STAGE_HEAD = """
+import {step} as step
+import {stage} as stage
+{numbers}
+
+from featgraph._cuda import cuda, kernel
+from featgraph.device import queue_cuda as queues
+from featgraph.device import warp
+"""
+_STAGE_LOOP = """
+step_number, meets, is_staged = int64(0), int64(0), False
+step.begin_0(FIRST)
+meets = queues.meet(lists, meets)
+while queues.goes_on_behind(lists, step_number, is_staged):
+    rows, leaf_count, edge_count = queues.sizes_of(lists, step_number)
+    queues.clear(lists, step_number)
+    GATHER
+    meets = queues.meet(lists, meets)
+    queues.watch(lists, step_number)
+    COMMIT
+    meets = queues.meet(lists, meets)
+    step_number += 1
+    is_staged = queues.is_idle(lists, step_number)
+    if is_staged:
+        queues.note_stage(lists, step_number)
+        STAGE
+        meets = queues.meet(lists, meets)
+queues.leave(lists, step_number)
+"""
+#: All of a warp take part in finding places for what a stage commits.
+_STAGE_VERTICES = """
+first = int32(cuda.grid(1) - cuda.laneid)
+while first < everyone.size * 32:
+    v = int32(first + cuda.laneid)
+    alive = warp.test_bit(everyone, v)
+    out_degree = int64(0)
+    RUN
+    queues.append_row(alive, v, out_degree, lists, step_number)
+    first = int32(first + cuda.gridsize(1))
+"""
+_STAGE_REDUCE = """
+queues.begin_result({into}, {identity})
+meets = queues.meet(lists, meets)
+part = {type}({identity})
+for place in range(cuda.grid(1), everyone.size * 32, cuda.gridsize(1)):
+    if warp.test_bit(everyone, place):
+        v = int32(place)
+        {update}
+part = warp.group_{shuffle}(part, 32)
+if cuda.laneid == 0:
+    {atomic}
+meets = queues.meet(lists, meets)
+"""
+
+
+def print_stage(
+    step: KernelSource, stage: KernelSource, modules: tuple[str, str]
+) -> StageSource:
+    """Print a loop over supersteps of a plan that runs a stage where nothing is due.
+
+    Parameters
+    ----------
+    step, stage : KernelSource
+        The loop, and one that no loop can run as a stage is not refused for.
+    modules : (str, str)
+        The names of their modules.
+    """
+    queue, plan = step.queue, stage.plan
+    if queue is None:
+        raise TypeError("a kernel without a loop")
+    steps, results = code(""), list[str]()
+    if not plan.phases[0].kind.reduces:  # all have looked at counts before any grows
+        steps += code("meets = queues.meet(lists, meets)")
+    for number, phase in enumerate(plan.phases):
+        functions = plan.functions_of(phase)
+        if phase.kind.reduces:
+            results.append(f"reduced_{number}")
+            steps += _reduced(plan, number, results[-1])
+            continue
+        run: Body = _degree(step.plan)
+        for function in reversed(functions):
+            called = code(f"alive = stage.{function.name}(v, s)")
+            run = [*called, *when(["alive"], run)]
+        steps += code(_STAGE_VERTICES, RUN=when(["alive"], run))
+    before, _, _ = parts_of(step.plan.analysis.functions)
+    rows, far = [n for n in queue.arguments if n != "far_lists"][2:], list[str]()
+    first = ["lists", *queue.graph]
+    if "far_lists" in queue.arguments:  # where none wait
+        first, far = ["d", "lists", "far_lists", *queue.graph], ["far_lists", "0"]
+    inner = ", ".join([*_OF_A_STEP, *far, *rows])
+    gather = code(f"step.gather_0({inner})")
+    if any(a.mode != "read" for f in before for a in f.accesses):
+        meets = "meets = queues.meet(lists, meets)"
+        gather = code(f"step.meet_0({inner})\n{meets}\nstep.push_0({inner})")
+    body = code(
+        _STAGE_LOOP.replace("FIRST", ", ".join(first)), GATHER=gather, STAGE=steps,
+        COMMIT=code(f"step.commit_0({inner})"),
+    )  # fmt: skip
+    writer, doc = Writer(), "Run supersteps, and a stage where nothing is due."
+    writer.line(f'"""{doc}"""')
+    numbers = import_of_numbers("int32", "int64", "uint32")
+    head = _STAGE_HEAD.format(step=modules[0], stage=modules[1], numbers=numbers)
+    for line in head.splitlines():
+        writer.line(line)
+    arguments = (*queue.arguments, "s", "everyone", *results)
+    decorator = f"kernel(cache=True, launch_bounds={_BOUNDS})"
+    name = "supersteps_and_stages_0"
+    body = unsigned_indices(body)
+    print_function(writer, make_function(decorator, name, arguments, doc, body))
+    return StageSource(
+        name, arguments, frozenset(), writer.text, step.stem, step.program
+    )
+
+
+def _degree(plan: FoldPlan) -> Body:
+    """Return how many edges lead out of `v`, in the rows that a step pushes along."""
+    [phase] = plan.phases
+    _, gathers, _ = parts_of(plan.functions_of(phase))
+    along = along_to_push(phase.along, gathers, plan.analysis, plan.traits)
+    layout = layout_of(plan, replace(phase, along=along))
+    return layout.row("v") + code(f"out_degree = int64({layout.degree})")
+
+
+def _reduced(plan: FoldPlan, number: int, into: str) -> Body:
+    """Return a reduce over all vertices, whose order does not matter, by atomics."""
+    [function] = plan.functions_of(plan.phases[number])
+    own = accumulator_of(function, plan.analysis)
+    [atomic] = own.atomic(into, "0", "part", "warp", plan.real)
+    return code(_STAGE_REDUCE.format(
+        into=into, identity=own.identity, type=own.type, shuffle=own.rules.shuffle,
+        update=own.update("part", f"stage.{function.name}(v, s)"), atomic=atomic,
+    ))  # fmt: skip

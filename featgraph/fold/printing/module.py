@@ -12,7 +12,15 @@ from featgraph.fold.plan.plan import FoldPlan
 from featgraph.fold.schedules.base import GraphArray, Schedule
 from featgraph.fold.schedules.mapping import PIECE_BYTES
 
-__all__ = ["ALIGNMENT", "Argument", "Entry", "Field", "KernelSource", "Queue"]
+__all__ = [
+    "ALIGNMENT",
+    "Argument",
+    "Entry",
+    "Field",
+    "KernelSource",
+    "Queue",
+    "StageSource",
+]
 
 #: Addresses of arrays are multiples of so many bytes: lanes load them at once (CUDA).
 ALIGNMENT = PIECE_BYTES
@@ -280,3 +288,28 @@ class KernelSource:
             else:
                 fills[accumulator.name] = accumulator.identity
         return fills
+
+
+@dataclass(frozen=True, eq=False)
+class StageSource:
+    """A module that runs supersteps of few vertices and, between them, a stage (0098).
+
+    Attributes
+    ----------
+    name : str
+        Function name in the module.
+    arguments : tuple of str
+        What the runtime must pass, by name: what the loop takes, and of the stage "s"
+        (its data), sets, and for each reduce ``rows_0`` and the like, by its phase.
+    once : frozenset of int
+        Phases that combine once what vertices contribute that are not left.
+    text, stem, program : str
+        As those of `KernelSource`.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    once: frozenset[int]
+    text: str
+    stem: str
+    program: str

@@ -46,6 +46,10 @@ class LoopReport:
         Number of waiting vertices.
     limits : tuple of float
         The limit of each superstep, and of the next one, if vertices wait.
+    stages : int
+        How often a stage has run between them.
+    has_ended : bool
+        Whether the last one has committed nothing.
     """
 
     counts: list[int]
@@ -54,6 +58,8 @@ class LoopReport:
     edges: int
     waiting: int = 0
     limits: tuple[float, ...] = ()
+    stages: int = 0
+    has_ended: bool = False
 
 
 @dataclass
@@ -87,6 +93,8 @@ class QueueMemory:
     vertex_count : int
     most : int
         Most sources and edges of a superstep, together.
+    is_staged : bool
+        Whether a stage may leave more sources than that.
     """
 
     def __init__(
@@ -96,11 +104,14 @@ class QueueMemory:
         identities: Sequence[Any],
         vertex_count: int,
         most: int,
+        is_staged: bool = False,
     ) -> None:
         self._device, self._most, self._count = device, most, vertex_count
         # Each vertex occurs once in a list. Lists that are passed on are double
         # buffers: a superstep reads one and fills the other.
         self._size = size = max(min(most, vertex_count), 1)
+        if is_staged:
+            self._size = size = max(vertex_count, 1)
         sources, begins = (
             self._area(name, (2 * size,), "int32") for name in ("sources", "begins")
         )
@@ -181,7 +192,11 @@ class QueueMemory:
         counts, seconds = log[:, 0].tolist(), (log[:, 1] * 1e-9).tolist()
         waiting, edges = int(words[words_of.WAITING]), packed & words_of.EDGES
         limits = () if keys.number < 0 else self._read_limits(number)
-        return LoopReport(counts, seconds, active, edges, waiting, limits)
+        stages, last = int(words[words_of.STAGES]), int(words[words_of.STAGED])
+        has_ended = stages > 0 and active == 0 and last == number
+        return LoopReport(
+            counts, seconds, active, edges, waiting, limits, stages, has_ended
+        )
 
     def _read_limits(self, number: int) -> tuple[float, ...]:
         """Return the limit of each superstep, and of the next one."""

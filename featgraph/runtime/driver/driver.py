@@ -13,7 +13,6 @@ from featgraph._interrupts import rare_collections
 from featgraph.errors import ConvergenceWarning, StateError
 from featgraph.fold.plan.options import IN_PLACE
 from featgraph.graph.views.view import Preparation
-from featgraph.program.active import ActiveSet
 from featgraph.program.snapshot import Left
 from featgraph.program.state import State
 from featgraph.runtime.behind.queue import COMPILER, LONG
@@ -115,7 +114,8 @@ def iterate(
         converged. It is not called where the limit has been reached; the run has not
         converged then. If it writes and raises an error, every vertex is due in a
         later call. A foldmap runs over all vertices, on the run's target, and what it
-        commits is continued with; results of its reduces stay where they are.
+        commits is continued with; results of its reduces stay where they are. Compiled
+        loops run it themselves where it consists of reduces and vertex functions.
     record_active : bool, optional
         Keep what each superstep committed.
     watch : str, optional
@@ -178,8 +178,7 @@ def iterate(
         "repartition": repartition, "target": target, "asynchronous": asynchronous,
     } | options, [f for step in foldmaps for f in step.program.functions])  # fmt: skip
     limit, record_active = _limit(asked_for), asked_for["record_active"]
-    if isinstance(then, FoldMap):
-        then = _stage(then, target)
+    stage, then = _stage(then, target)
     test, call = (until, None) if isinstance(until, StoppingTest) else (None, until)
     calls = call, callback, then
     told = {name: asked_for[name] for name in _TOLD} | {"until": test}
@@ -195,7 +194,7 @@ def iterate(
         look = next((name for name in looks if looks[name] not in (None, False)), "")
         asked = Asked(
             foldmaps, state, device, None if session.goes_on else active,
-            recompute_every, near_far, look, watch, test, then is not None,
+            recompute_every, near_far, look, watch, test, then is not None, stage,
             options | {"asynchronous": asynchronous},
         )  # fmt: skip
         moves = make_moves(repartition, state, options)
@@ -229,13 +228,13 @@ def iterate(
     return run
 
 
-def _stage(foldmap: FoldMap, target: str) -> Callable[[Run, State], ActiveSet]:
-    """Return a function ``then=`` that runs a foldmap over all vertices."""
-
-    def begin(run: Run, state: State) -> ActiveSet:
-        return foldmap(state, target=target)
-
-    return begin
+def _stage(
+    then: Any, target: str
+) -> tuple[FoldMap | None, Callable[[Run, State], Any] | None]:
+    """Return the foldmap that is given as ``then=``, and a function that runs it."""
+    if not isinstance(then, FoldMap):
+        return None, then
+    return then, lambda run, state: then(state, target=target)
 
 
 def _of_graph(state: State, device: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -446,6 +445,8 @@ class Asked:
         Ends the run when it is met.
     goes_on : bool
         Whether `then=` may continue where nothing is due.
+    stage : FoldMap or None
+        What it is, if it is a foldmap.
     """
 
     foldmaps: list[FoldMap]
@@ -458,6 +459,7 @@ class Asked:
     log: Any = None
     test: StoppingTest | None = None
     goes_on: bool = False
+    stage: FoldMap | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -503,7 +505,9 @@ def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
         pending = begin_pending(asked.active, state, device, len(asked.foldmaps))
     if waiting is not None:
         watched = replace(watched, key=waiting.key)
-    return Agenda(steps, pending, waiting, watching), watched
+    agenda = Agenda(steps, pending, waiting, watching)
+    agenda.then = asked.stage
+    return agenda, watched
 
 
 def _make_waiting(asked: Asked, steps: list[Step], watched: Watched) -> Waiting | None:

@@ -76,6 +76,8 @@ class Agenda:
         self.asks_within: Callable[[], int] | None = None
         #: Has ranks own other vertices; None where they keep theirs.
         self.moves: Moves | None = None
+        #: A foldmap that runs where nothing is due, and loops may run (0098).
+        self.then: FoldMap | None = None
         #: Of each foldmap.
         self.scalars = [ScalarsRead(self.state, s.plan.facts.scalars) for s in steps]
 

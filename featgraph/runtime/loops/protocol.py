@@ -72,6 +72,10 @@ class QueueRun:
         How many vertices that has.
     edges : int
         Edges that were gone along.
+    stages : int
+        How often a stage has run between them (0098).
+    has_ended : bool
+        Whether the last one has committed nothing.
     """
 
     counts: list[int]
@@ -80,6 +84,8 @@ class QueueRun:
     words: Any
     size: int
     edges: int
+    stages: int = 0
+    has_ended: bool = False
 
 
 class SuperstepLoop(Protocol):

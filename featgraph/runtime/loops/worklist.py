@@ -17,6 +17,8 @@ import numpy as np
 
 from featgraph._cached import cached_property
 from featgraph._interrupts import import_whole
+from featgraph.errors import FeatGraphError
+from featgraph.fold.compiling.kernel import Kernel, StagedKernel
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import word_count
 from featgraph.runtime.behind.ready import is_ready
@@ -27,6 +29,7 @@ from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.step import Step
 from featgraph.runtime.memory.buffers import ALL, Buffers
 from featgraph.runtime.superstep.bound import explained
+from featgraph.runtime.superstep.foldmap import FoldMap
 from featgraph.runtime.superstep.frontier import Frontier
 from featgraph.runtime.superstep.superstep import Superstep
 
@@ -102,6 +105,10 @@ class WorklistLoop:
         run.thresholds += ran.thresholds
         if run.evaluated is not None:
             run.evaluated += ran.edges
+        if ran.stages:  # as behind `Agenda.begin`
+            scalars = agenda.scalars[0].read()
+            agenda.steps[0].forget()
+            run.converged = ran.has_ended
         is_all = 0 < ran.size == agenda.state.graph.living_count
         pending.words = None if is_all else ran.words
         pending.count, pending.scalars = ran.size, scalars
@@ -120,10 +127,14 @@ def pays_to_wait(step: Step) -> bool:
 
 def _queue_of(agenda: Agenda) -> Any:
     """Return the loop of a run on its target."""
+    stage, then = None, agenda.then
+    if then is not None and then.vertices is None and agenda.waiting is None:
+        stage = LoopStage(then, agenda.steps[0].plain)
     if agenda.device.name == "cpu":
-        return CpuQueue(agenda)
+        return CpuQueue(agenda, stage)
     # It takes the dialect, which is not there without a GPU.
-    return import_whole("featgraph.runtime.loops.worklist_cuda").CudaQueue(agenda)
+    loops = import_whole("featgraph.runtime.loops.worklist_cuda")
+    return loops.CudaQueue(agenda, stage)
 
 
 Words = Any
@@ -159,15 +170,17 @@ class CpuQueue:
     Parameters
     ----------
     agenda : Agenda
+    stage : LoopStage or None
+        What it runs where nothing is due.
     """
 
-    def __init__(self, agenda: Agenda) -> None:
+    def __init__(self, agenda: Agenda, stage: LoopStage | None) -> None:
         [step] = agenda.steps
         queue = step.plain.kernel.kernel_source.queue
         if queue is None:
             raise TypeError("a kernel without a loop")
         self.superstep, self.waiting, self.queue = step.plain, agenda.waiting, queue
-        self._key = -1
+        self._key, self._stage = -1, stage
         if self.waiting is not None:
             self._key = step.plan.facts.queue_keys.index(self.waiting.key)
         self._has_run = self._was_left = False
@@ -250,7 +263,7 @@ class CpuQueue:
         buffers = step.bound.buffers
         most = min(most, _MOST_SUPERSTEPS)
         arrays = self._find_arrays(buffers)
-        sizes, counts = np.zeros(4, np.int64), np.empty(most, np.int64)
+        sizes, counts = np.zeros(6, np.int64), np.empty(most, np.int64)
         limits = np.empty(most + 1, np.float64)
         sizes[1] = self._loops.list_set(active, arrays["passed"])
         in_place = self.queue.overwrites
@@ -267,15 +280,21 @@ class CpuQueue:
             "delta": 0.0 if waiting is None else waiting.delta,
             "limit": 0.0 if waiting is None else waiting.limit,
         }  # fmt: skip
-        values = [known[name] for name in self.queue.arguments]
+        stage = self._stage
+        staged = None if stage is None else stage.bring(step.kernel, known)
+        self._function = step.kernel.queue if staged is None else staged.function
+        names = (self.queue if staged is None else staged.source).arguments
+        values = [known[name] for name in names]
         try:
             try:
                 self._call(values)
             finally:  # also behind an interrupt
                 # Of two buffers, the loop leaves both equal.
                 stale = dict.fromkeys(self.queue.commits, ALL if in_place else None)
-                buffers.end_in_place(stale, int(sizes[0]))
-            number, size, far_count, edges = sizes.tolist()
+                if stage is not None and sizes[4] > 0:
+                    stale = stage.end() | stale
+                buffers.end_in_place(stale, int(sizes[0] + sizes[4]))
+            number, size, far_count, edges, stages, has_ended = sizes.tolist()
             words = np.zeros(word_count(count), np.uint32)
             # Where none wait, lists change places as each superstep begins.
             left = "passed" if self._key < 0 and number % 2 == 0 else "sources"
@@ -295,13 +314,14 @@ class CpuQueue:
             thresholds = (waiting.sign * limits[:number]).tolist()
         seconds = [(time.perf_counter() - begun) / max(number, 1)] * number
         done = counts[:number].tolist()
-        return QueueRun(done, seconds, thresholds, words, size, edges)
+        more = stages, bool(has_ended)
+        return QueueRun(done, seconds, thresholds, words, size, edges, *more)
 
     def _call(self, values: list[Any]) -> None:
         """Run the loop, which leaves a list of the vertices that are due behind it."""
         kernel = self.superstep.kernel
         try:
-            kernel.queue(*values)
+            self._function(*values)
         except Exception as error:
             told = explained(kernel, self.queue.name, error)
             if told is error:
@@ -320,6 +340,69 @@ class CpuQueue:
         sets = self.superstep.device.sets
         edges = sets.edges_of(active, buffers.graph, self.queue.along)
         return bool(edges <= self._most_edges // (2 if is_back else 1))
+
+
+class LoopStage:
+    """A foldmap that a compiled loop runs where nothing is due (0098).
+
+    Parameters
+    ----------
+    foldmap : FoldMap
+        What `iterate` was given as ``then=``.
+    step : Superstep
+        The one whose loop it is.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        The stage's, since `bring`.
+    """
+
+    kernel: Kernel
+
+    def __init__(self, foldmap: FoldMap, step: Superstep) -> None:
+        self._foldmap, self._step = foldmap, step
+
+    def bring(self, loop: Kernel, known: dict[str, Any]) -> StagedKernel | None:
+        """Add what the stage works with to what is known of a loop.
+
+        Return the loop with the stage in it; None where the host is to run that: its
+        results have no memory yet, or it ends in an error.
+        """
+        step = self._step
+        try:
+            stage = self._foldmap.prepare(step.bound.state, step.device, {})
+        except FeatGraphError:
+            return None
+        bound = self._bound = stage.bound
+        buffers, results = bound.arrive(), bound.plan.facts.reductions
+        are_there = all(
+            name in bound.state and buffers.current.get(name) is bound.reduced(name)
+            for name in results
+        )
+        if stage.kernel.not_staged or not are_there:
+            return None
+        self.kernel, staged = stage.kernel, loop.with_stage(stage.kernel)
+        words, on_cpu = bound.full.words, step.device.name == "cpu"
+        known |= {"s": bound.data(Frontier(in_place=True), None), "everyone": words}
+        if on_cpu:
+            known |= {
+                "left": words.copy(), "gone": np.zeros_like(words),
+                "committed": np.empty_like(words), "swept": np.arange(words.size),
+                "chunks": bound.graph["vertex_chunks"],
+            }  # fmt: skip
+        for own in (own for own in stage.phases if own.phase.kind.reduces):
+            rows, reduced = bound.parts(own.number), bound.reduced(own.phase.into)
+            if own.number in staged.source.once:
+                rows = np.empty_like(rows, shape=(2, rows.shape[1]))
+                known[f"once_{own.number}"] = np.empty_like(reduced)
+            known |= {f"rows_{own.number}": rows, f"reduced_{own.number}": reduced}
+        return staged
+
+    def end(self) -> dict[str, Any]:
+        """Note what the stage has written; return where next buffers are stale."""
+        self._bound.renew_reductions()
+        return dict.fromkeys(self._bound.plan.facts.writes_next, ALL)
 
 
 def _most_edges(superstep: Superstep, waits: bool) -> int:

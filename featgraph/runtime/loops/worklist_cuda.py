@@ -13,7 +13,7 @@ from typing import Any
 
 from featgraph._interrupts import deferred_interrupts
 from featgraph.config import config
-from featgraph.fold.compiling.kernel import Kernel
+from featgraph.fold.compiling.kernel import Kernel, StagedKernel
 from featgraph.fold.plan.plan import WORKLIST
 from featgraph.runtime.behind.queue import COMPILER, Job
 from featgraph.runtime.devices.cuda_queue import Keys, QueueMemory
@@ -43,8 +43,10 @@ WANTED = 8
 _wanted: weakref.WeakKeyDictionary[Kernel, tuple[int, tuple[int, int]]] = (
     weakref.WeakKeyDictionary()
 )
-#: Kernel -> what compiles its loop.
-_jobs: weakref.WeakKeyDictionary[Kernel, Job] = weakref.WeakKeyDictionary()
+#: Kernel, or one with a stage -> what compiles its loop.
+_jobs: weakref.WeakKeyDictionary[Kernel | StagedKernel, Job] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def is_compiled(kernel: Kernel) -> bool:
@@ -58,11 +60,13 @@ class CudaQueue:
     Parameters
     ----------
     agenda : Agenda
+    stage : LoopStage or None
+        What it runs where nothing is due.
     """
 
-    def __init__(self, agenda: Agenda) -> None:
+    def __init__(self, agenda: Agenda, stage: Any) -> None:
         [step] = agenda.steps
-        self._agenda, self._step = agenda, step.plain
+        self._agenda, self._step, self._stage = agenda, step.plain, stage
         self._device: Any = agenda.device
         self._waiting = agenda.waiting
         #: How often others are let go first, now and where it ends at once again.
@@ -140,7 +144,9 @@ class CudaQueue:
         bound = self._step.bound_for(kernel)
         buffers = bound.buffers
         count, identities = bound.graph.vertex_count, kernel.module.IDENTITIES
-        memory = QueueMemory(device, queue, identities, count, MOST_ACTIVE)
+        staged, more = self._find_stage(kernel)
+        is_staged = staged is not None
+        memory = QueueMemory(device, queue, identities, count, MOST_ACTIVE, is_staged)
         bound.stale.begin()
         # Both buffers are equal behind this, and behind the loop.
         bound.stale.freshen(buffers, kernel.plan.phases[0], bound.empty_words())
@@ -148,10 +154,11 @@ class CudaQueue:
         keys = self._keys()
         lists = memory.begin(pending.words, most, _MOST_AWAY, keys)
         rows = [buffers.graph[name] for name in queue.graph]
+        function = kernel.queue if staged is None else staged.function
         try:
-            given = data, *lists, *rows, *memory.entries
+            given = data, *lists, *rows, *memory.entries, *more
             blocks = min(BLOCKS, device.multiprocessors)
-            device.launches(kernel.queue, blocks, queue.entry.block, given)
+            device.launches(function, blocks, queue.entry.block, given)
             report = memory.read(keys)
         except BaseException as error:
             memory.forget()
@@ -164,8 +171,11 @@ class CudaQueue:
         number = len(report.counts)
         is_over = report.active + report.edges > MOST_ACTIVE
         self._waits = self._patience if is_over else 0
+        if report.stages:
+            self._stage.end()
         if number:
-            buffers.end_in_place(dict.fromkeys(queue.commits), number)
+            ran = number + report.stages
+            buffers.end_in_place(dict.fromkeys(queue.commits), ran)
         thresholds: list[float] = []
         if self._waiting is not None:
             *limits, self._waiting.limit = report.limits
@@ -174,8 +184,32 @@ class CudaQueue:
             agenda.steps[0].note_edges(lists[0].left, report.edges)
         return QueueRun(
             report.counts, report.seconds, thresholds, lists[0].left,
-            report.active + report.waiting, report.edges,
+            report.active + report.waiting, report.edges, report.stages,
+            report.has_ended,
         )  # fmt: skip
+
+    def _find_stage(self, loop: Kernel) -> tuple[StagedKernel | None, list[Any]]:
+        """Return the loop with the stage in it, if it is compiled, and more to give."""
+        queue, known = loop.kernel_source.queue, dict[str, Any]()
+        if self._stage is None or queue is None or queue.marks_steps:
+            return None, []
+        staged = self._stage.bring(loop, known)
+        if staged is None or not self._is_there(loop, staged):
+            return None, []
+        return staged, [known[n] for n in staged.source.arguments if n in known]
+
+    def _is_there(self, loop: Kernel, staged: StagedKernel) -> bool:
+        """Whether a loop with a stage is compiled; have that done behind the run."""
+        if staged not in _jobs:
+            types = loop.signature_with_stage(self._stage.kernel)
+            launches = self._device.launches
+            _jobs[staged] = Job(
+                f"the loop over few vertices of {self._step.kernel}, with a stage",
+                lambda: [lambda: launches.prepare(staged.function, types)],
+                lambda: int(launches.firsts),
+            )
+            COMPILER.ask(_jobs[staged])
+        return _jobs[staged].is_done
 
     def _keys(self) -> Keys:
         """Return what tells near vertices from far ones."""
