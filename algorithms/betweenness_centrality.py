@@ -32,7 +32,6 @@ those of networkx.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,7 +110,7 @@ def shares_of_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
 @fg.vertex
 def depend(f, v, d):  # type: ignore[no-untyped-def]
     """Take a share where it is one's turn, and add to what the sources contribute."""
-    is_turn = d.level[v, f] == d.turn
+    is_turn = d.level[v, f] == d.last - d.superstep
     delta = d.sigma[v, f] * d.beyond[v, f] + d.at_ends
     share = 1 / d.sigma[v, f] + d.beyond[v, f] if is_turn else d.share[v, f]
     d.share_next[v, f] = share
@@ -312,7 +311,7 @@ def _state(graph: fg.Graph, width: int, properties: dict[str, Any]) -> fg.State:
         sigma=fg.vertex_property(np.float64(0), shape=(width,), iterated=True),
         share=fg.vertex_property(np.float64(0), shape=(width,), iterated=True),
         begun=0,
-        turn=0,
+        last=0,
         **properties,
     )
 
@@ -329,18 +328,11 @@ def _run(state: fg.State, some: Array, options: dict[str, Any]) -> list[fg.Run]:
         max_supersteps=state.graph.vertex_count + 1,
         **options,
     )
-    back = fg.Run(run.target, [], converged=True)
-    for turn in range(run.supersteps, 0, -1):
-        reached, number = run.active_sets[turn - 1], run.active_counts[turn - 1]  # type: ignore[index]
-        if number:
-            begun = time.perf_counter()
-            state["turn"] = turn
-            backwards.on(reached)(state, **called_with(options))
-            back.active_counts.append(number)
-            back.seconds.append(time.perf_counter() - begun)
-    back.supersteps = len(back.seconds)
-    back.directions = run.directions[: back.supersteps]
-    back.aggregates = run.aggregates[: back.supersteps]
+    committed = zip(run.active_sets or (), run.active_counts, strict=True)
+    sets = [some for some, number in committed if number][::-1]
+    run.active_sets = None  # the next run may have their memory
+    state["last"] = state.superstep + len(sets)
+    back = fg.iterate(backwards, state, due=sets, **called_with(options))
     return [run, back]
 
 

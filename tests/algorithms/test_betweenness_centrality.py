@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import sys
 from typing import Any
@@ -134,21 +135,20 @@ def test_batches_and_options_do_not_show(
 def test_backwards_only_the_vertices_of_a_level_run(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[tuple[fg.ActiveSet, fg.ActiveSet]] = []
-
-    class Watched:
-        def __init__(self, vertices: fg.ActiveSet) -> None:
-            self.vertices = vertices
-
-        def __call__(self, state: fg.State, **options: Any) -> fg.ActiveSet:
-            # `depend` announces every vertex that it runs on.
-            ran = backwards.on(self.vertices)(state, **options)
-            seen.append((self.vertices, ran))
-            return ran
-
+    """A share changes where it is the turn of a level."""
     module = sys.modules[betweenness_centrality.__module__]
-    backwards = module.backwards
-    monkeypatch.setattr(module, "backwards", type("M", (), {"on": Watched}))
+    asked: list[list[int]] = []
+    shares: list[Any] = []
+
+    def iterate(step: Any, state: fg.State, **options: Any) -> fg.Run:
+        if step is module.backwards:
+            asked.extend(one.vertices.tolist() for one in options["due"])
+            shares.append(state["share"])
+            options["callback"] = lambda _, state: shares.append(state["share"])
+        return run(step, state, **options)
+
+    run = fg.iterate
+    monkeypatch.setattr(fg, "iterate", iterate)
     tree = nx.balanced_tree(3, 3, nx.DiGraph)
     graph = fg.Graph.from_edges(*np.array(tree.edges).T)
     sources = [0, 1, 2, 5, 17]
@@ -158,8 +158,8 @@ def test_backwards_only_the_vertices_of_a_level_run(
         sorted({v for of in levels for v, level in of.items() if level == turn})
         for turn in (3, 2, 1)
     ]
-    assert [ran.vertices.tolist() for _, ran in seen] == expected
-    assert all(ran == asked for asked, ran in seen)
+    changed = (a != b for a, b in itertools.pairwise(shares))
+    assert [np.flatnonzero(c.any(1)).tolist() for c in changed] == asked == expected
 
 
 def test_samples_are_drawn_once_each() -> None:
