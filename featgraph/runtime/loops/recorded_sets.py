@@ -1,4 +1,4 @@
-"""Sets of a run that the device records, and has supersteps run on (0094).
+"""Sets of a run that the device records, and has supersteps run on (0097).
 
 A `SetLog` is memory of a GPU to which supersteps append what they have committed: of
 each set the words that are not zero. The operations are the same in each superstep, so
