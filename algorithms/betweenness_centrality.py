@@ -24,11 +24,12 @@ the vertex, which has no more paths than those beyond. Otherwise bits are the sa
 
 Where edges have lengths, `_weighted_betweenness` finds the same sums.
 
-State: ``level``, ``sigma`` and ``share`` (V, k), and ``exponent``, a column for each of k sources, which
-take one run; ``dependency`` (V,), of all runs. The run forwards records which vertices
-each level has reached, and the run backwards is on those, level by level. Forwards,
-a vertex reads its in-edges in a superstep if some source has just reached a neighbor
-and has not reached it; backwards, its out-edges once for each of its levels.
+State: ``level``, ``sigma`` and ``share`` (V, k), and ``exponent``, a column for each of
+k sources, which take one run; ``dependency`` (V,), of all runs. The run forwards
+records which vertices each level has reached, and the run backwards is on those, level
+by level. Forwards, a vertex reads its in-edges in a superstep if some source has just
+reached a neighbor and has not reached it; backwards, its out-edges once for each of its
+levels.
 
 U. Brandes, "A Faster Algorithm for Betweenness Centrality", Journal of Mathematical
 Sociology 25, 2001; on some sources for all, U. Brandes, C. Pich, "Centrality Estimation
@@ -421,9 +422,10 @@ def _both_ways(
         recorded, run.active_sets = run.active_sets or [], None
         sets += [one for one, n in zip(recorded, run.active_counts, strict=True) if n]
         runs.append(run)
-        look(state, **called_with(options))
-        if state["overflows"].any():
-            return False
+        if out is forwards:
+            look(state, **called_with(options))
+            if state["overflows"].any():
+                return False
         active, has_ended = recorded[-1] if recorded else active, run.converged
     state["last"] = state.superstep + len(sets)
     runs.append(fg.iterate(back, state, due=sets[::-1], **called_with(options)))
