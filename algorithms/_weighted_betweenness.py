@@ -31,7 +31,7 @@ import numpy.typing as npt
 import featgraph as fg
 from featgraph.algorithms._result import called_with
 
-__all__ = ["add_ends", "count", "run", "state"]
+__all__ = ["add_ends", "run", "state"]
 
 Array = npt.NDArray[Any]
 
@@ -149,4 +149,6 @@ def run(state: fg.State, some: Array, options: dict[str, Any]) -> list[fg.Run]:
         for step, active in ((measure, some), (forwards, some), (backwards, None))
     ]
     finish(state, **called_with(options))
+    if state["at_ends"]:
+        count(state, **called_with(options))
     return runs

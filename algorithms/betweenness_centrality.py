@@ -16,13 +16,20 @@ and backwards, from the last level to the first, with u the vertices one level o
 not reached yet has no paths; and a share is zero before its vertex is computed,
 while no edge leads more than one level on.
 
+On long graphs, paths are more than numbers hold: on a grid of n x n up to ``2**(2 n)``.
+Where sigma overflows, a run begins anew in a form with exponents: ``sigma B**exponent``
+is the number of paths, and ``share B**-exponent`` the share, with ``B = 2**512``. A sum
+of paths is relative to the largest exponent of its terms, and one of shares to that of
+the vertex, which has no more paths than those beyond. Otherwise bits are the same.
+
 Where edges have lengths, `_weighted_betweenness` finds the same sums.
 
-State: ``level``, ``sigma`` and ``share`` (V, k), a column for each of k sources, which
-take one run; ``dependency`` (V,), of all runs. The run forwards records which vertices
-each level has reached, and a superstep backwards runs on those and no others. Forwards,
-a vertex reads its in-edges in a superstep if some source has just reached a neighbor
-and has not reached it; backwards, its out-edges once for each of its levels.
+State: ``level``, ``sigma`` and ``share`` (V, k), and ``exponent``, a column for each of
+k sources, which take one run; ``dependency`` (V,), of all runs. The run forwards
+records which vertices each level has reached, and the run backwards is on those, level
+by level. Forwards, a vertex reads its in-edges in a superstep if some source has just
+reached a neighbor and has not reached it; backwards, its out-edges once for each of its
+levels.
 
 U. Brandes, "A Faster Algorithm for Betweenness Centrality", Journal of Mathematical
 Sociology 25, 2001; on some sources for all, U. Brandes, C. Pich, "Centrality Estimation
@@ -32,7 +39,6 @@ those of networkx.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +72,11 @@ BATCH = 32
 FEW = 4
 #: Vertices and edges of a small graph: unused columns cost less than kernels.
 SMALL = 2**15
+#: Supersteps forwards, at most, behind which it is seen whether sigma has overflown: as
+#: many as an overflow takes where each vertex has two neighbors on its way.
+STAGE = 1536
+#: Numbers of paths from here on have another exponent.
+BASE, UNIT = 2.0**512, 2.0**-512
 #: Bytes that the columns of a run take at most; the batch is halved down to 8 for it.
 COLUMNS = 2**29
 
@@ -102,6 +113,51 @@ def settle(f, v, d):  # type: ignore[no-untyped-def]
     return True
 
 
+@fg.reduce(into="overflows", combine="any")
+def too_many(f, v, d):  # type: ignore[no-untyped-def]
+    """See whether there are more paths than numbers hold."""
+    return not d.sigma[v, f] < np.inf
+
+
+@fg.vertex
+def begin_exponents(f, v, d):  # type: ignore[no-untyped-def]
+    """Have exponents at the sources."""
+    d.exponent_next[v, f] = 0 if v == d.source[f] else -1
+    return True
+
+
+@fg.gather(into="largest", combine="max")
+def exponents_of_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Take the largest exponent of in-neighbors that have been reached."""
+    return d.exponent[u, f]
+
+
+@fg.gather(into="paths", combine="sum")
+def scaled_paths_of_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Take the paths to an in-neighbor, in units of that exponent."""
+    below = d.largest[v, f] - d.exponent[u, f]
+    return d.sigma[u, f] * (1.0 if below == 0 else UNIT if below == 1 else 0.0)
+
+
+@fg.vertex
+def settle_scaled(f, v, d):  # type: ignore[no-untyped-def]
+    """Take the next level, and the number of paths."""
+    if d.level[v, f] >= 0 or d.paths[v, f] == 0:
+        return False
+    is_larger = d.paths[v, f] >= BASE
+    d.level_next[v, f] = d.superstep - d.begun + 1
+    d.sigma_next[v, f] = d.paths[v, f] * (UNIT if is_larger else 1.0)
+    d.exponent_next[v, f] = d.largest[v, f] + (1 if is_larger else 0)
+    return True
+
+
+@fg.gather(into="beyond", combine="sum", along="out")
+def scaled_shares_of_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
+    """Take the shares of out-neighbors, in the unit of the vertex."""
+    above = d.exponent[u, f] - d.exponent[v, f]
+    return d.share[u, f] * (1.0 if above <= 0 else UNIT if above == 1 else 0.0)
+
+
 @fg.gather(into="beyond", combine="sum", along="out")
 def shares_of_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Take the shares of out-neighbors; those of the next level have some."""
@@ -111,7 +167,7 @@ def shares_of_neighbors(f, u, v, e, d):  # type: ignore[no-untyped-def]
 @fg.vertex
 def depend(f, v, d):  # type: ignore[no-untyped-def]
     """Take a share where it is one's turn, and add to what the sources contribute."""
-    is_turn = d.level[v, f] == d.turn
+    is_turn = d.level[v, f] == d.last - d.superstep
     delta = d.sigma[v, f] * d.beyond[v, f] + d.at_ends
     share = 1 / d.sigma[v, f] + d.beyond[v, f] if is_turn else d.share[v, f]
     d.share_next[v, f] = share
@@ -143,6 +199,12 @@ def scale(f, v, d):  # type: ignore[no-untyped-def]
 start = fg.foldmap(begin)
 forwards = fg.foldmap(unseen, paths_of_neighbors, settle)
 backwards = fg.foldmap(shares_of_neighbors, depend)
+start_scaled = fg.foldmap(begin, begin_exponents)
+forwards_scaled = fg.foldmap(
+    unseen, exponents_of_neighbors, scaled_paths_of_neighbors, settle_scaled
+)
+backwards_scaled = fg.foldmap(scaled_shares_of_neighbors, depend)
+look = fg.foldmap(too_many)
 count = fg.foldmap(count_reached, weighted.add_ends)
 finish = fg.foldmap(no_number, scale)
 step = backwards
@@ -225,7 +287,8 @@ def betweenness_centrality(
         If sources are not vertices or not different, weights do not fit the graph, are
         not positive or could be lost in rounding, or a number is out of range.
     DivergenceError
-        If there are more shortest paths between two vertices than float64 can hold.
+        With weights, if there are more shortest paths between two vertices than float64
+        can hold.
 
     Notes
     -----
@@ -257,18 +320,15 @@ def betweenness_centrality(
         "at_ends": float(endpoints),
     }
     if weights is None:
-        state, turn, counted = _state(graph, width, properties), _run, count
+        state, turn = _state(graph, width, properties | {"is_scaled": False}), _run
     else:
         lengths = require_lengths(graph, weights, positive=True)
         state, turn = weighted.state(graph, width, lengths, properties), weighted.run
-        counted = weighted.count
     runs: list[fg.Run] = []
     for first in fg.rounds(range(0, len(chosen), width), state, runs):
         some = chosen[first : first + width]
         state["source"] = np.append(some, np.full(width - len(some), NO_VERTEX))
         runs += turn(state, some, options)
-        if endpoints:
-            counted(state, **called_with(options))
     finish(state, target=options.get("target", "auto"))
     if state["overflown"][0]:
         raise fg.DivergenceError(
@@ -312,36 +372,66 @@ def _state(graph: fg.Graph, width: int, properties: dict[str, Any]) -> fg.State:
         sigma=fg.vertex_property(np.float64(0), shape=(width,), iterated=True),
         share=fg.vertex_property(np.float64(0), shape=(width,), iterated=True),
         begun=0,
-        turn=0,
+        last=0,
         **properties,
     )
 
 
 def _run(state: fg.State, some: Array, options: dict[str, Any]) -> list[fg.Run]:
     """Add what some sources contribute."""
-    start(state, **called_with(options))
-    state["begun"] = state.superstep
-    run = fg.iterate(
-        forwards,
-        state,
-        active=some,
-        record_active=True,
-        max_supersteps=state.graph.vertex_count + 1,
-        **options,
-    )
-    back = fg.Run(run.target, [], converged=True)
-    for turn in range(run.supersteps, 0, -1):
-        reached, number = run.active_sets[turn - 1], run.active_counts[turn - 1]  # type: ignore[index]
-        if number:
-            begun = time.perf_counter()
-            state["turn"] = turn
-            backwards.on(reached)(state, **called_with(options))
-            back.active_counts.append(number)
-            back.seconds.append(time.perf_counter() - begun)
-    back.supersteps = len(back.seconds)
-    back.directions = run.directions[: back.supersteps]
-    back.aggregates = run.aggregates[: back.supersteps]
-    return [run, back]
+    runs: list[fg.Run] = []
+    if not state["is_scaled"]:
+        plain = start, forwards, backwards
+        if _both_ways(state, some, options, plain, STAGE, runs):
+            return runs
+        state["is_scaled"] = True
+    properties = {
+        "dependency": fg.vertex_property(state.view("dependency")),
+        "exponent": fg.vertex_property(
+            np.int32(-1), shape=state["source"].shape, iterated=True
+        ),
+        "source": state["source"], "at_ends": state["at_ends"],
+    }  # fmt: skip
+    scaled = start_scaled, forwards_scaled, backwards_scaled
+    longest = state.graph.vertex_count + 1
+    own = _state(state.graph, len(state["source"]), properties)
+    _both_ways(own, some, options, scaled, longest, runs)
+    state["dependency"] = own.view("dependency")
+    return runs
+
+
+def _both_ways(
+    state: fg.State,
+    some: Array,
+    options: dict[str, Any],
+    form: tuple[fg.FoldMap, ...],
+    stage: int,
+    runs: list[fg.Run],
+) -> bool:
+    """Run forwards and backwards; False, and nothing added, where sigma overflows."""
+    begin, out, back = form
+    begin(state, **called_with(options))
+    sets: list[fg.ActiveSet] = []
+    active: Any = some
+    has_ended = False
+    while not has_ended:
+        state["begun"] = state.superstep - len(sets)
+        run = fg.iterate(
+            out, state, active=active, record_active=True, supersteps=stage, **options
+        )
+        recorded, run.active_sets = run.active_sets or [], None
+        sets += [one for one, n in zip(recorded, run.active_counts, strict=True) if n]
+        runs.append(run)
+        if out is forwards:
+            look(state, **called_with(options))
+            if state["overflows"].any():
+                return False
+        active, has_ended = recorded[-1] if recorded else active, run.converged
+    state["last"] = state.superstep + len(sets)
+    runs.append(fg.iterate(back, state, due=sets[::-1], **called_with(options)))
+    if state["at_ends"]:
+        count(state, **called_with(options))
+    return True
 
 
 def _sources(
@@ -467,7 +557,8 @@ def _dependencies(
     )
     last = last[np.argsort(distance[v[last]], kind="stable")]
     turns = np.split(last, np.flatnonzero(np.diff(distance[v[last]])) + 1)
-    sigma, hops = np.zeros(count), np.zeros(count)
+    # Where it has a wider exponent than float64, more paths fit.
+    sigma, hops = np.zeros((2, count), np.longdouble)
     sigma[source] = 1
     for edge in turns:
         a, b = u[edge], v[edge]
@@ -479,4 +570,4 @@ def _dependencies(
     for edge in reversed(turns):
         a, b = u[edge], v[edge]
         np.add.at(delta, a, sigma[a] / sigma[b] * (1 + delta[b]))
-    return hops, delta
+    return hops.astype(np.float64), delta

@@ -21,6 +21,13 @@ def fill(array, value):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True)
+def add_one(array):  # type: ignore[no-untyped-def]
+    """Add one to the first element, by one thread."""
+    if cuda.grid(1) == 0:
+        array[0] += 1
+
+
+@kernel(cache=True)
 def place_rows(source, order, is_ordered, check, low, high, target, stride, lost):  # type: ignore[no-untyped-def]
     """Set row i of `target` to row ``order[i]`` of `source`, modulo its rows.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import sys
 from typing import Any
@@ -134,21 +135,20 @@ def test_batches_and_options_do_not_show(
 def test_backwards_only_the_vertices_of_a_level_run(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[tuple[fg.ActiveSet, fg.ActiveSet]] = []
-
-    class Watched:
-        def __init__(self, vertices: fg.ActiveSet) -> None:
-            self.vertices = vertices
-
-        def __call__(self, state: fg.State, **options: Any) -> fg.ActiveSet:
-            # `depend` announces every vertex that it runs on.
-            ran = backwards.on(self.vertices)(state, **options)
-            seen.append((self.vertices, ran))
-            return ran
-
+    """A share changes where it is the turn of a level."""
     module = sys.modules[betweenness_centrality.__module__]
-    backwards = module.backwards
-    monkeypatch.setattr(module, "backwards", type("M", (), {"on": Watched}))
+    asked: list[list[int]] = []
+    shares: list[Any] = []
+
+    def iterate(step: Any, state: fg.State, **options: Any) -> fg.Run:
+        if step is module.backwards:
+            asked.extend(one.vertices.tolist() for one in options["due"])
+            shares.append(state["share"])
+            options["callback"] = lambda _, state: shares.append(state["share"])
+        return run(step, state, **options)
+
+    run = fg.iterate
+    monkeypatch.setattr(fg, "iterate", iterate)
     tree = nx.balanced_tree(3, 3, nx.DiGraph)
     graph = fg.Graph.from_edges(*np.array(tree.edges).T)
     sources = [0, 1, 2, 5, 17]
@@ -158,8 +158,8 @@ def test_backwards_only_the_vertices_of_a_level_run(
         sorted({v for of in levels for v, level in of.items() if level == turn})
         for turn in (3, 2, 1)
     ]
-    assert [ran.vertices.tolist() for _, ran in seen] == expected
-    assert all(ran == asked for asked, ran in seen)
+    changed = (a != b for a, b in itertools.pairwise(shares))
+    assert [np.flatnonzero(c.any(1)).tolist() for c in changed] == asked == expected
 
 
 def test_samples_are_drawn_once_each() -> None:
@@ -173,12 +173,77 @@ def test_samples_are_drawn_once_each() -> None:
     assert first.centralities == pytest.approx(np.full(30, 0.5), abs=0.2)
 
 
-def test_more_paths_than_float64_holds_are_refused(target: str) -> None:
+def test_more_paths_with_lengths_than_float64_holds_are_refused(target: str) -> None:
     # A chain of 1,030 pairs of multi-edges has 2 ** 1030 paths.
     ends = np.repeat(np.arange(1030), 2)
     chain = fg.Graph.from_edges(ends, ends + 1)
     with pytest.raises(fg.DivergenceError, match="more shortest paths than float64"):
-        betweenness_centrality(chain, sources=[0], batch=1, target=target)
+        betweenness_centrality(
+            chain, sources=[0], batch=1, target=target, weights=np.ones(2060)
+        )
+
+
+def layers(count: int, seed: int) -> tuple[Array, Array, int]:
+    """Return edges of layers of four vertices, and of one path beside all of them.
+
+    There are some 2 ** (5 count) paths from vertex 0, and one along that path.
+    """
+    rng = np.random.default_rng(seed)
+    first = 1 + 4 * np.arange(count)
+    sources, targets = [np.zeros(8, int)], [1 + np.repeat(np.arange(4), 2)]
+    for layer in first[:-1]:
+        times = rng.integers(0, 20, 16)
+        sources.append(np.repeat(layer + np.arange(16) // 4, times))
+        targets.append(np.repeat(layer + 4 + np.arange(16) % 4, times))
+    beside, end = 1 + 4 * count + np.arange(count), 1 + 5 * count
+    sources += [np.append(0, beside), first[-1] + np.arange(4)]
+    targets += [np.append(beside, end), np.full(4, end)]
+    return np.concatenate(sources), np.concatenate(targets), end + 1
+
+
+def exact_dependencies(
+    sources: Array, targets: Array, count: int, directed: bool, source: int
+) -> Array:
+    """Return dependencies of a source, of integers and their exact ratios."""
+    rows: list[list[int]] = [[] for _ in range(count)]
+    for u, v in zip(sources.tolist(), targets.tolist(), strict=True):
+        rows[u].append(v)
+        if not directed:
+            rows[v].append(u)
+    level, order, paths = {source: 0}, [source], [0] * count
+    paths[source] = 1
+    for u in order:
+        for v in rows[u]:
+            if v not in level:
+                level[v] = level[u] + 1
+                order.append(v)
+            if level[v] == level[u] + 1:
+                paths[v] += paths[u]
+    delta = np.zeros(count)
+    for u in reversed(order):
+        for v in rows[u]:
+            if level[v] == level[u] + 1:
+                delta[u] += paths[u] / paths[v] * (1 + delta[v])
+    delta[source] = 0
+    return delta
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("batch", [1, 4])
+def test_more_paths_than_float64_holds(target: str, directed: bool, batch: int) -> None:
+    """Numbers of one level are 2 ** 1400 apart; one source has few paths."""
+    *ends, count = layers(280, 1)
+    graph = fg.Graph.from_edges(*ends, directed=directed)
+    chosen = [0, count - 2, 600]
+    options = {"sources": chosen, "batch": batch, "target": target}
+    found = betweenness_centrality(graph, **options)
+    exact = sum(exact_dependencies(*ends, count, directed, s) for s in chosen)
+    assert found.dependencies == pytest.approx(exact, rel=1e-12, abs=1e-130)
+    verify_betweenness_centrality(graph, found.centralities, sources=chosen)
+    ends_too = betweenness_centrality(graph, endpoints=True, **options)
+    verify_betweenness_centrality(
+        graph, ends_too.centralities, sources=chosen, endpoints=True
+    )
 
 
 @pytest.mark.parametrize("directed", [False, True])

@@ -94,6 +94,14 @@ def test_small_kernels() -> None:
     }
     # fmt: on
     counts, edges = types.int32[::1], types.int64[::1]
+    pairs, order = types.uint32[:, ::1], types.int64[:, ::1]
+    signatures |= {
+        "add_one": (edges,),
+        "log_set": (words, pairs, edges),
+        "end_logged": (edges,),
+        "next_set": (order,),
+        "play_set": (pairs, order, words),
+    }
     signatures["add_up"] = (counts, edges, types.int64, offsets, counts)
     signatures["control"] = control_signature()
     signatures |= link_signatures()

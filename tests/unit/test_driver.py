@@ -547,3 +547,63 @@ def test_what_on_was_given_may_change_later() -> None:
         state = fg.State(line(34), visits=visited, enough=1)
         restricted(state, target="cpu")
         assert state["visits"].sum() == 20
+
+
+@fg.vertex
+def note_turn(f, v, d):
+    d.visits[v] = 10 * d.visits[v] + d.superstep + 1
+    return v != 2
+
+
+turns = fg.foldmap(note_turn)
+
+
+def test_due_sets_are_played_in_turn() -> None:
+    """Whatever is committed; a later call finds everything due."""
+    state = path_state()
+    sets = [fg.ActiveSet(6, own) for own in ([0, 2], [], [2], [1, 2, 5])]
+    run = fg.iterate(turns, state, due=sets, target="cpu")
+    assert state["visits"].tolist() == [1, 3, 123, 0, 0, 3]
+    assert (run.supersteps, run.converged) == (3, True)
+    assert run.active_counts == [2, 1, 3]
+    some = fg.iterate(turns, state, due=sets, target="cpu", supersteps=1)
+    assert (some.supersteps, some.converged) == (1, False)
+    assert not fg.iterate(turns, path_state(), due=[], target="cpu").supersteps
+    after = fg.iterate(turns, state, target="cpu", supersteps=1)
+    assert after.active_counts == [5]
+
+
+def test_a_callback_sees_due_sets_and_may_write() -> None:
+    state = path_state()
+    sets = [fg.ActiveSet(6, own) for own in ([0], [1], [0])]
+
+    def write(run: fg.Run, state: fg.State) -> None:
+        state["enough"] = run.supersteps
+
+    fg.iterate(turns, state, due=sets, callback=write, target="cpu")
+    assert state["visits"].tolist() == [13, 2, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"active": [0]}, "active= is another way"),
+        ({"record_active": True}, "record_active= is another way"),
+        ({"then": lambda run, state: None}, "then= is another way"),
+        ({"change_driven": True}, "change_driven= is another way"),
+        ({"steps": [turns, visits]}, "2 foldmaps take turns"),
+        ({"steps": turns.on([1])}, ".on says which"),
+    ],
+)
+def test_due_sets_say_alone_what_is_due(options: dict[str, Any], why: str) -> None:
+    steps = options.pop("steps", turns)
+    with pytest.raises(fg.PlanError, match=why):
+        fg.iterate(steps, path_state(), due=[fg.ActiveSet(6)], target="cpu", **options)
+
+
+@pytest.mark.parametrize("bad", [3, [1, 2], "ab"])
+def test_due_takes_sets(bad: Any) -> None:
+    with pytest.raises(fg.ArgumentError, match="due="):
+        fg.iterate(turns, path_state(), due=bad, target="cpu")
+    with pytest.raises(fg.StateError, match="another graph"):
+        fg.iterate(turns, path_state(), due=[fg.ActiveSet(7)], target="cpu")

@@ -133,7 +133,9 @@ class InMemory(Rewriting):
         """Read a scalar of the State, or K."""
         if node.name == "feature_count":
             return ast.Constant(self.memory.width)
-        return expression(f"d.{node.name}")
+        # A recorded launch has the same arguments each time: the device counts.
+        entry = "[0]" if self.memory.cuda and node.name == "superstep" else ""
+        return expression(f"d.{node.name}{entry}")
 
     def visit_Array(self, node: Array) -> ast.expr:
         """Name an array."""

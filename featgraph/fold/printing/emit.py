@@ -199,7 +199,7 @@ def data_fields(plan: FoldPlan) -> tuple[Field, ...]:
         for access in function.accesses:
             _add_access(found, analysis, access.name, access.version)
         for name in function.scalars:
-            _add_scalar(found, analysis, name)
+            _add_scalar(found, analysis, name, plan.target)
         for operation in function.twin_operations:
             name = OPERATIONS[operation].edge_array
             dtype = "offset" if operation == "reverse" else "bool"
@@ -265,7 +265,9 @@ def _add_access(
         found[name] = Field(name, "property", type_.dtype, rank, name)
 
 
-def _add_scalar(found: dict[str, Field], analysis: Analysis, name: str) -> None:
+def _add_scalar(
+    found: dict[str, Field], analysis: Analysis, name: str, target: str
+) -> None:
     type_ = analysis.signature.get(name)
     if type_ is not None:
         dtype = analysis.real if type_.dtype == "real" else type_.dtype
@@ -273,4 +275,5 @@ def _add_scalar(found: dict[str, Field], analysis: Analysis, name: str) -> None:
     elif name in {"in_degree", "out_degree", NUMBER}:
         found[name] = Field(name, "builtin", "int32", 1, name)
     else:
-        found[name] = Field(name, "builtin", "int64", 0, name)
+        rank = int(name == "superstep" and target == "cuda")
+        found[name] = Field(name, "builtin", "int64", rank, name)

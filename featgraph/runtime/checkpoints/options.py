@@ -16,9 +16,11 @@ from featgraph._arguments import (
     require_path,
     require_real,
     require_text,
+    shown,
 )
 from featgraph.errors import ArgumentError, FileFormatError, PlanError, StateError
 from featgraph.fold.plan.options import OPTIONS, parse_options
+from featgraph.program.active import ActiveSet
 from featgraph.runtime.loops.moves import checked_repartition
 from featgraph.runtime.loops.near_far import checked_near_far
 
@@ -99,6 +101,21 @@ def require_count(name: str, value: Any, least: int = 0) -> int:
     return require_integer(name, value, least, _MOST, what=what, error=StateError)
 
 
+def require_sets(name: str, value: Any) -> list[ActiveSet]:
+    """Return the sets of vertices of supersteps."""
+    given = [*value] if isinstance(value, Sequence) else []
+    if not isinstance(value, Sequence) or not all(
+        isinstance(one, ActiveSet) for one in given
+    ):
+        raise ArgumentError(
+            "not sets of vertices",
+            where=f"{name}=",
+            got=shown(value),
+            expected="a list of fg.ActiveSet, one for each superstep",
+        )
+    return given
+
+
 _BEHIND = "a function that is called after each superstep"
 _THEN = "a foldmap, or a function that is called when nothing is due"
 #: Option of `iterate` -> its check, of its name and value.
@@ -110,6 +127,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "then": partial(require_callable, expected=_THEN),
     "progress": require_flag,
     "record_active": require_flag,
+    "due": lambda name, value: _optional(require_sets, name, value),
     "watch": partial(_optional, require_text),
     "recompute_every": partial(_optional, partial(require_count, least=1)),
     "near_far": lambda name, value: checked_near_far(value),

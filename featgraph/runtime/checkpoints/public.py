@@ -203,7 +203,7 @@ def checkpointed(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 #: Options of `iterate` that every algorithm gives itself, or does without.
-_NOT_GIVEN = ("active", "supersteps", "then", "until", "watch")
+_NOT_GIVEN = ("active", "due", "supersteps", "then", "until", "watch")
 
 
 def algorithm(*sets: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:

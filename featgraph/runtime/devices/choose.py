@@ -83,6 +83,10 @@ class CpuDevice(CpuSweeps):
         """Set all elements."""
         array[...] = value
 
+    def add_one(self, array: Array) -> None:
+        """Add one to the first element."""
+        array[0] += 1
+
     def copy(self, target: Array, source: Array) -> None:
         """Copy an array to another one."""
         np.copyto(target, source)

@@ -306,6 +306,10 @@ class CudaArrays:
             blocks = min(block_count(flat.size), 1 << 12)
             self.launches(elements.fill, blocks, BLOCK, (flat, typed))
 
+    def add_one(self, array: Array) -> None:
+        """Add one to the first element."""
+        self.launches(elements.add_one, 1, _WARP, (array,))
+
     def _place(self, array: Array, entries: Entries) -> None:
         """Set some entries to values of the host."""
         count = entries.places.size

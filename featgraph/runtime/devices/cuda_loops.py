@@ -251,3 +251,61 @@ def copy_rows(marks, source, target):  # type: ignore[no-untyped-def]
         if marks[row] == 1:
             for f in range(source.shape[1]):
                 target[row, uint32(f)] = source[row, uint32(f)]
+
+
+@kernel(cache=True)
+def log_set(words, pairs, ends):  # type: ignore[no-untyped-def]
+    """Append the words of a set that are not zero, behind their numbers, to a log.
+
+    ``ends[1]`` counts the pairs of all sets.
+    """
+    lane = uint32(cuda.laneid)
+    for first in range(cuda.grid(1) - lane, words.size, cuda.gridsize(1)):
+        place, bits = int64(first) + lane, uint32(0)
+        if place < words.size:
+            bits = words[uint32(place)]
+        some = warp.group_bits(bits != 0, 32)
+        if some != 0:  # the whole warp
+            leader, begin = warp.trailing_zeros(some), int64(0)
+            if lane == uint32(leader):
+                begin = cuda.atomic.add(ends, 1, int64(warp.count_bits(some)))
+            begin = warp.broadcast(begin, leader, 32)
+            if bits != 0:
+                lower = some & ((uint32(1) << lane) - uint32(1))
+                pair = uint64(begin + warp.count_bits(lower))
+                pairs[pair, 0] = uint32(place)
+                pairs[pair, 1] = bits
+
+
+@kernel(cache=True)
+def end_logged(ends):  # type: ignore[no-untyped-def]
+    """End a set of a log, by one thread; sets without vertices are not there.
+
+    ``ends[0]`` counts the sets; their ends follow from ``ends[2]``, that of none, on.
+    """
+    if cuda.grid(1) == 0:
+        count, end = ends[0], ends[1]
+        if ends[uint64(2 + count)] != end:
+            ends[uint64(3 + count)] = end
+            ends[0] = count + 1
+
+
+@kernel(cache=True)
+def next_set(order):  # type: ignore[no-untyped-def]
+    """Go on to the next entry of an order in which sets are played, by one thread."""
+    if cuda.grid(1) == 0:
+        order[0, 0] += 1
+
+
+@kernel(cache=True)
+def play_set(pairs, order, out):  # type: ignore[no-untyped-def]
+    """Store the words of a set in `out`, which are zero: its next one, or none.
+
+    ``order[0]`` is the number of the entry, and how many there are; an entry says
+    between which pairs of a log a set is.
+    """
+    entry = order[0, 0]
+    if entry <= order[0, 1]:
+        begin, end = order[uint64(entry), 0], order[uint64(entry), 1]
+        for pair in range(begin + cuda.grid(1), end, cuda.gridsize(1)):
+            out[pairs[uint64(pair), 0]] = pairs[uint64(pair), 1]

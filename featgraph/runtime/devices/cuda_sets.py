@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._cuda_driver import address_of
+from featgraph.arrays.foreign import strided
 from featgraph.fold.plan.layout import PART_ENTRIES, REVERSED, rows_along
 from featgraph.fold.plan.traits import HUB_DEGREE
 from featgraph.graph.views.view import VertexSet, words_of
@@ -241,6 +242,24 @@ class CudaSets:
         self._walks.leave_edges(active, graph, "out", self._arrays.own.edges)
         self._driver.note(*OPAQUE)  # the next superstep may choose another direction
         return Reach(active, 0)
+
+    def log(self, words: Words, pairs: Array, ends: Array) -> None:
+        """Append a set to a log: see `cuda_loops.log_set`."""
+        self._launch(cuda_loops.log_set, scanning(words), BLOCK, (words, pairs, ends))
+        self._launch(cuda_loops.end_logged, 1, 32, (ends,))
+
+    def play(self, pairs: Array, order: Array, count: int) -> Words:
+        """Return the next set of a log, of `count` words: see `cuda_loops.play_set`."""
+        self._launch(cuda_loops.next_set, 1, 32, (order,))
+        words = self.empty(count)
+        blocks = min(block_count(count), _SCAN_BLOCKS)
+        self._launch(cuda_loops.play_set, blocks, BLOCK, (pairs, order, words))
+        return words
+
+    def read_rows(self, array: Array, begin: int, end: int) -> npt.NDArray[Any]:
+        """Return some rows of an array on the host; waits for the device."""
+        shape, size = (end - begin, *array.shape[1:]), array.strides[0]
+        return self._arrays.download(strided(array, shape, array.strides, begin * size))
 
     def rows_of(self, array: Array) -> Array:
         """Return an array as one of shape (V, N), the same object each time."""

@@ -370,6 +370,9 @@ class Device(Protocol):
     def fill(self, array: Array, value: Any) -> None:
         """Set all elements."""
 
+    def add_one(self, array: Array) -> None:
+        """Add one to the first element."""
+
     def copy(self, target: Array, source: Array) -> None:
         """Copy an array to another one."""
 

@@ -13,6 +13,7 @@ from featgraph._interrupts import rare_collections
 from featgraph.errors import ConvergenceWarning, StateError
 from featgraph.fold.plan.options import IN_PLACE
 from featgraph.graph.views.view import Preparation
+from featgraph.program.active import ActiveSet, word_count
 from featgraph.program.snapshot import Left
 from featgraph.program.state import State
 from featgraph.runtime.behind.queue import COMPILER, LONG
@@ -30,8 +31,13 @@ from featgraph.runtime.loops.near_far import (
     Waiting,
     checked_near_far,
 )
-from featgraph.runtime.loops.pending import begin_pending, recall_pending
+from featgraph.runtime.loops.pending import Pending, begin_pending, recall_pending
 from featgraph.runtime.loops.protocol import SuperstepLoop, Watched
+from featgraph.runtime.loops.recorded_sets import (
+    PlayedSets,
+    RecordedSets,
+    check_played,
+)
 from featgraph.runtime.loops.replay import ReplayLoop
 from featgraph.runtime.loops.run import Run, progress_bar
 from featgraph.runtime.loops.step import (
@@ -67,6 +73,7 @@ def iterate(
     callback: Callable[[Run, State], Any] | None = None,
     then: Callable[[Run, State], Any] | FoldMap | None = None,
     record_active: bool = False,
+    due: Sequence[ActiveSet] | None = None,
     watch: str | None = None,
     target: str = "auto",
     recompute_every: int | None = 64,
@@ -118,6 +125,10 @@ def iterate(
         loops run it themselves where it consists of reduces and vertex functions.
     record_active : bool, optional
         Keep what each superstep committed.
+    due : sequence of ActiveSet, optional
+        The vertices that are due in each superstep, and no others, such as those that
+        another run has recorded; empty sets are left out. The run ends behind the last
+        one. It is of one foldmap of vertex functions and gathers.
     watch : str, optional
         The result of a reduce: `Run.watched` has its largest entry behind each
         superstep that gives it, which costs no wait.
@@ -173,11 +184,11 @@ def iterate(
     asked_for = checked_options({
         "max_supersteps": max_supersteps, "supersteps": supersteps, "until": until,
         "progress": progress, "callback": callback, "then": then, "watch": watch,
-        "record_active": record_active, "recompute_every": recompute_every,
+        "record_active": record_active, "due": due, "recompute_every": recompute_every,
         "near_far": near_far, "checkpoint": checkpoint, "every": every,
         "repartition": repartition, "target": target, "asynchronous": asynchronous,
     } | options, [f for step in foldmaps for f in step.program.functions])  # fmt: skip
-    limit, record_active = _limit(asked_for), asked_for["record_active"]
+    limit, records = _limit(asked_for), asked_for["record_active"]
     stage, then = _stage(then, target)
     test, call = (until, None) if isinstance(until, StoppingTest) else (None, until)
     calls = call, callback, then
@@ -187,15 +198,14 @@ def iterate(
         require_state(state).in_use.hold("fg.iterate"),
         losses_on(state.graph),
     ):
-        is_written = any(function is not None for function in calls)
-        session = Session(saved, foldmaps, state, options | told, is_written)
+        is_seen = any(function is not None for function in calls)
+        session = Session(saved, foldmaps, state, options | told, is_seen)
         device = choose_device(target, state.graph)
-        looks = {"until=": call, "callback=": callback, "record_active=": record_active}
-        look = next((name for name in looks if looks[name] not in (None, False)), "")
         asked = Asked(
             foldmaps, state, device, None if session.goes_on else active,
-            recompute_every, near_far, look, watch, test, then is not None, stage,
-            options | {"asynchronous": asynchronous},
+            recompute_every, near_far, calls, watch, test, stage,
+            options | {"asynchronous": asynchronous}, records, asked_for["due"],
+            is_apart=saved is None and not is_seen,
         )  # fmt: skip
         moves = make_moves(repartition, state, options)
         course = Course(asked, *make_agenda(asked), most=limit, moves=moves)
@@ -203,7 +213,7 @@ def iterate(
         run = Run(
             device.name,
             [s.kernel for s in agenda.steps],
-            active_sets=[] if record_active else None,
+            active_sets=[] if records else None,
             asynchronous=agenda.is_asynchronous,
             watched=agenda.watching.values,
             refused=course.refused,
@@ -258,6 +268,8 @@ def _warn_of_limit(run: Run) -> None:
 def _limit(asked: dict[str, Any]) -> int:
     """Return how many supersteps may run."""
     given = [asked[name] for name in ("supersteps", "max_supersteps")]
+    if asked["due"] is not None:
+        given.append(len(asked["due"]))
     return next((number for number in given if number is not None), 1000)
 
 
@@ -287,7 +299,7 @@ def _run(
     state, ends = course.agenda.state, False
     with rare_collections(state.graph.ranks is not None):
         while run.supersteps < max_supersteps and not run.converged:
-            course.follow()
+            course.follow(run)
             before, agenda = run.supersteps, course.agenda
             for loop in course.loops:
                 ran = loop.run(run, max_supersteps - before)
@@ -311,11 +323,13 @@ def _run(
             if not run.converged:
                 course.look(run)
         else:
-            course.follow()
+            course.follow(run)
             run.converged = run.converged or (
                 then is None and not course.agenda.has_work()
             )
     course.note_sent(run)
+    if course.agenda.recorded is not None:
+        course.agenda.recorded.end(run)
     session.end(run, course.agenda, ends or run.converged)
     exchange_of(state.graph, course.agenda.device).catch_up()
     if isinstance(state.residency, Buffers):
@@ -384,9 +398,10 @@ class Course:
         self.note_sent(run)
         go_on(self._renew(before))
 
-    def follow(self) -> None:
-        """Go on with what has become due by batches of the graph, and by puts."""
+    def follow(self, run: Run) -> None:
+        """Go on with what has become due by batches of the graph, by puts and sets."""
         before = self.agenda
+        before.follow(run)
         if before.state.follow() == before.seen:
             return
         before.store_pending()
@@ -400,6 +415,7 @@ class Course:
         agenda = self.agenda
         agenda.watching, agenda.wants_host = before.watching, before.wants_host
         agenda.asks_within = before.asks_within
+        agenda.recorded, agenda.played = before.recorded, before.played
         if agenda.waiting is not None and before.waiting is not None:
             agenda.waiting.delta = before.waiting.delta
         return agenda
@@ -437,16 +453,20 @@ class Asked:
     ----------
     active : object
         The vertices to begin with; None for what is left of an earlier call.
-    by : str
-        The option that calls a function behind each superstep; "" without one.
+    calls : tuple
+        The functions ``until=``, ``callback=`` and ``then=``; None where not given.
     log : object
         The result whose largest entry is logged; None for none.
     test : StoppingTest or None
         Ends the run when it is met.
-    goes_on : bool
-        Whether `then=` may continue where nothing is due.
     stage : FoldMap or None
-        What it is, if it is a foldmap.
+        What ``then=`` is, if it is a foldmap.
+    records : bool
+        Whether the sets that supersteps commit are kept.
+    due : sequence of ActiveSet or None
+        What is due in each; None for what was announced.
+    is_apart : bool
+        Whether no function and no checkpoint looks at the record before its end.
     """
 
     foldmaps: list[FoldMap]
@@ -455,12 +475,24 @@ class Asked:
     active: Any = None
     recompute_every: int | None = None
     near_far: NearFar | None = None
-    by: str = ""
+    calls: tuple[Any, ...] = (None, None, None)
     log: Any = None
     test: StoppingTest | None = None
-    goes_on: bool = False
     stage: FoldMap | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    records: bool = False
+    due: Sequence[ActiveSet] | None = None
+    is_apart: bool = True
+
+    @property
+    def log_fits(self) -> bool:
+        """Whether sets of supersteps stay on a GPU, and nothing asks for them before.
+
+        Of a graph that changes they may become longer.
+        """
+        graph = self.state.graph
+        is_alone = graph.ranks is None and graph.changing is None
+        return self.is_apart and is_alone and self.device.recorder is not None
 
 
 def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
@@ -478,19 +510,22 @@ def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
     connect_steps(steps)
     is_dense = steps[0].change_driven is False
     if is_dense:  # every vertex is active in every superstep
-        check_dense(steps, asked.active, asked.goes_on)
+        check_dense(steps, asked.active, asked.calls[-1] is not None)
     is_asynchronous = steps[0].plan.options.asynchronous
     if is_asynchronous:
         check_any_order(steps, IN_PLACE)
     size = state.graph.vertex_count + state.graph.edge_count
     watching = make_watching(asked.log, asked.test, [step.plan for step in steps])
     is_shared = state.graph.ranks is not None
-    by, looks_at_results = asked.by, False
+    until, callback, _ = asked.calls
+    by, looks_at_results = "until=" if until else "callback=" if callback else "", False
     if watching.extremes and not by:
         by, looks_at_results = "watch=" if asked.test is None else "until=", True
     watched = Watched(
         device, size, by, looks_at_results, is_dense, is_shared=is_shared,
         stays_on_device=exchange_of(state.graph, device).stays_on_device,
+        sets="record_active=" if asked.records else "due=" if asked.due else "",
+        are_sets_here=asked.log_fits,
     )  # fmt: skip
     waiting = _make_waiting(asked, steps, watched)
     for step in steps:
@@ -507,7 +542,28 @@ def make_agenda(asked: Asked) -> tuple[Agenda, Watched]:
         watched = replace(watched, key=waiting.key)
     agenda = Agenda(steps, pending, waiting, watching)
     agenda.then = asked.stage
+    if asked.records and asked.log_fits:
+        agenda.recorded = RecordedSets(state, device)
+    if asked.due is not None:
+        agenda.played = _played(asked, agenda)
     return agenda, watched
+
+
+def _played(asked: Asked, agenda: Agenda) -> PlayedSets:
+    """Return the sets that say what is due, and have nothing else due."""
+    [step, *_] = steps = agenda.steps
+    others = {
+        "active": asked.active is not None, "record_active": asked.records,
+        "near_far": asked.near_far, "until": asked.test, "watch": asked.log,
+        "then": asked.calls[-1] is not None, "asynchronous": agenda.is_asynchronous,
+        "change_driven": step.change_driven != "auto",
+    }  # fmt: skip
+    check_played(steps, others)
+    step.is_played, step.may_be_incremental = True, False
+    played = PlayedSets(asked.due or (), asked.state, asked.device)
+    none = agenda.device.sets.empty(word_count(step.plain.bound.graph.vertex_count))
+    agenda.pending = [Pending(none, count=0)]
+    return played
 
 
 def _make_waiting(asked: Asked, steps: list[Step], watched: Watched) -> Waiting | None:

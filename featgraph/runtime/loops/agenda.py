@@ -16,6 +16,7 @@ from featgraph.runtime.loops.pending import (
     release_pending,
     store_pending,
 )
+from featgraph.runtime.loops.run import Run
 from featgraph.runtime.loops.step import Step, decide, decides
 from featgraph.runtime.loops.watching import Watching
 from featgraph.runtime.memory.buffers import buffers_of
@@ -74,6 +75,10 @@ class Agenda:
         self.wants_host: Callable[[], bool] | None = None
         #: Tells how many supersteps may run before ranks ask each other something.
         self.asks_within: Callable[[], int] | None = None
+        #: The sets that are recorded on the device, and those that say what is due;
+        #: None where there are none.
+        self.recorded: Any = None
+        self.played: Any = None
         #: Has ranks own other vertices; None where they keep theirs.
         self.moves: Moves | None = None
         #: A foldmap that runs where nothing is due, and loops may run (0098).
@@ -97,6 +102,15 @@ class Agenda:
         self.version, self.superstep = self.state.version, self.state.superstep
         return active is not None and bool(begun[0].count)
 
+    def follow(self, run: Run) -> None:
+        """Go on with sets that are recorded, or played, behind supersteps of a run."""
+        if self.recorded is not None and self.recorded.follow(run):
+            self.stage += 1
+        due = None if self.played is None else self.played.follow(run)
+        if due is not None:
+            self.pending, self.stage = [due], self.stage + 1
+            self.version, self.superstep = self.state.version, self.state.superstep
+
     def release(self) -> None:
         """Let go of what an earlier call has left; `store_pending` ends that."""
         release_pending(self.foldmaps, self.state)
@@ -115,7 +129,7 @@ class Agenda:
         seen = (self.version, self.superstep)
         if (self.state.version, self.state.superstep) != seen:
             self.version, self.superstep = self.state.version, self.state.superstep
-            for pending in self.pending:
+            for pending in self.pending if self.played is None else ():
                 pending.words = None
             if self.waiting is not None:
                 self.waiting.forget()
@@ -244,6 +258,8 @@ def left_over(agenda: Agenda) -> dict[FoldMap, Left]:
 
 def all_pending(agenda: Agenda) -> list[Pending]:
     """Return what is pending, with what ``.on`` has left out."""
+    if agenda.played is not None:  # what was committed was not announced
+        return [Pending(None)]
     return [
         pending
         if pending.left is not None or step.left_out is None

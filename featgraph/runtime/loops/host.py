@@ -137,6 +137,10 @@ class HostLoop:
     ) -> None:
         """Announce what was committed, and record the superstep."""
         agenda, step = self._agenda, self._agenda.steps[place]
+        if agenda.recorded is not None:
+            agenda.recorded.add(committed)
+        if agenda.played is not None:
+            committed = agenda.played.next(committed)
         results = agenda.watched_results(place)
         number, seen = self._counted(step, committed, results, begun)
         graph = agenda.state.graph
@@ -152,7 +156,7 @@ class HostLoop:
                 if more:
                     run.forms[form] = run.forms.get(form, 0) + more
         agenda.watching.note(step.plan, seen)
-        if run.active_sets is not None:
+        if run.active_sets is not None and agenda.recorded is None:
             words = agenda.device.sets.snapshot(committed)
             holder = agenda.exchange.holder
             run.active_sets.append(ActiveSet.held(graph.vertex_count, holder, words))

@@ -41,6 +41,10 @@ class Watched:
         Whether they are told without the host.
     is_timed : bool
         Whether the host asks behind each superstep what ranks have taken.
+    sets : str
+        The option that records the set of each superstep, or gives it; "" without one.
+    are_sets_here : bool
+        Whether these stay on the device.
     """
 
     device: Device
@@ -52,6 +56,8 @@ class Watched:
     is_shared: bool = False
     stays_on_device: bool = True
     is_timed: bool = False
+    sets: str = ""
+    are_sets_here: bool = False
 
 
 @dataclass

@@ -117,6 +117,8 @@ class ReplayLoop:
             return f"{watched.device.name} has no launches to record"
         if watched.is_shared and not watched.stays_on_device:
             return SHARED
+        if watched.sets and not watched.are_sets_here:
+            return f"{watched.sets} takes sets of each superstep to the host"
         if watched.is_timed:
             return "repartition= looks at each superstep"
         if watched.by and not watched.looks_at_results:
@@ -293,6 +295,8 @@ class ReplayLoop:
         ]
         if agenda.asks_within is not None:
             most = min(most, agenda.asks_within())
+        if agenda.recorded is not None:
+            most = min(most, agenda.recorded.room)
         return min([most if is_exact else most - most % length, *lefts])
 
     def _may_join(self, following: Traced) -> bool:

@@ -65,7 +65,7 @@ class Run:
     target : str
         "cpu" or "cuda".
     active_counts : list of int
-        Vertices committed by each superstep.
+        Vertices committed by each superstep; with `due`, those that it was on.
     directions : list of str
         "pull", "push" or "-" (no gather), for each superstep.
     aggregates : list of str

@@ -160,6 +160,8 @@ class Step:
         self._knows_all = False
         #: Whether the last superstep could have been pushed.
         self._looks_ahead = False
+        #: Whether what is active is all that is due.
+        self.is_played = False
         #: What the next superstep reaches, where that was found behind the last one.
         self._reach: Reach | None = None
 
@@ -198,6 +200,9 @@ class Step:
             self.work = "-" if self.direction == "-" else "recomputed"
             everything = everything or self._sweeps_all(frontier.active_count)
             frontier.all_due, frontier.in_place = everything, self.in_place
+            if self.is_played and not everything:
+                frontier.base = frontier.active
+                return self.plain
             self._knows_all = self._knows_all or everything
             if self._can_choose and not everything:
                 return self._shorter(frontier)
@@ -422,6 +427,8 @@ def decide(step: Step, active_count: int | None) -> tuple[Any, ...]:
     incremental = step._is_incremental(active_count)
     if not incremental and step._sweeps_all(active_count):
         return ("all",)
+    if step.is_played:
+        return (*step.plain.forms(active_count, None),)
     graph = step.state.graph
     runs = step._prepare()[0] if incremental else step.plain
     vertices, edges = runs.bound.graph.whole  # as `expand` asks

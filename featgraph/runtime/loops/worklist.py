@@ -65,6 +65,7 @@ class WorklistLoop:
         facts, size, on_cpu = plans[0].facts, watched.size, watched.device.name == "cpu"
         whys = (
             (watched.by, f"{watched.by} looks at each superstep"),
+            (watched.sets, f"{watched.sets} takes sets of each superstep"),
             (watched.is_shared, SHARED),
             (watched.is_dense, "every vertex is active in every superstep"),
             (len(plans) > 1, f"{len(plans)} foldmaps take turns"),

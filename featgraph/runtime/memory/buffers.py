@@ -102,6 +102,8 @@ class Buffers:
             self._kit, self._give_back = lent
             self.pools = self._kit.pools
         self.temporaries: dict[tuple[str, str, tuple[int, ...]], Any] = {}
+        #: The number of a superstep that memory of the device holds, if it is known.
+        self.clock: int | None = None
         #: Property -> vertices, or edges, of this rank that were written since other
         #: ranks that have them as ghosts were told.
         self.unsent: dict[str, Any] = {}

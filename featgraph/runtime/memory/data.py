@@ -21,6 +21,8 @@ __all__ = ["DataFields"]
 
 #: Fields that are the same in all supersteps on a version of a graph.
 _COUNTS = ("vertex_count", "living_count", "edge_count")
+#: The memory that holds the number of the superstep, as `Buffers.temporary` takes it.
+_CLOCK = "superstep", "int64", (1,)
 #: What fields are found by, in the order in which `DataFields.find` does.
 _KINDS = (
     "fixed", "current", "next", "count", "everywhere", "scalar", "temporary", "extra",
@@ -91,6 +93,8 @@ class DataFields:
             else:
                 fixed.append(arrays[field.name])
             places[kind].append(place)
+        #: Whether kernels read the number of the superstep from memory.
+        self._has_clock = any(f.name == "superstep" and f.rank for f in source.fields)
         self._fixed = tuple(fixed)
         self._current, self._next = tuple(current), tuple(next_)
         self._pick_current, self._pick_next = picker(current), picker(next_)
@@ -139,8 +143,25 @@ class DataFields:
         for key in self._temporaries:
             found.append(buffers.temporary(*key))
         for name in self._extra:
-            found.append(state.superstep if name == "superstep" else extra[name])
+            found.append(extra[name] if name in extra else self._number(state, buffers))
         return self._in_order(found)
+
+    def _number(self, state: State, buffers: Buffers) -> Any:
+        """Return the number of the superstep, or the memory that holds it (GPU)."""
+        number = state.superstep
+        if not self._has_clock:
+            return number
+        clock = buffers.temporary(*_CLOCK, is_whole=True)
+        if buffers.clock != number:
+            buffers.device.fill(clock, np.int64(number))
+            buffers.clock = number
+        return clock
+
+    def end_superstep(self, buffers: Buffers) -> None:
+        """Advance the number of the superstep where kernels read it in memory."""
+        if self._has_clock and buffers.clock is not None:
+            buffers.device.add_one(buffers.temporary(*_CLOCK))
+            buffers.clock += 1
 
 
 class _Scalar:

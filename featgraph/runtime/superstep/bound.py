@@ -218,8 +218,13 @@ class BoundState:
         for name, type_ in self._result_types.items():
             self.state.put_result(name, type_, self.buffers)
 
+    def end_superstep(self) -> None:
+        """Advance what the device counts, before a superstep is committed."""
+        self._data.end_superstep(self.buffers)
+
     def go_on(self) -> None:
         """Go on behind supersteps that the device has run by itself."""
+        self.buffers.clock = None
         self.renew_reductions()
         if self.changed is not None:
             self.changed.go_on(self.state)

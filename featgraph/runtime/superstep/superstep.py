@@ -204,6 +204,7 @@ class Superstep:
             if told is error:
                 raise
             raise told from error
+        bound.end_superstep()
         bound.stale.commit(buffers, frontier.passed)
         told = self._told(frontier)
         if ghosts is None:
