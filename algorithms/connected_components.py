@@ -15,6 +15,8 @@ itself, it now stands below b, and that is all. If it stood below another one, t
 and b are joined next. So behind one pass, whatever the order, each component is one
 tree with its smallest vertex on top, and a second superstep puts all others right below
 the top. An edge costs two reads and one atomic operation, mostly; there are V more.
+Few threads of a CPU do not run this where edges go both ways: one of them alone joins
+two edges of each vertex first, and leaves out most others (`Graph.strong_components`).
 
 *Propagate*, without atomics and the same in every superstep of every run::
 
@@ -63,7 +65,7 @@ def stand_alone(f, v, d):  # type: ignore[no-untyped-def]
 @fg.edge
 def join(f, u, v, e, d):  # type: ignore[no-untyped-def]
     """Join what stands above the ends of an edge; a twin has nothing to add."""
-    if d.has_twins and u > v:
+    if d.has_twins and u < v:
         return False
     a = d.label[u]
     b = d.label[v]
@@ -128,6 +130,9 @@ def is_top(f, v, d):  # type: ignore[no-untyped-def]
 link, climb_all = fg.edgemap(join), fg.vertexmap(climb)
 step, jumping = fg.foldmap(labels_around, adopt), fg.foldmap(jump)
 count_tops = fg.foldmap(is_top)
+#: With so many threads of a CPU, linking by kernels is faster than one thread that
+#: leaves out most edges.
+MANY_THREADS = 3
 #: Method -> what makes the labels to begin with, and what runs in turn.
 METHODS = {
     "link": (fg.vertexmap(stand_alone), [link, climb_all]),
@@ -288,7 +293,9 @@ def connected_components(
     method : {"auto", "link", "propagate"}, optional
         "link" passes over the edges once, with atomics. "propagate" repeats passes
         without them, in fewer supersteps with ``asynchronous=True``. "auto" links,
-        unless ``deterministic=True``, ``asynchronous=True`` or ranks forbid atomics.
+        unless ``deterministic=True``, ``asynchronous=True`` or ranks forbid atomics;
+        on one or two threads of a CPU, an undirected graph is searched without
+        supersteps, if there are no options but ``target``.
     **options
         ``target``, ``progress``, ``deterministic``, ... as for `featgraph.iterate`.
 
@@ -322,6 +329,7 @@ def connected_components(
             "unknown method", where="method=", got=repr(method),
             expected="'auto', 'link' or 'propagate'",
         )  # fmt: skip
+    may_search = method == "auto" and not graph.ranks and set(options) <= {"target"}
     if method == "auto":
         is_asked_for = options.get("deterministic") or options.get("asynchronous")
         method = "propagate" if is_asked_for or graph.ranks else "link"
@@ -331,14 +339,22 @@ def connected_components(
     state = fg.State(graph, label=label, has_twins=not graph.directed)
     where = {"target": options.get("target", "auto")}
     begin, steps = METHODS[method]
-    begin(state, **where)
-    options.setdefault("max_supersteps", 2 * graph.vertex_count + 4)
-    run = fg.iterate(steps, state, **options)
-    count_tops(state, **where)
-    labels: Any = state.view("label")
+    labels: Any = None
+    if may_search and not graph.directed and graph.changing is None:
+        run = fg.iterate(begin, state, active=[], **where)  # it says where runs are
+        if run.target == "cpu":
+            labels = graph.strong_components(fewer_threads=MANY_THREADS)
+    if labels is not None:
+        count = np.sum(labels == np.arange(labels.size))
+    else:
+        begin(state, **where)
+        options.setdefault("max_supersteps", 2 * graph.vertex_count + 4)
+        run = fg.iterate(steps, state, **options)
+        count_tops(state, **where)
+        labels, count = state.view("label"), state["tops"][0]
     return ConnectedComponentsResult(
         run=run, vertex_names=graph.vertex_names, residuals=np.empty(0),
-        labels=labels, count=int(state["tops"][0]),
+        labels=labels, count=int(count),
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 ===================  ===============================================================
 `warp`               CUDA: warp-wide collectives; offers `memory` and `ordering` too
 `memory`             CUDA: bits, atomics, checked mode
-`cpu`                CPU: atomics inside ``prange``, bits, checked mode
+`cpu`                CPU: sweeps on threads, atomics, bits, checked mode
 `ordering`           plain text of argmin, argmax and packed keys, for both targets
 `linalg`             plain text of solve and inverse, for both targets
 `linalg_cuda`        `linalg` compiled for the lanes of a warp

@@ -29,12 +29,15 @@ dimensions and any layout; `index` is an integer or a tuple of integers, not neg
 `featgraph.device.patching`.
 
 Numba ships no CPU atomics. They are LLVM's ``atomicrmw`` and ``cmpxchg`` with relaxed
-ordering: the end of `in_parallel` orders everything.
+ordering: the end of `in_parallel` orders everything. While no `in_parallel` runs on
+several threads in this process, they are plain reads and writes: a locked instruction
+takes ten times as long as the test.
 """
 
+import ctypes
 import time
 
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import int32, int64, njit, types, uint32
 from numba.core import callconv, cgutils
 from numba.extending import intrinsic
@@ -64,6 +67,10 @@ is_normal = _njit(patching.is_normal)
 sort_triangle = _njit(ordering.sort_triangle)
 
 _ORDERING = "monotonic"
+_INT32, _INT64, _BYTES = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
+#: How many `in_parallel` run on several threads, and its name in compiled code.
+parallel_regions, _REGIONS = ctypes.c_int32(0), "featgraph_parallel_regions"
+binding.add_symbol(_REGIONS, ctypes.addressof(parallel_regions))
 #: How long a thread waits for others, in ns, and its polls between looks at the clock.
 LONGEST_WAIT, POLLS = 60_000_000_000, 1024
 
@@ -99,6 +106,32 @@ def _element_pointer(context, builder, array_type, array, index_type, index):
     )
 
 
+def regions_pointer(builder):
+    """Return a pointer to the number of `in_parallel` on several threads."""
+    module = builder.module
+    known = module.globals.get(_REGIONS)
+    return known or ir.GlobalVariable(module, _INT32, _REGIONS)
+
+
+def _unless_alone(builder, plain, atomic):
+    """Emit two forms of the same values, of which one thread alone runs the first."""
+    alone = builder.icmp_signed("==", builder.load(regions_pointer(builder)), _INT32(0))
+    forms = []
+    with builder.if_else(alone) as branches:
+        for branch, emit in zip(branches, (plain, atomic), strict=True):
+            with branch:
+                values = emit()
+                forms.append((values, builder.block))
+    (values, block), (others, other_block) = forms
+    merged = []
+    for value, other in zip(values, others, strict=True):
+        phi = builder.phi(value.type)
+        phi.add_incoming(value, block)
+        phi.add_incoming(other, other_block)
+        merged.append(phi)
+    return merged
+
+
 def _operation(name, dtype):
     """Return LLVM's name of an operation on a type; None if it has none."""
     if isinstance(dtype, types.Float):
@@ -108,6 +141,23 @@ def _operation(name, dtype):
     if name in {"min", "max"} and not dtype.signed:
         return f"u{name}"
     return name
+
+
+def _applied(builder, operation, old, value):
+    """Return a value on which an operation of `_operation` was done, unfused."""
+    if operation in {"fmin", "fmax"}:  # a NaN has no effect
+        type_ = ir.FunctionType(value.type, [value.type] * 2)
+        function = builder.module.declare_intrinsic(
+            f"llvm.{operation[1:]}num", [value.type], type_
+        )
+        return builder.call(function, [old, value])
+    if operation.endswith(("min", "max")):
+        sign = "unsigned" if operation.startswith("u") else "signed"
+        order = "<" if operation.endswith("min") else ">"
+        wins = getattr(builder, f"icmp_{sign}")(order, value, old)
+        return builder.select(wins, value, old)
+    named = {"add": builder.add, "fadd": builder.fadd, "or": builder.or_}
+    return named[operation](old, value)
 
 
 def _read_modify_write(name):
@@ -123,7 +173,17 @@ def _read_modify_write(name):
                 context, builder, array_type, array, index_type, index
             )
             operation = _operation(name, array_type.dtype)
-            return builder.atomic_rmw(operation, pointer, value, _ORDERING)
+
+            def plain():
+                old = builder.load(pointer)
+                builder.store(_applied(builder, operation, old, value), pointer)
+                return [old]
+
+            def atomic():
+                return [builder.atomic_rmw(operation, pointer, value, _ORDERING)]
+
+            [old] = _unless_alone(builder, plain, atomic)
+            return old
 
         return signature, generate
 
@@ -177,15 +237,21 @@ def _exchange_if(typing_context, array, index, expected, desired):
         value_type = expected.type
         # cmpxchg takes integers only; bits also make NaN equal to itself.
         bits = ir.IntType(array_type.dtype.bitwidth)
-        found = builder.cmpxchg(
-            builder.bitcast(pointer, bits.as_pointer()),
-            builder.bitcast(expected, bits),
-            builder.bitcast(desired, bits),
-            _ORDERING,
-            _ORDERING,
-        )
-        old = builder.bitcast(builder.extract_value(found, 0), value_type)
-        done = builder.extract_value(found, 1)
+        pointer = builder.bitcast(pointer, bits.as_pointer())
+        expected, desired = (builder.bitcast(v, bits) for v in (expected, desired))
+
+        def plain():
+            old = builder.load(pointer)
+            done = builder.icmp_unsigned("==", old, expected)
+            builder.store(builder.select(done, desired, old), pointer)
+            return [old, done]
+
+        def atomic():
+            found = builder.cmpxchg(pointer, expected, desired, _ORDERING, _ORDERING)
+            return [builder.extract_value(found, number) for number in range(2)]
+
+        old, done = _unless_alone(builder, plain, atomic)
+        old = builder.bitcast(old, value_type)
         return context.make_tuple(builder, signature.return_type, [old, done])
 
     return signature, generate
@@ -435,7 +501,6 @@ def checked(index, bound, site, vertex, edge, record):
     return False
 
 
-_INT32, _INT64, _BYTES = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
 #: Types of a sweep's first arguments: number and bounds of its chunk.
 _BOUNDS = (types.int64,) * 3
 #: A function that a thread runs, as Numba's threading layers call it: addresses of
@@ -594,4 +659,8 @@ def _run_on_threads(builder, turn, record, count):
     function = builder.bitcast(turn, _BYTES)
     # One array of stride 0 stands for the arguments, which the record has.
     arrays = [addresses, counts, strides, shared, _INT64(0), _INT64(1)]
+    # Counted before any thread begins, so that all of their writes are atomic.
+    one = builder.zext(builder.icmp_signed(">", turns, _INT64(1)), _INT32)
+    builder.atomic_rmw("add", regions_pointer(builder), one, "seq_cst")
     builder.call(run, [function, *arrays, threads])
+    builder.atomic_rmw("sub", regions_pointer(builder), one, "seq_cst")

@@ -344,7 +344,8 @@ class Graph(Structure):
     ) -> NDArray[np.int32] | None:
         """Label each vertex with the smallest one of its strong component.
 
-        One thread of the host searches depth-first, in O(V + E).
+        One thread of the host searches depth-first, in O(V + E). In an undirected
+        graph, these are the connected components; it joins the ends of edges there.
 
         Parameters
         ----------
@@ -395,8 +396,10 @@ class Graph(Structure):
             if threads >= fewer_threads:
                 return None
         rows = out_columns(self)
-        search = import_whole("featgraph.graph.building.depth_first")
-        search.label_strong_components(rows.row_offsets, rows.column_indices, found)
+        search = import_whole("featgraph.graph.building.components")
+        joins = not self.directed and labels is None
+        label = search.label_components if joins else search.label_strong_components
+        label(rows.row_offsets, rows.column_indices, found)
         return found
 
     def to_networkx(self) -> Any:

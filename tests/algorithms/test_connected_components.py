@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from featgraph.algorithms.connected_components import (
 from tests.strategies import graphs, seeds
 
 Array = npt.NDArray[Any]
-METHODS = ("link", "propagate")
+MODULE = sys.modules["featgraph.algorithms.connected_components"]
+METHODS = ("link", "propagate", "auto")
 
 
 def smallest(labels: Array) -> Array:
@@ -88,7 +90,7 @@ def test_shapes_that_take_long(
         )
         expected = scipys(graph)
         for _ in range(3):
-            found = connected_components(graph, target=target)
+            found = connected_components(graph, method="link", target=target)
             assert found.supersteps == 2
             assert np.array_equal(found.labels, expected)
     verify_connected_components(graph, found.labels)
@@ -150,3 +152,19 @@ def test_a_real_network(target: str, data_dir: Path) -> None:
     found = connected_components(graph, target=target)
     assert np.array_equal(found.labels, scipys(graph))
     verify_connected_components(graph, found.labels)
+
+
+@pytest.mark.parametrize("threads", [1, 1 << 30])
+def test_few_threads_leave_most_edges_out(
+    threads: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MODULE, "MANY_THREADS", threads)
+    for count in (1, 300, 4000):  # from edges apart to one large component
+        ends = rng.integers(0, 3000, (2, count))
+        for directed in (False, True):
+            graph = fg.Graph.from_edges(*ends, vertex_count=3000, directed=directed)
+            found = connected_components(graph, target="cpu")
+            assert np.array_equal(found.labels, scipys(graph))
+            assert found.count == np.unique(found.labels).size
+            assert (found.supersteps > 0) == (threads == 1 or directed)
+            assert (found.run.target, found.converged) == ("cpu", True)

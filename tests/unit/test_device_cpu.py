@@ -1,4 +1,4 @@
-"""The CPU half of the device library, in parallel loops, against NumPy."""
+"""The CPU half of the device library, on all threads and on one, against NumPy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numba import njit, prange
+from numba import njit
 
 from featgraph.device import cholesky_cpu, cpu, linalg_cpu, ordering
 
@@ -19,29 +19,45 @@ REAL = [np.float32, np.float64]
 INTEGER = [np.int32, np.int64, np.uint32]
 
 
+#: Atomics of a single chunk are plain reads and writes.
+CHUNKS = [np.array([0, COUNT]), np.linspace(0, COUNT, 65).astype(np.int64)]
+
+
+@pytest.fixture(params=CHUNKS, ids=["alone", "threads"])
+def chunks(request: pytest.FixtureRequest) -> np.ndarray:
+    return request.param
+
+
 @pytest.fixture
 def bins() -> np.ndarray:
     return np.random.default_rng(11).integers(0, BINS, COUNT)
 
 
-@njit(parallel=True)
-def _combine_all(sums, lows, highs, bins, values):
-    for i in prange(bins.size):
+@njit
+def _combine(chunk, first, last, sums, lows, highs, bins, values):
+    for i in range(first, last):
         b = bins[i]
         cpu.atomic_add(sums, (b, 1, 2), values[i])
         cpu.atomic_min(lows, b, values[i])
         cpu.atomic_max(highs, (0, b), values[i])
 
 
+@njit
+def _combine_all(chunks, sums, lows, highs, bins, values):
+    cpu.in_parallel(_combine, chunks, (sums, lows, highs, bins, values))
+
+
 @pytest.mark.parametrize("dtype", [*REAL, *INTEGER])
-def test_add_min_max_under_contention(dtype: type, bins: np.ndarray) -> None:
+def test_add_min_max_under_contention(
+    dtype: type, bins: np.ndarray, chunks: np.ndarray
+) -> None:
     values = np.random.default_rng(1).integers(0, 100, COUNT).astype(dtype)
     if dtype is not np.uint32:
         values -= dtype(50)
     sums = np.zeros((BINS, 2, 3), dtype)
     lows = np.full(2 * BINS, 100, dtype)[::2]  # strided
     highs = np.asfortranarray(np.zeros((2, BINS), dtype))
-    _combine_all(sums, lows, highs, bins, values)
+    _combine_all(chunks, sums, lows, highs, bins, values)
     groups = [values[bins == b] for b in range(BINS)]
     np.testing.assert_array_equal(sums[:, 1, 2], [group.sum() for group in groups])
     np.testing.assert_array_equal(lows, [group.min() for group in groups])
@@ -58,24 +74,52 @@ def test_nan_changes_neither_min_nor_max(dtype: type) -> None:
     np.testing.assert_array_equal(x, [1, 1])
 
 
+@njit(fastmath=True, error_model="numpy")
+def _add_products(chunk, first, last, sums, left, right):
+    for i in range(first, last):
+        cpu.atomic_add(sums, i, left[i] * right[i])
+
+
+@njit
+def _add_all_products(chunks, sums, left, right):
+    cpu.in_parallel(_add_products, chunks, (sums, left, right))
+
+
+@pytest.mark.parametrize("dtype", REAL)
+def test_a_product_is_rounded_before_it_is_added(
+    dtype: type, chunks: np.ndarray
+) -> None:
+    left, right, sums = np.random.default_rng(4).random((3, COUNT)).astype(dtype)
+    expected = sums + left * right
+    _add_all_products(chunks, sums, left, right)
+    np.testing.assert_array_equal(sums, expected)
+
+
 @njit
 def _larger(old, value):
     return max(old, value)
 
 
-@njit(parallel=True)
-def _retry_all(products, highs, bins, values):
-    for i in prange(bins.size):
+@njit
+def _retry(chunk, first, last, products, highs, bins, values):
+    for i in range(first, last):
         cpu.atomic_product(products, (bins[i], 0), values[i])
         cpu.atomic_combine(highs, bins[i], values[i], _larger)
 
 
+@njit
+def _retry_all(chunks, products, highs, bins, values):
+    cpu.in_parallel(_retry, chunks, (products, highs, bins, values))
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64])
-def test_product_and_combine_under_contention(dtype: type, bins: np.ndarray) -> None:
+def test_product_and_combine_under_contention(
+    dtype: type, bins: np.ndarray, chunks: np.ndarray
+) -> None:
     values = np.where(np.arange(COUNT) % 800 == 0, 2, -1).astype(dtype)
     products = np.ones((BINS, 2), dtype)
     highs = np.full(BINS, -9, dtype)
-    _retry_all(products, highs, bins, values)
+    _retry_all(chunks, products, highs, bins, values)
     expected = [values[bins == b].prod() for b in range(BINS)]
     np.testing.assert_array_equal(products[:, 0], expected)
     np.testing.assert_array_equal(highs, np.full(BINS, 2))
@@ -95,17 +139,22 @@ def test_exchange_if(dtype: type) -> None:
     assert x.tolist() == [[3, 7]]
 
 
-@njit(parallel=True)
-def _set_all(words, chosen):
-    for i in prange(chosen.size):
+@njit
+def _set(chunk, first, last, words, chosen):
+    for i in range(first, last):
         cpu.set_bit(words, chosen[i])
 
 
-def test_set_bit_test_bit_and_counts() -> None:
-    size = 1000
-    chosen = np.random.default_rng(2).integers(0, size, 3000).astype(np.int32)
+@njit
+def _set_all(chunks, words, chosen):
+    cpu.in_parallel(_set, chunks, (words, chosen))
+
+
+def test_set_bit_test_bit_and_counts(chunks: np.ndarray) -> None:
+    size = 30_000
+    chosen = np.random.default_rng(2).integers(0, size, COUNT).astype(np.int32)
     words = np.zeros((size + 31) // 32, np.uint32)
-    _set_all(words, chosen)
+    _set_all(chunks, words, chosen)
     expected = np.zeros(words.size * 32, bool)
     expected[chosen] = True
     found = [cpu.test_bit(words, v) for v in range(words.size * 32)]
@@ -124,20 +173,27 @@ def test_words() -> None:
     assert cpu.count_bits(np.uint32(0xFFFFFFFF)) == 32
 
 
-@njit(parallel=True)
-def _pack_all(packed, keys, bins):
-    for i in prange(keys.size):
+@njit
+def _pack(chunk, first, last, packed, keys, bins):
+    for i in range(first, last):
         cpu.atomic_min(packed, (bins[i], 0), cpu.pack_min_float32(keys[i], np.int32(i)))
         cpu.atomic_min(packed, (bins[i], 1), cpu.pack_max_float32(keys[i], np.int32(i)))
 
 
-def test_packed_keys_find_the_best_and_smallest_source(bins: np.ndarray) -> None:
+@njit
+def _pack_all(chunks, packed, keys, bins):
+    cpu.in_parallel(_pack, chunks, (packed, keys, bins))
+
+
+def test_packed_keys_find_the_best_and_smallest_source(
+    bins: np.ndarray, chunks: np.ndarray
+) -> None:
     keys = np.random.default_rng(5).integers(-3, 3, COUNT).astype(np.float32)
     keys[::7] = np.nan
     keys[keys == 0] = np.where(np.arange(np.sum(keys == 0)) % 2, 0.0, -0.0)
     keys[bins == 2] = np.nan
     packed = np.full((BINS, 2), ordering.PACKED_NONE_FLOAT32)
-    _pack_all(packed, keys, bins)
+    _pack_all(chunks, packed, keys, bins)
     for b in range(BINS):
         low = cpu.unpack_min_float32(packed[b, 0])
         high = cpu.unpack_max_float32(packed[b, 1])

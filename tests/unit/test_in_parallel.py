@@ -101,7 +101,34 @@ def test_an_error_in_a_sweep_is_raised_once_threads_have_ended(failing: int) -> 
     # Chunks are taken in order; each thread fails once at most.
     assert (begun[: failing + 1] == 1).all()
     assert begun.sum() <= failing + get_num_threads()
+    assert cpu.parallel_regions.value == 0
     _fail_all(np.arange(101), begun, 100)
+
+
+@intrinsic
+def _regions(typing_context):
+    def generate(context, builder, signature, arguments):
+        return builder.load(cpu.regions_pointer(builder))
+
+    return types.int32(), generate
+
+
+@njit
+def _note(chunk, first, last, seen):
+    seen[chunk] = _regions()
+
+
+@njit
+def _note_all(chunks, seen):
+    cpu.in_parallel(_note, chunks, (seen,))
+
+
+@pytest.mark.parametrize("count", [1, 2, 100])
+def test_sweeps_on_several_threads_are_counted(count: int) -> None:
+    seen = np.full(count, -1, np.int32)
+    _note_all(np.arange(count + 1), seen)
+    assert (seen == (1 if min(count, get_num_threads()) > 1 else 0)).all()
+    assert cpu.parallel_regions.value == 0
 
 
 def test_an_interrupt_leaves_no_chunk_out() -> None:

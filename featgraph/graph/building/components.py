@@ -1,4 +1,4 @@
-"""A depth-first search along rows of edges, on one thread.
+"""Components along rows of edges, found by one thread.
 
 Import this module inside functions only: it loads Numba.
 """
@@ -12,9 +12,54 @@ from numpy.typing import NDArray
 
 from featgraph.graph.building.jit import jit
 
-__all__ = ["label_strong_components"]
+__all__ = ["label_components", "label_strong_components"]
 
 _Array: TypeAlias = NDArray[Any]
+
+#: How many edges of each vertex are joined first, and how many vertices vote then.
+_FIRST, _VOTES = 2, 1024
+
+
+@jit
+def label_components(offsets: _Array, columns: _Array, labels: _Array) -> None:
+    """Label each vertex with the smallest one of its component; rows have both ways.
+
+    ``labels[v] <= v`` stands above v in a tree. Joined first are two edges of each
+    vertex, which most often leave one large tree. Its vertices have no need to join
+    others: whoever is outside of it does. O(V + E), mostly O(V).
+
+    M. Sutton, T. Ben-Nun, A. Barak, "Optimizing Parallel Graph Connectivity
+    Computation via Subgraph Sampling", IPDPS 2018 (Afforest).
+    """
+    count, largest = labels.size, -1
+    labels[:] = np.arange(count)
+    for turn in range(2):
+        for v in range(count):
+            start, stop = np.int64(offsets[v]), np.int64(offsets[v + 1])
+            middle = min(start + _FIRST, stop)
+            if turn == 0:
+                stop = middle
+            elif labels[v] == largest:
+                continue
+            else:
+                start = middle
+            for place in range(start, stop):
+                a, b = labels[v], labels[np.uint32(columns[place])]
+                while a != b:
+                    if a < b:
+                        a, b = b, a
+                    above = labels[a]
+                    labels[a] = min(above, b)
+                    if above == a:
+                        break
+                    a = above
+        for v in range(count):  # what is above is smaller, and right below its top
+            labels[v] = labels[labels[v]]
+        votes = 0
+        for v in range(0, count, count // _VOTES + 1):
+            if votes == 0:
+                largest = labels[v]
+            votes += 1 if labels[v] == largest else -1
 
 
 @jit
