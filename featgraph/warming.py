@@ -21,7 +21,6 @@ from featgraph.config import config
 from featgraph.errors import DeviceError
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.folder import fold_due_set
-from featgraph.fold.lowering.due_sets import KERNELS
 from featgraph.fold.plan.options import Changes
 from featgraph.fold.plan.plan import WORKLIST
 from featgraph.fold.plan.traits import MANY_ROWS, GraphTraits, graph_traits
@@ -223,5 +222,56 @@ def compile_own_kernels(cc: ComputeCapability) -> None:
 
 
 def _own_kernels() -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """Return kernels of the runtime, and types for which they are compiled."""
-    raise NotImplementedError
+    """Yield kernels of the runtime, and types for which first calls compile them.
+
+    They build rows of edges that lie on the GPU, find due vertices, and work on sets.
+    """
+    from numba import types
+
+    from featgraph.arrays import edge_kernels, elements, sorting
+    from featgraph.runtime.devices import cuda_loops as loops
+
+    n, flag, sign = types.int64, types.boolean, types.float64
+    bits, i32, i64 = types.uint32[::1], types.int32[::1], types.int64[::1]
+    f32, f64, pairs = types.float32[::1], types.float64[::1], types.int64[:, ::1]
+    words = bits, bits, bits
+    for function in (loops.words_or, loops.words_and, loops.words_without):
+        yield function, words
+    yield loops.leave_out, (*words, bits)
+    yield loops.settle, words
+    yield loops.count_in_one_block, (bits, i64)
+    yield loops.count_bits, (bits, i64)
+    for values in (f32, f64):
+        yield loops.extreme, (values, sign, f64, n)
+    for values in (i32, i64, f64):
+        yield elements.fill, (values, values.dtype)
+    for number in (types.float32, types.float64, types.int32):
+        rows = number[:, ::1]
+        yield loops.refresh_vertices, (bits, rows, rows)
+        yield loops.refresh_vertices_without, (bits, bits, rows, rows)
+    yield edge_kernels.survey, (i32, i32, i64)
+    yield edge_kernels.find_nan, (f32, i32)
+    yield edge_kernels.count_ends, (i32, i32, flag, i32)
+    yield edge_kernels.find_most, (i32, n, i64)
+    yield edge_kernels.count_short, (i32, i32)
+    yield edge_kernels.find_hubs, (i32, n, pairs, i32)
+    yield edge_kernels.take, (i32, i32, i32)
+    for function in (edge_kernels.begin_rows, edge_kernels.find_moved,
+                     edge_kernels.invert):  # fmt: skip
+        yield function, (i32, i32)
+    yield edge_kernels.both_ends, (i32, i32, n, i32)
+    yield edge_kernels.other_ends, (i32, i32, i32, i32)
+    yield edge_kernels.number_given, (i32, n, i32)
+    yield sorting.count_digits, (i32, n, n, n, i32)
+    yield sorting.scan_few, (i32, i64, i64)
+    yield sorting.scatter, (i32, i32, flag, n, n, n, i64, i32, i32)
+    listed = bits, flag, n, i32, i64
+    of_sets = {
+        "reach": (bits, bits, n), "reach_hubs": (bits, bits, i32),
+        "find": (bits, bits, n, n), "find_hubs": (bits, bits, i32), "count": (bits, i64),
+        "find_targets": (types.uint8[::1], bits, n),
+        "count_rows": listed, "list_rows": (*listed, i32, i32),
+    }  # fmt: skip
+    for name, own in of_sets.items():
+        kernel = fold_due_set(name, GraphTraits(), "cuda", "in")
+        yield kernel.function, (*own, *[i32] * len(kernel.arrays("in")))

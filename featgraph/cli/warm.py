@@ -1,8 +1,9 @@
 """``featgraph warm``: kernels stored before the first calls that need them.
 
 Each algorithm runs on graphs that are small, and differ in what kernels depend on:
-directed or not, with weights or without, with one long row or without. It runs once
-more on each as on a large graph: see `featgraph.warming`.
+directed or not, with weights or without, with a long row or without, with vertices that
+have no edges or without. It runs once more on each as on a large graph: see
+`featgraph.warming`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from functools import cache, partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -169,24 +169,30 @@ def _given(name: str, k: int) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]
         tables = [([0, 1], alike), ([1, 2], alike), ([0], np.array([3.0, 1.0]))]
         yield (fg.FactorGraph(dict.fromkeys("abc", 2), tables),), {}
         return
-    for directed, weighted, is_long in product((False, True), repeat=3):
+    for directed, *traits in product((False, True), repeat=4):
         if directed and name in UNDIRECTED:
             continue
-        graph, two_weights = _graph(directed, weighted, is_long)
+        graph, two_weights = _graph(directed, *traits)
         first = {} if "multi" not in name else {"weights": two_weights}
         for own, options in _of_vertices(name, graph.vertex_count, k):
             yield (graph, *own), {**first, **options}
 
 
-@cache
-def _graph(directed: bool, weighted: bool, is_long: bool) -> tuple[fg.Graph, Any]:
-    """Return a graph, and a row of two weights for each of its edges."""
+def _graph(
+    directed: bool, weighted: bool, is_long: bool, in_ring: bool
+) -> tuple[fg.Graph, Any]:
+    """Return a graph, and a row of two weights for each of its edges.
+
+    In a ring, no vertex is without edges in and out.
+    """
     random = np.random.default_rng(0)
     ends = random.integers(0, _VERTICES, (2, _DEGREE * _VERTICES))
-    ends = ends[:, ends[0] != ends[1]]
+    ends, each = ends[:, ends[0] != ends[1]], np.arange(_VERTICES)
     if is_long:
         to_one = [np.arange(1, _LONG + 1), np.zeros(_LONG, np.int64)]
         ends = np.concatenate([ends, to_one], axis=1)
+    if in_ring:
+        ends = np.concatenate([ends, [each, np.roll(each, 1)]], axis=1)
     weights = random.random((ends.shape[1], 2)) + 0.5
     own = {"weights": weights[:, 0].astype(np.float32)} if weighted else {}
     made = fg.Graph.from_edges(
