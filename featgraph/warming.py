@@ -201,7 +201,9 @@ def checked_cc(given: ComputeCapability | None) -> ComputeCapability:
     DeviceError
         If there is no compiler, no GPU that has one, or no such capability.
     """
-    _cuda.require(gpu=given is None)
+    _cuda.require()
+    if given is None and not _cuda.is_available():
+        raise DeviceError("no GPU was found", fix="--cc 9.0, or that of another GPU")
     cc = given or tuple(_cuda.cuda.get_current_device().compute_capability)
     known = _cuda.dialect_module("cudadrv.nvrtc").get_supported_ccs()
     if cc not in known:

@@ -84,6 +84,10 @@ def warm(options: argparse.Namespace) -> None:
             "kernels are not stored", where="FEATGRAPH_CACHE", got="0",
             fix="unset FEATGRAPH_CACHE",
         )  # fmt: skip
+    if options.cc is not None and options.target != "cuda":
+        raise ArgumentError(
+            "only a GPU has a compute capability", where="--cc", fix="--target cuda"
+        )
     cc = warming.checked_cc(options.cc) if options.target == "cuda" else None
     tasks = [] if cc is None else [Task("", 0, cc)]
     for name in dict.fromkeys(names):
