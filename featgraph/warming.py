@@ -1,10 +1,11 @@
 """The kernels of later first calls, compiled ahead: what ``featgraph warm`` stores.
 
-Algorithms run on small graphs on the CPU, within `storing`. Thresholds of sizes are zero
-there, so that runs take the ways of large graphs, too, and other directions are compiled
-beside those that a run takes. For a GPU, which need not be present, each foldmap that
-runs is folded once more for all traits of graphs on which its text depends, and compiled
-by the types of its arguments. Kernels of the runtime's own come from `_own_kernels`.
+Algorithms run on small graphs on the CPU, within `storing`. There, thresholds of sizes
+are zero, so that runs take the ways of large graphs, too, and other directions are
+compiled beside those that a run takes. For a GPU, which need not be present, each
+foldmap that runs is folded for all traits of graphs on which its text depends, and
+compiled by the types of its arguments. `compile_own_kernels` has kernels that all
+programs share.
 """
 
 from __future__ import annotations
@@ -270,8 +271,8 @@ def _own_kernels() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     listed = bits, flag, n, i32, i64
     of_sets = {
         "reach": (bits, bits, n), "reach_hubs": (bits, bits, i32),
-        "find": (bits, bits, n, n), "find_hubs": (bits, bits, i32), "count": (bits, i64),
-        "find_targets": (types.uint8[::1], bits, n),
+        "find": (bits, bits, n, n), "find_hubs": (bits, bits, i32),
+        "count": (bits, i64), "find_targets": (types.uint8[::1], bits, n),
         "count_rows": listed, "list_rows": (*listed, i32, i32),
     }  # fmt: skip
     for name, own in of_sets.items():

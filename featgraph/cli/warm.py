@@ -199,9 +199,7 @@ def _graph(
         ends = np.concatenate([ends, [each, np.roll(each, 1)]], axis=1)
     weights = random.random((ends.shape[1], 2)) + 0.5
     own = {"weights": weights[:, 0].astype(np.float32)} if weighted else {}
-    made = fg.Graph.from_edges(
-        *ends, vertex_count=_VERTICES, directed=directed, **own
-    )
+    made = fg.Graph.from_edges(*ends, vertex_count=_VERTICES, directed=directed, **own)
     return made, weights
 
 

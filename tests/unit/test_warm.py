@@ -247,12 +247,19 @@ def test_nothing_is_stored_without_a_cache(
     assert "FEATGRAPH_CACHE" in err
 
 
-def test_settings_are_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = [getattr(owner, name) for owner, name, _ in warming._AS_LARGE]
-    with pytest.raises(KeyError), warming.storing(as_large=True):
-        assert all(getattr(o, n) == value for o, n, value in warming._AS_LARGE)
-        raise KeyError
-    assert before == [getattr(owner, name) for owner, name, _ in warming._AS_LARGE]
+def test_settings_are_as_before() -> None:
+    def settings() -> list[Any]:
+        return [getattr(owner, name) for owner, name, _ in warming._AS_LARGE]
+
+    def fail() -> None:
+        with warming.storing(as_large=True):
+            assert settings() == [value for _, _, value in warming._AS_LARGE]
+            raise KeyError
+
+    before = settings()
+    with pytest.raises(KeyError):
+        fail()
+    assert before == settings() != [value for _, _, value in warming._AS_LARGE]
 
 
 # GPUs that are not present
@@ -310,7 +317,7 @@ def test_a_first_call_on_a_gpu_finds_its_kernels(
     shared = list(warming._own_kernels())
     monkeypatch.setattr(warming, "_own_kernels", lambda: shared[:0])
     options = "--target", "cuda", "--cc", "9.0", "--jobs", "1"
-    status, out, err = run(capsys, "warm", "katz_centrality", *options)
+    status, _, err = run(capsys, "warm", "katz_centrality", *options)
     assert (status, err) == (0, "")
     launched: list[tuple[Any, tuple[Any, ...]]] = []
     compiled = gpu.Gpu.compiled
@@ -332,7 +339,7 @@ def test_a_first_call_on_a_gpu_finds_its_kernels(
 
 def type_of(value: Any) -> Any:
     """Return the type of the dialect that an argument of a launch has."""
-    from numba import types, typeof
+    from numba import typeof, types
     from numba.np.numpy_support import from_dtype
 
     if isinstance(value, tuple):
