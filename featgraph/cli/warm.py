@@ -197,9 +197,16 @@ def _graph(
         ends = np.concatenate([ends, to_one], axis=1)
     if in_ring:
         ends = np.concatenate([ends, [each, np.roll(each, 1)]], axis=1)
+    # Triangles are those of graphs without parallel edges.
+    low, high = np.sort(ends, axis=0)
+    ends = ends[:, np.unique(low * _VERTICES + high, return_index=True)[1]]
     weights = random.random((ends.shape[1], 2)) + 0.5
-    own = {"weights": weights[:, 0].astype(np.float32)} if weighted else {}
-    made = fg.Graph.from_edges(*ends, vertex_count=_VERTICES, directed=directed, **own)
+    made = fg.Graph.from_edges(
+        *ends,
+        weights=weights[:, 0].astype(np.float32) if weighted else None,
+        vertex_count=_VERTICES,
+        directed=directed,
+    )
     return made, weights
 
 
