@@ -83,6 +83,7 @@ __all__ = [
     "set_condition",
     "store_at",
     "store_row",
+    "storing_for",
     "target_cc",
 ]
 
@@ -419,6 +420,35 @@ def target_cc(cc: ComputeCapability) -> Iterator[None]:
         yield
     finally:
         dispatcher.get_current_device = asks_driver
+
+
+@contextlib.contextmanager
+def storing_for(cc: ComputeCapability) -> Iterator[None]:
+    """Have kernels compiled, and stored, for a GPU that need not be present.
+
+    The dialect stores machine code by the compute capability of the GPU, and loads what
+    it has compiled onto that. Here `cc` stands for the GPU's, and nothing is loaded.
+    Not for threads.
+
+    Parameters
+    ----------
+    cc : (int, int)
+        The compute capability, such as ``(9, 0)``.
+    """
+    codegen: Any = dialect_module("codegen")
+    kernels: Any = dialect_module("dispatcher")._Kernel
+    # Stored code is found by the text of this type.
+    capability = import_whole("cuda.core._device").ComputeCapability(*cc)
+    device = SimpleNamespace(compute_capability=capability)
+    contexts, bind = codegen.devices, kernels.bind
+    context = SimpleNamespace(device=device)
+    with target_cc(capability), compiling():
+        codegen.devices = SimpleNamespace(get_context=lambda *_: context)
+        kernels.bind = lambda own: own._codelibrary.get_cubin()
+        try:
+            yield
+        finally:
+            codegen.devices, kernels.bind = contexts, bind
 
 
 def compile_ptx(

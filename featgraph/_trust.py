@@ -33,7 +33,7 @@ def make_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def why_distrusted(folder: Path, own: int = 1) -> str:
+def why_distrusted(folder: Path, own: int = 1, *, or_root: bool = False) -> str:
     """Return why nothing must be loaded from a folder, "" if it may.
 
     Parameters
@@ -43,13 +43,15 @@ def why_distrusted(folder: Path, own: int = 1) -> str:
     own : int
         How many levels, from the last one up, must be this user's alone. Those above
         may be the system's or sticky, as ``/tmp`` is.
+    or_root : bool, optional
+        Whether these levels may also be root's.
     """
     for level in range(own):
         place = folder if level == 0 else folder.parents[level - 1]
         found = place.lstat()
         if not stat.S_ISDIR(found.st_mode):
             return f"{place} is a link or not a directory"
-        problem = _why_not_ours(found)
+        problem = _why_not_ours(found, or_root)
         if problem:
             return f"{place} {problem}"
     above = Path(os.path.realpath(folder.parents[own - 1]))
@@ -60,8 +62,8 @@ def why_distrusted(folder: Path, own: int = 1) -> str:
     return ""
 
 
-def read_private(path: Path, most: int = 1 << 62) -> bytes:
-    """Return the contents of a file that is this user's alone.
+def read_private(path: Path, most: int = 1 << 62, *, or_root: bool = False) -> bytes:
+    """Return the contents of a file that is this user's alone, or that is root's.
 
     Raises
     ------
@@ -75,7 +77,7 @@ def read_private(path: Path, most: int = 1 << 62) -> bytes:
     except NotPlainError as error:
         raise DistrustedError(f"is {error.strerror}") from None
     with os.fdopen(handle, "rb") as file:
-        problem = _why_not_ours(os.fstat(handle))
+        problem = _why_not_ours(os.fstat(handle), or_root)
         if problem:
             raise DistrustedError(problem)
         if size > most:
@@ -83,8 +85,9 @@ def read_private(path: Path, most: int = 1 << 62) -> bytes:
         return file.read(size)
 
 
-def _why_not_ours(found: os.stat_result) -> str:
-    if hasattr(os, "getuid") and found.st_uid != os.getuid():
+def _why_not_ours(found: os.stat_result, or_root: bool) -> str:
+    trusted = {0} if or_root else set()
+    if hasattr(os, "getuid") and found.st_uid not in trusted | {os.getuid()}:
         return "belongs to another user"
     if hasattr(os, "getuid") and found.st_mode & _OTHERS:
         return "can be written by others"

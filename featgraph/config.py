@@ -64,6 +64,10 @@ def _cache_dir() -> Path:
     return Path(base) / "featgraph"
 
 
+def _paths(given: str) -> tuple[Path, ...]:
+    return tuple(Path(part) for part in given.split(os.pathsep) if part)
+
+
 @dataclass
 class Config:
     """The settings of this process.
@@ -79,6 +83,11 @@ class Config:
     cache_dir : pathlib.Path
         Where they are kept. ``FEATGRAPH_CACHE_DIR``, default the user's cache
         directory.
+    cache_path : tuple of pathlib.Path
+        Cache directories that are only read, and searched before `cache_dir`. They
+        belong to root or to this user, and no other user may write to them. Given as a
+        sequence of paths, or as text with ``os.pathsep`` between them.
+        ``FEATGRAPH_CACHE_PATH``, default none.
     target : str
         ``"auto"``, ``"cuda"`` or ``"cpu"``: the target where none is asked for.
         ``FEATGRAPH_TARGET``.
@@ -112,6 +121,9 @@ class Config:
         default_factory=lambda: os.environ.get("FEATGRAPH_CACHE", "1") != "0"
     )
     cache_dir: Path = field(default_factory=_cache_dir)
+    cache_path: tuple[Path, ...] = field(
+        default_factory=lambda: _paths(os.environ.get("FEATGRAPH_CACHE_PATH", ""))
+    )
     target: str = field(
         default_factory=lambda: os.environ.get("FEATGRAPH_TARGET", "auto")
     )
@@ -170,10 +182,19 @@ def _limit(name: str, given: Any) -> Any:
     return given
 
 
+def _path_list(name: str, given: Any) -> tuple[Path, ...]:
+    """Return folders that were given as text, as one path or as several."""
+    if isinstance(given, str):
+        return _paths(require_path(given, name))
+    parts = given if isinstance(given, list | tuple) else [given]
+    return tuple(Path(require_path(part, name)) for part in parts)
+
+
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "checked": require_flag,
     "cache": require_flag,
     "cache_dir": lambda name, value: Path(require_path(value, name)),
+    "cache_path": _path_list,
     "target": partial(require_choice, choices=("auto", "cpu", "cuda")),
     "replay": require_flag,
     "gpu_links": partial(require_choice, choices=("auto", "windows", "engine", "host")),

@@ -79,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_list(commands)
     _add_run(commands)
     _add_show(commands)
+    _add_warm(commands)
     for command in commands.choices.values():
         command.set_defaults(parser=command)
     return parser
@@ -237,6 +238,46 @@ def _add_show(commands: Commands) -> None:
     show.set_defaults(command=_show)
 
 
+def _add_warm(commands: Commands) -> None:
+    warm = commands.add_parser(
+        "warm",
+        help="compile kernels now, for the first calls of later processes",
+        description="Run algorithms on small graphs of all kinds, and store their "
+        "kernels: a later process that calls them compiles nothing. `featgraph list` "
+        "says which there are.",
+    )
+    warm.add_argument(
+        "algorithms", nargs="*", metavar="ALGORITHM", help="default: all of them"
+    )
+    warm.add_argument(
+        "--target",
+        choices=["cpu", "cuda"],
+        default="cpu",
+        help="what to compile for (default: cpu); cuda needs no GPU",
+    )
+    warm.add_argument(
+        "--cc",
+        type=_compute_capability,
+        metavar="X.Y",
+        help="compute capability, for cuda (default: that of the GPU)",
+    )
+    warm.add_argument(
+        "--k",
+        type=_widths,
+        default=(8,),
+        metavar="K,K",
+        help="features, classes or factors: a number, or several (default: 8)",
+    )
+    warm.add_argument(
+        "--jobs",
+        type=_positive,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="processes that compile (default: one a core)",
+    )
+    warm.set_defaults(command=_warm)
+
+
 def _add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", choices=["auto", "cpu", "cuda"], default="auto")
 
@@ -283,11 +324,24 @@ def _show(options: argparse.Namespace) -> None:
     show(options)
 
 
+def _warm(options: argparse.Namespace) -> None:
+    from featgraph.cli.warm import warm
+
+    warm(options)
+
+
 def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
     return value
+
+
+def _widths(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(map(_positive, text.split(",")))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not like 8,32") from None
 
 
 def _fraction(text: str) -> float:

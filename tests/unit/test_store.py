@@ -366,7 +366,7 @@ def test_a_module_that_does_not_load_leaves_no_trace(
 ) -> None:
     source = fg.foldmap(_marker()).fold(k=5, target="cpu").kernel_source
 
-    def fail(module: Any, folder: Path) -> None:
+    def fail(*given: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(compiling, "guard_disk_cache", fail)

@@ -97,7 +97,7 @@ def test_compiled_files_of_others_are_not_run(
     compiled = _compile_marker()
     kept = next(cache.rglob(f"*{suffix}"))
     cached = compiled._cache._cache_file
-    [key] = cached._load_index()
+    [key] = cached._load_index(cached.folder)
     salt = key.encode() if suffix == ".nbc" else b""
     cached._write(kept, pickle.dumps(Payload()), salt)
     distrust_file(kept, how, tmp_path)

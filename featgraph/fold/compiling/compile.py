@@ -106,7 +106,7 @@ def _import_text(name: str, path: Path, text: str) -> ModuleType:
         # of a millisecond. Pickle goes by __qualname__, which stays.
         if hasattr(module, "Data"):
             module.Data.__name__ = path.stem
-        guard_disk_cache(module, path.parent / COMPILED)
+        guard_disk_cache(module, path.parent / COMPILED, _shared_folders())
         for value in vars(module).values():
             if hasattr(value, "_compile_for_args"):
                 compiled_aside(value)
@@ -240,6 +240,27 @@ def store_directory() -> Path:
         warnings.warn(f"{problem}; kernels are not stored", CacheWarning, stacklevel=2)
         return _private_directory()
     return path
+
+
+def _shared_folders() -> list[Path]:
+    """Return where compiled kernels are that are only read, without untrusted ones."""
+    found = []
+    for place in config.cache_path:
+        folder = Path(os.path.realpath(place)) / "kernels" / COMPILED
+        try:
+            problem = why_distrusted(folder, own=3, or_root=True)
+        except OSError as error:
+            problem = f"{folder} cannot be read ({error})"
+        if problem:
+            _warn_once(f"{problem}; no kernels are loaded from {place}")
+        else:
+            found.append(folder)
+    return found
+
+
+@cache
+def _warn_once(text: str) -> None:
+    warnings.warn(text, CacheWarning, stacklevel=2)
 
 
 @cache

@@ -125,6 +125,8 @@ class CheckedFile:
         What Numba, or its dialect for CUDA, would read and write with.
     folder : Path
         Where the files are.
+    shared : sequence of Path, optional
+        Folders of root or of this user that are searched before, and only read.
 
     Attributes
     ----------
@@ -134,9 +136,12 @@ class CheckedFile:
         "CPU" or "GPU".
     """
 
-    def __init__(self, replaced: Any, folder: Path) -> None:
+    def __init__(
+        self, replaced: Any, folder: Path, shared: Sequence[Path] = ()
+    ) -> None:
         self._replaced = replaced
         self.folder = folder
+        self._folders = (*shared, folder)
         self._index = folder / replaced._index_name
         self.name = re.sub(r"(_[0-9a-f]{32})|(-\d+\..*)", "", replaced._index_name)
         is_for_gpu = "cuda" in type(replaced).__module__
@@ -148,7 +153,7 @@ class CheckedFile:
 
     def save(self, key: Any, data: Any) -> None:
         """Keep what was compiled for a signature."""
-        names, known = self._load_index(), repr(key)
+        names, known = self._load_index(self.folder), repr(key)
         COMPILATION.end(self, known)
         try:
             if known not in names:
@@ -170,43 +175,49 @@ class CheckedFile:
     def load(self, key: Any) -> Any:
         """Return what is kept for a signature, or None."""
         known = repr(key)
-        name = self._load_index().get(known)
-        content = name and self._read(self.folder / name, known.encode())
-        if not content:
-            COMPILATION.begin(self, known)
-            return None
-        _LOG.debug("loaded %s for the %s", self.name, self.target)
-        return pickle.loads(content)  # noqa: S301
+        for folder in self._folders:
+            name = self._load_index(folder).get(known)
+            content = name and self._read(folder / name, known.encode())
+            if content:
+                _LOG.debug("loaded %s for the %s", self.name, self.target)
+                return pickle.loads(content)  # noqa: S301
+        COMPILATION.begin(self, known)
+        return None
 
     def has(self, key: Any) -> bool:
         """Whether something is kept for a signature; it is not read."""
-        name = self._load_index().get(repr(key))
-        return name is not None and (self.folder / name).is_file()
+        found = ((at, self._load_index(at).get(repr(key))) for at in self._folders)
+        return any(name is not None and (at / name).is_file() for at, name in found)
 
     def _index_content(self, names: dict[str, str]) -> bytes:
-        return json.dumps([*self._made_by(), names]).encode()
+        return json.dumps([self._made_by(), names]).encode()
 
-    def _load_index(self) -> dict[str, str]:
-        content = self._read(self._index, b"")
+    def _load_index(self, folder: Path) -> dict[str, str]:
+        content = self._read(folder / self._index.name, b"")
         if content is None:
             return {}
         try:
-            *made_by, names = load_json(content)
+            made_by, names = load_json(content)
         except ValueError:  # of a release that wrote another form
             return {}
         return names if made_by == self._made_by() else {}
 
-    def _made_by(self) -> list[str]:
-        """Return what the compiler and the function's file were."""
-        return [str(self._replaced._version), repr(self._replaced._source_stamp)]
+    def _made_by(self) -> str:
+        """Return what the compiler was.
+
+        The module's name has the digest of its text. When its file was written does
+        not count: layers of container images keep whole seconds of that.
+        """
+        return str(self._replaced._version)
 
     def _read(self, path: Path, salt: bytes) -> bytes | None:
         """Return the contents of a file, or None where they must not be used."""
+        is_shared = path.parent != self.folder
         try:
-            problem = why_distrusted(self.folder)
+            problem = why_distrusted(path.parent, or_root=is_shared)
             if problem:
                 raise DistrustedError(f"is not to be trusted: {problem}")
-            content = read_private(path)
+            content = read_private(path, or_root=is_shared)
         except DistrustedError as error:
             _warn(path, str(error))
             return None
@@ -216,7 +227,8 @@ class CheckedFile:
         if hashlib.sha256(salt + inner).digest() == found:
             return inner
         _warn(path, "is damaged")
-        path.unlink(missing_ok=True)
+        if not is_shared:
+            path.unlink(missing_ok=True)
         return None
 
     def _write(self, path: Path, content: bytes, salt: bytes) -> None:
@@ -230,13 +242,15 @@ class CheckedFile:
         replace_private(path, [content, digest])
 
 
-def guard_disk_cache(module: ModuleType, folder: Path) -> None:
+def guard_disk_cache(
+    module: ModuleType, folder: Path, shared: Sequence[Path] = ()
+) -> None:
     """Give the functions of a generated module, of any target, checked files."""
     for value in vars(module).values():
         cache: Any = getattr(value, "_cache", None)
         replaced = getattr(cache, "_cache_file", None)
         if replaced is not None and not isinstance(replaced, CheckedFile):
-            cache._cache_file = CheckedFile(replaced, folder)
+            cache._cache_file = CheckedFile(replaced, folder, shared)
 
 
 def is_stored(function: Any, types: Sequence[Any]) -> bool:

@@ -18,7 +18,7 @@ from featgraph.errors import PlanError, StateError, UserFunctionError
 from featgraph.fold.compiling.kernel import Kernel
 from featgraph.fold.folder import fold, fold_assumed
 from featgraph.fold.plan.options import Changes, parse_change_driven, parse_options
-from featgraph.fold.plan.traits import graph_sizes, graph_traits
+from featgraph.fold.plan.traits import GraphTraits, graph_sizes, graph_traits
 from featgraph.graph.views.view import Stamp
 from featgraph.program.active import ActiveSet
 from featgraph.program.alike import said_behind
@@ -43,6 +43,10 @@ from featgraph.runtime.superstep.frontier import Frontier, Restriction
 from featgraph.runtime.superstep.superstep import Superstep
 
 __all__ = ["FoldMap", "edgemap", "foldmap", "trianglemap", "vertexmap"]
+
+
+#: Called with each foldmap, State, options, changes and superstep that is prepared.
+PREPARED: list[Callable[..., None]] = []
 
 
 class _Supersteps(dict[Any, Superstep]):
@@ -228,6 +232,8 @@ class FoldMap:
             found = found or _taken_up(kernel, state, device)
             known[asked] = found = found or Superstep(kernel, state, device)
             found.renew(made_for)
+            for note in PREPARED:
+                note(self, state, options, incremental, found)
         found.bound.graph.follow()
         found.make_ready(options)
         return found
@@ -307,14 +313,16 @@ class FoldMap:
         options: dict[str, Any],
         *,
         incremental: Changes | None = None,
+        traits: GraphTraits | None = None,
     ) -> Kernel:
         """Return the kernel for a state, folding it when first asked for.
 
-        With `incremental`, it patches aggregates in a run that changes that.
+        With `incremental`, it patches aggregates in a run that changes that. With
+        `traits`, it is that of a graph that has these.
         """
         types = state.types
         told = repr(options) if options else ""
-        traits = graph_traits(state.graph.part, target)
+        traits = traits or graph_traits(state.graph.part, target)
         if target == "cuda" and any(f.kind.exclusive for f in self.program.functions):
             sizes = graph_sizes(state.graph.part, target).rounded()
             traits = replace(traits, sizes=sizes)

@@ -1,0 +1,252 @@
+"""``featgraph warm``: kernels stored before the first calls that need them.
+
+Each algorithm runs on graphs that are small, and differ in what kernels depend on:
+directed or not, with weights or without, with a long row or without, with vertices that
+have no edges or without. It runs once more on each as on a large graph: see
+`featgraph.warming`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import featgraph as fg
+from featgraph import algorithms, warming
+from featgraph._arguments import near_name
+from featgraph.cli.names import ALGORITHMS, UNDIRECTED
+from featgraph.errors import ArgumentError
+
+__all__ = ["warm"]
+
+#: Those whose kernels have as many features as a call says: see `_given`.
+_OF_WIDTH = frozenset(
+    {
+        "als",
+        "belief-propagation",
+        "gradient-factorization",
+        "label-propagation",
+        "label-set-propagation",
+        "multimodal-learning",
+        "pagerank",
+        "sgd-factorization",
+    }
+)
+#: Vertices of a graph, its random edges for each, and edges of its long row. Of a row
+#: with more than 512, sums are made in blocks.
+_VERTICES, _DEGREE, _LONG = 600, 3, 560
+
+
+class Task(NamedTuple):
+    """What a process compiles at a time.
+
+    Attributes
+    ----------
+    name : str
+        An algorithm; "" for the kernels of a GPU that all programs share.
+    k : int
+        Features.
+    cc : (int, int) or None
+        The GPU to compile for, besides the CPU.
+    """
+
+    name: str
+    k: int
+    cc: tuple[int, int] | None
+
+
+def warm(options: argparse.Namespace) -> None:
+    """Store the kernels of some algorithms, or of all.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        algorithms, target, cc, k, jobs.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such algorithm, or nothing is stored.
+    DeviceError
+        If kernels cannot be compiled for the GPU.
+    """
+    names = [_known(name) for name in options.algorithms] or list(ALGORITHMS)
+    if not fg.config.cache:
+        raise ArgumentError(
+            "kernels are not stored", where="FEATGRAPH_CACHE", got="0",
+            fix="unset FEATGRAPH_CACHE",
+        )  # fmt: skip
+    if options.cc is not None and options.target != "cuda":
+        raise ArgumentError(
+            "only a GPU has a compute capability", where="--cc", fix="--target cuda"
+        )
+    cc = warming.checked_cc(options.cc) if options.target == "cuda" else None
+    tasks = [] if cc is None else [Task("", 0, cc)]
+    for name in dict.fromkeys(names):
+        widths = dict.fromkeys(options.k) if name in _OF_WIDTH else (options.k[0],)
+        tasks += [Task(name, k, cc) for k in widths]
+    for task, compiled, loaded, seconds in _results(tasks, options.jobs):
+        what = f"{task.name}, K = {task.k}" if task.name in _OF_WIDTH else task.name
+        print(
+            f"{what or 'all programs'}: {compiled} compiled, {loaded} there before, "
+            f"{seconds:.1f} s",
+            flush=True,
+        )
+    print(f"kernels are in {fg.config.cache_dir}")
+
+
+def _known(name: str) -> str:
+    found = name.replace("_", "-")
+    if found not in ALGORITHMS:
+        raise ArgumentError(
+            f"there is no algorithm {name!r:.80}",
+            fix=near_name(found, ALGORITHMS) or "featgraph list",
+        )
+    return found
+
+
+Result = tuple[Task, int, int, float]
+
+
+def _results(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
+    """Run tasks in some processes, or here; yield what each has done."""
+    if min(jobs, len(tasks)) == 1:
+        yield from map(_run, tasks)
+        return
+    spawning = multiprocessing.get_context("spawn")
+    settings = fg.config.cache_dir, fg.config.cache_path
+    with ProcessPoolExecutor(
+        min(jobs, len(tasks)), spawning, initializer=_begin, initargs=settings
+    ) as pool:
+        asked: list[Future[Result]] = [pool.submit(_run, task) for task in tasks]
+        try:
+            for done in as_completed(asked):
+                yield done.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _begin(cache_dir: Any, cache_path: Any) -> None:
+    """Have a process store where its parent does."""
+    fg.config.cache_dir, fg.config.cache_path = cache_dir, cache_path
+    fg.config.messages = False
+
+
+def _run(task: Task) -> Result:
+    """Compile what one task says."""
+    begun = time.perf_counter()
+    compiled = loaded = 0
+    for as_large in (False, True) if task.name else (False,):
+        with warming.storing(task.cc, as_large=as_large) as count:
+            if task.name:
+                _run_algorithm(task.name, task.k)
+            elif task.cc is not None:
+                warming.compile_own_kernels(task.cc)
+        compiled, loaded = compiled + count.compiled, loaded + count.loaded
+    return task, compiled, loaded, time.perf_counter() - begun
+
+
+def _run_algorithm(name: str, k: int) -> None:
+    run = getattr(algorithms, name.replace("-", "_"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fg.ConvergenceWarning)
+        for given, options in _given(name, k):
+            run(*given, **options, target="cpu")
+
+
+def _given(name: str, k: int) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Yield arguments of an algorithm, and its options, for all graphs."""
+    if name.endswith("factorization") or name == "als":
+        yield (_ratings(),), {"factors": k}
+        return
+    if name == "factor-propagation":
+        alike = np.eye(2) + 1
+        tables = [([0, 1], alike), ([1, 2], alike), ([0], np.array([3.0, 1.0]))]
+        yield (fg.FactorGraph(dict.fromkeys("abc", 2), tables),), {}
+        return
+    for directed, *traits in product((False, True), repeat=4):
+        if directed and name in UNDIRECTED:
+            continue
+        graph, two_weights = _graph(directed, *traits)
+        first = {} if "multi" not in name else {"weights": two_weights}
+        for own, options in _of_vertices(name, graph.vertex_count, k):
+            yield (graph, *own), {**first, **options}
+
+
+def _graph(
+    directed: bool, weighted: bool, is_long: bool, in_ring: bool
+) -> tuple[fg.Graph, Any]:
+    """Return a graph, and a row of two weights for each of its edges.
+
+    In a ring, no vertex is without edges in and out.
+    """
+    random = np.random.default_rng(0)
+    ends = random.integers(0, _VERTICES, (2, _DEGREE * _VERTICES))
+    ends, each = ends[:, ends[0] != ends[1]], np.arange(_VERTICES)
+    if is_long:
+        to_one = [np.arange(1, _LONG + 1), np.zeros(_LONG, np.int64)]
+        ends = np.concatenate([ends, to_one], axis=1)
+    if in_ring:
+        ends = np.concatenate([ends, [each, np.roll(each, 1)]], axis=1)
+    # Triangles are those of graphs without parallel edges.
+    low, high = np.sort(ends, axis=0)
+    ends = ends[:, np.unique(low * _VERTICES + high, return_index=True)[1]]
+    weights = random.random((ends.shape[1], 2)) + 0.5
+    made = fg.Graph.from_edges(
+        *ends,
+        weights=weights[:, 0].astype(np.float32) if weighted else None,
+        vertex_count=_VERTICES,
+        directed=directed,
+    )
+    return made, weights
+
+
+def _ratings() -> Any:
+    from scipy import sparse
+
+    random = np.random.default_rng(0)
+    return sparse.random(200, 90, 0.1, "csr", np.float32, random)
+
+
+def _of_vertices(
+    name: str, count: int, k: int
+) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Yield what an algorithm takes besides a graph of so many vertices."""
+    labels = np.full(count, -1)
+    labels[: 2 * k] = np.arange(2 * k) % k
+    one_hot = np.zeros((count, k), np.float32)
+    one_hot[np.arange(k), np.arange(k)] = 1
+    ends = np.full(count, np.nan)
+    ends[[0, 1]] = 5, 0
+    of_name: dict[str, list[Any]] = {
+        "belief-propagation": [one_hot + 1, np.eye(k) + 1],
+        "bfs": [0],
+        "circuit-simulation": [ends],
+        "heat-simulation": [np.nan_to_num(ends)],
+        "label-propagation": [labels],
+        "label-set-propagation": [np.stack([labels, labels], 1)],
+        "multi-manifold-ranking": [one_hot[:, 0]],
+        "multimodal-learning": [one_hot],
+        "neural-network": [ends],
+        "sssp": [0],
+        "sswp": [0],
+    }
+    options: list[dict[str, Any]] = [{}]
+    if name == "pagerank":
+        options.append({"personalization": one_hot})
+    elif name == "pagerank-push":
+        options = [{"personalization": one_hot[:, 0]}]
+    elif name in {"betweenness-centrality", "closeness-centrality"}:
+        which = "sources" if name.startswith("between") else "vertices"
+        options = [{which: np.arange(4)}]
+    for each in options:
+        yield tuple(of_name.get(name, [])), each
