@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from featgraph._dataclass import dataclass
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import resized, word_count
 from featgraph.program.following import Seen
