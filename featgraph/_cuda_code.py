@@ -6,10 +6,10 @@ import re
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from featgraph._cuda import ComputeCapability, require
+from featgraph._dataclass import dataclass
 from featgraph._interrupts import import_whole
 from featgraph.errors import DeviceError
 

@@ -11,11 +11,11 @@ import os
 import struct
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from featgraph import _cuda
 from featgraph._cached import cached_property
+from featgraph._dataclass import dataclass
 from featgraph._interrupts import import_whole
 from featgraph.errors import DeviceError
 

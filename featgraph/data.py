@@ -15,9 +15,9 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
+from featgraph._dataclass import dataclass
 from featgraph.errors import FeatGraphError, FileFormatError
 
 __all__ = ["DATA_SETS", "DataSet", "RemoteFile", "data_folder", "fetch_data"]

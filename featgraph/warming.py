@@ -14,10 +14,10 @@ import itertools
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from featgraph import _cuda
+from featgraph._dataclass import replace
 from featgraph.config import config
 from featgraph.errors import DeviceError
 from featgraph.fold.compiling.kernel import Kernel

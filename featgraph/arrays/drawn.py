@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from featgraph._dataclass import dataclass
 from featgraph.arrays.values import DeviceValues, in_pieces
 
 __all__ = ["Drawing", "drawn"]

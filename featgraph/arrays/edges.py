@@ -7,13 +7,13 @@ counts edges into rows in given order: the result of a stable sort by row.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from featgraph._cached import cached_property
+from featgraph._dataclass import dataclass
 from featgraph.arrays import edge_kernels as kernels
 from featgraph.arrays import landing, memory, sorting
 from featgraph.arrays.foreign import as_numbers, finish, foreign_array, three_axes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import weakref
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from featgraph import _cuda
 from featgraph._cuda import cuda
 from featgraph._cuda_driver import address_of, device_of
 from featgraph._cuda_memory import Strided, lend
+from featgraph._dataclass import dataclass
 from featgraph._interrupts import import_whole
 from featgraph.arrays import elements, memory
 from featgraph.arrays.padding import stored_shape

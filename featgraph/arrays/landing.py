@@ -12,7 +12,6 @@ import os
 import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -23,6 +22,7 @@ from featgraph._cuda import cuda
 from featgraph._cuda_arguments import layout_of
 from featgraph._cuda_driver import Driver, address_of, device_of
 from featgraph._cuda_memory import Strided
+from featgraph._dataclass import dataclass
 
 __all__ = ["LEAST", "read"]
 

@@ -5,7 +5,6 @@ All arrays equal, bit for bit, those that `featgraph.graph.oriented` makes on th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from featgraph._cached import cached_property
 from featgraph._cuda import cuda, int64, kernel
+from featgraph._dataclass import dataclass
 from featgraph.arrays import edge_kernels, memory, sorting
 from featgraph.arrays.edges import GpuEdges, taken
 from featgraph.arrays.values import offset_dtype

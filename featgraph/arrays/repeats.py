@@ -6,12 +6,12 @@ Weights are combined one after the other, in given order, as
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from featgraph._cuda import cuda, device_function, float64, int32, int64, kernel
+from featgraph._dataclass import dataclass
 from featgraph.arrays import memory, sorting
 from featgraph.arrays.edges import GpuEdges, marked, taken
 

@@ -7,11 +7,12 @@ import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from featgraph._dataclass import dataclass
 
 __all__ = [
     "DLPACK_CUDA",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph._dataclass import dataclass
 from featgraph.algorithms.label_propagation import (
     LabelPropagationResult,
     label_propagation,

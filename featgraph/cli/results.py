@@ -6,7 +6,6 @@ import csv
 import json
 import os
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph._dataclass import fields
 from featgraph.errors import FileFormatError
 
 __all__ = [

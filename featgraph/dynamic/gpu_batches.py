@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from featgraph._cached import cached_property
+from featgraph._dataclass import dataclass
 from featgraph.arrays import memory
 from featgraph.arrays.edges import checked_ends, checked_values, copied_ends
 from featgraph.dynamic import kernels_cpu as kernels

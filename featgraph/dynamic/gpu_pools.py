@@ -11,13 +11,13 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, field
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from featgraph._dataclass import dataclass, field
 from featgraph.arrays import foreign, memory, sorting
 from featgraph.arrays.edges import marked, taken
 from featgraph.arrays.padding import stored_shape

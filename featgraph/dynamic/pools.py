@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from featgraph._dataclass import dataclass, field
 from featgraph.dynamic.rows import (
     SHARED,
     Array,

@@ -8,13 +8,13 @@ others that follow from them, and the traits of the rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from featgraph._cached import cached_property
+from featgraph._dataclass import replace
 from featgraph.arrays.values import Reordered, Rows
 from featgraph.dynamic.batches import on_host
 from featgraph.dynamic.pools import FEWEST_LISTED, RowPool

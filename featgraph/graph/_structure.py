@@ -555,8 +555,11 @@ def edge_rows(graph: Structure) -> Rows:
 
     version, count = graph.stamps.version, stored_count(graph)
     if graph.changing is not None:  # those of this version
-        index = np.full(count, 2 * graph.given_edge_count, np.int64)
-        index[graph.changing.stored_ids] = graph.given_index
+        index = graph._cache.get("edge_rows")
+        if index is None:
+            index = np.full(count, 2 * graph.given_edge_count, np.int64)
+            index[graph.changing.stored_ids] = graph.given_index
+            graph._cache["edge_rows"] = index
         return Rows(version, count, lambda: index)
     return Rows(version, count, lambda: graph.given_index, on_gpu)
 

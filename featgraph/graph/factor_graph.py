@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from featgraph._arguments import shown
+from featgraph._dataclass import dataclass
 from featgraph.errors import GraphInputError
 from featgraph.graph.graph import Graph
 from featgraph.graph.inputs.numbers import converted, number_array

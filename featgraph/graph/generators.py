@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from featgraph._arguments import require_flag, require_real
+from featgraph._dataclass import replace
 from featgraph.arrays.drawn import Drawing, drawn
 from featgraph.arrays.targets import chosen_target
 from featgraph.arrays.values import DeviceValues

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph._cached import cached_property
+from featgraph._dataclass import dataclass
 from featgraph.arrays.values import offset_dtype
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.adjacency import Adjacency

@@ -6,12 +6,12 @@ Counts are exact, from its partitions. Times are those of the cost model.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from featgraph._arguments import require_integer, shown
+from featgraph._dataclass import dataclass
 from featgraph.errors import ArgumentError, GraphInputError
 from featgraph.graph._structure import Structure
 from featgraph.graph.partition.choose import checked_parts, choose_partition

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
+from featgraph._dataclass import dataclass
 from featgraph.errors import ArgumentError
 
 __all__ = ["LINKS", "Link", "named_link"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from featgraph._dataclass import asdict, dataclass, replace
 from featgraph._files import load_json
 from featgraph.errors import ArgumentError, FileFormatError
 from featgraph.model.links import Link

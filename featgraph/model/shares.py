@@ -8,12 +8,12 @@ than the work that it saves gets no vertices.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import exp
 
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._dataclass import dataclass, replace
 from featgraph.graph.partition.cuts import word_places
 from featgraph.model.links import Link
 from featgraph.model.machine import Machine

@@ -7,12 +7,12 @@ slowest one; and exchanges have a latency.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._dataclass import dataclass
 from featgraph.errors import ArgumentError
 from featgraph.model.links import Link
 from featgraph.model.machine import Machine

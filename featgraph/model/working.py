@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from math import ceil, exp
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from featgraph._dataclass import fields
 from featgraph.graph.partition.choose import choose_partition
 from featgraph.graph.partition.counts import count_traffic
 from featgraph.model.correction import Correction

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from featgraph._dataclass import dataclass
 from featgraph.errors import UserFunctionError
 from featgraph.program.combines import CUSTOM, RULES, Rules
 from featgraph.program.source import FunctionSource, parse_function, plain_function

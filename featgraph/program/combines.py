@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from featgraph._dataclass import dataclass
 
 __all__ = ["CUSTOM", "RULES", "SELECTIVE", "Rules"]
 

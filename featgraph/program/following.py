@@ -10,12 +10,12 @@ written, so that the runtime finds their readers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._dataclass import dataclass, field
 from featgraph.arrays.values import host_values
 from featgraph.errors import GraphInputError, StateError
 from featgraph.graph import Graph

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self, overload
 
 from featgraph._arguments import checked_arguments
+from featgraph._dataclass import dataclass
 from featgraph.errors import UserFunctionError
 from featgraph.program.by_name import find_named, named
 from featgraph.program.combine import Combine, as_combine

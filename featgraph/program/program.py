@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from featgraph._cached import cached_property
+from featgraph._dataclass import dataclass, field
 from featgraph.errors import UserFunctionError
 from featgraph.program.functions import GatherFunction, ReduceFunction, UserFunction
 from featgraph.program.operation import Collaborative

@@ -8,9 +8,9 @@ import linecache
 import textwrap
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from featgraph._dataclass import dataclass
 from featgraph.errors import UserFunctionError
 
 __all__ = ["FunctionSource", "captured_value", "parse_function", "plain_function"]

@@ -7,13 +7,13 @@ import functools
 import os
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from featgraph._arguments import checked_arguments, require_flag
+from featgraph._dataclass import replace
 from featgraph.arrays.values import DeviceValues, Reordered, host_values
 from featgraph.errors import ArgumentError, StateError
 from featgraph.graph import Graph

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._cached import cached_property
+from featgraph._dataclass import dataclass
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.graph.partition.cuts import Balance
 from featgraph.graph.partition.shard import Shard

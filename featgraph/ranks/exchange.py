@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._cached import cached_property
+from featgraph._dataclass import replace
 from featgraph.distributed.engines.ahead import led
 from featgraph.distributed.engines.null import NullEngine
 from featgraph.distributed.engines.protocol import Engine

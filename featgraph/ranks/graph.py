@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._dataclass import dataclass, replace
 from featgraph.arrays.values import Entries, Filled, Rows, host_values, taken
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.errors import DistributedError, GraphInputError, StateError

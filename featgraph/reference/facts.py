@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, TypeGuard
 
+from featgraph._dataclass import dataclass
 from featgraph.program.functions import (
     EdgeFunction,
     GatherFunction,

@@ -11,11 +11,11 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
+from featgraph._dataclass import dataclass, field
 from featgraph.errors import UserFunctionError
 from featgraph.program.functions import UserFunction
 from featgraph.program.operation import Operation, interpreting

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._dataclass import dataclass
 from featgraph.errors import UserFunctionError
 from featgraph.graph import Graph
 

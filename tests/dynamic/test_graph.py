@@ -17,6 +17,7 @@ from featgraph.dynamic import batches, pools, rows, views
 from featgraph.dynamic import graph as graphs
 from featgraph.dynamic import inputs as given
 from featgraph.dynamic import store as stores
+from featgraph.graph._structure import edge_rows
 from featgraph.runtime.devices.choose import choose_device
 from featgraph.runtime.memory.graph_arrays import graph_arrays
 from tests.dynamic.reached import reached
@@ -528,3 +529,13 @@ def test_the_set_of_all_edges_follows_their_ids() -> None:
         assert found.tolist() == np.sort(graph.stored_ids).tolist()
         graph.update(*rng.integers(0, 30, (2, 20)), rng.random(20) < 0.3)
     assert state["note"].size < graph.stored_count
+
+
+def test_rows_of_edge_ids_are_found_once_a_version():
+    graph = fg.DynamicGraph.from_edges([0, 1, 2], [1, 2, 0], weights=[1.0, 2.0, 3.0])
+    first, again = (edge_rows(graph).on_host() for _ in range(2))
+    assert first is again
+    graph.delete_edges([0], [1])
+    assert edge_rows(graph).on_host() is not first
+    state = fg.State(graph, w=fg.edge_property(graph.weights_as("float32"), copy=False))
+    assert state["w"].tolist() == [2.0, 3.0]

@@ -22,13 +22,14 @@ ROOT = Path(__file__).parents[2]
 # What each layer may import beside its own modules; docs/design/0001-architecture.md.
 BASE = {
     "errors", "config", "_activity", "_arguments", "_interrupts", "_cached", "_pick",
-    "_version", "_files",
+    "_version", "_files", "_dataclass",
 }  # fmt: skip
 DECLARED = BASE | {"graph", "program"}
 LAUNCHING = {"_cuda_arguments", "_cuda_launch"}
 LAYERS = {
     "errors": set(),
     "_arguments": {"errors"},
+    "_dataclass": set(),
     "config": {"errors", "_arguments"},
     "_activity": set(),
     "_interrupts": set(),

@@ -7,12 +7,12 @@ results are as long as the part's edges.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._dataclass import dataclass
 from featgraph.arrays import memory, sorting
 from featgraph.arrays.edges import marked, taken
 from featgraph.arrays.parts import kernels

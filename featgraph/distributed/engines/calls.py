@@ -7,11 +7,11 @@ their calls differ. `whole` and `ragged` describe arrays, `lent` prepares them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 import numpy as np
 
+from featgraph._dataclass import dataclass, replace
 from featgraph.distributed.engines.protocol import Array
 from featgraph.errors import ArgumentError, RankMismatchError
 

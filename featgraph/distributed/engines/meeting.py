@@ -20,8 +20,8 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
+from featgraph._dataclass import dataclass
 from featgraph.errors import DistributedError
 
 __all__ = ["Met", "is_possible", "meet"]

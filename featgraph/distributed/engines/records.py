@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass
 
 import numpy as np
 
+from featgraph._dataclass import dataclass
 from featgraph.distributed.engines.calls import Call
 from featgraph.distributed.engines.messages import Bytes
 from featgraph.errors import DistributedError

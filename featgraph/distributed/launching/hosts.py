@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
+from featgraph._dataclass import dataclass
 from featgraph._files import read_file
 from featgraph.distributed.launching import agent
 from featgraph.errors import ArgumentError, FileFormatError

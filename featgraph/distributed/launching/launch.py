@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from featgraph._dataclass import dataclass
 from featgraph.distributed.launching.hosts import Host
 
 __all__ = ["Launch"]

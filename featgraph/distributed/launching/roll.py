@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from featgraph._dataclass import dataclass, field, replace
 
 __all__ = ["BEAT_S", "Loss", "Roll"]
 

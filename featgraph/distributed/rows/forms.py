@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from featgraph._cached import cached_property
+from featgraph._dataclass import dataclass
 from featgraph._interrupts import import_whole
 from featgraph.errors import ArgumentError
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import pairwise
 from math import gcd, prod
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._dataclass import dataclass
 from featgraph._interrupts import import_whole
 from featgraph.distributed.engines.messages import Bytes
 from featgraph.distributed.engines.protocol import Array

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from featgraph._cached import cached_property
+from featgraph._dataclass import dataclass, field, replace
 from featgraph.fold.analysis.access import AccessRecord, check_accesses, find_accesses
 from featgraph.fold.analysis.checks import (
     check_features,

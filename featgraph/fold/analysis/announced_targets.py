@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from featgraph._dataclass import dataclass
 from featgraph.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import declared_along, takes_active

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from featgraph._dataclass import dataclass
 from featgraph.fold.syntax.nodes import Access
 from featgraph.program.functions import UserFunction
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ast
 import copy
-from dataclasses import dataclass
 
+from featgraph._dataclass import dataclass
 from featgraph.fold.syntax.nodes import Cast, copy_location, names_read
 
 __all__ = ["OuterProduct", "find_outer_product"]

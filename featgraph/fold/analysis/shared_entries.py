@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
+from featgraph._dataclass import dataclass, field
 from featgraph.fold.syntax.nodes import Access
 from featgraph.fold.syntax.variance import loop_varies, returns_apart, varies
 from featgraph.program.source import FunctionSource

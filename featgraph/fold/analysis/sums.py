@@ -7,8 +7,8 @@ wait until a kernel has come to many triangles of one vertex or edge.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, replace
 
+from featgraph._dataclass import dataclass, replace
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.syntax.nodes import Atomic
 from featgraph.program.signature import Signature

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 from featgraph._cached import cached_property
+from featgraph._dataclass import dataclass
 from featgraph.fold.compiling.compile import load_module
 from featgraph.fold.lowering.due_sets import SetFacts
 from featgraph.fold.printing.due_sets import IN_CHUNKS, print_due_set

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from featgraph._cached import cached_property
+from featgraph._dataclass import dataclass, replace
 from featgraph.errors import PlanError
 from featgraph.fold.compiling.compile import explain_numba_error, load_module
 from featgraph.fold.functions import passes as functions

@@ -6,12 +6,12 @@ import ast
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from featgraph._cached import cached_property
+from featgraph._dataclass import dataclass, field
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import combine_of, temporaries_of
 from featgraph.fold.analysis.guarded import needs_guard

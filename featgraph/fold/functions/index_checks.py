@@ -7,9 +7,9 @@ left out.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from typing import cast
 
+from featgraph._dataclass import dataclass
 from featgraph.fold.analysis.gathered_values import INDEXED
 from featgraph.fold.functions.memory import Memory, bound_of, is_number
 from featgraph.fold.functions.nodes import Checked, Masked, Place

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import cast
 
+from featgraph._dataclass import dataclass, field
 from featgraph.fold.analysis.gathered_values import INDEXED
 from featgraph.fold.functions.nodes import Array, Checked, Masked, Place
 from featgraph.fold.operations.table import primitive_of

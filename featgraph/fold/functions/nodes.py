@@ -8,9 +8,9 @@ is x of all features that a lane has.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
 from typing import Any
 
+from featgraph._dataclass import dataclass, field
 from featgraph.fold.schedules.mapping import Mapping
 from featgraph.fold.tree.statements import Body, Node
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import replace
 
+from featgraph._dataclass import replace
 from featgraph.fold.analysis.analyse import HelperFunction
 from featgraph.fold.analysis.sums import Sum, added_by, find_sums
 from featgraph.fold.functions import definitions

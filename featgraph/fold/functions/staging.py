@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from featgraph._dataclass import dataclass
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.operations.table import primitive_of
 from featgraph.fold.schedules.mapping import Mapping

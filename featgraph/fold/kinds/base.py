@@ -12,9 +12,9 @@ has; `NestFacts` lists the facts that kinds read.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from featgraph._dataclass import dataclass
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.sums import Sum
 from featgraph.fold.schedules.base import Binding, Schedule

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from featgraph._dataclass import replace
 from featgraph.fold.functions.staging import at_hand
 from featgraph.fold.lowering.accumulators import Accumulator
 from featgraph.fold.lowering.blocks import levels, waiting

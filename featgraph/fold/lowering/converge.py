@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import replace
 
+from featgraph._dataclass import replace
 from featgraph.fold.lowering.accumulators import Patch as PatchText
 from featgraph.fold.lowering.blocks import in_blocks_of
 from featgraph.fold.lowering.calls import registers_of

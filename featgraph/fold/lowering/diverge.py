@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import cast
 
+from featgraph._dataclass import replace
 from featgraph.fold.lowering.blocks import in_blocks_of
 from featgraph.fold.lowering.edges import found_due, passed
 from featgraph.fold.lowering.facts import Facts, RowFacts

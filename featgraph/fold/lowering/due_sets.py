@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 from featgraph._cached import cached_property
+from featgraph._dataclass import dataclass, replace
 from featgraph.fold.lowering.converge import ConvergeRows
 from featgraph.fold.lowering.diverge import DivergeRows
 from featgraph.fold.lowering.layouts import layout_along

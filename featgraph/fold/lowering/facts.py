@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Protocol
 
 from featgraph._cached import cached_property
+from featgraph._dataclass import dataclass, replace
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.change_driven import IncrementalGather
 from featgraph.fold.analysis.gathered_values import base_name

@@ -9,8 +9,8 @@ matrix. What such a home does with contributions stands here, and nowhere else.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 
+from featgraph._dataclass import dataclass
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import is_only_solved
 from featgraph.fold.functions.vectorized import pieces

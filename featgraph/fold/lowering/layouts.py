@@ -7,8 +7,8 @@ pool, and two arrays say where each run begins and ends.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
+from featgraph._dataclass import dataclass, replace
 from featgraph.fold.plan.layout import Rows
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.fold.plan.traits import GraphTraits

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
+from featgraph._dataclass import dataclass
 from featgraph.fold.operations.contexts import (
     Looped,
     Types,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import reduce
 
+from featgraph._dataclass import dataclass
 from featgraph.fold.operations.contexts import (
     Looped,
     Types,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from featgraph._dataclass import dataclass
 from featgraph.fold.operations.contexts import Looped, Types, Unrolled
 from featgraph.fold.operations.lanes import in_registers, member, named, wide
 from featgraph.fold.operations.primitive import Primitive

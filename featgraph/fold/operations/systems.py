@@ -16,8 +16,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
 
+from featgraph._dataclass import dataclass
 from featgraph.fold.operations.contexts import Looped, Unrolled
 from featgraph.fold.operations.lanes import named
 from featgraph.fold.operations.primitive import Primitive

@@ -9,8 +9,8 @@ a triangle function behind it puts those in whose entries it adds to.
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 
+from featgraph._dataclass import replace
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.sums import added_by
 from featgraph.fold.plan.options import Options

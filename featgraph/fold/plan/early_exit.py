@@ -10,10 +10,10 @@ Where all gathers of a foldmap do so, its kernel comes to know which vertices ar
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
+from featgraph._dataclass import replace
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.gathers import combine_of, is_matrix
 from featgraph.fold.plan.options import Options

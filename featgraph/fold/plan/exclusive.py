@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
+from featgraph._dataclass import replace
 from featgraph.arrays.padding import row_stride
 from featgraph.errors import PlanError
 from featgraph.fold.analysis.access import AccessRecord, conflict_ends, touched_ends

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from featgraph._arguments import near_name, shown
+from featgraph._dataclass import dataclass
 from featgraph.errors import PlanError
 from featgraph.fold.analysis.change_driven import Changes, join_changes
 from featgraph.fold.schedules.base import AnyInteger

@@ -8,9 +8,9 @@ go by is a `Work`, which is found here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
+from featgraph._dataclass import replace
 from featgraph.errors import PlanError
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.gathers import (

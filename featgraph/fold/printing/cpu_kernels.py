@@ -6,8 +6,7 @@ thread writes whole words and pull needs no atomics.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from featgraph._dataclass import replace
 from featgraph.fold.lowering.blocks import finished
 from featgraph.fold.lowering.passes import lower
 from featgraph.fold.plan.plan import FoldPlan

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from featgraph._cached import cached_property
+from featgraph._dataclass import replace
 from featgraph.fold.functions.staging import STRIDES
 from featgraph.fold.lowering.areas import scratch_of
 from featgraph.fold.lowering.blocks import finished_by_blocks

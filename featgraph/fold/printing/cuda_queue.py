@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from featgraph._cuda import import_of_numbers
+from featgraph._dataclass import replace
 from featgraph.fold.analysis.gathers import memory_dtype
 from featgraph.fold.functions.facts import Callee, Context
 from featgraph.fold.lowering.accumulators import accumulator_of

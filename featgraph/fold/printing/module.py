@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from featgraph._cached import cached_property
+from featgraph._dataclass import dataclass, field
 from featgraph.fold.lowering.accumulators import accumulator_of
 from featgraph.fold.lowering.layouts import layout_along
 from featgraph.fold.plan.layout import REVERSED, rows_along

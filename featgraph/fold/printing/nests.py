@@ -6,9 +6,9 @@ import ast
 import difflib
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
+from featgraph._dataclass import MISSING, dataclass, fields
 from featgraph.fold.functions.nodes import Define
 from featgraph.fold.printing.shown import shown_body
 from featgraph.fold.printing.statements import head_of, line_of

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping as Dict
-from dataclasses import replace
 
+from featgraph._dataclass import replace
 from featgraph.errors import PlanError
 from featgraph.fold.schedules.base import Binding, GraphArray, KernelShape
 from featgraph.fold.schedules.grids import LaunchSizes

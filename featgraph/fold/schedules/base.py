@@ -10,9 +10,9 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from collections.abc import Mapping as Dict
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from featgraph._dataclass import dataclass
 from featgraph.fold.schedules import grids
 from featgraph.fold.schedules.grids import LaunchSizes
 from featgraph.fold.schedules.mapping import Mapping, Work, last_feature, stands_for

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping as Dict
-from dataclasses import replace
 
+from featgraph._dataclass import replace
 from featgraph.errors import PlanError
 from featgraph.fold.schedules.base import (
     Binding,

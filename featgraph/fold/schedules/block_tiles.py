@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Mapping as Dict
-from dataclasses import replace
 from typing import ClassVar
 
+from featgraph._dataclass import replace
 from featgraph.errors import PlanError
 from featgraph.fold.schedules.base import (
     Binding,

@@ -15,11 +15,11 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from collections.abc import Mapping as Dict
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from featgraph._dataclass import dataclass, replace
 from featgraph.errors import DeviceMemoryError
 from featgraph.fold.schedules.base import (
     AnyInteger,

@@ -17,9 +17,10 @@ a card stand in `CARDS`; ``python -m bench.run sgd-locks`` measures them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
+
+from featgraph._dataclass import dataclass
 
 __all__ = ["CARDS", "SWEEPS", "Card", "EdgeSizes", "EdgeSweep"]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping as Dict
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from featgraph._dataclass import replace
 from featgraph.fold.schedules.base import AnyInteger, Binding, GraphArray, KernelShape
 from featgraph.fold.schedules.exclusive import (
     MEET,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any
+
+from featgraph._dataclass import dataclass
 
 __all__ = ["REDUCE_THREADS", "SHARING_BLOCKS", "LaunchSizes"]
 

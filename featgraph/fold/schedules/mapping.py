@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from featgraph._dataclass import dataclass, replace
 from featgraph.arrays.padding import row_stride
 from featgraph.fold.schedules.exclusive_costs import EdgeSweep
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping as Dict
-from dataclasses import replace
 from typing import ClassVar
 
+from featgraph._dataclass import replace
 from featgraph.errors import PlanError
 from featgraph.fold.schedules.lanes import LaneSchedule, leaves_matrices
 from featgraph.fold.schedules.mapping import Mapping, Work

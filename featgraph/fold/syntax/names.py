@@ -7,11 +7,11 @@ import keyword
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from featgraph._dataclass import dataclass
 from featgraph.fold.syntax.nodes import assigned_names
 from featgraph.program.names import GENERATED
 

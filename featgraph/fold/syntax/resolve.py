@@ -10,9 +10,9 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from featgraph._dataclass import dataclass
 from featgraph.fold.syntax.literals import integer_literal
 from featgraph.fold.syntax.names import Names, rename_locals
 from featgraph.fold.syntax.nodes import (

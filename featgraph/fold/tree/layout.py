@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
+from featgraph._dataclass import dataclass, replace
 from featgraph.fold.tree.nodes import AllEdges, Meet
 from featgraph.fold.tree.statements import (
     Body,

@@ -9,8 +9,8 @@ element of a matrix. `Features` says for which features it runs.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
 
+from featgraph._dataclass import dataclass, field
 from featgraph.fold.tree.statements import Body, Node
 
 # What a phase does. No lane, no place in memory and no copy of a feature stands here.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from featgraph._dataclass import dataclass
 from featgraph.fold.tree.statements import Body
 from featgraph.fold.tree.verify import Stage, verify
 

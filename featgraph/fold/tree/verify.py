@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 
+from featgraph._dataclass import dataclass, replace
 from featgraph.fold.tree import nodes
 from featgraph.fold.tree.statements import Body, Node, agrees, every
 

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from featgraph._arguments import shown
+from featgraph._dataclass import dataclass
 from featgraph.errors import ArgumentError, GraphInputError
 from featgraph.graph.building.check import checked_count
 from featgraph.graph.formats.fields import (

@@ -6,13 +6,13 @@ Import this module inside functions only: it loads Numba.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._dataclass import dataclass
 from featgraph._interrupts import import_whole
 from featgraph.graph.formats import scan
 from featgraph.graph.formats.scan import NOT_INTEGER

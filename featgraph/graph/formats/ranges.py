@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from featgraph._arguments import require_path
+from featgraph._dataclass import dataclass, replace
 from featgraph.errors import FileFormatError, GraphInputError
 from featgraph.graph.formats.columns import EdgeListOptions, edge_columns
 from featgraph.graph.formats.dimacs import problem_line

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from featgraph._activity import loading
 from featgraph._arguments import require_flag, require_path
+from featgraph._dataclass import replace
 from featgraph.arrays.targets import chosen_target
 from featgraph.errors import ArgumentError, FileFormatError, GraphInputError
 from featgraph.graph.building.edges import MANY_EDGES, EdgeList

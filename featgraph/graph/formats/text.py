@@ -12,13 +12,13 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from featgraph._arguments import require_integer, require_path
+from featgraph._dataclass import dataclass
 from featgraph.errors import FileFormatError
 from featgraph.graph.formats.fields import marks_of, named_separator
 

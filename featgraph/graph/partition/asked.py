@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from featgraph._arguments import shown
+from featgraph._dataclass import dataclass
 from featgraph.errors import GraphInputError
 
 __all__ = ["Asked", "Maker", "makers", "require_asked"]

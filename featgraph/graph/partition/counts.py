@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._dataclass import dataclass
 from featgraph.arrays.values import offset_dtype
 from featgraph.errors import GraphInputError
 from featgraph.graph.partition.partition import Partition

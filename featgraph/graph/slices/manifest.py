@@ -10,12 +10,12 @@ import errno
 import json
 import os
 import zlib
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
+from featgraph._dataclass import asdict, dataclass
 from featgraph._files import NotPlainError, load_json, read_file, write_file
 from featgraph.errors import FileFormatError
 from featgraph.graph.building.check import MAX_VERTEX_COUNT, checked_sides

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from featgraph._arguments import require_path
+from featgraph._dataclass import dataclass
 from featgraph.arrays.values import offset_dtype
 from featgraph.errors import FileFormatError
 from featgraph.graph.building.adjacency import Adjacency

@@ -7,13 +7,13 @@ Import this module inside functions only: it imports the dialect.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._dataclass import dataclass
 from featgraph.arrays import edge_kernels, memory, sorting
 from featgraph.arrays.edges import taken
 from featgraph.arrays.parts import kernels

@@ -13,13 +13,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._dataclass import dataclass
 from featgraph._files import create_file, open_file
 from featgraph.errors import FileFormatError
 from featgraph.graph._structure import structure_digest

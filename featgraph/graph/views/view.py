@@ -8,11 +8,12 @@ derives its arrays and kernels from that.
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from featgraph._dataclass import dataclass, field, replace
 
 __all__ = [
     "GraphView",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from featgraph._dataclass import dataclass
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.graph import Graph
 from featgraph.model.calibrate import calibrate

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from featgraph._cached import cached_property
+from featgraph._dataclass import replace
 from featgraph.arrays.values import DeviceValues, name_of
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.distributed.rows.forms import AS_FITS, Sending

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from featgraph._dataclass import dataclass
 from featgraph.ranks.gpu import kernels
 from featgraph.ranks.gpu.links import BLOCK, GpuLinks, blocks_for
 from featgraph.ranks.gpu.messages import Entries, Outline, in_units

@@ -6,12 +6,12 @@ sides is counted by vertex, and cut at any vertex.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._dataclass import dataclass
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.graph._structure import structure_digest

@@ -7,13 +7,13 @@ sent to their owners: each range begins at the next word, and some numbers stay 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._dataclass import dataclass
 from featgraph.graph.partition.cuts import WORD
 from featgraph.graph.partition.partition import Partition
 from featgraph.ranks.loading.given import Chunk

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol
@@ -11,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._dataclass import dataclass, replace
 from featgraph.arrays.values import in_pieces, offset_dtype
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.fold.plan.traits import HUB_DEGREE, GraphTraits, traits_of_degrees

@@ -10,7 +10,6 @@ folder of slices each rank reads only its own rows.
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from featgraph._activity import doing
 from featgraph._arguments import require_path
+from featgraph._dataclass import replace
 from featgraph.arrays.drawn import Drawing
 from featgraph.arrays.values import offset_dtype
 from featgraph.distributed.current import (
@@ -50,9 +50,9 @@ from featgraph.ranks.loading.taking import ABOUT, agree, edges_of, entries_of
 if TYPE_CHECKING:
     from featgraph.graph.slices.there import RowsThere
     from featgraph.ranks.loading.stored_there import OwnThere
-from dataclasses import dataclass
 from itertools import pairwise
 
+from featgraph._dataclass import dataclass
 from featgraph.fold.plan.traits import GraphTraits
 from featgraph.graph.building.names import VertexNames
 from featgraph.graph.formats.readers import require_no_options

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._dataclass import dataclass
 from featgraph.arrays.values import in_pieces, offset_dtype
 from featgraph.distributed.engines.protocol import Engine
 from featgraph.graph import Graph

@@ -6,12 +6,12 @@ rounds, and sources are replaced by local numbers there. The host has counts and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._dataclass import dataclass
 from featgraph.arrays import edge_kernels, memory, sorting
 from featgraph.arrays.edges import marked, taken
 from featgraph.arrays.parts import kernels

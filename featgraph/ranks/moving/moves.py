@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -30,6 +29,7 @@ import numpy.typing as npt
 from numpy.typing import NDArray
 
 from featgraph._activity import doing
+from featgraph._dataclass import dataclass
 from featgraph._interrupts import deferred_interrupts
 from featgraph.arrays.values import Filled
 from featgraph.distributed.engines.hosts import hosts_of

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from featgraph._dataclass import dataclass
 from featgraph.graph.partition.cuts import TOLERANCE
 
 __all__ = ["Work", "agreeing", "cut_evenly", "joined"]

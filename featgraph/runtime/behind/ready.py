@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from featgraph._dataclass import dataclass
 from featgraph._interrupts import import_whole
 from featgraph.config import config
 from featgraph.fold.compiling.disk_cache import is_stored

@@ -18,7 +18,6 @@ import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._activity import ACTIVITY, doing
+from featgraph._dataclass import dataclass, field
 from featgraph.errors import CheckpointWarning, DistributedError, FileFormatError
 from featgraph.graph import Graph
 from featgraph.graph._structure import require_fixed

@@ -24,11 +24,11 @@ import secrets
 import shutil
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from featgraph._arguments import checked_arguments
+from featgraph._dataclass import dataclass
 from featgraph._files import (
     digest_of,
     load_json,

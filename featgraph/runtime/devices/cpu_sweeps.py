@@ -12,7 +12,6 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from featgraph._cached import cached_property
+from featgraph._dataclass import dataclass
 from featgraph._interrupts import import_whole
 from featgraph.fold.plan.layout import REVERSED
 from featgraph.graph.views.view import VertexSet

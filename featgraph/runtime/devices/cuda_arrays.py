@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -25,6 +24,7 @@ from featgraph._cuda import (
 )
 from featgraph._cuda_driver import Driver, address_of
 from featgraph._cuda_launch import Launches
+from featgraph._dataclass import replace
 from featgraph.arrays import elements, landing
 from featgraph.arrays.foreign import Foreign
 from featgraph.arrays.memory import (

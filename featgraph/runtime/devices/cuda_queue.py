@@ -7,12 +7,12 @@ that all runs on the device can share them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from featgraph._cuda_driver import address_of
+from featgraph._dataclass import dataclass
 from featgraph.device import queue_cuda as words_of
 from featgraph.fold.printing.module import Queue
 from featgraph.program.active import word_count

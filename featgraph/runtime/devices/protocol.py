@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._dataclass import dataclass
 from featgraph.arrays.values import DeviceValues, Filled, Reordered
 from featgraph.fold.plan.plan import FoldPlan, Phase
 from featgraph.graph import Graph

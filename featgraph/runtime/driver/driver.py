@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from featgraph._arguments import shown
+from featgraph._dataclass import dataclass, field, replace
 from featgraph._interrupts import rare_collections
 from featgraph.errors import ConvergenceWarning, StateError
 from featgraph.fold.plan.options import IN_PLACE

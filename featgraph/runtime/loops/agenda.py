@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
+from featgraph._dataclass import replace
 from featgraph.program.snapshot import Left
 from featgraph.runtime.loops.moves import Moves
 from featgraph.runtime.loops.near_far import Waiting

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from featgraph._activity import ACTIVITY
+from featgraph._dataclass import dataclass
 from featgraph._interrupts import deferred_interrupts
 from featgraph.runtime.loops.accounts import Accounts
 from featgraph.runtime.loops.agenda import Agenda

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from featgraph._dataclass import dataclass, replace
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.program.active import resized, word_count
 from featgraph.program.following import Seen

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from featgraph._dataclass import dataclass
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.runtime.devices.protocol import Device
 from featgraph.runtime.loops.agenda import Agenda

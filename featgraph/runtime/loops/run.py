@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._dataclass import dataclass, field
 from featgraph.graph import Graph
 from featgraph.graph.views.view import Preparation
 from featgraph.program.active import ActiveSet

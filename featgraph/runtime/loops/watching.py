@@ -7,11 +7,11 @@ vertices: nothing is waited for besides.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
 from featgraph._arguments import shown
+from featgraph._dataclass import dataclass, field
 from featgraph.errors import ArgumentError, StateError
 from featgraph.fold.plan.plan import FoldPlan
 from featgraph.runtime.loops.stopping import StoppingTest

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._dataclass import replace
 from featgraph.arrays.padding import stored_shape
 from featgraph.arrays.values import DeviceValues, Filled, Reordered, host_values
 from featgraph.errors import KernelFaultError

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from featgraph._dataclass import replace
 from featgraph.arrays.values import Reordered
 from featgraph.fold.printing.module import KernelSource
 from featgraph.program.signature import PropertyKind

@@ -8,11 +8,12 @@ Meanwhile they belong to `featgraph.runtime.devices.cuda_arrays`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from featgraph._dataclass import dataclass
 
 __all__ = ["ANY", "EVERYTHING", "At", "Nodes", "Orders", "Report", "Shape", "pack"]
 __all__ += ["unpack"]

@@ -6,8 +6,9 @@ import threading
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from featgraph._dataclass import dataclass
 
 __all__ = ["Cycles", "KnownCycles", "Traced"]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._dataclass import dataclass, field
 from featgraph.runtime.recording import control
 from featgraph.runtime.recording.control import Nodes, Orders, Report, Shape
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from featgraph._dataclass import dataclass
 from featgraph.arrays.padding import stored_shape
 from featgraph.arrays.values import Reordered, offset_dtype
 from featgraph.fold.plan.layout import REVERSED, rows_along

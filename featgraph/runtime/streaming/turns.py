@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ import numpy.typing as npt
 
 from featgraph._cuda import cuda, int32, int64, kernel, uint32
 from featgraph._cuda_driver import address_of
+from featgraph._dataclass import dataclass
 from featgraph.device import warp
 from featgraph.fold.plan.layout import (
     JOINED_ENTRIES,

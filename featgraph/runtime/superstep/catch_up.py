@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from featgraph._dataclass import dataclass, field, replace
 from featgraph.errors import StaleSourcesWarning
 from featgraph.fold.plan.layout import REVERSED
 from featgraph.fold.plan.plan import FoldPlan

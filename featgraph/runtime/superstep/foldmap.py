@@ -6,13 +6,13 @@ import copy
 import sys
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from featgraph._arguments import shown
+from featgraph._dataclass import replace
 from featgraph.config import config
 from featgraph.errors import PlanError, StateError, UserFunctionError
 from featgraph.fold.compiling.kernel import Kernel

@@ -8,13 +8,13 @@ bits on any number of threads and ranks, and whoever owns a vertex.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from featgraph._cached import cached_property
+from featgraph._dataclass import dataclass
 
 __all__ = [
     "BRANCHES",

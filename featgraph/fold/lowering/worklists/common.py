@@ -9,8 +9,8 @@ vertices is handed on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from featgraph._dataclass import replace
 from featgraph.fold.analysis.analyse import Analysed
 from featgraph.fold.analysis.definite_assignment import next_dropped
 from featgraph.fold.functions.facts import Callee, Context

@@ -6,8 +6,7 @@ of memory, one for each vertex that was met.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from featgraph._dataclass import replace
 from featgraph.fold.functions.facts import Callee, Context
 from featgraph.fold.lowering.accumulators import found
 from featgraph.fold.lowering.facts import element

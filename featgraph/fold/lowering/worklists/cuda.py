@@ -8,8 +8,7 @@ both buffers: no other vertex reads it meanwhile.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from featgraph._dataclass import replace
 from featgraph.fold.functions.facts import Callee, Context
 from featgraph.fold.lowering.homes import AtVertices
 from featgraph.fold.lowering.worklists import at_once
