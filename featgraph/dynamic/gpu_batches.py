@@ -14,13 +14,7 @@ from featgraph.arrays.edges import checked_ends, checked_values, copied_ends
 from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic import rows_cuda as reads
-from featgraph.dynamic.batches import (
-    Array,
-    Batch,
-    Spec,
-    checked_batch,
-    require_choice,
-)
+from featgraph.dynamic.batches import Array, Batch, Spec, checked_batch, require_choice
 from featgraph.dynamic.gpu_queues import bits_of, part_of, read_back
 from featgraph.dynamic.kernels_cpu import KEEP
 from featgraph.dynamic.pools import Updates

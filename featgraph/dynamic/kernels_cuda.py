@@ -298,10 +298,7 @@ def _match(d):  # type: ignore[no-untyped-def]
     Without copies of pairs, `EDGE_AT` is where the edge of a pair is.
     """
     count, pairs = d.summary[COUNT], d.summary[PAIRS]
-    entries, total = (
-        d.summary[ENTRIES],
-        d.wide[AT, d.summary[COUNT]],
-    )
+    entries, total = (d.summary[ENTRIES], d.wide[AT, d.summary[COUNT]])
     lane = int64(cuda.threadIdx.x) & 31
     warps = cuda.gridsize(1) >> 5
     for part in range((cuda.grid(1) >> 5) * SHARE, total, warps * SHARE):
@@ -316,10 +313,7 @@ def _match(d):  # type: ignore[no-untyped-def]
                     j = row_at(d.wide[AT], count, number, j)
                     end = d.wide[AT, j + 1]
                     shift = int64(d.starts[d.work[ROW, j]]) - d.wide[AT, j]
-                    first, behind = (
-                        d.wide[FIRST_OF, j],
-                        d.wide[FIRST_OF, j + 1],
-                    )
+                    first, behind = (d.wide[FIRST_OF, j], d.wide[FIRST_OF, j + 1])
                     first = int64(d.work[PAIR_OF, first])
                     if behind < entries:
                         behind = int64(d.work[PAIR_OF, behind])
