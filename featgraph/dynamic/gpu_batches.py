@@ -14,13 +14,7 @@ from featgraph.arrays.edges import checked_ends, checked_values, copied_ends
 from featgraph.dynamic import kernels_cpu as kernels
 from featgraph.dynamic import kernels_cuda as passes
 from featgraph.dynamic import rows_cuda as reads
-from featgraph.dynamic.batches import (
-    Array,
-    Batch,
-    Spec,
-    checked_batch,
-    require_choice,
-)
+from featgraph.dynamic.batches import Array, Batch, Spec, checked_batch, require_choice
 from featgraph.dynamic.gpu_queues import bits_of, part_of, read_back
 from featgraph.dynamic.kernels_cpu import KEEP
 from featgraph.dynamic.pools import Updates
@@ -159,19 +153,16 @@ class OnGpu:
         changed: tuple[Any, ...] = ()
         count = 0
         if self.counts[kernels.REPLACED]:
-            flags = memory.filled((plan.entries,), 0, np.uint8)
+            found = memory.filled((1,), 0, np.int32)
+            out = [memory.filled((plan.entries,), 0, t) for t in (np.uint8, *_TRIPLE)]
             for (values, value_width, sources, _, width), column in zip(
                 plan.values, pool.columns.values(), strict=True
             ):
                 plan.over_entries(
-                    reads.mark_changed, bits_of(column), width, values, value_width,
-                    sources, flags,
+                    reads.list_changed, bits_of(column), width, values, value_width,
+                    sources, updates.has_twins, *out, found,
                 )  # fmt: skip
-            found = memory.filled((1,), 0, np.int32)
-            out = [memory.filled((plan.entries,), 0, t) for t in _TRIPLE]
-            listed = flags, updates.has_twins, *out, found
-            plan.over_entries(reads.list_changed, *listed)
-            count, changed = int(memory.read(found)[0]), (flags, *out)
+            count, changed = int(memory.read(found)[0]), tuple(out)
         given = int(plan.summary[passes.BORN])
         if not updates.looks:
             given = int(self.counts[kernels.INSERTED])

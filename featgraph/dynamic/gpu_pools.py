@@ -478,8 +478,7 @@ class GpuRowPool(RowPool):
         if self.ids is not None:
             fresh.ids = memory.filled((fresh.slots,), 0, np.uint32)
         plan.d = plan.d._replace(
-            table=memory.upload(_table_of(self, [(0, needed)])),
-            regions=1,
+            table=memory.upload(_table_of(self, [(0, needed)])), regions=1
         )
         plan.run(passes.lay_rows, plan.d.blocks, False)
         fresh.top = plan.top = needed

@@ -7,10 +7,7 @@ ends where an edge stands at both (`sides` is 1).
 
 `plan_batch` has the passes before apply, one behind the other in one launch. Blocks
 meet between passes: there are at most as many as multiprocessors, so that all run at a
-time. One block takes the passes of a small batch, all of them `match`. Each thread has
-a share of consecutive numbers, so that sums before a number take two passes: sums by
-block (`add_up`), and the sums in front of a thread (`before`). Sorts are by digits,
-the lowest first.
+time. One block takes the passes of a small batch, all of them `match`.
 
 Slots of touched rows are numbered one behind the other; ``wide[AT, j]`` is the first
 number of row j. A warp takes 256 of these numbers, so that a hub is shared among many
@@ -31,13 +28,10 @@ from featgraph.dynamic.sorts_cuda import (
     FULL_WARP,
     THREADS,
     WARPS,
-    add_up,
-    before,
     bits_of,
     digits_of,
     meet,
     meet_grid,
-    share,
     sort,
     spread,
     threads,
@@ -207,36 +201,30 @@ def _list_entries(d):  # type: ignore[no-untyped-def]
 
 @device_function
 def _mark(count, is_pair, d, parts):  # type: ignore[no-untyped-def]
-    """Mark the first entry of each row, or of each pair in the order by pairs."""
-    low, high = share(count, d)
-    own = int64(0)
-    for e in range(low, high):
-        row = d.work[KEYS, e]
-        is_first = row < d.none and (e == 0 or row != d.work[KEYS, e - 1])
-        if is_pair and not is_first:
-            place, last = d.work[PAIR_PLACES, e], d.work[PAIR_PLACES, e - 1]
-            is_first = d.work[END_KEY, place] != d.work[END_KEY, last]
+    """Count rows that begin before each entry, or pairs in their order."""
+    for e in range(cuda.grid(1), count + 1, threads(d)):
+        is_first = e < count and d.work[KEYS, e] < d.none
+        if is_first and e > 0 and d.work[KEYS, e] == d.work[KEYS, e - 1]:
+            is_first = False
+            if is_pair:
+                place, last = d.work[PAIR_PLACES, e], d.work[PAIR_PLACES, e - 1]
+                is_first = d.work[END_KEY, place] != d.work[END_KEY, last]
         d.wide[SUMS, e] = 1 if is_first else 0
-        own += d.wide[SUMS, e]
-    add_up(own, d, parts)
+    spread(d.wide[SUMS], count + 1, d, parts)
 
 
 @device_function
-def _number_rows(d, parts):  # type: ignore[no-untyped-def]
+def _number_rows(d):  # type: ignore[no-untyped-def]
     """List touched rows, where they begin, and the row of each entry; count both."""
-    count = d.most
-    low, high = share(count, d)
-    j = before(d.wide[SUMS], low, high, d, parts) - 1
-    for e in range(low, high):
-        j += d.wide[SUMS, e]
+    for e in range(cuda.grid(1), d.most, threads(d)):
+        row, j = d.work[KEYS, e], d.wide[SUMS, e + 1] - 1
         # Places without an entry are behind all rows.
-        d.work[ROW_OF, e] = j if d.work[KEYS, e] < d.none else j + 1
+        d.work[ROW_OF, e] = j if row < d.none else j + 1
         d.order[e] = d.work[PLACES, e]
         d.work[ENTRY_OF, d.order[e]] = e
-        if d.wide[SUMS, e] != 0:
-            d.work[ROW, j], d.wide[FIRST_OF, j] = d.work[KEYS, e], e
-        row = d.work[KEYS, e]
-        if row < d.none and (e + 1 == count or d.work[KEYS, e + 1] == d.none):
+        if j >= d.wide[SUMS, e]:
+            d.work[ROW, j], d.wide[FIRST_OF, j] = row, e
+        if row < d.none and (e + 1 == d.most or d.work[KEYS, e + 1] == d.none):
             d.wide[FIRST_OF, j + 1] = e + 1
             d.summary[ENTRIES], d.summary[COUNT] = e + 1, j + 1
 
@@ -258,20 +246,16 @@ def _list_all_rows(d):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _number_pairs(d, parts):  # type: ignore[no-untyped-def]
+def _number_pairs(d):  # type: ignore[no-untyped-def]
     """List pairs: where they begin, their keys, and rows."""
     count = d.summary[ENTRIES]
-    low, high = share(count, d)
-    p = before(d.wide[SUMS], low, high, d, parts) - 1
-    for b in range(low, high):
-        p += d.wide[SUMS, b]
+    for b in range(cuda.grid(1), count, threads(d)):
+        p, place = d.wide[SUMS, b + 1] - 1, d.work[PAIR_PLACES, b]
         d.work[PAIR_OF, b] = p
-        if d.wide[SUMS, b] != 0:
-            place = d.work[PAIR_PLACES, b]
+        if p >= d.wide[SUMS, b]:
             d.wide[PAIR_FIRST, p], d.work[PAIR_ROW, p] = b, d.work[ROW_OF, b]
-            d.wide[PAIR_KEY, p] = (int64(d.work[END, place]) << 1) + (
-                place & d.is_sided
-            )
+            key = int64(d.work[END, place]) << 1
+            d.wide[PAIR_KEY, p] = key + (place & d.is_sided)
         if b + 1 == count:
             d.wide[PAIR_FIRST, p + 1], d.summary[PAIRS] = count, p + 1
 
@@ -297,16 +281,14 @@ def _measure(d, parts):  # type: ignore[no-untyped-def]
             else:
                 needed += 1
         d.work[NEED, p], d.work[FOUND, p] = needed, 0
-    count, sum_here = d.summary[COUNT], int64(0)
-    low, high = share(count + 1, d)
-    for j in range(low, high):
+    count = d.summary[COUNT]
+    for j in range(cuda.grid(1), count + 1, threads(d)):
         length = int64(0)
         if j < count and d.wide[FIRST_OF, j] < d.wide[FIRST_OF, j + 1]:
             row = d.work[ROW, j]
             length = int64(d.stops[row]) - int64(d.starts[row])
         d.wide[AT, j] = length
-        sum_here += length
-    add_up(sum_here, d, parts)
+    spread(d.wide[AT], count + 1, d, parts)
 
 
 @device_function
@@ -316,10 +298,7 @@ def _match(d):  # type: ignore[no-untyped-def]
     Without copies of pairs, `EDGE_AT` is where the edge of a pair is.
     """
     count, pairs = d.summary[COUNT], d.summary[PAIRS]
-    entries, total = (
-        d.summary[ENTRIES],
-        d.wide[AT, d.summary[COUNT]],
-    )
+    entries, total = (d.summary[ENTRIES], d.wide[AT, d.summary[COUNT]])
     lane = int64(cuda.threadIdx.x) & 31
     warps = cuda.gridsize(1) >> 5
     for part in range((cuda.grid(1) >> 5) * SHARE, total, warps * SHARE):
@@ -334,10 +313,7 @@ def _match(d):  # type: ignore[no-untyped-def]
                     j = row_at(d.wide[AT], count, number, j)
                     end = d.wide[AT, j + 1]
                     shift = int64(d.starts[d.work[ROW, j]]) - d.wide[AT, j]
-                    first, behind = (
-                        d.wide[FIRST_OF, j],
-                        d.wide[FIRST_OF, j + 1],
-                    )
+                    first, behind = (d.wide[FIRST_OF, j], d.wide[FIRST_OF, j + 1])
                     first = int64(d.work[PAIR_OF, first])
                     if behind < entries:
                         behind = int64(d.work[PAIR_OF, behind])
@@ -390,15 +366,13 @@ def _mark_copies(d):  # type: ignore[no-untyped-def]
 
 @device_function
 def _count_bits(d, parts):  # type: ignore[no-untyped-def]
-    """Count the edges of each word that leave."""
-    total, own = d.wide[AT, d.summary[COUNT]], int64(0)
-    low, high = share((total >> 5) + 1, d)
-    for w in range(low, high):
+    """Count the edges that leave before each word."""
+    total = d.wide[AT, d.summary[COUNT]]
+    for w in range(cuda.grid(1), (total >> 5) + 1, threads(d)):
         if 32 * w >= total:  # behind the last edge
             d.marks[w] = 0
         d.before[w] = cuda.popc(uint32(d.marks[w]))
-        own += d.before[w]
-    add_up(own, d, parts)
+    spread(d.before, (total >> 5) + 1, d, parts)
 
 
 @device_function
@@ -514,14 +488,12 @@ def _decide_all(d, tally):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def _mark_appends(d, parts):  # type: ignore[no-untyped-def]
-    """Mark entries that append an edge; the last mark is 0."""
-    entries, own = d.summary[ENTRIES], int64(0)
-    low, high = share(entries + 1, d)
-    for e in range(low, high):
+def _count_appends(d, parts):  # type: ignore[no-untyped-def]
+    """Count the entries before each that append an edge."""
+    entries = d.summary[ENTRIES]
+    for e in range(cuda.grid(1), entries + 1, threads(d)):
         d.wide[APPENDED, e] = 1 if e < entries and d.fates[e] == codes.APPENDS else 0
-        own += d.wide[APPENDED, e]
-    add_up(own, d, parts)
+    spread(d.wide[APPENDED], entries + 1, d, parts)
 
 
 @device_function
@@ -532,12 +504,11 @@ def _measure_rows(d, counters, parts):  # type: ignore[no-untyped-def]
     rows are laid out anew, all do. `TAKES` and `FREES` are the classes of runs that
     rows come to and leave, `CLASS_COUNT` for none.
     """
-    count, sum_here = d.summary[COUNT], int64(0)
+    count = d.summary[COUNT]
     for k in range(cuda.threadIdx.x, _COUNTERS, cuda.blockDim.x):
         counters[k] = 0
     cuda.syncthreads()
-    low, high = share(d.limit + 1, d)
-    for j in range(low, high):
+    for j in range(cuda.grid(1), d.limit + 1, threads(d)):
         d.work[TAKES, j], d.wide[COPY_AT, j], d.wide[NEEDS, j] = CLASS_COUNT, 0, 0
         if j > count:
             continue
@@ -563,7 +534,6 @@ def _measure_rows(d, counters, parts):  # type: ignore[no-untyped-def]
         d.wide[TARGET, j] = 0 if moves else start
         if there > gone and (moves or gone > 0):
             d.wide[COPY_AT, j] = there
-            sum_here += there
         if moves and choice > 0:
             d.work[TAKES, j], d.wide[NEEDS, j] = choice, _size_of(choice)
             cuda.atomic.add(counters, choice, 1)
@@ -585,9 +555,9 @@ def _measure_rows(d, counters, parts):  # type: ignore[no-untyped-def]
             if k < 2 * CLASS_COUNT:
                 which = COMING if k < CLASS_COUNT else LEAVING
                 cuda.atomic.add(d.summary, which, counters[k])
-    if sum_here > 0:
-        cuda.atomic.add(d.summary, COPIED, sum_here)
-    add_up(sum_here, d, parts)
+    spread(d.wide[COPY_AT], d.limit + 1, d, parts)
+    if cuda.grid(1) == 0:
+        d.summary[COPIED] = d.wide[COPY_AT, count]
 
 
 # -- scan
@@ -603,16 +573,6 @@ def _take_runs(d):  # type: ignore[no-untyped-def]
             run -= lowest(d.work[TAKE_CLASS], int64(0), i, size_class)
             if run < d.table[STOPS, size_class]:
                 d.wide[TARGET, j], d.wide[NEEDS, j] = d.runs[run], 0
-
-
-@device_function
-def _add_needs(d, parts):  # type: ignore[no-untyped-def]
-    """Sum the slots that rows need beyond these runs."""
-    low, high = share(d.summary[COUNT] + 1, d)
-    own = int64(0)
-    for j in range(low, high):
-        own += d.wide[NEEDS, j]
-    add_up(own, d, parts)
 
 
 @device_function
@@ -665,17 +625,13 @@ def _list_batch(d, counts, parts):  # type: ignore[no-untyped-def]
                 _list_all_rows(d)
             else:
                 _mark(d.most, False, d, parts)
-                meet(d)
-                _number_rows(d, parts)
+                _number_rows(d)
             meet(d)
     if d.looks != 0:
         _mark(d.summary[ENTRIES], True, d, parts)
-        meet(d)
-        _number_pairs(d, parts)
+        _number_pairs(d)
         meet(d)
         _measure(d, parts)
-        meet(d)
-        spread(d.wide[AT], d.summary[COUNT] + 1, d, parts)
 
 
 @device_function
@@ -683,16 +639,10 @@ def _find_runs(d, counts, parts):  # type: ignore[no-untyped-def]
     """Find what becomes of entries and rows, and runs for rows that move."""
     if d.looks != 0 and d.has_marks != 0:
         _count_bits(d, parts)
-        meet(d)
-        spread(d.before, (d.wide[AT, d.summary[COUNT]] >> 5) + 1, d, parts)
     _decide_all(d, counts)
     meet(d)
-    _mark_appends(d, parts)
-    meet(d)
-    spread(d.wide[APPENDED], d.summary[ENTRIES] + 1, d, parts)
+    _count_appends(d, parts)
     _measure_rows(d, counts, parts)
-    meet(d)
-    spread(d.wide[COPY_AT], d.limit + 1, d, parts)
     if d.is_dense == 0:
         takes = d.has_runs != 0 and d.summary[COMING] > 0
         for turn in range(2):
@@ -704,17 +654,15 @@ def _find_runs(d, counts, parts):  # type: ignore[no-untyped-def]
                 sort(keys, no, into, SPARE, count, CLASS_BITS, d, counts, parts)
         if takes:
             _take_runs(d)
-            meet(d)
         if d.summary[COMING] > 0:
-            _lay(d, parts)
+            _lay(False, d, parts)
 
 
 @device_function
-def _lay(d, parts):  # type: ignore[no-untyped-def]
+def _lay(is_summed, d, parts):  # type: ignore[no-untyped-def]
     """Lay rows that have no run yet into free regions."""
-    _add_needs(d, parts)
-    meet(d)
-    spread(d.wide[NEEDS], d.summary[COUNT] + 1, d, parts)
+    if not is_summed:
+        spread(d.wide[NEEDS], d.summary[COUNT] + 1, d, parts)
     _cut_regions(d)
     meet(d)
     _lay_rows(d)
@@ -742,10 +690,4 @@ def plan_batch(d):  # type: ignore[no-untyped-def]
 @kernel(cache=True, launch_bounds=(THREADS, 1))
 def lay_rows(d, is_summed):  # type: ignore[no-untyped-def]
     """Lay rows into other regions; `is_summed`: `NEEDS` are sums already."""
-    parts = cuda.shared.array(WARPS, int64)
-    if is_summed:
-        _cut_regions(d)
-        meet(d)
-        _lay_rows(d)
-    else:
-        _lay(d, parts)
+    _lay(is_summed, d, cuda.shared.array(WARPS, int64))

@@ -110,33 +110,24 @@ def _list_gone(d, ids, has_ids, gone):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True)
-def mark_changed(d, old, width, values, value_width, sources, flags):  # type: ignore[no-untyped-def]
-    """Mark the entries that give an edge another value."""
-    for e in range(cuda.grid(1), d.summary[passes.ENTRIES], cuda.gridsize(1)):
-        if d.fates[e] == codes.REPLACES:
-            for k in range(value_width):
-                now = values[int64(sources[e]) * value_width + k]
-                if old[d.wide[passes.PLACE, e] * width + k] != now:
-                    flags[e] = 1
-
-
-@kernel(cache=True)
-def list_changed(d, flags, is_undirected, rows, ends, numbers, count):  # type: ignore[no-untyped-def]
-    """Store row, other end and number of edges that are marked, and count them.
+def list_changed(  # type: ignore[no-untyped-def]
+    d, old, width, values, value_width, sources, is_undirected, flags, rows, ends,
+    numbers, count,
+):  # fmt: skip
+    """List and count the edges that get another value in a column, if not listed yet.
 
     Of undirected graphs, edges in the direction in which they were given alone.
     """
     for e in range(cuda.grid(1), d.summary[passes.ENTRIES], cuda.gridsize(1)):
-        if flags[e] != 0:
-            slot = d.wide[passes.PLACE, e]
-            if is_undirected and (d.numbers[slot] & 1) != 0:
-                flags[e] = 0
-                continue
-            rows[e], ends[e] = (
-                d.work[passes.ROW, d.work[passes.ROW_OF, e]],
-                d.ends[slot],
-            )
-            numbers[e] = d.numbers[slot]
+        if d.fates[e] != codes.REPLACES or flags[e] != 0:
+            continue
+        slot, differs = d.wide[passes.PLACE, e], False
+        for k in range(value_width):
+            now = values[int64(sources[e]) * value_width + k]
+            differs = differs or old[slot * width + k] != now
+        if differs and not (is_undirected and (d.numbers[slot] & 1) != 0):
+            flags[e], ends[e], numbers[e] = 1, d.ends[slot], d.numbers[slot]
+            rows[e] = d.work[passes.ROW, d.work[passes.ROW_OF, e]]
             cuda.atomic.add(count, 0, 1)
 
 

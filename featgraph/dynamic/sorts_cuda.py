@@ -77,34 +77,23 @@ def block_sums(own, parts):  # type: ignore[no-untyped-def]
 
 
 @device_function
-def add_up(own, d, parts):  # type: ignore[no-untyped-def]
-    """Store the sum of what a block's threads have."""
-    if d.blocks > 1:  # one block needs none
-        _, total = block_sums(own, parts)
-        if cuda.threadIdx.x == 0:
-            d.totals[cuda.blockIdx.x] = total
-
-
-@device_function
-def before(values, low, high, d, parts):  # type: ignore[no-untyped-def]
-    """Return the sum of the values before those of this thread."""
+def spread(values, count, d, parts):  # type: ignore[no-untyped-def]
+    """Replace values by the sums before them; blocks meet at its begin and its end."""
+    meet(d)
+    low, high = share(count, d)
     own = base = int64(0)
     for place in range(low, high):
         own += values[place]
+    ahead, total = block_sums(own, parts)
     if d.blocks > 1:
+        if cuda.threadIdx.x == 0:
+            d.totals[cuda.blockIdx.x] = total
+        meet(d)
         here = int64(0)
         for block in range(cuda.threadIdx.x, cuda.blockIdx.x, cuda.blockDim.x):
             here += d.totals[block]
         _, base = block_sums(here, parts)
-    ahead, _ = block_sums(own, parts)
-    return base + ahead
-
-
-@device_function
-def spread(values, count, d, parts):  # type: ignore[no-untyped-def]
-    """Replace values by the sums before them; returns where blocks have met."""
-    low, high = share(count, d)
-    ahead = before(values, low, high, d, parts)
+    ahead += base
     for place in range(low, high):
         own = values[place]
         values[place] = ahead

@@ -102,7 +102,7 @@ FAULTS: dict[str, tuple[str, str, int]] = {
     "gap": ("now += gone_before(at, d) - gone_before(at + place, d)", "now -= 0", 8),
     "dead": ("d.fates[last] = d.fates[last] | codes.DEAD", "pass", 6),
     "match": ("is_gone = d.work[NEED, p] == EVERY", "is_gone = False", 0),
-    "sums": ("d.totals[cuda.blockIdx.x] = total", "d.totals[0] = 0", 16),
+    "sums": ("d.totals[cuda.blockIdx.x] = total", "d.totals[cuda.blockIdx.x] = 0", 16),
     "rank": ("target = counts[own + digit] + rank", "target = counts[own + digit]", 6),
     "digits": ("if block == cuda.blockIdx.x:", "if block == 0:", 6),
     "turn": ("if digits_of(bits_of(d.limit))[0] & 1 != 0:", "if False:", 6),

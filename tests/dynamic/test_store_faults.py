@@ -24,7 +24,7 @@ from featgraph import _interrupts
 
 _KERNELS, _POOL = "kernels_cpu", "pools RowPool"
 #: So many graphs are tried at most to find a fault.
-WALKS = 40
+WALKS = 80
 #: Module (and class) and function, what it has, and what it has in place of that.
 FAULTS: dict[str, tuple[str, str, str, str]] = {
     # plan

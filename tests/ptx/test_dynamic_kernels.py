@@ -52,8 +52,10 @@ SIGNATURES = [
     (reads.write_ids, (D, U32, N, U32)),
     (reads.write_values, (D, U8, N, I32, U8, N)),
     (reads.give_ids, (D, U32, N, N, U32)),
-    (reads.mark_changed, (D, U32, N, U32, N, I32, U8)),
-    (reads.list_changed, (D, U8, YES, I32, I32, U32, I32)),
+    (
+        reads.list_changed,
+        (D, U32, N, U32, N, I32, YES, U8, I32, I32, U32, I32),
+    ),
     (reads.take_values, (D, U32, U32)),
     (reads.list_slots, (N, I64, N, I32, U32, YES, I32, I32, I32, I32)),
     (reads.take_rows, (U32, N, I32, U32, N)),
