@@ -27,10 +27,10 @@ import numpy as np
 import numpy.typing as npt
 
 import featgraph as fg
+from featgraph.algorithms._following import Following, Update
 from featgraph.algorithms._paths import NO_VERTEX, Sources, follow_paths, require_tree
 from featgraph.algorithms._result import PathsResult, answer, iterate_recorded
 from featgraph.algorithms._verify import edges_of, require
-from featgraph.algorithms.sssp import step_by_one
 
 __all__ = ["BfsResult", "bfs", "verify_bfs"]
 
@@ -88,10 +88,12 @@ class BfsResult(PathsResult):
 
     tree_name: ClassVar[str] = "parents"
 
-    def _resume(self, following: Any) -> Any:
+    def _resume(self, following: Following) -> Update | str:
         """Find the levels that are less, behind those whose edges are gone."""
         if following.asked["max_depth"] is not None:
             return "levels end at max_depth"
+        from featgraph.algorithms.sssp import step_by_one
+
         values = UNREACHED, FAR
         return follow_paths(self, following, "levels", step_by_one, values)
 

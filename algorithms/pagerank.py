@@ -354,8 +354,7 @@ def _weigh(state: fg.State, changes: Any, where: dict[str, Any]) -> None:
     sides = (0,) if state.graph.directed else (0, 1)
     ids = np.unique(np.concatenate([pair[side] for pair in pairs for side in sides]))
     ids = ids if state.graph.living is None else ids[state.graph.living[ids]]
-    weigh.on(ids)(state, **where)
-    state.put("out", ids, state.stored("out")[ids])  # makes them due
+    weigh.on(ids)(state, **where)  # makes them due, as they read it
 
 
 def _balance(state: fg.State) -> None:
@@ -388,14 +387,11 @@ def _count_on(state: fg.State, mass: float, asked: dict[str, Any]) -> None:
     state["least"] = least
 
 
-def _sent(out: Array) -> Array:
-    return np.where(out > 0, out, out.dtype.type(1))
-
-
 def _scaled(result: PageRankResult) -> Array:
     """Return ranks that sum to one."""
     state = vars(result)["_shares"]
-    ranks = state["share"][:, 0] * _sent(state["out"])
+    out = state["out"]
+    ranks = state["share"][:, 0] * np.where(out > 0, out, out.dtype.type(1))
     return ranks / ranks.dtype.type(ranks.sum(dtype=np.float64))
 
 

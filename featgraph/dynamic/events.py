@@ -247,18 +247,15 @@ class Window:
             require_choice("duplicates", duplicates, ("last", "keep")),
             require_choice("loops", loops, ("keep", "drop", "error")),
         )
-        if self._policy is not None:
-            if self._policy == policy:
-                return
+        if self._policy not in (None, policy):
             told = "directed={}, duplicates={!r}, loops={!r}"
             raise StateError(
                 "the window has a graph of another kind", where="graph()",
-                got=told.format(*policy), expected=told.format(*self._policy),
+                got=told.format(*policy), expected=told.format(*self._policy or ()),
                 fix="make another window of the events",
             )  # fmt: skip
-        u, v = self.events._ends.astype(np.int64)
-        if not policy[0]:
-            u, v = np.minimum(u, v), np.maximum(u, v)
+        ends = self.events._ends.astype(np.int64)
+        u, v = ends if policy[0] else np.sort(ends, axis=0)
         self._pairs = u * self.events._vertex_count + v
         order = np.argsort(self._pairs, kind="stable")
         is_followed = np.diff(self._pairs[order]) == 0

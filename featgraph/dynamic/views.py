@@ -63,7 +63,7 @@ class LivingEdges(EdgeList):
         self.vertex_count, self.given_count = store.vertex_count, store.given_count
         self.edge_count = store.edge_count
         self.sides, self.is_given_on_gpu = None, False
-        self._weights = None
+        self._weights = None  # States bind the column
         #: Columns that have been collected.
         self.columns: dict[str, Array] = {}
         self.weights_dtype = store.columns.get("weight", (None,))[0]
@@ -104,10 +104,6 @@ class LivingEdges(EdgeList):
     def weights(self) -> Array | None:
         """Their weights; None without."""
         return None if self.weights_dtype is None else self.column("weight")
-
-    def holds(self, array: object) -> bool:
-        """Return False: States bind the column."""
-        return False
 
     def column(self, name: str) -> Array:
         """Return the values of a column, in the order of insertion."""

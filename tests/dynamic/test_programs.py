@@ -231,7 +231,8 @@ def test_a_batch_and_a_superstep_make_no_pass_over_all_edges(
     for _ in range(3):
         advance()
     for module, name in (
-        (views, "living_slots"), (views, "host_graph_array"), (views, "cut_words"),
+        (views, "living_slots"), (views.host_arrays, "host_graph_array"),
+        (views.host_arrays, "cut_words"),
         (stores, "living_slots"), (stores.EdgeStore, "_slots"),
         (stores.EdgeStore, "edges"),
     ):  # fmt: skip
