@@ -88,6 +88,19 @@ def test_which_stages_run_in_a_loop(name: str) -> None:
     assert looped(gpu) == (name in LOOPED)
 
 
+def test_a_limit_is_met_before_a_stage() -> None:
+    """Limits at every superstep: no stage runs behind the last one."""
+    for limit in range(1, 14):
+        graph = fg.graph.generators.grid(3, 2)
+        one, told = run("walls", graph, 3, "cpu", max_supersteps=limit)
+        with in_loops(4096) as gpu:
+            other, told_other = run("walls", graph, 3, "loop", max_supersteps=limit)
+            same(one, other)
+        assert record(told) == record(told_other)
+        assert looped(gpu) == (limit > 1)
+    assert told.converged
+
+
 def test_until_the_loop_is_compiled_the_host_runs_stages() -> None:
     graph = fg.graph.generators.grid(5, 4)
     one, told = run("peeling", graph, 3, "cpu")

@@ -104,7 +104,7 @@ def test_a_limit_is_met_before_a_stage(name: str, staged: list[int]) -> None:
     """Limits at every superstep: no stage runs behind the last one."""
     with in_a_loop(1 << 20):
         _, whole = run(name, grid(), 3, "loop")
-        for limit in range(whole.supersteps + 1):
+        for limit in range(whole.supersteps + 2):
             found = [
                 run(name, grid(), 3, by, max_supersteps=limit)
                 for by in ("host", "loop")

@@ -235,12 +235,8 @@ def print_stage(
     for number, phase in enumerate(plan.phases):
         main, *finish = [e for e in stage.entries if e.phase == number]
         if not phase.kind.reduces:
-            known = {
-                "d": "s",
-                "due": "left",
-                "passed": "committed",
-                "swept_words": "swept",
-            }
+            known = {"d": "s", "due": "left", "passed": "committed"}
+            known["swept_words"] = "swept"
             steps += _swept(number, "0, 0, swept_count", main.arguments, known)
             continue
         rows += [f"rows_{number}", f"reduced_{number}"]
