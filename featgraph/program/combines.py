@@ -46,6 +46,9 @@ class Rules:
         that; "" for the type of the contributions.
     update : str
         Statement that combines ``{1}`` into ``{0}``; "" calls `pair`.
+    rows : str
+        What gives the same of all rows of ``partials`` in NumPy, but for sums of real
+        numbers; "" where they are combined one by one.
     atomic : str
         Atomic function of ``cpu`` and ``warp``, without its prefix; "" calls `pair` in
         one that compares and swaps.
@@ -75,6 +78,7 @@ class Rules:
     in_blocks: bool = False
     gives: str = ""
     update: str = ""
+    rows: str = ""
     atomic: str = ""
     shuffle: str = ""
     by_fours: bool = False
@@ -108,6 +112,7 @@ RULES = {
         in_blocks=True,
         gives="int64",
         update="{0} += {1}",
+        rows="partials.sum(axis=0)",
         atomic="add",
         shuffle="sum",
         by_fours=True,
@@ -120,6 +125,7 @@ RULES = {
         order="min",
         selects=True,
         update="{0} = min({0}, {1})",
+        rows="partials[partials.argmin(axis=0), np.arange(partials.shape[1])]",
         atomic="min",
         shuffle="min",
         by_fours=True,
@@ -131,6 +137,7 @@ RULES = {
         order="max",
         selects=True,
         update="{0} = max({0}, {1})",
+        rows="partials[partials.argmax(axis=0), np.arange(partials.shape[1])]",
         atomic="max",
         shuffle="max",
         by_fours=True,
@@ -156,6 +163,7 @@ RULES = {
         selects=True,
         gives="bool",
         update="{0} |= {1}",
+        rows="(partials != 0).any(axis=0)",
         atomic="or",
         shuffle="any",
         exchange="or",
@@ -168,6 +176,7 @@ RULES = {
         selects=True,
         gives="bool",
         update="{0} &= {1}",
+        rows="(partials != 0).all(axis=0)",
         atomic="min",
         shuffle="all",
         exchange="and",
