@@ -79,13 +79,13 @@ def finished(accumulator: Accumulator, in_blocks: bool) -> tuple[Body, bool]:
     Sums of blocks are added up in place: each row to that half of them further on.
     Compiled, a function for these few operations takes 0.3 s of a first call.
     """
+    each: Body
     if in_blocks and accumulator.rules.tree:
         each = _pairwise(accumulator, "", [])
         return each + code("reduced[:] = partials[0]"), True
     rounds = accumulator.type == "real" and not accumulator.rules.selects
     if accumulator.rules.rows and not rounds:
         return code(f"reduced[:] = {accumulator.rules.rows}"), True
-    each: Body
     if in_blocks:
         each = _pairwise(accumulator, "range(rows - half)", [])
         each += code("reduced[f] = partials[0, f]")
