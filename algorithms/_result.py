@@ -60,6 +60,18 @@ def around_of(options: dict[str, Any]) -> dict[str, Any]:
     return {name: options[name] for name in taken if name in options}
 
 
+def values_on_host(state: fg.State, name: str) -> Any:
+    """Return a property where it is, without a copy; None if NumPy cannot compute it.
+
+    That is so on a GPU, on ranks, and if some vertices may be dead.
+    """
+    graph = state.graph
+    if graph.ranks is not None or graph.changing is not None:
+        return None
+    view = state.view(name)
+    return None if hasattr(view, "__cuda_array_interface__") else np.asarray(view)
+
+
 #: Options of runs that calls of foldmaps do not have.
 _OF_RUNS = {
     "callback", "max_supersteps", "near_far", "progress", "recompute_every",

@@ -16,7 +16,7 @@ out-edges sends nothing, and its share is its rank. A superstep reads E * k shar
 moves V * k of them, twice where the residual is wanted. `begin` finds ``out``, of
 weights whether any vertex dangles, and the first shares; `end` turns the last ones into
 ranks. Both run where supersteps do, in their precision: a rank is rounded once more
-than its share.
+than its share. On the CPU, NumPy does what `end` is for, unless ranks are to be scaled.
 
 If that mass is dropped (``dangling="renormalize"``), ``y' = (1 - alpha) p + alpha M y``
 has the fixpoint ``y = (1 - alpha) (I - alpha M)^-1 p``. PageRank with q = p solves
@@ -60,6 +60,7 @@ from featgraph.algorithms._result import (
     answer,
     around_of,
     iterate_recorded,
+    values_on_host,
 )
 from featgraph.algorithms._verify import edges_of, require, sums_over_in_edges
 
@@ -119,8 +120,9 @@ begin = {
     False: fg.foldmap(count_out_edges, share_out),
     True: fg.foldmap(weights_of_out_edges, weigh_out_edges, share_out, any_dangling),
 }
-#: What looks for dangling vertices where all edges count one, on a State of its own: it
-#: is a matter of the graph, and no part of a run that may be taken up again.
+#: What looks for dangling vertices where all edges count one, but for the CPU, on a
+#: State of its own: it is a matter of the graph, and no part of a run that may be taken
+#: up again.
 look = fg.foldmap(any_sink)
 
 
@@ -529,7 +531,11 @@ def pagerank(
         max_supersteps=max_supersteps,
         **options,
     )
-    end[renormalize](state, **where)
+    out = None if renormalize else values_on_host(state, "out")
+    if out is None:
+        end[renormalize](state, **where)
+    else:
+        np.asarray(state.view("share"))[:] *= _sent(out)[:, None]
     ranks: Any = state.view("share")
     if all(values is None or values.ndim < 2 for values in given.values()):
         ranks = ranks.reshape(len(ranks))
@@ -612,9 +618,14 @@ def _dangles(
         return bool(state["dangling"][0])
     known = _has_sinks.get(version := graph.stamps.version)
     if known is None:
-        own = fg.State(graph)
-        look(own, **where)
-        known = _has_sinks[version] = bool(own["sinks"][0])
+        out = values_on_host(state, "out")
+        if out is None:
+            own = fg.State(graph)
+            look(own, **where)
+            known = bool(own["sinks"][0])
+        else:
+            known = not out.all()
+        _has_sinks[version] = known
     return known
 
 

@@ -47,6 +47,9 @@ class Rules:
         that; "" for the type of the contributions.
     update : str
         Statement that combines ``{1}`` into ``{0}``; "" calls `pair`.
+    rows : str
+        What gives the same of all rows of ``partials`` in NumPy, but for sums of real
+        numbers; "" where they are combined one by one.
     atomic : str
         Atomic function of ``cpu`` and ``warp``, without its prefix; "" calls `pair` in
         one that compares and swaps.
@@ -76,6 +79,7 @@ class Rules:
     in_blocks: bool = False
     gives: str = ""
     update: str = ""
+    rows: str = ""
     atomic: str = ""
     shuffle: str = ""
     by_fours: bool = False
@@ -109,6 +113,7 @@ RULES = {
         in_blocks=True,
         gives="int64",
         update="{0} += {1}",
+        rows="partials.sum(axis=0)",
         atomic="add",
         shuffle="sum",
         by_fours=True,
@@ -121,6 +126,7 @@ RULES = {
         order="min",
         selects=True,
         update="{0} = min({0}, {1})",
+        rows="partials[partials.argmin(axis=0), np.arange(partials.shape[1])]",
         atomic="min",
         shuffle="min",
         by_fours=True,
@@ -132,6 +138,7 @@ RULES = {
         order="max",
         selects=True,
         update="{0} = max({0}, {1})",
+        rows="partials[partials.argmax(axis=0), np.arange(partials.shape[1])]",
         atomic="max",
         shuffle="max",
         by_fours=True,
@@ -157,6 +164,7 @@ RULES = {
         selects=True,
         gives="bool",
         update="{0} |= {1}",
+        rows="(partials != 0).any(axis=0)",
         atomic="or",
         shuffle="any",
         exchange="or",
@@ -169,6 +177,7 @@ RULES = {
         selects=True,
         gives="bool",
         update="{0} &= {1}",
+        rows="(partials != 0).all(axis=0)",
         atomic="min",
         shuffle="all",
         exchange="and",

@@ -162,3 +162,31 @@ def test_what_the_next_superstep_leaves_out_stands(graph: fg.Graph) -> None:
     for active in (7, 2000):
         fg.iterate(spread, state, active=[active], max_supersteps=1, target="cpu")
     assert (state["comp"][near] == 0).all()
+
+
+@pytest.mark.parametrize("combine", ["sum", "min", "max", "any", "all"])
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_rows_of_many_chunks_are_combined(combine: str, dtype: type) -> None:
+    """Vertices of each chunk, and columns of each result, differ from all others."""
+    count, width = 5 * cpu_sweeps.SMALLEST_CHUNK, 3
+    values = np.arange(count * width).reshape(count, width) * 7919 % 100_003
+    values = (values - 50_000 + np.arange(width)).astype(dtype)
+    is_vote = combine in {"any", "all"}
+
+    @fg.reduce(into="found", combine=combine)
+    def take(f, v, d):  # type: ignore[no-untyped-def]
+        return d.x[v, f]
+
+    @fg.reduce(into="found", combine=combine)
+    def vote(f, v, d):  # type: ignore[no-untyped-def]
+        return d.x[v, f] > d.least
+
+    graph = fg.Graph.from_edges([0], [1], vertex_count=count)
+    for least in (values.min() - 1, values.min(), values.max() - 1, values.max()):
+        x = fg.vertex_property(values)
+        state = fg.State(graph, x=x, least=float(least))
+        fg.foldmap(vote if is_vote else take)(state, target="cpu")
+        given = values > least if is_vote else values.astype(np.float64)
+        expected = getattr(np, combine)(given, axis=0)
+        near = 1e-6 * np.abs(given).sum() if combine == "sum" else 0
+        assert np.abs(state["found"].astype(float) - expected).max() <= near

@@ -117,8 +117,8 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     entries = [replace(main, schedule=schedule, arrays=arrays)]
     if phase.kind.reduces and not phase.in_a_tree:
         in_blocks = bool(facts.summed and facts.binding.block)
-        body = finished(facts.accumulators[facts.reduced], in_blocks)
+        body, in_numpy = finished(facts.accumulators[facts.reduced], in_blocks)
         doc = "Combine the partial results in order."
-        decorator = compiled("CALLED", body, plan)
+        decorator = "" if in_numpy else compiled("CALLED", body, plan)
         entries.append(one.finish(f"{name}_finish", decorator, doc, body))
     return entries

@@ -28,14 +28,14 @@ _Block = ast.If | ast.While | ast.For
 def make_function(
     decorator: str, name: str, arguments: Iterable[str], doc: str, body: Body
 ) -> ast.FunctionDef:
-    """Return a function of the module; `doc` is "" where it has none."""
+    """Return a function of the module; `decorator` and `doc` may be ""."""
     given = [ast.arg(argument) for argument in arguments]
     first: Body = [ast.Expr(ast.Constant(doc))] if doc else []
     return ast.FunctionDef(
         name=name,
         args=ast.arguments([], given, None, [], [], None, []),
         body=[*first, *body],
-        decorator_list=[expression(decorator)],
+        decorator_list=[expression(decorator)] if decorator else [],
         lineno=0,
     )
 
