@@ -102,6 +102,27 @@ def test_they_are_those_of_the_cpu(
         assert sum(loop.ran for loop in gpu.loops) > VERTICES // 2
 
 
+@fg.vertex
+def be_odd(f, v, d):  # type: ignore[no-untyped-def]
+    d.total_next[v] = d.total[v] + 1
+    return d.level[v] % 8 == 5
+
+
+def test_foldmaps_in_turn_may_commit_nothing(gpu: Gpu) -> None:
+    """An empty set within a run is in no log."""
+    found = {}
+    for target in ("cpu", "cuda"):
+        run = fg.iterate(
+            [reach, fg.foldmap(be_odd)], fresh(), active=[0], record_active=True,
+            target=target, supersteps=60,
+        )  # fmt: skip
+        sets = [one.vertices.tolist() for one in run.active_sets or []]
+        assert [] in sets[:40]
+        found[target] = sets, run.active_counts
+    assert found["cuda"] == found["cpu"]
+    assert gpu.loops
+
+
 def test_a_log_is_used_again_when_its_sets_are_gone(gpu: Gpu) -> None:
     state = fresh()
     first = fg.iterate(reach, state, active=[0], record_active=True, target="cuda")

@@ -63,7 +63,7 @@ class SetLog:
         self.word_count = word_count(buffers.graph.vertex_count)
         logs = _logs.setdefault(state, weakref.WeakSet())
         taken = {log.number for log in logs}
-        self.number = next(n for n in itertools.count() if n not in taken)
+        self.number: int = next(n for n in itertools.count() if n not in taken)
         logs.add(self)
         self.most_pairs = max(_MOST_WHOLE * self.word_count, _FEWEST)
         shape = self.most_pairs, 2
@@ -109,8 +109,9 @@ class RecordedSets:
         self._state, self._device = state, device
         #: Logs, and how many vertices each set of theirs has.
         self._logs: list[tuple[SetLog, list[int]]] = []
+        self._counts: list[int] = []
         #: Supersteps whose counts are among these.
-        self._seen = 0
+        self._seen = self._used = 0
         self._begin()
 
     def _begin(self) -> None:

@@ -157,9 +157,10 @@ class DataFields:
             buffers.clock = number
         return clock
 
-    def end_superstep(self, buffers: Buffers) -> None:
-        """Advance the number of the superstep where kernels read it in memory."""
-        if self._has_clock and buffers.clock is not None:
+    @staticmethod
+    def end_superstep(buffers: Buffers) -> None:
+        """Advance the number of the superstep, if memory holds it for any kernel."""
+        if buffers.clock is not None:
             buffers.device.add_one(buffers.temporary(*_CLOCK))
             buffers.clock += 1
 
