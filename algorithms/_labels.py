@@ -168,8 +168,9 @@ def bound_weights(graph: fg.Graph, real: np.dtype[Any]) -> Any:
     """
     changing: Any = graph.changing
     stored = None if changing is None else changing.in_rows.columns.get("weight")
-    is_real = stored is not None and stored.dtype.kind == "f"
-    if not (is_real and np.can_cast(stored.dtype, real, "safe")):
+    if stored is None or stored.dtype.kind != "f":
+        return None
+    if stored.dtype.itemsize > real.itemsize:
         return None
     is_fit = _are_moderate(fg.given_array(stored), real)
     return changing.column("weight") if is_fit else None

@@ -166,7 +166,7 @@ def test_shares_follow_out_degrees() -> None:
     [
         (lambda g: pagerank(g, personalization={0: 1.0}), "personalization= was given"),
         (lambda g: pagerank(g, alpha=1.0), "ranks have no scale"),
-        (lambda g: pagerank(g, dtype=np.float64), "the weights are of another type"),
+        (pagerank, "the weights are of another type"),
         (lambda g: sssp(g, [0, 1]), "several searches"),
         (lambda g: bfs(g, 0, max_depth=2), "max_depth"),
     ],
@@ -175,9 +175,25 @@ def test_shares_follow_out_degrees() -> None:
 def test_what_does_not_go_on_begins_anew(call: Any, why: str) -> None:
     rng = np.random.default_rng(0)
     graph = drawn(rng, 90, True)
+    if "type" in why:  # wider than that of the ranks
+        ends, weights = (graph.sources, graph.targets), graph.weights
+        wide = np.asarray(weights, np.float64)
+        graph = fg.DynamicGraph.from_edges(*ends, weights=wide, target="cpu")
     result = call(graph)
     change(rng, graph, True)
     assert why in result.update().began_anew
+
+
+def test_ranks_of_a_wider_type_follow() -> None:
+    rng = np.random.default_rng(1)
+    graph = drawn(rng, 90, True)
+    result = pagerank(graph, alpha=ALPHA, dtype=np.float64)
+    for _ in range(12):
+        change(rng, graph, True)
+        assert result.update().began_anew == ""
+        bound = graph.living_count * ALPHA * 1e-6 / (1 - ALPHA) + 1e-9
+        assert np.abs(result.ranks - exact(graph)).sum() <= bound
+    assert result.ranks.dtype == np.float64
 
 
 def test_large_changes_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
