@@ -67,6 +67,8 @@ class Following:
         Arguments as they were given, and with those that have defaults.
     target : str
         Where the call has run.
+    too_deep : str
+        Why updates begin anew wherever edges went, once one has found that; or "".
     """
 
     graph: Any
@@ -75,6 +77,7 @@ class Following:
     given: dict[str, Any]
     asked: dict[str, Any]
     target: str
+    too_deep: str = ""
 
     def update(self, result: Any) -> Update:
         """Bring a result up to date in place; see `Result.update`."""
@@ -100,6 +103,7 @@ class Following:
             self.version = version
             return done
         fresh = self.call()
+        fresh._following.too_deep = self.too_deep
         known, new = vars(result), vars(fresh)
         known.update(new)
         for name in known.keys() - new.keys():  # answers of before

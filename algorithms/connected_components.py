@@ -195,12 +195,17 @@ class ConnectedComponentsResult(Result):
         changes, graph = following.changes(SHARE), following.graph
         if isinstance(changes, str):
             return changes
+        if changes.deleted[0].size and graph.target_of("auto") == "cuda":
+            return "edges went, and a GPU joins all edges in less time than labels follow"
+        if changes.deleted[0].size and following.too_deep:
+            return following.too_deep
         state, where = vars(self).get("_state"), {"target": following.target}
         if state is not None and "previous" in state:
             found = _follow(state, changes, where)
         elif changes.deleted[0].size:
             labels = self.labels if state is None else state["label"]
             state, found = _planted(graph, changes, labels, where)
+            following.too_deep = found if isinstance(found, str) else ""
         else:
             if state is None:
                 state = _state_of(graph, self.labels, iterated=False)

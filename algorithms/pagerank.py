@@ -287,6 +287,8 @@ class PageRankResult(Result):
                 return f"{name}= was given"
         if asked["alpha"] == 1 or not graph.living_count:
             return "ranks have no scale"
+        if graph.target_of("auto") == "cuda" and not asked["epsilon"]:
+            return "without epsilon=, few supersteps of all edges take less on a GPU"
         real = checked_reals(asked["dtype"])
         weights = weight_properties(graph, asked["weights"], real, ratios=True)
         state = vars(self).get("_shares")
@@ -389,11 +391,14 @@ def _count_on(state: fg.State, mass: float, asked: dict[str, Any]) -> None:
     state["least"] = least
 
 
+def _sent(out: Array) -> Array:
+    return np.where(out > 0, out, out.dtype.type(1))
+
+
 def _scaled(result: PageRankResult) -> Array:
     """Return ranks that sum to one."""
     state = vars(result)["_shares"]
-    out = state["out"]
-    ranks = state["share"][:, 0] * np.where(out > 0, out, out.dtype.type(1))
+    ranks = state["share"][:, 0] * _sent(state["out"])
     return ranks / ranks.dtype.type(ranks.sum(dtype=np.float64))
 
 

@@ -98,8 +98,8 @@ def test_algorithms(name: str) -> None:
 
 @pytest.mark.usefixtures("alike")
 @pytest.mark.parametrize("name", test_programs.WEIGHTED[:2])
-def test_weights(name: str) -> None:
-    test_programs.test_algorithms_take_the_column_of_weights(name)
+def test_weights(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    test_programs.test_algorithms_take_the_column_of_weights(name, monkeypatch)
 
 
 def drawn(rng: np.random.Generator, target: str) -> fg.DynamicGraph:

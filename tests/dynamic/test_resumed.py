@@ -216,6 +216,9 @@ def test_large_changes_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     equal(levels.levels, bfs(graph, 0).levels)
 
 
+COMPONENTS = importlib.import_module("featgraph.algorithms.connected_components")
+
+
 def test_deep_graphs_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     patched = importlib.import_module("featgraph.algorithms._following")
     monkeypatch.setattr(patched, "FEW", 0)
@@ -227,6 +230,12 @@ def test_deep_graphs_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "along more than 64 edges" in parts.update().began_anew
     equal(parts.labels, connected_components(graph).labels)
     equal(levels.levels, bfs(graph, 0).levels)
+    monkeypatch.setattr(COMPONENTS, "_planted", None)  # it does not look again
+    graph.delete_edges([160], [161])
+    assert "along more than 64 edges" in parts.update().began_anew
+    graph.insert_edges([160], [161])
+    assert parts.update().began_anew == ""
+    equal(parts.labels, connected_components(graph).labels)
 
 
 # -- faults
