@@ -196,7 +196,7 @@ class ConnectedComponentsResult(Result):
         if isinstance(changes, str):
             return changes
         if changes.deleted[0].size and graph.target_of("auto") == "cuda":
-            return "edges went, and a GPU joins all edges in less time than labels follow"
+            return "edges went, and joining all edges takes a GPU less time"
         if changes.deleted[0].size and following.too_deep:
             return following.too_deep
         state, where = vars(self).get("_state"), {"target": following.target}

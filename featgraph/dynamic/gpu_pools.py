@@ -33,7 +33,7 @@ from featgraph.dynamic.gpu_queues import (
     read_back,
     width_of,
 )
-from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, SIZES
+from featgraph.dynamic.kernels_cpu import CLASS_COUNT, COMBINE, HUB, KEEP, SIZES
 from featgraph.dynamic.kernels_cuda import FEW, Passes
 from featgraph.dynamic.pools import RowPool, Updates
 from featgraph.dynamic.rows import Array, Queue, Spec, Threads, edges_of
@@ -299,8 +299,17 @@ class GpuRowPool(RowPool):
         """Find what a batch does to the rows: see `RowPool.plan`."""
         del threads
         plan = self._begun(updates, *room, dense=dense)
-        is_alone = plan.is_few and not updates.looks
-        plan.run(passes.plan_batch, 1 if is_alone else self._blocks())
+        d, looks, most = plan.d, updates.looks, self._blocks()
+        if plan.is_few or not looks:
+            blocks = most if looks else d.blocks
+            plan.run(passes.plan_batch, blocks, True, looks, True)
+        else:
+            plan.run(passes.plan_batch, most, True, False, False)
+            blocks = min(self.slots // 2048 + 1, _MOST_BLOCKS)
+            is_some = updates.policy == KEEP and updates.copies != kernels.ALL
+            for marks_copies in (False, True)[: 1 + bool(updates.deletes and is_some)]:
+                memory.launch(passes.match, blocks, d, marks_copies)
+            plan.run(passes.plan_batch, most, False, False, True)
         self._read(plan)
         return plan
 
@@ -389,9 +398,9 @@ class GpuRowPool(RowPool):
         if is_few:
             block, pieces = _pieces({name: ((n,), t) for name, n, t in _BLOCK})
             kept |= {"block": block, "slots": self.slots, **pieces}
-            room = {"table": ((5, CLASS_COUNT), np.int64)}
-            room |= dict.fromkeys(("at", "other"), ((size,), np.int32))
-            kept["given"], pieces = _pieces(room)
+            table, ends = ((5, CLASS_COUNT), np.int64), ((size,), np.int32)
+            given = _pieces({"table": table, "at": ends, "other": ends})
+            kept["given"], pieces = given
             kept["staged"] = np.zeros(kept["given"].size // 4, np.int32)
             shapes["kinds"] = (size,), np.uint8
             kept |= pieces
@@ -573,12 +582,15 @@ class GpuRowPool(RowPool):
         new = self if plan.fresh is None else plan.fresh
         d, updates, ids = plan.d, plan.updates, plan.updates.ids
         (*_, ends, kept), (*_, numbers, more_kept), *others = plan.writes
-        meets = bool(d.has_marks) and new is self
+        turns = 1 + (new is self and plan.left > 0)
+        launches = [(turn, turn + 1) for turn in range(turns)]
         work = max(int(plan.summary[passes.COPIED]) // passes.STEPS, d.most, 1)
-        blocks = self._blocks() if meets else min(-(-work // THREADS), _MOST_BLOCKS)
+        blocks = min(-(-work // THREADS), _MOST_BLOCKS)
+        if plan.is_few and turns > 1:  # blocks meet between the turns
+            launches, blocks = [(0, turns)], self._blocks()
         spare, to = d.order, d if new is self else new
-        plan.run(
-            reads.apply_batch, blocks, new is not self, ends, kept, numbers, more_kept,
+        given = (
+            new is not self, ends, kept, numbers, more_kept,
             self._kept["list"] if plan.gone is None else plan.gone,
             0 if plan.gone is None else plan.gone.shape[0],
             numbers if self.ids is None else self.ids,
@@ -589,8 +601,12 @@ class GpuRowPool(RowPool):
             to.classes, spare if plan.degrees[0] is None else plan.degrees[0],
             plan.degrees[0] is not None, new is self and bool(plan.freed.any()),
         )  # fmt: skip
+        for first, last in launches:
+            is_last = last == turns
+            plan.run(reads.apply_batch, blocks, first, last, is_last, *given)
         for write in others:
-            plan.run(reads.copy_rows, blocks, new is not self, *write)
+            for turn in launches:
+                plan.run(reads.copy_rows, blocks, *turn, new is not self, *write)
         for value in plan.values:
             plan.over_entries(reads.write_values, *value)
         if new.ids is not None and ids is not None:

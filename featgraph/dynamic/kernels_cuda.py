@@ -7,7 +7,8 @@ ends where an edge stands at both (`sides` is 1).
 
 `plan_batch` has the passes before apply, one behind the other in one launch. Blocks
 meet between passes: there are at most as many as multiprocessors, so that all run at a
-time. One block takes the passes of a small batch, all of them `match`.
+time. One block takes the passes of a small batch, all of them `_match`. The edges of a
+large one are matched by a launch of their own, by as many threads as fit.
 
 Slots of touched rows are numbered one behind the other; ``wide[AT, j]`` is the first
 number of row j. A warp takes 256 of these numbers, so that a hub is shared among many
@@ -669,22 +670,31 @@ def _lay(is_summed, d, parts):  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True, launch_bounds=(THREADS, 1))
-def plan_batch(d):  # type: ignore[no-untyped-def]
-    """Run all passes before apply."""
+def plan_batch(d, lists, matches, finds):  # type: ignore[no-untyped-def]
+    """Run the passes before apply, or some of them."""
     counts = cuda.shared.array(COUNTS, int32)
     parts = cuda.shared.array(WARPS, int64)
     is_mine = cuda.blockIdx.x < d.blocks  # the same for all threads of a block
-    if is_mine:
+    if lists and is_mine:
         _list_batch(d, counts, parts)
-    if d.looks != 0:
+    if matches:
         meet_grid(d)
         _match(d)
         if d.has_marks != 0 and d.policy == codes.KEEP and d.copies != codes.ALL:
             meet_grid(d)
             _mark_copies(d)
         meet_grid(d)
-    if is_mine:
+    if finds and is_mine:
         _find_runs(d, counts, parts)
+
+
+@kernel(cache=True)
+def match(d, marks_copies):  # type: ignore[no-untyped-def]
+    """Run `_match`, or `_mark_copies`, by more blocks than may meet."""
+    if marks_copies:
+        _mark_copies(d)
+    else:
+        _match(d)
 
 
 @kernel(cache=True, launch_bounds=(THREADS, 1))

@@ -247,39 +247,43 @@ def _write_rows(  # type: ignore[no-untyped-def]
 
 
 @kernel(cache=True, launch_bounds=(THREADS, 1))
-def copy_rows(d, is_fresh, old, width, new, kept):  # type: ignore[no-untyped-def]
-    """Copy the edges that stay, in one array."""
-    _copy(d, is_fresh, False, old, width, new, kept, old, new, kept, False)
-    if d.has_marks != 0 and not is_fresh:
-        meet_grid(d)
-        _copy(d, is_fresh, True, old, width, new, kept, old, new, kept, False)
+def copy_rows(d, first, last, is_fresh, old, width, new, kept):  # type: ignore[no-untyped-def]
+    """Copy the edges that stay, in one array; turns as in `apply_batch`."""
+    for turn in range(first, last):
+        if turn > first:
+            meet_grid(d)
+        is_back = turn == 1
+        _copy(d, is_fresh, is_back, old, width, new, kept, old, new, kept, False)
 
 
 @kernel(cache=True, launch_bounds=(THREADS, 1))
 def apply_batch(  # type: ignore[no-untyped-def]
-    d, is_fresh, ends, kept_ends, numbers, kept_numbers, gone, lists, ids, out_degrees,
-    counts_out, given, is_given, number, starts, stops, classes, degrees, has_degrees,
-    frees,
+    d, first, last, writes, is_fresh, ends, kept_ends, numbers, kept_numbers, gone,
+    lists, ids, out_degrees, counts_out, given, is_given, number, starts, stops,
+    classes, degrees, has_degrees, frees,
 ):  # fmt: skip
     """List the edges that leave, then write ends, numbers and rows.
 
-    Rows of `gone` are rows, ends, numbers and ids, where `lists` is their number.
+    Rows of `gone` are rows, ends, numbers and ids, where `lists` is their number. Turn
+    0 copies edges, and turn 1 brings back those of rows that stay; blocks meet where a
+    launch has both. Inserted edges and rows are written behind the last one, `writes`.
     """
-    if lists > 0:
+    if first == 0 and lists > 0:
         _list_gone(d, ids, lists > 3, gone)
-    if counts_out:
+    if first == 0 and counts_out:
         _count_changes(d, out_degrees)
-    for turn in range(2 if d.has_marks != 0 and not is_fresh else 1):
-        if turn == 1:
+    for turn in range(first, last):
+        if turn > first:
             meet_grid(d)
         _copy(
             d, is_fresh, turn == 1, d.ends, 1, ends, kept_ends, d.numbers, numbers,
             kept_numbers, True,
         )  # fmt: skip
-    _write_rows(
-        d, given, is_given, number, ends, numbers, starts, stops, classes, degrees,
-        has_degrees, frees,
-    )  # fmt: skip
+    if writes:
+        _write_rows(
+            d, given, is_given, number, ends, numbers, starts, stops, classes, degrees,
+            has_degrees, frees,
+        )  # fmt: skip
 
 
 @kernel(cache=True)
