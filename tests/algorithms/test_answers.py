@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import FrozenInstanceError, fields, replace
@@ -379,8 +380,11 @@ def test_nothing_over_the_vertices_is_made_on_the_host(
     count = 1 << 18
     # One chunk of all: a kernel of many takes three times as long to compile.
     monkeypatch.setattr(host_arrays, "SMALLEST_CHUNK", 1 << 40)
-    # The CPU stands for a GPU, where no depth-first search of the host takes part.
+    # The CPU stands for a GPU, where no depth-first search of the host takes part, and
+    # ranks are made of shares by a kernel.
     monkeypatch.setattr(strong_components._Search, "goes_deep", lambda search: False)
+    of_pagerank = sys.modules["featgraph.algorithms.pagerank"]
+    monkeypatch.setattr(of_pagerank, "values_on_host", lambda state, name: None)
     graph = drawn_graph(count)
     CALLS[name](graph, target="cpu")
     watch = Watch(monkeypatch)
