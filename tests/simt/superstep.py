@@ -177,7 +177,7 @@ class Superstep:
         return arrays | {
             "in_degree": np.diff(self.graph.in_edges.row_offsets).astype(np.int32),
             "out_degree": np.diff(self.graph.out_edges.row_offsets).astype(np.int32),
-            "superstep": 0,
+            "superstep": np.zeros(1, np.int64),
             "vertex_count": self.count,
             "living_count": self.graph.living_count,
             "edge_count": self.graph.edge_count,
