@@ -73,24 +73,29 @@ def _walked(facts: Facts, node: ForEdges, walk: Walk, body: Body | Together) -> 
     return facts.layout.edges(node.vertex, walk, node.part, body)
 
 
-def finished(accumulator: Accumulator, in_blocks: bool) -> tuple[Body, bool]:
+def finished(
+    accumulator: Accumulator, in_blocks: bool, *, called_by_loops: bool
+) -> tuple[Body, bool]:
     """Return what combines the rows of `partials`, and whether NumPy runs it.
 
     Sums of blocks are added up in place: each row to that half of them further on.
-    Compiled, a function for these few operations takes 0.3 s of a first call.
+    Compiled, a function for these few operations takes 0.3 s of a first call: only what
+    compiled loops call is.
     """
     each: Body
-    if in_blocks and accumulator.rules.tree:
+    rules = accumulator.rules
+    rounds = accumulator.type == "real" and not rules.selects
+    if in_blocks and rules.tree and not called_by_loops:
         each = _pairwise(accumulator, "", [])
         return each + code("reduced[:] = partials[0]"), True
-    rounds = accumulator.type == "real" and not accumulator.rules.selects
-    if accumulator.rules.rows and not rounds:
-        return code(f"reduced[:] = {accumulator.rules.rows}"), True
+    if rules.rows and not rounds and not called_by_loops:
+        return code(f"reduced[:] = {rules.rows}"), True
     if in_blocks:
         each = _pairwise(accumulator, "range(rows - half)", [])
         each += code("reduced[f] = partials[0, f]")
     else:
-        update = accumulator.update("total", "partials[row, f]")
+        test = " != 0" if accumulator.type == "bool" else ""
+        update = accumulator.update("total", f"partials[row, f]{test}")
         each = code(f"total = {accumulator.identity}")
         each += code(f"for row in range(partials.shape[0]):\n    {update}")
         each += code("reduced[f] = total")

@@ -203,9 +203,9 @@ def why_not_staged(plan: FoldPlan) -> str:
     accesses = [a for f in functions for a in f.accesses]
     of_vertices = [f for f in functions if not f.kind.reduces]
     others = [p for p in plan.phases if not p.kind.reduces]
-    is_one = len(others) == 1 and others[0].kind.pulls
+    if len(others) != 1 or not others[0].kind.pulls:
+        return "it takes other than one kernel of vertex functions, and reduces"
     whys = (
-        (not is_one, "it takes other than one kernel of vertex functions, and reduces"),
         (
             any(f.kind.gathers or f.kind.writes_edges for f in functions),
             "it goes along edges",

@@ -10,7 +10,7 @@ from featgraph._dataclass import replace
 from featgraph.fold.lowering.blocks import finished
 from featgraph.fold.lowering.passes import lower
 from featgraph.fold.plan.plan import FoldPlan
-from featgraph.fold.plan.worklist import is_queued
+from featgraph.fold.plan.worklist import is_queued, why_not_staged
 from featgraph.fold.printing.cpu import compiled, in_parallel, unsigned_vertices
 from featgraph.fold.printing.cpu_queue import print_queue
 from featgraph.fold.printing.module import Entry
@@ -117,7 +117,10 @@ def print_phase(one: PhaseToPrint) -> list[Entry]:
     entries = [replace(main, schedule=schedule, arrays=arrays)]
     if phase.kind.reduces and not phase.in_a_tree:
         in_blocks = bool(facts.summed and facts.binding.block)
-        body, in_numpy = finished(facts.accumulators[facts.reduced], in_blocks)
+        body, in_numpy = finished(
+            facts.accumulators[facts.reduced], in_blocks,
+            called_by_loops=not why_not_staged(plan),
+        )  # fmt: skip
         doc = "Combine the partial results in order."
         decorator = "" if in_numpy else compiled("CALLED", body, plan)
         entries.append(one.finish(f"{name}_finish", decorator, doc, body))
