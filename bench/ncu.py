@@ -27,7 +27,7 @@ def bench_marker(array):  # type: ignore[no-untyped-def]
 
 
 def make_marker(device: Any) -> Callable[[], Any]:
-    """Return what launches the kernel in front of a case."""
+    """Return a function that launches the kernel in front of a case."""
     import numpy as np
 
     from featgraph import _cuda

@@ -113,7 +113,7 @@ def attempts(state: fg.State, count: int, **options: Any) -> int:
 def counted(
     line: list[str], arguments: argparse.Namespace, edges: int
 ) -> dict[str, dict[str, float]]:
-    """Return what ncu counts of each schedule, as far as the GPU has it.
+    """Return the counters of ncu for each schedule, of those that the GPU has.
 
     Raises
     ------

@@ -46,7 +46,7 @@ _VERTICES, _DEGREE, _LONG = 600, 3, 560
 
 
 class Task(NamedTuple):
-    """What a process compiles at a time.
+    """The kernels that a process compiles at a time.
 
     Attributes
     ----------

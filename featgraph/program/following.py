@@ -65,7 +65,8 @@ class Put:
     name : str
         The property.
     ids : ndarray or ActiveSet
-        Vertices, or none where it belongs to edges. Of a set, nobody has asked yet.
+        Vertices, or none where it belongs to edges. The vertices of a set
+        are not counted before they are needed.
     ends : (ndarray, ndarray) or None
         Sources and targets of edges.
     is_reset : bool

@@ -165,7 +165,7 @@ for V, E in ((50, 150), (3000, 9000), (20000, 120000)):
 
 
 def first_calls(names: str, store: Path, folder: Path, traits: str) -> list[str]:
-    """Return what a new process compiles, with a store that it only reads."""
+    """Return the kernels that a new process compiles; it only reads the store."""
     code = f"import sys; sys.argv[1:] = [{names!r}, {traits!r}]\n{FIRST_CALLS}"
     script, own = folder / "first_calls.py", folder / "own"
     out, _ = finish(start(script, own, code=code, FEATGRAPH_CACHE_PATH=str(store)))

@@ -203,7 +203,7 @@ class CheckedFile:
         return names if made_by == self._made_by() else {}
 
     def _made_by(self) -> str:
-        """Return what the compiler was.
+        """Return the version of the compiler.
 
         The module's name has the digest of its text. When its file was written does
         not count: layers of container images keep whole seconds of that.

@@ -76,7 +76,7 @@ def _walked(facts: Facts, node: ForEdges, walk: Walk, body: Body | Together) -> 
 def finished(
     accumulator: Accumulator, in_blocks: bool, *, called_by_loops: bool
 ) -> tuple[Body, bool]:
-    """Return what combines the rows of `partials`, and whether NumPy runs it.
+    """Return the code that combines rows of `partials`, and whether NumPy runs it.
 
     Sums of blocks are added up in place: each row to that half of them further on.
     Compiled, a function for these few operations takes 0.3 s of a first call: only what

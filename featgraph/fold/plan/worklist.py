@@ -278,7 +278,7 @@ def _is_own_filter(function: Analysed) -> bool:
 
 
 def _told(function: Analysed) -> tuple[object, ...]:
-    """Return what a function does; a helper that it calls is like no other."""
+    """Return a key of what a function does; with a helper, a key of its own."""
     nodes = [n for s in function.body for n in ast.walk(s)]
     if any(isinstance(n, Helper) for n in nodes):
         return (object(),)

@@ -26,7 +26,7 @@ def label_components(offsets: _Array, columns: _Array, labels: _Array) -> None:
 
     ``labels[v] <= v`` stands above v in a tree. Joined first are two edges of each
     vertex, which most often leave one large tree. Its vertices have no need to join
-    others: whoever is outside of it does. O(V + E), mostly O(V).
+    others: vertices outside of it do. O(V + E), mostly O(V).
 
     M. Sutton, T. Ben-Nun, A. Barak, "Optimizing Parallel Graph Connectivity
     Computation via Subgraph Sampling", IPDPS 2018 (Afforest).

@@ -75,7 +75,7 @@ class SetLog:
 
     @property
     def sets(self) -> Any:
-        """What counts its sets."""
+        """The object that counts its sets."""
         return self
 
     def count(self, entry: tuple[int, int, int]) -> int:
@@ -189,7 +189,7 @@ class PlayedSets:
         return sets.play(*self._order, count)
 
     def follow(self, run: Run) -> Pending | None:
-        """Return what is due next, behind the supersteps of a run; None if it is known.
+        """Return the next due set, behind the supersteps of a run; None if it is known.
 
         The record of the run has the sizes of the sets on which they were.
         """
