@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 
 from featgraph._arguments import shown
 from featgraph._cached import cached_property
-from featgraph._dataclass import dataclass, field
 from featgraph.dynamic.inputs import of_one_length
 from featgraph.errors import GraphInputError
 from featgraph.graph.building.check import BORN_FIRST, flat_array, vertex_ids

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from numpy.typing import NDArray
 from featgraph._activity import loading
 from featgraph._arguments import require_choice, require_flag, require_real
 from featgraph._cached import cached_property
-from featgraph._dataclass import dataclass
 from featgraph.dynamic.graph import DynamicGraph
 from featgraph.dynamic.inputs import require
 from featgraph.errors import FileFormatError, GraphInputError, StateError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from featgraph._dataclass import dataclass, replace
 from featgraph.arrays.padding import stored_shape
 from featgraph.fold.analysis.analyse import Analysed, Analysis
 from featgraph.fold.analysis.announced_targets import check_dense

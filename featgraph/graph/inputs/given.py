@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from featgraph._dataclass import dataclass
 from featgraph.graph.inputs.numbers import converted
 
 __all__ = ["ROWS_OF_A_PART", "GivenArray", "Held", "HostArray"]

@@ -18,6 +18,7 @@ does not go back so far.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections import defaultdict
 from functools import partial
@@ -209,8 +210,9 @@ def note_call(plan: FoldPlan, state: State, committed: ActiveSet) -> None:
     if state.graph.ranks is not None or facts.edges_at:
         entries.clear()  # everything is due
         return
+    kept = copy.copy(committed)  # the caller's may be overwritten
     for name in facts.writes:
-        state.puts.add(Put(name, committed), state.graph.vertex_count)
+        state.puts.add(Put(name, kept), state.graph.vertex_count)
 
 
 def warn_of_losses(plan: FoldPlan, state: State, since: Seen) -> None:

@@ -195,7 +195,7 @@ class FoldMap:
                 step.bound.exchange.catch_up()
             count = state.graph.vertex_count
             made = ActiveSet.held(count, step.bound.exchange.holder, words)
-            note_call(step.plan, state, copy.copy(made))
+            note_call(step.plan, state, made)
         finally:
             state.in_use.leave()
         if active_out is None:
