@@ -188,7 +188,7 @@ def test_first_calls_behind_it_compile_nothing(
     status, out, err = run(capsys, "warm", "bfs", "--jobs", "1")
     assert (status, err) == (0, "")
     assert re.search(r"bfs: \d+ compiled, 0 there before, \S+ s\n", out)
-    # Loops of the package itself are stored beside it, by whatever process is the first.
+    # Loops of the package itself are stored beside it, by the first process that runs.
     for folder in (tmp_path / "first", tmp_path / "then"):
         folder.mkdir()
         compiled = first_calls("bfs", cache, folder, "[True]")
