@@ -61,15 +61,15 @@ def around_of(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def values_on_host(state: fg.State, name: str) -> Any:
-    """Return a property where it is, without a copy; None if NumPy cannot compute it.
+    """Return the values of a property, not to be written; None without NumPy's part.
 
-    That is so on a GPU, on ranks, and if some vertices may be dead.
+    That is on a GPU, on ranks, and if some vertices may be dead.
     """
     graph = state.graph
-    if graph.ranks is not None or graph.changing is not None:
+    place: Any = state.residency
+    if graph.ranks is not None or graph.changing is not None or place is None:
         return None
-    view = state.view(name)
-    return None if hasattr(view, "__cuda_array_interface__") else np.asarray(view)
+    return None if place.device.is_scarce else state.stored(name)
 
 
 #: Options of runs that calls of foldmaps do not have.
