@@ -66,10 +66,11 @@ def values_on_host(state: fg.State, name: str) -> Any:
     That is on a GPU, on ranks, and if some vertices may be dead.
     """
     graph = state.graph
-    place: Any = state.residency
-    if graph.ranks is not None or graph.changing is not None or place is None:
+    place: Any = state.residency  # None where no device has had the values
+    is_there = place is not None and place.device.name == "cuda"
+    if is_there or graph.ranks is not None or graph.changing is not None:
         return None
-    return None if place.device.is_scarce else state.stored(name)
+    return state.stored(name)
 
 
 #: Options of runs that calls of foldmaps do not have.

@@ -112,6 +112,7 @@ def test_until_the_loop_is_compiled_the_host_runs_stages() -> None:
     assert record(told) == record(told_other)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_behind_an_interrupt_everything_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = fg.graph.generators.grid(5, 4)
     end = worklist_cuda.CudaQueue._run

@@ -174,6 +174,7 @@ def test_a_result_that_is_elsewhere_is_made_by_the_host_first(
     assert not staged[0]
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_behind_an_interrupt_everything_is_due(
     monkeypatch: pytest.MonkeyPatch, staged: list[int]
 ) -> None:
