@@ -26,6 +26,10 @@ else:
 
         def decorate(cls):
             own = vars(cls)
+            if any(map(_is_frozen, cls.__mro__[1:])):  # at run time, as its base is
+                return dataclasses.dataclass(
+                    eq=eq, frozen=frozen, repr=repr, slots=slots
+                )(cls)
             made = dataclasses.dataclass(eq=False, repr=False, slots=slots)(cls)
             if repr and "__repr__" not in own:
                 made.__repr__ = _repr
@@ -37,6 +41,11 @@ else:
 
 
 __all__ = ["MISSING", "asdict", "dataclass", "field", "fields", "replace"]
+
+
+def _is_frozen(cls: Any) -> bool:
+    params = getattr(cls, "__dataclass_params__", None)
+    return params is not None and bool(params.frozen)
 
 
 @recursive_repr()

@@ -1,6 +1,8 @@
 """`featgraph._dataclass` gives the methods that the standard library gives."""
 
 import dataclasses
+import importlib
+from pathlib import Path
 
 import pytest
 
@@ -79,3 +81,26 @@ def test_a_value_that_holds_itself_can_be_shown():
     value = _classes(featgraph._dataclass.dataclass)["pairs"][0]
     value.b.append(value)
     assert "..." in repr(value)
+
+
+def test_what_inherits_from_a_frozen_class_is_frozen():
+    @dataclasses.dataclass(frozen=True)
+    class Base:
+        a: int
+
+    @featgraph._dataclass.dataclass(frozen=True)
+    class Made(Base):
+        b: int
+
+    made = Made(1, 2)
+    assert (made, repr(made)[-14:]) == (Made(1, 2), "Made(a=1, b=2)")
+    with pytest.raises(AttributeError):
+        made.b = 3
+
+
+def test_every_module_with_dataclasses_can_be_imported():
+    root = Path(featgraph.__file__).parent
+    for file in root.rglob("*.py"):
+        if "dataclass import" in file.read_text():
+            names = file.relative_to(root.parent).with_suffix("").parts
+            importlib.import_module(".".join(names).removesuffix(".__init__"))
