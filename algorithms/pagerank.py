@@ -120,7 +120,7 @@ begin = {
     False: fg.foldmap(count_out_edges, share_out),
     True: fg.foldmap(weights_of_out_edges, weigh_out_edges, share_out, any_dangling),
 }
-#: What looks for dangling vertices where all edges count one, but for the CPU, on a
+#: Finds dangling vertices where all edges count one, except on the CPU. It runs on a
 #: State of its own: it is a matter of the graph, and no part of a run that may be taken
 #: up again.
 look = fg.foldmap(any_sink)

@@ -29,7 +29,7 @@ COUNTERS = 4096
 #: Of these, attempts to lock are counted.
 LOCKED = [s for s in SWEEPS["schedules"] if "locked" in s or "hybrid" in s]
 _STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
-#: What is reported -> the counter; those of the first table are over edges.
+#: Column of a row -> the counter of ncu; those of the first table are over edges.
 PER_EDGE = {
     "warp_instructions": "smsp__inst_executed.sum",
     "atomic_sectors": "lts__t_sectors_op_atom.sum",

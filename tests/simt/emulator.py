@@ -64,7 +64,7 @@ __all__ = [
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PACKAGE = "featgraph.device"
-#: What names of generated modules begin with; some import others.
+#: Prefix of the names of generated modules; some import others.
 _GENERATED = "featgraph_kernel_"
 #: Modules elsewhere whose device functions kernels call.
 _ELSEWHERE = (

@@ -147,7 +147,7 @@ def _swapped(field: Field, written: tuple[str, ...]) -> str:
     return f"d.{field.name}"
 
 
-#: What a stage takes, beside its data and what reduces work in.
+#: Arguments of a stage, beside its data and the arrays of its reduces.
 _SETS = ["everyone", "left", "gone", "committed", "swept", "chunks"]
 _STAGE_HEAD = """
 import {step} as step

@@ -53,7 +53,7 @@ def label_components(offsets: _Array, columns: _Array, labels: _Array) -> None:
                     if above == a:
                         break
                     a = above
-        for v in range(count):  # what is above is smaller, and right below its top
+        for v in range(count):  # ascending: a parent's label is its root by now
             labels[v] = labels[labels[v]]
         votes = 0
         for v in range(0, count, count // _VOTES + 1):

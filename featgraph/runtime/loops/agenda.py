@@ -258,7 +258,7 @@ def left_over(agenda: Agenda) -> dict[FoldMap, Left]:
 
 def all_pending(agenda: Agenda) -> list[Pending]:
     """Return what is pending, with what ``.on`` has left out."""
-    if agenda.played is not None:  # what was committed was not announced
+    if agenda.played is not None:  # committed vertices were not announced
         return [Pending(None)]
     return [
         pending
